@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use memory_shepherd::config::SshHost;
 use memory_shepherd::engine::{Engine, Outcome, State, UndoMode, UndoTarget};
@@ -15,7 +15,7 @@ use memory_shepherd::transport::sftp::ssh::Connector;
 use memory_shepherd::transport::sftp::{PerHostTransports, SftpTransport};
 
 use super::contract::{
-    DiskFixture, TransportFixture, commit_staged, settle_and_collect, stage_file,
+    DiskFixture, TransportFixture, commit_staged, read_file, settle_and_collect, stage_file,
 };
 use super::servers::{
     FilteredServer, RequestFate, RequestFilter, host_named, sftp_server,
@@ -227,19 +227,45 @@ fn settle_looks_twice_and_finds_late_write() {
     assert_eq!(fixture.names(), ["MEMORY.md"]);
 }
 
+/// Returns a filter that lets a server return at most this many bytes per read, and the number of
+/// reads.
+fn short_reads(max_bytes: u32) -> (RequestFilter, Arc<AtomicUsize>) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&count);
+    // SSH_FXP_READ: type, id, handle, offset, length.
+    let judge: RequestFilter = Arc::new(move |_, frame| {
+        if frame[0] == 5 {
+            seen.fetch_add(1, Ordering::SeqCst);
+            let at = frame.len() - 4;
+            let asked = u32::from_be_bytes(frame[at..].try_into().unwrap());
+            frame[at..].copy_from_slice(&asked.min(max_bytes).to_be_bytes());
+        }
+        RequestFate::Pass
+    });
+    (judge, count)
+}
+
+#[test]
+fn short_reading_server_is_asked_for_less() {
+    for max_bytes in [16 * 1024_u32, 1000] {
+        let Some(server) = sftp_server() else { return };
+        let (judge, count) = short_reads(max_bytes);
+        let fixture = sftp_fixture_with(host_named("box"), FilteredServer::new(server, judge));
+        let content = b"0123456789abcde\n".repeat(20_000);
+        fixture.write("MEMORY.md", &content);
+        assert!(read_file(fixture.open_directory().as_ref()) == content);
+        // Besides, the first batch, whose later replies do not continue the first one.
+        let needed = content.len().div_ceil(max_bytes as usize);
+        let reads = count.load(Ordering::SeqCst);
+        assert!(reads <= needed + 32, "{reads} reads, {needed} needed");
+    }
+}
+
 #[test]
 fn short_reading_server_loses_nothing() {
     for most in [16 * 1024_u32, 1000] {
         let Some(server) = sftp_server() else { return };
-        // SSH_FXP_READ: type, id, handle, offset, length.
-        let judge: RequestFilter = Arc::new(move |_, frame| {
-            if frame[0] == 5 {
-                let at = frame.len() - 4;
-                let asked = u32::from_be_bytes(frame[at..].try_into().unwrap());
-                frame[at..].copy_from_slice(&asked.min(most).to_be_bytes());
-            }
-            RequestFate::Pass
-        });
+        let (judge, _) = short_reads(most);
         let world = world_with_remote_agent().without_agent("scout");
         let notes: String = (0..3000)
             .map(|number| format!("- note {number}\n"))

@@ -10,6 +10,10 @@ use crate::transport::{ByteSink, TransportError};
 /// Bytes per request; every server has to accept this size.
 pub(super) const READ_REQUEST_BYTES: u32 = 32 * 1024;
 
+/// The least bytes per request that a server's short reads reduce it to: a single short read may
+/// also be due to an agent that writes to the file.
+const MIN_READ_REQUEST_BYTES: u32 = 512;
+
 /// Bytes that are requested beyond the end of a file. They count against the limit of bytes in
 /// flight, and there are many files.
 const EOF_PROBE_BYTES: u32 = 1024;
@@ -45,6 +49,8 @@ pub(super) struct ChunkedRead<'p> {
     claimed_size: u64,
     pub(super) offset: u64,
     max_offset: u64,
+    /// Bytes per request: no more than the server has returned for one.
+    request_bytes: u32,
     /// Number of times that the file ended elsewhere than at its reported size.
     early_ends: u32,
     /// The requested ranges: offset and length.
@@ -59,6 +65,7 @@ impl<'p> ChunkedRead<'p> {
             claimed_size: size,
             offset: 0,
             max_offset: size.saturating_mul(2).max(2 * MAX_FILE_BYTES),
+            request_bytes: READ_REQUEST_BYTES,
             early_ends: 0,
             requested_ranges: Vec::new(),
         }
@@ -69,7 +76,7 @@ impl<'p> ChunkedRead<'p> {
         self.requested_ranges.clear();
         let mut at = self.offset;
         while self.requested_ranges.len() < MAX_REQUESTS_PER_FILE && at < self.claimed_size {
-            let length = u64::from(READ_REQUEST_BYTES).min(self.claimed_size - at) as u32;
+            let length = u64::from(self.request_bytes).min(self.claimed_size - at) as u32;
             self.requested_ranges.push((at, length));
             at += u64::from(length);
         }
@@ -105,14 +112,14 @@ impl<'p> ChunkedRead<'p> {
         sink: ByteSink<'_>,
     ) -> Result<Option<Attrs>, TransportError> {
         let Some((after, reads)) = answers.split_last() else {
-            return Err(client.unexpected_reply_error("read", self.path));
+            return Err(client.reply_error("read", self.path, None));
         };
         let Some(after) = reply_attrs(after) else {
-            return Err(client.unexpected_reply_error("stat", self.path));
+            return Err(client.reply_error("stat", self.path, Some(after)));
         };
-        for ((at, _), answer) in self.requested_ranges.iter().zip(reads) {
+        for ((at, length), answer) in self.requested_ranges.iter().zip(reads) {
             // After a short read, which servers may return, the later replies do not continue at
-            // this offset, neither bytes nor the end of the file.
+            // this offset, neither bytes nor the end of the file. They are requested again.
             if *at != self.offset {
                 return Ok(None);
             }
@@ -120,14 +127,15 @@ impl<'p> ChunkedRead<'p> {
                 Ok(Reply::Data(data)) => {
                     sink(data)?;
                     self.offset += data.len() as u64;
+                    let is_short = data.len() < *length as usize;
+                    if is_short && *at < self.claimed_size {
+                        self.request_bytes = (data.len() as u32).max(MIN_READ_REQUEST_BYTES);
+                    }
                 }
                 Ok(Reply::Status {
                     code: status::EOF, ..
                 }) => return self.handle_end_of_file(client, after),
-                Ok(Reply::Status { code, .. }) => {
-                    return Err(client.status_error("read", self.path, *code));
-                }
-                _ => return Err(client.unexpected_reply_error("read", self.path)),
+                _ => return Err(client.reply_error("read", self.path, Some(answer))),
             }
         }
         self.claimed_size = self.claimed_size.max(after.size.unwrap_or(0));

@@ -126,7 +126,7 @@ impl SftpClient {
         }])?;
         let shown = String::from_utf8_lossy(path).into_owned();
         let real = answers.first().and_then(reply_path);
-        real.ok_or_else(|| self.unexpected_reply_error("resolve", Path::new(&shown)))
+        real.ok_or_else(|| self.reply_error("resolve", Path::new(&shown), answers.first()))
     }
 
     /// Returns the absolute path of a configured one: a relative path, or one with `~/`, starts in
@@ -146,7 +146,7 @@ impl SftpClient {
         answers: &[ReplyResult],
     ) -> Result<MemoryObject, TransportError> {
         let [real_path_reply, directory_reply, search_reply, file_reply] = answers else {
-            return Err(self.unexpected_reply_error("stat", memory));
+            return Err(self.reply_error("stat", memory, None));
         };
         let directory = memory.parent().unwrap_or(Path::new("/"));
         match (status_code(directory_reply), reply_attrs(directory_reply)) {
@@ -169,29 +169,25 @@ impl SftpClient {
                 match reply_path(real_path_reply) {
                     Some(real) if real == directory => {}
                     Some(real) => return Err(self.link_in_path_error(directory, Some(&real))),
-                    None => return Err(self.unexpected_reply_error("resolve", directory)),
+                    None => {
+                        let reply = Some(real_path_reply);
+                        return Err(self.reply_error("resolve", directory, reply));
+                    }
                 }
             }
             (_, Some(_)) => {
                 return Err(self.refused_error("use", directory, "it is not a directory"));
             }
-            (Some(other), _) => return Err(self.status_error("stat", directory, other)),
-            (None, None) => return Err(self.unexpected_reply_error("stat", directory)),
+            _ => return Err(self.reply_error("stat", directory, Some(directory_reply))),
         }
         match (status_code(file_reply), reply_attrs(file_reply)) {
             // Only a directory that can be searched proves that the name is absent.
-            (Some(status::NO_SUCH_FILE), _) => {
-                match (status_code(search_reply), reply_attrs(search_reply)) {
-                    (_, Some(found)) if file_type(found) == Some(TYPE_DIRECTORY) => {
-                        Ok(MemoryObject::Absent)
-                    }
-                    (Some(other), _) => Err(self.status_error("search", directory, other)),
-                    _ => Err(self.unexpected_reply_error("search", directory)),
-                }
-            }
-            (Some(other), _) => Err(self.status_error("stat", memory, other)),
+            (Some(status::NO_SUCH_FILE), _) => match reply_attrs(search_reply) {
+                Some(found) if file_type(found) == Some(TYPE_DIRECTORY) => Ok(MemoryObject::Absent),
+                _ => Err(self.reply_error("search", directory, Some(search_reply))),
+            },
             (_, Some(found)) => self.object_from_attrs(memory, found, reply_attrs(directory_reply)),
-            (None, None) => Err(self.unexpected_reply_error("stat", memory)),
+            _ => Err(self.reply_error("stat", memory, Some(file_reply))),
         }
     }
 
@@ -255,7 +251,7 @@ impl SftpClient {
         let found = self
             .resolve_link_targets(&[memory], vec![Ok(object)])?
             .pop();
-        found.unwrap_or_else(|| Err(self.unexpected_reply_error("stat", memory)))
+        found.unwrap_or_else(|| Err(self.reply_error("stat", memory, None)))
     }
 
     /// Returns the object that a file's attributes describe.
@@ -331,10 +327,12 @@ impl SftpClient {
         path: &Path,
         answer: ReplyResult,
     ) -> Result<FileHandle, TransportError> {
-        match status_code(&answer) {
-            Some(status::NO_SUCH_FILE) => Err(self.replaced_error(path)),
-            Some(code) => Err(self.status_error("open", path, code)),
-            None => into_handle(answer).ok_or_else(|| self.unexpected_reply_error("open", path)),
+        match answer {
+            Ok(Reply::Handle(handle)) => Ok(handle),
+            _ if status_code(&answer) == Some(status::NO_SUCH_FILE) => {
+                Err(self.replaced_error(path))
+            }
+            _ => Err(self.reply_error("open", path, Some(&answer))),
         }
     }
 
@@ -360,14 +358,24 @@ impl SftpClient {
         }
     }
 
-    /// Returns the error for this status of the server.
-    pub(super) fn status_error(&self, verb: &str, path: &Path, code: u32) -> TransportError {
-        self.refused_error(verb, path, status_text(code))
-    }
-
-    /// Returns the error for a reply that does not fit its request.
-    pub(super) fn unexpected_reply_error(&self, verb: &str, path: &Path) -> TransportError {
-        self.refused_error(verb, path, "unexpected reply from the server")
+    /// Returns the error for a reply that is not the expected one: a failure, or a reply that does
+    /// not fit its request.
+    pub(super) fn reply_error(
+        &self,
+        verb: &str,
+        path: &Path,
+        reply: Option<&ReplyResult>,
+    ) -> TransportError {
+        match reply {
+            Some(Ok(Reply::Status { code, .. })) => {
+                self.refused_error(verb, path, status_text(*code))
+            }
+            Some(Err(malformed)) => {
+                let why = format!("unexpected reply from the server: {malformed}");
+                self.refused_error(verb, path, &why)
+            }
+            _ => self.refused_error(verb, path, "unexpected reply from the server"),
+        }
     }
 
     pub(super) fn refused_error(&self, verb: &str, path: &Path, why: &str) -> TransportError {

@@ -149,10 +149,9 @@ impl SftpDirectory {
     /// Sends one request and returns its reply.
     pub(super) fn request_one(&self, request: Request) -> Result<ReplyResult, TransportError> {
         let mut answers = self.client.request_batch(vec![request])?;
-        answers.pop().ok_or_else(|| {
-            self.client
-                .unexpected_reply_error("use", &self.directory_path)
-        })
+        answers
+            .pop()
+            .ok_or_else(|| self.client.reply_error("use", &self.directory_path, None))
     }
 
     pub(super) fn open_request(&self, path: &Path) -> Request {
@@ -245,7 +244,7 @@ impl SftpDirectory {
             reply_attrs(&found).is_some_and(|attrs| file_type(attrs) == Some(TYPE_REGULAR));
         match status_code(&found) {
             Some(status::NO_SUCH_FILE) => return Ok(None),
-            Some(code) => return Err(self.client.status_error("stat", path, code)),
+            Some(_) => return Err(self.client.reply_error("stat", path, Some(&found))),
             None if !regular => return Ok(None),
             None => {}
         }
@@ -267,8 +266,7 @@ impl SftpDirectory {
         match (status_code(&found), reply_attrs(&found)) {
             (Some(status::NO_SUCH_FILE), _) => Ok(false),
             (_, Some(_)) => Ok(true),
-            (Some(code), _) => Err(self.client.status_error("stat", path, code)),
-            _ => Err(self.client.unexpected_reply_error("stat", path)),
+            _ => Err(self.client.reply_error("stat", path, Some(&found))),
         }
     }
 
@@ -304,11 +302,16 @@ impl SftpDirectory {
             .collect()
     }
 
-    /// Returns the error for this status of a request that takes space on the host. The protocol
-    /// has no status for a full disk.
-    pub(super) fn write_error(&self, verb: &str, path: &Path, code: u32) -> TransportError {
-        let error = self.client.status_error(verb, path, code);
-        error.with_full_disk(code == status::FAILURE)
+    /// Returns the error for the reply to a request that takes space on the host. The protocol has
+    /// no status for a full disk.
+    pub(super) fn write_error(
+        &self,
+        verb: &str,
+        path: &Path,
+        reply: Option<&ReplyResult>,
+    ) -> TransportError {
+        let error = self.client.reply_error(verb, path, reply);
+        error.with_full_disk(reply.and_then(status_code) == Some(status::FAILURE))
     }
 
     /// Checks the reply to a request that takes space on the host.
@@ -320,8 +323,7 @@ impl SftpDirectory {
     ) -> Result<(), TransportError> {
         match status_code(answer) {
             Some(status::OK) => Ok(()),
-            Some(code) => Err(self.write_error(verb, path, code)),
-            None => Err(self.client.unexpected_reply_error(verb, path)),
+            _ => Err(self.write_error(verb, path, Some(answer))),
         }
     }
 
@@ -353,9 +355,10 @@ impl SftpDirectory {
             if let Err(error) = self.check_deadline(end, path) {
                 break Err(error);
             }
-            match self.request_one(Request::ReadDir {
+            let answer = self.request_one(Request::ReadDir {
                 handle: handle.clone(),
-            })? {
+            })?;
+            match answer {
                 Ok(Reply::Names(more))
                     if !more.is_empty()
                         && names.len() < MAX_LISTED_NAMES
@@ -367,14 +370,11 @@ impl SftpDirectory {
                 Ok(Reply::Status {
                     code: status::EOF, ..
                 }) => break Ok(Some(names)),
-                Ok(Reply::Status { code, .. }) => {
-                    break Err(self.client.status_error("list", path, code));
-                }
                 Ok(Reply::Names(_)) => {
                     let why = "it has more than 100,000 names or 16 MiB of names";
                     break Err(self.client.refused_error("list", path, why));
                 }
-                _ => break Err(self.client.unexpected_reply_error("list", path)),
+                _ => break Err(self.client.reply_error("list", path, Some(&answer))),
             }
         };
         self.close_handle(handle);

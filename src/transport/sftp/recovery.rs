@@ -139,10 +139,10 @@ impl SftpDirectory {
                     }
                 }
                 Some(status::NO_SUCH_FILE) if !exists_at(1) => {}
-                Some(status::OK | status::NO_SUCH_FILE) | None => {
-                    return Err(self.client.unexpected_reply_error("take over", &from));
+                Some(status::OK | status::NO_SUCH_FILE) => {
+                    return Err(self.client.reply_error("take over", &from, None));
                 }
-                Some(code) => return Err(self.client.status_error("take over", &from, code)),
+                _ => return Err(self.client.reply_error("take over", &from, answers.first())),
             }
         }
         self.taken_over_run.replace(Some(TakenOverRun {

@@ -13,7 +13,7 @@ use super::client::{
     reply_attrs, status_code,
 };
 use super::directory::{OpenDisplacedFile, SftpDirectory, StagedContent};
-use super::wire::{Request, flags, status};
+use super::wire::{Reply, Request, flags, status};
 use crate::durable;
 use crate::error::Error;
 use crate::transport::{FailureCause, SwapMethod, SwapOutcome, TransportError};
@@ -70,7 +70,7 @@ impl SftpDirectory {
     ) -> Result<(), TransportError> {
         let path = self.path_of(staged);
         if answers.len() < 2 {
-            return Err(self.client.unexpected_reply_error("create", &path));
+            return Err(self.client.reply_error("create", &path, None));
         }
         let opened = into_handle(answers.remove(1));
         let made = self.check_written(&answers.remove(0), "create", &path);
@@ -113,10 +113,8 @@ impl SftpDirectory {
         let made = self.check_created(staged, &mut answers);
         let link_test_replies = answers.split_off(1.min(answers.len()));
         let opened = answers.pop();
-        let refused = opened.as_ref().and_then(status_code);
-        let opened = opened.and_then(into_handle);
-        match (made, opened, refused) {
-            (Ok(()), Some(handle), _) => {
+        match (made, opened) {
+            (Ok(()), Some(Ok(Reply::Handle(handle)))) => {
                 if let [linked, removed] = link_test_replies.as_slice() {
                     self.lacks_hard_links
                         .set(status_code(linked) != Some(status::OK));
@@ -127,24 +125,18 @@ impl SftpDirectory {
                         self.close_handle(handle);
                         let _ = self.remove_name(&Self::link_test_name(staged));
                         let _ = self.remove_name(&new);
-                        return Err(match status_code(removed) {
-                            Some(code) => self.client.status_error("remove", &link, code),
-                            None => self.client.unexpected_reply_error("remove", &link),
-                        });
+                        return Err(self.client.reply_error("remove", &link, Some(removed)));
                     }
                 }
                 Ok(handle)
             }
-            (Ok(()), None, refused) => {
+            (Ok(()), refused) => {
                 let _ = self.remove_name(&new);
-                Err(match refused {
-                    Some(code) => self.write_error("create", &path, code),
-                    None => self.client.unexpected_reply_error("create", &path),
-                })
+                Err(self.write_error("create", &path, refused.as_ref()))
             }
             // Another process has created a directory of that name.
-            (Err(error), opened, _) => {
-                if let Some(handle) = opened {
+            (Err(error), opened) => {
+                if let Some(handle) = opened.and_then(into_handle) {
                     self.close_handle(handle);
                     let _ = self.remove_name(&new);
                 }
@@ -172,10 +164,10 @@ impl SftpDirectory {
             behind.extend(self.directory_sync_requests());
             let answers = self.client.request_isolated(pair, behind)?;
             let at = self.clock.instant();
+            let replace_error =
+                |reply| self.client.reply_error("replace", &self.memory_path, reply);
             let [renamed, linked, stats @ ..] = answers.as_slice() else {
-                return Err(self
-                    .client
-                    .unexpected_reply_error("replace", &self.memory_path));
+                return Err(replace_error(None));
             };
             // An object there was displaced, whatever the server replies.
             let has_aside = stats.get(1).and_then(reply_attrs).is_some();
@@ -183,14 +175,7 @@ impl SftpDirectory {
                 Some(status::OK) => true,
                 Some(_) if has_aside => true,
                 Some(status::NO_SUCH_FILE) => false,
-                Some(code) => {
-                    return Err(self.client.status_error("replace", &self.memory_path, code));
-                }
-                None => {
-                    return Err(self
-                        .client
-                        .unexpected_reply_error("replace", &self.memory_path));
-                }
+                _ => return Err(replace_error(Some(renamed))),
             };
             displaced.extend(was_displaced.then_some(aside));
             match status_code(linked) {
@@ -210,16 +195,11 @@ impl SftpDirectory {
                 // one, too.
                 Some(_) if self.exists_at(&self.memory_path)? => {}
                 // The old file is better than none.
-                linked => {
+                _ => {
                     if let Some(aside) = displaced.last() {
                         self.move_back_into_place(aside)?;
                     }
-                    return Err(match linked {
-                        Some(code) => self.client.status_error("replace", &self.memory_path, code),
-                        None => self
-                            .client
-                            .unexpected_reply_error("replace", &self.memory_path),
-                    });
+                    return Err(replace_error(Some(linked)));
                 }
             }
         }
@@ -275,6 +255,11 @@ impl SftpDirectory {
         let mut batch = vec![self.move_aside_request(&name), lstat_request(&to)];
         batch.extend(self.directory_sync_requests());
         let answers = self.client.request_batch(batch)?;
+        let refused = || {
+            let reply = answers.first();
+            self.client
+                .reply_error("move aside", &self.memory_path, reply)
+        };
         let error = match answers.first().and_then(status_code) {
             Some(status::OK) if answers.get(1).and_then(reply_attrs).is_some() => {
                 return Ok(SwapOutcome {
@@ -287,14 +272,8 @@ impl SftpDirectory {
                 return Err(self.client.refused_error("displace", &to, why));
             }
             Some(status::NO_SUCH_FILE) => self.client.replaced_error(&self.memory_path),
-            Some(code) => self
-                .client
-                .status_error("move aside", &self.memory_path, code),
-            None => {
-                return Err(self
-                    .client
-                    .unexpected_reply_error("move aside", &self.memory_path));
-            }
+            Some(_) => refused(),
+            None => return Err(refused()),
         };
         let _ = self.remove_name(&name);
         Err(error)
@@ -304,21 +283,14 @@ impl SftpDirectory {
     pub(super) fn remove_name(&self, name: &str) -> Result<(), TransportError> {
         let mut batch = self.unlink_requests(name);
         batch.extend(self.directory_sync_requests());
-        match self
-            .client
-            .request_batch(batch)?
-            .first()
-            .and_then(status_code)
-        {
+        let answers = self.client.request_batch(batch)?;
+        match answers.first().and_then(status_code) {
             Some(status::OK | status::NO_SUCH_FILE) => Ok(()),
             // An agent may have created a directory there; it is not ours to remove.
             Some(_) if self.is_directory(name)? => Ok(()),
-            Some(code) => Err(self
+            _ => Err(self
                 .client
-                .status_error("remove", &self.path_of(name), code)),
-            None => Err(self
-                .client
-                .unexpected_reply_error("remove", &self.path_of(name))),
+                .reply_error("remove", &self.path_of(name), answers.first())),
         }
     }
 
@@ -445,8 +417,7 @@ impl SftpDirectory {
             {
                 Ok(())
             }
-            Some(code) => Err(self.client.status_error("remove", &path, code)),
-            None => Err(self.client.unexpected_reply_error("remove", &path)),
+            _ => Err(self.client.reply_error("remove", &path, answers.get(1))),
         }
     }
 

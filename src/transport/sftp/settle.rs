@@ -139,8 +139,7 @@ impl SftpDirectory {
                 self.remove_name(name).map(|()| true)
             }
             (None, Some(_)) => Ok(false),
-            (Some(code), _) => Err(self.client.status_error("stat", &path, code)),
-            (None, None) => Err(self.client.unexpected_reply_error("stat", &path)),
+            _ => Err(self.client.reply_error("stat", &path, Some(&found))),
         }
     }
 
@@ -175,14 +174,14 @@ impl SftpDirectory {
                 self.check_unlinked(displaced, &[])?;
                 return Ok(SettleOutcome::Removed { was_watched: true });
             }
-            (Some(code), _) => return Err(self.client.status_error("stat", &path, code)),
+            (Some(_), _) => return Err(self.client.reply_error("stat", &path, Some(&found))),
             (None, Some(TYPE_DIRECTORY)) => return Ok(SettleOutcome::Kept(SpecialFile::Directory)),
             (None, Some(TYPE_REGULAR)) => {}
             (None, _) => {
-                let Some(found) = reply_attrs(&found) else {
-                    return Err(self.client.unexpected_reply_error("stat", &path));
+                let Some(attrs) = reply_attrs(&found) else {
+                    return Err(self.client.reply_error("stat", &path, Some(&found)));
                 };
-                return match self.object_from_attrs(&path, found)? {
+                return match self.object_from_attrs(&path, attrs)? {
                     MemoryObject::Special(special) => {
                         inspect(DisplacedObject::Special(&special))?;
                         Ok(if self.remove_if_same(displaced, &special)? {
@@ -191,7 +190,7 @@ impl SftpDirectory {
                             SettleOutcome::StillOpen
                         })
                     }
-                    _ => Err(self.client.unexpected_reply_error("stat", &path)),
+                    _ => Err(self.client.reply_error("stat", &path, Some(&found))),
                 };
             }
         }
@@ -292,8 +291,7 @@ impl SftpDirectory {
         self.opening_object.replace(object);
         let refusal = match answers.first().and_then(status_code) {
             Some(status::OK | status::NO_SUCH_FILE) => None,
-            Some(code) => Some(self.client.status_error("remove", &path, code)),
-            None => Some(self.client.unexpected_reply_error("remove", &path)),
+            _ => Some(self.client.reply_error("remove", &path, answers.first())),
         };
         if let Some(error) = refusal {
             self.keep_displaced(displaced, handle.clone(), Some(content));
@@ -339,6 +337,6 @@ impl DisplacedReader<'_> {
             let why = format!("it belongs to user {uid}");
             return Err(client.refused_error("read", self.path, &why));
         }
-        file_metadata(&after).ok_or_else(|| client.unexpected_reply_error("stat", self.path))
+        file_metadata(&after).ok_or_else(|| client.reply_error("stat", self.path, None))
     }
 }

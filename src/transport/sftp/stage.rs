@@ -34,9 +34,7 @@ impl SftpDirectory {
         let (Some((uid, gid)), Some(mode)) =
             (self.directory_attrs.owner, self.directory_attrs.mode)
         else {
-            return Err(self
-                .client
-                .unexpected_reply_error("stat", &self.directory_path));
+            return Err(self.client.reply_error("stat", &self.directory_path, None));
         };
         Ok(Attributes {
             uid,

@@ -434,6 +434,28 @@ fn invalid_reply_at_any_request_loses_nothing() {
 }
 
 #[test]
+fn invalid_reply_is_described() {
+    if !has_sftp_server() {
+        return;
+    }
+    for (how, words) in [
+        (4, "a reply is cut short"),
+        (5, "a reply has trailing bytes"),
+    ] {
+        let malformed = reply_filter(move |asked, frame| match request_name(&asked.frame) {
+            "lstat" => malformed_reply(how, asked, frame),
+            _ => ReplyFate::Pass,
+        });
+        let host =
+            FilteredServer::new(sftp_server_program(), pass_all()).with_reply_filter(malformed);
+        let report = HostScenario::new(HostOperation::Reset).assert_survives(host, words);
+        let said = format!("{report:?}");
+        let expected = format!("unexpected reply from the server: {words}");
+        assert!(said.contains(&expected), "{said}");
+    }
+}
+
+#[test]
 fn invalid_version_is_reported_and_changes_nothing() {
     if !has_sftp_server() {
         return;
