@@ -19,7 +19,9 @@
     reason = "a harness may stop and speak"
 )]
 
-#[path = "../tests/suite/skip.rs"]
+#[path = "../tests/support/bench_fleet.rs"]
+mod bench_fleet;
+#[path = "../tests/support/skip.rs"]
 mod skip;
 #[expect(dead_code, reason = "tests need more of it")]
 #[path = "../tests/hosts/sshd.rs"]
@@ -42,6 +44,7 @@ use memory_shepherd::transport::Transport;
 use memory_shepherd::transport::sftp::SftpTransport;
 use memory_shepherd::transport::sftp::ssh::SshConnector;
 
+use self::bench_fleet::{Fleet, median, millis, ratio};
 use self::sshd::{HOST_NAME, Sshd, read_public_key};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_memory-shepherd");
@@ -75,42 +78,24 @@ fn main() {
     }
 }
 
-/// Agents on hosts, each with a baseline of 12 KB. Their files are on this disk.
-struct Fleet {
-    root: PathBuf,
-    agents: Vec<String>,
-    baseline: String,
-}
-
 impl Fleet {
     /// Creates `each` agents on each of these hosts, reached by an ssh that reads only this
     /// configuration.
     fn new(root: PathBuf, hosts: &[String], each: usize, ssh_config: &Path) -> Fleet {
-        let rule = "- keep to the facts, be brief, and ask before you change anything\n";
-        let mut baseline = format!("# Rules\n\n{}", rule.repeat(180));
-        baseline.truncate(12_000 - 7);
-        baseline.push_str("\n\n---\n\n");
-        fs::create_dir_all(root.join("baselines")).unwrap();
-        let mut fleet = Fleet {
-            agents: Vec::new(),
-            baseline,
-            root,
+        let of_host = |host: &String| {
+            let host = host.clone();
+            (0..each).map(move |number| format!("{host}-{number:03}"))
         };
-        let mut config = format!("[general]\nremote_timeout = {TIMEOUT}\n");
-        for host in hosts {
-            for number in 0..each {
-                let agent = format!("{host}-{number:03}");
-                let memory = fleet.memory(&agent);
-                fs::create_dir_all(memory.parent().unwrap()).unwrap();
-                fs::write(fleet.baseline(&agent), &fleet.baseline).unwrap();
-                config.push_str(&format!(
-                    "[{agent}]\nremote_host = {host}\nremote_memory = {}\nbaseline = {agent}.md\n",
-                    memory.display()
-                ));
-                fleet.agents.push(agent);
-            }
-        }
-        fs::write(fleet.root.join("memory-shepherd.conf"), config).unwrap();
+        let agents = hosts.iter().flat_map(of_host).collect();
+        let general = format!("remote_timeout = {TIMEOUT}\n");
+        let fleet = Fleet::create(root, &general, agents, |fleet, agent| {
+            let (host, _) = agent.rsplit_once('-').unwrap();
+            let memory = fleet.memory(agent);
+            format!(
+                "remote_host = {host}\nremote_memory = {}\n",
+                memory.display()
+            )
+        });
         fleet.wrap("ssh", ssh_config);
         fleet.wrap("scp", ssh_config);
         fleet
@@ -132,25 +117,6 @@ impl Fleet {
         fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    fn memory(&self, agent: &str) -> PathBuf {
-        self.root.join("agents").join(agent).join("MEMORY.md")
-    }
-
-    fn baseline(&self, agent: &str) -> PathBuf {
-        self.root.join("baselines").join(format!("{agent}.md"))
-    }
-
-    /// Writes each memory: the baseline and forty lines below it, synced.
-    fn scribble(&self) {
-        for agent in &self.agents {
-            let notes: String = (0..40)
-                .map(|number| format!("- note {number} of {agent}: something happened today\n"))
-                .collect();
-            fs::write(self.memory(agent), format!("{}{notes}", self.baseline)).unwrap();
-        }
-        rustix::fs::sync();
-    }
-
     fn is_reset(&self, agent: &str) -> bool {
         // Between two names it is absent for a moment.
         let length = fs::metadata(self.memory(agent)).map(|meta| meta.len());
@@ -170,7 +136,7 @@ impl Fleet {
     fn program(&self, arguments: &[&str]) -> Command {
         let mut command = self.command(BINARY);
         command.args(arguments).arg("-q").arg("--config");
-        command.arg(self.root.join("memory-shepherd.conf"));
+        command.arg(self.config_path());
         command
     }
 
@@ -243,19 +209,6 @@ for directory in "$root"/agents/*; do
   rm "$here"
 done
 "##;
-
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort();
-    times[times.len() / 2]
-}
-
-fn millis(time: Duration) -> f64 {
-    time.as_secs_f64() * 1000.0
-}
-
-fn ratio(a: Duration, b: Duration) -> f64 {
-    a.as_secs_f64() / b.as_secs_f64()
-}
 
 /// Returns the verdict on a figure.
 fn verdict(good: bool) -> &'static str {

@@ -21,6 +21,9 @@
     reason = "a harness may stop and speak"
 )]
 
+#[path = "../tests/support/bench_fleet.rs"]
+mod bench_fleet;
+
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::mem::MaybeUninit;
@@ -31,6 +34,8 @@ use std::time::{Duration, Instant};
 
 use memory_shepherd::boundary::{Baseline, find_boundary};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
+
+use self::bench_fleet::{Fleet, median, millis, ratio};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_memory-shepherd");
 const ROUNDS: usize = 7;
@@ -47,61 +52,17 @@ fn main() {
     boundary();
 }
 
-/// A fleet of agents with baselines of 12 KB.
-struct Fleet {
-    root: PathBuf,
-    agents: Vec<String>,
-    baseline: String,
-}
-
 impl Fleet {
     fn new(root: PathBuf, count: usize) -> Fleet {
-        let rule = "- keep to the facts, be brief, and ask before you change anything\n";
-        let mut baseline = format!("# Rules\n\n{}", rule.repeat(180));
-        baseline.truncate(12_000 - 7);
-        baseline.push_str("\n\n---\n\n");
-        fs::create_dir_all(root.join("baselines")).unwrap();
         let agents = (0..count).map(|number| format!("agent-{number:05}"));
-        let fleet = Fleet {
-            agents: agents.collect(),
-            baseline,
-            root,
-        };
-        let mut config = "[general]\n".to_string();
-        for agent in &fleet.agents {
-            fs::create_dir_all(fleet.memory(agent).parent().unwrap()).unwrap();
-            fs::write(fleet.baseline(agent), &fleet.baseline).unwrap();
-            config.push_str(&format!(
-                "[{agent}]\nmemory_file = agents/{agent}/MEMORY.md\nbaseline = {agent}.md\n"
-            ));
-        }
-        fs::write(fleet.root.join("memory-shepherd.conf"), config).unwrap();
-        fleet
-    }
-
-    fn memory(&self, agent: &str) -> PathBuf {
-        self.root.join("agents").join(agent).join("MEMORY.md")
-    }
-
-    fn baseline(&self, agent: &str) -> PathBuf {
-        self.root.join("baselines").join(format!("{agent}.md"))
-    }
-
-    /// Writes each memory: the baseline and forty lines below it, synced.
-    fn scribble(&self) {
-        for agent in &self.agents {
-            let notes: String = (0..40)
-                .map(|number| format!("- note {number} of {agent}: something happened today\n"))
-                .collect();
-            fs::write(self.memory(agent), format!("{}{notes}", self.baseline)).unwrap();
-        }
-        rustix::fs::sync();
+        let lines = |_: &Fleet, agent: &str| format!("memory_file = agents/{agent}/MEMORY.md\n");
+        Fleet::create(root, "", agents.collect(), lines)
     }
 
     fn reset(&self, arguments: &[&str]) -> Cost {
         let mut command = Command::new(BINARY);
         command.args(arguments).arg("-q").arg("--config");
-        command.arg(self.root.join("memory-shepherd.conf"));
+        command.arg(self.config_path());
         let cost = Cost::of(&mut command);
         for agent in &self.agents {
             let length = fs::metadata(self.memory(agent)).unwrap().len();
@@ -151,19 +112,6 @@ impl Cost {
             resident: usage.ru_maxrss,
         }
     }
-}
-
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort();
-    times[times.len() / 2]
-}
-
-fn millis(time: Duration) -> f64 {
-    time.as_secs_f64() * 1000.0
-}
-
-fn ratio(a: Duration, b: Duration) -> f64 {
-    a.as_secs_f64() / b.as_secs_f64()
 }
 
 fn two_hundred(directory: &Path) {

@@ -47,7 +47,7 @@ extern crate self as memory_shepherd;
 #[path = "../tests/support/fake_transport.rs"]
 mod fake_transport;
 #[cfg(test)]
-#[path = "../tests/suite/skip.rs"]
+#[path = "../tests/support/skip.rs"]
 mod skip;
 mod sys;
 pub mod transport;

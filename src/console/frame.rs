@@ -5,7 +5,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::availability;
 use super::canvas::{Canvas, fit_end_of_sentence, truncate_untrusted};
-use super::command::{Command, CommandCategory, CommandSpec, KeyContext};
+use super::command::{Command, CommandCategory, CommandSpec, KeyContext, requests_plan};
 use super::key::format_sequence;
 use super::model::Model;
 use super::overlay::InputLine;
@@ -159,17 +159,7 @@ pub fn draw_pending_question(model: &Model, canvas: &mut Canvas<'_>, end: u16) -
 
 /// Whether a command changes files, or leads to nothing but that.
 fn changes_files(command: Command) -> bool {
-    matches!(
-        command,
-        Command::PlanReset
-            | Command::PlanUndo
-            | Command::PlanRedo
-            | Command::RetryFailed
-            | Command::ConfirmPlan
-            | Command::UndoAppend
-            | Command::UndoOverwrite
-            | Command::EditBaseline
-    )
+    requests_plan(command) || matches!(command, Command::ConfirmPlan | Command::EditBaseline)
 }
 
 /// Whether a hint is useful on the current screen and at the stage of a reset.

@@ -2,7 +2,6 @@
 //! files.
 
 use std::fs::{self, File};
-use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -64,16 +63,6 @@ fn fleet_with_group(agents: &[&str]) -> Option<(tempfile::TempDir, Fleet, u32)> 
     Some((temporary, fleet, group[2].parse().unwrap()))
 }
 
-fn append_note(fleet: &Fleet, agent: &str, text: &str) -> File {
-    let mut memory = File::options()
-        .append(true)
-        .create(true)
-        .open(fleet.memory_path(agent))
-        .unwrap();
-    memory.write_all(text.as_bytes()).unwrap();
-    memory
-}
-
 /// Returns all files below a directory, directories excluded.
 fn files_below(directory: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
@@ -105,8 +94,8 @@ fn shared_locks_of_group_members_block_nothing() {
     let Some((_temporary, fleet, _)) = fleet_with_group(&["scout"]) else {
         return;
     };
-    drop(append_note(&fleet, "scout", BASELINE));
-    drop(append_note(&fleet, "scout", "- one\n"));
+    drop(fleet.append_note("scout", BASELINE));
+    drop(fleet.append_note("scout", "- one\n"));
     assert_ok(&fleet.run(&["reset", "--all"]));
     let entries = fleet.entries("scout");
     let entry = format!("scout/{}", entries.first_key_value().unwrap().0);
@@ -122,7 +111,7 @@ fn shared_locks_of_group_members_block_nothing() {
         let mode = fs::metadata(&path).unwrap().mode() & 0o7777;
         assert_eq!(mode, if is_note { 0o640 } else { 0o600 }, "{path:?}");
     }
-    drop(append_note(&fleet, "scout", "- two\n"));
+    drop(fleet.append_note("scout", "- two\n"));
     for verb in [
         &["reset", "scout"][..],
         &["undo", "scout", "--wait", "5"],
@@ -139,7 +128,7 @@ fn shared_lock_on_old_lock_file_blocks_nothing() {
     let Some((_temporary, fleet, _)) = fleet_with_group(&["scout"]) else {
         return;
     };
-    drop(append_note(&fleet, "scout", BASELINE));
+    drop(fleet.append_note("scout", BASELINE));
     assert_ok(&fleet.run(&["reset", "--all", "--wait", "1"]));
     let locks = fleet.archive.join(".shepherd/locks");
     for path in files_below(&locks) {
@@ -147,7 +136,7 @@ fn shared_lock_on_old_lock_file_blocks_nothing() {
     }
     let held = take_shared_locks(&locks);
     assert!(held.len() >= 3);
-    drop(append_note(&fleet, "scout", "- note\n"));
+    drop(fleet.append_note("scout", "- note\n"));
     assert_ok(&fleet.run(&["reset", "--all"]));
     let mode = |name: &str| fs::metadata(locks.join(name)).unwrap().mode() & 0o7777;
     assert_eq!((mode("scout.lock"), mode(".ledger.lock")), (0o600, 0o600));
@@ -159,7 +148,7 @@ fn group_member_sees_lock_holder() {
     let Some((_temporary, fleet, group)) = fleet_with_group(&["scout"]) else {
         return;
     };
-    drop(append_note(&fleet, "scout", BASELINE));
+    drop(fleet.append_note("scout", BASELINE));
     let member = || {
         let mut command = fleet.command(&[], &["status"]);
         let output = command.uid(65_534).gid(group).output().unwrap();
@@ -167,7 +156,7 @@ fn group_member_sees_lock_holder() {
     };
     assert_ok(&fleet.run(&["reset", "--all"]));
     assert!(!member().contains("locked"), "{}", member());
-    let writer = append_note(&fleet, "scout", "- note\n");
+    let writer = fleet.append_note("scout", "- note\n");
     let mut run = RunningProgram::start_on(&fleet, &["reset", "scout"]);
     wait_for("a displaced file", || !fleet.leftovers("scout").is_empty());
     let pid = Pid::from_raw(run.pid().cast_signed()).unwrap();
@@ -188,7 +177,7 @@ fn unwritable_ledger_leaves_memories_unchanged() {
     let scene = Scene::new(&[("scout", InitialMemory::scratch("- one\n"))]);
     let fleet = &scene.fleet;
     assert_ok(&fleet.run(&["reset", "--all"]));
-    drop(append_note(fleet, "scout", "- two\n"));
+    drop(fleet.append_note("scout", "- two\n"));
     let before = fs::read(fleet.memory_path("scout")).unwrap();
     let ledger = fleet.archive.join(".shepherd/ledger.jsonl");
     let mount = Mount::mount_over_file(&["--bind", ledger.to_str().unwrap()], &ledger).unwrap();
@@ -213,9 +202,9 @@ fn unwritable_ledger_leaves_memories_unchanged() {
 fn run_waiting_for_permit_changes_nothing() {
     let (_temporary, root) = test_directory(true);
     let fleet = Fleet::new(&root, &root.join("archives"), &["scout"]);
-    drop(append_note(&fleet, "scout", BASELINE));
+    drop(fleet.append_note("scout", BASELINE));
     assert_ok(&fleet.run(&["reset", "--all"]));
-    drop(append_note(&fleet, "scout", "- note\n"));
+    drop(fleet.append_note("scout", "- note\n"));
     let before = fs::read(fleet.memory_path("scout")).unwrap();
     let locks = fleet.archive.join(".shepherd/locks");
     let mut options = File::options();

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant, SystemTime};
 use memory_shepherd::digest::Digest;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::fixture::{BASELINE, Fleet, directory_files, is_full_harness};
+use crate::fixture::{BASELINE, Fleet, directory_files};
+use crate::full_harness::is_full_harness;
 use crate::processes::{
     EndedRun, RUN_TIMEOUT, RunningProgram, SeededRandom, processor_lock, test_directory, wait_for,
 };

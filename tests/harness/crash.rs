@@ -15,12 +15,13 @@ use std::time::{Duration, Instant, SystemTime};
 use memory_shepherd::clock::{Clock, SystemClock};
 
 use super::earlier::insert_earlier_run;
-use super::fixture::{BASELINE, is_full_harness, is_own_process, run_in_own_process};
+use super::fixture::{BASELINE, is_own_process, run_in_own_process};
+use super::full_harness::is_full_harness;
 use super::scene::{
     CheckResult, FOREIGN_FILE_NAME, InitialMemory, RESET_ALL, Scene, assert_ok, check, output_text,
     twelve_agents,
 };
-use super::strace::{self, SystemCall, can_trace, injection_options, sample};
+use super::strace::{self, SystemCall, can_trace, injection_options, sample, sample_if_quick};
 
 /// Limit of the calls of one name that are tried beyond those of an undisturbed run.
 const MAX_CALLS_BEYOND: usize = 20;
@@ -45,11 +46,7 @@ impl KillSweep<'_> {
     /// Kills a run at each point; prints the number of points.
     fn kill_at_each_point(&self) {
         let points = self.changing_calls();
-        let chosen = if is_full_harness() {
-            points.clone()
-        } else {
-            sample(&points, self.quick_points)
-        };
+        let chosen = sample_if_quick(&points, self.quick_points);
         let (mut killed, mut failures) = (0, Vec::new());
         for point in &chosen {
             match self.kill_at_or_before(point) {

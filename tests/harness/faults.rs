@@ -10,7 +10,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::crash::assert_no_failures;
-use super::fixture::{BASELINE, is_full_harness};
+use super::fixture::BASELINE;
+use super::full_harness::is_full_harness;
 use super::mounts::{Mount, may_mount};
 use super::processes::test_directory;
 use super::scene::{

@@ -2,7 +2,8 @@
 
 use crate::skip::skip_missing_tool;
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -11,11 +12,6 @@ use serde_json::Value;
 
 /// Baseline of every agent.
 pub const BASELINE: &str = "# Rules\n\n- be kind\n- be brief\n\n---\n";
-
-/// Returns whether the full harness runs, and not only the quick part.
-pub fn is_full_harness() -> bool {
-    std::env::var_os("HARNESS").is_some_and(|value| value == "full")
-}
 
 /// Returns whether this process runs as root.
 pub fn is_root() -> bool {
@@ -114,6 +110,15 @@ impl Fleet {
 
     pub fn memory_path(&self, agent: &str) -> PathBuf {
         self.agent_directory(agent).join("MEMORY.md")
+    }
+
+    /// Appends to a memory, as an agent does, or creates it. Returns the open file.
+    pub fn append_note(&self, agent: &str, text: &str) -> File {
+        let mut options = File::options();
+        let options = options.append(true).create(true);
+        let mut memory = options.open(self.memory_path(agent)).unwrap();
+        memory.write_all(text.as_bytes()).unwrap();
+        memory
     }
 
     /// Returns the program's path.

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::fixture::{BASELINE, Fleet, directory_files, has_tool, is_full_harness, is_root};
+use crate::fixture::{BASELINE, Fleet, directory_files, has_tool, is_root};
+use crate::full_harness::is_full_harness;
 use crate::processes::{EndedRun, RunningProgram, test_directory};
 use crate::skip::skip_unsupported;
 

@@ -5,17 +5,17 @@ use std::fs::{self, File};
 use std::io::Write;
 
 use super::crash::{assert_no_failures, is_killed, kill};
-use super::fixture::{BASELINE, is_full_harness, is_own_process};
+use super::fixture::{BASELINE, is_own_process};
 use super::mounts::{Mount, may_mount};
 use super::processes::processor_lock;
 use super::scene::{InitialMemory, Scene, output_text};
-use super::strace::{self, SteppedProgram, SystemCall, can_trace, sample};
+use super::strace::{self, SteppedProgram, SystemCall, can_trace, sample_if_quick};
 use crate::skip::skip_unsupported;
 
 const RESET: &[&str] = &["reset", "--all"];
 
 /// Note that an agent writes in the middle of a reset.
-const LATE_NOTE: &[u8] = b"- in between\n";
+const LATE_NOTE: &str = "- in between\n";
 
 /// Returns notes longer than the baseline, so that a partly written memory can be told from a whole
 /// one.
@@ -69,6 +69,16 @@ impl MountedMemory {
             Ok(())
         } else {
             Err(format!("left behind: {left:?}"))
+        }
+    }
+
+    /// Runs a reset, which must succeed and leave nothing behind.
+    fn check_next_reset(&self) -> Result<(), String> {
+        let output = self.scene.fleet.run(RESET);
+        if output.status.success() {
+            self.check_reset()
+        } else {
+            Err(output_text(&output))
         }
     }
 }
@@ -204,10 +214,7 @@ fn write_into_frozen_reset_is_kept_or_reported() {
             continue;
         }
         // The writer waits for a second before it may open the file.
-        let memory = fs::OpenOptions::new()
-            .append(true)
-            .open(fleet.memory_path("scout"));
-        memory.unwrap().write_all(LATE_NOTE).unwrap();
+        fleet.append_note("scout", LATE_NOTE);
         run.resume();
         assert_eq!(run.wait_for_stop(), None);
         let record = mounted.scene.records().pop().unwrap();
@@ -231,7 +238,9 @@ fn write_into_frozen_reset_is_kept_or_reported() {
         assert!(mounted.is_archived(), "{}", call.text);
         assert!(fleet.leftovers("scout").is_empty(), "{}", call.text);
         let entries = fleet.entries("scout");
-        let is_kept = entries.values().any(|entry| entry.ends_with(LATE_NOTE));
+        let is_kept = entries
+            .values()
+            .any(|entry| entry.ends_with(LATE_NOTE.as_bytes()));
         kept += usize::from(is_kept);
         assert!(is_kept || is_told, "{}: {record}", call.text);
         drop(mounted.mount);
@@ -260,8 +269,7 @@ fn open_mount_point_memory_is_left_alone() {
     assert_eq!(mounted.read_memory(), before);
     assert!(fleet.leftovers("scout").is_empty());
     drop(reader);
-    fleet.run(RESET);
-    mounted.check_reset().unwrap();
+    mounted.check_next_reset().unwrap();
     drop(mounted.mount);
 }
 
@@ -271,11 +279,7 @@ fn kill_at_any_call_of_in_place_write_is_recovered() {
         return;
     }
     let points = changing_calls();
-    let chosen = if is_full_harness() {
-        points.clone()
-    } else {
-        sample(&points, 20)
-    };
+    let chosen = sample_if_quick(&points, 20);
     let (mut killed, mut failures) = (0, Vec::new());
     for point in &chosen {
         let mounted = MountedMemory::new();
@@ -283,13 +287,7 @@ fn kill_at_any_call_of_in_place_write_is_recovered() {
             continue;
         }
         killed += 1;
-        let output = mounted.scene.fleet.run(RESET);
-        let ended = if output.status.success() {
-            mounted.check_reset()
-        } else {
-            Err(output_text(&output))
-        };
-        if let Err(why) = ended {
+        if let Err(why) = mounted.check_next_reset() {
             failures.push(format!("killed at {}: {why}", point.text));
         }
         drop(mounted.mount);
@@ -328,9 +326,7 @@ impl MountedMemory {
         let copies = litter.iter().filter(|name| name.contains("-copy"));
         assert_eq!(copies.count(), 1, "{litter:?}");
         assert_eq!(fleet.pending_journals().len(), 1);
-        let output = fleet.run(RESET);
-        assert!(output.status.success(), "{}", output_text(&output));
-        self.check_reset().unwrap();
+        self.check_next_reset().unwrap();
         let entries = fleet.entries("scout");
         assert_eq!(entries.len(), 1, "{:?}", entries.keys());
     }
@@ -358,8 +354,7 @@ fn failed_in_place_write_is_rolled_back() {
         fleet.leftovers("scout")
     );
     assert!(fleet.pending_journals().is_empty());
-    assert!(fleet.run(RESET).status.success());
-    mounted.check_reset().unwrap();
+    mounted.check_next_reset().unwrap();
     drop(mounted.mount);
 }
 
@@ -404,13 +399,8 @@ fn note_in_half_written_memory_is_archived() {
     let mounted = MountedMemory::new();
     let fleet = &mounted.scene.fleet;
     mounted.reset_with_failing_call("ftruncate", 1, true);
-    let memory = fs::OpenOptions::new()
-        .append(true)
-        .open(fleet.memory_path("scout"));
-    memory.unwrap().write_all(b"- since then\n").unwrap();
-    let output = fleet.run(RESET);
-    assert!(output.status.success(), "{}", output_text(&output));
-    mounted.check_reset().unwrap();
+    fleet.append_note("scout", "- since then\n");
+    mounted.check_next_reset().unwrap();
     let entries = fleet.entries("scout");
     let late = entries
         .values()
@@ -434,22 +424,12 @@ fn kill_of_in_place_recovery_is_recovered() {
     let (_, mut points) =
         strace::record_calls(&mounted.scene.fleet, &mounted.scene.trace_log, RESET);
     points.retain(SystemCall::changes);
-    let chosen = if is_full_harness() {
-        points.clone()
-    } else {
-        sample(&points, 15)
-    };
+    let chosen = sample_if_quick(&points, 15);
     let mut failures = Vec::new();
     for point in &chosen {
         let mounted = half_written();
         kill(&mounted.scene, point, RESET);
-        let output = mounted.scene.fleet.run(RESET);
-        let ended = if output.status.success() {
-            mounted.check_reset()
-        } else {
-            Err(output_text(&output))
-        };
-        if let Err(why) = ended {
+        if let Err(why) = mounted.check_next_reset() {
             failures.push(format!("killed at {}: {why}", point.text));
         }
     }

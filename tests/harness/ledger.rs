@@ -8,7 +8,8 @@ use std::time::Duration;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::LedgerRecord;
 
-use super::fixture::{BASELINE, Fleet, is_full_harness};
+use super::fixture::{BASELINE, Fleet};
+use super::full_harness::is_full_harness;
 use super::processes::{RunningProgram, test_directory, wait_for};
 use super::scene::assert_ok;
 
@@ -39,19 +40,9 @@ fn long_ledger_is_read_in_bounded_memory() {
     let (_temporary, root) = test_directory(false);
     let agents = ["a", "b", "c", "d", "e", "f", "g", "h"];
     let fleet = Fleet::new(&root, &root.join("archives"), &agents);
-    let note = |agent: &str, text: &str| {
-        let mut options = File::options();
-        let mut memory = options
-            .append(true)
-            .create(true)
-            .open(fleet.memory_path(agent))
-            .unwrap();
-        memory.write_all(text.as_bytes()).unwrap();
-        memory
-    };
     for agent in agents {
-        drop(note(agent, BASELINE));
-        drop(note(agent, "- first\n"));
+        drop(fleet.append_note(agent, BASELINE));
+        drop(fleet.append_note(agent, "- first\n"));
     }
     assert_ok(&fleet.run(&["reset", "--all"]));
     let count = if is_full_harness() { 1_000_000 } else { 30_000 };
@@ -79,11 +70,11 @@ fn long_ledger_is_read_in_bounded_memory() {
             run(&["log", "b", "--json"]);
             run(&["doctor"]);
         }
-        drop(note("d", "- second\n"));
+        drop(fleet.append_note("d", "- second\n"));
         run(&["reset", "d"]);
     }
     // The next run settles what a killed run left.
-    let writer = note("e", "- third\n");
+    let writer = fleet.append_note("e", "- third\n");
     let mut killed = RunningProgram::start_on(&fleet, &["reset", "e"]);
     wait_for("a displaced file", || !fleet.leftovers("e").is_empty());
     killed.kill();

@@ -12,11 +12,13 @@ mod call_counts;
 mod concurrent_runs;
 mod crash;
 mod directories;
-#[path = "../suite/earlier.rs"]
+#[path = "../support/earlier.rs"]
 mod earlier;
 mod faults;
 mod fixture;
 mod flush_order;
+#[path = "../support/full_harness.rs"]
+mod full_harness;
 mod hostile;
 mod hung;
 mod in_place;
@@ -31,11 +33,11 @@ mod processes;
 mod races;
 mod scene;
 mod settling;
-#[path = "../suite/skip.rs"]
+#[path = "../support/skip.rs"]
 mod skip;
 mod strace;
 // Shared with the other test binaries, which use all of it.
 #[allow(dead_code)]
-#[path = "../suite/terminal.rs"]
+#[path = "../support/terminal.rs"]
 mod terminal;
 mod writers;

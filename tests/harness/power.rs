@@ -18,11 +18,14 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::crash::assert_no_failures;
-use super::fixture::{has_tool, is_full_harness};
+use super::fixture::has_tool;
+use super::full_harness::is_full_harness;
 use super::mounts::{Mount, may_mount};
 use super::processes::test_directory;
 use super::scene::{InitialMemory, RESET_ALL, Scene, twelve_agents};
-use super::strace::{self, SteppedProgram, SystemCall, can_trace, injection_options, sample};
+use super::strace::{
+    self, SteppedProgram, SystemCall, can_trace, injection_options, sample, sample_if_quick,
+};
 
 /// Upper bound of the time between two calls of the program.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -308,11 +311,7 @@ fn cut_at_every_call(name: &str, setup: &PowerSetup, most: usize) {
     let (shots, stops) = bench.snapshot_after_calls(&names, bench.command_words(), "shots");
     assert!(shots.len() > 3, "{name}: nothing was written to the disk");
     let chosen: Vec<usize> = (0..shots.len()).collect();
-    let chosen = if is_full_harness() {
-        chosen
-    } else {
-        sample(&chosen, most)
-    };
+    let chosen = sample_if_quick(&chosen, most);
     let mut failures = Vec::new();
     for shot in chosen.iter().map(|at| &shots[*at]) {
         bench.reboot(shot);

@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, FileType, Mode, RenameFlags};
 
-use crate::fixture::{BASELINE, is_full_harness};
+use crate::fixture::BASELINE;
+use crate::full_harness::is_full_harness;
 use crate::hostile::{AGENT_UID, CanaryScene, assert_no_raw_output};
 use crate::kernel::become_user;
 use crate::processes::{RUN_TIMEOUT, RunningProgram, SeededRandom, processor_lock};

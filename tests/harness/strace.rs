@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::fixture::{Fleet, has_tool};
 use super::scene::{Scene, assert_ok};
+use crate::full_harness::is_full_harness;
 use crate::skip::skip_unsupported;
 
 /// Timeout of any run, in seconds; one that takes longer is a failure.
@@ -409,6 +410,15 @@ pub fn sample<T: Clone>(all: &[T], most: usize) -> Vec<T> {
     (0..most)
         .map(|i| all[i * last / (most - 1)].clone())
         .collect()
+}
+
+/// Returns all elements in the full harness, otherwise a sample of at most `most`.
+pub fn sample_if_quick<T: Clone>(all: &[T], most: usize) -> Vec<T> {
+    if is_full_harness() {
+        all.to_vec()
+    } else {
+        sample(all, most)
+    }
 }
 
 #[test]

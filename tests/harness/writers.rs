@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::fixture::{BASELINE, Fleet, directory_files, is_full_harness};
+use crate::fixture::{BASELINE, Fleet, directory_files};
+use crate::full_harness::is_full_harness;
 use crate::kernel::SharedMapping;
 use crate::processes::{RunningProgram, SeededRandom, processor_lock, test_directory};
 use crate::scene::RESET_ALL;

@@ -76,6 +76,8 @@ mod contract;
 mod doctor;
 #[path = "../support/fake_transport.rs"]
 mod fake_transport;
+#[path = "../support/full_harness.rs"]
+mod full_harness;
 mod hostile;
 mod in_process;
 mod interop;
@@ -85,10 +87,10 @@ mod remote_site;
 mod round_trips;
 mod servers;
 mod session;
-#[path = "../suite/skip.rs"]
+#[path = "../support/skip.rs"]
 mod skip;
 mod sshd;
-#[path = "../suite/terminal.rs"]
+#[path = "../support/terminal.rs"]
 mod terminal;
 mod watch;
 #[path = "../suite/world.rs"]

@@ -33,6 +33,7 @@ use tokio::sync::oneshot;
 use super::contract::DiskFixture;
 use super::remote::sftp_fixture_with;
 use super::servers;
+use super::sshd::client_identity;
 use crate::skip::skip_missing_tool;
 
 /// Alias of the server in the client's configuration.
@@ -88,14 +89,8 @@ impl RusshServer {
 HostName 127.0.0.1
 Port {port}
 User shepherd
-IdentityFile {}
-IdentitiesOnly yes
-IdentityAgent none
-UserKnownHostsFile {}
-GlobalKnownHostsFile /dev/null
-",
-            at("id").display(),
-            at("known_hosts").display(),
+{}",
+            client_identity(dir.path()),
         );
         fs::write(at("ssh_config"), client).unwrap();
         Some(RusshServer {

@@ -15,7 +15,7 @@ use memory_shepherd::transport::sftp::ssh::Connector;
 use memory_shepherd::transport::sftp::{PerHostTransports, SftpTransport};
 
 use super::contract::{
-    DiskFixture, TransportFixture, commit_staged, read_file, settle_and_collect, stage_file,
+    DiskFixture, TransportFixture, displace_open_memory, read_file, settle_and_collect,
 };
 use super::servers::{
     FilteredServer, RequestFate, RequestFilter, host_named, sftp_server,
@@ -197,14 +197,7 @@ fn settle_looks_twice_and_finds_late_write() {
         return;
     };
     let fixture: &dyn TransportFixture = &fixture;
-    fixture.write("MEMORY.md", b"old");
-    let directory = fixture.open_directory();
-    let mut writer = fixture.open_writer("MEMORY.md");
-    stage_file(directory.as_ref(), b"new");
-    let displaced = commit_staged(directory.as_ref())
-        .unwrap()
-        .displaced
-        .remove(0);
+    let (directory, displaced, mut writer) = displace_open_memory(fixture);
     // The swap made the first probe.
     assert_eq!(
         settle_and_collect(directory.as_ref(), &displaced),

@@ -171,14 +171,8 @@ LogLevel VERBOSE
 HostName 127.0.0.1
 Port {port}
 Host *
-IdentityFile {}
-IdentitiesOnly yes
-IdentityAgent none
-UserKnownHostsFile {}
-GlobalKnownHostsFile /dev/null
-",
-            at("id").display(),
-            at("known_hosts").display(),
+{}",
+            client_identity(dir.path()),
         );
         fs::write(at("ssh_config"), client).expect("a configuration");
         let door = {
@@ -334,6 +328,21 @@ fn make_key(path: &Path) {
     ssh_keygen([
         &"-q", &"-t", &"ed25519", &"-N", &"", &"-C", &"", &"-f", &path,
     ]);
+}
+
+/// Returns the lines of a client's configuration that name its key and the known hosts in a
+/// directory, and nothing of the user who runs the tests.
+pub fn client_identity(directory: &Path) -> String {
+    format!(
+        "IdentityFile {}
+IdentitiesOnly yes
+IdentityAgent none
+UserKnownHostsFile {}
+GlobalKnownHostsFile /dev/null
+",
+        directory.join("id").display(),
+        directory.join("known_hosts").display(),
+    )
 }
 
 /// Reads the public half of a key.

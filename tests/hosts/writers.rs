@@ -32,6 +32,7 @@ use super::remote::{add_remote_agent, engine_with_connector};
 use super::servers::sftp_server;
 use super::sshd::Sshd;
 use super::world::{BASELINE, TestClock, World};
+use crate::full_harness::is_full_harness;
 use crate::skip::skip_unsupported;
 
 /// Upper bound of any wait in this file: what takes longer hangs.
@@ -297,10 +298,6 @@ impl Drop for WriterThreads {
     }
 }
 
-fn is_full_harness() -> bool {
-    std::env::var_os("HARNESS").is_some_and(|value| value == "full")
-}
-
 #[derive(Debug, Default)]
 struct RunTally {
     runs: usize,
@@ -484,18 +481,29 @@ fn real_time_ssh_writers_lose_no_note() {
     assert_no_note_is_lost("sshd, real time", 80, fleet, &Arc::default());
 }
 
+/// Returns a world with an agent on a host that has written `- early`, and its open memory.
+fn world_with_open_memory() -> (World, File) {
+    let mut world = World::new(&[]).with_general("remote_timeout = 3600");
+    add_remote_agent(&mut world, "holds", "box");
+    world.write_scratch("holds", "- early\n");
+    let memory = world.memory_path("holds");
+    let file = File::options().append(true).open(memory).unwrap();
+    (world, file)
+}
+
+/// Returns `- early`, and as many numbered notes below it.
+fn early_and_numbered_notes(written: &AtomicU64) -> String {
+    let numbers = 0..written.load(Ordering::Relaxed);
+    let notes = numbers.map(|number| note_line(0, number));
+    "- early\n".to_string() + &notes.collect::<String>()
+}
+
 /// A run does not wait for a busy writer for ever: the displaced file stays, and receives its
 /// writes until the next run.
 #[test]
 fn file_written_past_the_timeout_is_kept() {
     let Some(server) = sftp_server() else { return };
-    let mut world = World::new(&[]).with_general("remote_timeout = 3600");
-    add_remote_agent(&mut world, "holds", "box");
-    world.write_scratch("holds", "- early\n");
-    let mut file = File::options()
-        .append(true)
-        .open(world.memory_path("holds"))
-        .unwrap();
+    let (world, mut file) = world_with_open_memory();
     let mut writes = {
         let mut number = 0;
         let mut file = file.try_clone().unwrap();
@@ -527,24 +535,14 @@ fn file_written_past_the_timeout_is_kept() {
     ran.assert_outcome(Outcome::Unchanged);
     assert_eq!(world.leftovers("holds"), [""; 0], "{left} is settled");
     assert!(world.pending_journals().is_empty());
-    let mut all = "- early\n".to_string();
-    for number in 0..written.load(Ordering::Relaxed) {
-        all.push_str(&note_line(0, number));
-    }
-    all.push_str("- late\n");
+    let all = early_and_numbered_notes(&written) + "- late\n";
     assert!(world.preserves("holds", all.as_bytes()));
 }
 
 #[test]
 fn recovery_ends_while_a_writer_continues() {
     let Some(server) = sftp_server() else { return };
-    let mut world = World::new(&[]).with_general("remote_timeout = 3600");
-    add_remote_agent(&mut world, "holds", "box");
-    world.write_scratch("holds", "- early\n");
-    let mut file = File::options()
-        .append(true)
-        .open(world.memory_path("holds"))
-        .unwrap();
+    let (world, mut file) = world_with_open_memory();
     let written = Arc::new(AtomicU64::new(0));
     world.clock.on_sleep({
         let written = Arc::clone(&written);
@@ -570,9 +568,6 @@ fn recovery_ends_while_a_writer_continues() {
     }
     assert_eq!(world.leftovers("holds"), [""; 0]);
     assert!(world.pending_journals().is_empty());
-    let mut all = "- early\n".to_string();
-    for number in 0..written.load(Ordering::Relaxed) {
-        all.push_str(&note_line(0, number));
-    }
+    let all = early_and_numbered_notes(&written);
     assert!(world.preserves("holds", all.as_bytes()));
 }

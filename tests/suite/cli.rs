@@ -18,12 +18,13 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use memory_shepherd::clock::SystemClock;
-use memory_shepherd::config::{self, ConfigEnvironment};
-use memory_shepherd::engine::{Engine, EngineSetup, Trigger};
+use memory_shepherd::config;
+use memory_shepherd::engine::Engine;
 use memory_shepherd::transport::SingleTransport;
 use memory_shepherd::transport::local::LocalTransport;
 
 use crate::fixture::{PROGRAM_PATH, Site};
+use crate::world::{bare_environment, engine_with};
 
 const REVIEWER_MEMORY: &str = "agents/code-reviewer/MEMORY.md";
 const MONITOR_MEMORY: &str = "agents/monitor-bot/MEMORY.md";
@@ -41,24 +42,12 @@ fn site_with_notes_and_drift() -> Site {
 }
 
 fn site_engine(site: &Site) -> Engine {
-    let env = ConfigEnvironment {
-        cwd: site.dir.clone(),
-        home: None,
-        xdg_config_home: None,
-        xdg_state_home: None,
-        config_path_variable: None,
-        uid: 0,
-    };
-    Engine::new(EngineSetup {
-        config: config::load(&site.path("memory-shepherd.conf"), &env).unwrap(),
-        clock: Arc::new(SystemClock),
-        transports: Arc::new(SingleTransport(Arc::new(LocalTransport::new(Arc::new(
-            SystemClock,
-        ))))),
-        user: "tester".to_string(),
-        trigger: Trigger::Cli,
-        archive_group: None,
-    })
+    let env = bare_environment(&site.dir);
+    let transports = Arc::new(SingleTransport(Arc::new(LocalTransport::new(Arc::new(
+        SystemClock,
+    )))));
+    let config = config::load(&site.path("memory-shepherd.conf"), &env).unwrap();
+    engine_with(config, Arc::new(SystemClock), transports, None)
 }
 
 /// Asserts that the escape byte never reaches output that a person may read.

@@ -253,8 +253,14 @@ impl TestConsole {
 
     /// Delivers prepared texts of the open agent.
     pub fn load_prepared(&mut self, name: &str, diff: PreparedText, scratch: PreparedText) {
+        let texts = self.agent_texts(name, diff, scratch);
+        self.send(Msg::TextsPrepared(Box::new(texts)));
+    }
+
+    /// Returns texts of the open agent, newer than any before.
+    fn agent_texts(&mut self, name: &str, diff: PreparedText, scratch: PreparedText) -> AgentTexts {
         self.generation += 1;
-        let texts = AgentTexts {
+        AgentTexts {
             agent: name.to_string(),
             address: None,
             generation: self.generation,
@@ -269,8 +275,7 @@ impl TestConsole {
             diff_titles: diff_titles(name),
             findings: "separator L3 (1 of 1) · 2 invisible characters".to_string(),
             cached_at: None,
-        };
-        self.send(Msg::TextsPrepared(Box::new(texts)));
+        }
     }
 
     /// Delivers the read failure of the open agent, with a copy of that many minutes
@@ -296,22 +301,14 @@ impl TestConsole {
         detail.observation.content.as_mut().unwrap().boundary =
             baseline.and_then(|baseline| boundary_in(memory, baseline));
         detail.error = None;
-        self.generation += 1;
+        let (diff, scratch) = (
+            text::prepare_diff(&detail, None),
+            text::prepare_scratch(&detail),
+        );
         let texts = AgentTexts {
-            agent: name.to_string(),
-            address: None,
-            generation: self.generation,
-            diff: text::prepare_diff(&detail, None),
-            scratch: text::prepare_scratch(&detail),
-            baseline: text::prepare_baseline_diff(&tampered_change(name), None),
-            baseline_titles: [
-                "sealed version".to_string(),
-                format!("file /etc/memory-shepherd/baselines/{name}-MEMORY.md"),
-            ],
-            facts: fact_lines(),
-            diff_titles: diff_titles(name),
             findings,
             cached_at: Some(minutes_before(minutes)),
+            ..self.agent_texts(name, diff, scratch)
         };
         self.send(Msg::TextsPrepared(Box::new(texts)));
     }

@@ -402,6 +402,19 @@ pub fn commit_staged(directory: &dyn MemoryDirectory) -> Result<SwapOutcome, Tra
     directory.commit(STAGED_NAME, new)
 }
 
+/// Replaces a memory "old" that a writer has open. Returns the directory, the displaced file and
+/// the writer.
+pub fn displace_open_memory(
+    fixture: &dyn TransportFixture,
+) -> (Box<dyn MemoryDirectory>, String, AppendWriter) {
+    fixture.write("MEMORY.md", b"old");
+    let directory = fixture.open_directory();
+    let writer = fixture.open_writer("MEMORY.md");
+    stage_file(directory.as_ref(), b"new");
+    let mut swapped = commit_staged(directory.as_ref()).unwrap();
+    (directory, swapped.displaced.remove(0), writer)
+}
+
 /// Returns a run that was interrupted while it installed this content, before it was known whether
 /// it had replaced the memory.
 pub fn interrupted_run(content: &[u8]) -> InterruptedRun {
@@ -812,14 +825,7 @@ fn settle_inspects_and_removes(fixture: &dyn TransportFixture) {
 }
 
 fn settle_waits_for_writer_and_reads_late_bytes(fixture: &dyn TransportFixture) {
-    fixture.write("MEMORY.md", b"old");
-    let directory = fixture.open_directory();
-    let mut writer = fixture.open_writer("MEMORY.md");
-    stage_file(directory.as_ref(), b"new");
-    let displaced = commit_staged(directory.as_ref())
-        .unwrap()
-        .displaced
-        .remove(0);
+    let (directory, displaced, mut writer) = displace_open_memory(fixture);
     assert_eq!(
         settle_and_collect(directory.as_ref(), &displaced),
         (SettleOutcome::StillOpen, Vec::new())

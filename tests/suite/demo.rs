@@ -8,39 +8,26 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use memory_shepherd::clock::SystemClock;
-use memory_shepherd::config::{self, ConfigEnvironment};
+use memory_shepherd::config;
 use memory_shepherd::demo::{self, Demo};
-use memory_shepherd::engine::{
-    Engine, EngineSetup, Operation, Outcome, Plan, State, Trigger, UndoMode, UndoTarget,
-};
+use memory_shepherd::engine::{Engine, Operation, Outcome, Plan, State, UndoMode, UndoTarget};
 use memory_shepherd::error::ErrorKind;
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::sftp::PerHostTransports;
 use tempfile::TempDir;
 
 use crate::fixture::Site;
+use crate::world::{bare_environment, engine_with};
 
 fn demo_engine(demo: &Demo) -> Engine {
-    let env = ConfigEnvironment {
-        cwd: demo.directory().to_path_buf(),
-        home: None,
-        xdg_config_home: None,
-        xdg_state_home: None,
-        config_path_variable: None,
-        uid: 0,
-    };
-    Engine::new(EngineSetup {
-        config: config::load(demo.config_path(), &env).unwrap(),
-        clock: Arc::new(SystemClock),
-        transports: Arc::new(PerHostTransports::new(
-            Arc::new(LocalTransport::new(Arc::new(SystemClock))),
-            demo.host().clone(),
-            Arc::new(SystemClock),
-        )),
-        user: "tester".to_string(),
-        trigger: Trigger::Cli,
-        archive_group: None,
-    })
+    let env = bare_environment(demo.directory());
+    let transports = Arc::new(PerHostTransports::new(
+        Arc::new(LocalTransport::new(Arc::new(SystemClock))),
+        demo.host().clone(),
+        Arc::new(SystemClock),
+    ));
+    let config = config::load(demo.config_path(), &env).unwrap();
+    engine_with(config, Arc::new(SystemClock), transports, None)
 }
 
 fn agents_by_state(engine: &Engine) -> BTreeMap<State, Vec<String>> {

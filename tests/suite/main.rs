@@ -42,6 +42,7 @@ mod crashes;
 mod demo;
 mod disk;
 mod documents;
+#[path = "../support/earlier.rs"]
 mod earlier;
 mod engine;
 mod engine_samples;
@@ -63,9 +64,11 @@ mod process_limits;
 mod regressions;
 mod screenshots;
 mod shared_memories;
+#[path = "../support/skip.rs"]
 mod skip;
 mod steady_writers;
 mod tampered_baselines;
+#[path = "../support/terminal.rs"]
 mod terminal;
 mod undo;
 mod world;

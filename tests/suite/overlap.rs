@@ -7,9 +7,9 @@ use std::os::unix::fs::{lchown, symlink};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use memory_shepherd::config::{self, Config, ConfigEnvironment, ConfigErrors, DiagnosticLevel};
+use memory_shepherd::config::{self, Config, ConfigErrors, DiagnosticLevel};
 
-use super::world::{World, apply_plan};
+use super::world::{World, apply_plan, bare_environment};
 use crate::skip::skip_unsupported;
 
 /// The age at which a sweep takes a nameless file for the leftover of a killed run.
@@ -70,14 +70,7 @@ fn load_config(
     );
     let path = root.join("memory-shepherd.conf");
     fs::write(&path, text).unwrap();
-    let env = ConfigEnvironment {
-        cwd: root.to_path_buf(),
-        home: None,
-        xdg_config_home: None,
-        xdg_state_home: None,
-        config_path_variable: None,
-        uid: 0,
-    };
+    let env = bare_environment(root);
     let loaded = config::load(&path, &env);
     // A running console reads the config in another way.
     let again = config::reload(&path, &env);
@@ -256,13 +249,6 @@ fn baseline_inside_agent_directory_is_an_error() {
                 baseline = scout/scout.md\n";
     let path = root.join("memory-shepherd.conf");
     fs::write(&path, text).unwrap();
-    let env = ConfigEnvironment {
-        cwd: root.clone(),
-        home: None,
-        xdg_config_home: None,
-        xdg_state_home: None,
-        config_path_variable: None,
-        uid: 0,
-    };
+    let env = bare_environment(&root);
     assert_eq!(error_lines(config::load(&path, &env)), [5]);
 }

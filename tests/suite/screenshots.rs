@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset};
 use memory_shepherd::clock::Clock;
-use memory_shepherd::config::{self, ConfigEnvironment};
+use memory_shepherd::config;
 use memory_shepherd::console::key::{self, Key, KeyCode};
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::markdown::MarkdownHighlighter;
@@ -34,6 +34,8 @@ use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier};
 use unicode_width::UnicodeWidthStr;
+
+use crate::world::bare_environment;
 
 const SCREEN_SIZE: (u16, u16) = (120, 30);
 
@@ -62,14 +64,7 @@ fn moment(since: Duration) -> Moment {
 }
 
 fn demo_engine(demo: &demo::Demo) -> Engine {
-    let env = ConfigEnvironment {
-        cwd: demo.directory().to_path_buf(),
-        home: None,
-        xdg_config_home: None,
-        xdg_state_home: None,
-        config_path_variable: None,
-        uid: 0,
-    };
+    let env = bare_environment(demo.directory());
     Engine::new(EngineSetup {
         config: config::load(demo.config_path(), &env).unwrap(),
         clock: Arc::new(FixedClock),

@@ -262,12 +262,9 @@ impl World {
         let path = self.root.join("memory-shepherd.conf");
         fs::write(&path, text).unwrap();
         let env = ConfigEnvironment {
-            cwd: self.root.clone(),
             home: Some(self.root.clone()),
-            xdg_config_home: None,
-            xdg_state_home: None,
-            config_path_variable: None,
             uid: 1000,
+            ..bare_environment(&self.root)
         };
         (path, env)
     }
@@ -408,7 +405,20 @@ impl World {
     }
 }
 
-fn engine_with(
+/// The environment of a program that root runs without variables.
+pub fn bare_environment(cwd: &Path) -> ConfigEnvironment {
+    ConfigEnvironment {
+        cwd: cwd.to_path_buf(),
+        home: None,
+        xdg_config_home: None,
+        xdg_state_home: None,
+        config_path_variable: None,
+        uid: 0,
+    }
+}
+
+/// An engine as a command starts it.
+pub fn engine_with(
     config: config::Config,
     clock: Arc<dyn Clock>,
     transports: Arc<dyn Transports>,

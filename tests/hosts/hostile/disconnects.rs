@@ -7,6 +7,7 @@ use super::scenario::{
 };
 use memory_shepherd::engine::Outcome;
 
+use crate::full_harness::is_full_harness;
 use crate::remote::engine_with_connector;
 use crate::servers::{FilteredServer, RequestFate, RequestFilter};
 use crate::world::BASELINE;
@@ -110,11 +111,7 @@ fn recovery_cut_as_well_loses_nothing() {
             }
         }
     }
-    let step = if super::scenario::is_full_harness() {
-        17
-    } else {
-        193
-    };
+    let step = if is_full_harness() { 17 } else { 193 };
     let points = points.into_iter().step_by(step).collect();
     let reached = SharedCount::default();
     let count = try_each(points, 8, |(act, first, second, behind)| {

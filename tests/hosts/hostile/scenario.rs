@@ -13,6 +13,7 @@ use memory_shepherd::transport::sftp::ssh::Connector;
 
 use super::frames::{INIT, request_name};
 
+use crate::full_harness::is_full_harness;
 use crate::remote::{add_remote_agent, engine_with_connector};
 use crate::servers::{
     FilteredServer, ReplyFate, ReplyFilter, RequestFate, RequestFilter, ServerProgram, sftp_server,
@@ -64,11 +65,6 @@ pub fn sftp_server_program() -> ServerProgram {
 /// Returns whether OpenSSH's server is installed; prints a notice if it is not.
 pub fn has_sftp_server() -> bool {
     sftp_server().is_some()
-}
-
-/// Returns whether the full harness runs, and not only a sample.
-pub fn is_full_harness() -> bool {
-    std::env::var_os("HARNESS").is_some_and(|value| value == "full")
 }
 
 /// Returns all points in the full harness, otherwise every `each`-th.
