@@ -133,7 +133,11 @@ fn record_cells(engine: &Engine, record: &LedgerRecord) -> Result<Vec<TableCell>
     Ok(vec![
         text_cell(
             OutputRole::Plain,
-            record.time.format("%Y-%m-%d %H:%M:%S").to_string(),
+            record
+                .time
+                .with_timezone(engine.clock().now().offset())
+                .format("%Y-%m-%d %H:%M:%S")
+                .to_string(),
         ),
         text_cell(OutputRole::Notice, &event.run),
         text_cell(OutputRole::Plain, operation),

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use chrono::{NaiveDateTime, TimeDelta};
 use unicode_width::UnicodeWidthStr;
 
 use super::*;
@@ -418,4 +419,28 @@ fn baseline_diff_names_owner_and_agents() {
         "{}",
         ran.stderr
     );
+}
+
+#[test]
+fn log_prints_local_times() {
+    let site = Site::new();
+    site.append(MONITOR_MEMORY, "- a note\n");
+    // The ledger keeps the time zone of the run.
+    let mut reset = site.command();
+    reset.env("TZ", "EST5").args(["reset", "monitor-bot"]);
+    drop(site.run_command(&mut reset).assert_code(0));
+    let read = |zone: &str, arguments: &[&str]| {
+        let mut log = site.command();
+        log.env("TZ", zone).args(arguments);
+        site.run_command(&mut log).assert_code(0).stdout
+    };
+    let time_in = |zone: &str| {
+        let text = read(zone, &["log", "-n", "1"]);
+        let time = text.lines().last().unwrap()[..19].to_string();
+        NaiveDateTime::parse_from_str(&time, "%Y-%m-%d %H:%M:%S").unwrap()
+    };
+    assert_eq!(time_in("UTC0") - time_in("EST5"), TimeDelta::hours(5));
+    let json = ["log", "--json", "-n", "1"];
+    assert_eq!(read("UTC0", &json), read("EST5", &json));
+    assert!(read("UTC0", &json).contains("-05:00"));
 }
