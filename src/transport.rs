@@ -425,9 +425,20 @@ impl SpecialFile {
                 "keeps it beside the memory"
             }
             SpecialFile::Leased => "archives it when the lease ends",
-            _ => "describes and removes it",
+            _ => "describes and removes it, which cannot be undone",
         };
         format!("it is {self}; a reset {reset_effect}")
+    }
+
+    /// Whether a reset removes the object and only describes it.
+    pub fn is_only_described(&self) -> bool {
+        match self {
+            SpecialFile::Symlink(_)
+            | SpecialFile::Fifo
+            | SpecialFile::Device
+            | SpecialFile::Socket => true,
+            SpecialFile::Directory | SpecialFile::ForeignHardLink(_) | SpecialFile::Leased => false,
+        }
     }
 }
 

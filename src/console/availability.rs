@@ -138,7 +138,11 @@ fn check_plan_request(command: Command, model: &Model) -> Result<(), String> {
         format!("a run is in progress; {reset_key} shows it"),
     )?;
     let targets = model.target_agents(command);
-    require(!targets.is_empty(), "no agent to act on")
+    let reason = match (model.key_context(), command) {
+        (KeyContext::Result, Command::PlanUndo) => "nothing to undo in this run",
+        _ => "no agent to act on",
+    };
+    require(!targets.is_empty(), reason)
 }
 
 /// Checks a command that confirms or changes the plan on the screen.

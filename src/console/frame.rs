@@ -167,7 +167,7 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
     match (model.key_context(), &model.reset.stage) {
         (KeyContext::Result, ResetStage::Result(result)) => match command {
             Command::RetryFailed => !result.failed_agents().is_empty(),
-            Command::PlanUndo => !result.changed_agents().is_empty(),
+            Command::PlanUndo => !model.undoable_agents(result).is_empty(),
             _ => true,
         },
         (KeyContext::Log, _) => match command {

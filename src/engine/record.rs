@@ -335,6 +335,15 @@ impl RunEvent {
         self.outcome == Outcome::Ok && matches!(self.operation, Operation::Reset | Operation::Undo)
     }
 
+    /// Whether the run displaced an object that no undo can put back.
+    pub fn is_irreversible(&self) -> bool {
+        let is_described = matches!(
+            &self.before,
+            Some(FileState::Special(special)) if special.is_only_described()
+        );
+        is_described && self.kept_names.is_empty() && self.late_writes().next().is_none()
+    }
+
     /// All entries that the run wrote for this agent.
     pub fn entries(&self) -> impl Iterator<Item = &WrittenEntry> {
         self.entry.iter().chain(&self.late_entries)

@@ -70,6 +70,9 @@ pub struct AgentResult {
     pub note: Option<String>,
     /// Hints what to do next.
     pub hints: Vec<String>,
+    /// Whether it displaced an object that no undo can put back.
+    #[serde(skip)]
+    pub is_irreversible: bool,
     /// The archived entries.
     pub entries: Vec<WrittenEntry>,
     /// Lines of scratch that were archived.

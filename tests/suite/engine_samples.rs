@@ -384,6 +384,7 @@ pub fn run_report(results: &[(&str, Outcome, Option<&str>)]) -> RunReport {
         kind: (*outcome != Outcome::Ok).then_some(ErrorKind::Conflict),
         note: note.map(str::to_string),
         hints: Vec::new(),
+        is_irreversible: false,
         entries: Vec::new(),
         scratch_lines: 40,
         duration_ms: 120,

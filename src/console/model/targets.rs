@@ -7,7 +7,7 @@ use crate::console::command::Command;
 use crate::console::handoff::{ClipboardText, PagerText};
 use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::log::state::{LogRow, RunSummary};
-use crate::console::screens::reset::state::ResetStage;
+use crate::console::screens::reset::state::{ResetStage, ResultView};
 use crate::console::text::{LineKind, TextLine};
 use crate::engine::{Operation, Outcome, UndoTarget};
 use crate::transport::sftp::askpass::Question;
@@ -24,9 +24,18 @@ impl Model {
             (Screen::Reset, ResetStage::Result(result)) if command == Command::RetryFailed => {
                 result.failed_agents()
             }
-            (Screen::Reset, ResetStage::Result(result)) => result.changed_agents(),
+            (Screen::Reset, ResetStage::Result(result)) => self.undoable_agents(result),
             _ => self.marked_or_current_agents(),
         }
+    }
+
+    /// Returns the agents for which the run of a result can be undone, as far as the log knows.
+    pub fn undoable_agents(&self, result: &ResultView) -> Vec<String> {
+        let mut agents = result.undoable_agents();
+        if let Some(run) = self.log.find_run(&result.run_id) {
+            agents.retain(|agent| !run.undone_agents.contains(agent));
+        }
+        agents
     }
 
     /// Returns the target of an undo: at a result, its run; elsewhere the last resets of the agents.

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use memory_shepherd::console::message::Msg;
-use memory_shepherd::engine::{Outcome, RunProgress, RunStage, State};
+use memory_shepherd::console::screens::log::state::RunSummary;
+use memory_shepherd::engine::{FileState, Operation, Outcome, RunProgress, RunStage, State};
+use memory_shepherd::transport::SpecialFile;
 
 use super::plan::show_plan;
 use super::{TERMINAL_SIZES, TestConsole, assert_view, fleet_of_every_state, rendered_text};
-use crate::engine_samples::{plan, run_report};
+use crate::engine_samples::{plan, run_report, run_summary};
 
 const THREE_AGENTS: [(&str, State); 3] = [
     ("code-reviewer", State::Drifted),
@@ -127,4 +129,54 @@ fn result_shows_whole_error_of_selected_row() {
         assert!(shown.matches("Permission denied").count() >= 2, "{shown}");
         assert!(shown.contains("nothing to undo"));
     }
+}
+
+/// Returns the screen with the result of the newest of these runs, opened from the log.
+fn shown_result(runs: &[RunSummary]) -> String {
+    let mut console = fleet_of_every_state();
+    console.send(Msg::LogLoaded(Ok(runs.to_vec())));
+    console.press("7 G Enter");
+    rendered_text(&console, "terminal")
+}
+
+#[test]
+fn result_of_undone_run_names_the_undo() {
+    let agents = [("docs-writer", Outcome::Ok), ("monitor-bot", Outcome::Ok)];
+    let mut reset = run_summary("aaaa", 20, &agents);
+    let mut undo = run_summary("bbbb", 10, &agents);
+    for event in &mut undo.events {
+        event.operation = Operation::Undo;
+        event.undone_run = Some("aaaa".to_string());
+    }
+    let shown = shown_result(&[reset.clone()]);
+    assert!(shown.contains("z undoes this run"), "{shown}");
+    reset.undone_agents = vec!["docs-writer".to_string()];
+    let shown = shown_result(&[undo.clone(), reset.clone()]);
+    assert!(shown.contains("z undoes this run"), "{shown}");
+    assert!(
+        shown.contains("run bbbb undid it for docs-writer"),
+        "{shown}"
+    );
+    reset.undone_agents.push("monitor-bot".to_string());
+    let shown = shown_result(&[undo.clone(), reset.clone()]);
+    assert!(shown.contains("undone by run bbbb"), "{shown}");
+    assert!(!shown.contains("z undo"), "{shown}");
+}
+
+#[test]
+fn result_without_undoable_agents_offers_no_undo() {
+    let mut pin = run_summary("aaaa", 20, &[("", Outcome::Ok)]);
+    pin.events[0].operation = Operation::Pin;
+    let shown = shown_result(&[pin]);
+    assert!(shown.contains("nothing to undo"), "{shown}");
+    assert!(!shown.contains("z undo"), "{shown}");
+    let mut displaced = run_summary("aaaa", 20, &[("docs-writer", Outcome::Ok)]);
+    displaced.events[0].before = Some(FileState::Special(SpecialFile::Fifo));
+    let shown = shown_result(&[displaced.clone()]);
+    assert!(shown.contains("cannot be undone"), "{shown}");
+    assert!(!shown.contains("z undo"), "{shown}");
+    // An object that was kept can be put back.
+    displaced.events[0].before = Some(FileState::Special(SpecialFile::Directory));
+    let shown = shown_result(&[displaced]);
+    assert!(shown.contains("z undoes this run"), "{shown}");
 }

@@ -122,6 +122,7 @@ impl RunSummary {
             entry: event.entry.clone(),
             note: event.note.clone(),
             hints: Vec::new(),
+            is_irreversible: event.is_irreversible(),
         };
         ResultView {
             run_id: self.run_id.clone(),
@@ -163,6 +164,25 @@ impl LogScreen {
         let runs = self.runs.iter();
         let runs = runs.map(move |run| (run, run.redoable_agents(&mut later)));
         runs.filter(|(_, agents)| !agents.is_empty())
+    }
+
+    /// Returns a run.
+    pub fn find_run(&self, id: &str) -> Option<&RunSummary> {
+        self.runs.iter().find(|run| run.run_id == id)
+    }
+
+    /// Returns the runs that undid a run for agents for which it is undone, oldest first.
+    pub fn undoing_runs(&self, undone: &RunSummary) -> Vec<&str> {
+        let undid = |run: &RunSummary, agent: &String| {
+            let mut events = run.events.iter().filter(|event| event.has_changed_memory());
+            !run.undone_agents.contains(agent)
+                && events.any(|event| {
+                    event.agent == *agent && event.undone_run.as_ref() == Some(&undone.run_id)
+                })
+        };
+        let runs = self.runs.iter().rev();
+        let undoing = runs.filter(|run| undone.undone_agents.iter().any(|agent| undid(run, agent)));
+        undoing.map(|run| run.run_id.as_str()).collect()
     }
 
     /// Replaces the runs. A run of this session is among them from then on, so the message about

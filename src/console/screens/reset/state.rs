@@ -198,6 +198,8 @@ pub struct ResultLine {
     pub note: Option<String>,
     /// What to do about it.
     pub hints: Vec<String>,
+    /// Whether the run displaced an object that no undo can put back.
+    pub is_irreversible: bool,
 }
 
 impl ResultView {
@@ -213,6 +215,7 @@ impl ResultView {
             entry: result.entries.first().cloned(),
             note: result.note.clone(),
             hints: result.hints.clone(),
+            is_irreversible: result.is_irreversible,
         };
         ResultView {
             run_id: report.run.clone(),
@@ -225,9 +228,11 @@ impl ResultView {
         }
     }
 
-    /// Returns the agents whose memory was changed; the run can be undone for them.
-    pub fn changed_agents(&self) -> Vec<String> {
-        let done = self.lines.iter().filter(|line| line.outcome == Outcome::Ok);
+    /// Returns the agents whose memory was changed and can be put back. A change of pins has none.
+    pub fn undoable_agents(&self) -> Vec<String> {
+        let done = self.lines.iter().filter(|line| {
+            line.outcome == Outcome::Ok && !line.agent.is_empty() && !line.is_irreversible
+        });
         done.map(|line| line.agent.clone()).collect()
     }
 

@@ -11,7 +11,7 @@ use crate::console::screens::reset::state::{
     Confirmation, PlanRequest, PlanView, ResetStage, ResultView, RunView, STOP_CONSEQUENCE,
 };
 use crate::engine::{
-    Operation, Plan, PlanStep, Protection, RunProgress, RunReport, UndoMode, UndoTarget,
+    Operation, Outcome, Plan, PlanStep, Protection, RunProgress, RunReport, UndoMode, UndoTarget,
 };
 use crate::error::Error;
 
@@ -266,7 +266,7 @@ pub fn handle_run_ended(model: &mut Model, report: &RunReport) -> Vec<Effect> {
     let done = format!(
         "run {}: {} ok, {}",
         result.run_id,
-        result.changed_agents().len(),
+        report.count(Outcome::Ok),
         result.failure_summary()
     );
     model.report(

@@ -677,16 +677,34 @@ fn draw_result_row(canvas: &mut Canvas<'_>, y: u16, line: &ResultLine) {
     canvas.put_text(x, y, &fit_end_of_sentence(&text, room), Role::Text);
 }
 
-/// Draws whether the run can be undone, what retention deleted, and the equivalent command line.
-fn draw_next_step(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>, y: u16) {
-    let mut text = match count_outcome(view, Outcome::Ok) {
-        0 => "nothing to undo".to_string(),
-        _ => {
+/// Says whether the run of a result can be undone, and which runs undid it.
+fn describe_undo(model: &Model, view: &ResultView) -> String {
+    let is_irreversible = view.lines.iter().any(|line| line.is_irreversible);
+    let undone = model.log.find_run(&view.run_id);
+    let undone_by = undone.map_or(Vec::new(), |run| model.log.undoing_runs(run));
+    let can_undo = !model.undoable_agents(view).is_empty();
+    let mut text = match (can_undo, undone_by.is_empty()) {
+        (true, _) => {
             let key = model.key_hint(Command::PlanUndo);
             let days = format_count(u64::from(model.config.retention_days), "day");
             format!("{key} undoes this run (possible for {days})")
         }
+        (false, true) if is_irreversible => {
+            return "cannot be undone: it removed what it displaced".to_string();
+        }
+        (false, true) => return "nothing to undo".to_string(),
+        (false, false) => return format!("undone by run {}", undone_by.join(" ")),
     };
+    if let Some(run) = undone.filter(|_| !undone_by.is_empty()) {
+        let (agents, by) = (run.undone_agents.join(" "), undone_by.join(" "));
+        text.push_str(&format!("; run {by} undid it for {agents}"));
+    }
+    text
+}
+
+/// Draws whether the run can be undone, what retention deleted, and the equivalent command line.
+fn draw_next_step(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>, y: u16) {
+    let mut text = describe_undo(model, view);
     if view.retired_entries > 0 {
         let entries = format_count(view.retired_entries as u64, "old entry");
         text.push_str(&format!("; retention deleted {entries}"));

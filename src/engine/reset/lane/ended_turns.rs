@@ -96,6 +96,7 @@ impl<'a> ResetLane<'_, 'a> {
     fn report_result(&mut self, ended: EndedTurn) {
         let event = ended.event;
         let result = AgentResult {
+            is_irreversible: event.is_irreversible(),
             agent: event.agent,
             outcome: event.outcome,
             kind: ended.kind,
