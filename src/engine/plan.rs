@@ -11,6 +11,7 @@ use super::classify::MAX_WINDOW_BYTES;
 use super::observation::{Blocker, Protection};
 use super::record::Operation;
 use super::state::State;
+use super::undo::AgentRecords;
 use crate::archive::EntryKind;
 use crate::boundary::{Boundary, BoundaryRule};
 use crate::config::Agent;
@@ -23,6 +24,25 @@ pub(super) const EQUAL_REASON: &str = "already equal to its baseline";
 /// Reason to skip the undo of a run that created a file which is gone already.
 pub(super) fn still_absent_reason(run: &str) -> String {
     format!("no file, as before run {run}")
+}
+
+/// Reason to skip the undo of a run that is undone already.
+pub(super) fn already_undone_reason(records: &AgentRecords, undone_by: &str) -> String {
+    let hint = if records.is_redoable(undone_by) {
+        "; `undo --redo` takes that back"
+    } else {
+        ""
+    };
+    format!("already undone by run {undone_by}{hint}")
+}
+
+/// Error of an undo that is to append new notes to a file that it does not restore.
+pub(super) fn nothing_to_append_to_error(run: &str) -> Error {
+    let message = format!(
+        "the agent has written since, and there was no file before run {run} to append that to"
+    );
+    let hint = "--overwrite archives what was written since, and removes the file";
+    Error::new(ErrorKind::Conflict, message).with_hint(hint)
 }
 
 /// Reason to refuse an agent that is protected as read-only.
@@ -251,6 +271,19 @@ impl SkippedAgent {
         let error = Error::new(self.kind?, &self.reason);
         let hints = self.hints.iter();
         Some(hints.fold(error, |error, hint| error.with_hint(hint)))
+    }
+
+    /// Creates the refusal of an agent of a run that is no longer in the config.
+    pub(super) fn not_configured(name: &str) -> SkippedAgent {
+        SkippedAgent {
+            agent: name.to_string(),
+            state: State::Error,
+            reason: "no longer in the config".to_string(),
+            kind: Some(ErrorKind::Conflict),
+            hints: vec![format!(
+                "add agent {name} to the config again to undo its reset"
+            )],
+        }
     }
 
     /// Creates the skip of an agent that needs no change.

@@ -13,13 +13,14 @@ use super::observe::ObservedAgent;
 use super::parallel;
 use super::plan::{
     BoundMemory, EQUAL_REASON, Plan, PlanBinding, PlanStep, READ_ONLY_REASON, SkippedAgent,
-    StepAction, UndoMode, UndoTarget, UndoneRun, still_absent_reason,
+    StepAction, UndoMode, UndoTarget, UndoneRun, already_undone_reason, nothing_to_append_to_error,
+    still_absent_reason,
 };
 use super::record::{FileState, Operation};
 use super::retention::RetentionScope;
 use super::shared_memories::sharing_error;
 use super::state::State;
-use super::undo::{self, AgentRecords, Replacement, UndoRecords};
+use super::undo::{self, AgentRecords, Replacement, UndoRecords, UndoneReset};
 use crate::archive::EntryKind;
 use crate::baseline::BaselineCache;
 use crate::config::Agent;
@@ -291,23 +292,30 @@ impl Engine {
             let of_agent = records.get(&agent.name);
             let state = seen.observation.state;
             let refuse = |error| SkippedAgent::from_error(agent, state, &error);
-            let Some(records) = of_agent else {
-                let reason = target.nothing_to_undo_reason();
+            let Some(of_agent) = of_agent else {
+                let reason = target.nothing_to_undo_reason(records.undone_reset(&agent.name));
                 return Err(refuse(Error::new(ErrorKind::Conflict, reason)));
             };
-            let run = &records.record.event.run;
-            let step = self.undo_step(agent, &seen, records, mode, is_unlocked);
+            let run = &of_agent.record.event.run;
+            let unchanged = |reason| SkippedAgent::nothing_to_do(agent, state, reason);
+            if let Some(undone_by) = of_agent.undone_by() {
+                return Err(unchanged(already_undone_reason(of_agent, undone_by)));
+            }
+            let step = self.undo_step(agent, &seen, of_agent, mode, is_unlocked);
             let Some(mut step) = step.map_err(refuse)? else {
-                let reason = still_absent_reason(run);
-                return Err(SkippedAgent::nothing_to_do(agent, state, reason));
+                return Err(unchanged(still_absent_reason(run)));
             };
-            if let (UndoTarget::Agents(_), Some(newer)) = (target, &records.skipped_run) {
+            if let (UndoTarget::Agents(_), Some(newer)) = (target, &of_agent.skipped_run) {
                 let note = format!("run {newer} is already undone; this undoes run {run}");
                 step.notes.push(note);
             }
             Ok(step)
         };
-        let (steps, skipped) = plan_agents(self, &agents, plan);
+        let (steps, mut skipped) = plan_agents(self, &agents, plan);
+        if matches!(target, UndoTarget::Run(_)) {
+            let removed = records.agents().filter(|name| self.agent(name).is_err());
+            skipped.extend(removed.map(SkippedAgent::not_configured));
+        }
         let plan = Plan::new(Operation::Undo, self.clock().now(), steps, skipped);
         Ok(self.with_retention(plan))
     }
@@ -325,10 +333,19 @@ impl Engine {
             UndoTarget::Run(run) => run,
         };
         let records = UndoRecords::from_run(self, run)?;
-        let agents = records.agents().map(|name| self.agent(name));
-        let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
-        if agents.is_empty() {
-            let message = format!("no run {run} in the ledger changed a memory");
+        let agents = records.agents().filter_map(|name| self.agent(name).ok());
+        let agents: Vec<&Agent> = agents.collect();
+        if records.agents().next().is_none() {
+            let mut is_recorded = false;
+            self.for_each_record_backwards(|record| {
+                is_recorded = record.event.run == *run;
+                !is_recorded
+            })?;
+            let message = if is_recorded {
+                format!("run {run} changed no memory; there is nothing to undo")
+            } else {
+                format!("no run {run} in the ledger")
+            };
             let log = self.command_line("log");
             return Err(Error::new(ErrorKind::User, message)
                 .with_hint(format!("run `{log}` to list all runs")));
@@ -384,8 +401,15 @@ impl Engine {
             _ => step.action = StepAction::Remove,
         }
         step.is_confirmation_typed |= written_since && mode == UndoMode::Overwrite;
-        if written_since && mode == UndoMode::Refuse {
-            step.notes.push("the agent has written since".to_string());
+        let run = &records.record.event.run;
+        match (mode, step.action) {
+            _ if !written_since => {}
+            (UndoMode::Append, StepAction::Remove) => return Err(nothing_to_append_to_error(run)),
+            (UndoMode::Refuse, StepAction::Remove) => step.notes.push(format!(
+                "the agent has written since; there was no file before run {run} to append that to"
+            )),
+            (UndoMode::Refuse, _) => step.notes.push("the agent has written since".to_string()),
+            (UndoMode::Append | UndoMode::Overwrite, _) => {}
         }
         step.undone_run = Some(UndoneRun {
             run: records.record.event.run.clone(),
@@ -426,10 +450,15 @@ fn unique_names(names: &[String]) -> impl Iterator<Item = &str> {
 
 impl UndoTarget {
     /// Reason to skip an agent without a matching record.
-    fn nothing_to_undo_reason(&self) -> &'static str {
-        match self {
-            UndoTarget::Redo(_) => "no undo to redo",
-            UndoTarget::Agents(_) | UndoTarget::Run(_) => "nothing to undo in the ledger",
+    fn nothing_to_undo_reason(&self, undone_reset: Option<&UndoneReset>) -> String {
+        match (self, undone_reset) {
+            (UndoTarget::Redo(_), _) => "no undo to redo".to_string(),
+            (_, None) => "nothing to undo in the ledger".to_string(),
+            (_, Some(UndoneReset { run, undone_by })) => {
+                format!(
+                    "nothing to undo: its last reset {run} is already undone by run {undone_by}"
+                )
+            }
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::transport::{
     Attributes, ByteSink, MemoryDirectory, MemoryObject, ObjectId, SpecialFile, SwapMethod,
 };
-pub(super) use records::{AgentRecords, UndoRecords};
+pub(super) use records::{AgentRecords, UndoRecords, UndoneReset};
 
 /// A part of the content to install.
 #[derive(Clone)]

@@ -183,6 +183,12 @@ fn undo_of_creation_keeps_agent_notes() {
         Some(ErrorKind::Conflict)
     );
     assert!(world.read_memory("scout").ends_with(b"- mine\n"));
+    // There is no file to append them to.
+    let ran = world.undo("scout", UndoMode::Append);
+    let kind = ran.assert_outcome(Outcome::Refused).kind;
+    assert_eq!(kind, Some(ErrorKind::Conflict));
+    assert!(ran.note().contains("no file before run"), "{}", ran.note());
+    assert!(world.read_memory("scout").ends_with(b"- mine\n"));
     world.undo("scout", UndoMode::Overwrite).assert_ok();
     assert_eq!(world.observe("scout").state, State::Missing);
     assert!(world.preserves("scout", b"- mine\n"));
@@ -205,7 +211,12 @@ fn repeated_undo_goes_back_and_redo_returns() {
     // The history has no run before that.
     let ran = world.undo("scout", UndoMode::Refuse);
     ran.assert_outcome(Outcome::Refused);
-    assert!(ran.note().contains("nothing to undo"), "{}", ran.note());
+    let records = world.read_records();
+    let undone = format!(
+        "nothing to undo: its last reset {} is already undone by run {}",
+        records[1].event.run, records[2].event.run
+    );
+    assert_eq!(ran.note(), undone);
     world.redo("scout").assert_ok();
     assert_eq!(world.read_memory("scout"), memory("- two\n"));
     world.redo("scout").assert_ok();
@@ -242,7 +253,24 @@ fn run_is_undone_for_all_agents_and_can_be_redone() {
         UndoMode::Refuse,
         false,
     );
-    assert_eq!(unknown.unwrap_err().kind(), ErrorKind::User);
+    let unknown = unknown.unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::User);
+    assert_eq!(unknown.message(), "no run ffffffff in the ledger");
+}
+
+#[test]
+fn run_without_change_is_not_unknown() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    let entry = world.reset().assert_ok().entries[0].path.clone();
+    world.engine().set_pinned(&[entry], true).unwrap();
+    let run = world.read_records().pop().unwrap().event.run;
+    let target = UndoTarget::Run(run.clone());
+    let plan = world.engine().plan_undo(&target, UndoMode::Refuse, false);
+    let error = plan.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::User);
+    let expected = format!("run {run} changed no memory; there is nothing to undo");
+    assert_eq!(error.message(), expected);
 }
 
 #[test]
@@ -316,8 +344,6 @@ fn notes_that_redo_put_back_are_new_notes() {
         world.undo_target(&run, UndoMode::Append).assert_ok();
         let both = b"---\n- old\n- new\n";
         assert!(world.read_memory("scout").ends_with(both));
-        // Notes that an undo has appended are new notes as well.
-        assert_asks(&world, &run);
     }
 }
 
@@ -337,7 +363,6 @@ fn notes_of_undone_later_reset_are_new_notes() {
     // These are older than the second run.
     world.undo_target(&second, UndoMode::Refuse).assert_ok();
     assert!(world.read_memory("scout").ends_with(b"---\n- two\n"));
-    assert_asks(&world, &first);
 }
 
 #[test]
@@ -364,13 +389,95 @@ fn late_write_to_undone_later_reset_is_new_notes() {
 #[test]
 fn overwritten_notes_are_no_new_notes() {
     let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- older\n");
+    let before = UndoTarget::Run(world.reset().report.run);
     world.write_scratch("scout", "- old\n");
     let run = UndoTarget::Run(world.reset().report.run);
     world.write_scratch("scout", "- new\n");
     world.undo_target(&run, UndoMode::Overwrite).assert_ok();
-    // The memory holds nothing but the notes from before the run.
-    world.undo_target(&run, UndoMode::Refuse).assert_ok();
     assert!(world.read_memory("scout").ends_with(b"---\n- old\n"));
+    let earlier = world.engine().plan_undo(&before, UndoMode::Refuse, false);
+    let step = earlier.unwrap().steps.remove(0);
+    // The memory holds nothing but the notes from before the run, which are new to the earlier one.
+    assert!(step.undone_run.unwrap().has_written_since);
+}
+
+#[test]
+fn undone_run_is_not_undone_again() {
+    let world = World::new(&["a", "b"]);
+    world.write_scratch("a", "- one\n");
+    world.write_scratch("b", "- two\n");
+    let run = UndoTarget::Run(world.reset().report.run);
+    let undo = world.undo("a", UndoMode::Refuse).report.run;
+    world.write_scratch("a", "- one\n- new\n");
+    let reasons = |target: &UndoTarget| {
+        let plan = world.engine().plan_undo(target, UndoMode::Refuse, false);
+        let skipped = plan.unwrap().skipped.into_iter();
+        let skipped = skipped.map(|it| (it.agent, it.kind, it.reason));
+        skipped.collect::<Vec<_>>()
+    };
+    let redoable = format!("already undone by run {undo}; `undo --redo` takes that back");
+    assert_eq!(reasons(&run), [("a".to_string(), None, redoable)]);
+    let ran = world.undo_target(&run, UndoMode::Append);
+    assert_eq!(ran.report.worst_kind(), None);
+    assert_eq!(ran.report.count(Outcome::Ok), 1, "b");
+    assert!(world.read_memory("a").ends_with(b"---\n- one\n- new\n"));
+    assert!(world.read_memory("b").ends_with(b"---\n- two\n"));
+    // A later reset stands, so no redo applies to the undo.
+    world.reset();
+    let undone = (
+        "a".to_string(),
+        None,
+        format!("already undone by run {undo}"),
+    );
+    assert!(reasons(&run).contains(&undone), "{:?}", reasons(&run));
+}
+
+#[test]
+fn redone_run_can_be_undone_again() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- one\n");
+    let run = UndoTarget::Run(world.reset().report.run);
+    for _ in 0..2 {
+        world.undo_target(&run, UndoMode::Refuse).assert_ok();
+        assert!(world.read_memory("scout").ends_with(b"---\n- one\n"));
+        world.redo("scout").assert_ok();
+        assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+    }
+}
+
+#[test]
+fn append_keeps_notes_of_undone_later_resets() {
+    let world = World::new(&["scout"]);
+    for note in ["- one\n", "- two\n", "- three\n"] {
+        world.write_scratch("scout", note);
+        world.reset().assert_ok();
+    }
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    for restored in ["- two\n- three\n", "- one\n- two\n- three\n"] {
+        world
+            .undo("scout", UndoMode::Refuse)
+            .assert_outcome(Outcome::Refused);
+        world.undo("scout", UndoMode::Append).assert_ok();
+        let expected = format!("{BASELINE}{restored}");
+        assert_eq!(world.read_memory("scout"), expected.as_bytes());
+    }
+}
+
+#[test]
+fn removed_agent_does_not_stop_undo_of_run() {
+    let world = World::new(&["a", "b"]);
+    world.write_scratch("a", "- one\n");
+    world.write_scratch("b", "- two\n");
+    let run = UndoTarget::Run(world.reset().report.run);
+    let world = world.without_agent("b");
+    let ran = world.undo_target(&run, UndoMode::Refuse);
+    assert!(world.read_memory("a").ends_with(b"---\n- one\n"));
+    assert_eq!(ran.report.worst_kind(), Some(ErrorKind::Conflict));
+    let skipped = &ran.report.results[1];
+    assert_eq!((&*skipped.agent, skipped.outcome), ("b", Outcome::Refused));
+    assert_eq!(skipped.note.as_deref(), Some("no longer in the config"));
+    assert_eq!(world.read_memory("b"), BASELINE.as_bytes());
 }
 
 #[test]
@@ -446,7 +553,11 @@ fn deleted_or_changed_entry_refuses_undo() {
 fn special_file_cannot_be_restored() {
     let world = World::new(&["scout"]);
     symlink("/etc/passwd", world.memory_path("scout")).unwrap();
-    world.reset().assert_ok();
+    let names = ["scout".to_string()];
+    let plan = world.engine().plan_reset(&names, false).unwrap();
+    let notes = plan.steps[0].notes.join("; ");
+    assert!(notes.contains("which cannot be undone"), "{notes}");
+    assert!(world.reset().assert_ok().is_irreversible);
     let ran = world.undo("scout", UndoMode::Refuse);
     assert_eq!(
         ran.assert_outcome(Outcome::Refused).kind,

@@ -17,7 +17,9 @@ use crate::config::Agent;
 use crate::digest::Digest;
 use crate::engine::AgentHistory;
 use crate::engine::classify::{Classification, MemoryAccumulator, count_lines};
-use crate::engine::plan::{BoundMemory, PlanBinding, PlanStep, UndoMode};
+use crate::engine::plan::{
+    BoundMemory, PlanBinding, PlanStep, UndoMode, nothing_to_append_to_error,
+};
 use crate::engine::record::{FileState, RunEvent};
 use crate::engine::undo::{
     self, AgentRecords, ContentPart, ContentParts, InstallSource, Replacement, UndoRecords,
@@ -76,7 +78,7 @@ impl<'a> Run<'a> {
         if is_absent && matches!(source.replacement, Replacement::Absent) {
             return Ok(None);
         }
-        let appends_notes = self.check_undo(agent, step, event)?;
+        let appends_notes = self.check_undo(agent, step, &source, event)?;
         event.after = Some(source.state.clone());
         event.baseline = match step.undone_run {
             Some(_) => source.baseline,
@@ -173,7 +175,13 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// The agent has written since, and the plan does not say what to do about that.
-    fn check_undo(&self, agent: &Agent, step: &PlanStep, event: &RunEvent) -> Result<bool, Error> {
+    fn check_undo(
+        &self,
+        agent: &Agent,
+        step: &PlanStep,
+        source: &InstallSource,
+        event: &RunEvent,
+    ) -> Result<bool, Error> {
         let Some(undo) = &step.undone_run else {
             return Ok(false);
         };
@@ -185,7 +193,11 @@ impl<'a> Run<'a> {
                         them";
             return Err(Error::new(ErrorKind::Conflict, message).with_hint(hint));
         }
-        Ok(has_written_since && undo.mode == UndoMode::Append)
+        let appends_notes = has_written_since && undo.mode == UndoMode::Append;
+        if appends_notes && matches!(source.replacement, Replacement::Absent) {
+            return Err(nothing_to_append_to_error(&undo.run));
+        }
+        Ok(appends_notes)
     }
 
     /// Prepares the baseline versions that the memory's record names.

@@ -24,10 +24,20 @@ const MAX_EAGER_CHANGES: usize = 16;
 /// The records that an undo depends on, by agent.
 pub struct UndoRecords {
     agents: BTreeMap<String, AgentRecords>,
+    /// The agents whose resets are all undone already, each with its last reset.
+    undone_resets: BTreeMap<String, UndoneReset>,
     /// The agent of each entry in these records.
     agent_by_entry: HashMap<PathBuf, String>,
     /// The position up to which the ledger was read.
     position: LedgerPosition,
+}
+
+/// A reset that was undone.
+pub struct UndoneReset {
+    /// Its run.
+    pub run: String,
+    /// The run that undid it.
+    pub undone_by: String,
 }
 
 /// The records that an undo of one agent depends on.
@@ -41,6 +51,8 @@ pub struct AgentRecords {
     related: Vec<LedgerRecord>,
     /// The runs of the related records.
     related_runs: HashSet<String>,
+    /// The last run that changed the memory.
+    last_change: String,
     /// The memory after the last change, for each address that the agent had.
     left_memories: Vec<LeftMemory>,
     /// What the undone run and each later change displaced, by run: an undo puts it back.
@@ -115,14 +127,19 @@ impl UndoRecords {
             }
         }
         let mut found = Vec::new();
-        for search in searches.values() {
+        let mut undone_resets = BTreeMap::new();
+        for (name, search) in &searches {
             if let Some(change) = search.chosen_change(is_redo) {
                 let position = search.changes[change].position;
                 let record = engine.read_record_at(position)?;
                 found.push((position, record, search.skipped_run(change)));
+            } else if let Some(reset) = search.last_undone_reset() {
+                undone_resets.insert((*name).to_string(), reset);
             }
         }
-        UndoRecords::new(engine, found, end)
+        let mut records = UndoRecords::new(engine, found, end)?;
+        records.undone_resets = undone_resets;
+        Ok(records)
     }
 
     /// Finds the records of a run, for every agent whose memory it changed. If the run replaced a
@@ -174,6 +191,7 @@ impl UndoRecords {
         });
         let mut records = UndoRecords {
             agents: agents.collect(),
+            undone_resets: BTreeMap::new(),
             agent_by_entry: HashMap::new(),
             position: first.unwrap_or(end),
         };
@@ -225,6 +243,27 @@ impl UndoRecords {
     pub fn get(&self, agent: &str) -> Option<&AgentRecords> {
         self.agents.get(agent)
     }
+
+    /// Returns the last reset of an agent whose resets are all undone already.
+    pub fn undone_reset(&self, agent: &str) -> Option<&UndoneReset> {
+        self.undone_resets.get(agent)
+    }
+}
+
+/// Returns the run that undid each undone run, unless that undo was undone in turn. The changes are
+/// newest first, each with the run that it undid.
+fn undoing_runs<'a>(
+    changes: impl Iterator<Item = (&'a str, Option<&'a str>)>,
+) -> HashMap<&'a str, &'a str> {
+    let mut undone_by = HashMap::new();
+    for (run, undone_run) in changes {
+        if let Some(undone_run) = undone_run
+            && !undone_by.contains_key(run)
+        {
+            undone_by.entry(undone_run).or_insert(run);
+        }
+    }
+    undone_by
 }
 
 /// Returns the last change of each agent in a wanted run, for at most `most` agents.
@@ -260,6 +299,7 @@ impl AgentRecords {
             }],
             displaced: HashMap::from([(record.event.run.clone(), displaced)]),
             related_runs: HashSet::from([record.event.run.clone()]),
+            last_change: record.event.run.clone(),
             related: vec![record.clone()],
             retired_entries: HashMap::new(),
             record,
@@ -276,6 +316,7 @@ impl AgentRecords {
         }
         if event.has_changed_memory() {
             self.track_change(event);
+            self.last_change.clone_from(&event.run);
         }
         if event.late_writes().next().is_some()
             && event.run != self.record.event.run
@@ -337,6 +378,19 @@ impl AgentRecords {
         let mut newest_first = self.left_memories.iter().rev();
         let left = newest_first.find(|it| it.address.is_compatible_with(agent));
         left.is_none_or(|left| left.has_written_since(now))
+    }
+
+    /// Returns the run that undid the run, unless that undo was undone in turn.
+    pub fn undone_by(&self) -> Option<&str> {
+        let newest_first = self.related.iter().rev().map(|record| &record.event);
+        let changes = newest_first.filter(|event| event.has_changed_memory());
+        let undone_by = undoing_runs(changes.map(|it| (it.run.as_str(), it.undone_run.as_deref())));
+        undone_by.get(self.record.event.run.as_str()).copied()
+    }
+
+    /// Whether a redo would take back the undo of this run by `undo`.
+    pub fn is_redoable(&self, undo: &str) -> bool {
+        self.record.event.undone_run.is_none() && self.last_change == undo
     }
 
     /// Returns an event, and the later events of recovery about the files that its run displaced.
@@ -449,6 +503,21 @@ impl<'a> RunSearch<'a> {
         choices.into_iter().find_map(|choice| match choice {
             UndoChoice::Change(change) => Some(change),
             UndoChoice::Nothing | UndoChoice::Undecided => None,
+        })
+    }
+
+    /// Returns the newest reset of the agent's own memory, if it is undone.
+    fn last_undone_reset(&self) -> Option<UndoneReset> {
+        let mut own = self.changes.iter().filter(|change| change.is_own);
+        let undone_by = undoing_runs(
+            own.clone()
+                .map(|change| (change.run.as_str(), change.undone_run.as_deref())),
+        );
+        let reset = own.find(|change| change.undone_run.is_none())?;
+        let undone_by = undone_by.get(reset.run.as_str())?;
+        Some(UndoneReset {
+            run: reset.run.clone(),
+            undone_by: (*undone_by).to_string(),
         })
     }
 
