@@ -405,9 +405,9 @@ impl Engine {
         match (mode, step.action) {
             _ if !written_since => {}
             (UndoMode::Append, StepAction::Remove) => return Err(nothing_to_append_to_error(run)),
-            (UndoMode::Refuse, StepAction::Remove) => step.notes.push(format!(
-                "the agent has written since; there was no file before run {run} to append that to"
-            )),
+            (UndoMode::Refuse, StepAction::Remove) => {
+                step.notes.push(nothing_to_append_to_error(run).to_string());
+            }
             (UndoMode::Refuse, _) => step.notes.push("the agent has written since".to_string()),
             (UndoMode::Append | UndoMode::Overwrite, _) => {}
         }

@@ -188,6 +188,7 @@ fn undo_of_creation_keeps_agent_notes() {
     let kind = ran.assert_outcome(Outcome::Refused).kind;
     assert_eq!(kind, Some(ErrorKind::Conflict));
     assert!(ran.note().contains("no file before run"), "{}", ran.note());
+    assert!(ran.report.results[0].hints[0].starts_with("--overwrite"));
     assert!(world.read_memory("scout").ends_with(b"- mine\n"));
     world.undo("scout", UndoMode::Overwrite).assert_ok();
     assert_eq!(world.observe("scout").state, State::Missing);

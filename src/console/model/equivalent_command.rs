@@ -85,13 +85,12 @@ fn undo_target(model: &Model, view: &ResultView, agents: Vec<String>) -> UndoTar
 
 /// Returns the one run that an undo undid; `None` if its agents were in several.
 fn undone_run<'a>(model: &'a Model, view: &ResultView) -> Option<&'a RunSummary> {
-    let find = |id: &str| model.log.runs.iter().find(|run| run.run_id == id);
-    let events = &find(&view.run_id)?.events;
+    let events = &model.log.find_run(&view.run_id)?.events;
     let id = events.first()?.undone_run.as_deref()?;
     let is_only = events
         .iter()
         .all(|event| event.undone_run.as_deref() == Some(id));
-    find(id).filter(|_| is_only)
+    model.log.find_run(id).filter(|_| is_only)
 }
 
 fn has_changed_exactly(run: &RunSummary, agents: &[String]) -> bool {

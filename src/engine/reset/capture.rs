@@ -187,17 +187,19 @@ impl<'a> Run<'a> {
         };
         let records = self.undo_records(agent, &undo.run)?;
         let has_written_since = records.has_written_since(agent, event.before.as_ref());
-        if has_written_since && undo.mode == UndoMode::Refuse {
+        if !has_written_since || undo.mode == UndoMode::Overwrite {
+            return Ok(false);
+        }
+        if matches!(source.replacement, Replacement::Absent) {
+            return Err(nothing_to_append_to_error(&undo.run));
+        }
+        if undo.mode == UndoMode::Refuse {
             let message = format!("the agent has written since run {}", undo.run);
             let hint = "--append keeps the new notes below the restored file, --overwrite archives \
                         them";
             return Err(Error::new(ErrorKind::Conflict, message).with_hint(hint));
         }
-        let appends_notes = has_written_since && undo.mode == UndoMode::Append;
-        if appends_notes && matches!(source.replacement, Replacement::Absent) {
-            return Err(nothing_to_append_to_error(&undo.run));
-        }
-        Ok(appends_notes)
+        Ok(true)
     }
 
     /// Prepares the baseline versions that the memory's record names.

@@ -153,10 +153,7 @@ fn result_of_undone_run_names_the_undo() {
     reset.undone_agents = vec!["docs-writer".to_string()];
     let shown = shown_result(&[undo.clone(), reset.clone()]);
     assert!(shown.contains("z undoes this run"), "{shown}");
-    assert!(
-        shown.contains("run bbbb undid it for docs-writer"),
-        "{shown}"
-    );
+    assert!(shown.contains("undone for 1 agent by run bbbb"), "{shown}");
     reset.undone_agents.push("monitor-bot".to_string());
     let shown = shown_result(&[undo.clone(), reset.clone()]);
     assert!(shown.contains("undone by run bbbb"), "{shown}");

@@ -696,8 +696,11 @@ fn describe_undo(model: &Model, view: &ResultView) -> String {
         (false, false) => return format!("undone by run {}", undone_by.join(" ")),
     };
     if let Some(run) = undone.filter(|_| !undone_by.is_empty()) {
-        let (agents, by) = (run.undone_agents.join(" "), undone_by.join(" "));
-        text.push_str(&format!("; run {by} undid it for {agents}"));
+        let agents = format_count(run.undone_agents.len() as u64, "agent");
+        text.push_str(&format!(
+            "; undone for {agents} by run {}",
+            undone_by.join(" ")
+        ));
     }
     text
 }
@@ -709,7 +712,7 @@ fn draw_next_step(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>, y: 
         let entries = format_count(view.retired_entries as u64, "old entry");
         text.push_str(&format!("; retention deleted {entries}"));
     }
-    let x = canvas.put_text(1, y, &text, Role::Text) + 3;
+    let x = canvas.put_untrusted(1, y, text.as_bytes(), Role::Text) + 3;
     let room = usize::from(canvas.width().saturating_sub(x + 10));
     if room >= MIN_COMMAND_LINE_CELLS {
         let x = canvas.put_text(x, y, "same as:  ", Role::Dim);
