@@ -271,22 +271,30 @@ fn align_separator(
 
 /// Counts the lines that were added and removed between two texts.
 fn count_changed_lines(old: &[u8], new: &[u8]) -> (usize, usize) {
-    let old: Vec<&[u8]> = split_lines(old).collect();
-    let mut common = CommonSubsequence::new(&old);
-    let mut count = 0;
-    for line in split_lines(new) {
+    let (old, new): (Vec<_>, Vec<_>) = (split_lines(old).collect(), split_lines(new).collect());
+    let pairs = old.iter().rev().zip(new.iter().rev());
+    let equal_at_end = pairs.take_while(|(old, new)| old == new).count();
+    let (old, new) = (
+        &old[..old.len() - equal_at_end],
+        &new[..new.len() - equal_at_end],
+    );
+    let mut common = CommonSubsequence::new(old);
+    for line in new {
         common.push(line);
-        count += 1;
     }
-    (count - common.length(), old.len() - common.length())
+    (new.len() - common.length(), old.len() - common.length())
 }
 
 /// Length of the longest common subsequence of a fixed text and a growing one, updated with every
 /// line: the usual table, of which only one row is kept. Lines that the fixed text does not have
-/// cost nothing.
+/// cost nothing, and nor do those with which both texts begin.
 struct CommonSubsequence<'a> {
     ids: HashMap<&'a [u8], u32>,
     fixed_lines: Vec<u32>,
+    /// Number of lines with which both texts begin; the table covers those behind.
+    prefix_length: usize,
+    /// Whether all lines so far are in the prefix.
+    is_prefix: bool,
     row: Vec<u32>,
     comparisons_left: usize,
 }
@@ -305,20 +313,26 @@ impl<'a> CommonSubsequence<'a> {
             ids,
             row: vec![0; fixed.len() + 1],
             fixed_lines: fixed,
+            prefix_length: 0,
+            is_prefix: true,
             comparisons_left: MAX_ALIGN_COMPARISONS,
         }
     }
 
     fn push(&mut self, line: &[u8]) {
-        let Some(&id) = self.ids.get(line) else {
-            return;
-        };
-        if self.is_exhausted() {
+        let id = self.ids.get(line);
+        self.is_prefix &= id.is_some() && self.fixed_lines.get(self.prefix_length) == id;
+        if self.is_prefix {
+            self.prefix_length += 1;
             return;
         }
-        self.comparisons_left = self.comparisons_left.saturating_sub(self.fixed_lines.len());
+        let Some(&id) = id.filter(|_| !self.is_exhausted()) else {
+            return;
+        };
+        let remaining = self.fixed_lines.len() - self.prefix_length;
+        self.comparisons_left = self.comparisons_left.saturating_sub(remaining);
         let mut diagonal = 0;
-        for (i, &fixed) in self.fixed_lines.iter().enumerate() {
+        for (i, &fixed) in self.fixed_lines.iter().enumerate().skip(self.prefix_length) {
             let above = self.row[i + 1];
             self.row[i + 1] = if fixed == id {
                 diagonal + 1
@@ -330,7 +344,7 @@ impl<'a> CommonSubsequence<'a> {
     }
 
     fn length(&self) -> usize {
-        self.row[self.fixed_lines.len()] as usize
+        self.prefix_length + self.row[self.fixed_lines.len()] as usize
     }
 
     fn is_exhausted(&self) -> bool {

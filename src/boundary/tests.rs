@@ -254,6 +254,31 @@ fn boundary_search_is_linear() {
     assert_eq!((found.line, found.separator_number), (9, 1));
 }
 
+#[test]
+fn changed_line_of_large_baseline_is_counted_once() {
+    let lines: Vec<String> = (0..20_000).map(|n| format!("rule {n}\n")).collect();
+    let baseline = baseline_of(&(lines.concat() + "---\n"));
+    for changed in [0, 10_000, 19_999] {
+        let mut memory = lines.clone();
+        memory[changed] = "changed\n".to_string();
+        let memory = memory.concat() + "---\na note\n";
+        let found = find_boundary(memory.as_bytes(), &baseline, &[]).unwrap();
+        assert_eq!((found.added_lines, found.removed_lines), (1, 1));
+        assert_eq!(&memory[found.offset..], "a note\n");
+    }
+}
+
+/// Length of the longest common subsequence, by its definition.
+fn common_length(old: &[&str], new: &[&str]) -> usize {
+    match (old, new) {
+        ([], _) | (_, []) => 0,
+        ([a, old @ ..], [b, new @ ..]) if a == b => 1 + common_length(old, new),
+        ([_, old_rest @ ..], [_, new_rest @ ..]) => {
+            common_length(old_rest, new).max(common_length(old, new_rest))
+        }
+    }
+}
+
 /// Lines that exercise every block rule of the scanner.
 fn block_line() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec![
@@ -278,6 +303,18 @@ proptest! {
             }
         }
         prop_assert_eq!(eligible_lines(&text), rules, "{:?}", text);
+    }
+
+    /// Counts of changed lines follow the longest common subsequence.
+    #[test]
+    fn changed_lines_are_counted_exactly(
+        old in prop::collection::vec(prop::sample::select(vec!["a", "b", "c"]), 0..7),
+        new in prop::collection::vec(prop::sample::select(vec!["a", "b", "c", "d"]), 0..7),
+    ) {
+        let text = |lines: &[&str]| lines.join("\n").into_bytes();
+        let common = common_length(&old, &new);
+        let expected = (new.len() - common, old.len() - common);
+        prop_assert_eq!(count_changed_lines(&text(&old), &text(&new)), expected);
     }
 
     /// Both sides of any boundary together are the memory.
