@@ -8,6 +8,7 @@ mod entry;
 mod entry_draft;
 mod ownership;
 mod pins;
+mod root_pin;
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -34,6 +35,8 @@ pub use entry::{
 pub use entry_draft::EntryDraft;
 use ownership::{check_directory_owner, may_change_owner_and_mode};
 pub use pins::{PinFault, Pins};
+pub use root_pin::RootPin;
+use root_pin::RootPins;
 
 /// Directory of the program's own files, below `archive_dir`.
 pub const PROGRAM_DIRECTORY_NAME: &str = ".shepherd";
@@ -52,6 +55,7 @@ pub struct Archive {
     directory_mode: Mode,
     entry_mode: Mode,
     group: Option<u32>,
+    root_pins: RootPins,
 }
 
 impl Archive {
@@ -65,7 +69,14 @@ impl Archive {
             directory_mode: Mode::from_raw_mode(if group.is_some() { 0o2750 } else { 0o700 }),
             entry_mode: Mode::from_raw_mode(if group.is_some() { 0o640 } else { entry_mode }),
             group,
+            root_pins: RootPins::default(),
         }
+    }
+
+    /// Makes every write fail from now on if another directory takes the place of `archive_dir`,
+    /// until the pin is dropped.
+    pub fn pin_root(&self) -> RootPin {
+        self.root_pins.pin()
     }
 
     /// `archive_dir`.
@@ -91,8 +102,10 @@ impl Archive {
     /// Opens a directory below `archive_dir`, and creates it if necessary.
     ///
     /// # Errors
-    /// The system's error, or a symlink in the path.
+    /// The system's error, a symlink in the path, or another directory in the place of a pinned
+    /// `archive_dir`.
     pub fn open_or_create_directory(&self, path: &Path) -> Result<OwnedFd> {
+        self.root_pins.check(&self.root)?;
         for above in path.ancestors().skip(1) {
             self.check_owner(above)?;
         }

@@ -107,6 +107,7 @@ impl Engine {
         progress: ProgressCallback<'_>,
     ) -> RunReport {
         let began = self.clock().instant();
+        let _root_pin = self.archive().pin_root();
         let id = new_run_id();
         let _span = tracing::debug_span!("run", id, operation = ?plan.operation).entered();
         let run = Run {

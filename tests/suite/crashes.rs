@@ -15,7 +15,9 @@ use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{FailureCause, Transport, TransportError};
 
 use super::engine::make_fifo;
-use super::world::{BASELINE, InterposingTransport, RunOutput, TransportCall, World, apply_plan};
+use super::world::{
+    BASELINE, InterposingTransport, RunOutput, TransportCall, World, apply_plan, sorted_names,
+};
 
 fn local_transport(world: &World, exchanges: bool) -> LocalTransport {
     match exchanges {
@@ -763,6 +765,62 @@ fn unrecovered_turn_says_memory_may_be_absent() {
     assert_eq!(*hints, [expected]);
     world.reset().assert_ok();
     assert_no_leftovers(&world);
+}
+
+/// Resets two agents; at this moment another directory takes the place of the archive, or none.
+fn reset_with_moved_archive(at: TransportCall, is_replaced: bool) {
+    let world = World::new(&["a", "b"]);
+    world.reset().assert_outcome(Outcome::Ok);
+    for agent in ["a", "b"] {
+        world.write_scratch(agent, "- note\n");
+    }
+    let archive = world.archive_directory();
+    let moved = archive.with_file_name("moved");
+    let (from, to) = (archive.clone(), moved.clone());
+    let transport = InterposingTransport::new(world.disk(), move |moment| {
+        if moment == at && !to.exists() {
+            fs::rename(&from, &to).unwrap();
+            if is_replaced {
+                fs::create_dir(&from).unwrap();
+            }
+        }
+        Ok(())
+    });
+    let ran = world.reset_with_engine(&world.engine_with_transport(transport));
+    assert_eq!(ran.report.count(Outcome::Ok), 0, "{at:?}");
+    assert_eq!(ran.report.worst_kind(), Some(ErrorKind::Host), "{at:?}");
+    assert_eq!(archive.exists(), is_replaced, "{at:?}");
+    if is_replaced {
+        assert_eq!(sorted_names(&archive), [""; 0], "{at:?}");
+        fs::remove_dir(&archive).unwrap();
+    }
+    fs::rename(&moved, &archive).unwrap();
+    world.reset();
+    for agent in ["a", "b"] {
+        assert_eq!(world.read_memory(agent), BASELINE.as_bytes(), "{at:?}");
+        assert!(world.preserves(agent, b"- note\n"), "{at:?}");
+        assert_eq!(world.leftovers(agent), [""; 0], "{at:?}");
+        assert_eq!(world.pending_journals(), [""; 0], "{at:?}");
+        let target = UndoTarget::Agents(vec![agent.to_string()]);
+        world
+            .undo_target(&target, UndoMode::Refuse)
+            .assert_outcome(Outcome::Ok);
+        assert!(world.read_memory(agent).ends_with(b"- note\n"), "{at:?}");
+    }
+}
+
+#[test]
+fn archive_moved_during_a_run_fails_the_run() {
+    let moments = [
+        TransportCall::After("stage"),
+        TransportCall::Before("link"),
+        TransportCall::After("swap"),
+        TransportCall::After("settle"),
+    ];
+    for moment in moments {
+        reset_with_moved_archive(moment, false);
+        reset_with_moved_archive(moment, true);
+    }
 }
 
 #[test]
