@@ -202,14 +202,7 @@ fn locate_named(flag: Option<&Path>, env: &ConfigEnvironment) -> Result<Option<L
 fn exists(path: &Path) -> Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(_) => Ok(true),
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-            ) =>
-        {
-            Ok(false)
-        }
+        Err(error) if durable::is_absent(&error) => Ok(false),
         Err(error) => Err(Error::from_io("stat", path, &error).with_kind(ErrorKind::Config)),
     }
 }

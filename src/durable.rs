@@ -34,6 +34,14 @@ pub use path_walk::{
 pub use random_names::{find_random_names, is_random_name, new_random_name, remove_stale_files};
 pub use sync_batch::{SyncBatch, UnsyncedObject, sync_all};
 
+/// Returns whether an error says that nothing is at a path.
+pub fn is_absent(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
 /// Opens an object of any type but a symlink, which is not followed; the open of a FIFO does not
 /// block.
 pub fn open_nofollow_nonblocking(path: &Path, options: &mut OpenOptions) -> io::Result<File> {

@@ -2,7 +2,6 @@
 //! filters, which override the defaults. Reports all errors at once, each with its line; an
 //! invalid setting leaves its default in force. Does not watch the file.
 
-use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -80,7 +79,7 @@ pub fn load(path: &Path) -> LoadedPreferences {
 fn read_text(path: &Path) -> Result<Option<String>, (Option<usize>, String)> {
     let bytes = match durable::read_regular_file(path, MAX_FILE_BYTES) {
         Ok(bytes) => bytes,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) if durable::is_absent(&error) => return Ok(None),
         Err(error) => {
             let cause = error::describe_io_error(&error);
             return Err((None, format!("cannot read the preferences: {cause}")));

@@ -28,6 +28,13 @@ use super::model::Model;
 use super::theme::{ColourDepth, Theme};
 use crate::error::{PathContext, Result};
 
+/// Maximum number of columns that are used: every cell takes memory, and a terminal may report any
+/// size.
+const MAX_COLUMNS: u16 = 1024;
+
+/// Maximum number of rows that are used.
+const MAX_ROWS: u16 = 512;
+
 /// What a terminal supports, judged by its name alone: a terminal may answer a query late or never,
 /// and its answer arrives between the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,10 +190,13 @@ impl TerminalScreen {
         Ok(screen)
     }
 
-    /// Returns columns and rows; 80x24 if the terminal does not tell.
+    /// Returns columns and rows, at most [`MAX_COLUMNS`] and [`MAX_ROWS`]; 80x24 if the terminal
+    /// does not tell.
     pub fn size(&self) -> (u16, u16) {
         match rustix::termios::tcgetwinsize(&self.painter.out) {
-            Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col, size.ws_row),
+            Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
+                (size.ws_col.min(MAX_COLUMNS), size.ws_row.min(MAX_ROWS))
+            }
             _ => (80, 24),
         }
     }

@@ -211,7 +211,7 @@ impl Themes {
         let path = directory.join(format!("{name}.toml"));
         let bytes = match durable::read_regular_file(&path, MAX_FILE_BYTES) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if durable::is_absent(&error) => return Ok(None),
             Err(error) => {
                 let large = error.kind() == io::ErrorKind::FileTooLarge;
                 let error = Error::from_io("read", &path, &error).with_kind(ErrorKind::Config);

@@ -290,14 +290,7 @@ impl Engine {
         }
         let whole = self.archive().root().join(path);
         match std::fs::symlink_metadata(&whole) {
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-                ) =>
-            {
-                return Ok(false);
-            }
+            Err(error) if durable::is_absent(&error) => return Ok(false),
             Err(error) => return Err(Error::from_io("stat the entry", &whole, &error)),
             Ok(meta) if !meta.is_file() => return broken("is no longer a file"),
             Ok(meta) if meta.len() != size => {

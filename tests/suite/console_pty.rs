@@ -233,6 +233,18 @@ fn restored_size_is_redrawn() {
 }
 
 #[test]
+fn huge_terminal_is_used_in_part() {
+    let site = two_agent_site();
+    let mut terminal = start_fleet(&site);
+    terminal.resize(1100, 520);
+    terminal.wait("the footer in the last row that is used", |terminal| {
+        terminal.row(511).contains("? help")
+    });
+    assert_eq!(terminal.row(519), "");
+    quit_console(terminal);
+}
+
+#[test]
 fn ending_signals_restore_terminal() {
     for signal in [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT] {
         let site = two_agent_site();
