@@ -217,7 +217,9 @@ fn summary_shows_first_error_and_count() {
 fn missing_or_irregular_file_gives_defaults() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(PREFERENCES_FILE_NAME);
-    assert_eq!(load(&path), (Preferences::default(), vec![]));
+    for absent in [path.as_path(), "/dev/null/preferences.toml".as_ref()] {
+        assert_eq!(load(absent), (Preferences::default(), vec![]));
+    }
     fs::create_dir(&path).unwrap();
     assert!(load(&path).1[0].message.contains("not a regular file"));
     fs::remove_dir(&path).unwrap();

@@ -491,9 +491,11 @@ fn unknown_theme_lists_available_names() {
         );
     }
     // Without the directory there are only built-in themes.
-    let none = Themes::new(Some(directory.path().join("none")), ColourDepth::TrueColour);
-    assert_eq!(none.names().len(), BUILT_IN_THEMES.len());
-    none.load("dark").unwrap();
+    for path in [directory.path().join("none"), "/dev/null/themes".into()] {
+        let none = Themes::new(Some(path), ColourDepth::TrueColour);
+        assert_eq!(none.names().len(), BUILT_IN_THEMES.len());
+        none.load("dark").unwrap();
+    }
 }
 
 #[test]
