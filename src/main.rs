@@ -39,8 +39,8 @@ fn read_environment() -> Environment {
     let user = get_effective_username().map(|user| user.to_string_lossy().into_owned());
     Environment {
         env: ConfigEnvironment {
-            // A deleted current directory gives relative paths no meaning.
-            cwd: env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
+            // A deleted current directory has no path, and relative paths name nothing there.
+            cwd: env::current_dir().unwrap_or_else(|_| PathBuf::from("/proc/self/cwd")),
             home: env::home_dir().filter(|home| home.is_absolute()),
             xdg_config_home: path_variable("XDG_CONFIG_HOME"),
             xdg_state_home: path_variable("XDG_STATE_HOME"),

@@ -53,7 +53,7 @@ impl CommandContext<'_> {
         let count = agents.map(|agents| agents as usize);
         // An interrupted build must not leave half a fleet in a temporary directory: the fleet is
         // finished, then removed.
-        let interrupted = reset_and_undo::register_stop_flag()?;
+        let interrupted = reset_and_undo::register_stop_flag(&Arc::default())?;
         let clock = clock::SystemClock;
         let demo = match &dir {
             Some(dir) => demo::build_in(dir, count, &clock)?,

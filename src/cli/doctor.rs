@@ -559,11 +559,13 @@ fn check_ledger(report: &mut DoctorReport, engine: &Engine) -> HashMap<String, S
         })?;
         Ok(range.head())
     });
+    let logged = engine.last_logged_head().unwrap_or_else(|error| {
+        report.add_error(&error);
+        None
+    });
     match read {
-        Ok((0, _)) if engine.last_logged_head().is_none() => {
-            report.add_ok("the ledger has no records yet");
-        }
-        Ok((seq, head)) => match engine.last_logged_head() {
+        Ok((0, _)) if logged.is_none() => report.add_ok("the ledger has no records yet"),
+        Ok((seq, head)) => match logged {
             Some((logged, _)) if logged > seq => report.add_failure(
                 format!(
                     "the ledger ends with record {seq}, but reset.log has the head of record \

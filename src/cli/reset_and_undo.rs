@@ -3,9 +3,11 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
+use crossbeam_channel::unbounded;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -230,7 +232,7 @@ impl CommandContext<'_> {
         };
         // Without --dry-run or --plan, each agent is observed only when the run reaches it.
         let wants_preview = args.dry_run || args.plan.is_some();
-        let (plan, _queue) = plan_with_locks(&engine, || {
+        let (plan, queue) = plan_with_locks(&engine, || {
             if wants_preview {
                 engine.plan_reset(&names, false)
             } else {
@@ -241,7 +243,7 @@ impl CommandContext<'_> {
         if args.dry_run {
             return self.print_dry_run(plan);
         }
-        self.apply_plan(&engine, &plan, wants_preview)
+        self.apply_plan(&engine, &plan, queue, wants_preview)
     }
 
     pub(super) fn run_undo(&mut self, args: &UndoArgs) -> CommandResult {
@@ -253,12 +255,12 @@ impl CommandContext<'_> {
             None => UndoTarget::Agents(args.agents.clone()),
         };
         let mode = args.undo_mode();
-        let (plan, _queue) = plan_with_locks(&engine, || engine.plan_undo(&target, mode, false))?;
+        let (plan, queue) = plan_with_locks(&engine, || engine.plan_undo(&target, mode, false))?;
         check_plan_hash(&plan, args.plan.as_deref())?;
         if args.dry_run {
             return self.print_dry_run(plan);
         }
-        self.apply_plan(&engine, &plan, args.plan.is_some())
+        self.apply_plan(&engine, &plan, queue, args.plan.is_some())
     }
 
     fn print_dry_run(&mut self, plan: Plan) -> CommandResult {
@@ -281,14 +283,36 @@ impl CommandContext<'_> {
         Ok(kind)
     }
 
-    fn apply_plan(&mut self, engine: &Engine, plan: &Plan, is_bound: bool) -> CommandResult {
-        let stop = register_stop_flag()?;
+    fn apply_plan(
+        &mut self,
+        engine: &Engine,
+        plan: &Plan,
+        queue: Option<LockQueue>,
+        is_bound: bool,
+    ) -> CommandResult {
+        let is_run_over = Arc::default();
+        let stop = register_stop_flag(&is_run_over)?;
+        let (lines, pending) = unbounded();
         let out = &mut *self.output;
-        let report = engine.apply_plan(plan, is_bound, &stop, &mut |progress| {
-            if let RunProgress::LogLine(line) = progress {
-                out.print_progress(&line);
-            }
+        let report = thread::scope(|scope| {
+            let report = &mut |progress| {
+                if let RunProgress::LogLine(line) = progress {
+                    let _ = lines.send(line);
+                }
+            };
+            // The run holds locks, and must not wait for a reader of the output.
+            let print = || pending.iter().for_each(|line| out.print_progress(&line));
+            let _ = thread::Builder::new().spawn_scoped(scope, print);
+            let report = engine.apply_plan(plan, is_bound, &stop, report);
+            drop(queue);
+            is_run_over.store(true, Ordering::Relaxed);
+            drop(lines);
+            report
         });
+        // Where no thread could be started.
+        for line in pending.try_iter() {
+            self.output.print_progress(&line);
+        }
         self.print_report(plan, &report)?;
         Ok(report.worst_kind())
     }
@@ -391,22 +415,18 @@ fn is_undo_refused(step: &PlanStep) -> bool {
 }
 
 /// Registers a flag that INT, TERM and HUP set, so that a run finishes the agents in progress
-/// before it stops. A HUP that is ignored at the start, as under nohup(1), stays ignored.
-pub(super) fn register_stop_flag() -> Result<Arc<AtomicBool>> {
+/// before it stops. Once `is_over` is set, they end the process as they do without a handler. A HUP
+/// that is ignored at the start, as under nohup(1), stays ignored.
+pub(super) fn register_stop_flag(is_over: &Arc<AtomicBool>) -> Result<Arc<AtomicBool>> {
     let stop = Arc::default();
     let hangup = (!sys::is_signal_ignored(SIGHUP)).then_some(SIGHUP);
     for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
-        register_signal(signal, &stop)?;
+        flag::register_conditional_default(signal, Arc::clone(is_over))
+            .and_then(|_| flag::register(signal, Arc::clone(&stop)))
+            .map_err(|error| {
+                let message = format!("cannot handle signal {signal}: {error}");
+                Error::new(ErrorKind::Internal, message)
+            })?;
     }
     Ok(stop)
-}
-
-fn register_signal(signal: i32, flag: &Arc<AtomicBool>) -> Result<()> {
-    match flag::register(signal, Arc::clone(flag)) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(Error::new(
-            ErrorKind::Internal,
-            format!("cannot handle signal {signal}: {error}"),
-        )),
-    }
 }

@@ -206,11 +206,11 @@ impl<'a> Run<'a> {
             self.apply_retention(&scope)
         };
         self.record_errors();
-        let report = RunReport {
+        let mut report = RunReport {
             run: self.id.clone(),
             operation: plan.operation,
             results,
-            errors: std::mem::take(&mut self.shared().errors),
+            errors: Vec::new(),
             retired_entries: retired,
             notes,
             ledger_head: self.engine.ledger().durable_head().ok(),
@@ -233,6 +233,7 @@ impl<'a> Run<'a> {
             report.ledger_head,
         ));
         self.write_log_lines();
+        report.errors = std::mem::take(&mut self.shared().errors);
         // Releases it now, not when the last thread of this run drops it.
         let mut place = self
             .replacing_permit
@@ -395,11 +396,11 @@ impl<'a> Run<'a> {
         (shared.progress)(RunProgress::LogLine(line));
     }
 
+    /// Writes the pending lines to `reset.log`.
     fn write_log_lines(&self) {
-        let mut shared = self.shared();
-        let lines = std::mem::take(&mut shared.pending_log_lines);
+        let lines = std::mem::take(&mut self.shared().pending_log_lines);
         if let Err(error) = run_log::append_lines(self.engine.archive(), &lines) {
-            (shared.progress)(RunProgress::LogLine(format!("{error}")));
+            self.report_error(error);
         }
     }
 }

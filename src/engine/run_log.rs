@@ -2,7 +2,7 @@
 //! has the ledger's head, which exposes what the ledger alone cannot: a truncated end.
 
 use std::fs::OpenOptions;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -70,22 +70,30 @@ pub(super) fn format_run_end(run: &str, counts: &str, head: Option<(u64, Digest)
 /// Returns the heads of the ledger in the last lines of runs that are kept, oldest first. Includes
 /// heads that later runs have built on: a ledger that was truncated before a run lacks the head of
 /// that run, too.
-pub(super) fn read_logged_heads(archive: &Path) -> Vec<(u64, Digest)> {
-    let read = |name| {
+///
+/// # Errors
+/// A log exists and cannot be read.
+pub(super) fn read_logged_heads(archive: &Path) -> Result<Vec<(u64, Digest)>> {
+    let mut heads = Vec::new();
+    for name in [ROTATED_LOG_NAME, LOG_FILE_NAME] {
         let path = archive.join(name);
-        let file = durable::open_own_file(&path, OpenOptions::new().read(true)).ok()?;
-        let length = file.metadata().ok()?.len();
-        let mut end = Vec::new();
-        let from = length.saturating_sub(LOG_TAIL_BYTES);
-        (&file).seek(SeekFrom::Start(from)).ok()?;
-        file.take(LOG_TAIL_BYTES).read_to_end(&mut end).ok()?;
-        Some(end)
-    };
-    let logs = [ROTATED_LOG_NAME, LOG_FILE_NAME].map(|name| read(name).unwrap_or_default());
-    let lines = logs.iter().flat_map(|log| log.split(|byte| *byte == b'\n'));
-    lines
-        .filter_map(|line| parse_logged_head(str::from_utf8(line).ok()?))
-        .collect()
+        let end = match read_log_end(&path) {
+            Err(error) if durable::is_absent(&error) => continue,
+            end => end.with_path("read", &path)?,
+        };
+        let lines = end.split(|byte| *byte == b'\n');
+        heads.extend(lines.filter_map(|line| parse_logged_head(str::from_utf8(line).ok()?)));
+    }
+    Ok(heads)
+}
+
+fn read_log_end(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = durable::open_own_file(path, OpenOptions::new().read(true))?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL_BYTES)))?;
+    let mut end = Vec::new();
+    file.take(LOG_TAIL_BYTES).read_to_end(&mut end)?;
+    Ok(end)
 }
 
 /// Parses the head in the last line of a run. Other lines may quote text of agents.

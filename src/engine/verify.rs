@@ -190,9 +190,14 @@ impl Engine {
         };
         let mut claims = ArchiveClaims::default();
         // Read the log before the ledger: a run may end in between.
-        let logged: BTreeSet<(u64, Digest)> = run_log::read_logged_heads(self.archive().root())
-            .into_iter()
-            .collect();
+        let logged: BTreeSet<(u64, Digest)> =
+            match run_log::read_logged_heads(self.archive().root()) {
+                Ok(heads) => heads.into_iter().collect(),
+                Err(error) => {
+                    verification.add_finding(FindingSubject::Log, error.kind(), error.message());
+                    BTreeSet::new()
+                }
+            };
         verification.is_log_valid = (!logged.is_empty()).then_some(true);
         let mut missing: BTreeSet<(u64, Digest)> =
             anchor.into_iter().chain(logged.clone()).collect();
@@ -227,10 +232,12 @@ impl Engine {
     }
 
     /// Returns the last head of the ledger in `reset.log`, if there is one.
-    pub fn last_logged_head(&self) -> Option<(u64, Digest)> {
-        run_log::read_logged_heads(self.archive().root())
-            .into_iter()
-            .max()
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn last_logged_head(&self) -> Result<Option<(u64, Digest)>> {
+        let heads = run_log::read_logged_heads(self.archive().root())?;
+        Ok(heads.into_iter().max())
     }
 
     fn check_entries(

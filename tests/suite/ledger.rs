@@ -15,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{Engine, FindingSubject, Verification};
+use memory_shepherd::engine::{Engine, FindingSubject, Outcome, Verification};
 use memory_shepherd::error::ErrorKind;
 
 use super::world::World;

@@ -238,7 +238,7 @@ impl LedgerScan {
             return false;
         }
         let archive = self.path.parent().and_then(Path::parent);
-        let head = archive.and_then(|archive| run_log::read_logged_heads(archive).pop());
+        let head = archive.and_then(|archive| run_log::read_logged_heads(archive).ok()?.pop());
         let more = head.map_or(0, |(seq, _)| seq.saturating_sub(self.position.seq));
         more > 0 && more.saturating_mul(MIN_RECORD_BYTES) <= length
     }

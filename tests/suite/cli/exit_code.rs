@@ -1,8 +1,13 @@
 //! Documented exit codes, each with the conditions that lead to it.
 
+use std::io::{self, Write};
 use std::os::unix::fs::symlink;
+use std::os::unix::process::ExitStatusExt;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::*;
 
@@ -436,4 +441,68 @@ fn config_check_reports_all_mistakes() {
     assert!(ran.stdout.contains("6 agents, 4 errors"), "{}", ran.stdout);
     // Other commands continue with the remaining agents.
     let _ = site.run(["reset", "monitor-bot"]).assert_code(0);
+}
+
+#[test]
+fn deleted_current_directory_has_no_config() {
+    let site = site_with_notes_and_drift();
+    let directory = site.path("deleted");
+    let (program, path) = (site.command().get_program().to_owned(), directory.display());
+    let script = format!("mkdir {path} && cd {path} && rmdir {path} && exec \"$0\" \"$@\"");
+    let run = |arguments: &[&str]| {
+        let mut shell = assert_cmd::Command::new("sh");
+        shell.args(["-c", &script]).arg(&program).args(arguments);
+        site.run_command(&mut shell)
+    };
+    let named = ["--config", "etc/hostname", "status"];
+    for arguments in [&["status"][..], &named] {
+        let _ = run(arguments)
+            .assert_code(2)
+            .assert_stderr_has("/proc/self/cwd/");
+    }
+}
+
+/// A pipe that takes no more bytes.
+fn full_pipe() -> (io::PipeReader, io::PipeWriter) {
+    let (reader, mut writer) = io::pipe().unwrap();
+    let flags = fcntl_getfl(&writer).unwrap();
+    fcntl_setfl(&writer, flags | OFlags::NONBLOCK).unwrap();
+    while writer.write(&[b'\n'; 4096]).is_ok() {}
+    fcntl_setfl(&writer, flags).unwrap();
+    (reader, writer)
+}
+
+#[test]
+fn run_with_blocked_output_holds_no_locks() {
+    let site = site_with_notes_and_drift();
+    let (_reader, writer) = full_pipe();
+    let mut run = std::process::Command::new(PROGRAM_PATH)
+        .args(["reset", "--all"])
+        .current_dir(&site.dir)
+        .stdout(writer)
+        .spawn()
+        .unwrap();
+    let is_over = || {
+        let log = fs::read_to_string(site.path("archives/reset.log"));
+        log.is_ok_and(|log| log.contains(" ended: "))
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_over() {
+        assert!(Instant::now() < deadline, "the run waits for its output");
+        thread::yield_now();
+    }
+    site.append(MONITOR_MEMORY, "- more\n");
+    let _ = site.run(["reset", "--all"]).assert_code(0);
+    assert_eq!(run.try_wait().unwrap(), None);
+    // The signal may arrive before the run is over, and then only stops it.
+    let pid = Pid::from_child(&run);
+    while run.try_wait().unwrap().is_none() {
+        assert!(
+            Instant::now() < deadline,
+            "a signal does not end the program"
+        );
+        kill_process(pid, Signal::TERM).unwrap();
+        thread::yield_now();
+    }
+    assert_eq!(run.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
 }

@@ -180,6 +180,25 @@ fn entry_outside_archive_is_never_read() {
 }
 
 #[test]
+fn unusable_log_fails_run_and_verification() {
+    let world = World::new(&["scout"]);
+    let log = world.archive_directory().join("reset.log");
+    fs::create_dir_all(&log).unwrap();
+    world.write_scratch("scout", "- note\n");
+    let ran = world.reset();
+    assert_eq!(ran.report.count(Outcome::Ok), 1);
+    assert_eq!(ran.report.worst_kind(), Some(ErrorKind::Host));
+    let [error] = &ran.report.errors[..] else {
+        panic!("{:?}", ran.report.errors);
+    };
+    assert!(error.to_string().contains("reset.log"), "{error}");
+    let recorded = world.read_records().pop().unwrap().event;
+    assert_eq!(recorded.note.as_deref(), Some(error.message()));
+    assert_single_finding(&world, FindingSubject::Log, "reset.log");
+    assert!(world.engine().last_logged_head().is_err());
+}
+
+#[test]
 fn unrecorded_entries_are_counted_as_note() {
     let world = world_with_three_runs();
     let directory = world.archive_directory().join("scout");
