@@ -56,7 +56,8 @@ pub fn open_nofollow_nonblocking(path: &Path, options: &mut OpenOptions) -> io::
 pub fn open_own_file(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     const NOT_REGULAR_MESSAGE: &str = "it is not a regular file; move it away";
     let file = open_nofollow_nonblocking(path, options).map_err(|error| {
-        if error.raw_os_error() == Some(libc::ELOOP) {
+        // A symlink, or a socket.
+        if matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENXIO)) {
             io::Error::new(io::ErrorKind::InvalidInput, NOT_REGULAR_MESSAGE)
         } else {
             error

@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -565,7 +566,7 @@ fn truncated_journal_of_swapped_run_is_an_error() {
 
 #[test]
 fn journal_that_is_no_file_is_an_integrity_error() {
-    for kind in ["directory", "symlink", "FIFO"] {
+    for kind in ["directory", "symlink", "socket", "FIFO"] {
         let world = World::new(&["scout"]);
         world.write_scratch("scout", "- note\n");
         crash_reset(&world, TransportCall::Before("stage"));
@@ -574,6 +575,7 @@ fn journal_that_is_no_file_is_an_integrity_error() {
         match kind {
             "directory" => fs::create_dir(&journal).unwrap(),
             "symlink" => symlink("/etc/passwd", &journal).unwrap(),
+            "socket" => drop(UnixListener::bind(&journal).unwrap()),
             _ => make_fifo(&journal),
         }
         let ran = world.reset();

@@ -9,7 +9,8 @@ use crate::cli::output::format_count;
 use crate::config::Agent;
 use crate::engine::Engine;
 
-/// The bit of `CAP_LEASE` (capabilities(7)).
+/// The bits of `CAP_CHOWN` and `CAP_LEASE` (capabilities(7)).
+const CAP_CHOWN: u32 = 0;
 const CAP_LEASE: u32 = 28;
 
 pub(super) fn check_kernel(
@@ -32,7 +33,7 @@ pub(super) fn check_kernel(
     } else {
         probe_archive(report, engine);
     }
-    check_lease_capability(report, engine, agents, uid);
+    check_capabilities(report, engine, agents, uid);
     check_lease_file_systems(report, engine, agents);
 }
 
@@ -68,16 +69,28 @@ fn probe_archive(report: &mut DoctorReport, engine: &Engine) {
     }
 }
 
-fn check_lease_capability(report: &mut DoctorReport, engine: &Engine, agents: &[&Agent], uid: u32) {
+/// Checks the capabilities that the files of other users need.
+fn check_capabilities(report: &mut DoctorReport, engine: &Engine, agents: &[&Agent], uid: u32) {
     let memory_owner = |agent: &Agent| engine.memory_owners(agent).first().copied();
     let others = agents
         .iter()
         .filter(|agent| memory_owner(agent).is_some_and(|owner| owner != uid));
     let number = others.count();
+    if number == 0 {
+        return;
+    }
     let agents = format_count(number, "agent");
-    match (number, has_capability(CAP_LEASE)) {
-        (0, _) => {}
-        (_, Some(false)) => report.add_warning(
+    if has_capability(CAP_CHOWN) == Some(false) {
+        report.add_failure(
+            format!(
+                "files of {agents} belong to other users, and the process lacks CAP_CHOWN: it \
+                 cannot reset them"
+            ),
+            "run resets as root or as the agents' user",
+        );
+    }
+    match has_capability(CAP_LEASE) {
+        Some(false) => report.add_warning(
             format!(
                 "files of {agents} belong to other users, and the process lacks CAP_LEASE: \
                  late writers cannot be detected"

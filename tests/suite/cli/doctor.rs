@@ -1,6 +1,7 @@
 //! Findings of `doctor`, and their absence on a sound fleet.
 
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::process::CommandExt;
 
 use super::*;
 use crate::skip::{skip_missing_tool, skip_unsupported};
@@ -334,4 +335,28 @@ fn doctor_names_future_record_with_remedy() {
         .run(["reset", "--all"])
         .assert_code(0)
         .assert_stdout_has("which has not come yet; retention does not go by it");
+}
+
+#[test]
+fn doctor_says_that_files_of_others_need_chown() {
+    if !rustix::process::geteuid().is_root() {
+        return skip_unsupported("files of other users (not root)");
+    }
+    let site = site_with_notes_and_drift();
+    chown(site.path(MONITOR_MEMORY), Some(4711), Some(4711)).unwrap();
+    let everyone = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(&site.dir, everyone).unwrap();
+    let mut command = std::process::Command::new(PROGRAM_PATH);
+    command
+        .uid(4712)
+        .gid(4712)
+        .current_dir(&site.dir)
+        .arg("doctor");
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("lacks CAP_CHOWN: it cannot reset them"),
+        "{text}"
+    );
 }

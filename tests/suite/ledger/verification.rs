@@ -194,7 +194,12 @@ fn unusable_log_fails_run_and_verification() {
     assert!(error.to_string().contains("reset.log"), "{error}");
     let recorded = world.read_records().pop().unwrap().event;
     assert_eq!(recorded.note.as_deref(), Some(error.message()));
-    assert_single_finding(&world, FindingSubject::Log, "reset.log");
+    let found = verify(&world.engine(), None).findings;
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(
+        (found[0].subject, found[0].kind),
+        (FindingSubject::Log, ErrorKind::Host)
+    );
     assert!(world.engine().last_logged_head().is_err());
 }
 
