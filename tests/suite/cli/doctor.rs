@@ -354,7 +354,6 @@ fn doctor_says_that_files_of_others_need_chown() {
         .arg("doctor");
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(
         text.contains("lacks CAP_CHOWN: it cannot reset them"),
         "{text}"
