@@ -190,8 +190,7 @@ impl TerminalScreen {
         Ok(screen)
     }
 
-    /// Returns columns and rows, at most [`MAX_COLUMNS`] and [`MAX_ROWS`]; 80x24 if the terminal
-    /// does not tell.
+    /// Returns columns and rows, at most 1,024 and 512; 80x24 if the terminal does not tell.
     pub fn size(&self) -> (u16, u16) {
         match rustix::termios::tcgetwinsize(&self.painter.out) {
             Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
