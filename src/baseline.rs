@@ -172,6 +172,15 @@ pub struct InspectedBaseline {
     pub problems: Vec<String>,
 }
 
+/// Says what a baseline lacks that has no separator line, and what follows: `no separator line …`.
+pub fn describe_missing_separator(agent: &Agent) -> String {
+    format!(
+        "no separator line {}: once it is installed, notes count as edited rules and a reset \
+         archives the whole memory",
+        agent.separator
+    )
+}
+
 /// Reads and checks the baseline of an agent.
 ///
 /// # Errors
@@ -194,10 +203,7 @@ pub fn inspect_baseline(config: &Config, agent: &Agent) -> Result<InspectedBasel
     }
     let is_refused = !problems.is_empty();
     if size > 0 && baseline.separator_line().is_none() {
-        let separator = &agent.separator;
-        problems.push(format!(
-            "it has no separator line {separator}, so a reset archives the whole memory"
-        ));
+        problems.push(format!("it has {}", describe_missing_separator(agent)));
     }
     let limit = agent.max_memory_size;
     if size > limit {

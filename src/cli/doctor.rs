@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use super::output::{Document, OutputRole, Printer, format_count};
 use super::{Cli, CommandContext, CommandResult};
+use crate::baseline::describe_missing_separator;
 use crate::config::{self, Agent, Config, ConfigEnvironment, ConfigErrors, Diagnostic};
 use crate::console::command::COMMAND_TABLE;
 use crate::console::preferences;
@@ -511,6 +512,13 @@ fn check_baselines(report: &mut DoctorReport, engine: &Engine) {
     let ok_count = engine.config().agents.len() - refused.len();
     for (agent, error) in refused {
         report.add_error(&error.with_context(&agent.name));
+    }
+    for agent in engine.agents_without_separator() {
+        let lacks = describe_missing_separator(agent);
+        report.add_warning(
+            format!("{}: the baseline has {lacks}", agent.name),
+            "add the separator line below the rules",
+        );
     }
     if ok_count > 0 {
         report.add_ok(format!(

@@ -442,10 +442,18 @@ impl Engine {
             }
             // This has no state of its own: the classification of the memory holds.
             None if self.has_journal(&agent.name) => {
-                conditions.add(State::Clean, UNSETTLED_REASON);
+                conditions.add(State::Clean, self.describe_unsettled_run(agent));
             }
             None => {}
         }
+    }
+
+    /// Says that a run was interrupted or could not finish, while no run is at work on the agent
+    /// now. A plan skips an unchanged agent, so only the command line settles it in any case.
+    pub(super) fn describe_unsettled_run(&self, agent: &Agent) -> String {
+        let reset = format!("reset {}", agent.name);
+        let command = self.config().invocation.command_line(&reset);
+        format!("a run left something unsettled; `{command}` settles it")
     }
 
     fn observe_memory(
@@ -565,6 +573,3 @@ fn foreign_link_hint(agent: &Agent) -> String {
         directory.display()
     )
 }
-
-/// A run was interrupted or could not finish, and no run is at work on the agent now.
-const UNSETTLED_REASON: &str = "a run left something unsettled; the next reset settles it";

@@ -22,7 +22,7 @@ use super::shared_memories::sharing_error;
 use super::state::State;
 use super::undo::{self, AgentRecords, Replacement, UndoRecords, UndoneReset};
 use crate::archive::EntryKind;
-use crate::baseline::BaselineCache;
+use crate::baseline::{BaselineCache, describe_missing_separator};
 use crate::config::Agent;
 use crate::diff;
 use crate::digest::Digest;
@@ -65,7 +65,13 @@ impl Engine {
             let state = seen.observation.state;
             match self.reset_step(agent, &seen, is_unlocked) {
                 Ok(Some(step)) => Ok(step),
-                Ok(None) => Err(SkippedAgent::nothing_to_do(agent, state, EQUAL_REASON)),
+                Ok(None) => {
+                    let mut reason = EQUAL_REASON.to_string();
+                    if self.has_journal(&agent.name) {
+                        reason.push_str(&format!("; {}", self.describe_unsettled_run(agent)));
+                    }
+                    Err(SkippedAgent::nothing_to_do(agent, state, reason))
+                }
                 Err(error) => Err(SkippedAgent::from_error(agent, state, &error)),
             }
         })
@@ -169,7 +175,8 @@ impl Engine {
         step.new_size = baseline.bytes().len() as u64;
         let content = seen.observation.content.as_ref();
         let boundary = content.and_then(|content| content.boundary);
-        if let Some(boundary) = boundary.filter(|boundary| boundary.line > 0) {
+        let has_separator = baseline.separator_line().is_some();
+        if let Some(boundary) = boundary.filter(|boundary| boundary.line > 0 && has_separator) {
             step.notes.push(format!(
                 "separator L{} ({} of {})",
                 boundary.line, boundary.separator_number, boundary.separator_count
@@ -178,6 +185,10 @@ impl Engine {
         if let Some(pushed) = seen.pushed_version.filter(|it| *it != baseline.digest()) {
             step.notes
                 .insert(0, self.describe_baseline_change(pushed, baseline.bytes()));
+        }
+        if !has_separator {
+            let lacks = describe_missing_separator(agent);
+            step.notes.insert(0, format!("the baseline has {lacks}"));
         }
         if step.state == State::Drifted {
             step.notes

@@ -100,6 +100,18 @@ impl Engine {
             .collect()
     }
 
+    /// Returns the agents whose baselines have no separator line.
+    pub fn agents_without_separator(&self) -> Vec<&Agent> {
+        let mut baselines = BaselineCache::new(self.config());
+        let agents = self.config().agents.iter();
+        agents
+            .filter(|agent| {
+                let baseline = baselines.load(agent);
+                baseline.is_ok_and(|it| it.separator_line().is_none())
+            })
+            .collect()
+    }
+
     /// Returns why runs refuse directories of the archive: those of the program and of `agents`
     /// that another user owns.
     pub fn refused_archive_directories(&self, agents: &[&Agent]) -> Vec<Error> {

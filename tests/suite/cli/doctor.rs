@@ -18,6 +18,18 @@ fn doctor_passes_sound_fleet() {
 }
 
 #[test]
+fn baseline_without_separator_is_reported_everywhere() {
+    let site = Site::new();
+    let name = "baselines/code-reviewer-MEMORY.md";
+    let rules = site.read(name).replace("\n---\n", "\n");
+    site.write(name, rules);
+    let lacks = "the baseline has no separator line ---: once it is installed";
+    let _ = site.run(["doctor"]).assert_code(0).assert_stdout_has(lacks);
+    let plan = site.run(["reset", "code-reviewer", "--dry-run"]);
+    let _ = plan.assert_stdout_has(lacks);
+}
+
+#[test]
 fn doctor_finds_archive_in_agent_directory() {
     let site = site_with_notes_and_drift();
     let config = site.read("memory-shepherd.conf");
