@@ -132,7 +132,7 @@ pub fn initial_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model
         input_line: None,
         pending_keys: PendingKeys::default(),
         questions: Vec::new(),
-        abandoned_question_guard: Default::default(),
+        typed_ahead_guard: Default::default(),
         handoff_request: None,
         background_jobs: BackgroundJobs::default(),
         preferences: Preferences::default(),

@@ -73,8 +73,9 @@ pub struct Model {
     pub pending_keys: PendingKeys,
     /// Unanswered questions of hosts, oldest first.
     pub questions: Vec<Question>,
-    /// Ignores the keys that follow the one that cancelled a question.
-    pub abandoned_question_guard: KeyGuard,
+    /// Ignores the keys that follow the one that cancelled a question, and the rest of a
+    /// confirmation whose plan a changed config closed.
+    pub typed_ahead_guard: KeyGuard,
     /// Pending request for the editor or the pager; any key cancels it.
     pub handoff_request: Option<HandoffRequest>,
     /// Background jobs.
@@ -377,7 +378,7 @@ impl Model {
     /// something else, more such keys follow, which the guard ignores.
     pub fn abandon_question(&mut self, key: Key, consequence: &str) {
         if key.code != KeyCode::Esc && key.printable_char() != Some('n') {
-            self.abandoned_question_guard = KeyGuard::new(self.now.elapsed);
+            self.typed_ahead_guard = KeyGuard::new(self.now.elapsed);
         }
         self.report(MessageLevel::Info, consequence);
     }

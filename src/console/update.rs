@@ -17,6 +17,7 @@ use keys::{handle_keys, handle_paste};
 
 use super::command::Command;
 use super::handoff::HandoffRequest;
+use super::key_guard::KeyGuard;
 use super::message::{Effect, Msg};
 use super::model::{AgentRow, Model, Moment, REFRESH_INTERVAL, Screen, background_jobs};
 use super::overlay::PendingKeys;
@@ -396,11 +397,24 @@ fn handle_config_adopted(
     model.read_only.is_set_by_config = read_only;
     model.read_only.is_on |= read_only && !model.is_unlocked();
     model.config_error = None;
-    if let ResetStage::Plan(_) | ResetStage::Planning(_) = model.reset.stage {
+    let closes_plan = matches!(
+        model.reset.stage,
+        ResetStage::Plan(_) | ResetStage::Planning(_)
+    );
+    if closes_plan {
+        if model.has_plan() {
+            // The rest of a typed confirmation is no command.
+            model.typed_ahead_guard = KeyGuard::new(model.now.elapsed);
+        }
         abandon_plan(model);
     }
     model.refresh_visible_agents();
-    model.report(MessageLevel::Info, "the changed config is in force");
+    if closes_plan {
+        let text = "the changed config is in force; it closed the plan, made with the previous one";
+        model.report(MessageLevel::Warn, text);
+    } else {
+        model.report(MessageLevel::Info, "the changed config is in force");
+    }
     if removed_agent.is_some() {
         model.return_point = Default::default();
     }

@@ -12,7 +12,7 @@ use super::{
     BASELINE, MEMORY, MINUTE, SECOND, agent_order, console_with_run, cursor_agent, makes_dirty,
     marked_agents,
 };
-use crate::console_fixture::{TestConsole, fleet_of_four, unread_fleet};
+use crate::console_fixture::{TestConsole, fleet_of_four, keys_message, unread_fleet};
 use crate::engine_samples::{
     config_error_of, configured_agents, local_address, observation_of, plan,
 };
@@ -142,6 +142,50 @@ fn agent_removed_from_config_leaves_its_screen() {
         "{}",
         console.message_text()
     );
+}
+
+#[test]
+fn typed_rest_after_config_change_is_ignored() {
+    let mut console = fleet_of_four();
+    let steps = [("bravo", State::Scratch), ("delta", State::Scratch)];
+    console.press_and_plan("a X", plan(&steps));
+    console.type_line("res");
+    let info = console.model.config.clone();
+    let names = configured_agents(&["alpha", "bravo", "charlie", "delta"]);
+    console.send(Msg::ConfigAdopted(info, names, false));
+    assert!(console.message_text().contains("closed the plan"));
+    console.send(keys_message("e t Space 2"));
+    assert_eq!(console.model.screen, Screen::Fleet);
+    assert!(console.model.overlay.is_none());
+    assert_eq!(marked_agents(&console).len(), 4, "Space marks nothing");
+    console.advance(SECOND);
+    console.send(keys_message("?"));
+    assert!(console.model.overlay.is_some());
+}
+
+#[test]
+fn worst_rows_are_visible_after_reading() {
+    let names: Vec<String> = (0..60).map(|number| format!("agent-{number:02}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut console = unread_fleet(&names, (80, 24));
+    // A key pins the cursor to the first agent, which the others push down while they are read.
+    console.press("Esc");
+    let drifted = names
+        .iter()
+        .skip(2)
+        .map(|name| observation_of(name, State::Drifted));
+    console.observe(drifted.collect());
+    assert!(console.model.fleet.top > 0);
+    let clean = names
+        .iter()
+        .skip(2)
+        .map(|name| observation_of(name, State::Clean));
+    let mut all: Vec<Observation> = clean.collect();
+    all.push(observation_of("agent-00", State::Drifted));
+    all.push(observation_of("agent-01", State::Tampered));
+    console.observe(all);
+    assert_eq!(cursor_agent(&console), "agent-00");
+    assert_eq!(console.model.fleet.top, 0);
 }
 
 #[test]

@@ -84,6 +84,10 @@ impl Model {
             fleet.cursor_agent = shown.or(fleet.visible_agents.first()).cloned();
             self.fleet.strip_agent.clone_from(&self.fleet.cursor_agent);
         }
+        if self.fleet.last_cursor_move.is_none() {
+            // Nothing was scrolled on purpose: the worst rows stay visible if they fit.
+            self.fleet.top = 0;
+        }
         self.keep_fleet_cursor_visible();
     }
 
