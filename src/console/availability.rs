@@ -137,7 +137,10 @@ fn check_plan_request(command: Command, model: &Model) -> Result<(), String> {
         !model.is_running(),
         format!("a run is in progress; {reset_key} shows it"),
     )?;
-    let targets = model.target_agents(command);
+    if command == Command::RetryFailed {
+        return model.retry_request().map(drop);
+    }
+    let targets = model.target_agents();
     let reason = match (model.key_context(), command) {
         (KeyContext::Result, Command::PlanUndo) => "nothing to undo in this run",
         _ => "no agent to act on",

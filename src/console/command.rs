@@ -204,7 +204,7 @@ table! {
     UndoOverwrite          "undo-overwrite" "overwrite"          Actions    &[Plan], ["o"], "Undo; archive what the agent has written since";
     KeepHiddenAgents       "keep-hidden"    "keep hidden"        Actions    &[Plan], ["h"], "Keep marked agents in the plan although the filter hides them";
     DropHiddenAgents       "drop-hidden"    "drop hidden"        Actions    &[Plan], ["v"], "Remove marked agents from the plan if the filter hides them";
-    RetryFailed            "retry"          "retry"              Actions    &[Outcome], ["r"], "Plan a reset of the agents that failed, were refused or were not started";
+    RetryFailed            "retry"          "retry"              Actions    &[Outcome], ["r"], "Plan the reset or undo of the agents that failed, were refused or were not started";
     EditBaseline           "edit"           "edit"               Actions    &[Fleet, Agent], ["E"], "Edit the baseline of this agent in $VISUAL or $EDITOR";
     AnswerQuestion         "answer"         ""                   Actions    &[Any], ["@"], "Answer a host's question: passphrase, password or unknown host key";
     ToggleMark             "mark"           "mark"               Selection  &[Fleet], ["Space"], "Mark or unmark the agent under the cursor, and move down";

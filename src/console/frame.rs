@@ -166,7 +166,7 @@ fn changes_files(command: Command) -> bool {
 fn is_hint_relevant(command: Command, model: &Model) -> bool {
     match (model.key_context(), &model.reset.stage) {
         (KeyContext::Result, ResetStage::Result(result)) => match command {
-            Command::RetryFailed => !result.failed_agents().is_empty(),
+            Command::RetryFailed => model.retry_request().is_ok(),
             Command::PlanUndo => !model.undoable_agents(result).is_empty(),
             _ => true,
         },

@@ -1,18 +1,19 @@
 //! Equivalent command lines: what an operator runs in a script to do the same as the console.
 
-use std::collections::BTreeSet;
-
-use super::Model;
+use super::{AgentRow, Model};
 use crate::console::command::Command;
 use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::log::state::RunSummary;
-use crate::console::screens::reset::state::{
-    PlanRequest, PlanView, REDO_VERB, ResetStage, ResultView,
-};
-use crate::engine::{Operation, UndoMode, UndoTarget};
+use crate::console::screens::reset::state::{PlanRequest, PlanView, ResetStage, ResultView};
+use crate::engine::{Operation, Outcome, Protection, UndoMode, UndoTarget};
 
-/// Returns the command line equivalent to a plan, bound to the plan's hash.
-pub fn for_plan(model: &Model, view: &PlanView) -> String {
+/// Returns the command line equivalent to a plan, bound to the plan's hash; `None` if the plan has
+/// an unlocked protected agent, which the command line refuses.
+pub fn for_plan(model: &Model, view: &PlanView) -> Option<String> {
+    let mut steps = view.plan.steps.iter();
+    if steps.any(|step| step.protection == Protection::ReadOnly) {
+        return None;
+    }
     let verb = match &view.request {
         PlanRequest::Reset(agents) => reset_arguments(model, agents),
         PlanRequest::Undo(target, mode) => {
@@ -24,7 +25,10 @@ pub fn for_plan(model: &Model, view: &PlanView) -> String {
             format!("{}{mode}", undo_arguments(target))
         }
     };
-    command_line(model, &format!("{verb} --plan {}", view.plan.hash))
+    Some(command_line(
+        model,
+        &format!("{verb} --plan {}", view.plan.hash),
+    ))
 }
 
 /// Returns the command line of a verb with its arguments.
@@ -48,58 +52,77 @@ fn undo_arguments(target: &UndoTarget) -> String {
     }
 }
 
-/// Returns the command line equivalent to a run of the ledger.
-pub fn for_run(model: &Model, run: &RunSummary) -> String {
+/// Returns the command line equivalent to a run of the ledger; `None` if none does the same.
+pub fn for_run(model: &Model, run: &RunSummary) -> Option<String> {
     for_result(model, &run.to_result_view())
 }
 
-/// Returns the command line equivalent to the run of a result.
-pub fn for_result(model: &Model, view: &ResultView) -> String {
-    let mut own = model.log.run_commands.iter();
-    if let Some((_, command)) = own.find(|(known, _)| *known == view.run_id) {
-        return command.clone();
+/// Returns the command line equivalent to the run of a result; `None` if none does the same.
+pub fn for_result(model: &Model, view: &ResultView) -> Option<String> {
+    if let Some(own) = model.log.find_own_run(&view.run_id) {
+        return own.command_line.clone();
+    }
+    let run = model.log.find_run(&view.run_id);
+    let verb = match view.operation {
+        Operation::Reset => reset_of_result(model, view)?,
+        Operation::Undo => undo_of_run(model, run?)?,
+        Operation::Pin | Operation::Unpin => {
+            let entries = run?.events.iter().flat_map(|event| &event.pinned_entries);
+            let entries: Vec<_> = entries.map(|it| it.to_string_lossy()).collect();
+            format!("archive {} {}", view.operation.as_str(), entries.join(" "))
+        }
+        _ => return None,
+    };
+    Some(command_line(model, &verb))
+}
+
+/// Returns the arguments of a reset in the ledger; `None` if it reset a protected agent, which
+/// only the console unlocks.
+fn reset_of_result(model: &Model, view: &ResultView) -> Option<String> {
+    let is_protected = |name: &String| {
+        let row = model.find_row(name);
+        let seen = row.and_then(AgentRow::latest_observation);
+        seen.is_some_and(|seen| seen.protection == Protection::ReadOnly)
+    };
+    let mut done = view.lines.iter().filter(|line| line.outcome == Outcome::Ok);
+    if done.any(|line| is_protected(&line.agent)) {
+        return None;
     }
     let agents: Vec<String> = view.lines.iter().map(|line| line.agent.clone()).collect();
-    let verb = match view.operation {
-        Operation::Undo => undo_arguments(&undo_target(model, view, agents)),
-        Operation::Reset => reset_arguments(model, &agents),
-        // Every run begins with the repair.
-        _ => "log".to_string(),
+    Some(reset_arguments(model, &agents))
+}
+
+/// Returns the arguments of an undo in the ledger. Only a whole run has a name of its own: the
+/// last reset of an agent is another one after the undo. The ledger does not say what happened to
+/// newer notes; that some were kept in the memory does.
+fn undo_of_run(model: &Model, run: &RunSummary) -> Option<String> {
+    let agents: Vec<String> = run.events.iter().map(|it| it.agent.clone()).collect();
+    if run.is_redo {
+        return Some(undo_arguments(&UndoTarget::Redo(agents)));
+    }
+    let undone = model.log.find_run(run.undone_run()?)?;
+    if !undone.has_changed_exactly(&agents) {
+        return None;
+    }
+    let changed = run.events.iter().filter(|it| it.has_changed_memory());
+    let pairs = changed.filter_map(|undo| {
+        let mut events = undone.events.iter();
+        let reset = events.find(|it| it.agent == undo.agent)?;
+        Some((undo, reset))
+    });
+    let has_written_since = pairs
+        .clone()
+        .any(|(undo, reset)| undo.before != reset.after);
+    let has_appended = pairs
+        .clone()
+        .any(|(undo, reset)| undo.after != reset.before);
+    let mode = match (has_written_since, has_appended) {
+        (false, _) => "",
+        (true, true) => " --append",
+        (true, false) => return None,
     };
-    command_line(model, &verb)
-}
-
-/// Returns the target of an undo in the ledger: the run that it undid if its agents are exactly
-/// those that this run changed, else its agents.
-fn undo_target(model: &Model, view: &ResultView, agents: Vec<String>) -> UndoTarget {
-    if view.verb == REDO_VERB {
-        return UndoTarget::Redo(agents);
-    }
-    match undone_run(model, view) {
-        Some(undone) if has_changed_exactly(undone, &agents) => {
-            UndoTarget::Run(undone.run_id.clone())
-        }
-        _ => UndoTarget::Agents(agents),
-    }
-}
-
-/// Returns the one run that an undo undid; `None` if its agents were in several.
-fn undone_run<'a>(model: &'a Model, view: &ResultView) -> Option<&'a RunSummary> {
-    let events = &model.log.find_run(&view.run_id)?.events;
-    let id = events.first()?.undone_run.as_deref()?;
-    let is_only = events
-        .iter()
-        .all(|event| event.undone_run.as_deref() == Some(id));
-    model.log.find_run(id).filter(|_| is_only)
-}
-
-fn has_changed_exactly(run: &RunSummary, agents: &[String]) -> bool {
-    let changed = run
-        .events
-        .iter()
-        .filter(|event| event.has_changed_memory())
-        .map(|event| &event.agent);
-    changed.collect::<BTreeSet<_>>() == agents.iter().collect()
+    let target = UndoTarget::Run(undone.run_id.clone());
+    Some(format!("{}{mode}", undo_arguments(&target)))
 }
 
 /// Returns the command line that shows the same as a tab; `None` if no command does.
@@ -117,19 +140,26 @@ pub fn for_tab(model: &Model, tab: AgentTab, agent: &str) -> Option<String> {
 /// only changes the screen.
 pub fn for_command(model: &Model, command: Command) -> Option<String> {
     let command_for = |verb: &str| Some(command_line(model, verb));
-    let targets = || model.target_agents(command);
+    let targets = || model.target_agents();
     match command {
         Command::OpenDiff | Command::GoAgent | Command::CopyPatch => {
             command_for(&format!("diff {}", model.subject_agent()?))
         }
-        Command::PlanReset | Command::RetryFailed => {
+        Command::PlanReset => {
             let targets = targets();
             let reset = format!("{} --dry-run", reset_arguments(model, &targets));
             command_for(&reset).filter(|_| !targets.is_empty())
         }
+        Command::RetryFailed => {
+            let verb = match model.retry_request().ok()? {
+                PlanRequest::Reset(agents) => reset_arguments(model, &agents),
+                PlanRequest::Undo(target, _) => undo_arguments(&target),
+            };
+            command_for(&format!("{verb} --dry-run"))
+        }
         Command::ConfirmPlan | Command::UndoAppend | Command::UndoOverwrite => {
             match &model.reset.stage {
-                ResetStage::Plan(view) => Some(for_plan(model, view)),
+                ResetStage::Plan(view) => for_plan(model, view),
                 _ => None,
             }
         }

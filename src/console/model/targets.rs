@@ -7,9 +7,9 @@ use crate::console::command::Command;
 use crate::console::handoff::{ClipboardText, PagerText};
 use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::log::state::{LogRow, RunSummary};
-use crate::console::screens::reset::state::{ResetStage, ResultView};
+use crate::console::screens::reset::state::{PlanRequest, REDO_VERB, ResetStage, ResultView};
 use crate::console::text::{LineKind, TextLine};
-use crate::engine::{Operation, Outcome, UndoTarget};
+use crate::engine::{Operation, Outcome, UndoMode, UndoTarget};
 use crate::transport::sftp::askpass::Question;
 
 /// Cells of the label of a fact.
@@ -18,12 +18,9 @@ const FACT_LABEL_CELLS: usize = 20;
 impl Model {
     /// Returns the agents that a command acts on: the marked ones, else the one under the cursor or
     /// on the screen.
-    pub fn target_agents(&self, command: Command) -> Vec<String> {
+    pub fn target_agents(&self) -> Vec<String> {
         match (self.screen, &self.reset.stage) {
             (Screen::Agent, _) => vec![self.agent.agent.clone()],
-            (Screen::Reset, ResetStage::Result(result)) if command == Command::RetryFailed => {
-                result.failed_agents()
-            }
             (Screen::Reset, ResetStage::Result(result)) => self.undoable_agents(result),
             _ => self.marked_or_current_agents(),
         }
@@ -38,11 +35,67 @@ impl Model {
         agents
     }
 
+    /// Returns the request that tries the failures of the result on the screen again: an undo is
+    /// tried again as the undo of the same run.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn retry_request(&self) -> Result<PlanRequest, String> {
+        let result = match (self.screen, &self.reset.stage) {
+            (Screen::Reset, ResetStage::Result(result)) => result,
+            _ => return Err("no result on the screen".to_string()),
+        };
+        let failed = result.failed_agents();
+        if failed.is_empty() {
+            return Err("no agent failed, was refused or was not started".to_string());
+        }
+        match result.operation {
+            Operation::Reset => Ok(PlanRequest::Reset(failed)),
+            Operation::Undo => {
+                let target = self.retried_undo(result, failed).ok_or_else(|| {
+                    let key = self.key_hint(Command::PlanUndo);
+                    format!("open the run to undo in the log: {key} there plans its undo")
+                })?;
+                Ok(PlanRequest::Undo(target, UndoMode::Refuse))
+            }
+            _ => Err("only a reset or an undo can be tried again".to_string()),
+        }
+    }
+
+    /// Returns the target that undoes for `agents` the run that an undo was to undo; `None` if no
+    /// target does, or if that run is unknown.
+    fn retried_undo(&self, result: &ResultView, agents: Vec<String>) -> Option<UndoTarget> {
+        if result.verb == REDO_VERB {
+            return Some(UndoTarget::Redo(agents));
+        }
+        let own = self.log.find_own_run(&result.run_id);
+        let requested = match own.map(|run| &run.request) {
+            Some(PlanRequest::Undo(UndoTarget::Run(run), _)) => Some(run.as_str()),
+            Some(PlanRequest::Undo(UndoTarget::Agents(_), _)) => None,
+            _ => self.log.find_run(&result.run_id)?.undone_run(),
+        };
+        let Some(undone) = requested else {
+            return own.map(|_| UndoTarget::Agents(agents));
+        };
+        let last_reset = |agent: &String| {
+            let mut runs = self.log.runs.iter();
+            runs.find(|run| run.undoable_agents().any(|it| it == agent))
+        };
+        let is_last = |agent| last_reset(agent).is_some_and(|run| run.run_id == undone);
+        if agents.iter().all(is_last) {
+            Some(UndoTarget::Agents(agents))
+        } else {
+            let run = self.log.find_run(undone)?;
+            let is_whole_run = run.has_changed_exactly(&agents);
+            is_whole_run.then(|| UndoTarget::Run(undone.to_string()))
+        }
+    }
+
     /// Returns the target of an undo: at a result, its run; elsewhere the last resets of the agents.
     pub fn undo_target(&self) -> UndoTarget {
         match (self.screen, &self.reset.stage) {
             (Screen::Reset, ResetStage::Result(result)) => UndoTarget::Run(result.run_id.clone()),
-            _ => UndoTarget::Agents(self.target_agents(Command::PlanUndo)),
+            _ => UndoTarget::Agents(self.target_agents()),
         }
     }
 
@@ -206,13 +259,13 @@ impl Model {
             Command::CopyCommand | Command::CopyPlan => {
                 let line = match (self.screen, &self.reset.stage) {
                     (Screen::Reset, ResetStage::Plan(view)) => {
-                        Some(equivalent_command::for_plan(self, view))
+                        equivalent_command::for_plan(self, view)
                     }
                     (Screen::Reset, ResetStage::Result(view)) => {
-                        Some(equivalent_command::for_result(self, view))
+                        equivalent_command::for_result(self, view)
                     }
                     (Screen::Log, _) => match self.log.rows().get(self.log.cursor) {
-                        Some(LogRow::Run(run)) => Some(equivalent_command::for_run(self, run)),
+                        Some(LogRow::Run(run)) => equivalent_command::for_run(self, run),
                         _ => None,
                     },
                     _ => None,
@@ -273,7 +326,11 @@ impl Model {
                 Some(("the log".to_string(), rows.collect::<String>().into_bytes()))
             }
             (Screen::Reset, ResetStage::Result(view)) => {
-                let mut text = format!("$ {}\n", equivalent_command::for_result(self, view));
+                let command = equivalent_command::for_result(self, view);
+                let mut text = command.map_or_else(String::new, |line| format!("$ {line}\n"));
+                for error in &view.errors {
+                    text.push_str(&format!("error: {error}\n"));
+                }
                 for line in &view.lines {
                     text.push_str(&format!("{}\n", line.to_text()));
                 }

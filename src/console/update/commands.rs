@@ -100,10 +100,14 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
             let ask = Effect::AllowQuestions(names.clone());
             return vec![ask, Effect::ReadAgents(names), Effect::LoadLog];
         }
-        Command::PlanReset | Command::RetryFailed => {
-            let request = PlanRequest::Reset(model.target_agents(command));
+        Command::PlanReset => {
+            let request = PlanRequest::Reset(model.target_agents());
             return reset::update::request_plan(model, request, false);
         }
+        Command::RetryFailed => match model.retry_request() {
+            Ok(request) => return reset::update::request_plan(model, request, false),
+            Err(why) => model.show_hint(&why),
+        },
         Command::PlanUndo => return reset::update::plan_undo(model),
         Command::PlanRedo => return reset::update::plan_redo(model),
         Command::ConfirmPlan => return reset::update::start_run(model),

@@ -10,7 +10,9 @@ use memory_shepherd::console::overlay::Overlay;
 use memory_shepherd::console::screens::log::state::MessageLevel;
 use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{Operation, Outcome, Protection, Reachability, State, UndoMode};
+use memory_shepherd::engine::{
+    FileState, Operation, Outcome, Protection, Reachability, State, UndoMode,
+};
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::invocation::Invocation;
 
@@ -532,19 +534,93 @@ fn undo_and_redo_name_their_own_agents() {
     console.send(Msg::LogLoaded(Ok(runs)));
     console.press("7 gg");
     for command in [
-        "undo --redo alpha",
-        "undo alpha",
-        "undo bravo alpha",
-        "undo --run first",
-        "undo alpha",
+        Some("undo --redo alpha"),
+        None,
+        None,
+        Some("undo --run first"),
+        None,
     ] {
-        let command = format!("memory-shepherd {command}");
-        assert_eq!(press_and_copy(&mut console, "yc").text, command);
+        let expected = command.map(|command| format!("memory-shepherd {command}"));
+        assert_eq!(copied_command(&mut console), expected);
         // The result of the run names the same.
         console.press("Enter");
-        assert_eq!(press_and_copy(&mut console, "yc").text, command);
+        assert_eq!(copied_command(&mut console), expected);
         console.press("q j");
     }
+}
+
+/// Copies the equivalent command line, if the row has one.
+fn copied_command(console: &mut TestConsole) -> Option<String> {
+    let effects = console.press("yc");
+    effects.into_iter().find_map(|effect| match effect {
+        Effect::CopyToClipboard(clip) => Some(clip.text),
+        _ => None,
+    })
+}
+
+#[test]
+fn undo_with_newer_notes_names_its_choice() {
+    let file = |text: &[u8]| {
+        Some(FileState::File {
+            sha256: Digest::of(text),
+            size: text.len() as u64,
+            lines: 1,
+        })
+    };
+    let mut reset = run_summary("first", 30, &[("alpha", Outcome::Ok)]);
+    reset.events[0].before = file(b"notes");
+    reset.events[0].after = file(b"rules");
+    for (before, after, command) in [
+        (b"rules", b"notes", Some("undo --run first")),
+        (
+            b"newer",
+            b"notes+newer".as_slice(),
+            Some("undo --run first --append"),
+        ),
+        (b"newer", b"notes", None),
+    ] as [(&[u8], &[u8], Option<&str>); 3]
+    {
+        let mut undo = run_summary("undo", 10, &[("alpha", Outcome::Ok)]);
+        undo.events[0].operation = Operation::Undo;
+        undo.events[0].undone_run = Some("first".to_string());
+        undo.events[0].before = file(before);
+        undo.events[0].after = file(after);
+        let mut console = fleet_of_four();
+        console.send(Msg::LogLoaded(Ok(vec![undo, reset.clone()])));
+        console.press("7 gg");
+        let expected = command.map(|command| format!("memory-shepherd {command}"));
+        assert_eq!(copied_command(&mut console), expected);
+    }
+}
+
+#[test]
+fn unlocked_plan_has_no_command_line() {
+    let mut console = fleet_of_four();
+    let mut made = plan(&[("bravo", State::Scratch)]);
+    made.steps[0].protection = Protection::ReadOnly;
+    console.press_and_plan("j X", made);
+    assert_eq!(console.press("c"), []);
+    assert!(!console.screen_text().contains("same as:"));
+    console.press("y");
+    assert!(console.model.is_running());
+    let ended = run_report(&[("bravo", Outcome::Ok, None)]);
+    console.send(Msg::RunEnded(Box::new(ended)));
+    assert_eq!(copied_command(&mut console), None);
+}
+
+#[test]
+fn unpin_names_its_entries_and_cannot_be_undone() {
+    let mut unpin = run_summary("unpin", 10, &[("", Outcome::Ok)]);
+    unpin.events[0].operation = Operation::Unpin;
+    unpin.events[0].pinned_entries = vec!["alpha/2026-11-01_0900-1.md".into()];
+    let mut console = fleet_of_four();
+    console.send(Msg::LogLoaded(Ok(vec![unpin])));
+    console.press("7 gg");
+    let command = "memory-shepherd archive unpin alpha/2026-11-01_0900-1.md";
+    assert_eq!(copied_command(&mut console).as_deref(), Some(command));
+    console.press("Enter");
+    assert!(!console.screen_text().contains("undoes this run"));
+    assert_eq!(console.press("z"), []);
 }
 
 fn shown_jobs(console: &TestConsole) -> Vec<&str> {

@@ -224,7 +224,20 @@ fn hidden_marks_are_asked_about_first() {
         };
         assert_eq!(effects, [Effect::MakePlan(2, request, false)]);
         assert_eq!(marked_agents(&console), left);
+        let said = "unmarked charlie, which the filter hides";
+        assert_eq!(console.message_text(), said);
     }
+}
+
+#[test]
+fn dropping_all_hidden_marks_leaves_no_plan() {
+    let mut console = fleet_of_four();
+    console.press("Space / b r a v o Enter");
+    console.press_and_plan("X", plan(&[("charlie", State::Drifted)]));
+    assert_eq!(console.press("v"), []);
+    assert_eq!(console.model.screen, Screen::Fleet);
+    let said = "unmarked charlie, which the filter hides; no agent is left to plan for";
+    assert_eq!(console.message_text(), said);
 }
 
 #[test]

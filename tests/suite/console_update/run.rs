@@ -5,12 +5,13 @@ use memory_shepherd::console::model::Screen;
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screens::reset::state::{PlanRequest, ResetStage};
 use memory_shepherd::engine::{
-    Outcome, RunProgress, RunStage as Step, State, UndoMode, UndoTarget,
+    Operation, Outcome, RunProgress, RunStage as Step, State, UndoMode, UndoTarget,
 };
+use memory_shepherd::error::{Error, ErrorKind};
 
 use super::{console_with_run, marked_agents};
 use crate::console_fixture::{TestConsole, fleet_of_four};
-use crate::engine_samples::{plan, reset_request, run_report};
+use crate::engine_samples::{plan, reset_request, run_report, run_summary};
 
 #[test]
 fn control_c_cancels_run_and_then_quits() {
@@ -142,6 +143,79 @@ fn run_clears_marks_and_failures_can_be_retried() {
     assert_eq!(
         console.press("r"),
         [Effect::MakePlan(2, reset_request(&["bravo"]), false)]
+    );
+}
+
+#[test]
+fn retry_of_refused_undo_plans_that_undo() {
+    let undo = |results: &[(&str, Outcome)]| {
+        let mut run = run_summary("undo", 10, results);
+        for event in &mut run.events {
+            event.operation = Operation::Undo;
+            let is_done = event.outcome == Outcome::Ok;
+            event.undone_run = is_done.then(|| "first".to_string());
+        }
+        run
+    };
+    let both = [("alpha", Outcome::Ok), ("bravo", Outcome::Ok)];
+    let first = run_summary("first", 60, &both);
+    let second = run_summary("second", 30, &[("bravo", Outcome::Ok)]);
+    let mut all_refused = undo(&[("alpha", Outcome::Refused), ("bravo", Outcome::Refused)]);
+    for event in &mut all_refused.events {
+        event.undone_run = Some("first".to_string());
+    }
+    let part = undo(&[("alpha", Outcome::Ok), ("bravo", Outcome::Refused)]);
+    let of_agents =
+        |names: &[&str]| UndoTarget::Agents(names.iter().map(|name| name.to_string()).collect());
+    let whole_run = UndoTarget::Run("first".to_string());
+    for (runs, target) in [
+        (
+            vec![part.clone(), first.clone()],
+            Some(of_agents(&["bravo"])),
+        ),
+        // The last reset of bravo is another one.
+        (vec![part, second.clone(), first.clone()], None),
+        (vec![all_refused, second, first.clone()], Some(whole_run)),
+        (vec![undo(&[("bravo", Outcome::Refused)]), first], None),
+    ] {
+        let mut console = fleet_of_four();
+        console.send(Msg::LogLoaded(Ok(runs)));
+        console.press("7 gg Enter");
+        let effects = console.press("r");
+        let request = target.map(|target| PlanRequest::Undo(target, UndoMode::Refuse));
+        let expected = request.map(|it| Effect::MakePlan(1, it, false));
+        assert_eq!(effects, Vec::from_iter(expected));
+    }
+}
+
+#[test]
+fn result_shows_errors_that_concern_no_agent() {
+    let mut console = console_with_run();
+    let mut ended = run_report(&[("bravo", Outcome::Ok, None)]);
+    let error = Error::new(ErrorKind::Host, "cannot remove a1.json: busy");
+    ended.errors.push(error);
+    console.send(Msg::RunEnded(Box::new(ended)));
+    let message = console.message_text();
+    assert!(
+        message.contains("1 error: cannot remove a1.json"),
+        "{message}"
+    );
+    let screen = console.screen_text();
+    assert!(screen.contains("0 FAILED, 1 error"), "{screen}");
+    assert!(
+        screen.contains("error: cannot remove a1.json: busy"),
+        "{screen}"
+    );
+    let mut run = run_summary("other", 10, &[("alpha", Outcome::Ok)]);
+    run.problem = Some("cannot sync the archive".to_string());
+    console.send(Msg::LogLoaded(Ok(vec![run])));
+    console.press("7 gg /");
+    console.type_line("sync");
+    console.press("Enter Enter");
+    let screen = console.screen_text();
+    assert!(
+        screen.contains("error: cannot sync the archive"),
+        "{screen}"
     );
 }
 

@@ -289,7 +289,7 @@ fn run_that_is_not_started_leaves_run_screen() {
         console.message_text(),
         format!("the run was not started: {why}")
     );
-    assert!(console.model.log.run_commands.is_empty());
+    assert!(console.model.log.own_runs.is_empty());
     assert!(matches!(
         console.press("z")[..],
         [Effect::MakePlan(_, _, _)]

@@ -1,10 +1,10 @@
 //! Log screen: runs of the ledger and messages of the session.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 
 use chrono::{DateTime, FixedOffset};
 
-use crate::console::screens::reset::state::{REDO_VERB, ResultLine, ResultView};
+use crate::console::screens::reset::state::{PlanRequest, REDO_VERB, ResultLine, ResultView};
 use crate::engine::{Operation, Outcome, RunEvent};
 
 /// Maximum number of runs in the log, the newest; the command line shows older ones.
@@ -19,12 +19,23 @@ pub struct LogScreen {
     pub is_loaded: bool,
     /// Messages of this session, newest first.
     pub messages: VecDeque<LogMessage>,
-    /// Runs of this session with their equivalent command lines, newest first.
-    pub run_commands: VecDeque<(String, String)>,
+    /// Runs of this session, newest first.
+    pub own_runs: VecDeque<OwnRun>,
     /// The row under the cursor.
     pub cursor: usize,
     /// Query of the search.
     pub query: String,
+}
+
+/// What the ledger does not record of a run of this session.
+#[derive(Clone, Debug)]
+pub struct OwnRun {
+    /// Its id; empty until the run has ended.
+    pub run_id: String,
+    /// The request of its plan.
+    pub request: PlanRequest,
+    /// The equivalent command line, if there is one.
+    pub command_line: Option<String>,
 }
 
 /// One run of the ledger.
@@ -85,6 +96,23 @@ impl RunSummary {
         }
     }
 
+    /// Returns the one run that it undid; `None` if its agents were in several, and for a run that
+    /// is no undo. An agent that was refused before its turn has no such run.
+    pub fn undone_run(&self) -> Option<&str> {
+        let undone = self.events.iter();
+        let mut undone = undone.filter_map(|event| event.undone_run.as_deref());
+        let first = undone.next()?;
+        undone.all(|run| run == first).then_some(first)
+    }
+
+    /// Whether it changed exactly these agents.
+    pub fn has_changed_exactly(&self, agents: &[String]) -> bool {
+        let events = self.events.iter();
+        let changed = events.filter(|event| event.has_changed_memory());
+        let changed: BTreeSet<&String> = changed.map(|event| &event.agent).collect();
+        changed == agents.iter().collect()
+    }
+
     /// Returns the agents whose reset in this run can be undone.
     pub fn undoable_agents(&self) -> impl Iterator<Item = &str> {
         let resets = self
@@ -135,6 +163,7 @@ impl RunSummary {
             duration_ms: (self.ended_at - self.began_at).num_milliseconds().max(0) as u64,
             lines: self.events.iter().map(line).collect(),
             retired_entries: self.retired_entries,
+            errors: self.problem.iter().cloned().collect(),
         }
     }
 }
@@ -156,6 +185,11 @@ impl LogScreen {
         let mut rows: Vec<LogRow<'_>> = runs.chain(messages).collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.time()));
         rows
+    }
+
+    /// Returns what is known of a run of this session.
+    pub fn find_own_run(&self, id: &str) -> Option<&OwnRun> {
+        self.own_runs.iter().find(|run| run.run_id == id)
     }
 
     /// Returns the undos that can be redone, newest first, each with its agents.

@@ -123,12 +123,14 @@ fn draw_run_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, run: &RunSum
     let who = run.events.first().map_or(String::new(), |event| {
         let trigger = event.trigger.as_str();
         let key = model.key_hint(Command::OpenSelected);
-        format!("by {} ({trigger}); {key} opens it   same as:  ", event.user)
+        format!("by {} ({trigger}); {key} opens it", event.user)
     });
     let x = canvas.put_untrusted(1, y, who.as_bytes(), Role::Dim);
-    let room = usize::from(canvas.width().saturating_sub(x));
-    let command = truncate_untrusted(&equivalent_command::for_run(model, run), room);
-    canvas.put_text(x, y, &command, Role::Text);
+    if let Some(command) = equivalent_command::for_run(model, run) {
+        let x = canvas.put_text(x, y, "   same as:  ", Role::Dim);
+        let room = usize::from(canvas.width().saturating_sub(x));
+        canvas.put_text(x, y, &truncate_untrusted(&command, room), Role::Text);
+    }
 }
 
 /// Draws the background jobs above the log. Returns the number of rows used.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 
 use crate::archive::WrittenEntry;
+use crate::console::canvas::format_count;
 use crate::console::key_guard::KeyGuard;
 use crate::engine::{Operation, Outcome, Plan, RunReport, RunStage as Step, UndoMode, UndoTarget};
 
@@ -183,6 +184,8 @@ pub struct ResultView {
     pub lines: Vec<ResultLine>,
     /// Number of entries that retention deleted.
     pub retired_entries: usize,
+    /// Errors that concern no single agent.
+    pub errors: Vec<String>,
 }
 
 /// One agent of a result.
@@ -225,6 +228,7 @@ impl ResultView {
             duration_ms: report.duration_ms,
             lines: report.results.iter().map(line).collect(),
             retired_entries: report.retired_entries.len(),
+            errors: report.errors.iter().map(ToString::to_string).collect(),
         }
     }
 
@@ -236,9 +240,20 @@ impl ResultView {
         done.map(|line| line.agent.clone()).collect()
     }
 
-    /// Returns the number of agents that failed: `1 failed, 2 refused`.
+    /// Returns the number of agents that failed, and of errors that concern no single agent:
+    /// `1 failed, 2 refused, 1 error`.
     pub fn failure_summary(&self) -> String {
-        summarize_failures(self.lines.iter().map(|line| line.outcome))
+        let mut text = summarize_failures(self.lines.iter().map(|line| line.outcome));
+        if !self.errors.is_empty() {
+            let errors = format_count(self.errors.len() as u64, "error");
+            text.push_str(&format!(", {errors}"));
+        }
+        text
+    }
+
+    /// Whether an agent failed, or the run had an error that concerns no single agent.
+    pub fn has_failed(&self) -> bool {
+        !self.errors.is_empty() || self.lines.iter().any(|line| line.outcome.is_failure())
     }
 
     /// Returns the agents that failed, were refused or were not started.

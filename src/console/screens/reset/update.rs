@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::console::command::Command;
 use crate::console::message::Effect;
 use crate::console::model::{Model, Screen, equivalent_command, step_index};
-use crate::console::screens::log::state::{MessageLevel, RunSummary};
+use crate::console::screens::log::state::{MessageLevel, OwnRun, RunSummary};
 use crate::console::screens::reset::state::{
     Confirmation, PlanRequest, PlanView, ResetStage, ResultView, RunView, STOP_CONSEQUENCE,
 };
@@ -18,8 +18,8 @@ use crate::error::Error;
 /// Age at which a plan expires and is made again.
 pub const PLAN_LIFETIME: Duration = Duration::from_secs(60);
 
-/// How many runs of this session are remembered with their command.
-const MAX_REMEMBERED_COMMANDS: usize = 1000;
+/// How many runs of this session are remembered.
+const MAX_REMEMBERED_RUNS: usize = 1000;
 
 /// Restarts the key guard when a plan becomes visible, so that it ignores keys typed before.
 pub fn track_visible_plan(model: &mut Model) {
@@ -215,14 +215,18 @@ pub fn start_run(model: &mut Model) -> Vec<Effect> {
         };
     }
     // The id of the run is not known yet.
-    let command = (String::new(), equivalent_command::for_plan(model, view));
+    let own_run = OwnRun {
+        run_id: String::new(),
+        request: view.request.clone(),
+        command_line: equivalent_command::for_plan(model, view),
+    };
     let (plan, verb) = (view.plan.clone(), view.verb());
     // The next key is not about the agents of this run.
     for name in plan.agents() {
         model.fleet.marks.remove(name);
     }
-    model.log.run_commands.push_front(command);
-    model.log.run_commands.truncate(MAX_REMEMBERED_COMMANDS);
+    model.log.own_runs.push_front(own_run);
+    model.log.own_runs.truncate(MAX_REMEMBERED_RUNS);
     model.reset.stage = ResetStage::Run(Box::new(RunView {
         plan: plan.clone(),
         verb,
@@ -262,18 +266,20 @@ pub fn handle_run_ended(model: &mut Model, report: &RunReport) -> Vec<Effect> {
         _ => report.operation.as_str(),
     };
     let result = ResultView::from_report(report, verb, model.now.local_time);
-    let failed = result.failed_agents();
-    let done = format!(
+    let mut done = format!(
         "run {}: {} ok, {}",
         result.run_id,
         report.count(Outcome::Ok),
         result.failure_summary()
     );
+    if let Some(error) = result.errors.first() {
+        done.push_str(&format!(": {error}"));
+    }
     model.report(
-        if failed.is_empty() {
-            MessageLevel::Info
-        } else {
+        if result.has_failed() {
             MessageLevel::Error
+        } else {
+            MessageLevel::Info
         },
         done,
     );
@@ -281,13 +287,13 @@ pub fn handle_run_ended(model: &mut Model, report: &RunReport) -> Vec<Effect> {
         message.run_id = Some(result.run_id.clone());
     }
     let names = result.lines.iter().map(|line| line.agent.clone()).collect();
-    if let Some((run, _)) = model
+    if let Some(run) = model
         .log
-        .run_commands
+        .own_runs
         .front_mut()
-        .filter(|it| it.0.is_empty())
+        .filter(|run| run.run_id.is_empty())
     {
-        run.clone_from(&result.run_id);
+        run.run_id.clone_from(&result.run_id);
     }
     model.reset.stage = ResetStage::Result(Box::new(result));
     model.reset.previous_result = None;
@@ -301,8 +307,8 @@ pub fn handle_run_not_started(model: &mut Model, why: &str) {
         MessageLevel::Error,
         format!("the run was not started: {why}"),
     );
-    // Its command has no id of a run yet.
-    model.log.run_commands.retain(|(run, _)| !run.is_empty());
+    // It has no id yet.
+    model.log.own_runs.retain(|run| !run.run_id.is_empty());
     abandon_plan(model);
 }
 
@@ -319,7 +325,7 @@ pub fn plan_undo(model: &mut Model) -> Vec<Effect> {
 /// Requests the plan of a redo. Names the last undo if it is not of the marked agents or of the
 /// one under the cursor.
 pub fn plan_redo(model: &mut Model) -> Vec<Effect> {
-    let target = UndoTarget::Redo(model.target_agents(Command::PlanRedo));
+    let target = UndoTarget::Redo(model.target_agents());
     let other = model.last_redoable_run();
     if let Some(text) = other.map(|run| describe_other_run(model, run, "undo to redo")) {
         model.report(MessageLevel::Info, text);
@@ -329,7 +335,7 @@ pub fn plan_redo(model: &mut Model) -> Vec<Effect> {
 
 /// Says what the target agents lack, and names the last run of other agents that has it.
 fn describe_other_run(model: &Model, run: &RunSummary, lacking: &str) -> String {
-    let targets = model.target_agents(Command::PlanRedo);
+    let targets = model.target_agents();
     let who = match targets.as_slice() {
         [one] => one.as_str(),
         _ => "the marked agents",
@@ -381,9 +387,23 @@ pub fn drop_hidden_agents(model: &mut Model) -> Vec<Effect> {
         }
         PlanRequest::Undo(UndoTarget::Run(_), _) => view.request.clone(),
     };
-    for name in view.hidden_agents.clone() {
-        model.fleet.marks.remove(&name);
+    let hidden = view.hidden_agents.clone();
+    for name in &hidden {
+        model.fleet.marks.remove(name);
     }
+    let dropped = match hidden.as_slice() {
+        [one] => format!("unmarked {one}, which the filter hides"),
+        many => format!("unmarked {} agents that the filter hides", many.len()),
+    };
+    let names_none = !matches!(request, PlanRequest::Undo(UndoTarget::Run(_), _))
+        && request.agent_names().is_empty();
+    if names_none {
+        abandon_plan(model);
+        let text = format!("{dropped}; no agent is left to plan for");
+        model.report(MessageLevel::Warn, text);
+        return Vec::new();
+    }
+    model.report(MessageLevel::Info, dropped);
     request_plan(model, request, false)
 }
 

@@ -145,9 +145,13 @@ fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     }
     if !plan.steps.is_empty() {
         let room = usize::from(canvas.width()).saturating_sub(12);
-        let command = truncate_untrusted(&equivalent_command::for_plan(model, view), room);
-        let x = canvas.put_text(1, y + 2, "same as:  ", Role::Dim);
-        canvas.put_text(x, y + 2, &command, Role::Text);
+        if let Some(command) = equivalent_command::for_plan(model, view) {
+            let x = canvas.put_text(1, y + 2, "same as:  ", Role::Dim);
+            canvas.put_text(x, y + 2, &truncate_untrusted(&command, room), Role::Text);
+        } else {
+            let text = "no equivalent command line: only the console unlocks protected agents";
+            canvas.put_text(1, y + 2, text, Role::Dim);
+        }
     }
     draw_confirmation(model, view, canvas, y + 3);
 }
@@ -640,8 +644,11 @@ fn draw_result_title(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) 
     let seconds = view.duration_ms as f64 / 1000.0;
     let time = format!("of {time} in {seconds:.1}s   ");
     let ok = format!("{} ok   ", count_outcome(view, Outcome::Ok));
-    let has_failed = view.lines.iter().any(|line| line.outcome.is_failure());
-    let role = if has_failed { Role::Bad } else { Role::Dim };
+    let role = if view.has_failed() {
+        Role::Bad
+    } else {
+        Role::Dim
+    };
     let failures = view.failure_summary().replace("failed", "FAILED");
     let unchanged = match count_outcome(view, Outcome::Unchanged) {
         0 => String::new(),
@@ -714,20 +721,24 @@ fn draw_next_step(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>, y: 
     }
     let x = canvas.put_untrusted(1, y, text.as_bytes(), Role::Text) + 3;
     let room = usize::from(canvas.width().saturating_sub(x + 10));
-    if room >= MIN_COMMAND_LINE_CELLS {
+    if room >= MIN_COMMAND_LINE_CELLS
+        && let Some(command) = equivalent_command::for_result(model, view)
+    {
         let x = canvas.put_text(x, y, "same as:  ", Role::Dim);
-        let command = truncate_untrusted(&equivalent_command::for_result(model, view), room);
-        canvas.put_text(x, y, &command, Role::Text);
+        canvas.put_text(x, y, &truncate_untrusted(&command, room), Role::Text);
     }
 }
 
-/// Returns the note and the hints of the agent under the cursor, in lines.
+/// Returns the errors that concern no single agent, then the note and the hints of the agent under
+/// the cursor, in lines.
 fn detail_lines(model: &Model, view: &ResultView, canvas: &Canvas<'_>) -> Vec<String> {
-    let Some(line) = view.lines.get(model.reset.cursor) else {
-        return Vec::new();
-    };
-    let hints = line.hints.iter().map(|hint| format!("hint: {hint}"));
-    let texts = line.note.iter().cloned().chain(hints);
+    let errors = view.errors.iter().map(|error| format!("error: {error}"));
+    let current = view.lines.get(model.reset.cursor).into_iter();
+    let notes = current.flat_map(|line| {
+        let hints = line.hints.iter().map(|hint| format!("hint: {hint}"));
+        line.note.iter().cloned().chain(hints)
+    });
+    let texts = errors.chain(notes);
     let room = usize::from(canvas.width()) - 2;
     let max_lines = usize::from(canvas.area.height / 3);
     let lines = texts.flat_map(|text| wrap_text(&untrusted::visible_line(&text), room, max_lines));
