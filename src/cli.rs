@@ -258,8 +258,8 @@ enum Verb {
         #[arg(long)]
         dir: Option<PathBuf>,
         /// Number of agents, 14 to 1000
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(14..=1000))]
-        agents: Option<u32>,
+        #[arg(long, value_name = "N", value_parser = parse_demo_size)]
+        agents: Option<usize>,
         #[command(flatten)]
         console: ConsoleFlags,
     },
@@ -363,6 +363,14 @@ fn parse_record_count(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Parses the number of agents of the example fleet.
+#[cfg(feature = "demo")]
+fn parse_demo_size(text: &str) -> Result<usize, String> {
+    let count = parse_number(text).ok();
+    let allowed = count.filter(|count| (14..=1000).contains(count));
+    allowed.ok_or_else(|| "expected a whole number from 14 to 1000".to_string())
+}
+
 fn parse_plan_hash(text: &str) -> Result<String, String> {
     let hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if text.len() >= 8 && hex {
@@ -376,7 +384,7 @@ fn parse_anchor(text: &str) -> Result<(u64, Digest), String> {
     let (seq, digest) = text
         .split_once(':')
         .ok_or("expected SEQ:HASH, as a run prints it")?;
-    let seq = seq.parse().map_err(|_| format!("{seq} is not a number"))?;
+    let seq = parse_number(seq)?;
     Ok((seq, digest.parse()?))
 }
 

@@ -46,18 +46,17 @@ impl CommandContext<'_> {
     pub(super) fn run_demo(
         &mut self,
         dir: Option<PathBuf>,
-        agents: Option<u32>,
+        agents: Option<usize>,
         flags: &ConsoleFlags,
     ) -> CommandResult {
         let dir = dir.map(|dir| self.environment.env.cwd.join(dir));
-        let count = agents.map(|agents| agents as usize);
         // An interrupted build must not leave half a fleet in a temporary directory: the fleet is
         // finished, then removed.
         let interrupted = reset_and_undo::register_stop_flag(&Arc::default())?;
         let clock = clock::SystemClock;
         let demo = match &dir {
-            Some(dir) => demo::build_in(dir, count, &clock)?,
-            None => demo::build_temporary(&self.environment.temp_directory, count, &clock)?,
+            Some(dir) => demo::build_in(dir, agents, &clock)?,
+            None => demo::build_temporary(&self.environment.temp_directory, agents, &clock)?,
         };
         if interrupted.load(Ordering::Relaxed) {
             return Ok(Some(ErrorKind::Interrupted));

@@ -33,6 +33,9 @@ struct KeyRow {
     default_keys: &'static [&'static str],
     changed: bool,
     title: &'static str,
+    /// The title, and where one of the keys means another command.
+    #[serde(skip)]
+    description: String,
 }
 
 fn serialize_category<S: serde::Serializer>(
@@ -71,7 +74,7 @@ fn key_row_cells(row: &KeyRow) -> Vec<TableCell> {
     } else {
         (OutputRole::Notice, "")
     };
-    let mut title = row.title.to_string();
+    let mut title = row.description.clone();
     if row.changed {
         title.push_str(&format!(" (default: {})", row.default_keys.join(" ")));
     }
@@ -102,6 +105,7 @@ impl CommandContext<'_> {
                 default_keys: spec.keys,
                 changed: keymap.is_overridden(spec.command),
                 title: spec.title,
+                description: keymap.title_with_exceptions(spec.command),
             })
             .collect();
         keys.sort_by_key(|row| row.category);

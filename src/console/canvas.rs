@@ -160,6 +160,9 @@ const MIN_CAUSE_CELLS: usize = 20;
 /// Cells that a shortened path keeps.
 const MIN_PATH_CELLS: usize = 16;
 
+/// Cells below which the path at the end of a message is left out.
+const MIN_TRAILING_PATH_CELLS: usize = 5;
+
 /// Splits off as much as fits, at least one character.
 fn break_word(text: &str, room: usize) -> (&str, &str) {
     let mut used = 0;
@@ -173,10 +176,19 @@ fn break_word(text: &str, room: usize) -> (&str, &str) {
 
 /// Fits an error message into `room` cells and makes it visible. Paths lose their middle first,
 /// then the text before the cause, which comes last, is cut. The cause itself is cut only if it is
-/// so long that its subject would disappear.
+/// so long that its subject would disappear, or if it is a path.
 pub fn fit_end_of_sentence(text: &str, room: usize) -> String {
     let text = shorten_paths(text, room);
     match text.rsplit_once(": ") {
+        // A path alone is what the message is about, and not a cause.
+        Some((front, path)) if text.width() > room && path.contains('/') && !path.contains(' ') => {
+            match room.checked_sub(front.width() + 2) {
+                Some(left @ MIN_TRAILING_PATH_CELLS..) => {
+                    format!("{front}: {}", shorten_untrusted(path, left))
+                }
+                _ => truncate(front, room),
+            }
+        }
         Some((front, cause))
             if text.width() > room && cause.width() <= MIN_CAUSE_CELLS.max(room * 2 / 3) =>
         {
@@ -262,6 +274,22 @@ pub fn format_count(number: u64, noun: &str) -> String {
     }
 }
 
+/// Formats a search and its current hit for `room` cells: the query is left out first. Empty
+/// without a search.
+pub fn search_note(query: &str, hit: Option<usize>, hits: usize, room: usize) -> String {
+    if query.is_empty() {
+        return String::new();
+    }
+    let hit = hit.unwrap_or(0);
+    let query = truncate_untrusted(query, 16);
+    let notes = [
+        format!("\"{query}\" {hit} of {hits}"),
+        format!("hit {hit} of {hits}"),
+    ];
+    let fitting = notes.into_iter().find(|note| note.width() <= room);
+    fitting.unwrap_or_else(|| format!("hit {hit}/{hits}"))
+}
+
 /// Formats how much of a limit is used, in at most four cells: `85%`, and `>9x` from ten times the
 /// limit.
 pub fn limit_usage(size: u64, limit: u64) -> String {
@@ -274,6 +302,17 @@ pub fn limit_usage(size: u64, limit: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fit_cuts_a_path_at_the_end_in_its_middle() {
+        let text = "the baseline is missing: /srv/fleet/baselines/newbie-MEMORY.md";
+        assert_eq!(
+            fit_end_of_sentence(text, 36),
+            "the baseline is missing: /srv/…RY.md"
+        );
+        assert_eq!(fit_end_of_sentence(text, 28), "the baseline is missing");
+        assert_eq!(fit_end_of_sentence(text, 14), "the baseline …");
+    }
 
     #[test]
     fn fit_keeps_the_start_before_a_long_cause() {

@@ -11,7 +11,7 @@ use super::overlay::{Chooser, ChooserItem, Overlay};
 use super::screens::agent::state::AgentTab;
 use super::screens::fleet::state::SortOrder;
 use super::theme;
-use crate::engine::State;
+use crate::engine::{Protection, State};
 
 /// One line of a chooser.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,10 +49,31 @@ pub fn list_choices(model: &Model, overlay: &Overlay) -> Vec<ChooserChoice> {
     }
 }
 
-/// Returns the states that help explains, if they match the query: over the fleet and a plan all
-/// states, over an agent its own, over other screens none.
-pub fn legend_states(model: &Model, chooser: &Chooser) -> Vec<State> {
-    let mut states = match model.key_context() {
+/// A sign that help explains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LegendEntry {
+    /// A state.
+    State(State),
+    /// A protection, marked behind the name of an agent.
+    Protection(Protection),
+}
+
+impl LegendEntry {
+    /// Returns the sign, the word for it and what it means.
+    pub fn texts(self) -> [&'static str; 3] {
+        match self {
+            LegendEntry::State(it) => [it.glyph().trim_end(), it.as_str(), it.description()],
+            LegendEntry::Protection(it) => [it.glyph(), it.as_str(), it.description()],
+        }
+    }
+}
+
+/// Returns the signs that help explains, if they match the query: over the fleet and a plan all
+/// states, over the fleet also the protections that it has, over an agent its own state, over other
+/// screens none.
+pub fn legend_entries(model: &Model, chooser: &Chooser) -> Vec<LegendEntry> {
+    let context = model.key_context();
+    let states = match context {
         KeyContext::Fleet | KeyContext::Plan => State::ALL.to_vec(),
         KeyContext::Agent => model
             .find_row(&model.agent.agent)
@@ -61,9 +82,14 @@ pub fn legend_states(model: &Model, chooser: &Chooser) -> Vec<State> {
             .collect(),
         _ => Vec::new(),
     };
-    let text = |state: &State| format!("{state} {}", state.description());
-    states.retain(|state| contains_all_words(&text(state), &chooser.query));
+    let protections = [Protection::ReadOnly, Protection::Typed].into_iter();
+    let has_protection = |it: &Protection| model.rows.iter().any(|row| row.protection() == *it);
+    let protections = protections.filter(|it| context == KeyContext::Fleet && has_protection(it));
+    let states = states.into_iter().map(LegendEntry::State);
     states
+        .chain(protections.map(LegendEntry::Protection))
+        .filter(|it| contains_all_words(&it.texts().join(" "), &chooser.query))
+        .collect()
 }
 
 /// Whether a text contains all words of a query, ignoring case.

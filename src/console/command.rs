@@ -196,19 +196,19 @@ macro_rules! table {
 
 table! {
     OpenDiff               "diff"           "diff"               Viewing    &[Fleet, Agent, Plan, Run, Outcome, Log], ["d"], "Show the live diff of the agent under the cursor";
-    PlanReset              "reset"          "plan reset"         Actions    &[Fleet, Agent], ["X"], "Plan a reset of the marked agents, or of the one under the cursor; changes nothing yet";
-    PlanUndo               "undo"           "undo"               Actions    &[Fleet, Agent, Outcome], ["z" "u"], "Plan an undo of the last reset of the marked agents, or of the one under the cursor; in a result, of that run";
+    PlanReset              "reset"          "plan reset"         Actions    &[Fleet, Agent], ["X"], "Plan a reset of marked agents, or this one; changes nothing";
+    PlanUndo               "undo"           "undo"               Actions    &[Fleet, Agent, Outcome], ["z" "u"], "Plan an undo of marked agents, or this one, or this run";
     PlanRedo               "redo"           ""                   Actions    &[Fleet, Agent], ["Z"], "Plan to undo the last undo";
     ConfirmPlan            "confirm"        "run"                Actions    &[Plan], ["y"], "Run the plan, where one key is enough";
-    UndoAppend             "undo-append"    "append newer notes" Actions    &[Plan], ["a"], "Undo; append what the agent has written since to the restored file";
-    UndoOverwrite          "undo-overwrite" "overwrite"          Actions    &[Plan], ["o"], "Undo; archive what the agent has written since";
-    KeepHiddenAgents       "keep-hidden"    "keep hidden"        Actions    &[Plan], ["h"], "Keep marked agents in the plan although the filter hides them";
+    UndoAppend             "undo-append"    "append newer notes" Actions    &[Plan], ["a"], "Undo; append what was written since to the restored file";
+    UndoOverwrite          "undo-overwrite" "overwrite"          Actions    &[Plan], ["o"], "Undo; archive what was written since";
+    KeepHiddenAgents       "keep-hidden"    "keep hidden"        Actions    &[Plan], ["h"], "Keep marked agents in the plan though the filter hides them";
     DropHiddenAgents       "drop-hidden"    "drop hidden"        Actions    &[Plan], ["v"], "Remove marked agents from the plan if the filter hides them";
-    RetryFailed            "retry"          "retry"              Actions    &[Outcome], ["r"], "Plan the reset or undo of the agents that failed, were refused or were not started";
+    RetryFailed            "retry"          "retry"              Actions    &[Outcome], ["r"], "Plan again for failed, refused and not started agents";
     EditBaseline           "edit"           "edit"               Actions    &[Fleet, Agent], ["E"], "Edit the baseline of this agent in $VISUAL or $EDITOR";
-    AnswerQuestion         "answer"         ""                   Actions    &[Any], ["@"], "Answer a host's question: passphrase, password or unknown host key";
+    AnswerQuestion         "answer"         ""                   Actions    &[Any], ["@"], "Answer a host: passphrase, password or unknown host key";
     ToggleMark             "mark"           "mark"               Selection  &[Fleet], ["Space"], "Mark or unmark the agent under the cursor, and move down";
-    Filter                 "filter"         "filter"             Selection  &[Fleet], ["/"], "Filter agents: words, !not, ~fuzzy, is:drifted, is:marked, host:NAME, host:=USER@NAME:PORT";
+    Filter                 "filter"         "filter"             Selection  &[Fleet], ["/"], "Filter: words !not ~fuzzy is:drifted is:marked host:NAME";
     MarkRange              "mark-range"     ""                   Selection  &[Fleet], ["v"], "Mark from the last marked agent to the cursor";
     MarkAll                "mark-all"       ""                   Selection  &[Fleet], ["a"], "Mark all agents shown";
     ClearMarks             "clear-marks"    ""                   Selection  &[Fleet], ["A"], "Clear all marks, including hidden ones";
@@ -221,28 +221,28 @@ table! {
     NextTab                "next-tab"       "tab"                Viewing    &[Agent], ["Tab"], "Go to the next tab: diff, scratch, facts, baseline, history";
     PreviousTab            "previous-tab"   ""                   Viewing    &[Agent], ["S-Tab"], "Go to the previous tab";
     Search                 "search"         "search"             Viewing    &[Agent, Log], ["/"], "Search the text";
-    NextHit                "next-hit"       ""                   Viewing    &[Agent, Log], ["n"], "Go to the next hit; without a search, to the next hunk";
-    PreviousHit            "previous-hit"   ""                   Viewing    &[Agent, Log], ["N"], "Go to the previous hit; without a search, to the previous hunk";
+    NextHit                "next-hit"       ""                   Viewing    &[Agent, Log], ["n"], "Go to the next hit; without a search, the next hunk";
+    PreviousHit            "previous-hit"   ""                   Viewing    &[Agent, Log], ["N"], "Go to the previous hit; without a search, the previous hunk";
     ToggleSideBySide       "sides"          "side-by-side"       Viewing    &[Agent], ["t"], "Toggle side-by-side and unified diff";
     ToggleWrap             "wrap"           "wrap"               Viewing    &[Agent], ["w"], "Toggle line wrapping";
-    ToggleWhitespaceMarks  "reveal"         "whitespace"         Viewing    &[Agent], ["."], "Toggle whitespace marks; dangerous characters are always marked";
+    ToggleWhitespaceMarks  "reveal"         "whitespace"         Viewing    &[Agent], ["."], "Toggle whitespace marks; dangerous characters always show";
     ToggleFullScreen       "full"           "full"               Viewing    &[Agent], ["f"], "Toggle full screen: the text without borders, for copying";
     MoreContext            "more-context"   ""                   Viewing    &[Agent], ["="], "Show more unchanged lines around each change";
     LessContext            "less-context"   ""                   Viewing    &[Agent], ["_"], "Show fewer unchanged lines around each change";
-    ToggleIgnoreWhitespace "blanks"         ""                   Viewing    &[Agent], ["i"], "Toggle hiding of whitespace-only changes (findings still count them)";
-    OpenSelected           "open"           "open"               Viewing    &[Fleet, Agent, Outcome, Log, Hosts], ["Enter" "l" "Right"], "Open the item under the cursor; at the hosts, the agents of that host; in a history, what that run changed";
+    ToggleIgnoreWhitespace "blanks"         ""                   Viewing    &[Agent], ["i"], "Hide or show whitespace-only changes; findings count them";
+    OpenSelected           "open"           "open"               Viewing    &[Fleet, Agent, Outcome, Log, Hosts], ["Enter" "l" "Right"], "Open an agent, a run, what it changed, or a host's agents";
     OpenPager              "pager"          "pager"              Viewing    &[Agent, Outcome, Log], ["o"], "Open the text, or the entry under the cursor, in $PAGER";
     CopyName               "copy-name"      ""                   Viewing    &[Fleet, Agent, Outcome], ["yn" "c"], "Copy the name of the agent";
     CopyPath               "copy-path"      ""                   Viewing    &[Fleet, Agent, Outcome], ["yp"], "Copy the path of its memory";
     CopyDigest             "copy-digest"    ""                   Viewing    &[Fleet, Agent, Outcome], ["yh"], "Copy the digest of its memory";
     CopyPatch              "copy-diff"      ""                   Viewing    &[Fleet, Agent, Outcome], ["yd"], "Copy its changes above the separator, as a patch";
-    CopyLine               "copy-line"      ""                   Viewing    &[Agent, Outcome, Log], ["yl"], "Copy the line at the top, the line of the hit, or the row under the cursor";
+    CopyLine               "copy-line"      ""                   Viewing    &[Agent, Outcome, Log], ["yl"], "Copy the top line, the line of the hit, or the current row";
     CopyAll                "copy-all"       ""                   Viewing    &[Agent, Outcome, Log], ["ya"], "Copy the whole text; in a result, its report";
     CopyCommand            "copy-command"   ""                   Viewing    &[Outcome, Log], ["yc"], "Copy the command line equivalent to this run";
     CopyPlan               "copy-plan"      ""                   Viewing    &[Plan], ["c"], "Copy the command line equivalent to this plan";
-    ReadAgent              "read"           ""                   Viewing    &[Fleet, Agent], ["r"], "Read this agent again; retry its host at once if it did not answer";
+    ReadAgent              "read"           ""                   Viewing    &[Fleet, Agent], ["r"], "Read this agent again, and retry its host at once";
     RetryHost              "try-now"        "retry now"          Viewing    &[Hosts], ["r"], "Retry this host now, and read its agents again";
-    ReadAllAgents          "read-all"       ""                   Viewing    &[Fleet, Agent, Outcome, Log, Hosts], ["R" "^r"], "Read all agents again; retry hosts that did not answer at once";
+    ReadAllAgents          "read-all"       ""                   Viewing    &[Fleet, Agent, Outcome, Log, Hosts], ["R" "^r"], "Read all agents again, and retry lost hosts at once";
     Down                   "down"           ""                   Navigation SCROLLABLE_CONTEXTS, ["j" "Down"], "Move down";
     Up                     "up"             ""                   Navigation SCROLLABLE_CONTEXTS, ["k" "Up"], "Move up";
     HalfDown               "half-down"      ""                   Navigation SCROLLABLE_CONTEXTS, ["^d"], "Move half a page down";
@@ -251,14 +251,14 @@ table! {
     PageUp                 "page-up"        ""                   Navigation SCROLLABLE_CONTEXTS, ["PgUp" "^b"], "Move a page up";
     Top                    "top"            ""                   Navigation SCROLLABLE_CONTEXTS, ["gg" "Home"], "Go to the beginning";
     Bottom                 "bottom"         ""                   Navigation SCROLLABLE_CONTEXTS, ["G" "End"], "Go to the end";
-    GoBack                 "back"           "back"               Navigation SCROLLABLE_CONTEXTS, ["q" "Esc" "h" "Left"], "Go back one level; at the fleet, the first of these keys quits";
+    GoBack                 "back"           "back"               Navigation SCROLLABLE_CONTEXTS, ["q" "Esc" "h" "Left"], "Go back one level; at the fleet, the first key quits";
     GoToPreviousScreen     "last"           ""                   Navigation &[Any], ["-"], "Go to the previous screen";
     GoFleet                "fleet"          ""                   Navigation &[Any], ["1"], "Go to the fleet";
     GoAgent                "agent"          ""                   Navigation &[Any], ["2"], "Go to the agent under the cursor";
     GoReset                "plan"           ""                   Navigation &[Any], ["5"], "Go to the plan, run or result";
     GoLog                  "log"            "log"                Navigation &[Any], ["7"], "Go to the log";
     GoHosts                "hosts"          ""                   Navigation &[Any], ["8"], "Go to the hosts: state and reason of each";
-    ToggleReadOnly         "read-only"      ""                   General    &[Any], ["!"], "Toggle read-only; off (after y) also unlocks protected agents for 30 minutes";
+    ToggleReadOnly         "read-only"      ""                   General    &[Any], ["!"], "Toggle read-only; off also unlocks agents for 30 minutes";
     Redraw                 "redraw"         ""                   General    &[Any], ["^l"], "Redraw the screen";
     Suspend                "suspend"        ""                   General    &[Any], ["^z"], "Suspend to the shell; fg resumes";
     Quit                   "quit"           ""                   General    &[Any], ["^c"], "Quit; in a run: finish agents in progress, start no others";
@@ -316,6 +316,8 @@ mod tests {
                 "{}",
                 spec.id
             );
+            // Help shows as much in 80 columns.
+            assert!(spec.title.len() <= 60, "{}", spec.title);
             assert!(
                 !spec.keys.is_empty() && !spec.contexts.is_empty(),
                 "{}",

@@ -26,12 +26,25 @@ pub fn draw_fleet_name(model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16) -
     if let Some(tag) = &model.config.tag {
         x = canvas.put_untrusted(x, y, format!("[{tag}]").as_bytes(), Role::Tag) + 1;
     }
-    let (word, role) = match (model.read_only_reason().is_some(), model.is_unlocked()) {
+    let (word, role) = access_label(model);
+    canvas.put_text(x, y, word, role) + 2
+}
+
+/// Returns the cells that [`draw_fleet_name`] takes.
+pub fn fleet_name_width(model: &Model) -> usize {
+    let visible_width = |text: &str| untrusted::visible_line(text).width();
+    let tag = model.config.tag.as_ref();
+    let tag = tag.map_or(0, |tag| visible_width(&format!("[{tag}]")) + 1);
+    visible_width(&model.config.name) + 1 + tag + access_label(model).0.len() + 2
+}
+
+/// Returns whether the fleet is read-only, in a word.
+fn access_label(model: &Model) -> (&'static str, Role) {
+    match (model.read_only_reason().is_some(), model.is_unlocked()) {
         (true, _) => ("RO", Role::Tag),
         (false, true) => ("RW unlocked", Role::Warn),
         (false, false) => ("RW", Role::Text),
-    };
-    canvas.put_text(x, y, word, role) + 2
+    }
 }
 
 /// Draws the last line: the hints of this screen. As space runs out, help is the last to go.

@@ -292,6 +292,25 @@ impl Keymap {
         join_sequences(&texts)
     }
 
+    /// Returns what a command does, and which of its keys mean another command in one of its
+    /// contexts: `Go back one level (h: not in plan)`.
+    pub fn title_with_exceptions(&self, command: Command) -> String {
+        let spec = self.spec_of(command);
+        let mut title = spec.title.to_string();
+        for keys in self.sequences(command) {
+            let contexts = spec.contexts.iter();
+            let taken: Vec<&str> = contexts
+                .filter(|context| self.resolve(**context, keys) != KeyMeaning::Command(command))
+                .map(|context| context.label())
+                .collect();
+            if !taken.is_empty() {
+                let key = format_sequence(keys);
+                title.push_str(&format!(" ({key}: not in {})", taken.join(", ")));
+            }
+        }
+        title
+    }
+
     /// Returns what to press for a command, for use in a message; the palette entry
     /// (`:id`) for a command without a key.
     pub fn key_hint(&self, command: Command) -> String {
@@ -612,6 +631,14 @@ mod tests {
         let listed = |context| keymap.joined_sequences_in(context, Command::GoBack);
         assert_eq!(listed(KeyContext::Plan), "q Esc Left");
         assert_eq!(listed(KeyContext::Agent), "q Esc h Left");
+        let title = keymap.title_with_exceptions(Command::GoBack);
+        assert!(title.ends_with("(h: not in plan)"), "{title}");
+        for spec in COMMAND_TABLE
+            .iter()
+            .filter(|it| it.command != Command::GoBack)
+        {
+            assert_eq!(keymap.title_with_exceptions(spec.command), spec.title);
+        }
         // A command of other screens keeps its keys.
         let keep = keymap.joined_sequences_in(KeyContext::Agent, Command::KeepHiddenAgents);
         assert_eq!(keep, "h");

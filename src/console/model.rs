@@ -24,7 +24,7 @@ use super::screens::hosts::state::{HostProblem, HostsScreen, problem_of};
 use super::screens::log::state::{LogMessage, LogScreen, MessageLevel};
 use super::screens::reset::state::{ResetScreen, ResetStage};
 use crate::config::Diagnostic;
-use crate::engine::{MemoryAddress, Observation, Reachability, State};
+use crate::engine::{MemoryAddress, Observation, Protection, Reachability, State};
 use crate::transport::sftp::askpass::Question;
 
 /// Point in time, on the monotonic clock and on the wall clock.
@@ -134,6 +134,12 @@ impl AgentRow {
         self.observation
             .as_ref()
             .map_or(State::Loading, |seen| seen.state)
+    }
+
+    /// Returns how the agent is protected, as far as it was read.
+    pub fn protection(&self) -> Protection {
+        self.latest_observation()
+            .map_or(Protection::None, |seen| seen.protection)
     }
 
     /// Returns the current observation, else the saved one.

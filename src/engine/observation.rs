@@ -94,6 +94,35 @@ pub enum Protection {
     ReadOnly,
 }
 
+impl Protection {
+    /// Returns the one-cell sign of a protected agent; empty for an unprotected one.
+    pub fn glyph(self) -> &'static str {
+        match self {
+            Protection::None => "",
+            Protection::Typed => "T",
+            Protection::ReadOnly => "R",
+        }
+    }
+
+    /// Returns the level as the config names it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Protection::None => "none",
+            Protection::Typed => "typed",
+            Protection::ReadOnly => "readonly",
+        }
+    }
+
+    /// Returns what the protection requires of the operator.
+    pub fn description(self) -> &'static str {
+        match self {
+            Protection::None => "one key confirms a plan of this agent alone",
+            Protection::Typed => "every plan that touches it is confirmed by typing",
+            Protection::ReadOnly => "no reset before you unlock it; a plan of it names the key",
+        }
+    }
+}
+
 impl From<ProtectLevel> for Protection {
     fn from(protect: ProtectLevel) -> Protection {
         match protect {

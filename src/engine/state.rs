@@ -16,7 +16,7 @@ pub enum State {
     Drifted,
     /// There is no boundary.
     NoSep,
-    /// The host did not answer.
+    /// The host cannot be reached, or waits for an answer of the operator.
     Unreach,
     /// The host answered, but the memory or baseline cannot be used.
     Error,
@@ -94,7 +94,7 @@ impl State {
             State::HostKey => "host key changed; resets are blocked",
             State::Drifted => "agent changed the text above the separator",
             State::NoSep => "no separator; a reset archives the whole file",
-            State::Unreach => "host did not answer; showing the last known content",
+            State::Unreach => "host cannot be reached; showing the last known content",
             State::Error => "cannot use memory or baseline; see WHY",
             State::Missing => "no memory file; a reset creates it",
             State::Oversize => "memory is larger than max_memory_size",

@@ -227,7 +227,7 @@ fn refused_passphrase_is_not_asked_until_allowed() {
     host.assert_settled();
     let why = host.probe_memory().unwrap_err().to_string();
     assert!(
-        why.contains("wants a passphrase and got no answer"),
+        why.contains("wants a passphrase; the question was not answered"),
         "{why}"
     );
     host.assert_barred();
@@ -528,7 +528,7 @@ fn terminal_unknown_host_is_refused_then_accepted() {
     terminal.send("\r");
     terminal.wait_for("type yes in full");
     terminal.send("\x1b");
-    terminal.wait("the reason", |it| it.text().contains("got no answer"));
+    terminal.wait("the reason", |it| it.text().contains("was not answered"));
     assert!(!site.server.path("known_hosts").exists());
     terminal.send("R");
     terminal.wait_for("@ box wants its unknown host key to be checked");

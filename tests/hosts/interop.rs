@@ -300,7 +300,7 @@ fn unknown_jump_host_key_prompts_for_nothing() {
     ));
     let known = fs::read(server.path("known_hosts")).unwrap();
     let refused = assert_refused(server.connector(), HOST_NAME);
-    refused.assert_reason(State::Error, "not known here", "fingerprint");
+    refused.assert_reason(State::Unreach, "not known here", "fingerprint");
     assert_eq!(fs::read(server.path("known_hosts")).unwrap(), known);
     assert_eq!(server.connection_count(), 0);
     assert_no_login(gate);
@@ -437,7 +437,7 @@ fn unknown_host_is_refused_and_not_remembered() {
     // What the operator configured for interactive logins has no effect here.
     server.prepend_client_config("StrictHostKeyChecking accept-new");
     let refused = assert_refused(server.connector(), HOST_NAME);
-    refused.assert_reason(State::Error, "not known here", "compare the fingerprint");
+    refused.assert_reason(State::Unreach, "not known here", "compare the fingerprint");
     assert!(!server.path("known_hosts").exists());
     assert_no_login(server);
 }

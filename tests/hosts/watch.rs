@@ -499,7 +499,10 @@ struct BarredConnector(Arc<AtomicUsize>);
 impl Connector for BarredConnector {
     fn connect(&self, host: &SshHost) -> Result<SftpStream, TransportError> {
         self.0.fetch_add(1, Ordering::SeqCst);
-        let message = format!("{} wants a passphrase and got no answer", host.name);
+        let message = format!(
+            "{} wants a passphrase; the question was not answered",
+            host.name
+        );
         let error = Error::new(ErrorKind::Host, message);
         Err(TransportError::new(FailureCause::Unreachable, error))
     }

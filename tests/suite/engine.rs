@@ -205,7 +205,10 @@ fn missing_memory_is_created_with_directory_owner() {
         chown(world.agent_directory("scout"), Some(65534), Some(65534)).unwrap();
     }
     let ran = world.reset();
-    assert!(ran.assert_ok().entries.is_empty());
+    let created = ran.assert_ok();
+    assert!(created.entries.is_empty());
+    let note = created.note.as_deref().unwrap_or_default();
+    assert!(note.starts_with("created"), "{note}");
     let directory = fs::metadata(world.agent_directory("scout")).unwrap();
     let memory = fs::metadata(world.memory_path("scout")).unwrap();
     assert_eq!(

@@ -108,23 +108,18 @@ fn state_facts(observation: &Observation, is_sole_agent: bool) -> Vec<Fact> {
         Some(block) => toned_fact("reset", format!("BLOCKED: {}", block.reason), Tone::Bad),
         None => plain_fact("reset", "possible"),
     });
-    facts.push(plain_fact(
-        "protection",
-        match observation.protection {
-            Protection::None if observation.blocker.is_some() => "none",
-            Protection::None if !is_sole_agent && observation.state == State::Drifted => {
-                "none; typed confirmation because the rules were edited"
-            }
-            Protection::None if !is_sole_agent && !observation.is_intact() => {
-                "none; typed confirmation because the rules are not intact"
-            }
-            Protection::None => "none: one key confirms a plan of this agent alone",
-            Protection::Typed => "typed: every plan that touches it is confirmed by typing",
-            Protection::ReadOnly => {
-                "readonly: no reset before you unlock it; a plan of it names the key"
-            }
-        },
-    ));
+    let protection = observation.protection;
+    let effect = match protection {
+        Protection::None if observation.blocker.is_some() => "none".to_string(),
+        Protection::None if !is_sole_agent && observation.state == State::Drifted => {
+            "none; typed confirmation because the rules were edited".to_string()
+        }
+        Protection::None if !is_sole_agent && !observation.is_intact() => {
+            "none; typed confirmation because the rules are not intact".to_string()
+        }
+        _ => format!("{}: {}", protection.as_str(), protection.description()),
+    };
+    facts.push(plain_fact("protection", effect));
     facts
 }
 

@@ -51,7 +51,7 @@ pub fn prepare_diff(detail: &AgentDetail, deadline: Option<Instant>) -> Prepared
             ..TextLine::note(
                 LineKind::Separator,
                 format!(
-                    "separator line {} ({} of {}), below: agent scratch, not compared",
+                    "separator L{} ({} of {}), scratch not compared",
                     boundary.line, boundary.separator_number, boundary.separator_count
                 ),
             )

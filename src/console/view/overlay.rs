@@ -6,7 +6,7 @@ use unicode_width::UnicodeWidthStr;
 use super::question;
 use crate::console::availability;
 use crate::console::canvas::{Canvas, truncate_untrusted};
-use crate::console::chooser::{self, ChooserChoice, list_choices};
+use crate::console::chooser::{self, ChooserChoice, LegendEntry, list_choices};
 use crate::console::command::Command;
 use crate::console::frame::{KEYS_IGNORED_NOTICE, draw_message};
 use crate::console::handoff::SealQuestion;
@@ -14,7 +14,6 @@ use crate::console::key::format_sequence;
 use crate::console::model::Model;
 use crate::console::overlay::{Chooser, Overlay};
 use crate::console::theme::{Role, role_of_state};
-use crate::engine::State;
 use crate::untrusted;
 
 pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {
@@ -46,7 +45,7 @@ pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {
                 title: &title,
                 chooser,
                 choices: &list_choices(model, overlay),
-                legend: Some(chooser::legend_states(model, chooser)),
+                legend: Some(chooser::legend_entries(model, chooser)),
             };
             draw_list(model, canvas, &shown);
         }
@@ -93,7 +92,7 @@ pub(super) fn draw_continuations(model: &Model, canvas: &mut Canvas<'_>) {
         };
         canvas.put_text(3, y, rest, key);
         let title = model.preferences.keymap.spec_of(*command).title;
-        let text = reason.map_or(title.to_string(), |reason| format!("({reason}) {title}"));
+        let text = reason.map_or(title.to_string(), |reason| format!("{title} ({reason})"));
         let room = usize::from(canvas.width().saturating_sub(titles + 1));
         canvas.put_text(titles, y, &truncate_untrusted(&text, room), role);
     }
@@ -131,8 +130,8 @@ struct ChoiceList<'a> {
     title: &'a str,
     chooser: &'a Chooser,
     choices: &'a [ChooserChoice],
-    /// The states that help explains first; `None` for the palette, which has no headings.
-    legend: Option<Vec<State>>,
+    /// The signs that help explains first; `None` for the palette, which has no headings.
+    legend: Option<Vec<LegendEntry>>,
 }
 
 /// Draws a list over the whole screen except its first line, which shows the fleet's name.
@@ -180,18 +179,16 @@ fn draw_list(model: &Model, canvas: &mut Canvas<'_>, choice_list: &ChoiceList<'_
             ListRow::Heading(title) => {
                 canvas.put_text(1, y, title, Role::Heading);
             }
-            ListRow::State(state) => {
-                canvas.put_text(3, y, state.glyph().trim_end(), role_of_state(*state));
-                let x = canvas
-                    .put_text(6, y, state.as_str(), role_of_state(*state))
-                    .max(18);
+            ListRow::Legend(entry) => {
+                let [sign, word, meaning] = entry.texts();
+                let role = match entry {
+                    LegendEntry::State(state) => role_of_state(*state),
+                    LegendEntry::Protection(_) => Role::Tag,
+                };
+                canvas.put_text(3, y, sign, role);
+                let x = canvas.put_text(6, y, word, role).max(18);
                 let room = usize::from(area.width.saturating_sub(x + 2));
-                canvas.put_text(
-                    x + 1,
-                    y,
-                    &truncate_untrusted(state.description(), room),
-                    Role::Text,
-                );
+                canvas.put_text(x + 1, y, &truncate_untrusted(meaning, room), Role::Text);
             }
             ListRow::Choice(_, choice) => {
                 draw_choice(canvas, y, choice, is_here(row), legend.is_some());
@@ -232,11 +229,11 @@ fn draw_query(
 }
 
 /// Returns the choices with their headings as rows, so that scrolling counts both.
-fn list_rows<'a>(choices: &'a [ChooserChoice], legend: Option<&[State]>) -> Vec<ListRow<'a>> {
+fn list_rows<'a>(choices: &'a [ChooserChoice], legend: Option<&[LegendEntry]>) -> Vec<ListRow<'a>> {
     let mut rows = Vec::new();
-    let states = legend.unwrap_or_default();
-    rows.extend((!states.is_empty()).then_some(ListRow::Heading("States")));
-    rows.extend(states.iter().map(|state| ListRow::State(*state)));
+    let entries = legend.unwrap_or_default();
+    rows.extend((!entries.is_empty()).then_some(ListRow::Heading("States")));
+    rows.extend(entries.iter().map(|entry| ListRow::Legend(*entry)));
     let mut category = None;
     for (index, choice) in choices.iter().enumerate() {
         if legend.is_some() && choice.category != category {
@@ -250,7 +247,7 @@ fn list_rows<'a>(choices: &'a [ChooserChoice], legend: Option<&[State]>) -> Vec<
 
 enum ListRow<'a> {
     Heading(&'static str),
-    State(State),
+    Legend(LegendEntry),
     Choice(usize, &'a ChooserChoice),
 }
 

@@ -265,6 +265,9 @@ impl<'a> Run<'a> {
         if swapped.method == SwapMethod::InPlace {
             turn.add_note("written in place: the memory is a mount point");
         }
+        if swapped.method == SwapMethod::Create {
+            turn.add_note("created: there was no file");
+        }
         Ok((prepared, swapped))
     }
 }

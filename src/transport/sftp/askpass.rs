@@ -596,10 +596,12 @@ impl ConnectAttempt {
         let name = &attempt.host.name;
         let open = attempt.questions.first().map(|asked| asked.noun);
         let why = match (attempt.end_reason, open) {
-            (Some(AttemptEndReason::Refused(noun)), _) | (_, Some(noun)) => unreachable_error(
-                &format!("{name} cannot be reached: it wants {noun} and got no answer"),
-            )
-            .with_hint("read the agent again to get the question again"),
+            (Some(AttemptEndReason::Refused(noun)), _) | (_, Some(noun)) => {
+                unreachable_error(&format!(
+                    "{name} cannot be reached: it wants {noun}; the question was not answered"
+                ))
+                .with_hint("read the agent again to be asked again")
+            }
             (None, None)
                 if attempt.is_last_answer_late && why.cause == FailureCause::Unreachable =>
             {

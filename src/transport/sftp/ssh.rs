@@ -539,8 +539,9 @@ impl<'l> SshFailure<'l> {
                     "find out why first; if the host was reinstalled, `{ssh}` says how to forget the old key"
                 ),
             ),
+            // As in the console, where the question about the key was not answered.
             SshFailure::HostKeyUnknown => (
-                FailureCause::Refused,
+                FailureCause::Unreachable,
                 format!("{name}: host key is not known here"),
                 format!("connect once by hand and compare the fingerprint: `{ssh}`"),
             ),

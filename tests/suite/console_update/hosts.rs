@@ -489,14 +489,17 @@ fn loss_after_late_answer_and_login_is_reported() {
 fn open_question_replaces_hint_of_earlier_failure() {
     let mut console = fleet_on_hosts(Reachability::Connected);
     let mut asking = asking_host_status();
-    let error = Error::new(ErrorKind::Host, "it wants a passphrase and got no answer")
-        .with_hint("read the agent again to get the question again");
+    let error = Error::new(
+        ErrorKind::Host,
+        "it wants a passphrase; the question was not answered",
+    )
+    .with_hint("read the agent again to get the question again");
     let failure = TransportError::new(FailureCause::Unreachable, error);
     asking.connection.error = Some(failure);
     console.send(Msg::HostsChanged(vec![asking]));
     console.press("8");
     let screen = console.screen_text();
-    assert!(!screen.contains("got no answer"), "{screen}");
+    assert!(!screen.contains("was not answered"), "{screen}");
     assert!(!screen.contains("read the agent again"), "{screen}");
     assert!(screen.contains("@ answers"), "{screen}");
 }

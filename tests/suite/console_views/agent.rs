@@ -7,13 +7,13 @@ use memory_shepherd::console::message::Msg;
 use memory_shepherd::console::text;
 use memory_shepherd::console::theme::{MONOCHROME_THEME, Role, Theme};
 use memory_shepherd::console::view;
-use memory_shepherd::engine::{RunDiff, RunDiffSide, State};
+use memory_shepherd::engine::{FileState, RunDiff, RunDiffSide, State};
 use memory_shepherd::untrusted::HiddenCounts;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::{TERMINAL_SIZES, TestConsole, assert_view, fleet_of_every_state, rendered_text};
-use crate::engine_samples::{observation_of, sample_history};
+use crate::engine_samples::{history_record, observation_of, sample_history};
 
 pub const BASELINE: &[u8] = include_bytes!("../../../baselines/code-reviewer-MEMORY.md");
 
@@ -189,6 +189,33 @@ fn agent_scratch_matches_snapshot() {
 }
 
 #[test]
+fn narrow_search_keeps_hit_number_and_drift() {
+    let mut console = fleet_of_every_state();
+    console.send(Msg::Resized(80, 24));
+    open_drifted_agent(&mut console);
+    console.press("/");
+    console.type_line("never");
+    console.press("Enter n");
+    let shown = rendered_text(&console, "terminal");
+    let tabs = shown.lines().nth(1).unwrap();
+    assert!(tabs.contains("2 of 4") && tabs.contains("+14 -3"), "{shown}");
+    assert!(shown.lines().next().unwrap().contains("hunk "), "{shown}");
+}
+
+#[test]
+fn separator_line_is_whole_on_narrow_screens() {
+    for columns in [60, 80, 109] {
+        let mut console = fleet_of_every_state();
+        console.send(Msg::Resized(columns, 24));
+        open_drifted_agent(&mut console);
+        console.press("G");
+        let shown = rendered_text(&console, "terminal");
+        let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains("scratch not compared"), "{shown}");
+    }
+}
+
+#[test]
 fn agent_search_matches_snapshot() {
     assert_view("agent_search", |console| {
         open_intact_agent(console);
@@ -291,7 +318,7 @@ fn whitespace_marks_cover_text_but_not_chrome() {
     assert!(shown.contains("##·Critical·Rules"), "{shown}");
     assert!(shown.contains("1.·Perhaps:·Comment·on·a·line"), "{shown}");
     assert!(
-        shown.contains("equal lines") && shown.contains("below: agent scratch"),
+        shown.contains("equal lines") && shown.contains("scratch not compared"),
         "{shown}"
     );
     console.press(".");
@@ -408,6 +435,25 @@ fn history_shows_whole_reason_of_refusal() {
     let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
     let reason = "is a directory, and the ledger has no record of a file there";
     assert!(words.contains(reason), "{shown}");
+}
+
+#[test]
+fn history_of_a_creation_has_no_earlier_size() {
+    let mut console = fleet_of_every_state();
+    open_drifted_agent(&mut console);
+    console.press("S-Tab");
+    let created = history_record(1, 10, |event| {
+        event.before = Some(FileState::Absent);
+        event.boundary = None;
+    });
+    console.send(Msg::HistoryLoaded(
+        "code-reviewer".to_string(),
+        Ok(vec![created]),
+    ));
+    let shown = rendered_text(&console, "terminal");
+    let charts = |label: &str| shown.lines().find(|row| row.contains(label)).unwrap();
+    assert!(charts("size before").ends_with("none"), "{shown}");
+    assert!(charts("lines edited").ends_with("none"), "{shown}");
 }
 
 #[test]

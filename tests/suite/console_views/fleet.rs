@@ -6,10 +6,11 @@ use memory_shepherd::console::message::Msg;
 use memory_shepherd::console::preferences;
 use memory_shepherd::console::screens::fleet::state::{SortOrder, ViewState};
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{FileState, Observation, Operation, Outcome, State};
+use memory_shepherd::engine::{FileState, Observation, Operation, Outcome, Protection, State};
 
 use super::{
-    apply_preferences, assert_view, assert_view_from, fleet_of_every_state, rendered_text,
+    TERMINAL_SIZES, apply_preferences, assert_view, assert_view_from, fleet_of_every_state,
+    rendered_text,
 };
 use crate::console_fixture::unread_fleet;
 use crate::engine_samples::{config_error_of, local_address, observation_of, run_summary};
@@ -38,6 +39,32 @@ fn fleet_with_empty_filter_result_matches_snapshot() {
     assert_view("fleet_nothing", |console| {
         console.press("/ f o o Enter");
     });
+}
+
+#[test]
+fn protected_agents_have_a_mark_that_help_names() {
+    for (columns, rows) in TERMINAL_SIZES {
+        let mut console = fleet_of_every_state();
+        console.send(Msg::Resized(columns, rows));
+        let mut protected = observation_of("docs-writer", State::Scratch);
+        protected.protection = Protection::ReadOnly;
+        let mut typed = observation_of(
+            "an-agent-with-a-name-that-is-very-long-indeed",
+            State::Clean,
+        );
+        typed.protection = Protection::Typed;
+        console.observe(vec![protected, typed]);
+        let shown = rendered_text(&console, "terminal");
+        assert!(shown.contains("docs-writer R "), "{shown}");
+        let long = shown
+            .lines()
+            .find(|row| row.contains("CLEAN     an-"))
+            .unwrap();
+        assert!(long.contains(" T "), "{shown}");
+        console.press("? / r e a d o n l y Enter");
+        let shown = rendered_text(&console, "terminal");
+        assert!(shown.contains("   R  readonly"), "{shown}");
+    }
 }
 
 #[test]

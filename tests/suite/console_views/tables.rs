@@ -5,12 +5,14 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use memory_shepherd::console::command::{self, COMMAND_TABLE};
+use memory_shepherd::console::keymap::Keymap;
 use memory_shepherd::engine::State;
 
 /// Returns the table of keys, made from the command table.
 fn key_table() -> String {
     let mut rows: Vec<_> = COMMAND_TABLE.iter().collect();
     rows.sort_by_key(|spec| spec.category);
+    let keymap = Keymap::default();
     let mut text = "| Key | Where | What it does |\n|---|---|---|\n".to_string();
     for spec in rows {
         let keys: Vec<String> = spec.keys.iter().map(|key| format!("`{key}`")).collect();
@@ -18,7 +20,9 @@ fn key_table() -> String {
             "| {} | {} | {} |\n",
             keys.join(" "),
             command::context_labels(spec).join(", "),
-            spec.title.replace('|', "\\|")
+            keymap
+                .title_with_exceptions(spec.command)
+                .replace('|', "\\|")
         ));
     }
     text

@@ -8,11 +8,13 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::console::age::{format_age, modified_time};
 use crate::console::canvas::{
-    Canvas, fit_end_of_sentence, format_count, format_size, limit_usage, shorten_untrusted,
-    truncate_untrusted,
+    Canvas, fit_end_of_sentence, format_count, format_size, limit_usage, search_note,
+    shorten_untrusted, truncate_untrusted,
 };
 use crate::console::command::Command;
-use crate::console::frame::{draw_fleet_name, draw_message, draw_pending_question};
+use crate::console::frame::{
+    draw_fleet_name, draw_message, draw_pending_question, fleet_name_width,
+};
 use crate::console::model::{Model, known_scratch_lines};
 use crate::console::screens::agent::state::{AgentTab, MIN_SIDE_BY_SIDE_COLUMNS};
 use crate::console::screens::hosts::state::HostProblem;
@@ -211,23 +213,27 @@ fn draw_cached_notice(
 fn draw_position(model: &Model, canvas: &mut Canvas<'_>, x: u16) {
     let width = canvas.width();
     let pane = model.agent.current_pane();
-    let mut text = String::new();
-    if let Some(index) = model
-        .fleet
-        .visible_agents
-        .iter()
-        .position(|name| *name == model.agent.agent)
-    {
-        text = format!("[{} of {}]", index + 1, model.fleet.visible_agents.len());
-    }
-    if model.agent.is_comparison() && !pane.hunks.is_empty() {
-        let current = pane
-            .current_hunk(model.text_height())
-            .map_or(0, |hunk| hunk + 1);
-        text.push_str(&format!("  hunk {current}/{}", pane.hunks.len()));
-    }
-    if x + (text.width() as u16) < width {
-        canvas.put_right(width, 0, &text, Role::Text);
+    let mut agents = model.fleet.visible_agents.iter();
+    let index = agents.position(|name| *name == model.agent.agent);
+    let place = index.map(|index| (index + 1, model.fleet.visible_agents.len()));
+    let hunk = (model.agent.is_comparison() && !pane.hunks.is_empty()).then(|| {
+        let current = pane.current_hunk(model.text_height());
+        let current = current.map_or(0, |hunk| hunk + 1);
+        format!("hunk {current}/{}", pane.hunks.len())
+    });
+    let join = |place: Option<String>| {
+        let parts: Vec<String> = place.into_iter().chain(hunk.clone()).collect();
+        parts.join("  ")
+    };
+    // On a narrow screen the number of the agent yields to that of the hunk.
+    let texts = [
+        join(place.map(|(index, count)| format!("[{index} of {count}]"))),
+        join(place.map(|(index, count)| format!("[{index}/{count}]"))),
+        join(None),
+    ];
+    let room = usize::from(width.saturating_sub(x));
+    if let Some(text) = texts.iter().find(|text| text.width() <= room) {
+        canvas.put_right(width, 0, text, Role::Text);
     }
 }
 
@@ -244,50 +250,52 @@ fn draw_tabs(model: &Model, canvas: &mut Canvas<'_>, observation: Option<&Observ
         Some(lines) => format!("Scratch {}", format_count(lines, "line")),
         None => "Scratch".to_string(),
     };
-    let mut x = 0;
-    for tab in AgentTab::ALL {
-        let is_open = tab == model.agent.tab;
-        let title = match tab {
-            // The fleet's name and tag need the room.
-            tab if canvas.width() < 80 && !is_open => &tab_title(tab)[..1],
+    // The opened run of the history is not the present state.
+    let drift = content
+        .and_then(|content| content.boundary)
+        .filter(|b| b.is_drifted() && model.agent.history.open_seq.is_none())
+        .map(|boundary| format!("+{} -{}", boundary.added_lines, boundary.removed_lines));
+    let drift_cells = drift.as_ref().map_or(0, |drift| drift.width() + 2);
+    let search = |room: usize| {
+        let pane = model.agent.current_pane();
+        let hit = (!pane.hits.is_empty()).then_some(pane.current_hit + 1);
+        search_note(
+            &pane.query,
+            hit,
+            pane.hits.len(),
+            room.saturating_sub(drift_cells),
+        )
+    };
+    let titles = |is_short: bool| {
+        AgentTab::ALL.map(|tab| match tab {
+            tab if is_short && tab != model.agent.tab => &tab_title(tab)[..1],
             AgentTab::Scratch => scratch.as_str(),
             tab => tab_title(tab),
-        };
-        x = if is_open {
+        })
+    };
+    let room_beside = |titles: &[&str]| {
+        let cells: usize = titles.iter().map(|title| title.width() + 3).sum();
+        usize::from(canvas.width()).saturating_sub(cells + 2 + fleet_name_width(model))
+    };
+    // The fleet's name and tag need the room, and so do the hit of a search and the drift.
+    let has_room = search(0).width() + drift_cells <= room_beside(&titles(false));
+    let titles = titles(canvas.width() < 80 || !has_room);
+    let room = room_beside(&titles);
+    let mut x = 0;
+    for (tab, title) in AgentTab::ALL.into_iter().zip(titles) {
+        x = if tab == model.agent.tab {
             canvas.put_text(x, 1, &format!("[{title}]"), Role::Heading)
         } else {
             canvas.put_text(x, 1, &format!(" {title} "), Role::Dim)
         } + 1;
     }
-    x = draw_fleet_name(model, canvas, x + 2, 1);
-    let mut notes = Vec::new();
-    let pane = model.agent.current_pane();
-    if !pane.query.is_empty() {
-        let hit = if pane.hits.is_empty() {
-            0
-        } else {
-            pane.current_hit + 1
-        };
-        notes.push(format!(
-            "\"{}\" {hit}/{}",
-            truncate_untrusted(&pane.query, 16),
-            pane.hits.len()
-        ));
-    }
-    // The opened run of the history is not the present state.
-    if let Some(boundary) = content
-        .and_then(|content| content.boundary)
-        .filter(|b| b.is_drifted() && model.agent.history.open_seq.is_none())
-    {
-        notes.push(format!(
-            "+{} -{}",
-            boundary.added_lines, boundary.removed_lines
-        ));
-    }
+    draw_fleet_name(model, canvas, x + 2, 1);
+    let mut notes = vec![search(room)];
+    notes.extend(drift);
+    notes.retain(|note| !note.is_empty());
     notes.extend(display_options(model));
     // The first parts matter most, so the last are dropped.
-    let room = usize::from(canvas.width().saturating_sub(x));
-    while notes.join("  ").width() >= room && notes.pop().is_some() {}
+    while notes.join("  ").width() > room && notes.pop().is_some() {}
     canvas.put_right(canvas.width(), 1, &notes.join("  "), Role::Dim);
 }
 

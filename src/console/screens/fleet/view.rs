@@ -317,7 +317,13 @@ fn cell_widths(model: &Model) -> CellWidths {
     let statuses = model.hosts.sorted_statuses().into_iter();
     let labels = statuses.map(|status| model.hosts.label(&status.host).width());
     CellWidths {
-        agent: cells(model.rows.iter().map(|row| row.name.width()).max()),
+        agent: cells(
+            model
+                .rows
+                .iter()
+                .map(|row| row.name.width() + protection_mark(row).width())
+                .max(),
+        ),
         host: cells(hosts.chain(labels).max()),
         // Stale figures are in parentheses.
         last_run: cells(
@@ -333,6 +339,14 @@ fn host_label(model: &Model, observation: &Observation) -> String {
     match model.hosts.status_of_agent(&observation.agent) {
         Some(status) => model.hosts.label(&status.host),
         None => observation.host.clone(),
+    }
+}
+
+/// Returns the mark behind the name of a protected agent, with a blank before it.
+fn protection_mark(row: &AgentRow) -> String {
+    match row.protection().glyph() {
+        "" => String::new(),
+        glyph => format!(" {glyph}"),
     }
 }
 
@@ -366,8 +380,11 @@ fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &AgentRow, span
                 draw_cell(canvas, y, span, state.as_str(), role_of_state(state))
             }
             (FleetColumn::Agent, _) => {
-                let name = shorten_untrusted(&row.name, usize::from(span.width));
-                canvas.put_text(span.x, y, &name, Role::Text);
+                let mark = protection_mark(row);
+                let room = usize::from(span.width).saturating_sub(mark.width());
+                let name = shorten_untrusted(&row.name, room);
+                let x = canvas.put_text(span.x, y, &name, Role::Text);
+                canvas.put_text(x, y, &mark, Role::Tag);
                 if is_at_cursor {
                     canvas.highlight_cursor(span.x, y, span.width);
                 }
@@ -627,7 +644,7 @@ fn next_step_hint(model: &Model, row: &AgentRow, observation: &Observation) -> S
                 None => "no earlier figures",
             };
             let read = key(Command::ReadAgent);
-            format!("The host did not answer; {known}. {read} tries again now.")
+            format!("The host cannot be reached; {known}. {read} tries again now.")
         }
         // A hint about the cause, if there is one, is shown instead of this.
         State::Error if observation.blocker.is_some() => {

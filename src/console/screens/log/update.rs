@@ -94,7 +94,8 @@ pub fn go_to_next_hit(model: &mut Model, is_forward: bool) {
     }
 }
 
-fn find_hits(model: &Model) -> Vec<usize> {
+/// Returns the rows that the search finds.
+pub fn find_hits(model: &Model) -> Vec<usize> {
     let query = model.log.query.to_lowercase();
     let rows = model.log.rows();
     let matches = |row: &LogRow<'_>| row.text().to_lowercase().contains(&query);

@@ -2,12 +2,14 @@
 
 use crate::console::age::{format_age, format_time};
 use crate::console::canvas::{
-    Canvas, fit_end_of_sentence, fit_start_of_sentence, format_count, truncate_untrusted,
+    Canvas, fit_end_of_sentence, fit_start_of_sentence, format_count, search_note,
+    truncate_untrusted,
 };
 use crate::console::command::Command;
 use crate::console::frame::draw_fleet_name;
 use crate::console::model::{Model, equivalent_command};
 use crate::console::screens::log::state::{LogRow, MAX_RUNS, MessageLevel, RunSummary};
+use crate::console::screens::log::update::find_hits;
 use crate::console::theme::Role;
 use crate::engine::Outcome;
 
@@ -21,15 +23,13 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         MAX_RUNS => format!("the last {runs}"),
         _ => runs,
     };
-    canvas.put_text(x, 0, &format!("{runs}, newest first"), Role::Text);
-    if !model.log.query.is_empty() {
-        canvas.put_right(
-            canvas.width(),
-            0,
-            &format!("\"{}\"", truncate_untrusted(&model.log.query, 24)),
-            Role::Dim,
-        );
-    }
+    let x = canvas.put_text(x, 0, &format!("{runs}, newest first"), Role::Text) + 2;
+    let hits = find_hits(model);
+    // The cursor may have left the hits.
+    let hit = hits.iter().position(|hit| *hit == model.log.cursor);
+    let room = usize::from(canvas.width().saturating_sub(x));
+    let note = search_note(&model.log.query, hit.map(|hit| hit + 1), hits.len(), room);
+    canvas.put_right(canvas.width(), 0, &note, Role::Dim);
     if let Some(error) = &model.ledger_error {
         canvas.put_text(
             0,

@@ -264,7 +264,7 @@ fn refused_question_bars_host_until_allowed() {
     assert_eq!(why.cause, FailureCause::Unreachable);
     let message = why.to_string();
     assert!(
-        message.contains("it wants a passphrase and got no answer"),
+        message.contains("it wants a passphrase; the question was not answered"),
         "{message}"
     );
     call.end();

@@ -69,11 +69,17 @@ fn draw_charts(model: &Model, canvas: &mut Canvas<'_>) {
         .filter_map(|event| event.boundary)
         .map(|boundary| (boundary.added_lines + boundary.removed_lines) as u64)
         .collect();
+    // Nothing was there to be measured.
+    let had_no_file = !runs.is_empty()
+        && runs
+            .iter()
+            .all(|event| event.before == Some(FileState::Absent));
     let range = |values: &[u64], show: &dyn Fn(u64) -> String| match (
         values.iter().min(),
         values.iter().max(),
     ) {
         (_, Some(0)) => "none".to_string(),
+        (None, None) if had_no_file => "none".to_string(),
         (Some(least), Some(most)) if least == most => show(*most),
         (Some(least), Some(most)) => format!("{} to {}", show(*least), show(*most)),
         _ => "unknown".to_string(),
@@ -118,8 +124,8 @@ fn visible_columns(width: u16) -> impl Iterator<Item = &'static HistoryColumn> {
     let columns: &[HistoryColumn] = if width >= WIDE_SCREEN_COLUMNS {
         &[
             ("WHEN", 3, 16, false),
-            ("ACT", 21, 6, false),
-            ("OUTCOME", 29, 11, false),
+            ("OPERATION", 20, 9, false),
+            ("OUTCOME", 30, 11, false),
             ("BEFORE", 40, 7, true),
             ("AFTER", 48, 7, true),
             ("SCRATCH", 56, 8, true),
@@ -131,12 +137,12 @@ fn visible_columns(width: u16) -> impl Iterator<Item = &'static HistoryColumn> {
     } else {
         &[
             ("WHEN", 3, 16, false),
-            ("ACT", 21, 6, false),
-            ("OUTCOME", 28, 11, false),
-            ("BEFORE", 39, 6, true),
-            ("SCRATCH", 46, 8, true),
-            ("ABOVE---", 55, 9, true),
-            ("NOTE", 66, 0, false),
+            ("OPERATION", 20, 9, false),
+            ("OUTCOME", 30, 11, false),
+            ("BEFORE", 41, 6, true),
+            ("SCRATCH", 47, 8, true),
+            ("ABOVE---", 56, 9, true),
+            ("NOTE", 67, 0, false),
         ]
     };
     let fits =
@@ -205,7 +211,7 @@ fn draw_row(
     for (head, x, width, right) in visible_columns(canvas.width()) {
         let (text, role) = match *head {
             "WHEN" => (format_time(model, record.record.time), Role::Text),
-            "ACT" => (operation_label(record).to_string(), Role::Text),
+            "OPERATION" => (operation_label(record).to_string(), Role::Text),
             "OUTCOME" => (
                 event.outcome.as_str().to_string(),
                 role_of_outcome(event.outcome),

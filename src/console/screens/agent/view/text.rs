@@ -94,7 +94,15 @@ fn draw_full_width(
     let (sign, role) = line_sign(line.kind);
     if line.kind == LineKind::Separator {
         let begin = if model.is_side_by_side() { 1 } else { gutter };
-        let x = canvas.put_text(begin, y, "═══ ", Role::Separator);
+        // Rows are wrapped to the text's width: one that fills it has no room for the line.
+        let text: usize = row.spans.iter().map(|span| span.text.width()).sum();
+        let line_start = "═══ ";
+        let room = usize::from(canvas.width().saturating_sub(begin));
+        let x = if line_start.width() + text <= room {
+            canvas.put_text(begin, y, line_start, Role::Separator)
+        } else {
+            begin
+        };
         let x = draw_spans(canvas, x, y, Some(line), &row.spans, hit) + 1;
         let rest = usize::from(canvas.width().saturating_sub(x));
         canvas.put_text(x, y, &"═".repeat(rest), Role::Separator);
