@@ -266,7 +266,7 @@ impl<'a> Run<'a> {
             turn.add_note("written in place: the memory is a mount point");
         }
         if swapped.method == SwapMethod::Create {
-            turn.add_note("created: there was no file");
+            turn.add_note("created; there was no file");
         }
         Ok((prepared, swapped))
     }
