@@ -198,7 +198,10 @@ fn narrow_search_keeps_hit_number_and_drift() {
     console.press("Enter n");
     let shown = rendered_text(&console, "terminal");
     let tabs = shown.lines().nth(1).unwrap();
-    assert!(tabs.contains("2 of 4") && tabs.contains("+14 -3"), "{shown}");
+    assert!(
+        tabs.contains("2 of 4") && tabs.contains("+14 -3"),
+        "{shown}"
+    );
     assert!(shown.lines().next().unwrap().contains("hunk "), "{shown}");
 }
 
