@@ -59,7 +59,7 @@ impl Document for EntryList {
             text_cell(OutputRole::Heading, "KIND"),
             number_cell(OutputRole::Heading, "BYTES"),
             text_cell(OutputRole::Heading, "ENTRY"),
-            text_cell(OutputRole::Heading, "KEPT"),
+            text_cell(OutputRole::Heading, "NOTE"),
         ]];
         for item in &self.entries {
             let reasons = [

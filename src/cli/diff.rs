@@ -299,7 +299,10 @@ impl CommandContext<'_> {
                 .print_warning(&format!("{} has no memory file", agent.name));
         }
         let content = detail.observation.content.as_ref();
-        let above = content.and_then(|content| content.boundary);
+        // The boundary was found with the baseline, and says nothing about an entry.
+        let above = content
+            .filter(|_| args.against_archive.is_none())
+            .and_then(|content| content.boundary);
         let count_scratch = |count: fn(&MemoryContent) -> u64| match content {
             Some(content) => detail
                 .observation

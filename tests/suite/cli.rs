@@ -362,6 +362,12 @@ fn diff_compares_entry_with_current_memory() {
     let _ = site
         .run(["diff", "code-reviewer", "--against-archive", &path])
         .assert_code(0);
+    let ran = site.run(["diff", "code-reviewer", "--stat", "--against-archive", name]);
+    assert!(
+        !ran.stdout.contains("above the separator"),
+        "{}",
+        ran.stdout
+    );
     let outside = [
         "diff",
         "code-reviewer",

@@ -112,8 +112,11 @@ fn draw_seal_question(model: &Model, canvas: &mut Canvas<'_>, question: &SealQue
         None => format!("{name} is sealed by .checksums; an edit breaks the seal."),
     };
     let users = edit.sharing_agents.join(", ");
-    let second =
-        format!("An edit BLOCKS resets of {users} until .checksums has the new sha256sum.");
+    let effect = match &edit.original.seal_mismatch {
+        Some(_) => format!("Resets of {users} stay BLOCKED"),
+        None => format!("An edit BLOCKS resets of {users}"),
+    };
+    let second = format!("{effect} until .checksums has the new sha256sum.");
     let room = usize::from(width) - 2;
     canvas.put_text(1, y + 1, &truncate_untrusted(&first, room), Role::Warn);
     canvas.put_text(1, y + 2, &truncate_untrusted(&second, room), Role::Text);
@@ -122,7 +125,7 @@ fn draw_seal_question(model: &Model, canvas: &mut Canvas<'_>, question: &SealQue
         return;
     }
     let x = canvas.put_text(1, y + 3, "y", Role::Key);
-    canvas.put_text(x, y + 3, " edit anyway, any other key cancel", Role::Text);
+    canvas.put_text(x, y + 3, " edits anyway, any other key cancels", Role::Text);
 }
 
 /// A list to choose from.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::scan::{MAX_RECORD_BYTES, broken_chain_error, parse_record};
+use super::scan::{MAX_RECORD_BYTES, broken_chain_error, describe_fault, parse_record};
 use crate::digest::Digest;
 use crate::engine::record::{LedgerPosition, LedgerRecord};
 use crate::error::{PathContext, Result};
@@ -81,7 +81,9 @@ impl ReverseScan {
             if Digest::of(line) != self.end.line_digest {
                 return Err(chain_error("the following line continues another one"));
             }
-            let no_record = |error| chain_error(&format!("it is not a record: {error}"));
+            let no_record = |error: serde_json::Error| {
+                chain_error(&format!("it is not a record: {}", describe_fault(&error)))
+            };
             let summary: RecordSummary<'_> = serde_json::from_slice(line).map_err(no_record)?;
             let is_first = summary.seq == 1;
             if summary.seq != self.end.seq

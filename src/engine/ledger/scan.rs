@@ -151,10 +151,13 @@ impl LedgerScan {
         let digest = Digest::of(&self.line_bytes);
         let (record, problem) = match parsed {
             Err(error) if is_whole => {
-                let problem = format!("this version cannot read it: {error}");
+                let problem = format!("this version cannot read it: {}", describe_fault(&error));
                 (None, Some(problem))
             }
-            Err(error) => (None, Some(format!("it is not a record: {error}"))),
+            Err(error) => {
+                let problem = format!("it is not a record: {}", describe_fault(&error));
+                (None, Some(problem))
+            }
             Ok(record) if self.is_previous_unknown => (Some(record), None),
             Ok(record)
                 if record.previous_digest != self.position.line_digest
@@ -265,6 +268,20 @@ pub fn read_record_at(path: &Path, position: LedgerPosition) -> Result<LedgerRec
             position.seq,
             "it has been changed",
         )),
+    }
+}
+
+/// Describes why a line is not a record, without the parser's words.
+pub(super) fn describe_fault(error: &serde_json::Error) -> String {
+    let column = error.column();
+    match error.classify() {
+        serde_json::error::Category::Data => {
+            format!("a value is missing or unknown before column {column}")
+        }
+        serde_json::error::Category::Syntax => format!("column {column} is not valid JSON"),
+        serde_json::error::Category::Eof | serde_json::error::Category::Io => {
+            "its end is missing".to_string()
+        }
     }
 }
 

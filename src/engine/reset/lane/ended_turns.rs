@@ -71,16 +71,19 @@ impl<'a> ResetLane<'_, 'a> {
     fn mark_unrecorded(&self, ended: &mut EndedTurn, error: &Error) {
         let event = &mut ended.event;
         let replaced = event.outcome == Outcome::Ok;
-        let note = if replaced {
-            format!("the memory was replaced, but not recorded: {error}")
+        let what = if replaced {
+            "the memory was replaced, but not recorded"
         } else {
-            format!("not recorded: {error}")
+            "not recorded"
         };
+        let note = format!("{what}: {error}");
         if replaced {
             event.outcome = Outcome::Failed;
         }
         let line = format!("{}: {note}", event.agent);
         event.note = Some(match event.note.take() {
+            // The ledger refused the agent's history, and now its record.
+            Some(before) if before.contains(error.message()) => format!("{before}; {what}"),
             Some(before) => format!("{before}; {note}"),
             None => note,
         });
