@@ -9,7 +9,7 @@ use chrono::{DateTime, FixedOffset};
 use super::Run;
 use super::early_end::EarlyEnd;
 use super::entry_writer::{EntryWriter, PendingEntry, References};
-use super::turn::QueuedTurn;
+use super::queued_turn::QueuedTurn;
 use crate::archive::{self, EntryKind, WrittenEntry};
 use crate::baseline::VersionDraft;
 use crate::boundary::Baseline;

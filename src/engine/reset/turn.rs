@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::capture::Captured;
 use super::early_end::EarlyEnd;
 use super::journal::{Journal, Transaction};
+use super::queued_turn::QueuedTurn;
 use super::{Run, RunStage};
 use crate::archive::WrittenEntry;
 use crate::config::Agent;
@@ -14,7 +15,6 @@ use crate::digest::Digest;
 use crate::durable;
 use crate::engine::address::connection_target;
 use crate::engine::degraded;
-use crate::engine::ledger::FailedAttempt;
 use crate::engine::lock::{self, AgentLock, LockHolder};
 use crate::engine::plan::PlanStep;
 use crate::engine::record::{FileState, RunEvent};
@@ -30,19 +30,6 @@ use crate::transport::{
 /// open for a client takes a moment; the memory of an agent that keeps the lease is displaced
 /// unread.
 const LEASE_BREAK_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// An agent that waits for its turn.
-pub(super) struct QueuedTurn<'a> {
-    pub(super) step: &'a PlanStep,
-    pub(super) lock: Option<Arc<AgentLock>>,
-    pub(super) attempts: usize,
-    /// Since when its memory is known to be under a lease.
-    pub(super) leased_since: Option<Instant>,
-    /// Whether it takes its steps alone, after all others: the disk was full beside them.
-    pub(super) is_alone: bool,
-    /// What its earlier attempt in this run archived.
-    pub(super) failed_attempt: Option<FailedAttempt>,
-}
 
 /// An agent whose turn has begun.
 pub(super) struct Turn<'a> {
