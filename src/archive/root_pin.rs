@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::durable;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The runs that use an archive, and the directory that they use. All clones of an archive share
@@ -32,14 +33,17 @@ impl RootPins {
     /// while no run uses it.
     ///
     /// # Errors
-    /// It has been moved, replaced or unmounted.
+    /// It has been moved, replaced or unmounted, or the system's error.
     pub(super) fn check(&self, root: &Path) -> Result<()> {
         let mut pinned = self.lock();
         if pinned.pin_count == 0 {
             return Ok(());
         }
-        let found = std::fs::metadata(root).ok();
-        let found = found.map(|found| (found.dev(), found.ino()));
+        let found = match std::fs::metadata(root) {
+            Ok(found) => Some((found.dev(), found.ino())),
+            Err(error) if durable::is_absent(&error) => None,
+            Err(error) => return Err(Error::from_io("stat", root, &error)),
+        };
         match pinned.identity {
             None => pinned.identity = found,
             identity if identity == found => {}

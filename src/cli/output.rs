@@ -9,6 +9,7 @@ mod printer;
 
 use std::io::{self, BufWriter, Write};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use crate::config::{Diagnostic, DiagnosticLevel};
@@ -298,6 +299,13 @@ impl Output {
         let line = format!("{}\n", reveal_to_string(line.as_bytes()));
         // A full or closed screen does not stop a run.
         let _ = self.stdout.write_and_flush(line.as_bytes());
+    }
+
+    /// Whether a line on standard output would not wait for a reader.
+    pub fn is_writable(&self) -> bool {
+        let stdout = rustix::stdio::stdout();
+        let mut events = [PollFd::new(&stdout, PollFlags::OUT)];
+        !matches!(poll(&mut events, Some(&Timespec::default())), Ok(0))
     }
 
     /// Whether standard error is a terminal that can show a status line.

@@ -1,13 +1,12 @@
 //! `reset` and `undo`: the verbs that change agents. They never ask; `--dry-run` prints what they
 //! would do.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::unbounded;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -292,27 +291,22 @@ impl CommandContext<'_> {
     ) -> CommandResult {
         let is_run_over = Arc::default();
         let stop = register_stop_flag(&is_run_over)?;
-        let (lines, pending) = unbounded();
         let out = &mut *self.output;
-        let report = thread::scope(|scope| {
-            let report = &mut |progress| {
-                if let RunProgress::LogLine(line) = progress {
-                    let _ = lines.send(line);
+        let mut pending = VecDeque::new();
+        let report = engine.apply_plan(plan, is_bound, &stop, &mut |progress| {
+            if let RunProgress::LogLine(line) = progress {
+                pending.push_back(line);
+                // The run holds locks, and must not wait for a reader of the output.
+                while out.is_writable()
+                    && let Some(line) = pending.pop_front()
+                {
+                    out.print_progress(&line);
                 }
-            };
-            // The run holds locks, and must not wait for a reader of the output.
-            let print = || pending.iter().for_each(|line| out.print_progress(&line));
-            let _ = thread::Builder::new().spawn_scoped(scope, print);
-            let report = engine.apply_plan(plan, is_bound, &stop, report);
-            drop(queue);
-            is_run_over.store(true, Ordering::Relaxed);
-            drop(lines);
-            report
+            }
         });
-        // Where no thread could be started.
-        for line in pending.try_iter() {
-            self.output.print_progress(&line);
-        }
+        drop(queue);
+        is_run_over.store(true, Ordering::Relaxed);
+        pending.iter().for_each(|line| out.print_progress(line));
         self.print_report(plan, &report)?;
         Ok(report.worst_kind())
     }
