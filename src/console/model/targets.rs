@@ -77,15 +77,10 @@ impl Model {
         let Some(undone) = requested else {
             return own.map(|_| UndoTarget::Agents(agents));
         };
-        let last_reset = |agent: &String| {
-            let mut runs = self.log.runs.iter();
-            runs.find(|run| run.undoable_agents().any(|it| it == agent))
-        };
-        let is_last = |agent| last_reset(agent).is_some_and(|run| run.run_id == undone);
-        if agents.iter().all(is_last) {
+        let run = self.log.find_run(undone)?;
+        if self.log.is_last_undoable_run(run, &agents) {
             Some(UndoTarget::Agents(agents))
         } else {
-            let run = self.log.find_run(undone)?;
             let is_whole_run = run.has_changed_exactly(&agents);
             is_whole_run.then(|| UndoTarget::Run(undone.to_string()))
         }
