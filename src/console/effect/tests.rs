@@ -348,14 +348,7 @@ fn missing_baseline_is_not_edited() {
     std::fs::remove_file(root.path().join("a.md")).unwrap();
     let error = handoff::prepare_edit(&engine, "a").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
-    let path = engine.config().baseline_path(engine.agent("a").unwrap());
-    assert_eq!(
-        error.to_string(),
-        format!(
-            "edit opens existing baselines only; the baseline {} is missing",
-            path.display()
-        )
-    );
+    assert!(error.to_string().starts_with("the baseline is missing: "));
 }
 
 #[test]
