@@ -66,8 +66,7 @@ impl Observation {
         self.content.is_some() || self.is_absent
     }
 
-    /// Returns whether the scratch is known: without a boundary and a baseline, no line of the
-    /// memory is known to be scratch.
+    /// Returns whether it is known which lines are scratch: a boundary or a baseline was found.
     pub fn is_scratch_known(&self) -> bool {
         let content = self.content.as_ref();
         content.is_some_and(|content| content.boundary.is_some() || self.baseline.is_some())
