@@ -1,7 +1,8 @@
 //! The baseline store: loads and checks the baselines that resets push, and stores every version
-//! that was ever pushed.
+//! that was ever pushed, sealed or replaced.
 
 pub mod seal;
+pub mod signatures;
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -19,9 +20,10 @@ use crate::config::{Agent, Config, SealRequirement};
 use crate::digest::Digest;
 use crate::durable::{self, NewFile, UnsyncedObject};
 use crate::error::{Error, ErrorKind, PathContext, Result};
+use signatures::SealVerifier;
 
 /// Size limit of a baseline, which is read into memory whole.
-const MAX_BASELINE_BYTES: u64 = 16 << 20;
+pub const MAX_BASELINE_BYTES: u64 = 16 << 20;
 
 /// Maximum number of baselines or versions in memory, which many agents may share.
 const MAX_CACHED_BASELINES: usize = 256;
@@ -49,15 +51,17 @@ impl BaselineRefusal {
 /// separator get the same version. Beyond 256 baselines, some are read again.
 pub struct BaselineCache<'c> {
     config: &'c Config,
+    verifier: &'c SealVerifier,
     seal: OnceCell<Result<Option<seal::BaselineSeal>>>,
     loaded: HashMap<(&'c str, &'c str), Result<Arc<Baseline>, BaselineRefusal>>,
 }
 
 impl<'c> BaselineCache<'c> {
     /// Creates an empty cache.
-    pub fn new(config: &'c Config) -> BaselineCache<'c> {
+    pub fn new(config: &'c Config, verifier: &'c SealVerifier) -> BaselineCache<'c> {
         BaselineCache {
             config,
+            verifier,
             seal: OnceCell::new(),
             loaded: HashMap::new(),
         }
@@ -109,7 +113,7 @@ impl<'c> BaselineCache<'c> {
         }
         let seal = self
             .seal
-            .get_or_init(|| seal::BaselineSeal::read(&general.baseline_dir));
+            .get_or_init(|| self.verifier.read_seal(self.config));
         let Some(seal) = seal.as_ref().map_err(Clone::clone)? else {
             return match general.require_seal {
                 SealRequirement::Always => {
@@ -121,7 +125,10 @@ impl<'c> BaselineCache<'c> {
                     Err(Error::new(ErrorKind::Integrity, message)
                         .with_hint(seal::seal_hint(self.config)))
                 }
-                _ => Ok(()),
+                // Without a seal there is no good signature, which is an error of the read.
+                SealRequirement::Signed | SealRequirement::IfPresent | SealRequirement::Never => {
+                    Ok(())
+                }
             };
         };
         match seal.expected_digest(&agent.baseline) {
@@ -129,7 +136,7 @@ impl<'c> BaselineCache<'c> {
                 let message = format!("the baseline {} is not listed in the seal", agent.baseline);
                 Err(Error::new(ErrorKind::Integrity, message)
                     .with_hint(self.comparison_hint(agent))
-                    .with_hint(seal::reseal_hint(self.config)))
+                    .with_hint(seal::reseal_hint(self.config, &agent.baseline)))
             }
             Some(digest) if digest != baseline.digest() => {
                 let message = format!(
@@ -140,7 +147,7 @@ impl<'c> BaselineCache<'c> {
                 );
                 Err(Error::new(ErrorKind::Integrity, message)
                     .with_hint(self.comparison_hint(agent))
-                    .with_hint(seal::reseal_hint(self.config)))
+                    .with_hint(seal::reseal_hint(self.config, &agent.baseline)))
             }
             Some(_) => Ok(()),
         }
@@ -185,12 +192,16 @@ pub fn describe_missing_separator(agent: &Agent) -> String {
 ///
 /// # Errors
 /// The file is missing or not a plain readable file.
-pub fn inspect_baseline(config: &Config, agent: &Agent) -> Result<InspectedBaseline> {
+pub fn inspect_baseline(
+    config: &Config,
+    verifier: &SealVerifier,
+    agent: &Agent,
+) -> Result<InspectedBaseline> {
     let general = &config.general;
     let path = config.baseline_path(agent);
     let bytes = read(&path)?;
     let baseline = Baseline::new(bytes.clone(), &agent.separator);
-    let cache = BaselineCache::new(config);
+    let cache = BaselineCache::new(config, verifier);
     let tampered = cache.check_seal(agent, &baseline).err();
     let mut problems = Vec::new();
     let (size, least) = (bytes.len() as u64, general.min_baseline_size);
@@ -209,7 +220,10 @@ pub fn inspect_baseline(config: &Config, agent: &Agent) -> Result<InspectedBasel
     if size > limit {
         problems.push(format!("it has {size} bytes, max_memory_size is {limit}"));
     }
-    let required = general.require_seal == SealRequirement::Always;
+    let required = matches!(
+        general.require_seal,
+        SealRequirement::Always | SealRequirement::Signed
+    );
     let sealed = required || !matches!(cache.seal.get(), None | Some(Ok(None)));
     Ok(InspectedBaseline {
         path,
@@ -222,7 +236,7 @@ pub fn inspect_baseline(config: &Config, agent: &Agent) -> Result<InspectedBasel
 }
 
 /// Reads a whole file of the operator, without following symlinks.
-fn read(path: &Path) -> Result<Vec<u8>> {
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
     let unusable = |message: String| Err(Error::new(ErrorKind::Conflict, message));
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return unusable(format!("{} is not the path of a file", path.display()));
@@ -261,7 +275,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Every baseline version that was ever pushed, by digest, in `<archive_dir>/.shepherd/baselines/`.
+/// Every baseline version that was ever pushed, sealed or replaced, by digest, in `<archive_dir>/.shepherd/baselines/`.
 pub struct BaselineVersions {
     archive: Archive,
     cached_versions: Mutex<HashMap<Digest, Arc<Vec<u8>>>>,
@@ -287,9 +301,8 @@ impl BaselineVersions {
     ///
     /// # Errors
     /// The system's error.
-    pub fn start_version(&self, baseline: &Baseline) -> Result<Option<VersionDraft>> {
-        let digest = baseline.digest();
-        if self.is_stored(digest, baseline.bytes()) {
+    pub fn start_version(&self, digest: Digest, bytes: &[u8]) -> Result<Option<VersionDraft>> {
+        if self.is_stored(digest, bytes) {
             return Ok(None);
         }
         let path = self.archive.program_path("baselines");
@@ -299,13 +312,28 @@ impl BaselineVersions {
         );
         let mut file = NewFile::create(&directory, &path, self.archive.file_mode())?;
         self.archive.repair_program_file(file.file(), &path)?;
-        file.write(baseline.bytes())?;
-        let bytes = Arc::new(baseline.bytes().to_vec());
+        file.write(bytes)?;
+        let bytes = Arc::new(bytes.to_vec());
         Ok(Some(VersionDraft {
             digest,
             bytes,
             file,
         }))
+    }
+
+    /// Stores a version, unless it is stored, and returns its digest. It is on the disk when this
+    /// returns.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn store(&self, bytes: &[u8]) -> Result<Digest> {
+        let digest = Digest::of(bytes);
+        if let Some(draft) = self.start_version(digest, bytes)? {
+            draft.unsynced_content().sync()?;
+            self.assign_name(draft)?;
+        }
+        durable::sync_all(self.open_unsynced(digest)?)?;
+        Ok(digest)
     }
 
     /// Returns whether a version is on the disk byte for byte. Neither its length nor this

@@ -415,6 +415,8 @@ pub enum SealRequirement {
     IfPresent,
     /// There must be a seal, and it must match.
     Always,
+    /// As `Always`, and a key in `seal_signers` must have signed it.
+    Signed,
     /// Seals are ignored.
     Never,
 }

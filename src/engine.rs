@@ -6,10 +6,13 @@
 
 mod address;
 mod baseline_change;
+mod baseline_save;
+mod baseline_versions;
 mod classify;
 mod content_cache;
 mod degraded;
 mod fleet;
+mod guard;
 mod host_status;
 mod irreplaceable;
 mod kept_objects;
@@ -28,6 +31,7 @@ mod retention;
 mod run_history;
 mod run_log;
 mod run_report;
+mod seal;
 mod semaphore;
 mod shared_memories;
 mod state;
@@ -43,6 +47,10 @@ use std::time::{Duration, Instant};
 
 pub use address::MemoryAddress;
 pub use baseline_change::{BaselineChange, FileOwner, KnownVersion};
+pub use baseline_save::{BaselineEdit, SavedBaseline};
+pub use baseline_versions::{
+    BaselineList, BaselineState, BaselineSummary, BaselineVersion, LastPush, SizeBand,
+};
 pub use classify::MAX_WINDOW_BYTES;
 pub use fleet::{FleetEvent, FleetWatcher, start_directory_watcher};
 pub use host_status::HostStatus;
@@ -59,6 +67,7 @@ pub use reset::UNCLAIMED_JOURNAL_HINT;
 pub use retention::EntryStatus;
 pub use run_history::{HistoryEntry, RunDiff, RunDiffSide};
 pub use run_report::{AgentResult, RunProgress, RunReport, RunStage};
+pub use seal::{SealChange, SealChangeKind, SealPlan, SealReport, SealScope};
 pub use shared_memories::HardLinks;
 pub use state::State;
 pub use verify::{
@@ -66,7 +75,8 @@ pub use verify::{
 };
 
 use crate::archive::{self, Archive, WrittenEntry};
-use crate::baseline::{BaselineCache, BaselineVersions};
+use crate::baseline::signatures::SealVerifier;
+use crate::baseline::{self, BaselineCache, BaselineVersions, InspectedBaseline};
 use crate::boundary::{self, Baseline, Boundary, BoundaryRule};
 use crate::clock::Clock;
 use crate::config::{Agent, Config, MemoryLocation};
@@ -112,6 +122,7 @@ pub struct Engine {
     setup: EngineSetup,
     archive: Archive,
     baseline_versions: BaselineVersions,
+    seal_verifier: SealVerifier,
     ledger: Mutex<Ledger>,
     shared_memories: Mutex<SharedMemories>,
     /// Knows which file systems of this machine may hang.
@@ -199,6 +210,7 @@ impl Engine {
         Engine {
             file_systems: systems,
             baseline_versions: BaselineVersions::new(&archive),
+            seal_verifier: SealVerifier::new(&archive, Arc::clone(&setup.clock)),
             ledger: Mutex::new(Ledger::new(&archive)),
             shared_memories: Mutex::new(SharedMemories::from_agents(&setup.config.agents)),
             archive,
@@ -248,6 +260,19 @@ impl Engine {
     /// Shared handle to the clock, for threads that outlive the engine.
     pub fn clock_handle(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.setup.clock)
+    }
+
+    /// Creates an empty cache of baselines, each of which is read and checked once.
+    pub fn baseline_cache(&self) -> BaselineCache<'_> {
+        BaselineCache::new(self.config(), &self.seal_verifier)
+    }
+
+    /// Reads and checks the baseline of an agent for its operator.
+    ///
+    /// # Errors
+    /// The file is missing or not a plain readable file.
+    pub fn inspect_baseline(&self, agent: &Agent) -> Result<InspectedBaseline> {
+        baseline::inspect_baseline(self.config(), &self.seal_verifier, agent)
     }
 
     /// Returns the transport that reaches an agent's memory.
@@ -349,7 +374,7 @@ impl Engine {
 
     /// Observes an agent and reads the beginning of its memory.
     pub fn read_detail(&self, agent: &Agent) -> AgentDetail {
-        let baselines = Mutex::new(BaselineCache::new(self.config()));
+        let baselines = Mutex::new(self.baseline_cache());
         let seen = self.observe_with_bytes(agent, &baselines);
         let content = seen.observation.content.as_ref();
         let baseline = seen.baseline.as_deref();

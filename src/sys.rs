@@ -5,7 +5,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -217,6 +217,24 @@ pub fn start_in_own_session(command: &mut Command) {
     let begin = || rustix::process::setsid().map(drop).map_err(io::Error::from);
     // SAFETY: between fork and exec it makes one system call and touches no memory that another
     // thread could hold.
+    unsafe {
+        command.pre_exec(begin);
+    }
+}
+
+/// Lets the child process of `command` inherit these descriptors under the same numbers. They stay
+/// closed in the programs that other threads start at the same time.
+pub fn pass_descriptors(command: &mut Command, descriptors: Vec<RawFd>) {
+    let begin = move || {
+        for descriptor in &descriptors {
+            // SAFETY: F_SETFD takes an int and touches no memory of ours.
+            if unsafe { libc::fcntl(*descriptor, libc::F_SETFD, 0) } < 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec it makes system calls alone; the list was allocated before.
     unsafe {
         command.pre_exec(begin);
     }

@@ -14,7 +14,6 @@ use serde::Serialize;
 use super::output::{Document, OutputRole, Printer, format_count};
 use super::{CommandContext, CommandResult};
 use crate::archive::{self, EntryKind};
-use crate::baseline::BaselineCache;
 use crate::config::Agent;
 use crate::diff::{self, Diff, DiffLine, LineOp};
 use crate::digest::Digest;
@@ -384,7 +383,7 @@ impl CommandContext<'_> {
         detail: &AgentDetail,
     ) -> Result<(DiffSide, DiffSide)> {
         let path = engine.config().baseline_path(agent);
-        let old = match BaselineCache::new(engine.config()).load(agent) {
+        let old = match engine.baseline_cache().load(agent) {
             Ok(baseline) => DiffSide {
                 name: path.display().to_string(),
                 bytes: baseline.bytes().to_vec(),

@@ -136,7 +136,7 @@ const ACCEPT_DEGRADED_SHAPE: ValueShape = ValueShape::ChoiceList(&[
     SftpExtension::Fsync.as_str(),
     ACCEPT_IN_PLACE,
 ]);
-const SEAL_SHAPE: ValueShape = ValueShape::Choice(&["if-present", "always", "never"]);
+const SEAL_SHAPE: ValueShape = ValueShape::Choice(&["if-present", "always", "signed", "never"]);
 
 /// All keys, in the order of `config show`.
 #[rustfmt::skip]
@@ -151,7 +151,7 @@ pub(super) const CONFIG_KEYS: &[KeySpec] = &[
     optional_key(SectionKind::General, "fleet_tag", ValueShape::Text, "", "tag such as PROD in the header of every screen"),
     optional_key(SectionKind::General, "protect", PROTECT_SHAPE, "none", "typed: confirmed on screen by typing the agent's name; readonly: resets are refused"),
     optional_key(SectionKind::General, "require_seal", SEAL_SHAPE, "if-present", "requirement on the seal for a baseline to be pushed"),
-    optional_key(SectionKind::General, "seal_signers", ValueShape::File, "", "no effect in this version"),
+    optional_key(SectionKind::General, "seal_signers", ValueShape::File, "", "allowed-signers file of the keys that may sign the seal"),
     optional_key(SectionKind::General, "local_timeout", TIMEOUT_SHAPE, "30", "timeout of a file system of this machine, in seconds"),
     optional_key(SectionKind::General, "remote_timeout", TIMEOUT_SHAPE, "15", "timeout of a remote host, in seconds"),
     optional_key(SectionKind::General, "remote_poll", POLL_SHAPE, "10", "interval between two polls of a remote memory, in seconds"),
@@ -181,17 +181,7 @@ pub(super) const KEYS_WITHOUT_EFFECT: &[(&str, &str)] = &[
         "every",
         "remove it; schedule resets with cron or a systemd timer",
     ),
-    (
-        "seal_signers",
-        "remove it; `require_seal = always` checks baselines without signatures",
-    ),
 ];
-
-/// Values that a later version may accept, and what to do until then.
-const UNSUPPORTED_CHOICES: &[(&str, &str)] = &[(
-    "signed",
-    "this version cannot check signatures; write `always`",
-)];
 
 /// Other accepted names of keys (those of the original tool, and former ones), and the current
 /// name.
@@ -552,13 +542,8 @@ fn parse_choice(text: &str, words: &[&str]) -> Result<KeyValue, KeyFault> {
     if words.contains(&text) {
         return Ok(KeyValue::Text(text.to_string()));
     }
-    let unsupported = UNSUPPORTED_CHOICES.iter().find(|(word, _)| *word == text);
-    let hint = match unsupported {
-        Some((_, hint)) => Some((*hint).to_string()),
-        None => {
-            closest_match(text, words.iter().copied()).map(|word| format!("did you mean `{word}`?"))
-        }
-    };
+    let hint =
+        closest_match(text, words.iter().copied()).map(|word| format!("did you mean `{word}`?"));
     let fault = format!("must be one of {}, not `{text}`", words.join(", "));
     Err((fault, hint))
 }

@@ -73,6 +73,7 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
 
     let is_invalid = |key| matches!(general_slots.get(key), Some(KeySlot::Invalid));
     let has_directories = !["archive_dir", "baseline_dir"].into_iter().any(is_invalid);
+    reader.check_seal_signers(&general_slots);
     let fleet = reader.resolve_general(&path, general_slots);
     let mut effective_values = fleet.effective_values("general");
     let mut agents = Vec::new();
@@ -301,6 +302,19 @@ impl ConfigReader<'_> {
             }
         }
         sections
+    }
+
+    /// Signatures need an allowed-signers file.
+    fn check_seal_signers(&mut self, slots: &KeySlots) {
+        if let Some(KeySlot::Set(value, source)) = slots.get("require_seal")
+            && value.to_string() == "signed"
+            && !is_given(slots, "seal_signers")
+        {
+            let message = "`require_seal = signed` needs `seal_signers`";
+            let hint = "add `seal_signers = FILE`: an allowed-signers file (ssh-keygen(1)) that \
+                        agents cannot write";
+            self.diagnostics.add_error(source, message, Some(hint.to_string()));
+        }
     }
 
     /// Checks the name of a section, and reports it if invalid. `first_line` is the line of the
@@ -682,6 +696,7 @@ impl ResolvedSection {
             protect: self.protect_level(),
             require_seal: match self.text("require_seal").as_deref() {
                 Some("always") => SealRequirement::Always,
+                Some("signed") => SealRequirement::Signed,
                 Some("never") => SealRequirement::Never,
                 _ => SealRequirement::IfPresent,
             },

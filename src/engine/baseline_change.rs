@@ -11,8 +11,8 @@ use chrono::{DateTime, FixedOffset};
 use rustix::fs::{Stat, lstat};
 
 use super::Engine;
+use crate::baseline::MAX_BASELINE_BYTES;
 use crate::baseline::seal::BaselineSeal;
-use crate::baseline::{self, BaselineCache};
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::durable;
@@ -20,9 +20,6 @@ use crate::error::Result;
 
 /// Maximum number of files that are searched for the bytes of a version.
 const MAX_SEARCHED_FILES: usize = 1000;
-
-/// Size limit of a baseline; larger files are skipped.
-const MAX_BASELINE_BYTES: u64 = 16 << 20;
 
 /// Format of times in notes.
 const TIME_FORMAT: &str = "%Y-%m-%d %H:%M:%S";
@@ -167,8 +164,8 @@ impl Engine {
     pub fn compare_baseline(&self, agent: &Agent) -> BaselineChange {
         let general = &self.config().general;
         let path = self.config().baseline_path(agent);
-        let refusal = BaselineCache::new(self.config()).load(agent).err();
-        let file = baseline::inspect_baseline(self.config(), agent).map(|found| found.bytes);
+        let refusal = self.baseline_cache().load(agent).err();
+        let file = self.inspect_baseline(agent).map(|found| found.bytes);
         let current = file.as_ref().ok().map(|bytes| Digest::of(bytes));
         let seal = BaselineSeal::read(&general.baseline_dir).ok().flatten();
         let sealed = seal.and_then(|seal| seal.expected_digest(&agent.baseline));
@@ -196,7 +193,7 @@ impl Engine {
     }
 
     /// Finds the sealed version in the archive, beside the baselines or in the memory of an agent.
-    fn find_sealed_version(&self, sealed: Digest, agents: &[&Agent]) -> Option<KnownVersion> {
+    pub(super) fn find_sealed_version(&self, sealed: Digest, agents: &[&Agent]) -> Option<KnownVersion> {
         self.stored_version(sealed, true)
             .or_else(|| self.find_sealed_in_baselines(sealed))
             .or_else(|| {

@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Engine;
 use super::record::new_run_id;
-use super::semaphore::{Permit, WaitLimit, acquire};
+use super::semaphore::{Permit, WaitLimit, acquire, try_acquire_all};
 use crate::archive::{Archive, PROGRAM_DIRECTORY_NAME};
 use crate::clock::Clock;
 use crate::durable;
@@ -42,6 +42,9 @@ use crate::sys::{self, LockConflict};
 /// Maximum number of runs that replace memories at the same time. It bounds the records that wait
 /// for the ledger and must not be given up.
 pub const MAX_REPLACING_RUNS: u64 = 16;
+
+/// Maximum number of editors, seals and restores of baselines at the same time.
+const MAX_BASELINE_EDITS: u64 = 64;
 
 /// Maximum wait for the ledger, for the pins or for a permit to replace memories.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
@@ -197,6 +200,40 @@ pub fn lock_ledger(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
     let path = archive.program_path("locks").join(".ledger.lock");
     let busy = "the ledger is locked by another process";
     acquire_permit(archive, &path, 1, clock, &|| false, busy)
+}
+
+/// Acquires the lock for changes of the seal and of baseline files.
+///
+/// # Errors
+/// As [`lock_pins`].
+pub fn lock_seal(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
+    let path = archive.program_path("locks").join(".seal.lock");
+    let busy = "the seal is locked by another process";
+    acquire_permit(archive, &path, 1, clock, &|| false, busy)
+}
+
+/// Marks that an operator edits baselines, until the result is dropped: the guard restores nothing
+/// meanwhile. Many can do so at the same time.
+///
+/// # Errors
+/// As [`lock_pins`], while the guard restores a baseline.
+pub fn mark_baseline_edit(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
+    let busy = "the guard is restoring a baseline";
+    let path = edit_lock_path(archive);
+    acquire_permit(archive, &path, MAX_BASELINE_EDITS, clock, &|| false, busy)
+}
+
+/// Keeps operators from editing baselines; none while one does.
+///
+/// # Errors
+/// The system's error.
+pub fn try_exclude_edits(archive: &Archive) -> Result<Option<Permit>> {
+    let path = edit_lock_path(archive);
+    try_acquire_all(open_lock_file(archive, &path)?, &path)
+}
+
+fn edit_lock_path(archive: &Archive) -> PathBuf {
+    archive.program_path("locks").join(".edit.lock")
 }
 
 /// Acquires one of the permits to replace memories.

@@ -150,7 +150,7 @@ impl Engine {
     /// Observes an agent. Reads its memory only if its stamp changed.
     pub fn observe(&self, agent: &Agent) -> Observation {
         let _span = tracing::debug_span!("observe", agent = agent.name).entered();
-        let baselines = Mutex::new(BaselineCache::new(self.config()));
+        let baselines = Mutex::new(self.baseline_cache());
         let subject = self.prepare_subject(agent, &baselines);
         let outcome = self.observe_memory(&subject, false);
         self.build_observed_agent(subject, outcome).observation
@@ -185,7 +185,7 @@ impl Engine {
         )
         .entered();
         let transport = self.transport_for(&first.location);
-        let baselines = Mutex::new(BaselineCache::new(self.config()));
+        let baselines = Mutex::new(self.baseline_cache());
         let subjects = agents
             .iter()
             .map(|agent| self.prepare_subject(agent, &baselines));

@@ -22,7 +22,7 @@ use super::shared_memories::sharing_error;
 use super::state::State;
 use super::undo::{self, AgentRecords, Replacement, UndoRecords, UndoneReset};
 use crate::archive::EntryKind;
-use crate::baseline::{BaselineCache, describe_missing_separator};
+use crate::baseline::describe_missing_separator;
 use crate::config::Agent;
 use crate::diff;
 use crate::digest::Digest;
@@ -59,7 +59,7 @@ impl Engine {
         agents: &[&Agent],
         is_unlocked: bool,
     ) -> (Vec<PlanStep>, Vec<SkippedAgent>) {
-        let baselines = Mutex::new(BaselineCache::new(self.config()));
+        let baselines = Mutex::new(self.baseline_cache());
         plan_agents(self, agents, |agent| {
             let seen = self.observe_with_bytes(agent, &baselines);
             let state = seen.observation.state;
@@ -297,7 +297,7 @@ impl Engine {
         is_unlocked: bool,
     ) -> Result<Plan> {
         let (agents, records) = self.find_undo_records(target)?;
-        let baselines = Mutex::new(BaselineCache::new(self.config()));
+        let baselines = Mutex::new(self.baseline_cache());
         let plan = |agent| {
             let seen = self.observe_with_bytes(agent, &baselines);
             let of_agent = records.get(&agent.name);

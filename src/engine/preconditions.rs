@@ -11,7 +11,6 @@ use crossbeam_channel::bounded;
 
 use super::Engine;
 use crate::archive::PROGRAM_DIRECTORY_NAME;
-use crate::baseline::BaselineCache;
 use crate::baseline::seal::{self, BaselineSeal};
 use crate::config::{Agent, SealRequirement};
 use crate::durable;
@@ -83,14 +82,9 @@ impl Engine {
         })
     }
 
-    fn seal_path(&self) -> PathBuf {
-        let directory = &self.config().general.baseline_dir;
-        directory.join(seal::SEAL_FILE_NAME)
-    }
-
     /// Returns the agents whose baselines resets refuse, each with the reason.
     pub fn refused_baselines(&self) -> Vec<(&Agent, Error)> {
-        let mut baselines = BaselineCache::new(self.config());
+        let mut baselines = self.baseline_cache();
         let agents = self.config().agents.iter();
         agents
             .filter_map(|agent| {
@@ -102,7 +96,7 @@ impl Engine {
 
     /// Returns the agents whose baselines have no separator line.
     pub fn agents_without_separator(&self) -> Vec<&Agent> {
-        let mut baselines = BaselineCache::new(self.config());
+        let mut baselines = self.baseline_cache();
         let agents = self.config().agents.iter();
         agents
             .filter(|agent| {

@@ -30,6 +30,14 @@ pub enum Operation {
     Pin,
     /// Entries were unpinned: retention may delete them again.
     Unpin,
+    /// The present version of a baseline was sealed, or a baseline was taken out of the seal.
+    Seal,
+    /// A baseline was saved.
+    Save,
+    /// An earlier version of a baseline was put back.
+    Restore,
+    /// The guard put the sealed version of a baseline back, or gave up doing so.
+    Guard,
     /// An operation of a later version, which this one ignores.
     #[serde(other)]
     Other,
@@ -45,6 +53,10 @@ impl Operation {
             Operation::Retire => "retire",
             Operation::Pin => "pin",
             Operation::Unpin => "unpin",
+            Operation::Seal => "seal",
+            Operation::Save => "save",
+            Operation::Restore => "restore",
+            Operation::Guard => "guard",
             Operation::Other => "other",
         }
     }
@@ -203,7 +215,7 @@ pub struct RunEvent {
     pub trigger: Trigger,
     /// The operator's user name.
     pub user: String,
-    /// The agent; empty when the ledger itself was repaired, for retention and for pins.
+    /// The agent; empty when the ledger itself was repaired, for retention, pins and baselines.
     pub agent: String,
     /// The memory's host.
     pub host: String,
@@ -219,13 +231,16 @@ pub struct RunEvent {
     /// Why it failed, or other information for the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// State of the memory before.
+    /// The baseline file, relative to `baseline_dir`, that was sealed, saved or restored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// State of the memory before; for a baseline that was saved or restored, of its file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<FileState>,
-    /// State of the memory after.
+    /// State of the memory after, or of the baseline file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<FileState>,
-    /// The baseline version that was pushed.
+    /// The baseline version that was pushed, sealed, saved or restored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Digest>,
     /// The entry that holds the memory's state before.
@@ -302,6 +317,7 @@ impl RunEvent {
             memory: None,
             outcome: Outcome::Ok,
             note: None,
+            file: None,
             before: None,
             after: None,
             baseline: None,

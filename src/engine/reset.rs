@@ -121,7 +121,7 @@ impl Engine {
             undo_records: Mutex::default(),
             shared: Mutex::new(RunShared {
                 errors: Vec::new(),
-                baselines: BaselineCache::new(self.config()),
+                baselines: self.baseline_cache(),
                 drafted_versions: HashSet::new(),
                 pending_log_lines: Vec::new(),
                 progress,

@@ -112,6 +112,15 @@ pub fn acquire(
     }
 }
 
+/// Takes all permits at once, without waiting; none if another process has one or waits for one.
+///
+/// # Errors
+/// The system's error.
+pub fn try_acquire_all(file: File, path: &Path) -> Result<Option<Permit>> {
+    let is_free = sys::try_lock(file.as_fd()).with_path("lock", path)?;
+    Ok(is_free.then(|| Permit { file }))
+}
+
 fn has_free_permit(file: &File, permits: u64) -> std::io::Result<bool> {
     for permit in 0..permits {
         if sys::byte_lock_conflict(file.as_fd(), permit..permit + 1)?.is_none() {

@@ -16,7 +16,7 @@ use super::preconditions::SealStatus;
 use super::record::{LedgerPosition, LedgerRecord};
 use super::run_log;
 use crate::archive::{self, WrittenEntry};
-use crate::baseline::{BaselineCache, BaselineRefusal};
+use crate::baseline::BaselineRefusal;
 use crate::digest::Digest;
 use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext, Result};
@@ -389,7 +389,7 @@ impl Engine {
 
     fn check_baselines(&self, verification: &mut Verification) {
         let is_sealed = matches!(self.seal_status(), Ok(SealStatus::Applied(_)));
-        let mut baselines = BaselineCache::new(self.config());
+        let mut baselines = self.baseline_cache();
         let mut checked = HashSet::new();
         for agent in &self.config().agents {
             if !checked.insert(&agent.baseline) {

@@ -2,7 +2,7 @@
 //! the pager, and baselines for the editor.
 
 use crate::archive::WrittenEntry;
-use crate::baseline::{self, InspectedBaseline};
+use crate::baseline::InspectedBaseline;
 use crate::config::{Agent, ProtectLevel};
 use crate::console::external_tools;
 use crate::console::handoff::{BaselineEdit, ClipboardText, CopyOutcome, PagerText};
@@ -45,7 +45,7 @@ pub(super) fn inspect_edited(engine: &Engine, edit: Box<BaselineEdit>) -> Msg {
 }
 
 fn inspect_baseline(engine: &Engine, agent: &str) -> Result<InspectedBaseline> {
-    baseline::inspect_baseline(engine.config(), engine.agent(agent)?)
+    engine.inspect_baseline(engine.agent(agent)?)
 }
 
 /// Inspects the baseline of an agent before it is edited.

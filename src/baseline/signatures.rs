@@ -1,0 +1,327 @@
+//! Signed seals: whether the signature, serial and expiry of a seal are good, and the highest serial
+//! that this archive has seen.
+//!
+//! A signature is an SSH signature over the manifest, which `ssh-keygen` makes and checks; nothing
+//! here does cryptography. An allowed-signers file outside of the agents' reach (`seal_signers`)
+//! says whose signature counts.
+
+mod ssh_keygen;
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::seal::{
+    BaselineSeal, META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME, SealFiles, SealMeta,
+};
+use crate::archive::Archive;
+use crate::clock::Clock;
+use crate::config::{Config, SealRequirement};
+use crate::digest::{Digest, Hasher};
+use crate::durable;
+use crate::error::{Error, ErrorKind, PathContext, Result};
+
+/// Remembers the highest serial of each key, in the program's own directory of the archive.
+const SERIALS_FILE_NAME: &str = "seal-serials.json";
+
+/// How long the answer of `ssh-keygen` for the same files counts: keys and allowed signers have
+/// times of validity.
+const CHECK_LIFETIME: Duration = Duration::from_secs(60);
+
+/// Size limit of an allowed-signers file.
+const MAX_SIGNERS_BYTES: u64 = 1 << 20;
+
+/// Maximum number of principals that are tried.
+const MAX_PRINCIPALS: usize = 64;
+
+/// How often a seal is read that another process is just replacing.
+const READ_ATTEMPTS: usize = 5;
+
+/// Who signed a seal.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Signer {
+    /// The principal in the allowed-signers file.
+    pub principal: String,
+    /// Fingerprint of the key.
+    pub key: String,
+}
+
+/// A seal with a good signature.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct SignedSeal {
+    /// Who signed it.
+    pub signer: Signer,
+    /// Serial, time and expiry.
+    #[serde(flatten)]
+    pub meta: SealMeta,
+}
+
+/// The key that signs a seal, and how long the seal is accepted.
+#[derive(Clone, Debug)]
+pub struct SigningKey<'a> {
+    /// A private key, or a public key whose private part an ssh-agent has.
+    pub path: &'a Path,
+    /// Days after which the seal expires, if it does.
+    pub lifetime_days: Option<u32>,
+}
+
+/// Reads seals and checks their signatures.
+pub struct SealVerifier {
+    archive: Archive,
+    clock: Arc<dyn Clock>,
+    last_check: Mutex<Option<SignatureCheck>>,
+}
+
+/// An answer of `ssh-keygen`.
+struct SignatureCheck {
+    /// Digest of all files that were asked about.
+    inputs: Digest,
+    checked_at: Instant,
+    answer: Result<Signer>,
+}
+
+impl SealVerifier {
+    /// Creates a verifier that remembers serials in `archive`.
+    pub fn new(archive: &Archive, clock: Arc<dyn Clock>) -> SealVerifier {
+        SealVerifier {
+            archive: archive.clone(),
+            clock,
+            last_check: Mutex::default(),
+        }
+    }
+
+    /// Reads the seal that baselines are checked against; none where there is none. With
+    /// `require_seal=signed` its signature has to be good.
+    ///
+    /// # Errors
+    /// A seal that cannot be used.
+    pub fn read_seal(&self, config: &Config) -> Result<Option<BaselineSeal>> {
+        let general = &config.general;
+        if general.require_seal != SealRequirement::Signed {
+            return BaselineSeal::read(&general.baseline_dir);
+        }
+        let (seal, signature) = self.read_signed_seal(config)?;
+        signature?;
+        Ok(seal)
+    }
+
+    /// Reads the seal and checks its signature, whether or not the config requires one. Remembers the
+    /// serial of a good one.
+    ///
+    /// # Errors
+    /// A seal that cannot be read. What is wrong with the signature is the second answer.
+    pub fn read_signed_seal(
+        &self,
+        config: &Config,
+    ) -> Result<(Option<BaselineSeal>, Result<SignedSeal>)> {
+        let directory = &config.general.baseline_dir;
+        let mut files = SealFiles::read(directory)?;
+        for _ in 0..READ_ATTEMPTS {
+            let seal = files.parse(directory);
+            let signature = match &seal {
+                Ok(seal) => self.check_signature(config, &files, seal.as_ref()),
+                Err(error) => Err(error.clone()),
+            };
+            if let Ok(signed) = &signature {
+                self.remember_serial(&signed.signer.key, signed.meta.serial);
+                return Ok((seal?, signature));
+            }
+            // The three files change one after the other: another process may be at it.
+            let again = SealFiles::read(directory)?;
+            if again == files {
+                return Ok((seal?, signature));
+            }
+            files = again;
+        }
+        let message = format!("the seal in {} keeps changing", directory.display());
+        Err(Error::new(ErrorKind::Integrity, message))
+    }
+
+    /// Checks signature, serial and expiry of the files of a seal.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Integrity`]: the seal is not signed, or the signature does not count.
+    pub fn check_signature(
+        &self,
+        config: &Config,
+        files: &SealFiles,
+        seal: Option<&BaselineSeal>,
+    ) -> Result<SignedSeal> {
+        let directory = config.general.baseline_dir.display();
+        let refuse = |what: String| {
+            let error = Error::new(ErrorKind::Integrity, format!("the seal in {directory} {what}"));
+            Err(error.with_hint(signing_hint(config)))
+        };
+        let (Some(seal), Some(manifest)) = (seal, &files.manifest) else {
+            return refuse(format!("is missing: there is no {SEAL_FILE_NAME}"));
+        };
+        let Some(signature) = &files.signature else {
+            return refuse(format!("is not signed: there is no {SIGNATURE_FILE_NAME}"));
+        };
+        let signer = self.find_signer(config, manifest, signature)?;
+        let Some(meta) = &files.meta else {
+            return refuse(format!("has no serial: there is no {META_FILE_NAME}"));
+        };
+        if seal.expected_digest(META_FILE_NAME) != Some(Digest::of(meta)) {
+            return refuse(format!("does not cover its {META_FILE_NAME}"));
+        }
+        let meta = match SealMeta::parse(meta) {
+            Ok(meta) => meta,
+            Err(why) => return refuse(format!("has an invalid {META_FILE_NAME}: {why}")),
+        };
+        if let Some(expires) = meta.expires.filter(|_| meta.is_expired(self.clock.now())) {
+            let expires = expires.format("%Y-%m-%d %H:%M:%S %:z");
+            return refuse(format!("has expired at {expires}"));
+        }
+        if let Some(highest) = self.highest_serial()?.filter(|it| *it > meta.serial) {
+            let serial = meta.serial;
+            return refuse(format!(
+                "is an old one: its serial is {serial}, and serial {highest} was seen before"
+            ));
+        }
+        Ok(SignedSeal { signer, meta })
+    }
+
+    /// Returns the signer of a manifest, from the last answer for the same files if it is recent.
+    fn find_signer(&self, config: &Config, manifest: &[u8], signature: &[u8]) -> Result<Signer> {
+        let Some(path) = &config.general.seal_signers else {
+            let message = "the signature of the seal cannot be checked: seal_signers is not set";
+            return Err(Error::new(ErrorKind::Integrity, message).with_hint(
+                "set seal_signers in the config to an allowed-signers file (ssh-keygen(1))",
+            ));
+        };
+        let signers = durable::read_regular_file(path, MAX_SIGNERS_BYTES)
+            .with_path("read seal_signers", path)
+            .map_err(|error| error.with_kind(ErrorKind::Integrity))?;
+        let mut hasher = Hasher::default();
+        for bytes in [manifest, signature, &signers] {
+            hasher.update(&(bytes.len() as u64).to_le_bytes());
+            hasher.update(bytes);
+        }
+        let inputs = hasher.finish();
+        let now = self.clock.instant();
+        let mut last = self
+            .last_check
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(check) = &*last
+            && check.inputs == inputs
+            && now.saturating_duration_since(check.checked_at) < CHECK_LIFETIME
+        {
+            return check.answer.clone();
+        }
+        let answer = self.ask_for_signer(config, path, manifest, signature, &signers);
+        *last = Some(SignatureCheck {
+            inputs,
+            checked_at: now,
+            answer: answer.clone(),
+        });
+        answer
+    }
+
+    /// Asks `ssh-keygen` whose signature it is, the way git does: every principal that the key may
+    /// stand for is tried.
+    fn ask_for_signer(
+        &self,
+        config: &Config,
+        path: &Path,
+        manifest: &[u8],
+        signature: &[u8],
+        signers: &[u8],
+    ) -> Result<Signer> {
+        let clock = self.clock.as_ref();
+        let unable = |error: Error| {
+            let context = "the signature of the seal cannot be checked";
+            error.with_kind(ErrorKind::Integrity).with_context(context)
+        };
+        let mut refusal = None;
+        let principals =
+            ssh_keygen::find_principals(signature, signers, clock).map_err(unable)?;
+        for principal in principals.into_iter().take(MAX_PRINCIPALS) {
+            let answer = ssh_keygen::verify(&principal, manifest, signature, signers, clock);
+            match answer.map_err(unable)? {
+                Ok(key) => return Ok(Signer { principal, key }),
+                Err(why) => refusal = Some(why),
+            }
+        }
+        let fits = ssh_keygen::check_novalidate(manifest, signature, clock).map_err(unable)?;
+        let why = match (fits, refusal) {
+            (Ok(key), None) => format!(
+                "the key {key} signed the seal, and {} does not allow that key now",
+                path.display()
+            ),
+            (_, Some(why)) | (Err(why), None) => {
+                format!("the signature of the seal is not good: {why}")
+            }
+        };
+        Err(Error::new(ErrorKind::Integrity, why).with_hint(signing_hint(config)))
+    }
+
+    /// Returns the highest serial that any key had, if one was seen.
+    ///
+    /// # Errors
+    /// The memory of serials is damaged.
+    pub fn highest_serial(&self) -> Result<Option<u64>> {
+        Ok(self.read_serials()?.into_values().max())
+    }
+
+    fn read_serials(&self) -> Result<BTreeMap<String, u64>> {
+        let path = self.archive.program_path(SERIALS_FILE_NAME);
+        let bytes = match durable::read_own_file(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+            bytes => bytes.with_path("read", &path)?,
+        };
+        serde_json::from_slice(&bytes).map_err(|error| {
+            let message = format!("{} is damaged: {error}", path.display());
+            Error::new(ErrorKind::Integrity, message).with_hint(
+                "restore it from a backup; without it, an old signed seal is not recognised",
+            )
+        })
+    }
+
+    /// Remembers a serial. A reader of the archive without the right to write it does not.
+    fn remember_serial(&self, key: &str, serial: u64) {
+        let remember = || -> Result<()> {
+            if self.read_serials()?.get(key) >= Some(&serial) {
+                return Ok(());
+            }
+            let lock_path = self.archive.program_path("locks").join(".serials.lock");
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false);
+            let lock = durable::open_own_file(&lock_path, options.mode(0o600))
+                .with_path("open the lock", &lock_path)?;
+            durable::wait_for_lock(&lock, &lock_path, self.clock.as_ref())?;
+            let mut serials = self.read_serials()?;
+            let highest = serials.entry(key.to_string()).or_default();
+            *highest = serial.max(*highest);
+            let text = serde_json::to_vec(&serials).unwrap_or_default();
+            let path = self.archive.program_path(SERIALS_FILE_NAME);
+            self.archive.replace_program_file(&path, &text)
+        };
+        if let Err(error) = remember() {
+            tracing::debug!("cannot remember the serial of the seal: {error}");
+        }
+    }
+
+    /// Signs a manifest.
+    ///
+    /// # Errors
+    /// The key cannot be used, or `ssh-keygen` cannot be run.
+    pub fn sign(&self, manifest: &[u8], key: &SigningKey<'_>) -> Result<Vec<u8>> {
+        ssh_keygen::sign(key.path, manifest, self.clock.as_ref())
+    }
+}
+
+/// Hint for a seal whose signature does not count.
+fn signing_hint(config: &Config) -> String {
+    format!(
+        "restore the seal from a backup, or review every baseline and seal again: {}",
+        config
+            .invocation
+            .command_line("seal --all --sign KEYFILE")
+    )
+}

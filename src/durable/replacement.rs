@@ -1,0 +1,309 @@
+//! Replacement of a file that its operator writes as well: a baseline, a seal. Owner, mode and
+//! extended attributes stay as they are, and the caller gets what the new file displaced.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{self, AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid, XattrFlags};
+use rustix::io::Errno;
+
+use super::{NewFile, new_random_name, open_directory, read_at_most};
+use crate::error::{Error, ErrorKind, PathContext, Result};
+
+/// Mode of a file that did not exist, less the bits of the umask.
+const NEW_FILE_MODE: Mode = Mode::RUSR
+    .union(Mode::WUSR)
+    .union(Mode::RGRP)
+    .union(Mode::ROTH);
+
+/// The access control list, which is an extended attribute.
+const ACL_NAME: &[u8] = b"system.posix_acl_access";
+
+/// Size limit of the kernel for a value and for the list of names, in bytes.
+const MAX_XATTR_BYTES: usize = 64 * 1024;
+
+/// A new file that is on the disk and has no name yet.
+pub struct Replacement {
+    directory: Arc<OwnedFd>,
+    path: PathBuf,
+    name: OsString,
+    file: NewFile,
+    replaces: bool,
+}
+
+/// What stood at the path, under a random name in the same directory.
+pub struct DisplacedFile {
+    directory: Arc<OwnedFd>,
+    path: PathBuf,
+    name: String,
+}
+
+impl Replacement {
+    /// Writes `bytes` to a new file in the directory of `path` and syncs it. The file gets owner,
+    /// mode and extended attributes of the regular file at `path`, if there is one.
+    ///
+    /// # Errors
+    /// The system's error; nothing has changed.
+    pub fn prepare(path: &Path, bytes: &[u8]) -> Result<Replacement> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            let message = format!("{} is not a file path", path.display());
+            return Err(Error::new(ErrorKind::Host, message));
+        };
+        let directory = Arc::new(open_directory(parent)?);
+        let old = match fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => None,
+            stat => Some(stat.with_path("stat", path)?),
+        };
+        let mut file = NewFile::create(&directory, parent, NEW_FILE_MODE)
+            .map_err(|error| add_immutable_hint(error, path))?;
+        file.write(bytes)?;
+        if let Some(stat) = &old
+            && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        {
+            copy_attributes(&directory, name, path, stat, file.file())?;
+        }
+        file.unsynced_content().sync()?;
+        Ok(Replacement {
+            directory,
+            path: path.to_path_buf(),
+            name: name.to_os_string(),
+            file,
+            replaces: old.is_some(),
+        })
+    }
+
+    /// Installs the new file atomically and syncs the directory. Returns what it displaced: none
+    /// where nothing was, and on a file system that cannot exchange two names.
+    ///
+    /// # Errors
+    /// The system's error. [`ErrorKind::Conflict`] if a file has appeared where there was none.
+    pub fn install(mut self) -> Result<Option<DisplacedFile>> {
+        if !self.replaces {
+            if !self.file.link_as(&self.name)? {
+                let message = format!("{} was created by another program", self.path.display());
+                return Err(Error::new(ErrorKind::Conflict, message));
+            }
+            self.file.unsynced_directory().sync()?;
+            return Ok(None);
+        }
+        let provisional = new_random_name()?;
+        if !self.file.link_as(OsStr::new(&provisional))? {
+            let taken = io::Error::from(io::ErrorKind::AlreadyExists);
+            return Err(Error::from_io("write", &self.path, &taken));
+        }
+        let directory = &self.directory;
+        let exchanged = match fs::renameat_with(
+            directory,
+            &provisional,
+            directory,
+            &self.name,
+            RenameFlags::EXCHANGE,
+        ) {
+            Ok(()) => Ok(true),
+            // The file is gone, or the file system cannot exchange names.
+            Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                fs::renameat(directory, &provisional, directory, &self.name).map(|()| false)
+            }
+            Err(errno) => Err(errno),
+        };
+        let exchanged = exchanged.with_path("replace", &self.path).map_err(|error| {
+            let _ = fs::unlinkat(directory, &provisional, AtFlags::empty());
+            add_immutable_hint(error, &self.path)
+        })?;
+        self.file.unsynced_directory().sync()?;
+        Ok(exchanged.then(|| DisplacedFile {
+            directory: self.directory,
+            path: self.path.with_file_name(&provisional),
+            name: provisional,
+        }))
+    }
+}
+
+impl DisplacedFile {
+    /// Path of its random name.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads it; none if it is not a regular file of at most `max_bytes` bytes.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn read(&self, max_bytes: u64) -> Result<Option<Vec<u8>>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match fs::openat(&self.directory, &self.name, flags, Mode::empty()) {
+            Err(Errno::LOOP | Errno::NXIO) => return Ok(None),
+            file => File::from(file.with_path("read", &self.path)?),
+        };
+        if !file.metadata().with_path("stat", &self.path)?.is_file() {
+            return Ok(None);
+        }
+        match read_at_most(file, max_bytes) {
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Ok(None),
+            bytes => bytes.with_path("read", &self.path).map(Some),
+        }
+    }
+
+    /// Removes it. The caller keeps its bytes elsewhere.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn remove(self) -> Result<()> {
+        fs::unlinkat(&self.directory, &self.name, AtFlags::empty())
+            .with_path("remove", &self.path)
+    }
+}
+
+/// Returns the files with random names in a directory: new files that a killed process did not
+/// install, and files that it displaced.
+///
+/// # Errors
+/// A directory that cannot be listed. A directory that does not exist has none.
+pub fn find_leftovers(directory: &Path) -> Result<Vec<DisplacedFile>> {
+    let opened = match super::open_directory_errno(directory) {
+        Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => return Ok(Vec::new()),
+        opened => Arc::new(opened.with_path("open the directory", directory)?),
+    };
+    let mut leftovers = Vec::new();
+    for item in fs::Dir::read_from(&opened).with_path("list", directory)? {
+        let item = item.with_path("list", directory)?;
+        let name = str::from_utf8(item.file_name().to_bytes());
+        if let Some(name) = name.ok().filter(|name| super::is_random_name(name)) {
+            leftovers.push(DisplacedFile {
+                directory: Arc::clone(&opened),
+                path: directory.join(name),
+                name: name.to_string(),
+            });
+        }
+    }
+    Ok(leftovers)
+}
+
+/// Gives a new file owner, mode and extended attributes of an old one.
+fn copy_attributes(
+    directory: &OwnedFd,
+    name: &OsStr,
+    path: &Path,
+    old: &Stat,
+    new: &File,
+) -> Result<()> {
+    let stat = fs::fstat(new).with_path("stat", path)?;
+    let uid = (stat.st_uid != old.st_uid).then(|| Uid::from_raw(old.st_uid));
+    let gid = (stat.st_gid != old.st_gid).then(|| Gid::from_raw(old.st_gid));
+    if uid.is_some() || gid.is_some() {
+        fs::fchown(new, uid, gid)
+            .with_path("keep the owner of", path)
+            .map_err(|error| {
+                let owner = old.st_uid;
+                error.with_hint(format!(
+                    "run as root, or as the owner of the file (user id {owner})"
+                ))
+            })?;
+    }
+    // Without read permission there is nothing to copy; the mode is set all the same.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    if let Ok(file) = fs::openat(directory, name, flags, Mode::empty()) {
+        copy_xattrs(&file, new).with_path("keep the extended attributes of", path)?;
+    }
+    let mode = Mode::from_raw_mode(old.st_mode & 0o7777);
+    fs::fchmod(new, mode).with_path("keep the mode of", path)
+}
+
+/// Copies the access control list and the attributes of users; a security module labels the new
+/// file by itself.
+fn copy_xattrs(old: &OwnedFd, new: &File) -> rustix::io::Result<()> {
+    let mut list = vec![0; MAX_XATTR_BYTES];
+    let length = match fs::flistxattr(old, &mut list) {
+        Err(Errno::NOTSUP) => return Ok(()),
+        length => length?,
+    };
+    let names = list[..length].split(|byte| *byte == 0);
+    let mut has_acl = false;
+    for name in names.filter(|name| name.starts_with(b"user.") || *name == ACL_NAME) {
+        has_acl |= name == ACL_NAME;
+        let mut value = vec![0; MAX_XATTR_BYTES];
+        let length = fs::fgetxattr(old, name, &mut value[..])?;
+        fs::fsetxattr(new, name, &value[..length], XattrFlags::empty())?;
+    }
+    if !has_acl {
+        // The directory's default list may have added one.
+        match fs::fremovexattr(new, ACL_NAME) {
+            Ok(()) | Err(Errno::NODATA | Errno::NOTSUP) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+fn add_immutable_hint(error: Error, path: &Path) -> Error {
+    let path = path.display();
+    error.with_hint(format!(
+        "if it or its directory is immutable: chattr -ia {path}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn temporary_directory() -> (tempfile::TempDir, PathBuf) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().canonicalize().unwrap();
+        (directory, path)
+    }
+
+    #[test]
+    fn replacement_keeps_mode_and_returns_old_bytes() {
+        let (_directory, root) = temporary_directory();
+        let path = root.join("rules.md");
+        std::fs::write(&path, "old").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        let has_xattrs =
+            fs::setxattr(&path, "user.note", b"kept", XattrFlags::empty()).is_ok();
+        let displaced = Replacement::prepare(&path, b"new").unwrap().install().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o640);
+        if has_xattrs {
+            let mut value = [0; 8];
+            let length = fs::getxattr(&path, "user.note", &mut value[..]).unwrap();
+            assert_eq!(&value[..length], b"kept");
+        }
+        let displaced = displaced.unwrap();
+        assert_eq!(displaced.read(10).unwrap().unwrap(), b"old");
+        assert_eq!(displaced.read(2).unwrap(), None, "larger than the limit");
+        assert_eq!(find_leftovers(&root).unwrap().len(), 1);
+        displaced.remove().unwrap();
+        assert_eq!(std::fs::read_dir(&root).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn file_that_appears_is_not_replaced() {
+        let (_directory, root) = temporary_directory();
+        let path = root.join("rules.md");
+        let new = Replacement::prepare(&path, b"new").unwrap();
+        std::fs::write(&path, "of another program").unwrap();
+        let error = new.install().err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+        assert_eq!(std::fs::read(&path).unwrap(), b"of another program");
+        assert_eq!(std::fs::read_dir(&root).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn displaced_symlink_is_not_followed() {
+        let (_directory, root) = temporary_directory();
+        let path = root.join("rules.md");
+        std::fs::write(root.join("secret"), "secret").unwrap();
+        std::os::unix::fs::symlink("secret", &path).unwrap();
+        let displaced = Replacement::prepare(&path, b"new").unwrap().install().unwrap();
+        assert_eq!(displaced.unwrap().read(100).unwrap(), None);
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        assert_eq!(std::fs::read(root.join("secret")).unwrap(), b"secret");
+    }
+}

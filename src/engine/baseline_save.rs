@@ -1,0 +1,237 @@
+//! Saves of baseline files: atomic, with owner and mode kept, the version from before stored first,
+//! and a record in the ledger. Editors, restores and the guard save in this way.
+
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, lstat};
+use rustix::io::Errno;
+
+use super::Engine;
+use super::lock;
+use super::record::{FileState, Operation, RunEvent, new_run_id};
+use super::run_log;
+use super::semaphore::Permit;
+use crate::baseline::{self, MAX_BASELINE_BYTES};
+use crate::digest::Digest;
+use crate::durable::{self, Replacement};
+use crate::error::{Error, ErrorKind, PathContext, Result};
+
+/// Marks that an operator edits baselines: the guard restores nothing until this is dropped.
+#[derive(Debug)]
+pub struct BaselineEdit {
+    _permit: Permit,
+}
+
+/// A baseline that was saved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedBaseline {
+    /// Id of the record's run.
+    pub run: String,
+    /// The file.
+    pub path: PathBuf,
+    /// Digest of the bytes before; none if there was no file, or none that could be read.
+    pub before: Option<Digest>,
+    /// Digest of the saved bytes.
+    pub digest: Digest,
+    /// What stood at the path, under another name beside it, if it was not a file of at most 16 MiB.
+    pub kept_aside: Option<PathBuf>,
+}
+
+/// Why a baseline is saved.
+pub(super) struct SaveCause {
+    pub operation: Operation,
+    /// Note of the record.
+    pub note: Option<String>,
+}
+
+impl Engine {
+    /// Marks that an operator edits baselines. Editors hold the result while a file is open.
+    ///
+    /// # Errors
+    /// The archive cannot be written, or the guard is at work for longer than a minute.
+    pub fn begin_baseline_edit(&self) -> Result<BaselineEdit> {
+        let permit = lock::mark_baseline_edit(&self.archive, self.clock())?;
+        Ok(BaselineEdit { _permit: permit })
+    }
+
+    /// Saves an edited baseline. `expected` is the digest of the file when the edit began; none if
+    /// there was no file.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if the file has changed since; otherwise the system's error. The file
+    /// is then unchanged.
+    pub fn save_baseline(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        expected: Option<Digest>,
+    ) -> Result<SavedBaseline> {
+        let _edit = self.begin_baseline_edit()?;
+        let _lock = lock::lock_seal(&self.archive, self.clock())?;
+        let path = self.baseline_file_path(name);
+        let found = read_optional(&path)?.map(|bytes| Digest::of(&bytes));
+        if found != expected {
+            let message = format!("{} has changed since it was opened", path.display());
+            let diff = "compare it with your text before you save again";
+            return Err(Error::new(ErrorKind::Conflict, message).with_hint(diff));
+        }
+        let cause = SaveCause {
+            operation: Operation::Save,
+            note: None,
+        };
+        self.replace_baseline(name, bytes, cause)
+    }
+
+    /// Path of a baseline file.
+    pub(super) fn baseline_file_path(&self, name: &str) -> PathBuf {
+        self.config().general.baseline_dir.join(name)
+    }
+
+    /// Replaces a baseline file. The caller holds the lock of the seal.
+    pub(super) fn replace_baseline(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        cause: SaveCause,
+    ) -> Result<SavedBaseline> {
+        // A broken ledger could not record it.
+        self.ledger_head()?;
+        let path = self.baseline_file_path(name);
+        self.store_leftovers(path.parent().unwrap_or(&path))?;
+        let (before, old_bytes) = read_state(&path)?;
+        if let Some(old_bytes) = &old_bytes {
+            self.baseline_versions.store(old_bytes)?;
+        }
+        let digest = self.baseline_versions.store(bytes)?;
+        let displaced = Replacement::prepare(&path, bytes)?.install()?;
+        let mut kept_aside = None;
+        if let Some(displaced) = displaced {
+            // It may have changed since it was read.
+            match displaced.read(MAX_BASELINE_BYTES)? {
+                Some(bytes) => {
+                    self.baseline_versions.store(&bytes)?;
+                    displaced.remove()?;
+                }
+                None => kept_aside = Some(displaced.path().to_path_buf()),
+            }
+        }
+        if Digest::of(&baseline::read(&path)?) != digest {
+            let message = format!("{} was changed right after it was saved", path.display());
+            return Err(Error::new(ErrorKind::Conflict, message));
+        }
+        let run = new_run_id();
+        let old_digest = before.as_ref().and_then(FileState::digest);
+        let aside = kept_aside.as_ref().map(|aside| {
+            format!("what stood there before is now {}", aside.display())
+        });
+        let note: Vec<String> = cause.note.into_iter().chain(aside).collect();
+        let event = RunEvent {
+            file: Some(name.to_string()),
+            before,
+            after: Some(file_state(bytes)),
+            baseline: Some(digest),
+            note: (!note.is_empty()).then(|| note.join("; ")),
+            ..self.baseline_event(&run, cause.operation)
+        };
+        let line = format!(
+            "{} the baseline {name}: {} -> {}",
+            match cause.operation {
+                Operation::Save => "Saved",
+                Operation::Guard => "Guard restored",
+                _ => "Restored",
+            },
+            old_digest.map_or("no file".to_string(), |old| old.short_hex(8)),
+            digest.short_hex(8)
+        );
+        self.record_baseline_run(&run, vec![event], vec![line])
+            .map_err(|error| {
+                let path = path.display();
+                error.with_context(format!("{path} was saved, but that cannot be recorded"))
+            })?;
+        Ok(SavedBaseline {
+            run,
+            path,
+            before: old_digest,
+            digest,
+            kept_aside,
+        })
+    }
+
+    /// Creates the event of a run that concerns a baseline file.
+    pub(super) fn baseline_event(&self, run: &str, operation: Operation) -> RunEvent {
+        RunEvent::for_archive(run, operation, self.setup.trigger, &self.setup.user)
+    }
+
+    /// Records a run that concerns baseline files, in the ledger and in `reset.log`.
+    pub(super) fn record_baseline_run(
+        &self,
+        run: &str,
+        events: Vec<RunEvent>,
+        lines: Vec<String>,
+    ) -> Result<()> {
+        let counts = match events.len() {
+            1 => "1 baseline".to_string(),
+            count => format!("{count} baselines"),
+        };
+        self.append_to_ledger(events)?;
+        let head = self.ledger().durable_head().ok();
+        let end = run_log::format_run_end(run, &counts, head);
+        let now = self.clock().now();
+        let lines: Vec<String> = lines
+            .into_iter()
+            .chain([end])
+            .map(|line| run_log::format_line(now, &line))
+            .collect();
+        run_log::append_lines(&self.archive, &lines)
+    }
+
+    /// Stores what a killed process left under random names beside the baselines, and removes it
+    /// there. The caller holds the lock of the seal.
+    pub(super) fn store_leftovers(&self, directory: &Path) -> Result<()> {
+        for leftover in durable::find_leftovers(directory)? {
+            // Anything else was kept aside on purpose.
+            if let Some(bytes) = leftover.read(MAX_BASELINE_BYTES)? {
+                self.baseline_versions.store(&bytes)?;
+                leftover.remove()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the state of a file with these bytes.
+pub(super) fn file_state(bytes: &[u8]) -> FileState {
+    let feeds = bytes.iter().filter(|byte| **byte == b'\n').count();
+    let has_rest = bytes.last().is_some_and(|last| *last != b'\n');
+    FileState::File {
+        sha256: Digest::of(bytes),
+        size: bytes.len() as u64,
+        lines: (feeds + usize::from(has_rest)) as u64,
+    }
+}
+
+/// Reads a baseline file; none where there is none.
+///
+/// # Errors
+/// It is not a plain readable file.
+pub(super) fn read_optional(path: &Path) -> Result<Option<Vec<u8>>> {
+    match lstat(path) {
+        Err(Errno::NOENT) => Ok(None),
+        _ => baseline::read(path).map(Some),
+    }
+}
+
+/// Returns the state of the path of a baseline, and the bytes of a regular file of at most 16 MiB.
+/// The state of anything else is unknown.
+fn read_state(path: &Path) -> Result<(Option<FileState>, Option<Vec<u8>>)> {
+    let stat = match lstat(path) {
+        Err(Errno::NOENT) => return Ok((Some(FileState::Absent), None)),
+        stat => stat.with_path("stat", path)?,
+    };
+    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    if !is_file || stat.st_size as u64 > MAX_BASELINE_BYTES {
+        return Ok((None, None));
+    }
+    let bytes = baseline::read(path)?;
+    Ok((Some(file_state(&bytes)), Some(bytes)))
+}

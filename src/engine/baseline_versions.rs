@@ -1,0 +1,440 @@
+//! Baselines as their operator sees them: the state of each, its known versions, and the way back to
+//! one of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use chrono::{DateTime, FixedOffset};
+use rustix::fs::lstat;
+use serde::Serialize;
+
+use super::Engine;
+use super::baseline_change::FileOwner;
+use super::baseline_save::{SaveCause, SavedBaseline, read_optional};
+use super::lock;
+use super::record::{LedgerRecord, Operation};
+use crate::baseline::seal::{BaselineSeal, is_seal_file};
+use crate::baseline::signatures::SignedSeal;
+use crate::config::{Agent, SealRequirement};
+use crate::digest::Digest;
+use crate::error::{Error, ErrorKind, Result};
+
+/// The least number of hexadecimal digits that name a version.
+const MIN_VERSION_DIGITS: usize = 4;
+
+/// State of a baseline; the variants are ordered worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BaselineState {
+    /// It differs from the sealed version.
+    Changed,
+    /// The file does not exist, or is not a plain readable file.
+    Missing,
+    /// It is smaller than `min_baseline_size`.
+    TooSmall,
+    /// No seal covers it.
+    Unsealed,
+    /// The seal has no good signature, and the config names who may sign.
+    Unsigned,
+    /// Agents have an older version.
+    Behind,
+    /// Nothing is wrong.
+    Ok,
+}
+
+/// How large a baseline is, compared with those that work well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SizeBand {
+    /// Under 5 KiB.
+    Thin,
+    /// 5 to 12 KiB.
+    Short,
+    /// 12 to 20 KiB.
+    Good,
+    /// 20 to 25 KiB.
+    Long,
+    /// Over 25 KiB.
+    Bloated,
+}
+
+/// The last reset that pushed a baseline to an agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LastPush {
+    /// End of the run for that agent.
+    pub time: DateTime<FixedOffset>,
+    /// The run.
+    pub run: String,
+    /// The version.
+    pub sha256: Digest,
+}
+
+/// A baseline for its operator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BaselineSummary {
+    /// Name in `baseline_dir`.
+    pub name: String,
+    /// Its state.
+    pub state: BaselineState,
+    /// Size in bytes, if there is a readable file.
+    pub size: Option<u64>,
+    /// How large that is.
+    pub band: Option<SizeBand>,
+    /// Whether it alone exceeds `max_memory_size` of an agent.
+    pub over_limit: bool,
+    /// Digest of the file.
+    pub sha256: Option<Digest>,
+    /// Digest in the seal.
+    pub sealed: Option<Digest>,
+    /// Agents whose baseline it is.
+    pub agents: Vec<String>,
+    /// Those of them that have an older version.
+    pub behind: Vec<String>,
+    /// When the file changed in any way.
+    pub changed: Option<DateTime<FixedOffset>>,
+    /// When it was last pushed.
+    pub last_push: Option<LastPush>,
+    /// Why the file cannot be read, if it cannot.
+    pub problem: Option<String>,
+}
+
+/// The baselines of a fleet.
+#[derive(Clone, Debug)]
+pub struct BaselineList {
+    /// `baseline_dir`.
+    pub directory: PathBuf,
+    /// Those in use and those in the seal, by name.
+    pub baselines: Vec<BaselineSummary>,
+    /// The signature of the seal, or what is wrong with it; none where the config names no signers.
+    pub signature: Option<Result<SignedSeal>>,
+    /// Why the seal cannot be read, if it cannot.
+    pub seal_error: Option<Error>,
+}
+
+/// A version of a baseline in the ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BaselineVersion {
+    /// When it was sealed, saved, restored or pushed.
+    pub time: DateTime<FixedOffset>,
+    /// The run.
+    pub run: String,
+    /// The operator.
+    pub user: String,
+    /// What was done.
+    #[serde(rename = "act")]
+    pub operation: Operation,
+    /// Its digest; none where the file was taken out of the seal.
+    pub sha256: Option<Digest>,
+    /// Whether its bytes are in the archive.
+    pub stored: bool,
+    /// Agents that a reset gave it to.
+    pub agents: Vec<String>,
+    /// The note of the record.
+    pub note: Option<String>,
+}
+
+impl BaselineState {
+    /// The words for people.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            BaselineState::Changed => "changed since the seal",
+            BaselineState::Missing => "missing",
+            BaselineState::TooSmall => "too small",
+            BaselineState::Unsealed => "unsealed",
+            BaselineState::Unsigned => "unsigned",
+            BaselineState::Behind => "behind",
+            BaselineState::Ok => "ok",
+        }
+    }
+}
+
+impl SizeBand {
+    /// Returns the band of a size in bytes.
+    pub fn of(bytes: u64) -> SizeBand {
+        match bytes {
+            0..5_120 => SizeBand::Thin,
+            5_120..12_288 => SizeBand::Short,
+            12_288..=20_480 => SizeBand::Good,
+            20_481..=25_600 => SizeBand::Long,
+            _ => SizeBand::Bloated,
+        }
+    }
+}
+
+impl fmt::Display for SizeBand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            SizeBand::Thin => "thin",
+            SizeBand::Short => "short",
+            SizeBand::Good => "good",
+            SizeBand::Long => "long",
+            SizeBand::Bloated => "bloated",
+        })
+    }
+}
+
+impl BaselineList {
+    /// Returns the kind of the worst state, which decides the exit code.
+    pub fn worst_kind(&self) -> Option<ErrorKind> {
+        let of_seal = self.seal_error.as_ref().map(Error::kind);
+        let of_state = self.baselines.iter().filter_map(|it| match it.state {
+            BaselineState::Changed => Some(ErrorKind::Integrity),
+            BaselineState::Missing | BaselineState::TooSmall => Some(ErrorKind::Conflict),
+            _ => None,
+        });
+        of_state.chain(of_seal).reduce(ErrorKind::more_serious)
+    }
+}
+
+impl Engine {
+    /// Lists the baselines in use and those in the seal, with the state of each.
+    ///
+    /// # Errors
+    /// The ledger cannot be read. A seal or a file that cannot be read is part of the answer.
+    pub fn list_baselines(&self) -> Result<BaselineList> {
+        let general = &self.config().general;
+        let (seal, signature, seal_error) =
+            match self.seal_verifier.read_signed_seal(self.config()) {
+                Ok((seal, signature)) => (seal, Some(signature), None),
+                Err(error) => (None, None, Some(error)),
+            };
+        let wants_signature =
+            general.require_seal == SealRequirement::Signed || general.seal_signers.is_some();
+        let signature = signature.filter(|_| wants_signature);
+        let is_unsigned = matches!(signature, Some(Err(_)));
+        let mut names: BTreeSet<&str> = seal.iter().flat_map(BaselineSeal::names).collect();
+        names.extend(self.config().agents.iter().map(|it| it.baseline.as_str()));
+        names.retain(|name| !is_seal_file(name));
+        let mut pushes = self.last_pushes(&names)?;
+        let mut baselines = Vec::new();
+        for name in names {
+            let sealed = seal.as_ref().and_then(|seal| seal.expected_digest(name));
+            let mut summary = self.summarize_baseline(name, sealed)?;
+            if summary.state > BaselineState::Unsigned && is_unsigned {
+                summary.state = BaselineState::Unsigned;
+            }
+            summary.last_push = pushes.remove(name);
+            baselines.push(summary);
+        }
+        Ok(BaselineList {
+            directory: general.baseline_dir.clone(),
+            baselines,
+            signature,
+            seal_error,
+        })
+    }
+
+    fn summarize_baseline(&self, name: &str, sealed: Option<Digest>) -> Result<BaselineSummary> {
+        let general = &self.config().general;
+        let path = self.baseline_file_path(name);
+        let (bytes, problem) = match read_optional(&path) {
+            Ok(bytes) => (bytes, None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        let sha256 = bytes.as_deref().map(Digest::of);
+        let size = bytes.as_ref().map(|bytes| bytes.len() as u64);
+        let users = self.baseline_users(name);
+        let mut behind = Vec::new();
+        for agent in &users {
+            let pushed = self.ledger_history(&agent.name)?.pushed_versions;
+            let is_older = pushed.first().is_some_and(|it| Some(*it) != sha256);
+            behind.extend(is_older.then(|| agent.name.clone()));
+        }
+        let is_checked = general.require_seal != SealRequirement::Never;
+        let state = match (sha256, sealed) {
+            (Some(digest), Some(sealed)) if digest != sealed && is_checked => {
+                BaselineState::Changed
+            }
+            (None, _) => BaselineState::Missing,
+            _ if size < Some(general.min_baseline_size) => BaselineState::TooSmall,
+            (Some(_), None) if is_checked => BaselineState::Unsealed,
+            _ if !behind.is_empty() => BaselineState::Behind,
+            _ => BaselineState::Ok,
+        };
+        let owner = lstat(&path)
+            .ok()
+            .and_then(|stat| FileOwner::from_stat(&stat, self.clock().now()));
+        Ok(BaselineSummary {
+            name: name.to_string(),
+            state,
+            size,
+            band: size.map(SizeBand::of),
+            over_limit: users.iter().any(|it| size > Some(it.max_memory_size)),
+            sha256,
+            sealed,
+            agents: users.iter().map(|it| it.name.clone()).collect(),
+            behind,
+            changed: owner.map(|owner| owner.changed_at),
+            last_push: None,
+            problem,
+        })
+    }
+
+    /// Returns the agents that use a baseline.
+    fn baseline_users(&self, name: &str) -> Vec<&Agent> {
+        let agents = self.config().agents.iter();
+        agents.filter(|agent| agent.baseline == name).collect()
+    }
+
+    /// Returns the last push of each baseline that was ever pushed to an agent that uses it now.
+    fn last_pushes(&self, names: &BTreeSet<&str>) -> Result<BTreeMap<String, LastPush>> {
+        let agents = self.config().agents.iter();
+        let by_agent: BTreeMap<&str, &str> = agents
+            .map(|it| (it.name.as_str(), it.baseline.as_str()))
+            .collect();
+        let mut wanted = names.clone();
+        let mut pushes = BTreeMap::new();
+        let (mut back, _) = self.scan_ledger_backwards()?;
+        while !wanted.is_empty()
+            && let Some((_, record)) =
+                back.next_matching(|it| by_agent.contains_key(it.agent.as_ref()))?
+        {
+            let Some(sha256) = pushed_version(&record) else {
+                continue;
+            };
+            if let Some(name) = by_agent.get(record.event.agent.as_str())
+                && wanted.remove(name)
+            {
+                let push = LastPush {
+                    time: record.time,
+                    run: record.event.run,
+                    sha256,
+                };
+                pushes.insert((*name).to_string(), push);
+            }
+        }
+        Ok(pushes)
+    }
+
+    /// Returns the versions of a baseline in the ledger, newest first, at most `max_versions`.
+    ///
+    /// # Errors
+    /// The ledger cannot be read.
+    pub fn baseline_history(
+        &self,
+        name: &str,
+        max_versions: usize,
+    ) -> Result<Vec<BaselineVersion>> {
+        let users: BTreeSet<&str> = self
+            .baseline_users(name)
+            .into_iter()
+            .map(|it| it.name.as_str())
+            .collect();
+        let (mut back, _) = self.scan_ledger_backwards()?;
+        let mut versions: Vec<BaselineVersion> = Vec::new();
+        while versions.len() < max_versions
+            && let Some((_, record)) = back
+                .next_matching(|it| it.agent.is_empty() || users.contains(it.agent.as_ref()))?
+        {
+            let pushed = pushed_version(&record);
+            let LedgerRecord { time, event, .. } = record;
+            let sha256 = pushed.or(event.baseline);
+            if pushed.is_none() && event.file.as_deref() != Some(name) {
+                continue;
+            }
+            // The agents of one run are one push.
+            if let Some(last) = versions.last_mut().filter(|it| {
+                pushed.is_some() && (&it.run, it.sha256) == (&event.run, sha256)
+            }) {
+                last.agents.push(event.agent);
+                continue;
+            }
+            versions.push(BaselineVersion {
+                time,
+                run: event.run,
+                user: event.user,
+                operation: event.operation,
+                sha256,
+                stored: sha256.is_some_and(|it| self.baseline_versions.read_version(it).is_ok()),
+                agents: pushed.map(|_| event.agent).into_iter().collect(),
+                note: event.note.filter(|_| pushed.is_none()),
+            });
+        }
+        Ok(versions)
+    }
+
+    /// Returns a version of a baseline: `sealed`, `pushed` (the last one), or the first digits of a
+    /// digest in its history.
+    ///
+    /// # Errors
+    /// [`ErrorKind::User`] for a version that is not known, or whose bytes are not.
+    pub fn find_baseline_version(
+        &self,
+        name: &str,
+        wanted: &str,
+    ) -> Result<(Digest, Arc<Vec<u8>>)> {
+        let history = format!(
+            "run `{}` to list its versions",
+            self.command_line(&format!("baseline history {}", shell_words::quote(name)))
+        );
+        let unknown = |what: String| {
+            Err(Error::new(ErrorKind::User, what).with_hint(history.clone()))
+        };
+        let directory = &self.config().general.baseline_dir;
+        let digest = match wanted {
+            "sealed" => {
+                let seal = BaselineSeal::read(directory)?;
+                seal.and_then(|seal| seal.expected_digest(name))
+            }
+            "pushed" => self.last_pushes(&BTreeSet::from([name]))?.remove(name).map(|it| it.sha256),
+            digits if digits.len() >= MIN_VERSION_DIGITS => {
+                let digits = digits.to_ascii_lowercase();
+                let versions = self.baseline_history(name, usize::MAX)?;
+                let matching: BTreeSet<Digest> = versions
+                    .iter()
+                    .filter_map(|it| it.sha256)
+                    .filter(|it| it.to_string().starts_with(&digits))
+                    .collect();
+                if matching.len() > 1 {
+                    return unknown(format!("{wanted} begins several versions of {name}"));
+                }
+                matching.first().copied()
+            }
+            _ => None,
+        };
+        let Some(digest) = digest else {
+            return unknown(format!("{name} has no known version {wanted}"));
+        };
+        let users = self.baseline_users(name);
+        match self.find_sealed_version(digest, &users) {
+            Some(known) => Ok((digest, known.bytes)),
+            None => unknown(format!(
+                "the content of version {}… of {name} is not in the archive",
+                digest.short_hex(8)
+            )),
+        }
+    }
+
+    /// Puts a version of a baseline back; none if the file is that version already. The bytes that
+    /// it replaces are stored first.
+    ///
+    /// # Errors
+    /// As [`Engine::find_baseline_version`]; the system's error.
+    pub fn restore_baseline(&self, name: &str, version: &str) -> Result<Option<SavedBaseline>> {
+        let (digest, bytes) = self.find_baseline_version(name, version)?;
+        let _edit = self.begin_baseline_edit()?;
+        let _lock = lock::lock_seal(&self.archive, self.clock())?;
+        let path = self.baseline_file_path(name);
+        if read_optional(&path).is_ok_and(|it| it.as_ref() == Some(&*bytes)) {
+            return Ok(None);
+        }
+        let label = match version {
+            "sealed" | "pushed" => format!("{version} version"),
+            _ => format!("version {}", digest.short_hex(8)),
+        };
+        let cause = SaveCause {
+            operation: Operation::Restore,
+            note: Some(label),
+        };
+        self.replace_baseline(name, &bytes, cause).map(Some)
+    }
+}
+
+/// Returns the version that a record's run pushed to its agent.
+fn pushed_version(record: &LedgerRecord) -> Option<Digest> {
+    let event = &record.event;
+    let is_push = event.operation != Operation::Undo && event.has_changed_memory();
+    event.baseline.filter(|_| is_push)
+}
