@@ -5,16 +5,19 @@
 //! out as an [`ErrorKind`], which alone decides the exit code.
 
 mod archive;
+mod baseline;
 mod config_verbs;
 #[cfg(feature = "demo")]
 mod demo;
 mod diff;
 mod doctor;
+mod guard;
 mod keys;
 mod log;
 mod manual;
 pub mod output;
 mod reset_and_undo;
+mod seal;
 mod status;
 mod usage;
 mod verify;
@@ -210,10 +213,31 @@ enum Verb {
         #[command(subcommand)]
         what: ArchiveVerb,
     },
+    /// Lists baselines and their versions, or restores one
+    #[command(after_help = EXIT_CODES, disable_help_subcommand = true)]
+    Baseline {
+        #[command(subcommand)]
+        what: baseline::BaselineVerb,
+    },
+    /// Seals baselines: shows what changed and accepts it
+    ///
+    /// Writes `.checksums` in baseline_dir, which is the output of sha256sum. Without FILE and --all,
+    /// seals the changes that this program saved, shows all others, and exits with 6 if there are
+    /// any: accept those by naming their files. A line of the seal whose file is not sealed stays as
+    /// it is.
+    #[command(after_help = EXIT_CODES)]
+    Seal(seal::SealArgs),
+    /// Restores sealed baselines that change otherwise than by a seal
+    ///
+    /// Watches baseline_dir until it is stopped. Restores a file from the archive, keeps the bytes
+    /// that it replaces, and records that. Does nothing while an operator edits baselines, and gives
+    /// up on a file that it has restored three times within an hour.
+    #[command(after_help = EXIT_CODES)]
+    Guard(guard::GuardArgs),
     /// Verifies ledger, archive and baselines against their checksums
     ///
-    /// Checks the chain of the ledger, every entry and baseline version that it names, and the
-    /// baselines in use against their seal. Changes nothing. The chain alone reveals neither a
+    /// Checks the chain of the ledger, every entry and baseline version that it names, the baselines
+    /// in use against their seal, and the signature, serial and expiry of the seal. Changes nothing. The chain alone reveals neither a
     /// truncated nor a rewritten ledger: note the head that every run prints, and pass it as
     /// --anchor.
     #[command(after_help = EXIT_CODES)]
@@ -506,6 +530,9 @@ impl CommandContext<'_> {
             Verb::Undo(args) => self.run_undo(&args),
             Verb::Log { count, agent } => self.run_log(count, agent.as_deref()),
             Verb::Archive { what } => self.run_archive(&what),
+            Verb::Baseline { what } => self.run_baseline(&what),
+            Verb::Seal(args) => self.run_seal(&args),
+            Verb::Guard(args) => self.run_guard(&args),
             Verb::Verify { anchor } => self.run_verify(anchor),
             Verb::Doctor => self.run_doctor(),
             Verb::Keys => self.run_keys(),

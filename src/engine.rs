@@ -53,6 +53,7 @@ pub use baseline_versions::{
 };
 pub use classify::MAX_WINDOW_BYTES;
 pub use fleet::{FleetEvent, FleetWatcher, start_directory_watcher};
+pub use guard::{GuardAction, GuardEvent, GuardPass};
 pub use host_status::HostStatus;
 pub use ledger::RecordRange;
 pub use lock::{AgentLock as Held, LockQueue};

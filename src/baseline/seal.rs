@@ -114,9 +114,11 @@ fn parse_manifest(bytes: &[u8], directory: &Path) -> Result<BaselineSeal> {
     let text = str::from_utf8(bytes)
         .map_err(|_| broken(format!("the seal {} is not text", path.display())))?;
     BaselineSeal::parse(text, directory).map_err(|line| {
-        broken(format!("invalid line {line} in the seal {}", path.display())).with_hint(
-            "every line must have the format of sha256sum, and every name only one digest",
-        )
+        broken(format!(
+            "invalid line {line} in the seal {}",
+            path.display()
+        ))
+        .with_hint("every line must have the format of sha256sum, and every name only one digest")
     })
 }
 

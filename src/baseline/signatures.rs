@@ -153,7 +153,10 @@ impl SealVerifier {
     ) -> Result<SignedSeal> {
         let directory = config.general.baseline_dir.display();
         let refuse = |what: String| {
-            let error = Error::new(ErrorKind::Integrity, format!("the seal in {directory} {what}"));
+            let error = Error::new(
+                ErrorKind::Integrity,
+                format!("the seal in {directory} {what}"),
+            );
             Err(error.with_hint(signing_hint(config)))
         };
         let (Some(seal), Some(manifest)) = (seal, &files.manifest) else {
@@ -239,8 +242,7 @@ impl SealVerifier {
             error.with_kind(ErrorKind::Integrity).with_context(context)
         };
         let mut refusal = None;
-        let principals =
-            ssh_keygen::find_principals(signature, signers, clock).map_err(unable)?;
+        let principals = ssh_keygen::find_principals(signature, signers, clock).map_err(unable)?;
         for principal in principals.into_iter().take(MAX_PRINCIPALS) {
             let answer = ssh_keygen::verify(&principal, manifest, signature, signers, clock);
             match answer.map_err(unable)? {
@@ -320,8 +322,6 @@ impl SealVerifier {
 fn signing_hint(config: &Config) -> String {
     format!(
         "restore the seal from a backup, or review every baseline and seal again: {}",
-        config
-            .invocation
-            .command_line("seal --all --sign KEYFILE")
+        config.invocation.command_line("seal --all --sign KEYFILE")
     )
 }

@@ -105,8 +105,9 @@ struct AboveBoundary {
     removed: usize,
 }
 
+/// A changed part of a text, with its context.
 #[derive(Serialize)]
-struct DiffHunk {
+pub(super) struct DiffHunk {
     lines: Vec<HunkLine>,
 }
 
@@ -151,50 +152,70 @@ impl Document for DiffDocument {
             let (old, new) = (&self.old.name, &self.new.name);
             return printer.write_bytes(&self.diff.to_unified(old, new, CONTEXT_LINES));
         }
-        if self.diff.is_empty() {
-            return Ok(());
-        }
-        printer.write_line(&[
-            (OutputRole::Heading, "--- "),
-            (OutputRole::Heading, &self.old.name),
-        ])?;
-        printer.write_line(&[
-            (OutputRole::Heading, "+++ "),
-            (OutputRole::Heading, &self.new.name),
-        ])?;
-        for hunk in self.diff.hunks(CONTEXT_LINES) {
-            let lines = self.diff.lines.get(hunk.line_range).unwrap_or_default();
-            printer.write_line(&[(OutputRole::Notice, &hunk_header(lines))])?;
-            for line in lines {
-                let (role, sign) = match line.op {
-                    LineOp::Equal => (OutputRole::Plain, " "),
-                    LineOp::Delete => (OutputRole::Removed, "-"),
-                    LineOp::Insert => (OutputRole::Added, "+"),
-                };
-                printer.write_untrusted_line(role, sign, &line.text, RevealOptions::DIFF)?;
-                if line.is_newline_missing {
-                    printer.write_line(&[(OutputRole::Notice, "\\ No newline at end of file")])?;
-                }
+        write_visible_diff(printer, &self.diff, &self.old.name, &self.new.name)
+    }
+}
+
+/// Writes a difference as `diff -u` does, with a mark for every invisible character.
+pub(super) fn write_visible_diff(
+    printer: &mut Printer<'_>,
+    diff: &Diff,
+    old_name: &str,
+    new_name: &str,
+) -> io::Result<()> {
+    if diff.is_empty() {
+        return Ok(());
+    }
+    printer.write_line(&[
+        (OutputRole::Heading, "--- "),
+        (OutputRole::Heading, old_name),
+    ])?;
+    printer.write_line(&[
+        (OutputRole::Heading, "+++ "),
+        (OutputRole::Heading, new_name),
+    ])?;
+    for hunk in diff.hunks(CONTEXT_LINES) {
+        let lines = diff.lines.get(hunk.line_range).unwrap_or_default();
+        printer.write_line(&[(OutputRole::Notice, &hunk_header(lines))])?;
+        for line in lines {
+            let (role, sign) = match line.op {
+                LineOp::Equal => (OutputRole::Plain, " "),
+                LineOp::Delete => (OutputRole::Removed, "-"),
+                LineOp::Insert => (OutputRole::Added, "+"),
+            };
+            printer.write_untrusted_line(role, sign, &line.text, RevealOptions::DIFF)?;
+            if line.is_newline_missing {
+                printer.write_line(&[(OutputRole::Notice, "\\ No newline at end of file")])?;
             }
         }
-        Ok(())
     }
+    Ok(())
+}
+
+/// Compares two texts within [`DIFF_TIMEOUT`].
+pub(super) fn compare_texts(engine: &Engine, old: &[u8], new: &[u8]) -> Diff {
+    let deadline = engine.clock().instant() + DIFF_TIMEOUT;
+    diff::compare_lines(old, new, Some(deadline))
+}
+
+/// Returns the changed parts of a difference for JSON.
+pub(super) fn diff_hunks(diff: &Diff) -> Vec<DiffHunk> {
+    let hunks = diff.hunks(CONTEXT_LINES).into_iter().map(|hunk| DiffHunk {
+        lines: diff.lines[hunk.line_range]
+            .iter()
+            .map(HunkLine::from)
+            .collect(),
+    });
+    hunks.collect()
 }
 
 impl DiffDocument {
     /// Compares the two texts.
     fn new(args: &DiffArgs, engine: &Engine, old: &DiffSide, new: &DiffSide) -> DiffDocument {
-        let deadline = engine.clock().instant() + DIFF_TIMEOUT;
-        let diff = diff::compare_lines(&old.bytes, &new.bytes, Some(deadline));
-        let hunks = diff.hunks(CONTEXT_LINES).into_iter().map(|hunk| DiffHunk {
-            lines: diff.lines[hunk.line_range]
-                .iter()
-                .map(HunkLine::from)
-                .collect(),
-        });
+        let diff = compare_texts(engine, &old.bytes, &new.bytes);
         DiffDocument {
             agent: args.agent.clone(),
-            hunks: (!args.stat).then(|| hunks.collect()),
+            hunks: (!args.stat).then(|| diff_hunks(&diff)),
             old: old.to_summary(),
             new: new.to_summary(),
             added: diff.added,

@@ -127,6 +127,7 @@ fn record_cells(engine: &Engine, record: &LedgerRecord) -> Result<Vec<TableCell>
     let undoes = event.undone_run.as_ref().map(|run| format!("undoes {run}"));
     let note: Vec<&str> = undoes
         .iter()
+        .chain(&event.file)
         .chain(&event.note)
         .map(String::as_str)
         .collect();

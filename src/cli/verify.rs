@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::output::{Document, OutputRole, Printer, TableCell, format_count, text_cell};
 use super::{CommandContext, CommandResult};
+use crate::baseline::signatures::SignedSeal;
 use crate::digest::Digest;
 use crate::engine::{FindingSubject, Verification, VerifyProgress};
 
@@ -65,6 +66,14 @@ impl Document for VerifyDocument {
             (_, _) => format!("{} match the seal", tally.sealed_baselines),
         };
         rows.push(self.part_row(FindingSubject::Baseline, "baselines", baselines));
+        let is_seal_shown = found.signed.is_some() || self.has_finding_about(FindingSubject::Seal);
+        if is_seal_shown {
+            let summary = found
+                .signed
+                .as_ref()
+                .map_or(String::new(), describe_signature);
+            rows.push(self.part_row(FindingSubject::Seal, "seal", summary));
+        }
         printer.write_table(&rows)?;
         for finding in &found.findings {
             printer.write_line(&[
@@ -82,7 +91,28 @@ impl Document for VerifyDocument {
     }
 }
 
+/// Returns, for example, "signed by ops (SHA256:…) at 2026-03-14 09:00:00, serial 7".
+fn describe_signature(signed: &SignedSeal) -> String {
+    let SignedSeal { signer, meta } = signed;
+    let expiry = meta
+        .expires
+        .map(|it| it.format(", expires %Y-%m-%d").to_string());
+    format!(
+        "signed by {} ({}) at {}, serial {}{}",
+        signer.principal,
+        signer.key,
+        meta.time.format("%Y-%m-%d %H:%M:%S"),
+        meta.serial,
+        expiry.unwrap_or_default()
+    )
+}
+
 impl VerifyDocument {
+    fn has_finding_about(&self, subject: FindingSubject) -> bool {
+        let findings = &self.verification.findings;
+        findings.iter().any(|it| it.subject == subject)
+    }
+
     /// Builds the row of a part: `summary` if it has no findings, else their number.
     fn part_row(&self, subject: FindingSubject, name: &str, summary: String) -> Vec<TableCell> {
         let findings = self
@@ -124,37 +154,16 @@ impl CommandContext<'_> {
         out.update_status_line("");
         let found = found?;
         let kind = found.worst_kind();
-        let has_finding_about =
-            |about: &[FindingSubject]| found.findings.iter().any(|it| about.contains(&it.subject));
-        let has_ledger_finding = has_finding_about(&[
-            FindingSubject::Ledger,
-            FindingSubject::Anchor,
-            FindingSubject::Log,
-        ]);
-        let has_archive_finding = has_ledger_finding
-            || has_finding_about(&[FindingSubject::Entry, FindingSubject::Version]);
-        let has_baseline_finding = has_finding_about(&[FindingSubject::Baseline]);
-        let diff = engine.command_line("diff --baseline AGENT");
+        let hints: Vec<String> = found
+            .findings
+            .iter()
+            .flat_map(|it| it.hints.clone())
+            .collect();
         self.output.print_document(&VerifyDocument {
             ok: kind.is_none(),
             verification: found,
         })?;
-        if has_archive_finding {
-            self.output.print_hint(
-                "copy the archive as evidence before you repair anything; compare it with a backup to \
-                 see what changed",
-            );
-        }
-        if has_ledger_finding {
-            self.output.print_hint(
-                "restore the ledger from a backup, or move .shepherd/ledger.jsonl, reset.log and \
-                 reset.log.old away: the next run creates new ones",
-            );
-        }
-        if has_baseline_finding {
-            self.output
-                .print_hint(&format!("see what changed in a baseline with `{diff}`"));
-        }
+        self.output.print_hints(&hints);
         Ok(kind)
     }
 }

@@ -176,12 +176,10 @@ pub(super) const CONFIG_KEYS: &[KeySpec] = &[
 ];
 
 /// Keys without effect in this version, and what to do instead.
-pub(super) const KEYS_WITHOUT_EFFECT: &[(&str, &str)] = &[
-    (
-        "every",
-        "remove it; schedule resets with cron or a systemd timer",
-    ),
-];
+pub(super) const KEYS_WITHOUT_EFFECT: &[(&str, &str)] = &[(
+    "every",
+    "remove it; schedule resets with cron or a systemd timer",
+)];
 
 /// Other accepted names of keys (those of the original tool, and former ones), and the current
 /// name.

@@ -313,7 +313,8 @@ impl ConfigReader<'_> {
             let message = "`require_seal = signed` needs `seal_signers`";
             let hint = "add `seal_signers = FILE`: an allowed-signers file (ssh-keygen(1)) that \
                         agents cannot write";
-            self.diagnostics.add_error(source, message, Some(hint.to_string()));
+            self.diagnostics
+                .add_error(source, message, Some(hint.to_string()));
         }
     }
 

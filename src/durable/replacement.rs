@@ -110,10 +110,12 @@ impl Replacement {
             }
             Err(errno) => Err(errno),
         };
-        let exchanged = exchanged.with_path("replace", &self.path).map_err(|error| {
-            let _ = fs::unlinkat(directory, &provisional, AtFlags::empty());
-            add_immutable_hint(error, &self.path)
-        })?;
+        let exchanged = exchanged
+            .with_path("replace", &self.path)
+            .map_err(|error| {
+                let _ = fs::unlinkat(directory, &provisional, AtFlags::empty());
+                add_immutable_hint(error, &self.path)
+            })?;
         self.file.unsynced_directory().sync()?;
         Ok(exchanged.then(|| DisplacedFile {
             directory: self.directory,
@@ -153,8 +155,7 @@ impl DisplacedFile {
     /// # Errors
     /// The system's error.
     pub fn remove(self) -> Result<()> {
-        fs::unlinkat(&self.directory, &self.name, AtFlags::empty())
-            .with_path("remove", &self.path)
+        fs::unlinkat(&self.directory, &self.name, AtFlags::empty()).with_path("remove", &self.path)
     }
 }
 
@@ -264,9 +265,11 @@ mod tests {
         let path = root.join("rules.md");
         std::fs::write(&path, "old").unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
-        let has_xattrs =
-            fs::setxattr(&path, "user.note", b"kept", XattrFlags::empty()).is_ok();
-        let displaced = Replacement::prepare(&path, b"new").unwrap().install().unwrap();
+        let has_xattrs = fs::setxattr(&path, "user.note", b"kept", XattrFlags::empty()).is_ok();
+        let displaced = Replacement::prepare(&path, b"new")
+            .unwrap()
+            .install()
+            .unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o7777, 0o640);
@@ -301,7 +304,10 @@ mod tests {
         let path = root.join("rules.md");
         std::fs::write(root.join("secret"), "secret").unwrap();
         std::os::unix::fs::symlink("secret", &path).unwrap();
-        let displaced = Replacement::prepare(&path, b"new").unwrap().install().unwrap();
+        let displaced = Replacement::prepare(&path, b"new")
+            .unwrap()
+            .install()
+            .unwrap();
         assert_eq!(displaced.unwrap().read(100).unwrap(), None);
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
         assert_eq!(std::fs::read(root.join("secret")).unwrap(), b"secret");

@@ -144,7 +144,8 @@ impl FileOwner {
         })
     }
 
-    fn describe(&self) -> String {
+    /// Returns, for example, "file owned by uid 0, gid 0, mode 0644, written 2026-03-14 09:00:00".
+    pub fn describe(&self) -> String {
         let (uid, gid, mode) = (self.uid, self.gid, self.mode);
         let [written, changed] =
             [self.modified_at, self.changed_at].map(|it| it.format(TIME_FORMAT));
@@ -193,7 +194,11 @@ impl Engine {
     }
 
     /// Finds the sealed version in the archive, beside the baselines or in the memory of an agent.
-    pub(super) fn find_sealed_version(&self, sealed: Digest, agents: &[&Agent]) -> Option<KnownVersion> {
+    pub(super) fn find_sealed_version(
+        &self,
+        sealed: Digest,
+        agents: &[&Agent],
+    ) -> Option<KnownVersion> {
         self.stored_version(sealed, true)
             .or_else(|| self.find_sealed_in_baselines(sealed))
             .or_else(|| {

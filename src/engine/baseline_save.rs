@@ -121,9 +121,9 @@ impl Engine {
         }
         let run = new_run_id();
         let old_digest = before.as_ref().and_then(FileState::digest);
-        let aside = kept_aside.as_ref().map(|aside| {
-            format!("what stood there before is now {}", aside.display())
-        });
+        let aside = kept_aside
+            .as_ref()
+            .map(|aside| format!("what stood there before is now {}", aside.display()));
         let note: Vec<String> = cause.note.into_iter().chain(aside).collect();
         let event = RunEvent {
             file: Some(name.to_string()),

@@ -15,6 +15,7 @@ use super::baseline_change::FileOwner;
 use super::baseline_save::{SaveCause, SavedBaseline, read_optional};
 use super::lock;
 use super::record::{LedgerRecord, Operation};
+use crate::baseline;
 use crate::baseline::seal::{BaselineSeal, is_seal_file};
 use crate::baseline::signatures::SignedSeal;
 use crate::config::{Agent, SealRequirement};
@@ -195,11 +196,11 @@ impl Engine {
     /// The ledger cannot be read. A seal or a file that cannot be read is part of the answer.
     pub fn list_baselines(&self) -> Result<BaselineList> {
         let general = &self.config().general;
-        let (seal, signature, seal_error) =
-            match self.seal_verifier.read_signed_seal(self.config()) {
-                Ok((seal, signature)) => (seal, Some(signature), None),
-                Err(error) => (None, None, Some(error)),
-            };
+        let (seal, signature, seal_error) = match self.seal_verifier.read_signed_seal(self.config())
+        {
+            Ok((seal, signature)) => (seal, Some(signature), None),
+            Err(error) => (None, None, Some(error)),
+        };
         let wants_signature =
             general.require_seal == SealRequirement::Signed || general.seal_signers.is_some();
         let signature = signature.filter(|_| wants_signature);
@@ -272,6 +273,14 @@ impl Engine {
         })
     }
 
+    /// Reads a baseline file.
+    ///
+    /// # Errors
+    /// It is missing or not a plain readable file.
+    pub fn read_baseline(&self, name: &str) -> Result<Vec<u8>> {
+        baseline::read(&self.baseline_file_path(name))
+    }
+
     /// Returns the agents that use a baseline.
     fn baseline_users(&self, name: &str) -> Vec<&Agent> {
         let agents = self.config().agents.iter();
@@ -325,8 +334,8 @@ impl Engine {
         let (mut back, _) = self.scan_ledger_backwards()?;
         let mut versions: Vec<BaselineVersion> = Vec::new();
         while versions.len() < max_versions
-            && let Some((_, record)) = back
-                .next_matching(|it| it.agent.is_empty() || users.contains(it.agent.as_ref()))?
+            && let Some((_, record)) =
+                back.next_matching(|it| it.agent.is_empty() || users.contains(it.agent.as_ref()))?
         {
             let pushed = pushed_version(&record);
             let LedgerRecord { time, event, .. } = record;
@@ -335,9 +344,10 @@ impl Engine {
                 continue;
             }
             // The agents of one run are one push.
-            if let Some(last) = versions.last_mut().filter(|it| {
-                pushed.is_some() && (&it.run, it.sha256) == (&event.run, sha256)
-            }) {
+            if let Some(last) = versions
+                .last_mut()
+                .filter(|it| pushed.is_some() && (&it.run, it.sha256) == (&event.run, sha256))
+            {
                 last.agents.push(event.agent);
                 continue;
             }
@@ -369,16 +379,18 @@ impl Engine {
             "run `{}` to list its versions",
             self.command_line(&format!("baseline history {}", shell_words::quote(name)))
         );
-        let unknown = |what: String| {
-            Err(Error::new(ErrorKind::User, what).with_hint(history.clone()))
-        };
+        let unknown =
+            |what: String| Err(Error::new(ErrorKind::User, what).with_hint(history.clone()));
         let directory = &self.config().general.baseline_dir;
         let digest = match wanted {
             "sealed" => {
                 let seal = BaselineSeal::read(directory)?;
                 seal.and_then(|seal| seal.expected_digest(name))
             }
-            "pushed" => self.last_pushes(&BTreeSet::from([name]))?.remove(name).map(|it| it.sha256),
+            "pushed" => self
+                .last_pushes(&BTreeSet::from([name]))?
+                .remove(name)
+                .map(|it| it.sha256),
             digits if digits.len() >= MIN_VERSION_DIGITS => {
                 let digits = digits.to_ascii_lowercase();
                 let versions = self.baseline_history(name, usize::MAX)?;

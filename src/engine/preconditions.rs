@@ -11,7 +11,7 @@ use crossbeam_channel::bounded;
 
 use super::Engine;
 use crate::archive::PROGRAM_DIRECTORY_NAME;
-use crate::baseline::seal::{self, BaselineSeal};
+use crate::baseline::seal;
 use crate::config::{Agent, SealRequirement};
 use crate::durable;
 use crate::error::{Error, PathContext, Result};
@@ -74,7 +74,7 @@ impl Engine {
         if general.require_seal == SealRequirement::Never {
             return Ok(SealStatus::Ignored);
         }
-        Ok(match BaselineSeal::read(&general.baseline_dir)? {
+        Ok(match self.seal_verifier.read_seal(self.config())? {
             Some(_) => SealStatus::Applied(self.seal_path()),
             None => SealStatus::Missing {
                 hint: seal::seal_hint(self.config()),

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use chrono::Duration;
+use chrono::{Duration, Timelike};
 use rustix::fs::lstat;
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +17,7 @@ use super::baseline_change::FileOwner;
 use super::baseline_save::read_optional;
 use super::lock;
 use super::record::{Operation, Outcome, new_run_id};
+use crate::baseline::MAX_BASELINE_BYTES;
 use crate::baseline::seal::{
     self, BaselineSeal, META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME, SealFiles, SealMeta,
     is_seal_file,
@@ -115,6 +116,18 @@ pub(super) struct KeptSeal {
     pub signature: Option<String>,
 }
 
+impl KeptSeal {
+    /// Returns the files as they are read from the disk.
+    pub(super) fn to_files(&self) -> SealFiles {
+        let bytes = |text: &String| text.clone().into_bytes();
+        SealFiles {
+            manifest: Some(bytes(&self.manifest)),
+            meta: self.meta.as_ref().map(bytes),
+            signature: self.signature.as_ref().map(bytes),
+        }
+    }
+}
+
 impl SealPlan {
     /// Returns the changes that the plan seals.
     pub fn selected(&self) -> impl Iterator<Item = &SealChange> {
@@ -153,7 +166,10 @@ impl Engine {
         let parts: Option<Vec<&str>> = parts.filter(|part| *part != Some(".")).collect();
         let name = parts.unwrap_or_default().join("/");
         if name.is_empty() || is_seal_file(&name) {
-            let message = format!("{typed} is neither an agent nor a file in {}", directory.display());
+            let message = format!(
+                "{typed} is neither an agent nor a file in {}",
+                directory.display()
+            );
             return Err(Error::new(ErrorKind::User, message).with_hint(format!(
                 "run `{}` to list all baselines",
                 self.command_line("baseline list")
@@ -264,17 +280,12 @@ impl Engine {
     /// [`ErrorKind::Conflict`] if a file has changed since the plan was made, or if a signature
     /// would cover what the plan does not accept. The seal is then unchanged.
     pub fn apply_seal(&self, plan: &SealPlan, key: Option<&SigningKey<'_>>) -> Result<SealReport> {
-        let path = self.seal_path();
+        let preview = self.preview_seal(plan, key)?;
         if plan.selected().next().is_none() && key.is_none() {
-            return Ok(SealReport {
-                run: None,
-                path,
-                sealed: Vec::new(),
-                meta: None,
-                signed: None,
-            });
+            // "Nothing to seal" would hide a signature that is required and not good.
+            self.seal_verifier.read_seal(self.config())?;
+            return Ok(preview);
         }
-        self.check_signing(plan, key)?;
         let _edit = self.begin_baseline_edit()?;
         let _lock = lock::lock_seal(&self.archive, self.clock())?;
         // A broken ledger could not record it.
@@ -307,39 +318,63 @@ impl Engine {
             .map_err(|error| error.with_context("sealed, but that cannot be recorded"))?;
         Ok(SealReport {
             run: Some(run),
-            path,
             sealed: plan.selected().map(|it| it.name.clone()).collect(),
             meta,
             signed,
+            ..preview
         })
     }
 
-    /// Checks that a seal with or without a signature is what the operator can want.
-    fn check_signing(&self, plan: &SealPlan, key: Option<&SigningKey<'_>>) -> Result<()> {
-        let sign_hint = format!(
-            "sign the seal: {}",
-            self.command_line("seal --sign KEYFILE FILE")
-        );
-        let Some(_) = key else {
-            if self.config().general.require_seal == SealRequirement::Signed {
-                let message = "require_seal=signed, and a seal without a signature is refused";
-                return Err(Error::new(ErrorKind::Conflict, message).with_hint(sign_hint));
-            }
-            if plan.files.signature.is_some() {
-                let message = "the seal is signed, and its signature would no longer fit";
-                let remove = format!(
-                    "to give up the signature, remove {SIGNATURE_FILE_NAME} and {META_FILE_NAME}"
-                );
-                return Err(Error::new(ErrorKind::Conflict, message)
-                    .with_hint(sign_hint)
-                    .with_hint(remove));
-            }
+    /// Refuses what [`Engine::apply_seal`] would refuse, and writes nothing.
+    ///
+    /// # Errors
+    /// As [`Engine::apply_seal`].
+    pub fn preview_seal(
+        &self,
+        plan: &SealPlan,
+        key: Option<&SigningKey<'_>>,
+    ) -> Result<SealReport> {
+        if key.is_some() {
+            self.check_signing(plan)?;
+        } else if plan.selected().next().is_some() {
+            self.check_unsigned(plan)?;
+        }
+        Ok(SealReport {
+            run: None,
+            path: self.seal_path(),
+            sealed: Vec::new(),
+            meta: None,
+            signed: None,
+        })
+    }
+
+    /// Refuses a seal without a signature where one is required or there is one.
+    fn check_unsigned(&self, plan: &SealPlan) -> Result<()> {
+        let is_required = self.config().general.require_seal == SealRequirement::Signed;
+        if !is_required && plan.files.signature.is_none() {
             return Ok(());
-        };
+        }
+        let hint = format!(
+            "sign the seal: {}",
+            self.command_line("seal --sign KEYFILE")
+        );
+        if is_required {
+            let message = "require_seal=signed, and a seal without a signature is refused";
+            return Err(Error::new(ErrorKind::Conflict, message).with_hint(hint));
+        }
+        let message = "the seal is signed, and its signature would no longer fit";
+        let remove =
+            format!("to give up the signature, remove {SIGNATURE_FILE_NAME} and {META_FILE_NAME}");
+        Err(Error::new(ErrorKind::Conflict, message)
+            .with_hint(hint)
+            .with_hint(remove))
+    }
+
+    /// Refuses a signature over lines that neither the plan accepts nor a good signature covers.
+    fn check_signing(&self, plan: &SealPlan) -> Result<()> {
         if plan.accepts_all {
             return Ok(());
         }
-        // The signature covers every line, also those that the plan does not touch.
         let directory = &self.config().general.baseline_dir;
         let seal = plan.files.parse(directory)?;
         let good = self
@@ -375,7 +410,8 @@ impl Engine {
         let old_meta = old.meta.as_deref().map(SealMeta::parse);
         let old_serial = old_meta.and_then(Result::ok).map(|meta| meta.serial);
         let highest = self.seal_verifier.highest_serial()?.max(old_serial);
-        let time = self.clock().now();
+        let now = self.clock().now();
+        let time = now.with_nanosecond(0).unwrap_or(now);
         let meta = SealMeta {
             serial: highest.unwrap_or(0).saturating_add(1),
             time,
@@ -442,7 +478,10 @@ impl Engine {
             }
         }
         for replacement in prepared {
-            if let Some(displaced) = replacement.install()? {
+            // Anything but a plain file stays under its random name.
+            if let Some(displaced) = replacement.install()?
+                && displaced.read(MAX_BASELINE_BYTES)?.is_some()
+            {
                 displaced.remove()?;
             }
         }
@@ -495,11 +534,7 @@ impl Engine {
 /// Checks that the manifest, read again, covers the names of a plan: sha256sum has no spelling for
 /// a few of them.
 fn check_names(plan: &SealPlan, seal: &KeptSeal, directory: &Path) -> Result<()> {
-    let files = SealFiles {
-        manifest: Some(seal.manifest.clone().into_bytes()),
-        ..SealFiles::default()
-    };
-    let read = files.parse(directory)?.unwrap_or_default();
+    let read = seal.to_files().parse(directory)?.unwrap_or_default();
     for change in plan.selected() {
         if read.expected_digest(&change.name) != change.bytes.as_deref().map(Digest::of) {
             let message = format!("a seal cannot name the file {}", change.name);

@@ -3,6 +3,8 @@
 //!
 //! It reads files in pieces, and holds one line of the ledger and one name per entry in memory.
 
+mod baselines;
+
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::OpenOptions;
 use std::io;
@@ -12,11 +14,10 @@ use serde::Serialize;
 
 use super::Engine;
 use super::ledger::{LedgerScan, ScannedLine};
-use super::preconditions::SealStatus;
-use super::record::{LedgerPosition, LedgerRecord};
+use super::record::{LedgerPosition, LedgerRecord, Operation};
 use super::run_log;
 use crate::archive::{self, WrittenEntry};
-use crate::baseline::BaselineRefusal;
+use crate::baseline::signatures::SignedSeal;
 use crate::digest::Digest;
 use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext, Result};
@@ -38,8 +39,27 @@ pub enum FindingSubject {
     Entry,
     /// A baseline version that was pushed.
     Version,
-    /// A baseline in use, or the seal.
+    /// A baseline in use.
     Baseline,
+    /// The seal: its files, signature, serial and expiry.
+    Seal,
+}
+
+impl FindingSubject {
+    /// Returns what an operator can do about any finding of this subject.
+    fn remedies(self) -> &'static [&'static str] {
+        const EVIDENCE: &str = "copy the archive as evidence before you repair anything; compare it \
+                                with a backup to see what changed";
+        const LEDGER: &str = "restore the ledger from a backup, or move .shepherd/ledger.jsonl, \
+                              reset.log and reset.log.old away: the next run creates new ones";
+        match self {
+            FindingSubject::Ledger | FindingSubject::Anchor | FindingSubject::Log => {
+                &[EVIDENCE, LEDGER]
+            }
+            FindingSubject::Entry | FindingSubject::Version => &[EVIDENCE],
+            FindingSubject::Baseline | FindingSubject::Seal => &[],
+        }
+    }
 }
 
 /// A difference from what was written, or something that could not be read.
@@ -53,6 +73,8 @@ pub struct Finding {
     /// One sentence for people.
     #[serde(rename = "what")]
     pub message: String,
+    /// What can be done about it.
+    pub hints: Vec<String>,
 }
 
 /// Where the ledger is, and its head.
@@ -110,6 +132,8 @@ pub struct Verification {
     /// What was verified.
     #[serde(rename = "tally")]
     pub counts: VerifiedCounts,
+    /// Who signed the seal, if its signature was checked and is good.
+    pub signed: Option<SignedSeal>,
     /// Failures.
     pub findings: Vec<Finding>,
     /// Number of findings that `findings` leaves out.
@@ -136,7 +160,17 @@ impl Verification {
             subject: about,
             kind,
             message: what.into(),
+            hints: about.remedies().iter().map(ToString::to_string).collect(),
         });
+    }
+
+    /// Adds a finding with the hints of its error.
+    fn add_error(&mut self, about: FindingSubject, error: &Error) {
+        let before = self.findings.len();
+        self.add_finding(about, error.kind(), error.message());
+        if let Some(finding) = self.findings.get_mut(before) {
+            finding.hints = error.hints().to_vec();
+        }
     }
 
     fn add_integrity_finding(&mut self, about: FindingSubject, what: impl Into<String>) {
@@ -166,9 +200,9 @@ impl Engine {
     /// Checks the archive, the baselines and their seal against the ledger, and the ledger itself.
     /// `anchor` is a head of the ledger that the operator noted elsewhere.
     ///
+    /// # Errors
     /// A ledger or an archive that cannot be read at all. Damage to them is a finding, not an
     /// error.
-    /// them is a finding and no error.
     pub fn verify(
         &self,
         anchor: Option<(u64, Digest)>,
@@ -184,6 +218,7 @@ impl Engine {
             is_anchor_valid: anchor.map(|_| false),
             is_log_valid: None,
             counts: VerifiedCounts::default(),
+            signed: None,
             findings: Vec::new(),
             omitted_findings: 0,
             notes: Vec::new(),
@@ -345,72 +380,6 @@ impl Engine {
         verification.counts.unrecorded_entries = unknown.len() as u64;
         Ok(())
     }
-
-    fn check_versions(
-        &self,
-        verification: &mut Verification,
-        claims: &ArchiveClaims,
-    ) -> Result<()> {
-        let directory = self.archive().program_path("baselines");
-        let items = match std::fs::read_dir(&directory) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            items => Some(items.with_path("list", &directory)?),
-        };
-        let mut missing = claims.versions.clone();
-        for item in items.into_iter().flatten() {
-            let path = item.with_path("list", &directory)?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let Some(digest) = name
-                .strip_suffix(".md")
-                .and_then(|stem| stem.parse::<Digest>().ok())
-            else {
-                continue;
-            };
-            missing.remove(&digest);
-            let file = durable::open_own_file(&path, OpenOptions::new().read(true))
-                .with_path("read the baseline version", &path);
-            match file.and_then(|file| archive::digest_file(file, &path)) {
-                Ok(is) if is == digest => verification.counts.versions += 1,
-                Ok(_) => verification.add_integrity_finding(
-                    FindingSubject::Version,
-                    format!("the baseline version {} was changed", path.display()),
-                ),
-                Err(error) => {
-                    verification.add_finding(FindingSubject::Version, error.kind(), error.message())
-                }
-            }
-        }
-        for digest in missing {
-            let what = format!("the baseline version {digest}, which was pushed, is missing");
-            verification.add_integrity_finding(FindingSubject::Version, what);
-        }
-        Ok(())
-    }
-
-    fn check_baselines(&self, verification: &mut Verification) {
-        let is_sealed = matches!(self.seal_status(), Ok(SealStatus::Applied(_)));
-        let mut baselines = self.baseline_cache();
-        let mut checked = HashSet::new();
-        for agent in &self.config().agents {
-            if !checked.insert(&agent.baseline) {
-                continue;
-            }
-            match baselines.load(agent) {
-                Ok(_) if is_sealed => verification.counts.sealed_baselines += 1,
-                Ok(_) => verification.counts.unsealed_baselines += 1,
-                Err(BaselineRefusal::Tampered(error)) => {
-                    verification.add_finding(
-                        FindingSubject::Baseline,
-                        error.kind(),
-                        error.message(),
-                    );
-                }
-                Err(BaselineRefusal::Unusable(error)) => {
-                    verification.notes.push(error.message().to_string())
-                }
-            }
-        }
-    }
 }
 
 impl Verification {
@@ -458,7 +427,11 @@ impl Verification {
         for path in &event.retired_entries {
             self.counts.retired_entries += u64::from(claims.entries.remove(path).is_some());
         }
-        if event.has_changed_memory() {
+        let is_kept = matches!(
+            event.operation,
+            Operation::Seal | Operation::Save | Operation::Restore | Operation::Guard
+        );
+        if event.has_changed_memory() || is_kept {
             claims
                 .versions
                 .extend(event.baseline.iter().chain(&event.split_version));

@@ -222,7 +222,10 @@ mod tests {
             "\n".to_string(),
             format!("{ABC_DIGEST}  baselines/third.md"),
         ];
-        let text = format!("{}{ABC_DIGEST}  ./a.md\n{}{}", others[0], others[1], others[2]);
+        let text = format!(
+            "{}{ABC_DIGEST}  ./a.md\n{}{}",
+            others[0], others[1], others[2]
+        );
         let mut seal = parse(&text).unwrap();
         let digest = Digest::of(b"new");
         seal.set("a.md", digest);

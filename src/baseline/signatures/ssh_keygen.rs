@@ -86,11 +86,7 @@ pub fn sign(key: &Path, message: &[u8], clock: &dyn Clock) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// The program cannot be run.
-pub fn find_principals(
-    signature: &[u8],
-    signers: &[u8],
-    clock: &dyn Clock,
-) -> Result<Vec<String>> {
+pub fn find_principals(signature: &[u8], signers: &[u8], clock: &dyn Clock) -> Result<Vec<String>> {
     let arguments = [
         word("-Y"),
         word("find-principals"),
@@ -227,7 +223,10 @@ fn run(
                  (Fedora, RHEL, SUSE), openssh (Arch) or openssh-keygen (Alpine)",
             )
         }
-        _ => Error::new(ErrorKind::Host, format!("cannot run {PROGRAM_NAME}: {error}")),
+        _ => Error::new(
+            ErrorKind::Host,
+            format!("cannot run {PROGRAM_NAME}: {error}"),
+        ),
     })
 }
 
@@ -283,9 +282,8 @@ fn wait_for_output(
     loop {
         let mut open = [&mut stdout, &mut stderr];
         let pipes = open.iter().filter_map(|stream| stream.pipe.as_ref());
-        let mut polled: Vec<PollFd<'_>> = pipes
-            .map(|pipe| PollFd::new(pipe, PollFlags::IN))
-            .collect();
+        let mut polled: Vec<PollFd<'_>> =
+            pipes.map(|pipe| PollFd::new(pipe, PollFlags::IN)).collect();
         if polled.is_empty() {
             break;
         }

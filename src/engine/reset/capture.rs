@@ -240,7 +240,9 @@ impl<'a> Run<'a> {
                 is_on_disk = false;
                 engine.baseline_versions.assign_name(draft)?;
             } else if !version.is_checked
-                && let Some(draft) = engine.baseline_versions.start_version(version.baseline.digest(), version.baseline.bytes())?
+                && let Some(draft) = engine
+                    .baseline_versions
+                    .start_version(version.baseline.digest(), version.baseline.bytes())?
             {
                 // The agent that should have written it has failed.
                 is_on_disk = false;
@@ -292,7 +294,11 @@ impl<'a> Run<'a> {
         history: &AgentHistory,
     ) -> Result<PendingVersion, Error> {
         let checked = self.shared().drafted_versions.insert(version.digest());
-        let draft = checked.then(|| self.engine.baseline_versions.start_version(version.digest(), version.bytes()));
+        let draft = checked.then(|| {
+            self.engine
+                .baseline_versions
+                .start_version(version.digest(), version.bytes())
+        });
         Ok(PendingVersion {
             baseline: Arc::clone(version),
             draft: draft.transpose()?.flatten(),

@@ -1,0 +1,356 @@
+//! `baseline`: lists baselines and their versions, prints one, and puts one back.
+
+use std::io;
+use std::path::PathBuf;
+
+use chrono::{DateTime, FixedOffset};
+use serde::Serialize;
+
+use super::output::{
+    Document, OutputRole, Printer, TableCell, format_count, number_cell, text_cell,
+};
+use super::{CommandContext, CommandResult};
+use crate::baseline::signatures::SignedSeal;
+use crate::digest::Digest;
+use crate::engine::{BaselineState, BaselineSummary, BaselineVersion, SavedBaseline};
+use crate::error::Error;
+
+/// Subcommands of `baseline`.
+#[derive(Debug, clap::Subcommand)]
+pub enum BaselineVerb {
+    /// Lists all baselines with state, size, users and last push
+    ///
+    /// Exits with 4 if a baseline has changed since the seal, and with 6 if one is missing or too
+    /// small.
+    #[command(after_help = super::EXIT_CODES)]
+    List,
+    /// Prints a baseline or one of its versions
+    #[command(after_help = super::EXIT_CODES)]
+    Show {
+        /// File in baseline_dir, or agent
+        #[arg(value_name = "FILE|AGENT")]
+        file: String,
+        /// Version: `sealed`, `pushed`, or the first digits of a digest in its history
+        #[arg(long, value_name = "VERSION")]
+        version: Option<String>,
+    },
+    /// Lists the versions of a baseline, newest last
+    #[command(after_help = super::EXIT_CODES)]
+    History {
+        /// File in baseline_dir, or agent
+        #[arg(value_name = "FILE|AGENT")]
+        file: String,
+        /// Shows at most this many versions, the newest
+        #[arg(short = 'n', value_name = "COUNT", value_parser = super::parse_record_count)]
+        count: Option<usize>,
+    },
+    /// Puts the sealed version of a baseline back, or another one
+    ///
+    /// The bytes that it replaces are kept as a version. Owner and mode of the file stay.
+    #[command(after_help = super::EXIT_CODES)]
+    Restore {
+        /// File in baseline_dir, or agent
+        #[arg(value_name = "FILE|AGENT")]
+        file: String,
+        /// Version: `sealed`, `pushed`, or the first digits of a digest in its history
+        #[arg(long, value_name = "VERSION", default_value = "sealed")]
+        version: String,
+    },
+}
+
+/// The answer of `baseline list`.
+#[derive(Serialize)]
+struct ListDocument {
+    baseline_dir: PathBuf,
+    baselines: Vec<BaselineSummary>,
+    /// Who signed the seal; none without a good signature.
+    signed: Option<SignedSeal>,
+    /// What is wrong with the seal.
+    seal_error: Option<String>,
+}
+
+/// The answer of `baseline show`.
+#[derive(Serialize)]
+struct ShowDocument {
+    file: String,
+    sha256: Digest,
+    size: usize,
+    text: String,
+    /// The bytes in hexadecimal, if they are not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hex: Option<String>,
+    #[serde(skip)]
+    bytes: Vec<u8>,
+}
+
+/// The answer of `baseline history`.
+#[derive(Serialize)]
+struct HistoryDocument {
+    file: String,
+    versions: Vec<BaselineVersion>,
+}
+
+/// The answer of `baseline restore`.
+#[derive(Serialize)]
+struct RestoreDocument {
+    file: String,
+    version: String,
+    /// Id of the run; none if the file was that version already.
+    run: Option<String>,
+    before: Option<Digest>,
+    sha256: Option<Digest>,
+    kept_aside: Option<PathBuf>,
+}
+
+fn format_time(time: Option<DateTime<FixedOffset>>) -> String {
+    time.map_or("-".to_string(), |time| {
+        time.format("%Y-%m-%d %H:%M:%S").to_string()
+    })
+}
+
+fn short_digest(digest: Option<Digest>) -> String {
+    digest.map_or("-".to_string(), |digest| digest.short_hex(12))
+}
+
+fn state_cell(baseline: &BaselineSummary) -> TableCell {
+    match baseline.state {
+        BaselineState::Ok => text_cell(OutputRole::Good, "ok"),
+        BaselineState::Behind => {
+            let agents = format_count(baseline.behind.len(), "agent");
+            text_cell(OutputRole::Warn, format!("behind on {agents}"))
+        }
+        state @ (BaselineState::Unsealed | BaselineState::Unsigned) => {
+            text_cell(OutputRole::Warn, state.as_str())
+        }
+        state => text_cell(OutputRole::Bad, state.as_str()),
+    }
+}
+
+impl Document for ListDocument {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        if self.baselines.is_empty() {
+            return printer.write_plain_line("no baselines");
+        }
+        let titles = [
+            "STATE",
+            "FILE",
+            "BYTES",
+            "SIZE",
+            "CHANGED",
+            "LAST PUSH",
+            "AGENTS",
+        ];
+        let title = |word: &str| match word {
+            "BYTES" => number_cell(OutputRole::Heading, word),
+            _ => text_cell(OutputRole::Heading, word),
+        };
+        let mut rows = vec![titles.into_iter().map(title).collect()];
+        for baseline in &self.baselines {
+            let bytes = baseline.size.map_or("-".to_string(), |it| it.to_string());
+            let mut band = baseline.band.map_or("-".to_string(), |it| it.to_string());
+            if baseline.over_limit {
+                band.push_str(", over the limit");
+            }
+            let pushed = baseline.last_push.as_ref().map(|push| push.time);
+            rows.push(vec![
+                state_cell(baseline),
+                text_cell(OutputRole::Plain, &baseline.name),
+                number_cell(OutputRole::Plain, bytes),
+                text_cell(OutputRole::Plain, band),
+                text_cell(OutputRole::Plain, format_time(baseline.changed)),
+                text_cell(OutputRole::Plain, format_time(pushed)),
+                text_cell(OutputRole::Dim, baseline.agents.join(", ")),
+            ]);
+        }
+        printer.write_table_within_width(rows, &[3, 4, 5])?;
+        if let Some(signed) = &self.signed {
+            let (signer, meta) = (&signed.signer, &signed.meta);
+            printer.write_plain_line(format!(
+                "seal signed by {} ({}) at {}, serial {}",
+                signer.principal,
+                signer.key,
+                format_time(Some(meta.time)),
+                meta.serial
+            ))?;
+        }
+        Ok(())
+    }
+}
+
+impl Document for ShowDocument {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        printer.write_bytes(&self.bytes)
+    }
+}
+
+impl Document for HistoryDocument {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        if self.versions.is_empty() {
+            return printer.write_plain_line("no versions in the ledger");
+        }
+        let titles = ["TIME", "RUN", "ACT", "VERSION", "KEPT", "NOTE"];
+        let title = |word| text_cell(OutputRole::Heading, word);
+        let mut rows = vec![titles.into_iter().map(title).collect()];
+        for version in &self.versions {
+            let agents = match version.agents.as_slice() {
+                [] => None,
+                agents => Some(format!("pushed to {}", agents.join(", "))),
+            };
+            let note: Vec<String> = agents.into_iter().chain(version.note.clone()).collect();
+            let kept = match (version.sha256, version.stored) {
+                (None, _) => "-",
+                (Some(_), true) => "yes",
+                (Some(_), false) => "no",
+            };
+            rows.push(vec![
+                text_cell(OutputRole::Plain, format_time(Some(version.time))),
+                text_cell(OutputRole::Notice, &version.run),
+                text_cell(OutputRole::Plain, version.operation.as_str()),
+                text_cell(OutputRole::Plain, short_digest(version.sha256)),
+                text_cell(OutputRole::Plain, kept),
+                text_cell(OutputRole::Plain, note.join("; ")),
+            ]);
+        }
+        printer.write_table_within_width(rows, &[4, 1])
+    }
+}
+
+impl Document for RestoreDocument {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        let Some(run) = &self.run else {
+            let (file, version) = (&self.file, &self.version);
+            return printer.write_plain_line(format!("no change: {file} is the version {version}"));
+        };
+        printer.write_plain_line(format!(
+            "restored {}: {} -> {} (run {run})",
+            self.file,
+            short_digest(self.before),
+            short_digest(self.sha256)
+        ))?;
+        match &self.kept_aside {
+            Some(path) => {
+                let path = path.display();
+                printer.write_plain_line(format!("what stood there before is now {path}"))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl CommandContext<'_> {
+    pub(super) fn run_baseline(&mut self, verb: &BaselineVerb) -> CommandResult {
+        match verb {
+            BaselineVerb::List => self.list_baselines(),
+            BaselineVerb::Show { file, version } => self.show_baseline(file, version.as_deref()),
+            BaselineVerb::History { file, count } => self.show_history(file, *count),
+            BaselineVerb::Restore { file, version } => self.restore_baseline(file, version),
+        }
+    }
+
+    fn list_baselines(&mut self) -> CommandResult {
+        let engine = self.open_engine()?;
+        let list = engine.list_baselines()?;
+        let kind = list.worst_kind();
+        let (signed, signature_error) = match list.signature {
+            Some(Ok(signed)) => (Some(signed), None),
+            Some(Err(error)) => (None, Some(error)),
+            None => (None, None),
+        };
+        let seal_error = list.seal_error.or(signature_error);
+        let problems: Vec<String> = list
+            .baselines
+            .iter()
+            .filter_map(|it| Some(format!("{}: {}", it.name, it.problem.as_ref()?)))
+            .collect();
+        let changed: Vec<String> = list
+            .baselines
+            .iter()
+            .filter(|it| it.state == BaselineState::Changed)
+            .map(|it| shell_words::quote(&it.name).into_owned())
+            .collect();
+        let has_unsealed = list
+            .baselines
+            .iter()
+            .any(|it| it.state == BaselineState::Unsealed);
+        self.output.print_document(&ListDocument {
+            baseline_dir: list.directory,
+            baselines: list.baselines,
+            signed,
+            seal_error: seal_error.as_ref().map(Error::to_string),
+        })?;
+        problems.iter().for_each(|it| self.output.print_error(it));
+        if let Some(error) = &seal_error {
+            self.output.print_error(error.message());
+            self.output.print_hints(error.hints());
+        }
+        for name in changed {
+            let seal = engine.command_line(&format!("seal --dry-run {name}"));
+            let restore = engine.command_line(&format!("baseline restore {name}"));
+            self.output
+                .print_hint(&format!("see what changed: {seal}; put it back: {restore}"));
+        }
+        if has_unsealed && seal_error.is_none() {
+            let seal = engine.command_line("seal --all");
+            self.output
+                .print_hint(&format!("read the unsealed baselines, then: {seal}"));
+        }
+        Ok(kind)
+    }
+
+    fn show_baseline(&mut self, file: &str, version: Option<&str>) -> CommandResult {
+        let engine = self.open_engine()?;
+        let name = engine.baseline_name(file, &self.environment.env.cwd)?;
+        let bytes = match version {
+            Some(version) => engine.find_baseline_version(&name, version)?.1.to_vec(),
+            None => engine.read_baseline(&name)?,
+        };
+        self.output.print_document(&ShowDocument {
+            file: name,
+            sha256: Digest::of(&bytes),
+            size: bytes.len(),
+            text: String::from_utf8_lossy(&bytes).into_owned(),
+            hex: str::from_utf8(&bytes)
+                .is_err()
+                .then(|| crate::digest::to_hex(&bytes)),
+            bytes,
+        })?;
+        Ok(None)
+    }
+
+    fn show_history(&mut self, file: &str, count: Option<usize>) -> CommandResult {
+        let engine = self.open_engine()?;
+        let name = engine.baseline_name(file, &self.environment.env.cwd)?;
+        let mut versions = engine.baseline_history(&name, count.unwrap_or(usize::MAX))?;
+        versions.reverse();
+        self.output.print_document(&HistoryDocument {
+            file: name,
+            versions,
+        })?;
+        Ok(None)
+    }
+
+    fn restore_baseline(&mut self, file: &str, version: &str) -> CommandResult {
+        let engine = self.open_engine()?;
+        let name = engine.baseline_name(file, &self.environment.env.cwd)?;
+        let restored = engine.restore_baseline(&name, version)?;
+        let (run, before, sha256, kept_aside) = match restored {
+            Some(SavedBaseline {
+                run,
+                before,
+                digest,
+                kept_aside,
+                ..
+            }) => (Some(run), before, Some(digest), kept_aside),
+            None => (None, None, None, None),
+        };
+        self.output.print_document(&RestoreDocument {
+            file: name,
+            version: version.to_string(),
+            run,
+            before,
+            sha256,
+            kept_aside,
+        })?;
+        Ok(None)
+    }
+}

@@ -1,0 +1,135 @@
+//! Verification of baselines: their versions in the archive, the seal with its signature, serial and
+//! expiry, and the files in use.
+
+use std::collections::HashSet;
+use std::fs::OpenOptions;
+use std::io;
+
+use chrono::Duration;
+
+use super::{ArchiveClaims, FindingSubject, Verification};
+use crate::archive;
+use crate::baseline::BaselineRefusal;
+use crate::baseline::seal::{BaselineSeal, SealFiles};
+use crate::config::SealRequirement;
+use crate::digest::Digest;
+use crate::durable;
+use crate::engine::Engine;
+use crate::error::{PathContext, Result};
+
+/// Time before the expiry of a seal in which a note announces it.
+const EXPIRY_NOTICE_DAYS: i64 = 14;
+
+impl Engine {
+    pub(super) fn check_versions(
+        &self,
+        verification: &mut Verification,
+        claims: &ArchiveClaims,
+    ) -> Result<()> {
+        let directory = self.archive().program_path("baselines");
+        let items = match std::fs::read_dir(&directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            items => Some(items.with_path("list", &directory)?),
+        };
+        let mut missing = claims.versions.clone();
+        for item in items.into_iter().flatten() {
+            let path = item.with_path("list", &directory)?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let Some(digest) = name
+                .strip_suffix(".md")
+                .and_then(|stem| stem.parse::<Digest>().ok())
+            else {
+                continue;
+            };
+            missing.remove(&digest);
+            let file = durable::open_own_file(&path, OpenOptions::new().read(true))
+                .with_path("read the baseline version", &path);
+            match file.and_then(|file| archive::digest_file(file, &path)) {
+                Ok(is) if is == digest => verification.counts.versions += 1,
+                Ok(_) => verification.add_integrity_finding(
+                    FindingSubject::Version,
+                    format!("the baseline version {} was changed", path.display()),
+                ),
+                Err(error) => {
+                    verification.add_finding(FindingSubject::Version, error.kind(), error.message())
+                }
+            }
+        }
+        for digest in missing {
+            let what =
+                format!("the baseline version {digest}, which was pushed or sealed, is missing");
+            verification.add_integrity_finding(FindingSubject::Version, what);
+        }
+        Ok(())
+    }
+
+    /// Checks the seal by itself. Returns whether baselines can be compared with it.
+    pub(super) fn check_seal(&self, verification: &mut Verification) -> bool {
+        let general = &self.config().general;
+        if general.require_seal == SealRequirement::Never {
+            return true;
+        }
+        let files = SealFiles::read(&general.baseline_dir).unwrap_or_default();
+        let is_required = general.require_seal == SealRequirement::Signed;
+        if !is_required && files.signature.is_none() {
+            return match BaselineSeal::read(&general.baseline_dir) {
+                Ok(_) => true,
+                Err(error) => {
+                    verification.add_error(FindingSubject::Seal, &error);
+                    false
+                }
+            };
+        }
+        if !is_required && general.seal_signers.is_none() {
+            let note = "the signature of the seal was not checked: seal_signers is not set";
+            verification.notes.push(note.to_string());
+            return true;
+        }
+        let checked = self.seal_verifier.read_signed_seal(self.config());
+        match checked.and_then(|(_, signature)| signature) {
+            Ok(signed) => {
+                if let Some(expires) = signed.meta.expires
+                    && expires - self.clock().now() < Duration::days(EXPIRY_NOTICE_DAYS)
+                {
+                    let expires = expires.format("%Y-%m-%d %H:%M:%S");
+                    let seal = self.command_line("seal --sign KEYFILE");
+                    let note = format!("the seal expires at {expires}; seal again before: {seal}");
+                    verification.notes.push(note);
+                }
+                verification.signed = Some(signed);
+                true
+            }
+            Err(error) => {
+                verification.add_error(FindingSubject::Seal, &error);
+                !is_required
+            }
+        }
+    }
+
+    /// Compares the baselines in use with the seal.
+    pub(super) fn check_baselines(&self, verification: &mut Verification) {
+        if !self.check_seal(verification) {
+            return;
+        }
+        let general = &self.config().general;
+        let is_sealed = general.require_seal != SealRequirement::Never
+            && matches!(BaselineSeal::read(&general.baseline_dir), Ok(Some(_)));
+        let mut baselines = self.baseline_cache();
+        let mut checked = HashSet::new();
+        for agent in &self.config().agents {
+            if !checked.insert(&agent.baseline) {
+                continue;
+            }
+            match baselines.load(agent) {
+                Ok(_) if is_sealed => verification.counts.sealed_baselines += 1,
+                Ok(_) => verification.counts.unsealed_baselines += 1,
+                Err(BaselineRefusal::Tampered(error)) => {
+                    verification.add_error(FindingSubject::Baseline, &error);
+                }
+                Err(BaselineRefusal::Unusable(error)) => {
+                    verification.notes.push(error.message().to_string())
+                }
+            }
+        }
+    }
+}
