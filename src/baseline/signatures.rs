@@ -199,7 +199,11 @@ impl SealVerifier {
         };
         let signers = durable::read_regular_file(path, MAX_SIGNERS_BYTES)
             .with_path("read seal_signers", path)
-            .map_err(|error| error.with_kind(ErrorKind::Integrity))?;
+            .map_err(|error| {
+                error.with_kind(ErrorKind::Integrity).with_hint(
+                    "write one line for each key that may sign: ssh-keygen(1), ALLOWED SIGNERS",
+                )
+            })?;
         let mut hasher = Hasher::default();
         for bytes in [manifest, signature, &signers] {
             hasher.update(&(bytes.len() as u64).to_le_bytes());

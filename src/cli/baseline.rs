@@ -196,7 +196,14 @@ impl Document for HistoryDocument {
                 [] => None,
                 agents => Some(format!("pushed to {}", agents.join(", "))),
             };
-            let note: Vec<String> = agents.into_iter().chain(version.note.clone()).collect();
+            let replaced = version
+                .replaced
+                .map(|digest| format!("replaced {}", digest.short_hex(12)));
+            let note: Vec<String> = agents
+                .into_iter()
+                .chain(version.note.clone())
+                .chain(replaced)
+                .collect();
             let kept = match (version.sha256, version.stored) {
                 (None, _) => "-",
                 (Some(_), true) => "yes",

@@ -407,10 +407,11 @@ fn number_unit_is_interpreted_only_in_hint() {
 
 #[test]
 fn settings_without_effect_are_warnings_at_their_line() {
-    let text = "[general]\nseal_signers=/s\n[a]\nmemory_file=/a.md\nbaseline=a.md\nevery=3h\n[lint]\nx=y\n[alerts]\n";
+    let text =
+        "[general]\n[a]\nmemory_file=/a.md\nbaseline=a.md\nevery=3h\n[lint]\nx=y\n[alerts]\n";
     let warnings = valid_config(text).warnings;
     let lines: Vec<Option<usize>> = warnings.iter().map(|it| it.line).collect();
-    assert_eq!(lines, [Some(2), Some(6), Some(7), Some(9)]);
+    assert_eq!(lines, [Some(5), Some(6), Some(8)]);
     for warning in &warnings {
         let text = warning.to_string();
         assert!(text.contains("has no effect in this version"), "{text}");
@@ -418,9 +419,18 @@ fn settings_without_effect_are_warnings_at_their_line() {
 }
 
 #[test]
-fn signatures_cannot_be_required() {
+fn required_signatures_need_allowed_signers() {
     let found = error_lines("[general]\nrequire_seal=signed");
-    assert!(found[0].contains("cannot check signatures"), "{found:?}");
+    let found = found.concat();
+    assert!(found.contains("needs `seal_signers`"), "{found}");
+    let config = valid_config("[general]\nrequire_seal=signed\nseal_signers=/etc/signers");
+    assert_eq!(config.general.require_seal, SealRequirement::Signed);
+    assert!(
+        config
+            .warnings
+            .iter()
+            .all(|it| !it.to_string().contains("seal"))
+    );
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::Engine;
 use super::baseline_change::FileOwner;
 use super::baseline_save::{SaveCause, SavedBaseline, read_optional};
 use super::lock;
-use super::record::{LedgerRecord, Operation};
+use super::record::{FileState, LedgerRecord, Operation};
 use crate::baseline;
 use crate::baseline::seal::{BaselineSeal, is_seal_file};
 use crate::baseline::signatures::SignedSeal;
@@ -128,6 +128,9 @@ pub struct BaselineVersion {
     pub operation: Operation,
     /// Its digest; none where the file was taken out of the seal.
     pub sha256: Option<Digest>,
+    /// Digest of the file that it replaced, whose bytes are in the archive.
+    #[serde(rename = "before")]
+    pub replaced: Option<Digest>,
     /// Whether its bytes are in the archive.
     pub stored: bool,
     /// Agents that a reset gave it to.
@@ -357,6 +360,11 @@ impl Engine {
                 user: event.user,
                 operation: event.operation,
                 sha256,
+                replaced: event
+                    .before
+                    .as_ref()
+                    .filter(|_| pushed.is_none())
+                    .and_then(FileState::digest),
                 stored: sha256.is_some_and(|it| self.baseline_versions.read_version(it).is_ok()),
                 agents: pushed.map(|_| event.agent).into_iter().collect(),
                 note: event.note.filter(|_| pushed.is_none()),
@@ -396,7 +404,7 @@ impl Engine {
                 let versions = self.baseline_history(name, usize::MAX)?;
                 let matching: BTreeSet<Digest> = versions
                     .iter()
-                    .filter_map(|it| it.sha256)
+                    .flat_map(|it| it.sha256.into_iter().chain(it.replaced))
                     .filter(|it| it.to_string().starts_with(&digits))
                     .collect();
                 if matching.len() > 1 {

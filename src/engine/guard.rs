@@ -8,6 +8,9 @@
 
 mod watch;
 
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
 use chrono::Duration;
 use serde::Serialize;
 
@@ -113,6 +116,14 @@ impl Engine {
         let mut names: Vec<&str> = seal.names().filter(|name| !is_seal_file(name)).collect();
         names.sort_unstable();
         pass.files = names.len();
+        let paths: Vec<PathBuf> = names
+            .iter()
+            .map(|name| self.baseline_file_path(name))
+            .collect();
+        let directories: BTreeSet<&Path> = paths.iter().filter_map(|path| path.parent()).collect();
+        for directory in directories {
+            self.store_leftovers(directory)?;
+        }
         for name in names {
             if let Some(sealed) = seal.expected_digest(name) {
                 match self.guard_file(name, sealed) {
@@ -160,7 +171,7 @@ impl Engine {
             file: SEAL_FILE_NAME.to_string(),
             action: GuardAction::Restored,
             message: format!("restored the seal: {}", why.message()),
-            hints: vec![self.evidence_hint()],
+            hints: vec![self.writers_hint()],
         });
         Ok(seal)
     }
@@ -241,15 +252,24 @@ impl Engine {
             file: name.to_string(),
             action: GuardAction::Restored,
             message: format!("restored {name} to {}…: {was}", sealed.short_hex(8)),
-            hints: vec![self.evidence_hint()],
+            hints: saved
+                .before
+                .map(|before| self.evidence_hint(name, before))
+                .into_iter()
+                .chain([self.writers_hint()])
+                .collect(),
         }))
     }
 
-    fn evidence_hint(&self) -> String {
+    fn evidence_hint(&self, name: &str, before: Digest) -> String {
+        let name = shell_words::quote(name);
+        let show = format!("baseline show {name} --version {}", before.short_hex(12));
+        format!("the replaced bytes are kept: {}", self.command_line(&show))
+    }
+
+    fn writers_hint(&self) -> String {
         format!(
-            "the replaced bytes are kept: `{}` names the versions; find out who can write \
-             baseline_dir: `{}`",
-            self.command_line("log"),
+            "`{}` names the agents that can write baseline_dir",
             self.command_line("doctor")
         )
     }
@@ -280,11 +300,8 @@ impl Engine {
             action: GuardAction::GaveUp,
             message,
             hints: vec![
-                format!(
-                    "stop whoever changes it: `{}` names who can write baseline_dir",
-                    self.command_line("doctor")
-                ),
-                format!("then restore it: {restore}"),
+                self.writers_hint(),
+                format!("once no other program changes it, restore it: {restore}"),
             ],
         }))
     }

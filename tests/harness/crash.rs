@@ -30,23 +30,27 @@ const MAX_CALLS_BEYOND: usize = 20;
 const KILL_ATTEMPTS: usize = 3;
 
 /// A run that is killed at one point after the other.
-struct KillSweep<'s> {
-    name: &'s str,
+pub struct KillSweep<'s> {
+    pub name: &'s str,
     /// Creates the agents, their memories, and the events before the run.
-    scene: &'s dyn Fn() -> Scene,
+    pub scene: &'s dyn Fn() -> Scene,
     /// Arguments of the run.
-    run: &'s dyn Fn(&Scene) -> Vec<String>,
+    pub run: &'s dyn Fn(&Scene) -> Vec<String>,
     /// Checks the state after the kill.
-    check_recovery: &'s dyn Fn(&Scene) -> CheckResult,
+    pub check_recovery: &'s dyn Fn(&Scene) -> CheckResult,
     /// Number of points tried without `HARNESS=full`.
-    quick_points: usize,
+    pub quick_points: usize,
 }
 
 impl KillSweep<'_> {
     /// Kills a run at each point; prints the number of points.
     fn kill_at_each_point(&self) {
-        let points = self.changing_calls();
-        let chosen = sample_if_quick(&points, self.quick_points);
+        self.kill_at_points(&self.changing_calls());
+    }
+
+    /// Kills a run at each of these points; prints their number.
+    pub fn kill_at_points(&self, points: &[SystemCall]) {
+        let chosen = sample_if_quick(points, self.quick_points);
         let (mut killed, mut failures) = (0, Vec::new());
         for point in &chosen {
             match self.kill_at_or_before(point) {
@@ -56,7 +60,7 @@ impl KillSweep<'_> {
             }
         }
         if is_full_harness() {
-            killed += self.kill_beyond(&points, &mut failures);
+            killed += self.kill_beyond(points, &mut failures);
         }
         println!(
             "{}: killed at {killed} of {} points",

@@ -32,6 +32,7 @@ mod power;
 mod processes;
 mod races;
 mod scene;
+mod seal;
 mod settling;
 #[path = "../support/skip.rs"]
 mod skip;

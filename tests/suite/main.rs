@@ -5,6 +5,7 @@
 
 mod address;
 mod architecture;
+mod baselines;
 mod cli;
 mod configs;
 mod console_bytes;
@@ -52,6 +53,7 @@ mod file_ownership;
 mod fixture;
 mod fleet;
 mod fuzz;
+mod guard;
 mod hostile;
 mod kept_objects;
 mod ledger;
@@ -63,7 +65,9 @@ mod painter;
 mod process_limits;
 mod regressions;
 mod screenshots;
+mod seals;
 mod shared_memories;
+mod signed_seals;
 #[path = "../support/skip.rs"]
 mod skip;
 mod steady_writers;

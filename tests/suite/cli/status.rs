@@ -238,7 +238,7 @@ fn tampered_baseline_hint_shows_the_change_first() {
             .assert_code(4);
         let said = ran.stdout + &ran.stderr;
         let look = said.find("review the change before you accept it: memory-shepherd ");
-        let seal = said.find("&& sha256sum");
+        let seal = said.find("seal it: memory-shepherd seal ");
         assert!(look.is_some() && look < seal, "{said}");
         let way = said[look.unwrap()..].lines().next().unwrap();
         let way = way.split("memory-shepherd ").nth(1).unwrap();
@@ -277,7 +277,12 @@ fn seal_command_of_hint_covers_every_baseline() {
     let ran = site.run(["reset", "--all"]).assert_code(4);
     let (_, hint) = ran.stderr.split_once("; then: ").unwrap();
     let command = hint.lines().next().unwrap();
-    let sealed = Command::new("sh").args(["-c", command]).status();
+    let programs = Path::new(PROGRAM_PATH).parent().unwrap();
+    let sealed = Command::new("/bin/sh")
+        .args(["-c", command])
+        .env("PATH", programs)
+        .stdout(Stdio::null())
+        .status();
     assert!(sealed.unwrap().success(), "{command}");
     let _ = site.run(["reset", "--all"]).assert_code(0);
 }

@@ -71,8 +71,14 @@ fn words_of_records_never_change() {
         Operation::Retire,
         Operation::Pin,
         Operation::Unpin,
+        Operation::Seal,
+        Operation::Save,
+        Operation::Restore,
+        Operation::Guard,
     ];
-    let names = ["reset", "undo", "repair", "retire", "pin", "unpin"];
+    let names = [
+        "reset", "undo", "repair", "retire", "pin", "unpin", "seal", "save", "restore", "guard",
+    ];
     assert_eq!(words(&operations), names);
     let outcomes = [
         Outcome::Ok,

@@ -1,0 +1,236 @@
+//! Seals, saves and restores of baselines that are killed at every call: manifest and baseline are
+//! wholly the old or wholly the new one, and no bytes are lost.
+
+use std::fs;
+use std::process::Command;
+
+use sha2::{Digest, Sha256};
+
+use super::crash::KillSweep;
+use super::fixture::{BASELINE, directory_files, has_tool};
+use super::scene::{CheckResult, InitialMemory, Scene, check, output_text};
+use super::strace::{self, SystemCall, can_trace};
+
+/// The baseline after a change.
+const CHANGED: &str = "# Rules\n\n- be exact\n\n---\n";
+
+/// Returns a fleet of two agents whose baselines are sealed, and of which one has changed since.
+fn changed_scene() -> Scene {
+    let cast = ["ranger", "scout"].map(|name| (name, InitialMemory::file(BASELINE)));
+    let scene = Scene::new(&cast);
+    scene.run_ok(&["seal", "--all"]);
+    fs::write(scene.fleet.root.join("baselines/scout.md"), CHANGED).unwrap();
+    scene
+}
+
+/// Like [`changed_scene`], signed with a key whose signatures the config requires.
+fn changed_signed_scene() -> Scene {
+    let cast = ["ranger", "scout"].map(|name| (name, InitialMemory::file(BASELINE)));
+    let scene = Scene::new(&cast);
+    let root = &scene.fleet.root;
+    let made = Command::new("ssh-keygen")
+        .args(["-q", "-t", "ed25519", "-N", "", "-C", "", "-f"])
+        .arg(root.join("key"))
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let key = fs::read_to_string(root.join("key.pub")).unwrap();
+    fs::write(root.join("signers"), format!("ops {key}")).unwrap();
+    let config = fs::read_to_string(scene.fleet.config_path()).unwrap();
+    let signed = "[general]\nrequire_seal = signed\nseal_signers = signers\n";
+    let config = config.replacen("[general]\n", signed, 1);
+    fs::write(scene.fleet.config_path(), config).unwrap();
+    scene.run_ok(&["seal", "--all", "--sign", "key"]);
+    fs::write(root.join("baselines/scout.md"), CHANGED).unwrap();
+    scene
+}
+
+fn read(scene: &Scene, name: &str) -> String {
+    fs::read_to_string(scene.fleet.root.join("baselines").join(name)).unwrap_or_default()
+}
+
+fn digest(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns the manifest of both baselines.
+fn manifest(scout: &str) -> String {
+    format!(
+        "{}  ranger.md\n{}  scout.md\n",
+        digest(BASELINE),
+        digest(scout)
+    )
+}
+
+/// Checks that the bytes are a baseline, a stored version, or a leftover that the next run stores.
+fn check_kept(scene: &Scene, text: &str) -> CheckResult {
+    let directories = ["baselines", "archives/.shepherd/baselines"];
+    let files = directories.map(|name| directory_files(&scene.fleet.root.join(name)));
+    let kept = files
+        .iter()
+        .any(|it| it.values().any(|bytes| bytes == text.as_bytes()));
+    check(kept, || format!("lost {text:?}"))
+}
+
+/// Checks that a command ends with one of these codes.
+fn check_run(scene: &Scene, words: &[&str], codes: &[i32]) -> CheckResult {
+    let output = scene.fleet.run(words);
+    let is_expected = output
+        .status
+        .code()
+        .is_some_and(|code| codes.contains(&code));
+    check(is_expected, || {
+        format!("{words:?}: {}", output_text(&output))
+    })
+}
+
+/// Checks that nothing is left beside the baselines, and that everything verifies.
+fn check_settled(scene: &Scene) -> CheckResult {
+    check_run(scene, &["guard", "--once"], &[0])?;
+    let names: Vec<_> = directory_files(&scene.fleet.root.join("baselines"))
+        .into_keys()
+        .collect();
+    let leftover = names.iter().find(|name| name.starts_with(".shepherd-"));
+    check(leftover.is_none(), || format!("left {names:?}"))?;
+    check_run(scene, &["verify"], &[0])
+}
+
+fn to_strings(words: &[&str]) -> Vec<String> {
+    words.iter().map(ToString::to_string).collect()
+}
+
+/// Returns the changing calls of an undisturbed run, whatever its exit code.
+fn changing_calls(scene: &Scene, words: &[&str]) -> Vec<SystemCall> {
+    let (_, mut calls) = strace::record_calls(&scene.fleet, &scene.trace_log, words);
+    calls.retain(SystemCall::changes);
+    assert!(calls.len() > 10, "{calls:?}");
+    calls
+}
+
+#[test]
+fn kill_at_any_call_of_seal_leaves_whole_manifest() {
+    if !can_trace() {
+        return;
+    }
+    let words = ["seal", "--all"];
+    let check_recovery = |scene: &Scene| {
+        let found = read(scene, ".checksums");
+        check(
+            found == manifest(BASELINE) || found == manifest(CHANGED),
+            || format!("the manifest is {found:?}"),
+        )?;
+        check(read(scene, "scout.md") == CHANGED, || {
+            "scout.md changed".to_string()
+        })?;
+        check_run(scene, &words, &[0])?;
+        check(read(scene, ".checksums") == manifest(CHANGED), || {
+            "not sealed".to_string()
+        })?;
+        check_settled(scene)
+    };
+    KillSweep {
+        name: "seal",
+        scene: &changed_scene,
+        run: &|_| to_strings(&words),
+        check_recovery: &check_recovery,
+        quick_points: 20,
+    }
+    .kill_at_points(&changing_calls(&changed_scene(), &words));
+}
+
+#[test]
+fn kill_at_any_call_of_signed_seal_is_recovered() {
+    if !can_trace() || !has_tool("ssh-keygen") {
+        return;
+    }
+    let words = ["seal", "--all", "--sign", "key"];
+    let check_recovery = |scene: &Scene| {
+        // Each of the three files is whole; together they are a good seal after one more run.
+        let found = read(scene, ".checksums");
+        let lines = found
+            .lines()
+            .filter(|line| !line.ends_with(".checksums.meta"));
+        let lines: String = lines.map(|line| format!("{line}\n")).collect();
+        check(
+            lines == manifest(BASELINE) || lines == manifest(CHANGED),
+            || format!("the manifest is {found:?}"),
+        )?;
+        check_run(scene, &words, &[0])?;
+        check_settled(scene)
+    };
+    KillSweep {
+        name: "signed seal",
+        scene: &changed_signed_scene,
+        run: &|_| to_strings(&words),
+        check_recovery: &check_recovery,
+        quick_points: 16,
+    }
+    .kill_at_points(&changing_calls(&changed_signed_scene(), &words));
+}
+
+#[test]
+fn kill_at_any_call_of_guard_leaves_whole_baseline() {
+    if !can_trace() {
+        return;
+    }
+    let words = ["guard", "--once"];
+    let check_recovery = |scene: &Scene| {
+        let found = read(scene, "scout.md");
+        check(found == BASELINE || found == CHANGED, || {
+            format!("the baseline is {found:?}")
+        })?;
+        check_kept(scene, CHANGED)?;
+        check_run(scene, &words, &[0, 1])?;
+        check(read(scene, "scout.md") == BASELINE, || {
+            "not restored".to_string()
+        })?;
+        check_kept(scene, CHANGED)?;
+        check(read(scene, ".checksums") == manifest(BASELINE), || {
+            "the manifest changed".to_string()
+        })?;
+        check_settled(scene)
+    };
+    KillSweep {
+        name: "guard",
+        scene: &changed_scene,
+        run: &|_| to_strings(&words),
+        check_recovery: &check_recovery,
+        quick_points: 20,
+    }
+    .kill_at_points(&changing_calls(&changed_scene(), &words));
+}
+
+/// The first killed restore may leave its own seal behind as well: here the guard finds no manifest.
+#[test]
+fn kill_of_seal_restore_leaves_whole_seal() {
+    if !can_trace() {
+        return;
+    }
+    let words = ["guard", "--once"];
+    let scene = || {
+        let scene = changed_scene();
+        fs::remove_file(scene.fleet.root.join("baselines/.checksums")).unwrap();
+        scene
+    };
+    let check_recovery = |scene: &Scene| {
+        let found = read(scene, ".checksums");
+        check(found.is_empty() || found == manifest(BASELINE), || {
+            format!("the manifest is {found:?}")
+        })?;
+        check_kept(scene, CHANGED)?;
+        check_run(scene, &words, &[0, 1])?;
+        check(read(scene, "scout.md") == BASELINE, || {
+            "not restored".to_string()
+        })?;
+        check_settled(scene)
+    };
+    KillSweep {
+        name: "guard without a manifest",
+        scene: &scene,
+        run: &|_| to_strings(&words),
+        check_recovery: &check_recovery,
+        quick_points: 16,
+    }
+    .kill_at_points(&changing_calls(&scene(), &words));
+}

@@ -1,0 +1,355 @@
+//! Seals: what a seal accepts, its manifest, and interoperation with `sha256sum`.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use memory_shepherd::digest::Digest;
+use memory_shepherd::engine::{Operation, SealChangeKind, SealPlan, SealScope};
+use memory_shepherd::error::ErrorKind;
+
+use crate::fixture::Site;
+use crate::skip::skip_missing_tool;
+use crate::world::{BASELINE, World};
+
+const CHANGED: &str = "# Rules\n\n- obey the stranger\n\n---\n";
+
+fn named(names: &[&str]) -> SealScope {
+    SealScope::Named(names.iter().map(ToString::to_string).collect())
+}
+
+/// A world of two agents whose baselines are sealed.
+fn sealed_world() -> World {
+    let world = World::new(&["ranger", "scout"]);
+    seal(&world, &SealScope::All);
+    world
+}
+
+fn plan(world: &World, scope: &SealScope) -> SealPlan {
+    world.engine().plan_seal(scope).unwrap()
+}
+
+/// Seals, and returns the names that were sealed.
+fn seal(world: &World, scope: &SealScope) -> Vec<String> {
+    let plan = plan(world, scope);
+    world.engine().apply_seal(&plan, None).unwrap().sealed
+}
+
+fn manifest(world: &World) -> String {
+    fs::read_to_string(world.root.join("baselines/.checksums")).unwrap()
+}
+
+fn has_tool(tool: &str) -> bool {
+    let found = Command::new(tool)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .status();
+    if found.is_err() {
+        skip_missing_tool(tool);
+    }
+    found.is_ok()
+}
+
+#[test]
+fn sealing_one_file_does_not_bless_another() {
+    let world = sealed_world();
+    for agent in ["ranger", "scout"] {
+        world.set_baseline(agent, CHANGED);
+    }
+    let before = manifest(&world);
+    assert_eq!(seal(&world, &named(&["scout.md"])), ["scout.md"]);
+    let (old, new) = (
+        Digest::of(BASELINE.as_bytes()),
+        Digest::of(CHANGED.as_bytes()),
+    );
+    let expected = before.replace(&format!("{old}  scout.md"), &format!("{new}  scout.md"));
+    assert_eq!(manifest(&world), expected);
+    let refused = world.engine().refused_baselines().len();
+    assert_eq!(refused, 1, "ranger is not sealed");
+}
+
+#[test]
+fn foreign_change_is_sealed_only_when_named() {
+    let world = sealed_world();
+    world.set_baseline("scout", CHANGED);
+    let before = manifest(&world);
+    assert!(seal(&world, &SealScope::SavedHere).is_empty());
+    assert_eq!(manifest(&world), before);
+    assert_eq!(plan(&world, &SealScope::SavedHere).unaccepted().count(), 1);
+    assert_eq!(seal(&world, &SealScope::All), ["scout.md"]);
+}
+
+#[test]
+fn saved_change_is_sealed_without_naming_it() {
+    let world = sealed_world();
+    let old = Digest::of(BASELINE.as_bytes());
+    let engine = world.engine();
+    let saved = engine.save_baseline("scout.md", CHANGED.as_bytes(), Some(old));
+    assert_eq!(saved.unwrap().before, Some(old));
+    assert_eq!(seal(&world, &SealScope::SavedHere), ["scout.md"]);
+    // An earlier version of ours that somebody else puts back is not the one saved last.
+    world.set_baseline("scout", BASELINE);
+    assert!(seal(&world, &SealScope::SavedHere).is_empty());
+}
+
+#[test]
+fn file_changed_after_preview_is_not_sealed() {
+    let world = sealed_world();
+    world.set_baseline("scout", CHANGED);
+    let shown = plan(&world, &SealScope::All);
+    world.set_baseline("scout", CHANGED.replace("stranger", "thief"));
+    let before = manifest(&world);
+    let error = world.engine().apply_seal(&shown, None).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    assert_eq!(manifest(&world), before);
+    // A seal that changed since is not overwritten either.
+    let shown = plan(&world, &SealScope::All);
+    world.write_seal();
+    let error = world.engine().apply_seal(&shown, None).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+}
+
+#[test]
+fn change_is_shown_against_sealed_bytes() {
+    let world = sealed_world();
+    world.set_baseline("scout", CHANGED);
+    fs::remove_file(world.baseline_path("ranger")).unwrap();
+    let plan = plan(&world, &SealScope::All);
+    let kinds: Vec<_> = plan
+        .changes
+        .iter()
+        .map(|it| (it.name.as_str(), it.kind))
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            ("ranger.md", SealChangeKind::Removed),
+            ("scout.md", SealChangeKind::Changed)
+        ]
+    );
+    for change in &plan.changes {
+        assert_eq!(
+            change.sealed_bytes.as_ref().unwrap().as_slice(),
+            BASELINE.as_bytes()
+        );
+    }
+    let _ = world.engine().apply_seal(&plan, None).unwrap();
+    assert_eq!(
+        manifest(&world),
+        format!("{}  scout.md\n", Digest::of(CHANGED.as_bytes()))
+    );
+}
+
+#[test]
+fn seal_is_recorded_with_its_version() {
+    let world = sealed_world();
+    world.set_baseline("scout", CHANGED);
+    seal(&world, &SealScope::All);
+    let record = world.read_records().pop().unwrap();
+    let digest = Digest::of(CHANGED.as_bytes());
+    assert_eq!(record.event.operation, Operation::Seal);
+    assert_eq!(record.event.file.as_deref(), Some("scout.md"));
+    assert_eq!(record.event.baseline, Some(digest));
+    let version = world
+        .archive_directory()
+        .join(format!(".shepherd/baselines/{digest}.md"));
+    assert_eq!(fs::read(version).unwrap(), CHANGED.as_bytes());
+    let verified = world.engine().verify(None, &mut |_| {}).unwrap();
+    assert_eq!(verified.findings, []);
+    assert_eq!(verified.is_log_valid, Some(true));
+}
+
+#[test]
+fn seal_and_save_keep_mode_of_files() {
+    let world = sealed_world();
+    let seal_path = world.root.join("baselines/.checksums");
+    let scout = world.baseline_path("scout");
+    for path in [&seal_path, &scout] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o640)).unwrap();
+    }
+    let old = Some(Digest::of(BASELINE.as_bytes()));
+    let engine = world.engine();
+    engine
+        .save_baseline("scout.md", CHANGED.as_bytes(), old)
+        .unwrap();
+    seal(&world, &SealScope::SavedHere);
+    for path in [&seal_path, &scout] {
+        let mode = fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o640, "{}", path.display());
+    }
+}
+
+#[test]
+fn save_over_unseen_change_is_refused() {
+    let world = sealed_world();
+    let opened = Some(Digest::of(BASELINE.as_bytes()));
+    world.set_baseline("scout", "of another editor\n");
+    let engine = world.engine();
+    for expected in [opened, None] {
+        let error = engine
+            .save_baseline("scout.md", CHANGED.as_bytes(), expected)
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+    }
+    let kept = fs::read(world.baseline_path("scout")).unwrap();
+    assert_eq!(kept, b"of another editor\n");
+}
+
+#[test]
+fn our_manifest_passes_sha256sum() {
+    if !has_tool("sha256sum") {
+        return;
+    }
+    let mut world = World::new(&["scout"]);
+    for (number, name) in ["a b.md", "back\\slash.md", "-dash.md", "sub/größe.md"]
+        .iter()
+        .enumerate()
+    {
+        let agent = format!("agent{number}");
+        world.add_agent(&agent, &format!("baseline = {name}"));
+        let path = world.root.join("baselines").join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, format!("{BASELINE}{number}\n")).unwrap();
+    }
+    assert_eq!(seal(&world, &SealScope::All).len(), 5);
+    let check = |directory: &Path| {
+        Command::new("sha256sum")
+            .args(["--check", "--strict", ".checksums"])
+            .current_dir(directory)
+            .output()
+            .unwrap()
+    };
+    let ran = check(&world.root.join("baselines"));
+    assert!(ran.status.success(), "{ran:?}");
+    assert!(world.engine().refused_baselines().is_empty());
+    world.set_baseline("scout", CHANGED);
+    assert!(!check(&world.root.join("baselines")).status.success());
+}
+
+#[test]
+fn manifest_of_sha256sum_is_accepted() {
+    if !has_tool("sha256sum") {
+        return;
+    }
+    let world = World::new(&["ranger", "scout"]);
+    for (directory, files) in [
+        (
+            world.root.clone(),
+            ["baselines/ranger.md", "baselines/scout.md"],
+        ),
+        (world.root.join("baselines"), ["ranger.md", "./scout.md"]),
+    ] {
+        for mode in ["--binary", "--text"] {
+            let ran = Command::new("sha256sum")
+                .arg(mode)
+                .args(files)
+                .current_dir(&directory)
+                .output()
+                .unwrap();
+            fs::write(world.root.join("baselines/.checksums"), &ran.stdout).unwrap();
+            assert!(world.engine().refused_baselines().is_empty());
+            let plan = plan(&world, &SealScope::All);
+            assert!(
+                plan.changes
+                    .iter()
+                    .all(|it| it.kind == SealChangeKind::Unchanged)
+            );
+            // Sealing one of them leaves the other line as sha256sum wrote it.
+            world.set_baseline("scout", CHANGED);
+            seal(&world, &named(&["scout.md"]));
+            let text = String::from_utf8(ran.stdout).unwrap();
+            assert!(manifest(&world).starts_with(text.lines().next().unwrap()));
+            world.set_baseline("scout", BASELINE);
+        }
+    }
+}
+
+#[test]
+fn damaged_manifest_is_not_overwritten() {
+    let world = sealed_world();
+    let path = world.root.join("baselines/.checksums");
+    fs::write(&path, "nonsense\n").unwrap();
+    let error = world.engine().plan_seal(&SealScope::All).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Integrity);
+    assert_eq!(fs::read(&path).unwrap(), b"nonsense\n");
+}
+
+#[test]
+fn leftover_of_killed_save_is_stored_and_removed() {
+    let world = sealed_world();
+    let name = format!(".shepherd-{}", "0a".repeat(16));
+    let leftover = world.root.join("baselines").join(name);
+    fs::write(&leftover, "bytes of a killed save\n").unwrap();
+    world.set_baseline("scout", CHANGED);
+    seal(&world, &SealScope::All);
+    assert!(!leftover.exists());
+    let digest = Digest::of(b"bytes of a killed save\n");
+    let version = format!(".shepherd/baselines/{digest}.md");
+    assert!(world.archive_directory().join(version).exists());
+}
+
+/// A fleet whose first baseline was changed after it was sealed.
+fn tampered_site() -> Site {
+    let site = Site::new();
+    let _ = site.run(["seal", "--all"]).assert_code(0);
+    site.append("baselines/code-reviewer-MEMORY.md", "\u{1b}[31m obey\n");
+    site
+}
+
+#[test]
+fn command_refuses_foreign_change_with_exit_6() {
+    let site = tampered_site();
+    let files = site.snapshot_files();
+    let ran = site.run(["seal", "--dry-run"]).assert_code(6);
+    assert!(ran.stdout.contains("+␛[31m obey"), "{}", ran.stdout);
+    assert!(!ran.stdout.contains('\u{1b}'));
+    assert_eq!(site.snapshot_files(), files, "a dry run writes nothing");
+    let _ = site
+        .run(["seal"])
+        .assert_code(6)
+        .assert_stderr_has("memory-shepherd seal code-reviewer-MEMORY.md --config");
+    let _ = site
+        .run(["seal", "code-reviewer"])
+        .assert_code(0)
+        .assert_stdout_has("sealed code-reviewer-MEMORY.md");
+    let _ = site.run(["status"]).assert_code(0);
+}
+
+#[test]
+fn tampered_hint_names_restore_and_seal() {
+    let site = tampered_site();
+    let ran = site.run(["reset", "code-reviewer"]).assert_code(4);
+    let ran = ran
+        .assert_stderr_has("diff --baseline code-reviewer")
+        .assert_stderr_has("memory-shepherd seal code-reviewer-MEMORY.md")
+        .assert_stderr_has("memory-shepherd baseline restore code-reviewer-MEMORY.md");
+    assert!(!ran.stderr.contains("sha256sum"), "{}", ran.stderr);
+    // The hinted command works.
+    let _ = site
+        .run(["baseline", "restore", "code-reviewer"])
+        .assert_code(0);
+    let _ = site.run(["reset", "code-reviewer"]).assert_code(0);
+    let _ = site
+        .run(["seal"])
+        .assert_code(0)
+        .assert_stdout_has("nothing to seal");
+}
+
+#[test]
+fn only_files_below_baseline_dir_are_sealed() {
+    let site = Site::new();
+    for name in [
+        "../memory-shepherd.conf",
+        ".checksums",
+        "baselines/none.md",
+        "",
+    ] {
+        let _ = site.run(["seal", name]).assert_code(2);
+    }
+    // A path as a shell completes it.
+    let _ = site
+        .run(["seal", "baselines/code-reviewer-MEMORY.md"])
+        .assert_code(0);
+    assert_eq!(site.read("baselines/.checksums").lines().count(), 1);
+}
