@@ -11,7 +11,7 @@ use crossbeam_channel::bounded;
 
 use super::Engine;
 use crate::archive::PROGRAM_DIRECTORY_NAME;
-use crate::baseline::seal;
+use crate::baseline::seal::{self, META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME};
 use crate::config::{Agent, SealRequirement};
 use crate::durable;
 use crate::error::{Error, PathContext, Result};
@@ -173,7 +173,9 @@ impl Engine {
     /// far as they concern `agents`; some may not exist.
     pub fn protected_paths(&self, agents: &[&Agent]) -> Vec<PathBuf> {
         let general = &self.config().general;
-        let mut paths = vec![self.config().path.clone(), self.seal_path()];
+        let mut paths = vec![self.config().path.clone()];
+        let seal_files = [SEAL_FILE_NAME, META_FILE_NAME, SIGNATURE_FILE_NAME];
+        paths.extend(seal_files.map(|name| general.baseline_dir.join(name)));
         paths.extend(["reset.log", "reset.log.old"].map(|name| general.archive_dir.join(name)));
         let own = general.archive_dir.join(PROGRAM_DIRECTORY_NAME);
         let directories = [own.clone(), own.join("locks"), own.join("tx")];
