@@ -34,7 +34,7 @@ const ERROR_MESSAGES: &[(&str, &str)] = &[
 ];
 
 /// Returns the errors that a call can return.
-fn possible_errors(call: &SystemCall) -> &'static [&'static str] {
+pub fn possible_errors(call: &SystemCall) -> &'static [&'static str] {
     match call.name.as_str() {
         "write" | "pwrite64" | "writev" | "copy_file_range" | "sendfile" => {
             &["ENOSPC", "EIO", "EDQUOT", "EINTR"]
@@ -62,7 +62,7 @@ fn possible_errors(call: &SystemCall) -> &'static [&'static str] {
 
 /// Returns the calls that the program itself makes: those from reading its config on, without those
 /// by which the system starts it.
-fn calls_of_program(calls: &[SystemCall]) -> &[SystemCall] {
+pub fn calls_of_program(calls: &[SystemCall]) -> &[SystemCall] {
     let first = calls
         .iter()
         .position(|call| call.name != "execve" && call.text.contains("memory-shepherd.conf"));

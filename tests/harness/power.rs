@@ -22,7 +22,8 @@ use super::fixture::has_tool;
 use super::full_harness::is_full_harness;
 use super::mounts::{Mount, may_mount};
 use super::processes::test_directory;
-use super::scene::{InitialMemory, RESET_ALL, Scene, twelve_agents};
+use super::scene::{CheckResult, InitialMemory, RESET_ALL, Scene, twelve_agents};
+use super::seal;
 use super::strace::{
     self, SteppedProgram, SystemCall, can_trace, injection_options, sample, sample_if_quick,
 };
@@ -43,8 +44,12 @@ struct PowerSetup {
     data_mode: &'static str,
     /// Whether the disk gets another device number afterwards, as it may after a reboot.
     is_renumbered: bool,
-    /// Whether all agents were reset before, and the run is an undo.
-    is_undo: bool,
+    /// What happened before the run.
+    prepare: fn(&Scene),
+    /// Arguments of the run.
+    words: &'static [&'static str],
+    /// Checks the disks after the cut.
+    check: fn(&Scene) -> CheckResult,
 }
 
 impl PowerSetup {
@@ -54,7 +59,9 @@ impl PowerSetup {
             has_two_disks: false,
             data_mode: "ordered",
             is_renumbered: false,
-            is_undo: false,
+            prepare: |_| {},
+            words: RESET_ALL,
+            check: Scene::check_all,
         }
     }
 }
@@ -88,9 +95,7 @@ impl DiskBench {
         let fleet = places[0].join("fleet");
         let archive = places.last().unwrap().join("archives");
         let scene = Scene::new_at(&fleet, &archive, &root.join("log"), &setup.cast);
-        if setup.is_undo {
-            scene.run_ok(RESET_ALL);
-        }
+        (setup.prepare)(&scene);
         let bench = DiskBench {
             scene,
             devices: places.iter().map(|place| mounted_device(place)).collect(),
@@ -107,17 +112,14 @@ impl DiskBench {
         bench
     }
 
-    fn command_words<'w>(&self) -> &'w [&'w str] {
-        if self.setup.is_undo {
-            &["undo", "scout"]
-        } else {
-            RESET_ALL
-        }
-    }
-
     /// Returns the calls of such a run that change something.
     fn changing_calls(&self) -> Vec<SystemCall> {
-        strace::record_changing_calls(&self.scene, self.command_words())
+        let (fleet, log) = (&self.scene.fleet, &self.scene.trace_log);
+        let (output, mut calls) = strace::record_calls(fleet, log, self.setup.words);
+        // The guard ends with 1 when it has restored something.
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+        calls.retain(SystemCall::changes);
+        calls
     }
 
     /// Returns the names of those calls.
@@ -308,14 +310,14 @@ fn copy_sparse(from: &Path, to: &Path) {
 fn cut_at_every_call(name: &str, setup: &PowerSetup, most: usize) {
     let names = DiskBench::new(setup).call_names();
     let mut bench = DiskBench::new(setup);
-    let (shots, stops) = bench.snapshot_after_calls(&names, bench.command_words(), "shots");
+    let (shots, stops) = bench.snapshot_after_calls(&names, setup.words, "shots");
     assert!(shots.len() > 3, "{name}: nothing was written to the disk");
     let chosen: Vec<usize> = (0..shots.len()).collect();
     let chosen = sample_if_quick(&chosen, most);
     let mut failures = Vec::new();
     for shot in chosen.iter().map(|at| &shots[*at]) {
         bench.reboot(shot);
-        if let Err(why) = bench.scene.check_all() {
+        if let Err(why) = (setup.check)(&bench.scene) {
             failures.push(format!("cut after {}: {why}", shot.after));
         }
     }
@@ -336,18 +338,13 @@ fn kill_and_cut(name: &str, setup: &PowerSetup, most: usize) {
         let mut bench = DiskBench::new(setup);
         let options = injection_options(&call.name, "signal=KILL", call.occurrence, false);
         let scene = &bench.scene;
-        strace::run_traced(
-            &scene.fleet,
-            &scene.trace_log,
-            &options,
-            bench.command_words(),
-        );
+        strace::run_traced(&scene.fleet, &scene.trace_log, &options, setup.words);
         let copy = |at| bench.directory.path().join(format!("copy{at}"));
         let disks: Vec<PathBuf> = (0..bench.disks.len()).map(copy).collect();
         bench.copy_to(&disks);
         let after = call.text.clone();
         bench.reboot(&DiskSnapshot { after, disks });
-        if let Err(why) = bench.scene.check_all() {
+        if let Err(why) = (setup.check)(&bench.scene) {
             failures.push(format!("killed and cut at {}: {why}", call.text));
         }
     }
@@ -359,7 +356,7 @@ fn kill_and_cut(name: &str, setup: &PowerSetup, most: usize) {
 fn cut_twice(name: &str, setup: &PowerSetup, first: usize, second: usize) {
     let names = DiskBench::new(setup).call_names();
     let mut bench = DiskBench::new(setup);
-    let (shots, _) = bench.snapshot_after_calls(&names, bench.command_words(), "first");
+    let (shots, _) = bench.snapshot_after_calls(&names, setup.words, "first");
     let (mut pairs, mut failures) = (0, Vec::new());
     let every: Vec<usize> = (0..shots.len()).collect();
     for at in sample(&every, first) {
@@ -369,7 +366,7 @@ fn cut_twice(name: &str, setup: &PowerSetup, first: usize, second: usize) {
         for shot in sample(&every, second).iter().map(|at| &again[*at]) {
             pairs += 1;
             bench.reboot(shot);
-            if let Err(why) = bench.scene.check_all() {
+            if let Err(why) = (setup.check)(&bench.scene) {
                 failures.push(format!(
                     "cut after {} and {}: {why}",
                     shots[at].after, shot.after
@@ -450,12 +447,35 @@ fn power_cut_at_any_call_of_undo_loses_nothing() {
         ("a new file", InitialMemory::Missing),
     ] {
         let setup = PowerSetup {
-            is_undo: true,
+            prepare: |scene| scene.run_ok(RESET_ALL),
+            words: &["undo", "scout"],
             has_two_disks: true,
             ..PowerSetup::new(vec![("scout", had)])
         };
         cut_at_every_call(&format!("power cut, undo of a reset of {what}"), &setup, 5);
     }
+}
+
+#[test]
+fn power_cut_at_any_call_of_seal_leaves_whole_files() {
+    if !can_cut_power("power_cut_at_any_call_of_seal_leaves_whole_files") {
+        return;
+    }
+    let cast = ["ranger", "scout"].map(|name| (name, InitialMemory::Missing));
+    let seal = PowerSetup {
+        prepare: seal::seal_and_change,
+        words: &["seal", "--all"],
+        check: seal::check_after_seal,
+        has_two_disks: true,
+        ..PowerSetup::new(cast.to_vec())
+    };
+    cut_at_every_call("power cut, seal", &seal, 8);
+    let guard = PowerSetup {
+        words: &["guard", "--once"],
+        check: seal::check_after_guard,
+        ..seal
+    };
+    cut_at_every_call("power cut, guard", &guard, 8);
 }
 
 #[test]

@@ -6,10 +6,11 @@ use std::process::Command;
 
 use sha2::{Digest, Sha256};
 
-use super::crash::KillSweep;
+use super::crash::{KillSweep, assert_no_failures};
+use super::faults;
 use super::fixture::{BASELINE, directory_files, has_tool};
 use super::scene::{CheckResult, InitialMemory, Scene, check, output_text};
-use super::strace::{self, SystemCall, can_trace};
+use super::strace::{self, SystemCall, can_trace, injection_options, sample_if_quick};
 
 /// The baseline after a change.
 const CHANGED: &str = "# Rules\n\n- be exact\n\n---\n";
@@ -18,9 +19,14 @@ const CHANGED: &str = "# Rules\n\n- be exact\n\n---\n";
 fn changed_scene() -> Scene {
     let cast = ["ranger", "scout"].map(|name| (name, InitialMemory::file(BASELINE)));
     let scene = Scene::new(&cast);
+    seal_and_change(&scene);
+    scene
+}
+
+/// Seals the baselines of a fleet and changes one of them.
+pub fn seal_and_change(scene: &Scene) {
     scene.run_ok(&["seal", "--all"]);
     fs::write(scene.fleet.root.join("baselines/scout.md"), CHANGED).unwrap();
-    scene
 }
 
 /// Like [`changed_scene`], signed with a key whose signatures the config requires.
@@ -65,8 +71,12 @@ fn manifest(scout: &str) -> String {
 
 /// Checks that the bytes are a baseline, a stored version, or a leftover that the next run stores.
 fn check_kept(scene: &Scene, text: &str) -> CheckResult {
-    let directories = ["baselines", "archives/.shepherd/baselines"];
-    let files = directories.map(|name| directory_files(&scene.fleet.root.join(name)));
+    let fleet = &scene.fleet;
+    let directories = [
+        fleet.root.join("baselines"),
+        fleet.archive.join(".shepherd/baselines"),
+    ];
+    let files = directories.map(|directory| directory_files(&directory));
     let kept = files
         .iter()
         .any(|it| it.values().any(|bytes| bytes == text.as_bytes()));
@@ -108,35 +118,58 @@ fn changing_calls(scene: &Scene, words: &[&str]) -> Vec<SystemCall> {
     calls
 }
 
+const SEAL_ALL: &[&str] = &["seal", "--all"];
+
+const GUARD: &[&str] = &["guard", "--once"];
+
+/// Checks the files right after a seal that was cut short, and seals again.
+pub fn check_after_seal(scene: &Scene) -> CheckResult {
+    let found = read(scene, ".checksums");
+    check(
+        found == manifest(BASELINE) || found == manifest(CHANGED),
+        || format!("the manifest is {found:?}"),
+    )?;
+    check(read(scene, "scout.md") == CHANGED, || {
+        "scout.md changed".to_string()
+    })?;
+    check_run(scene, SEAL_ALL, &[0])?;
+    check(read(scene, ".checksums") == manifest(CHANGED), || {
+        "not sealed".to_string()
+    })?;
+    check_settled(scene)
+}
+
+/// Checks the files right after a restore that was cut short, and guards again.
+pub fn check_after_guard(scene: &Scene) -> CheckResult {
+    let found = read(scene, "scout.md");
+    check(found == BASELINE || found == CHANGED, || {
+        format!("the baseline is {found:?}")
+    })?;
+    check_kept(scene, CHANGED)?;
+    check_run(scene, GUARD, &[0, 1])?;
+    check(read(scene, "scout.md") == BASELINE, || {
+        "not restored".to_string()
+    })?;
+    check_kept(scene, CHANGED)?;
+    check(read(scene, ".checksums") == manifest(BASELINE), || {
+        "the manifest changed".to_string()
+    })?;
+    check_settled(scene)
+}
+
 #[test]
 fn kill_at_any_call_of_seal_leaves_whole_manifest() {
     if !can_trace() {
         return;
     }
-    let words = ["seal", "--all"];
-    let check_recovery = |scene: &Scene| {
-        let found = read(scene, ".checksums");
-        check(
-            found == manifest(BASELINE) || found == manifest(CHANGED),
-            || format!("the manifest is {found:?}"),
-        )?;
-        check(read(scene, "scout.md") == CHANGED, || {
-            "scout.md changed".to_string()
-        })?;
-        check_run(scene, &words, &[0])?;
-        check(read(scene, ".checksums") == manifest(CHANGED), || {
-            "not sealed".to_string()
-        })?;
-        check_settled(scene)
-    };
     KillSweep {
         name: "seal",
         scene: &changed_scene,
-        run: &|_| to_strings(&words),
-        check_recovery: &check_recovery,
+        run: &|_| to_strings(SEAL_ALL),
+        check_recovery: &check_after_seal,
         quick_points: 20,
     }
-    .kill_at_points(&changing_calls(&changed_scene(), &words));
+    .kill_at_points(&changing_calls(&changed_scene(), SEAL_ALL));
 }
 
 #[test]
@@ -174,31 +207,62 @@ fn kill_at_any_call_of_guard_leaves_whole_baseline() {
     if !can_trace() {
         return;
     }
-    let words = ["guard", "--once"];
-    let check_recovery = |scene: &Scene| {
-        let found = read(scene, "scout.md");
-        check(found == BASELINE || found == CHANGED, || {
-            format!("the baseline is {found:?}")
-        })?;
-        check_kept(scene, CHANGED)?;
-        check_run(scene, &words, &[0, 1])?;
-        check(read(scene, "scout.md") == BASELINE, || {
-            "not restored".to_string()
-        })?;
-        check_kept(scene, CHANGED)?;
-        check(read(scene, ".checksums") == manifest(BASELINE), || {
-            "the manifest changed".to_string()
-        })?;
-        check_settled(scene)
-    };
     KillSweep {
         name: "guard",
         scene: &changed_scene,
-        run: &|_| to_strings(&words),
-        check_recovery: &check_recovery,
+        run: &|_| to_strings(GUARD),
+        check_recovery: &check_after_guard,
         quick_points: 20,
     }
-    .kill_at_points(&changing_calls(&changed_scene(), &words));
+    .kill_at_points(&changing_calls(&changed_scene(), GUARD));
+}
+
+#[test]
+fn error_at_any_call_of_seal_leaves_whole_files() {
+    if !can_trace() {
+        return;
+    }
+    let mut failures = Vec::new();
+    let cases: [(&[&str], fn(&Scene) -> CheckResult); 2] =
+        [(SEAL_ALL, check_after_seal), (GUARD, check_after_guard)];
+    for (words, check_recovery) in cases {
+        let scene = changed_scene();
+        let (_, calls) = strace::record_calls(&scene.fleet, &scene.trace_log, words);
+        let pairs: Vec<(SystemCall, &str)> = faults::calls_of_program(&calls)
+            .iter()
+            .flat_map(|call| {
+                let errors = faults::possible_errors(call).iter();
+                errors.map(|error| (call.clone(), *error))
+            })
+            .collect();
+        let chosen = sample_if_quick(&pairs, 30);
+        for (call, error) in &chosen {
+            let scene = changed_scene();
+            if let Err(why) =
+                fail_once(&scene, words, call, error).and_then(|()| check_recovery(&scene))
+            {
+                failures.push(format!("{error} at {}: {why}", call.text));
+            }
+        }
+        println!("errors in {words:?}: {} of {}", chosen.len(), pairs.len());
+    }
+    assert_no_failures("errors in seal and guard", &failures);
+}
+
+/// Runs the program with an error at one call; it ends with an exit code and without a debug dump.
+fn fail_once(scene: &Scene, words: &[&str], call: &SystemCall, error: &str) -> CheckResult {
+    let what = format!("error={error}");
+    let options = injection_options(&call.name, &what, call.occurrence, false);
+    let output = strace::run_traced(&scene.fleet, &scene.trace_log, &options, words);
+    let said = output_text(&output);
+    let code = output.status.code();
+    check(matches!(code, Some(0..=6)), || {
+        format!("ended with {code:?}: {said}")
+    })?;
+    for word in ["panicked", "Os {", "Error {", "Some("] {
+        check(!said.contains(word), || format!("a debug dump: {said}"))?;
+    }
+    Ok(())
 }
 
 /// The first killed restore may leave its own seal behind as well: here the guard finds no manifest.
@@ -207,7 +271,7 @@ fn kill_of_seal_restore_leaves_whole_seal() {
     if !can_trace() {
         return;
     }
-    let words = ["guard", "--once"];
+    let words = GUARD;
     let scene = || {
         let scene = changed_scene();
         fs::remove_file(scene.fleet.root.join("baselines/.checksums")).unwrap();
@@ -219,7 +283,7 @@ fn kill_of_seal_restore_leaves_whole_seal() {
             format!("the manifest is {found:?}")
         })?;
         check_kept(scene, CHANGED)?;
-        check_run(scene, &words, &[0, 1])?;
+        check_run(scene, words, &[0, 1])?;
         check(read(scene, "scout.md") == BASELINE, || {
             "not restored".to_string()
         })?;
@@ -228,9 +292,9 @@ fn kill_of_seal_restore_leaves_whole_seal() {
     KillSweep {
         name: "guard without a manifest",
         scene: &scene,
-        run: &|_| to_strings(&words),
+        run: &|_| to_strings(words),
         check_recovery: &check_recovery,
         quick_points: 16,
     }
-    .kill_at_points(&changing_calls(&scene(), &words));
+    .kill_at_points(&changing_calls(&scene(), words));
 }
