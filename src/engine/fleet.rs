@@ -639,10 +639,14 @@ fn change_scopes(engine: &Engine) -> HashMap<PathBuf, Vec<ChangeScope>> {
         let lock = lock::holder_path(engine.archive(), &agent.name);
         add(&lock, ChangeTarget::Agent(agent.name.clone()));
     }
-    add(
-        &config.general.baseline_dir.join(seal::SEAL_FILE_NAME),
-        ChangeTarget::AllAgents,
-    );
+    for name in [
+        seal::SEAL_FILE_NAME,
+        seal::META_FILE_NAME,
+        seal::SIGNATURE_FILE_NAME,
+    ] {
+        let path = config.general.baseline_dir.join(name);
+        add(&path, ChangeTarget::AllAgents);
+    }
     add(&engine.ledger_path(), ChangeTarget::AllAgents);
     add(&config.path, ChangeTarget::Config);
     meanings

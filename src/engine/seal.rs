@@ -196,8 +196,11 @@ impl Engine {
         }
         let mut changes = Vec::new();
         for name in names {
-            if let Some(change) = self.compare_with_seal(&name, &sealed, &saved_here, scope)? {
-                changes.push(change);
+            match self.compare_with_seal(&name, &sealed, &saved_here, scope) {
+                Ok(change) => changes.extend(change),
+                // A file that nobody asked for keeps no other from being sealed.
+                Err(_) if matches!(scope, SealScope::Named(named) if !named.contains(&name)) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(SealPlan {
@@ -430,10 +433,16 @@ impl Engine {
         };
         let signed = match &self.config().general.seal_signers {
             None => None,
-            Some(_) => Some(
+            Some(path) => Some(
                 self.seal_verifier
                     .check_signature(self.config(), &files, Some(&seal))
-                    .map_err(|error| error.with_context("the seal was not changed"))?,
+                    .map_err(|error| {
+                        let message = format!("the seal was not changed: {}", error.message());
+                        Error::new(error.kind(), message).with_hint(format!(
+                            "sign with a key that {} allows, or add this key to it",
+                            path.display()
+                        ))
+                    })?,
             ),
         };
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();

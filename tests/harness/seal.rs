@@ -118,6 +118,9 @@ fn changing_calls(scene: &Scene, words: &[&str]) -> Vec<SystemCall> {
     calls
 }
 
+/// A check of the files after a run that was cut short.
+type RecoveryCheck = fn(&Scene) -> CheckResult;
+
 const SEAL_ALL: &[&str] = &["seal", "--all"];
 
 const GUARD: &[&str] = &["guard", "--once"];
@@ -223,7 +226,7 @@ fn error_at_any_call_of_seal_leaves_whole_files() {
         return;
     }
     let mut failures = Vec::new();
-    let cases: [(&[&str], fn(&Scene) -> CheckResult); 2] =
+    let cases: [(&[&str], RecoveryCheck); 2] =
         [(SEAL_ALL, check_after_seal), (GUARD, check_after_guard)];
     for (words, check_recovery) in cases {
         let scene = changed_scene();

@@ -353,3 +353,17 @@ fn only_files_below_baseline_dir_are_sealed() {
         .assert_code(0);
     assert_eq!(site.read("baselines/.checksums").lines().count(), 1);
 }
+
+#[test]
+fn unreadable_file_blocks_only_its_own_seal() {
+    let world = sealed_world();
+    let ranger = world.baseline_path("ranger");
+    fs::remove_file(&ranger).unwrap();
+    std::os::unix::fs::symlink("scout.md", &ranger).unwrap();
+    world.set_baseline("scout", CHANGED);
+    assert_eq!(seal(&world, &named(&["scout.md"])), ["scout.md"]);
+    for scope in [named(&["ranger.md"]), SealScope::All] {
+        let error = world.engine().plan_seal(&scope).unwrap_err();
+        assert!(error.to_string().contains("is a symlink"), "{error}");
+    }
+}

@@ -68,8 +68,9 @@ fn read_memory_stamps(memory: &Path) -> MemoryStamps {
     }
 }
 
-/// The stamps that all agents share: seal, ledger, and the directory of journals.
-type SharedStamps = [Option<Stamp>; 3];
+/// The stamps that all agents share: the files of the seal, its signers, the ledger, and the directory
+/// of journals.
+type SharedStamps = [Option<Stamp>; 6];
 
 impl Sweep {
     /// Creates a sweep without known stamps.
@@ -172,8 +173,11 @@ impl Sweep {
 
     fn shared_stamps(&self) -> SharedStamps {
         let general = &self.engine.config().general;
-        let paths: [PathBuf; 3] = [
+        let paths: [PathBuf; 6] = [
             general.baseline_dir.join(seal::SEAL_FILE_NAME),
+            general.baseline_dir.join(seal::META_FILE_NAME),
+            general.baseline_dir.join(seal::SIGNATURE_FILE_NAME),
+            general.seal_signers.clone().unwrap_or_default(),
             self.engine.ledger_path(),
             self.engine.archive().program_path("tx"),
         ];

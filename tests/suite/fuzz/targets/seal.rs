@@ -1,4 +1,4 @@
-//! The seal of the baselines.
+//! The seal of the baselines: parsed, and changed for one file.
 
 use std::fs;
 
@@ -50,6 +50,19 @@ pub fn seal(bytes: &[u8]) {
                 let directory = site.path().file_name().unwrap().display().to_string() + "/";
                 let bare = bare.strip_prefix(&directory).unwrap_or(bare);
                 assert_eq!(seal.expected_digest(bare), digest.parse().ok(), "{line}");
+            }
+            // Sealing a file changes no other line.
+            let mut changed = seal.clone();
+            changed.set("new\n.md", Digest::of(b"new"));
+            let again = read(changed.to_text().as_bytes()).unwrap().unwrap();
+            assert_eq!(again.expected_digest("new\n.md"), Some(Digest::of(b"new")));
+            let others = seal.names().filter(|name| *name != "new\n.md");
+            for name in others {
+                assert_eq!(
+                    again.expected_digest(name),
+                    seal.expected_digest(name),
+                    "{name:?}"
+                );
             }
         }
     }
