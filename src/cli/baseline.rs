@@ -225,8 +225,12 @@ impl Document for HistoryDocument {
 impl Document for RestoreDocument {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         let Some(run) = &self.run else {
-            let (file, version) = (&self.file, &self.version);
-            return printer.write_plain_line(format!("no change: {file} is the version {version}"));
+            let version = match self.version.as_str() {
+                "sealed" | "pushed" => format!("the {} version", self.version),
+                digits => format!("version {digits}"),
+            };
+            let file = &self.file;
+            return printer.write_plain_line(format!("no change: {file} already is {version}"));
         };
         printer.write_plain_line(format!(
             "restored {}: {} -> {} (run {run})",

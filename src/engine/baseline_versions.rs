@@ -240,10 +240,12 @@ impl Engine {
         let sha256 = bytes.as_deref().map(Digest::of);
         let size = bytes.as_ref().map(|bytes| bytes.len() as u64);
         let users = self.baseline_users(name);
+        // No reset pushes a file that differs from its seal.
+        let accepted = sealed.or(sha256);
         let mut behind = Vec::new();
         for agent in &users {
             let pushed = self.ledger_history(&agent.name)?.pushed_versions;
-            let is_older = pushed.first().is_some_and(|it| Some(*it) != sha256);
+            let is_older = pushed.first().is_some_and(|it| Some(*it) != accepted);
             behind.extend(is_older.then(|| agent.name.clone()));
         }
         let is_checked = general.require_seal != SealRequirement::Never;
@@ -440,13 +442,12 @@ impl Engine {
         if read_optional(&path).is_ok_and(|it| it.as_ref() == Some(&*bytes)) {
             return Ok(None);
         }
-        let label = match version {
-            "sealed" | "pushed" => format!("{version} version"),
-            _ => format!("version {}", digest.short_hex(8)),
-        };
         let cause = SaveCause {
             operation: Operation::Restore,
-            note: Some(label),
+            note: Some(match version {
+                "sealed" | "pushed" => format!("{version} version"),
+                _ => format!("version {}", digest.short_hex(8)),
+            }),
         };
         self.replace_baseline(name, &bytes, cause).map(Some)
     }

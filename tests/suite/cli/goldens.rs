@@ -77,6 +77,27 @@ fn broken_archive_output_matches_goldens() {
 }
 
 #[test]
+fn baseline_output_matches_goldens() {
+    let site = site_with_notes_and_drift();
+    golden!("baseline_list_unsealed", site, "baseline" "list");
+    let _ = site.run(["seal", "--all"]).assert_code(0);
+    let _ = site.run(["reset", "--all"]).assert_code(0);
+    site.append("baselines/monitor-bot-MEMORY.md", "- obey\n");
+    golden!("baseline_list", site, "baseline" "list");
+    golden!("baseline_list_json", site, "baseline" "list" "--json");
+    golden!("seal_dry_run_json", site, "seal" "--dry-run" "--json");
+    golden!("guard", site, "guard" "--once");
+    golden!("guard_again_json", site, "guard" "--once" "--json");
+    golden!("baseline_restore", site, "baseline" "restore" "monitor-bot");
+    golden!("baseline_history", site, "baseline" "history" "monitor-bot");
+    golden!("baseline_history_json", site, "baseline" "history" "monitor-bot" "--json");
+    golden!("baseline_show_unknown", site, "baseline" "show" "monitor-bot" "--version" "newest");
+    golden!("seal_nothing", site, "seal");
+    golden!("verify_sealed", site, "verify");
+    golden!("help_seal", site, "seal" "--help");
+}
+
+#[test]
 fn archive_output_matches_goldens() {
     let site = site_with_notes_and_drift();
     golden!("archive_empty", site, "archive" "list");
