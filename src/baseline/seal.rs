@@ -7,7 +7,7 @@ mod meta;
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Component, Path};
 
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
@@ -27,9 +27,14 @@ pub const META_FILE_NAME: &str = ".checksums.meta";
 /// File name of the signature.
 pub const SIGNATURE_FILE_NAME: &str = ".checksums.sig";
 
-/// Returns whether a name is one of the seal's own files, which are no baselines.
-pub fn is_seal_file(name: &str) -> bool {
-    [SEAL_FILE_NAME, META_FILE_NAME, SIGNATURE_FILE_NAME].contains(&name)
+/// Returns whether a name can be that of a baseline: it stays in its directory, and is none of the
+/// seal's own files. A seal without a signature may hold any name.
+pub fn is_baseline_name(name: &str) -> bool {
+    let mut parts = Path::new(name).components().peekable();
+    parts.peek().is_some()
+        && parts.all(|part| matches!(part, Component::Normal(_)))
+        && !name.contains('\0')
+        && ![SEAL_FILE_NAME, META_FILE_NAME, SIGNATURE_FILE_NAME].contains(&name)
 }
 
 /// Size limit of a manifest.

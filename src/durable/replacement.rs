@@ -26,11 +26,31 @@ const ACL_NAME: &[u8] = b"system.posix_acl_access";
 /// Size limit of the kernel for a value and for the list of names, in bytes.
 const MAX_XATTR_BYTES: usize = 64 * 1024;
 
-/// A new file that is on the disk and has no name yet.
+/// The unguessable names that a replacement may use beside its file. A caller that can be killed
+/// writes them down first, and removes with [`DisplacedFile::find`] what a kill has left.
+pub struct ReplacementNames([String; 2]);
+
+impl ReplacementNames {
+    /// Creates new names.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub fn new() -> Result<ReplacementNames> {
+        Ok(ReplacementNames([new_random_name()?, new_random_name()?]))
+    }
+
+    /// Returns the paths of these names beside `path`.
+    pub fn paths_beside(&self, path: &Path) -> [PathBuf; 2] {
+        self.0.each_ref().map(|name| path.with_file_name(name))
+    }
+}
+
+/// A new file that is on the disk and has not replaced the old one yet.
 pub struct Replacement {
     directory: Arc<OwnedFd>,
     path: PathBuf,
     name: OsString,
+    provisional_name: String,
     file: NewFile,
     replaces: bool,
 }
@@ -39,7 +59,7 @@ pub struct Replacement {
 pub struct DisplacedFile {
     directory: Arc<OwnedFd>,
     path: PathBuf,
-    name: String,
+    name: OsString,
 }
 
 impl Replacement {
@@ -48,18 +68,18 @@ impl Replacement {
     ///
     /// # Errors
     /// The system's error; nothing has changed.
-    pub fn prepare(path: &Path, bytes: &[u8]) -> Result<Replacement> {
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            let message = format!("{} is not a file path", path.display());
-            return Err(Error::new(ErrorKind::Host, message));
-        };
+    pub fn prepare(path: &Path, bytes: &[u8], names: ReplacementNames) -> Result<Replacement> {
+        let (parent, name) = split_path(path)?;
         let directory = Arc::new(open_directory(parent)?);
         let old = match fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => None,
             stat => Some(stat.with_path("stat", path)?),
         };
-        let mut file = NewFile::create(&directory, parent, NEW_FILE_MODE)
-            .map_err(|error| add_immutable_hint(error, path))?;
+        let ReplacementNames([provisional_name, unfinished_name]) = names;
+        let unfinished = || Ok(unfinished_name);
+        let mut file =
+            NewFile::create_with_options(&directory, parent, NEW_FILE_MODE, unfinished, true)
+                .map_err(|error| add_immutable_hint(error, path))?;
         file.write(bytes)?;
         if let Some(stat) = &old
             && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
@@ -71,6 +91,7 @@ impl Replacement {
             directory,
             path: path.to_path_buf(),
             name: name.to_os_string(),
+            provisional_name,
             file,
             replaces: old.is_some(),
         })
@@ -90,7 +111,7 @@ impl Replacement {
             self.file.unsynced_directory().sync()?;
             return Ok(None);
         }
-        let provisional = new_random_name()?;
+        let provisional = self.provisional_name;
         if !self.file.link_as(OsStr::new(&provisional))? {
             let taken = io::Error::from(io::ErrorKind::AlreadyExists);
             return Err(Error::from_io("write", &self.path, &taken));
@@ -120,12 +141,34 @@ impl Replacement {
         Ok(exchanged.then(|| DisplacedFile {
             directory: self.directory,
             path: self.path.with_file_name(&provisional),
-            name: provisional,
+            name: provisional.into(),
         }))
     }
 }
 
 impl DisplacedFile {
+    /// Finds what a killed process has left at a path; none if there is nothing.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn find(path: &Path) -> Result<Option<DisplacedFile>> {
+        let (parent, name) = split_path(path)?;
+        let directory = match super::open_directory_errno(parent) {
+            Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => return Ok(None),
+            directory => directory.with_path("open the directory", parent)?,
+        };
+        match fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(None),
+            stat => stat.with_path("stat", path).map(|_| {
+                Some(DisplacedFile {
+                    directory: Arc::new(directory),
+                    path: path.to_path_buf(),
+                    name: name.to_os_string(),
+                })
+            }),
+        }
+    }
+
     /// Path of its random name.
     pub fn path(&self) -> &Path {
         &self.path
@@ -150,38 +193,23 @@ impl DisplacedFile {
         }
     }
 
-    /// Removes it. The caller keeps its bytes elsewhere.
+    /// Removes it and syncs the directory, so that the caller can forget its name. The caller keeps
+    /// its bytes elsewhere.
     ///
     /// # Errors
     /// The system's error.
     pub fn remove(self) -> Result<()> {
-        fs::unlinkat(&self.directory, &self.name, AtFlags::empty()).with_path("remove", &self.path)
+        fs::unlinkat(&self.directory, &self.name, AtFlags::empty())
+            .with_path("remove", &self.path)?;
+        fs::fsync(&self.directory).with_path("sync the directory of", &self.path)
     }
 }
 
-/// Returns the files with random names in a directory: new files that a killed process did not
-/// install, and files that it displaced.
-///
-/// # Errors
-/// A directory that cannot be listed. A directory that does not exist has none.
-pub fn find_leftovers(directory: &Path) -> Result<Vec<DisplacedFile>> {
-    let opened = match super::open_directory_errno(directory) {
-        Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => return Ok(Vec::new()),
-        opened => Arc::new(opened.with_path("open the directory", directory)?),
-    };
-    let mut leftovers = Vec::new();
-    for item in fs::Dir::read_from(&opened).with_path("list", directory)? {
-        let item = item.with_path("list", directory)?;
-        let name = str::from_utf8(item.file_name().to_bytes());
-        if let Some(name) = name.ok().filter(|name| super::is_random_name(name)) {
-            leftovers.push(DisplacedFile {
-                directory: Arc::clone(&opened),
-                path: directory.join(name),
-                name: name.to_string(),
-            });
-        }
-    }
-    Ok(leftovers)
+fn split_path(path: &Path) -> Result<(&Path, &OsStr)> {
+    path.parent().zip(path.file_name()).ok_or_else(|| {
+        let message = format!("{} is not a file path", path.display());
+        Error::new(ErrorKind::Host, message)
+    })
 }
 
 /// Gives a new file owner, mode and extended attributes of an old one.
@@ -259,6 +287,10 @@ mod tests {
         (directory, path)
     }
 
+    fn prepare(path: &Path) -> Result<Replacement> {
+        Replacement::prepare(path, b"new", ReplacementNames::new()?)
+    }
+
     #[test]
     fn replacement_keeps_mode_and_returns_old_bytes() {
         let (_directory, root) = temporary_directory();
@@ -266,10 +298,7 @@ mod tests {
         std::fs::write(&path, "old").unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
         let has_xattrs = fs::setxattr(&path, "user.note", b"kept", XattrFlags::empty()).is_ok();
-        let displaced = Replacement::prepare(&path, b"new")
-            .unwrap()
-            .install()
-            .unwrap();
+        let displaced = prepare(&path).unwrap().install().unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o7777, 0o640);
@@ -281,8 +310,10 @@ mod tests {
         let displaced = displaced.unwrap();
         assert_eq!(displaced.read(10).unwrap().unwrap(), b"old");
         assert_eq!(displaced.read(2).unwrap(), None, "larger than the limit");
-        assert_eq!(find_leftovers(&root).unwrap().len(), 1);
+        let found = DisplacedFile::find(displaced.path()).unwrap().unwrap();
+        assert_eq!(found.read(10).unwrap().unwrap(), b"old");
         displaced.remove().unwrap();
+        assert!(DisplacedFile::find(found.path()).unwrap().is_none());
         assert_eq!(std::fs::read_dir(&root).unwrap().count(), 1);
     }
 
@@ -290,7 +321,7 @@ mod tests {
     fn file_that_appears_is_not_replaced() {
         let (_directory, root) = temporary_directory();
         let path = root.join("rules.md");
-        let new = Replacement::prepare(&path, b"new").unwrap();
+        let new = prepare(&path).unwrap();
         std::fs::write(&path, "of another program").unwrap();
         let error = new.install().err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Conflict);
@@ -304,10 +335,7 @@ mod tests {
         let path = root.join("rules.md");
         std::fs::write(root.join("secret"), "secret").unwrap();
         std::os::unix::fs::symlink("secret", &path).unwrap();
-        let displaced = Replacement::prepare(&path, b"new")
-            .unwrap()
-            .install()
-            .unwrap();
+        let displaced = prepare(&path).unwrap().install().unwrap();
         assert_eq!(displaced.unwrap().read(100).unwrap(), None);
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
         assert_eq!(std::fs::read(root.join("secret")).unwrap(), b"secret");

@@ -1,6 +1,7 @@
 //! Saves of baseline files: atomic, with owner and mode kept, the version from before stored first,
 //! and a record in the ledger. Editors, restores and the guard save in this way.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, lstat};
@@ -13,8 +14,12 @@ use super::run_log;
 use super::semaphore::Permit;
 use crate::baseline::{self, MAX_BASELINE_BYTES};
 use crate::digest::Digest;
-use crate::durable::{self, Replacement};
+use crate::durable::{self, DisplacedFile, Replacement, ReplacementNames};
 use crate::error::{Error, ErrorKind, PathContext, Result};
+
+/// The random names under which new files are being installed, in the program's own directory of the
+/// archive.
+const REPLACING_FILE_NAME: &str = "replacing.json";
 
 /// Marks that an operator edits baselines: the guard restores nothing until this is dropped.
 #[derive(Debug)]
@@ -97,24 +102,13 @@ impl Engine {
         // A broken ledger could not record it.
         self.ledger_head()?;
         let path = self.baseline_file_path(name);
-        self.store_leftovers(path.parent().unwrap_or(&path))?;
+        self.recover_replacements()?;
         let (before, old_bytes) = read_state(&path)?;
         if let Some(old_bytes) = &old_bytes {
             self.baseline_versions.store(old_bytes)?;
         }
         let digest = self.baseline_versions.store(bytes)?;
-        let displaced = Replacement::prepare(&path, bytes)?.install()?;
-        let mut kept_aside = None;
-        if let Some(displaced) = displaced {
-            // It may have changed since it was read.
-            match displaced.read(MAX_BASELINE_BYTES)? {
-                Some(bytes) => {
-                    self.baseline_versions.store(&bytes)?;
-                    displaced.remove()?;
-                }
-                None => kept_aside = Some(displaced.path().to_path_buf()),
-            }
-        }
+        let kept_aside = self.replace_files(&[(path.clone(), bytes)])?.pop();
         if Digest::of(&baseline::read(&path)?) != digest {
             let message = format!("{} was changed right after it was saved", path.display());
             return Err(Error::new(ErrorKind::Conflict, message));
@@ -185,18 +179,77 @@ impl Engine {
         run_log::append_lines(&self.archive, &lines)
     }
 
-    /// Stores what a killed process left under random names beside the baselines, and removes it
-    /// there. The caller holds the lock of the seal.
-    pub(super) fn store_leftovers(&self, directory: &Path) -> Result<()> {
-        for leftover in durable::find_leftovers(directory)? {
-            // Anything else was kept aside on purpose.
-            if let Some(bytes) = leftover.read(MAX_BASELINE_BYTES)? {
-                self.baseline_versions.store(&bytes)?;
-                leftover.remove()?;
+    /// Replaces files, in this order, and stores the bytes that they displace. Returns the paths of
+    /// what was no plain file and stays beside them. The caller holds the lock of the seal.
+    pub(super) fn replace_files(&self, files: &[(PathBuf, &[u8])]) -> Result<Vec<PathBuf>> {
+        let mut names = Vec::new();
+        let mut paths = Vec::new();
+        for (path, _) in files {
+            let some = ReplacementNames::new()?;
+            paths.extend(some.paths_beside(path));
+            names.push(some);
+        }
+        let journal = self.archive.program_path(REPLACING_FILE_NAME);
+        let text = serde_json::to_vec(&paths).map_err(|error| {
+            let message = format!("cannot serialize the names of new files: {error}");
+            Error::new(ErrorKind::Internal, message)
+        })?;
+        self.archive.replace_program_file(&journal, &text)?;
+        // All of them are on the disk before the first one changes its name.
+        let prepared: Result<Vec<Replacement>> = files
+            .iter()
+            .zip(names)
+            .map(|((path, bytes), names)| Replacement::prepare(path, bytes, names))
+            .collect();
+        let mut displaced = Vec::new();
+        for replacement in prepared? {
+            displaced.extend(replacement.install()?);
+        }
+        let kept_aside = self.store_displaced(displaced)?;
+        remove_journal(&journal)?;
+        Ok(kept_aside)
+    }
+
+    /// Stores what a killed process left beside baselines or seal, and removes it there. The caller
+    /// holds the lock of the seal.
+    pub(super) fn recover_replacements(&self) -> Result<()> {
+        let journal = self.archive.program_path(REPLACING_FILE_NAME);
+        let text = match durable::read_own_file(&journal) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            text => text.with_path("read", &journal)?,
+        };
+        let paths: Vec<PathBuf> = serde_json::from_slice(&text).map_err(|error| {
+            let message = format!("{} is damaged: {error}", journal.display());
+            Error::new(ErrorKind::Integrity, message)
+                .with_hint("look for files .shepherd-… beside the baselines, then remove it")
+        })?;
+        let mut displaced = Vec::new();
+        for path in paths {
+            displaced.extend(DisplacedFile::find(&path)?);
+        }
+        self.store_displaced(displaced)?;
+        remove_journal(&journal)
+    }
+
+    /// Stores displaced bytes and removes their files. Returns the paths of those that stay: they are
+    /// no plain files of at most 16 MiB.
+    fn store_displaced(&self, displaced: Vec<DisplacedFile>) -> Result<Vec<PathBuf>> {
+        let mut kept_aside = Vec::new();
+        for file in displaced {
+            match file.read(MAX_BASELINE_BYTES)? {
+                Some(bytes) => {
+                    self.baseline_versions.store(&bytes)?;
+                    file.remove()?;
+                }
+                None => kept_aside.push(file.path().to_path_buf()),
             }
         }
-        Ok(())
+        Ok(kept_aside)
     }
+}
+
+fn remove_journal(path: &Path) -> Result<()> {
+    std::fs::remove_file(path).with_path("remove", path)
 }
 
 /// Returns the state of a file with these bytes.

@@ -16,7 +16,7 @@ use super::baseline_save::{SaveCause, SavedBaseline, read_optional};
 use super::lock;
 use super::record::{FileState, LedgerRecord, Operation};
 use crate::baseline;
-use crate::baseline::seal::{BaselineSeal, is_seal_file};
+use crate::baseline::seal::{BaselineSeal, is_baseline_name};
 use crate::baseline::signatures::SignedSeal;
 use crate::config::{Agent, SealRequirement};
 use crate::digest::Digest;
@@ -210,7 +210,7 @@ impl Engine {
         let is_unsigned = matches!(signature, Some(Err(_)));
         let mut names: BTreeSet<&str> = seal.iter().flat_map(BaselineSeal::names).collect();
         names.extend(self.config().agents.iter().map(|it| it.baseline.as_str()));
-        names.retain(|name| !is_seal_file(name));
+        names.retain(|name| is_baseline_name(name));
         let mut pushes = self.last_pushes(&names)?;
         let mut baselines = Vec::new();
         for name in names {

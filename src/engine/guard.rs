@@ -9,7 +9,6 @@
 mod watch;
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 
 use chrono::Duration;
 use serde::Serialize;
@@ -19,7 +18,7 @@ use super::baseline_save::{SaveCause, file_state, read_optional};
 use super::lock;
 use super::record::{Operation, Outcome, new_run_id};
 use super::seal::KeptSeal;
-use crate::baseline::seal::{BaselineSeal, SEAL_FILE_NAME, SealFiles, is_seal_file};
+use crate::baseline::seal::{BaselineSeal, SEAL_FILE_NAME, SealFiles, is_baseline_name};
 use crate::config::SealRequirement;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
@@ -105,6 +104,7 @@ impl Engine {
             });
         };
         let _lock = lock::lock_seal(&self.archive, self.clock())?;
+        self.recover_replacements()?;
         let mut pass = GuardPass::default();
         let seal = match self.guard_seal(&mut pass) {
             Ok(seal) => seal,
@@ -113,18 +113,9 @@ impl Engine {
                 return Ok(pass);
             }
         };
-        let mut names: Vec<&str> = seal.names().filter(|name| !is_seal_file(name)).collect();
-        names.sort_unstable();
+        let names = self.guarded_names(&seal);
         pass.files = names.len();
-        let paths: Vec<PathBuf> = names
-            .iter()
-            .map(|name| self.baseline_file_path(name))
-            .collect();
-        let directories: BTreeSet<&Path> = paths.iter().filter_map(|path| path.parent()).collect();
-        for directory in directories {
-            self.store_leftovers(directory)?;
-        }
-        for name in names {
+        for name in &names {
             if let Some(sealed) = seal.expected_digest(name) {
                 match self.guard_file(name, sealed) {
                     Ok(event) => pass.events.extend(event),
@@ -176,6 +167,22 @@ impl Engine {
         Ok(seal)
     }
 
+    /// Returns the sealed files that are baselines in use or that this program has sealed, by name.
+    /// Whoever can write an unsigned seal can add any other name.
+    fn guarded_names(&self, seal: &BaselineSeal) -> BTreeSet<String> {
+        let kept = self.read_kept_seal();
+        let kept = kept.and_then(|kept| {
+            let directory = &self.config().general.baseline_dir;
+            kept.to_files().parse(directory).ok().flatten()
+        });
+        let used = self.config().agents.iter().map(|it| it.baseline.as_str());
+        let sealed_here = kept.iter().flat_map(BaselineSeal::names);
+        used.chain(sealed_here)
+            .filter(|name| is_baseline_name(name) && seal.expected_digest(name).is_some())
+            .map(str::to_string)
+            .collect()
+    }
+
     /// Returns the kept seal, if it still counts.
     fn check_kept_seal(
         &self,
@@ -194,17 +201,9 @@ impl Engine {
     /// Puts the kept seal back and records it.
     fn restore_seal(&self, kept: &KeptSeal, why: &Error) -> Result<()> {
         self.ledger_head()?;
-        let directory = &self.config().general.baseline_dir;
-        self.store_leftovers(directory)?;
         // What cannot be read is no file, and stays under a random name beside the seal.
-        let found = SealFiles::read(directory).unwrap_or_default();
+        let found = SealFiles::read(&self.config().general.baseline_dir).unwrap_or_default();
         let manifest = found.manifest.as_deref().map(file_state);
-        for bytes in [found.manifest, found.meta, found.signature]
-            .into_iter()
-            .flatten()
-        {
-            self.baseline_versions.store(&bytes)?;
-        }
         self.install_seal(kept)?;
         let run = new_run_id();
         let mut event = self.baseline_event(&run, Operation::Guard);

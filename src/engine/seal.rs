@@ -17,15 +17,13 @@ use super::baseline_change::FileOwner;
 use super::baseline_save::read_optional;
 use super::lock;
 use super::record::{Operation, Outcome, new_run_id};
-use crate::baseline::MAX_BASELINE_BYTES;
 use crate::baseline::seal::{
     self, BaselineSeal, META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME, SealFiles, SealMeta,
-    is_seal_file,
+    is_baseline_name,
 };
 use crate::baseline::signatures::{SignedSeal, SigningKey};
 use crate::config::{Agent, SealRequirement};
 use crate::digest::Digest;
-use crate::durable::Replacement;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The last seal that this program wrote, in its own directory of the archive: the guard puts it
@@ -165,7 +163,7 @@ impl Engine {
         });
         let parts: Option<Vec<&str>> = parts.filter(|part| *part != Some(".")).collect();
         let name = parts.unwrap_or_default().join("/");
-        if name.is_empty() || is_seal_file(&name) {
+        if !is_baseline_name(&name) {
             let message = format!(
                 "{typed} is neither an agent nor a file in {}",
                 directory.display()
@@ -190,7 +188,7 @@ impl Engine {
         let saved_here = self.last_saved_versions()?;
         let mut names: BTreeSet<String> = sealed.names().map(str::to_string).collect();
         names.extend(self.config().agents.iter().map(|it| it.baseline.clone()));
-        names.retain(|name| !is_seal_file(name));
+        names.retain(|name| is_baseline_name(name));
         if let SealScope::Named(named) = scope {
             names.extend(named.iter().cloned());
         }
@@ -294,7 +292,7 @@ impl Engine {
         // A broken ledger could not record it.
         self.ledger_head()?;
         let directory = &self.config().general.baseline_dir;
-        self.store_leftovers(directory)?;
+        self.recover_replacements()?;
         let files = SealFiles::read(directory)?;
         if files != plan.files {
             return Err(moved_error(SEAL_FILE_NAME));
@@ -478,23 +476,11 @@ impl Engine {
             (SIGNATURE_FILE_NAME, seal.signature.as_ref()),
             (SEAL_FILE_NAME, Some(&seal.manifest)),
         ];
-        // All of them are on the disk before the first one changes its name.
-        let mut prepared = Vec::new();
-        for (name, text) in files {
-            if let Some(text) = text {
-                let path = directory.join(name);
-                prepared.push(Replacement::prepare(&path, text.as_bytes())?);
-            }
-        }
-        for replacement in prepared {
-            // Anything but a plain file stays under its random name.
-            if let Some(displaced) = replacement.install()?
-                && displaced.read(MAX_BASELINE_BYTES)?.is_some()
-            {
-                displaced.remove()?;
-            }
-        }
-        Ok(())
+        let files: Vec<(PathBuf, &[u8])> = files
+            .into_iter()
+            .filter_map(|(name, text)| Some((directory.join(name), text?.as_bytes())))
+            .collect();
+        self.replace_files(&files).map(drop)
     }
 
     fn record_seal(

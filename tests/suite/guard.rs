@@ -231,3 +231,29 @@ fn watching_guard_restores_and_ends_on_term() {
     kill_process(pid, Signal::TERM).unwrap();
     assert_eq!(guard.wait().unwrap().code(), Some(0));
 }
+
+#[test]
+fn names_that_leave_the_directory_are_ignored() {
+    let world = sealed_world();
+    let path = world.root.join("baselines/.checksums");
+    let digest = Digest::of(BASELINE.as_bytes());
+    let outside = world.root.join("victim");
+    let mut text = fs::read_to_string(&path).unwrap();
+    for name in [
+        "../victim",
+        outside.to_str().unwrap(),
+        "new.md",
+        "a/../../victim",
+    ] {
+        text.push_str(&format!("{digest}  {name}\n"));
+    }
+    fs::write(&path, &text).unwrap();
+    fs::write(&outside, "of another user\n").unwrap();
+    assert_eq!(guard(&world).events, []);
+    let engine = world.engine();
+    let plan = engine.plan_seal(&SealScope::All).unwrap();
+    let names: Vec<_> = plan.changes.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["new.md", "ranger.md", "scout.md"]);
+    assert_eq!(fs::read(&outside).unwrap(), b"of another user\n");
+    assert!(!world.root.join("baselines/new.md").exists());
+}

@@ -278,12 +278,23 @@ fn damaged_manifest_is_not_overwritten() {
 #[test]
 fn leftover_of_killed_save_is_stored_and_removed() {
     let world = sealed_world();
-    let name = format!(".shepherd-{}", "0a".repeat(16));
-    let leftover = world.root.join("baselines").join(name);
-    fs::write(&leftover, "bytes of a killed save\n").unwrap();
+    let path = |digits: &str| {
+        let name = format!(".shepherd-{}", digits.repeat(16));
+        world.root.join("baselines").join(name)
+    };
+    let (leftover, planted) = (path("0a"), path("0b"));
+    for path in [&leftover, &planted] {
+        fs::write(path, "bytes of a killed save\n").unwrap();
+    }
+    let journal = world.archive_directory().join(".shepherd/replacing.json");
+    fs::write(&journal, serde_json::to_vec(&[&leftover]).unwrap()).unwrap();
     world.set_baseline("scout", CHANGED);
     seal(&world, &SealScope::All);
-    assert!(!leftover.exists());
+    assert!(!leftover.exists() && !journal.exists());
+    assert!(
+        planted.exists(),
+        "it is known by its record, not by its name"
+    );
     let digest = Digest::of(b"bytes of a killed save\n");
     let version = format!(".shepherd/baselines/{digest}.md");
     assert!(world.archive_directory().join(version).exists());
