@@ -44,8 +44,8 @@ impl Document for GuardDocument {
 
 /// Returns, for example, "3 sealed files, 1 differed".
 fn describe_pass(pass: &GuardPass) -> String {
-    if pass.deferred {
-        return "an operator edits baselines; nothing was looked at".to_string();
+    if let Some(why) = pass.deferred {
+        return format!("{why}; nothing was looked at");
     }
     let files = format_count(pass.files, "sealed file");
     match pass.events.len() {

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::Engine;
 use super::lock;
-use super::record::{FileState, Operation, RunEvent, new_run_id};
+use super::record::{FileState, Operation, Outcome, RunEvent, new_run_id};
 use super::run_log;
 use super::semaphore::Permit;
 use crate::baseline::{self, MAX_BASELINE_BYTES};
@@ -109,20 +109,23 @@ impl Engine {
         }
         let digest = self.baseline_versions.store(bytes)?;
         let kept_aside = self.replace_files(&[(path.clone(), bytes)])?.pop();
-        if Digest::of(&baseline::read(&path)?) != digest {
-            let message = format!("{} was changed right after it was saved", path.display());
-            return Err(Error::new(ErrorKind::Conflict, message));
-        }
+        let is_read_back = baseline::read(&path).is_ok_and(|bytes| Digest::of(&bytes) == digest);
         let run = new_run_id();
         let old_digest = before.as_ref().and_then(FileState::digest);
         let aside = kept_aside
             .as_ref()
             .map(|aside| format!("what stood there before is now {}", aside.display()));
         let note: Vec<String> = cause.note.into_iter().chain(aside).collect();
+        let outcome = if is_read_back {
+            Outcome::Ok
+        } else {
+            Outcome::Failed
+        };
         let event = RunEvent {
             file: Some(name.to_string()),
+            outcome,
             before,
-            after: Some(file_state(bytes)),
+            after: is_read_back.then(|| file_state(bytes)),
             baseline: Some(digest),
             note: (!note.is_empty()).then(|| note.join("; ")),
             ..self.baseline_event(&run, cause.operation)
@@ -142,6 +145,10 @@ impl Engine {
                 let path = path.display();
                 error.with_context(format!("{path} was saved, but that cannot be recorded"))
             })?;
+        if !is_read_back {
+            let message = format!("{} was changed right after it was saved", path.display());
+            return Err(Error::new(ErrorKind::Conflict, message));
+        }
         Ok(SavedBaseline {
             run,
             path,

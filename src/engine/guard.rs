@@ -11,14 +11,19 @@ mod watch;
 use std::collections::BTreeSet;
 
 use chrono::Duration;
+use rustix::fs::lstat;
 use serde::Serialize;
 
 use super::Engine;
+use super::baseline_change::FileOwner;
 use super::baseline_save::{SaveCause, file_state, read_optional};
 use super::lock;
 use super::record::{Operation, Outcome, new_run_id};
 use super::seal::KeptSeal;
-use crate::baseline::seal::{BaselineSeal, SEAL_FILE_NAME, SealFiles, is_baseline_name};
+use crate::baseline::seal::{
+    BaselineSeal, META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME, SealFiles, is_baseline_name,
+    seal_hint,
+};
 use crate::config::SealRequirement;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
@@ -29,6 +34,9 @@ const MAX_RESTORES: usize = 3;
 
 /// The time in which restores are counted.
 const FIGHT_WINDOW: Duration = Duration::hours(1);
+
+/// How long the files of a seal have to stay unchanged before the guard puts the kept seal back.
+const SEAL_SETTLE_TIME: Duration = Duration::seconds(10);
 
 /// What the guard did about a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -58,8 +66,8 @@ pub struct GuardEvent {
 /// One look at all sealed files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GuardPass {
-    /// Whether nothing was looked at because an operator edits baselines.
-    pub deferred: bool,
+    /// Why nothing was looked at, if so; the next pass looks again.
+    pub deferred: Option<&'static str>,
     /// Number of sealed files.
     pub files: usize,
     /// Those that differed.
@@ -76,6 +84,13 @@ impl GuardPass {
         });
         kinds.reduce(ErrorKind::more_serious)
     }
+}
+
+/// The seal that files are compared with.
+struct TrustedSeal {
+    seal: BaselineSeal,
+    /// Whether its signature was required, and is good.
+    is_signed: bool,
 }
 
 /// What recent records say of the guard and a file.
@@ -99,24 +114,25 @@ impl Engine {
         }
         let Some(_edits) = lock::try_exclude_edits(&self.archive)? else {
             return Ok(GuardPass {
-                deferred: true,
+                deferred: Some("an operator edits baselines"),
                 ..GuardPass::default()
             });
         };
         let _lock = lock::lock_seal(&self.archive, self.clock())?;
         self.recover_replacements()?;
         let mut pass = GuardPass::default();
-        let seal = match self.guard_seal(&mut pass) {
-            Ok(seal) => seal,
+        let trusted = match self.guard_seal(&mut pass) {
+            Ok(Some(trusted)) => trusted,
+            Ok(None) => return Ok(pass),
             Err(error) => {
                 pass.events.push(GuardEvent::failed(SEAL_FILE_NAME, &error));
                 return Ok(pass);
             }
         };
-        let names = self.guarded_names(&seal);
+        let names = self.guarded_names(&trusted);
         pass.files = names.len();
         for name in &names {
-            if let Some(sealed) = seal.expected_digest(name) {
+            if let Some(sealed) = trusted.seal.expected_digest(name) {
                 match self.guard_file(name, sealed) {
                     Ok(event) => pass.events.extend(event),
                     Err(error) => pass.events.push(GuardEvent::failed(name, &error)),
@@ -127,75 +143,88 @@ impl Engine {
     }
 
     /// Returns the seal that files are compared with. Puts the kept copy back where the seal on the
-    /// disk cannot be used; a newer seal that can be used stays.
-    fn guard_seal(&self, pass: &mut GuardPass) -> Result<BaselineSeal> {
+    /// disk cannot be used; a newer seal that can be used is kept instead. None while the seal is
+    /// just being changed.
+    fn guard_seal(&self, pass: &mut GuardPass) -> Result<Option<TrustedSeal>> {
         let general = &self.config().general;
         let kept = self.read_kept_seal();
         let is_kept_signed = kept.as_ref().is_some_and(|kept| kept.signature.is_some());
-        let is_signature_required = general.require_seal == SealRequirement::Signed
+        let is_signed = general.require_seal == SealRequirement::Signed
             || general.seal_signers.is_some() && is_kept_signed;
-        let found = if is_signature_required {
-            let answer = self.seal_verifier.read_signed_seal(self.config());
-            answer.and_then(|(seal, signature)| signature.map(|_| seal))
-        } else {
-            BaselineSeal::read(&general.baseline_dir)
-        };
+        let found = SealFiles::read(&general.baseline_dir)
+            .and_then(|files| Ok((self.check_seal_files(&files, is_signed)?, files)));
         let why = match found {
-            Ok(Some(seal)) => return Ok(seal),
-            Ok(None) => Error::new(
-                ErrorKind::Integrity,
-                format!("{} is missing", self.seal_path().display()),
-            )
-            .with_hint(crate::baseline::seal::seal_hint(self.config())),
+            Ok((seal, files)) => {
+                if let Some(newest) = KeptSeal::from_files(&files)
+                    && kept.as_ref() != Some(&newest)
+                {
+                    self.keep_seal(&newest)?;
+                }
+                return Ok(Some(TrustedSeal { seal, is_signed }));
+            }
             Err(error) => error,
         };
         let Some(kept) = kept else {
             return Err(why);
         };
-        let seal = self.check_kept_seal(&kept, is_signature_required)?;
-        if let Some(event) = self.give_up_on(SEAL_FILE_NAME)? {
-            pass.events.push(event);
-            return Ok(seal);
+        let seal = self.check_seal_files(&kept.to_files(), is_signed)?;
+        if self.has_fresh_seal_file() {
+            pass.deferred = Some("the seal was changed a moment ago");
+            return Ok(None);
         }
-        self.restore_seal(&kept, &why)?;
-        pass.events.push(GuardEvent {
-            file: SEAL_FILE_NAME.to_string(),
-            action: GuardAction::Restored,
-            message: format!("restored the seal: {}", why.message()),
-            hints: vec![self.writers_hint()],
-        });
-        Ok(seal)
+        match self.give_up_on(SEAL_FILE_NAME)? {
+            Some(event) => pass.events.push(event),
+            None => {
+                self.restore_seal(&kept, &why)?;
+                pass.events.push(GuardEvent {
+                    file: SEAL_FILE_NAME.to_string(),
+                    action: GuardAction::Restored,
+                    message: format!("restored the seal: {}", why.message()),
+                    hints: vec![self.writers_hint()],
+                });
+            }
+        }
+        Ok(Some(TrustedSeal { seal, is_signed }))
     }
 
-    /// Returns the sealed files that are baselines in use or that this program has sealed, by name.
-    /// Whoever can write an unsigned seal can add any other name.
-    fn guarded_names(&self, seal: &BaselineSeal) -> BTreeSet<String> {
-        let kept = self.read_kept_seal();
-        let kept = kept.and_then(|kept| {
-            let directory = &self.config().general.baseline_dir;
-            kept.to_files().parse(directory).ok().flatten()
-        });
+    /// Returns the seal in these files, if it counts.
+    fn check_seal_files(&self, files: &SealFiles, is_signed: bool) -> Result<BaselineSeal> {
+        let seal = files.parse(&self.config().general.baseline_dir)?;
+        if is_signed {
+            self.seal_verifier
+                .check_signature(self.config(), files, seal.as_ref())?;
+        }
+        seal.ok_or_else(|| {
+            let message = format!("{} is missing", self.seal_path().display());
+            Error::new(ErrorKind::Integrity, message).with_hint(seal_hint(self.config()))
+        })
+    }
+
+    /// Returns whether one of the seal's files has changed in the last seconds: an operator may be
+    /// copying them.
+    fn has_fresh_seal_file(&self) -> bool {
+        let now = self.clock().now();
+        let directory = &self.config().general.baseline_dir;
+        let names = [SEAL_FILE_NAME, META_FILE_NAME, SIGNATURE_FILE_NAME];
+        names.iter().any(|name| {
+            let stat = lstat(directory.join(name)).ok();
+            let owner = stat.and_then(|stat| FileOwner::from_stat(&stat, now));
+            owner.is_some_and(|owner| {
+                let age = now - owner.changed_at;
+                age >= Duration::zero() && age < SEAL_SETTLE_TIME
+            })
+        })
+    }
+
+    /// Returns the names of the files to guard. Whoever can write a seal without a signature can add
+    /// any name to it, so only the baselines in use count then.
+    fn guarded_names(&self, trusted: &TrustedSeal) -> BTreeSet<String> {
         let used = self.config().agents.iter().map(|it| it.baseline.as_str());
-        let sealed_here = kept.iter().flat_map(BaselineSeal::names);
-        used.chain(sealed_here)
-            .filter(|name| is_baseline_name(name) && seal.expected_digest(name).is_some())
+        let sealed = trusted.seal.names().filter(|_| trusted.is_signed);
+        used.chain(sealed)
+            .filter(|name| is_baseline_name(name) && trusted.seal.expected_digest(name).is_some())
             .map(str::to_string)
             .collect()
-    }
-
-    /// Returns the kept seal, if it still counts.
-    fn check_kept_seal(
-        &self,
-        kept: &KeptSeal,
-        is_signature_required: bool,
-    ) -> Result<BaselineSeal> {
-        let files = kept.to_files();
-        let seal = files.parse(&self.config().general.baseline_dir)?;
-        if is_signature_required {
-            self.seal_verifier
-                .check_signature(self.config(), &files, seal.as_ref())?;
-        }
-        Ok(seal.unwrap_or_default())
     }
 
     /// Puts the kept seal back and records it.

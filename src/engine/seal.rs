@@ -26,8 +26,8 @@ use crate::config::{Agent, SealRequirement};
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The last seal that this program wrote, in its own directory of the archive: the guard puts it
-/// back.
+/// The last seal that this program wrote or accepted, in its own directory of the archive: the guard
+/// puts it back.
 const KEPT_SEAL_FILE_NAME: &str = "seal.json";
 
 /// Which changes a seal accepts.
@@ -115,6 +115,16 @@ pub(super) struct KeptSeal {
 }
 
 impl KeptSeal {
+    /// Returns the seal in these files; none without a manifest.
+    pub(super) fn from_files(files: &SealFiles) -> Option<KeptSeal> {
+        let text = |bytes: &Option<Vec<u8>>| String::from_utf8(bytes.clone()?).ok();
+        Some(KeptSeal {
+            manifest: text(&files.manifest)?,
+            meta: text(&files.meta),
+            signature: text(&files.signature),
+        })
+    }
+
     /// Returns the files as they are read from the disk.
     pub(super) fn to_files(&self) -> SealFiles {
         let bytes = |text: &String| text.clone().into_bytes();
@@ -453,7 +463,7 @@ impl Engine {
     }
 
     /// Keeps a copy of the seal where agents cannot write.
-    fn keep_seal(&self, seal: &KeptSeal) -> Result<()> {
+    pub(super) fn keep_seal(&self, seal: &KeptSeal) -> Result<()> {
         let path = self.archive.program_path(KEPT_SEAL_FILE_NAME);
         let bytes = serde_json::to_vec(seal).map_err(|error| {
             let message = format!("cannot serialize the seal: {error}");

@@ -3,8 +3,10 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
+use memory_shepherd::clock::SystemClock;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{GuardAction, GuardPass, Operation, Outcome, SealScope};
 use memory_shepherd::error::ErrorKind;
@@ -94,12 +96,12 @@ fn guard_defers_while_an_operator_edits() {
     let edit = operator.begin_baseline_edit().unwrap();
     world.set_baseline("scout", DAMAGED);
     let pass = guard(&world);
-    assert!(pass.deferred && pass.events.is_empty());
+    assert!(pass.deferred.is_some() && pass.events.is_empty());
     assert_eq!(baseline(&world, "scout"), DAMAGED);
     // Several operators may edit at once.
     let second = world.engine().begin_baseline_edit().unwrap();
     drop(edit);
-    assert!(guard(&world).deferred);
+    assert!(guard(&world).deferred.is_some());
     drop(second);
     assert_eq!(
         actions(&guard(&world)),
@@ -256,4 +258,33 @@ fn names_that_leave_the_directory_are_ignored() {
     assert_eq!(names, ["new.md", "ranger.md", "scout.md"]);
     assert_eq!(fs::read(&outside).unwrap(), b"of another user\n");
     assert!(!world.root.join("baselines/new.md").exists());
+}
+
+#[test]
+fn seal_made_by_hand_is_the_one_restored() {
+    let world = sealed_world();
+    world.set_baseline("scout", "# By hand\n\n---\n");
+    world.write_seal();
+    assert_eq!(guard(&world).events, []);
+    let path = world.root.join("baselines/.checksums");
+    let sealed = fs::read(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    assert_eq!(
+        actions(&guard(&world)),
+        [(".checksums", GuardAction::Restored)]
+    );
+    assert_eq!(fs::read(&path).unwrap(), sealed);
+    assert_eq!(baseline(&world, "scout"), "# By hand\n\n---\n");
+}
+
+#[test]
+fn seal_that_is_being_copied_is_waited_for() {
+    let world = sealed_world();
+    let path = world.root.join("baselines/.checksums");
+    // The change time of a file is the machine's.
+    let engine = world.engine_with_clock(Arc::new(SystemClock), world.local_transport());
+    fs::write(&path, "half a line").unwrap();
+    let pass = engine.guard_baselines().unwrap();
+    assert!(pass.deferred.is_some() && pass.events.is_empty());
+    assert_eq!(fs::read(&path).unwrap(), b"half a line");
 }

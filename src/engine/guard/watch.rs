@@ -12,7 +12,7 @@ use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::GuardPass;
 use crate::engine::{Engine, start_directory_watcher};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Interval between two passes without a change.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
@@ -57,12 +57,13 @@ impl Engine {
         };
         // Without a watcher the sweep does the work.
         let mut watcher = start_directory_watcher(handler).ok();
-        report(Ok(self.guard_baselines()?));
+        let first = self.guard_baselines()?;
+        let mut is_deferred = first.deferred.is_some();
+        report(Ok(first));
         loop {
             if let Some(watcher) = &mut watcher {
                 self.watch_baselines(watcher);
             }
-            let is_deferred = matches!(self.is_edited(), Ok(true));
             let interval = if is_deferred {
                 DEFERRED_INTERVAL
             } else {
@@ -74,12 +75,10 @@ impl Engine {
                 Wake::Sweep => {}
             }
             while changes.try_recv().is_ok() {}
-            report(self.guard_baselines());
+            let pass = self.guard_baselines();
+            is_deferred = pass.as_ref().is_ok_and(|pass| pass.deferred.is_some());
+            report(pass);
         }
-    }
-
-    fn is_edited(&self) -> Result<bool, Error> {
-        Ok(super::lock::try_exclude_edits(&self.archive)?.is_none())
     }
 
     /// Watches the directories of the baselines; those that exist already are watched once.
