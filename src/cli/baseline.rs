@@ -18,7 +18,7 @@ use crate::error::Error;
 /// Subcommands of `baseline`.
 #[derive(Debug, clap::Subcommand)]
 pub enum BaselineVerb {
-    /// Lists all baselines with state, size, users and last push
+    /// Lists all baselines with state, size, users and last push, worst first
     ///
     /// Exits with 4 if a baseline has changed since the seal, and with 6 if one is missing or too
     /// small.

@@ -4,15 +4,18 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{self, AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid, XattrFlags};
 use rustix::io::Errno;
 
 use super::{NewFile, new_random_name, open_directory, read_at_most};
+use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, PathContext, Result};
+use crate::sys::{self, LeaseOutcome};
 
 /// Mode of a file that did not exist, less the bits of the umask.
 const NEW_FILE_MODE: Mode = Mode::RUSR
@@ -22,6 +25,12 @@ const NEW_FILE_MODE: Mode = Mode::RUSR
 
 /// The access control list, which is an extended attribute.
 const ACL_NAME: &[u8] = b"system.posix_acl_access";
+
+/// How long a writer may keep a displaced file open.
+const WRITER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Interval at which the wait for it looks again.
+const WRITER_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Size limit of the kernel for a value and for the list of names, in bytes.
 const MAX_XATTR_BYTES: usize = 64 * 1024;
@@ -60,6 +69,8 @@ pub struct DisplacedFile {
     directory: Arc<OwnedFd>,
     path: PathBuf,
     name: OsString,
+    /// Holds the lease on it.
+    leased: Option<File>,
 }
 
 impl Replacement {
@@ -142,6 +153,7 @@ impl Replacement {
             directory: self.directory,
             path: self.path.with_file_name(&provisional),
             name: provisional.into(),
+            leased: None,
         }))
     }
 }
@@ -164,6 +176,7 @@ impl DisplacedFile {
                     directory: Arc::new(directory),
                     path: path.to_path_buf(),
                     name: name.to_os_string(),
+                    leased: None,
                 })
             }),
         }
@@ -174,11 +187,13 @@ impl DisplacedFile {
         &self.path
     }
 
-    /// Reads it; none if it is not a regular file of at most `max_bytes` bytes.
+    /// Reads it once no process has it open for writing; from then on, none can open it so until it is
+    /// removed. None if it is not a regular file of at most `max_bytes` bytes, or if a writer keeps
+    /// it open for two seconds. Where this process may not take leases, writers are not noticed.
     ///
     /// # Errors
     /// The system's error.
-    pub fn read(&self, max_bytes: u64) -> Result<Option<Vec<u8>>> {
+    pub fn read_settled(&mut self, max_bytes: u64, clock: &dyn Clock) -> Result<Option<Vec<u8>>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = match fs::openat(&self.directory, &self.name, flags, Mode::empty()) {
             Err(Errno::LOOP | Errno::NXIO) => return Ok(None),
@@ -187,7 +202,16 @@ impl DisplacedFile {
         if !file.metadata().with_path("stat", &self.path)?.is_file() {
             return Ok(None);
         }
-        match read_at_most(file, max_bytes) {
+        let end = clock.instant() + WRITER_TIMEOUT;
+        while sys::take_read_lease(file.as_fd()) == LeaseOutcome::OpenElsewhere {
+            if clock.instant() >= end {
+                return Ok(None);
+            }
+            clock.sleep(WRITER_POLL_INTERVAL);
+        }
+        let copy = file.try_clone().with_path("read", &self.path)?;
+        self.leased = Some(file);
+        match read_at_most(copy, max_bytes) {
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Ok(None),
             bytes => bytes.with_path("read", &self.path).map(Some),
         }
@@ -280,6 +304,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+    use crate::clock::SystemClock;
 
     fn temporary_directory() -> (tempfile::TempDir, PathBuf) {
         let directory = tempfile::tempdir().unwrap();
@@ -289,6 +314,10 @@ mod tests {
 
     fn prepare(path: &Path) -> Result<Replacement> {
         Replacement::prepare(path, b"new", ReplacementNames::new()?)
+    }
+
+    fn read(file: &mut DisplacedFile, max_bytes: u64) -> Option<Vec<u8>> {
+        file.read_settled(max_bytes, &SystemClock).unwrap()
     }
 
     #[test]
@@ -307,11 +336,11 @@ mod tests {
             let length = fs::getxattr(&path, "user.note", &mut value[..]).unwrap();
             assert_eq!(&value[..length], b"kept");
         }
-        let displaced = displaced.unwrap();
-        assert_eq!(displaced.read(10).unwrap().unwrap(), b"old");
-        assert_eq!(displaced.read(2).unwrap(), None, "larger than the limit");
-        let found = DisplacedFile::find(displaced.path()).unwrap().unwrap();
-        assert_eq!(found.read(10).unwrap().unwrap(), b"old");
+        let mut displaced = displaced.unwrap();
+        assert_eq!(read(&mut displaced, 10).unwrap(), b"old");
+        assert_eq!(read(&mut displaced, 2), None, "larger than the limit");
+        let mut found = DisplacedFile::find(displaced.path()).unwrap().unwrap();
+        assert_eq!(read(&mut found, 10).unwrap(), b"old");
         displaced.remove().unwrap();
         assert!(DisplacedFile::find(found.path()).unwrap().is_none());
         assert_eq!(std::fs::read_dir(&root).unwrap().count(), 1);
@@ -336,7 +365,7 @@ mod tests {
         std::fs::write(root.join("secret"), "secret").unwrap();
         std::os::unix::fs::symlink("secret", &path).unwrap();
         let displaced = prepare(&path).unwrap().install().unwrap();
-        assert_eq!(displaced.unwrap().read(100).unwrap(), None);
+        assert_eq!(read(&mut displaced.unwrap(), 100), None);
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
         assert_eq!(std::fs::read(root.join("secret")).unwrap(), b"secret");
     }

@@ -38,7 +38,8 @@ pub struct SavedBaseline {
     pub before: Option<Digest>,
     /// Digest of the saved bytes.
     pub digest: Digest,
-    /// What stood at the path, under another name beside it, if it was not a file of at most 16 MiB.
+    /// What stood at the path, under another name beside it, if it was not a file of at most 16 MiB,
+    /// or a program keeps it open for writing.
     pub kept_aside: Option<PathBuf>,
 }
 
@@ -187,7 +188,7 @@ impl Engine {
     }
 
     /// Replaces files, in this order, and stores the bytes that they displace. Returns the paths of
-    /// what was no plain file and stays beside them. The caller holds the lock of the seal.
+    /// what stays beside them: see [`Engine::store_displaced`]. The caller holds the lock of the seal.
     pub(super) fn replace_files(&self, files: &[(PathBuf, &[u8])]) -> Result<Vec<PathBuf>> {
         let mut names = Vec::new();
         let mut paths = Vec::new();
@@ -239,11 +240,11 @@ impl Engine {
     }
 
     /// Stores displaced bytes and removes their files. Returns the paths of those that stay: they are
-    /// no plain files of at most 16 MiB.
+    /// no plain files of at most 16 MiB, or a program keeps writing to them.
     fn store_displaced(&self, displaced: Vec<DisplacedFile>) -> Result<Vec<PathBuf>> {
         let mut kept_aside = Vec::new();
-        for file in displaced {
-            match file.read(MAX_BASELINE_BYTES)? {
+        for mut file in displaced {
+            match file.read_settled(MAX_BASELINE_BYTES, self.clock())? {
                 Some(bytes) => {
                     self.baseline_versions.store(&bytes)?;
                     file.remove()?;

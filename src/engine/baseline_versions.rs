@@ -106,7 +106,7 @@ pub struct BaselineSummary {
 pub struct BaselineList {
     /// `baseline_dir`.
     pub directory: PathBuf,
-    /// Those in use and those in the seal, by name.
+    /// Those in use and those in the seal, worst first, then by name.
     pub baselines: Vec<BaselineSummary>,
     /// The signature of the seal, or what is wrong with it; none where the config names no signers.
     pub signature: Option<Result<SignedSeal>>,
@@ -222,6 +222,7 @@ impl Engine {
             summary.last_push = pushes.remove(name);
             baselines.push(summary);
         }
+        baselines.sort_by_key(|it| it.state);
         Ok(BaselineList {
             directory: general.baseline_dir.clone(),
             baselines,

@@ -1,12 +1,12 @@
 //! The guard: what it restores, when it waits, and when it gives up.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use memory_shepherd::clock::SystemClock;
+use memory_shepherd::clock::{Clock, SystemClock};
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{GuardAction, GuardPass, Operation, Outcome, SealScope};
 use memory_shepherd::error::ErrorKind;
@@ -287,4 +287,25 @@ fn seal_that_is_being_copied_is_waited_for() {
     let pass = engine.guard_baselines().unwrap();
     assert!(pass.deferred.is_some() && pass.events.is_empty());
     assert_eq!(fs::read(&path).unwrap(), b"half a line");
+}
+
+#[test]
+fn late_write_to_a_damaged_file_is_kept() {
+    let world = sealed_world();
+    world.set_baseline("scout", DAMAGED);
+    let path = world.baseline_path("scout");
+    let mut writer = fs::File::options().append(true).open(&path).unwrap();
+    let began = world.clock.instant();
+    assert_eq!(
+        actions(&guard(&world)),
+        [("scout.md", GuardAction::Restored)]
+    );
+    let waited = world.clock.instant() - began;
+    assert!(waited >= Duration::from_secs(2), "it waited for the writer");
+    writer.write_all(b"late\n").unwrap();
+    assert_eq!(baseline(&world, "scout"), BASELINE);
+    let files = fs::read_dir(world.root.join("baselines")).unwrap();
+    let late = format!("{DAMAGED}late\n");
+    let is_kept = |path: std::path::PathBuf| fs::read(path).is_ok_and(|it| it == late.as_bytes());
+    assert!(files.into_iter().any(|file| is_kept(file.unwrap().path())));
 }
