@@ -28,9 +28,12 @@ use crate::error::{Error, ErrorKind, PathContext, Result};
 /// Remembers the highest serial of each key, in the program's own directory of the archive.
 const SERIALS_FILE_NAME: &str = "seal-serials.json";
 
-/// How long the answer of `ssh-keygen` for the same files counts: keys and allowed signers have
+/// How long a good answer of `ssh-keygen` counts for the same files: keys and allowed signers have
 /// times of validity.
 const CHECK_LIFETIME: Duration = Duration::from_secs(60);
+
+/// How long any other answer counts: the machine may just lack processes.
+const REFUSAL_LIFETIME: Duration = Duration::from_secs(5);
 
 /// Size limit of an allowed-signers file.
 const MAX_SIGNERS_BYTES: u64 = 1 << 20;
@@ -127,7 +130,7 @@ impl SealVerifier {
                 Err(error) => Err(error.clone()),
             };
             if let Ok(signed) = &signature {
-                self.remember_serial(&signed.signer.key, signed.meta.serial);
+                self.remember_serial(signed);
                 return Ok((seal?, signature));
             }
             // The three files change one after the other: another process may be at it.
@@ -215,11 +218,15 @@ impl SealVerifier {
             .last_check
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(check) = &*last
-            && check.inputs == inputs
-            && now.saturating_duration_since(check.checked_at) < CHECK_LIFETIME
-        {
-            return check.answer.clone();
+        if let Some(check) = last.as_ref().filter(|check| check.inputs == inputs) {
+            let lifetime = if check.answer.is_ok() {
+                CHECK_LIFETIME
+            } else {
+                REFUSAL_LIFETIME
+            };
+            if now.saturating_duration_since(check.checked_at) < lifetime {
+                return check.answer.clone();
+            }
         }
         let answer = self.ask_for_signer(config, path, manifest, signature, &signers);
         *last = Some(SignatureCheck {
@@ -289,8 +296,10 @@ impl SealVerifier {
         })
     }
 
-    /// Remembers a serial. A reader of the archive without the right to write it does not.
-    fn remember_serial(&self, key: &str, serial: u64) {
+    /// Remembers the serial of a good seal. A reader of the archive without the right to write it
+    /// does not.
+    pub fn remember_serial(&self, signed: &SignedSeal) {
+        let (key, serial) = (&signed.signer.key, signed.meta.serial);
         let remember = || -> Result<()> {
             if self.read_serials()?.get(key) >= Some(&serial) {
                 return Ok(());
@@ -302,7 +311,7 @@ impl SealVerifier {
                 .with_path("open the lock", &lock_path)?;
             durable::wait_for_lock(&lock, &lock_path, self.clock.as_ref())?;
             let mut serials = self.read_serials()?;
-            let highest = serials.entry(key.to_string()).or_default();
+            let highest = serials.entry(key.clone()).or_default();
             *highest = serial.max(*highest);
             let text = serde_json::to_vec(&serials).unwrap_or_default();
             let path = self.archive.program_path(SERIALS_FILE_NAME);

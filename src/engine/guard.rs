@@ -191,8 +191,9 @@ impl Engine {
     fn check_seal_files(&self, files: &SealFiles, is_signed: bool) -> Result<BaselineSeal> {
         let seal = files.parse(&self.config().general.baseline_dir)?;
         if is_signed {
-            self.seal_verifier
-                .check_signature(self.config(), files, seal.as_ref())?;
+            let verifier = &self.seal_verifier;
+            let signed = verifier.check_signature(self.config(), files, seal.as_ref())?;
+            verifier.remember_serial(&signed);
         }
         seal.ok_or_else(|| {
             let message = format!("{} is missing", self.seal_path().display());

@@ -324,6 +324,9 @@ impl Engine {
         check_names(plan, &kept, directory)?;
         self.keep_seal(&kept)?;
         self.install_seal(&kept)?;
+        if let Some(signed) = &signed {
+            self.seal_verifier.remember_serial(signed);
+        }
         let run = new_run_id();
         self.record_seal(&run, plan, meta.as_ref(), signed.as_ref())
             .map_err(|error| error.with_context("sealed, but that cannot be recorded"))?;
