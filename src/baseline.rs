@@ -182,7 +182,7 @@ pub struct InspectedBaseline {
 /// Says what a baseline lacks that has no separator line, and what follows: `no separator line …`.
 pub fn describe_missing_separator(agent: &Agent) -> String {
     format!(
-        "no separator line {}: once it is installed, notes count as edited rules and a reset \
+        "no separator line {}: what an agent adds below its last line is scratch, and a reset \
          archives the whole memory",
         agent.separator
     )

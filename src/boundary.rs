@@ -9,9 +9,12 @@
 //!    line; where there is none, with the last line that equals the separator
 //!    literally. What follows in the baseline is its *tail*.
 //! 3. A memory that starts with the operator part of the current baseline is
-//!    *intact*.
-//! 4. Else, if it starts with the operator part of an earlier version that was
-//!    pushed to this agent: intact against that one, and *behind*.
+//!    *intact*. Without a separator line, the operator part is the whole
+//!    baseline, and what follows it is scratch all the same.
+//! 4. One that starts with the operator part of an earlier version that was
+//!    pushed to this agent is intact against that one, and *behind*. If several
+//!    versions fit, the one with the longest operator part counts: rules that
+//!    the operator removed from the end are no notes of the agent's.
 //! 5. Else its lines are *aligned* with the baseline that was pushed last: of
 //!    all separator lines, the one above which the fewest lines differ.
 //!    Everything above it that differs is drift.
@@ -100,10 +103,20 @@ impl Baseline {
     /// Offset of the boundary in a memory that starts with the operator part.
     ///
     /// The separator line itself is compared without trailing whitespace (rule 1), so an editor
-    /// that changes the file's last line end causes no drift.
+    /// that changes the file's last line end causes no drift. Without a separator line, the last
+    /// line of the baseline must be a whole line of the memory: text that continues it is drift.
     fn intact_boundary_in(&self, memory: &[u8]) -> Option<usize> {
         let Some(cut) = self.separator_line else {
-            return (memory == self.bytes).then_some(memory.len());
+            let rest = memory.strip_prefix(self.bytes.as_slice())?;
+            let line_end = match rest {
+                [] => 0,
+                _ if self.bytes.ends_with(b"\n") => 0,
+                _ if self.bytes.is_empty() => return None,
+                [b'\n', ..] => 1,
+                [b'\r', b'\n', ..] => 2,
+                _ => return None,
+            };
+            return Some(self.bytes.len() + line_end);
         };
         if !memory.starts_with(&self.bytes[..cut.start]) {
             return None;
@@ -130,7 +143,7 @@ pub enum BoundaryRule {
 pub struct Boundary {
     /// Offset of the first byte of scratch.
     pub offset: usize,
-    /// The separator's line number, from 1; 0 when the baseline has none.
+    /// The separator's line number, from 1; 0 when the baseline has no separator.
     pub line: usize,
     /// The separator is line `separator_number` of `separator_count` separator lines.
     #[serde(rename = "nth")]
@@ -166,7 +179,16 @@ pub fn find_boundary(
 ) -> Option<Boundary> {
     let intact = std::iter::once(current)
         .chain(earlier.iter().map(Arc::as_ref))
-        .find_map(|version| Some((version, version.intact_boundary_in(memory)?)));
+        .filter_map(|version| Some((version, version.intact_boundary_in(memory)?)))
+        .reduce(|best, other| {
+            // A memory that is a version, byte for byte, is that one, whatever its tail.
+            let rank = |(version, offset): &(&Baseline, usize)| (*offset, memory == version.bytes);
+            if rank(&other) > rank(&best) {
+                other
+            } else {
+                best
+            }
+        });
     if let Some((version, offset)) = intact {
         let rule = if version.digest == current.digest {
             BoundaryRule::Intact
@@ -215,7 +237,11 @@ pub fn find_boundary(
 
 /// The boundary below a separator line; the caller fills in how it was found.
 fn boundary_at_line(memory: &[u8], separator: &[u8], line: usize) -> Boundary {
-    let lines = separator_lines(memory, separator);
+    let lines = match line {
+        // The baseline has no separator, so those of the agent mean nothing.
+        0 => Vec::new(),
+        _ => separator_lines(memory, separator),
+    };
     let eligible = |candidate: &&SeparatorLine| candidate.is_eligible || candidate.line == line;
     Boundary {
         offset: 0,

@@ -36,7 +36,7 @@ use crate::console::terminal::TerminalFeatures;
 use crate::console::{self, preferences, view_state};
 use crate::debug_log;
 use crate::digest::Digest;
-use crate::engine::{Engine, EngineSetup, Trigger, UndoMode};
+use crate::engine::{Engine, EngineSetup, ScratchSelection, Trigger, UndoMode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::transport::Transports;
 use crate::transport::local::LocalTransport;
@@ -186,6 +186,8 @@ enum Verb {
     },
     /// Compares the baseline of an agent with its memory
     ///
+    /// For an agent that is BEHIND, compares the rules that it has with those of the baseline.
+    ///
     /// On a terminal, invisible characters are shown as marks. A pipe gets the exact bytes, in the
     /// format of patch(1).
     #[command(after_help = EXIT_CODES)]
@@ -193,6 +195,11 @@ enum Verb {
     /// Archives what agents wrote and installs their baselines
     #[command(after_help = EXIT_CODES)]
     Reset(ResetArgs),
+    /// Installs new baselines and keeps the agents' notes below them
+    ///
+    /// Archives what a reset archives. An agent that already has its baseline is left as it is.
+    #[command(after_help = EXIT_CODES)]
+    Push(PushArgs),
     /// Restores the exact bytes from before a run
     ///
     /// Without --run, undoes the last reset of each agent that is not undone yet.
@@ -298,6 +305,31 @@ struct ResetArgs {
     /// Resets the whole fleet
     #[arg(long)]
     all: bool,
+    /// Keeps all scratch below the baselines, as `push` does
+    #[arg(long)]
+    keep_scratch: bool,
+    /// Shows the plan and its hash; changes nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Refuses to run unless the plan has this hash
+    #[arg(long, value_name = "HASH", value_parser = parse_plan_hash)]
+    plan: Option<String>,
+    /// Waits this long for agents that another run has locked
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = parse_number::<u32>)]
+    wait: u32,
+}
+
+#[derive(Debug, Args)]
+struct PushArgs {
+    /// Agents to push to
+    #[arg(value_name = "AGENT", required = true)]
+    agents: Vec<String>,
+    /// Scratch to keep: all, none, or lines of the memory such as 86-90,97
+    ///
+    /// Line numbers are those of the memory file. They select scratch of one agent, and only lines
+    /// below the separator.
+    #[arg(long, value_name = "all|none|LINES", default_value = "all")]
+    keep: ScratchSelection,
     /// Shows the plan and its hash; changes nothing
     #[arg(long)]
     dry_run: bool,
@@ -527,6 +559,7 @@ impl CommandContext<'_> {
             Verb::Status { agents, exit_code } => self.run_status(&agents, exit_code),
             Verb::Diff(args) => self.run_diff(&args),
             Verb::Reset(args) => self.run_reset(&args),
+            Verb::Push(args) => self.run_push(&args),
             Verb::Undo(args) => self.run_undo(&args),
             Verb::Log { count, agent } => self.run_log(count, agent.as_deref()),
             Verb::Archive { what } => self.run_archive(&what),
@@ -558,6 +591,7 @@ impl CommandContext<'_> {
         let result = self.run_reset(&ResetArgs {
             agents: if all { Vec::new() } else { vec![agent.clone()] },
             all,
+            keep_scratch: false,
             dry_run: false,
             plan: None,
             wait: 0,

@@ -226,10 +226,10 @@ impl DemoBuilder {
         let mut clones = Vec::new();
         for number in AGENT_ROLES.len() + 1..=agents.min(MAX_DEMO_AGENTS) {
             let name = format!("android-{number}");
-            // Clones do not use the baseline that is tampered with later.
+            // Clones do not use the baselines that are changed later.
             let models = AGENT_ROLES
                 .iter()
-                .filter(|(_, part)| *part != AgentRole::Tampered);
+                .filter(|(_, part)| !matches!(part, AgentRole::Tampered | AgentRole::Behind));
             let Some((model, _)) = models.cycle().nth(number) else {
                 continue;
             };
@@ -403,20 +403,45 @@ impl DemoBuilder {
                 }
                 AgentRole::Tampered
                 | AgentRole::Busy
-                | AgentRole::Scratch
+                | AgentRole::Behind
                 | AgentRole::KeepsWriting => pristine.to_string() + &scratch,
             };
             self.write_file_aged(&path, text.as_bytes(), 4 + 7 * number as i64)?;
         }
-        for (name, _) in AGENT_ROLES
-            .iter()
-            .filter(|(_, part)| *part == AgentRole::Tampered)
-        {
-            let path = self.dir.join("baselines").join(format!("{name}-MEMORY.md"));
-            let text = sample_agents::with_edited_rules(sample_agents::agent_baseline(name));
-            self.write_file_aged(&path, text.as_bytes(), 65)?;
+        for (name, part) in AGENT_ROLES {
+            let text = sample_agents::agent_baseline(name);
+            match part {
+                AgentRole::Tampered => {
+                    let text = sample_agents::with_edited_rules(text);
+                    self.write_baseline(name, &text)?;
+                }
+                AgentRole::Behind => {
+                    let new = sample_agents::with_new_rules(text);
+                    self.write_baseline(name, &new)?;
+                    self.update_seal(text, &new)?;
+                }
+                _ => {}
+            }
         }
         Ok(())
+    }
+
+    /// Replaces the baseline of an agent, as of an hour ago.
+    fn write_baseline(&self, agent: &str, text: &str) -> Result<()> {
+        let baselines = self.dir.join("baselines");
+        self.write_file_aged(
+            &baselines.join(format!("{agent}-MEMORY.md")),
+            text.as_bytes(),
+            65,
+        )
+    }
+
+    /// Seals the new text of a baseline in place of the old one.
+    fn update_seal(&self, old: &str, new: &str) -> Result<()> {
+        let path = self.dir.join("baselines").join(seal::SEAL_FILE_NAME);
+        let seal = fs::read_to_string(&path).with_path("read", &path)?;
+        let [old, new] = [old, new].map(|text| Digest::of(text.as_bytes()).to_string());
+        self.write_file_aged(&path, seal.replace(&old, &new).as_bytes(), 60)
     }
 }
 

@@ -25,6 +25,7 @@ mod plan;
 mod planner;
 mod preconditions;
 mod probe;
+mod push;
 mod record;
 mod reset;
 mod retention;
@@ -63,6 +64,7 @@ pub use plan::{
     UndoMode, UndoTarget, UndoneRun,
 };
 pub use preconditions::SealStatus;
+pub use push::{KeptScratch, LineRange, ScratchSelection};
 pub use record::{FileState, LastRun, LedgerRecord, Operation, Outcome, RunEvent, Trigger};
 pub use reset::UNCLAIMED_JOURNAL_HINT;
 pub use retention::EntryStatus;
@@ -142,6 +144,8 @@ pub struct AgentDetail {
     /// The baseline version that the memory is measured against, if there is one: the bytes up to
     /// and including its separator line.
     pub operator_part: Option<Vec<u8>>,
+    /// The operator part that a reset installs, where the memory holds that of an earlier version.
+    pub next_operator_part: Option<Vec<u8>>,
     /// The beginning of the memory, up to [`MAX_WINDOW_BYTES`] bytes; empty when there is none to
     /// read.
     pub memory_prefix: Vec<u8>,
@@ -167,6 +171,18 @@ impl AgentDetail {
         });
         self.memory_prefix
             .split_at(cut.min(self.memory_prefix.len()))
+    }
+
+    /// Returns the two texts of the live diff, old and new; `None` without a baseline. They are the
+    /// baseline and what the agent made of it above the boundary; where the memory is behind, its
+    /// rules and those that a reset installs.
+    pub fn compared_parts(&self) -> Option<[&[u8]; 2]> {
+        let old = self.operator_part.as_deref()?;
+        let new = match &self.next_operator_part {
+            Some(next) => next,
+            None => self.split_at_boundary().0,
+        };
+        Some([old, new])
     }
 
     /// Names the version that the memory is measured against, where that is not the current
@@ -382,7 +398,11 @@ impl Engine {
         AgentDetail {
             has_cr_lf_separator: baseline
                 .is_some_and(|it| boundary::has_cr_lf_separator(&seen.prefix, it)),
-            operator_part: seen.operator_part,
+            next_operator_part: match content.and_then(|it| it.boundary).map(|it| it.rule) {
+                Some(BoundaryRule::Behind(_)) => baseline.map(|it| it.operator_part().to_vec()),
+                _ => None,
+            },
+            operator_part: seen.version.map(|version| version.operator_part().to_vec()),
             omitted_bytes: content.map_or(0, |content| content.size - seen.prefix.len() as u64),
             error: match content {
                 Some(_) => None,
@@ -391,6 +411,15 @@ impl Engine {
             memory_prefix: seen.prefix,
             observation: seen.observation,
         }
+    }
+
+    /// Returns the operator parts of a pushed version and of the current baseline of an agent;
+    /// `None` if one of them cannot be read.
+    pub fn rules_since(&self, agent: &str, version: Digest) -> Option<[Vec<u8>; 2]> {
+        let agent = self.config().agent(agent)?;
+        let old = self.load_version(agent, version)?;
+        let new = self.baseline_cache().load(agent).ok()?;
+        Some([&old, &new].map(|version| version.operator_part().to_vec()))
     }
 
     /// Returns the owner of an agent's memory on this machine; `None` if the memory is on a host

@@ -50,6 +50,11 @@ pub trait Transport: Send + Sync {
     /// name.
     fn probe(&self, memories: &[&Path]) -> Vec<Result<MemoryObject, TransportError>>;
 
+    /// Size in bytes of the largest memory that [`MemoryDirectory::read_memory`] reads.
+    fn max_memory_bytes(&self) -> u64 {
+        local::MAX_FILE_BYTES
+    }
+
     /// Opens the directory of a memory. Every call on the result acts on this directory, even when
     /// the agent replaces its path afterwards. A path that goes through a symlink is refused.
     fn open_directory(&self, memory: &Path) -> Result<Box<dyn MemoryDirectory>, TransportError>;

@@ -220,15 +220,61 @@ fn memory_without_shared_lines_has_no_boundary() {
 }
 
 #[test]
-fn memory_without_separator_is_all_above() {
-    let found = boundary_of(b"one\ntwo\nmine\n", "one\ntwo\n").unwrap();
+fn drift_without_separator_is_all_above() {
+    let found = boundary_of(b"one\nTWO\nmine\n", "one\ntwo\n").unwrap();
     assert!(found.is_drifted());
-    assert_eq!((found.offset, found.line, found.added_lines), (13, 0, 1));
-    assert!(
-        !boundary_of(b"one\ntwo\n", "one\ntwo\n")
-            .unwrap()
-            .is_drifted()
-    );
+    assert_eq!((found.offset, found.line), (13, 0));
+    assert_eq!((found.added_lines, found.removed_lines), (2, 1));
+}
+
+#[test]
+fn text_below_baseline_without_separator_is_scratch() {
+    let place = |memory: &str, baseline: &str| {
+        let found = boundary_of(memory.as_bytes(), baseline).unwrap();
+        assert_eq!((found.line, found.separator_count), (0, 0));
+        (found.rule == BoundaryRule::Intact).then_some(found.offset)
+    };
+    assert_eq!(place("one\ntwo\n", "one\ntwo\n"), Some(8));
+    assert_eq!(place("one\ntwo\nmine", "one\ntwo\n"), Some(8));
+    // The baseline ends without a line feed, which the agent added.
+    assert_eq!(place("one\ntwo", "one\ntwo"), Some(7));
+    assert_eq!(place("one\ntwo\nmine", "one\ntwo"), Some(8));
+    assert_eq!(place("one\ntwo\r\nmine", "one\ntwo"), Some(9));
+    // A rule that goes on is another rule.
+    assert_eq!(place("one\ntwo, unless I know better\n", "one\ntwo"), None);
+    assert_eq!(place("one\ntwo\rmine\n", "one\ntwo"), None);
+}
+
+#[test]
+fn rules_removed_from_the_end_are_no_scratch() {
+    let versions = [
+        ("one\n", "one\ntwo\n"),
+        ("one\n\n---\n", "one\n\n---\ntwo\n\n---\n"),
+    ];
+    for (current, old) in versions {
+        let old = baseline_of(old);
+        let memory = [old.bytes(), b"mine\n"].concat();
+        let known = [Arc::new(old.clone())];
+        let found = find_boundary(&memory, &baseline_of(current), &known).unwrap();
+        assert_eq!(found.rule, BoundaryRule::Behind(old.digest()));
+        assert_eq!(&memory[found.offset..], b"mine\n");
+        // In an agent that never had the old version it is a note.
+        let found = find_boundary(&memory, &baseline_of(current), &[]).unwrap();
+        assert_eq!(found.rule, BoundaryRule::Intact);
+    }
+}
+
+#[test]
+fn earlier_version_with_another_tail_is_behind() {
+    let old = baseline_of(&format!("{BASELINE}## Notes\n"));
+    let current = baseline_of(BASELINE);
+    let known = [Arc::new(old.clone())];
+    let rule = |memory: &[u8]| find_boundary(memory, &current, &known).unwrap().rule;
+    assert_eq!(rule(old.bytes()), BoundaryRule::Behind(old.digest()));
+    assert_eq!(rule(current.bytes()), BoundaryRule::Intact);
+    // The rules are the current ones; what stands below them is the agent's.
+    let noted = [old.bytes(), b"- note\n"].concat();
+    assert_eq!(rule(&noted), BoundaryRule::Intact);
 }
 
 #[test]
@@ -342,6 +388,19 @@ proptest! {
         scratch in prop::collection::vec(any::<u8>(), 0..200),
     ) {
         let text = format!("{above}\n\n---\n");
+        let memory = [text.as_bytes(), &scratch].concat();
+        let found = find_boundary(&memory, &baseline_of(&text), &[]).unwrap();
+        prop_assert_eq!(found.rule, BoundaryRule::Intact);
+        prop_assert_eq!(&memory[found.offset..], scratch.as_slice());
+    }
+
+    /// The same without a separator line.
+    #[test]
+    fn text_appended_without_separator_is_scratch(
+        above in "([a-c \n`#>]){1,60}",
+        scratch in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let text = format!("{above}\n");
         let memory = [text.as_bytes(), &scratch].concat();
         let found = find_boundary(&memory, &baseline_of(&text), &[]).unwrap();
         prop_assert_eq!(found.rule, BoundaryRule::Intact);

@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::output::{Document, OutputRole, Printer, format_count};
 use super::{CommandContext, CommandResult};
 use crate::archive::{self, EntryKind};
+use crate::boundary::BoundaryRule;
 use crate::config::Agent;
 use crate::diff::{self, Diff, DiffLine, LineOp};
 use crate::digest::Digest;
@@ -64,6 +65,9 @@ struct DiffDocument {
     removed: usize,
     /// Lines added and removed above the boundary; `None` without a boundary.
     above: Option<AboveBoundary>,
+    /// The earlier version of the baseline that the memory holds, if it is behind: then its rules
+    /// are compared with those of the baseline.
+    behind: Option<Digest>,
     /// `None` if it is unknown which lines are scratch.
     scratch_lines: Option<u64>,
     scratch_bytes: Option<u64>,
@@ -174,7 +178,16 @@ pub(super) fn write_visible_diff(
         (OutputRole::Heading, "+++ "),
         (OutputRole::Heading, new_name),
     ])?;
-    for hunk in diff.hunks(CONTEXT_LINES) {
+    write_hunks(printer, diff, CONTEXT_LINES)
+}
+
+/// Writes the changed parts of a difference, with a mark for every invisible character.
+pub(super) fn write_hunks(
+    printer: &mut Printer<'_>,
+    diff: &Diff,
+    context_lines: usize,
+) -> io::Result<()> {
+    for hunk in diff.hunks(context_lines) {
         let lines = diff.lines.get(hunk.line_range).unwrap_or_default();
         printer.write_line(&[(OutputRole::Notice, &hunk_header(lines))])?;
         for line in lines {
@@ -221,6 +234,7 @@ impl DiffDocument {
             added: diff.added,
             removed: diff.removed,
             above: None,
+            behind: None,
             scratch_lines: Some(0),
             scratch_bytes: Some(0),
             not_compared: 0,
@@ -312,7 +326,10 @@ impl CommandContext<'_> {
         }
         let (old, new) = match &args.against_archive {
             Some(entry_name) => entry_and_memory_sides(&engine, agent, &detail, entry_name)?,
-            None => self.baseline_and_memory_sides(&engine, agent, &detail)?,
+            None => match behind_sides(&engine, agent, &detail) {
+                Some(sides) => sides,
+                None => self.baseline_and_memory_sides(&engine, agent, &detail)?,
+            },
         };
         if is_absent {
             self.output
@@ -330,7 +347,12 @@ impl CommandContext<'_> {
                 .then(|| count(content)),
             None => Some(0),
         };
+        let behind = above.and_then(|above| match above.rule {
+            BoundaryRule::Behind(version) if args.against_archive.is_none() => Some(version),
+            _ => None,
+        });
         let answer = DiffDocument {
+            behind,
             above: above.map(|above| AboveBoundary {
                 added: above.added_lines,
                 removed: above.removed_lines,
@@ -444,6 +466,22 @@ fn memory_side(agent: &Agent, bytes: Vec<u8>) -> DiffSide {
         name: agent.location.memory().display().to_string(),
         bytes,
     }
+}
+
+/// Returns the rules of a memory that is behind and those of the baseline; `None` where the memory
+/// is not behind. The scratch is in neither.
+fn behind_sides(
+    engine: &Engine,
+    agent: &Agent,
+    detail: &AgentDetail,
+) -> Option<(DiffSide, DiffSide)> {
+    let next = detail.next_operator_part.as_ref()?;
+    let [old, _] = detail.compared_parts()?;
+    let new = DiffSide {
+        name: engine.config().baseline_path(agent).display().to_string(),
+        bytes: next.clone(),
+    };
+    Some((memory_side(agent, old.to_vec()), new))
 }
 
 /// Compares a scratch entry with the scratch, any other entry with the whole memory.

@@ -1,7 +1,7 @@
-//! `reset` and `undo`: the verbs that change agents. They never ask; `--dry-run` prints what they
-//! would do.
+//! `reset`, `push` and `undo`: the verbs that change agents. They never ask; `--dry-run` prints
+//! what they would do.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,22 +12,68 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use super::archive::format_entry_count;
+use super::diff::write_hunks;
 use super::log::LedgerHead;
 use super::output::{Document, ErrorItem, OutputRole, Printer, format_count, text_cell};
 use super::status::state_role;
-use super::{CommandContext, CommandResult, ResetArgs, UndoArgs};
+use super::{CommandContext, CommandResult, PushArgs, ResetArgs, UndoArgs};
 use crate::archive::EntryKind;
+use crate::diff::{self, Diff};
+use crate::digest::Digest;
 use crate::engine::{
     AgentResult, Engine, LockQueue, Operation, Outcome, Plan, PlanStep, RunProgress, RunReport,
-    State, StepAction, UndoMode, UndoTarget,
+    ScratchSelection, State, StepAction, UndoMode, UndoTarget,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys;
+
+/// Number of equal lines shown around a change of rules.
+const RULE_CONTEXT_LINES: usize = 1;
+
+/// Time limit for the smallest difference between two baselines.
+const RULE_DIFF_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The answer of `--dry-run`.
 #[derive(Serialize)]
 struct DryRunDocument {
     plan: Plan,
+    #[serde(skip)]
+    rule_changes: Vec<RuleChange>,
+}
+
+/// The change of rules that a plan brings to agents that are behind.
+struct RuleChange {
+    agents: Vec<String>,
+    diff: Diff,
+}
+
+impl RuleChange {
+    /// Returns the changes of a plan; agents with the same one share it.
+    fn of_plan(engine: &Engine, plan: &Plan) -> Vec<RuleChange> {
+        let mut agents: BTreeMap<(Digest, Digest), Vec<String>> = BTreeMap::new();
+        for step in &plan.steps {
+            if let Some(version) = step.behind_version {
+                let versions = (version, step.binding.content_digest);
+                agents.entry(versions).or_default().push(step.agent.clone());
+            }
+        }
+        let deadline = engine.clock().instant() + RULE_DIFF_TIMEOUT;
+        let changes = agents.into_iter().filter_map(|((old, _), agents)| {
+            let [old, new] = engine.rules_since(agents.first()?, old)?;
+            let diff = diff::compare_lines(&old, &new, Some(deadline));
+            Some(RuleChange { agents, diff })
+        });
+        changes.collect()
+    }
+
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        let agents = self.agents.join(", ");
+        printer.write_line(&[
+            (OutputRole::Plain, "rules that change for "),
+            (OutputRole::Heading, &agents),
+        ])?;
+        write_hunks(printer, &self.diff, RULE_CONTEXT_LINES)
+    }
 }
 
 impl Document for DryRunDocument {
@@ -44,6 +90,9 @@ impl Document for DryRunDocument {
             ]);
         }
         printer.write_table(&rows)?;
+        for change in &self.rule_changes {
+            change.write_text(printer)?;
+        }
         for text in plan.degradations() {
             printer.write_line(&[(OutputRole::Warn, "degraded: "), (OutputRole::Plain, text)])?;
         }
@@ -111,12 +160,17 @@ fn count_dry_run(plan: &Plan) -> String {
     let unreachable = failed.iter().filter(|it| it.state == State::Unreach);
     let unreachable = unreachable.count();
     let refused = failed.len() - unreachable + undo_refusals;
-    let is_undo = plan.operation == Operation::Undo;
-    let mut text = match (plan.steps.len() - undo_refusals, is_undo) {
-        (0, false) => "nothing to reset".to_string(),
-        (0, true) => "nothing to restore".to_string(),
-        (count, false) => format!("{} would be reset", format_count(count, "agent")),
-        (count, true) => format!("{} would be restored", format_count(count, "agent")),
+    let (nothing, verb) = match plan.operation {
+        Operation::Undo => ("nothing to restore", "restored"),
+        Operation::Push => ("nothing to push", "get the baseline"),
+        _ => ("nothing to reset", "reset"),
+    };
+    let mut text = match plan.steps.len() - undo_refusals {
+        0 => nothing.to_string(),
+        count if plan.operation == Operation::Push => {
+            format!("{} would {verb}", format_count(count, "agent"))
+        }
+        count => format!("{} would be {verb}", format_count(count, "agent")),
     };
     for (count, label) in [
         (unchanged.len(), "unchanged"),
@@ -232,7 +286,9 @@ impl CommandContext<'_> {
         // Without --dry-run or --plan, each agent is observed only when the run reaches it.
         let wants_preview = args.dry_run || args.plan.is_some();
         let (plan, queue) = plan_with_locks(&engine, || {
-            if wants_preview {
+            if args.keep_scratch {
+                engine.plan_push(&names, &ScratchSelection::All, false)
+            } else if wants_preview {
                 engine.plan_reset(&names, false)
             } else {
                 engine.plan_unobserved(&names, false)
@@ -240,9 +296,24 @@ impl CommandContext<'_> {
         })?;
         check_plan_hash(&plan, args.plan.as_deref())?;
         if args.dry_run {
-            return self.print_dry_run(plan);
+            return self.print_dry_run(&engine, plan);
         }
         self.apply_plan(&engine, &plan, queue, wants_preview)
+    }
+
+    pub(super) fn run_push(&mut self, args: &PushArgs) -> CommandResult {
+        let lock_timeout = lock_timeout_for(args.dry_run, args.wait);
+        let engine = self.open_engine()?.with_lock_timeout(lock_timeout);
+        let (plan, queue) = plan_with_locks(&engine, || {
+            engine.plan_push(&args.agents, &args.keep, false)
+        })?;
+        check_plan_hash(&plan, args.plan.as_deref())?;
+        if args.dry_run {
+            return self.print_dry_run(&engine, plan);
+        }
+        // Line numbers mean the lines that were there when they were chosen.
+        let is_bound = args.plan.is_some() || matches!(args.keep, ScratchSelection::Lines(_));
+        self.apply_plan(&engine, &plan, queue, is_bound)
     }
 
     pub(super) fn run_undo(&mut self, args: &UndoArgs) -> CommandResult {
@@ -257,12 +328,12 @@ impl CommandContext<'_> {
         let (plan, queue) = plan_with_locks(&engine, || engine.plan_undo(&target, mode, false))?;
         check_plan_hash(&plan, args.plan.as_deref())?;
         if args.dry_run {
-            return self.print_dry_run(plan);
+            return self.print_dry_run(&engine, plan);
         }
         self.apply_plan(&engine, &plan, queue, args.plan.is_some())
     }
 
-    fn print_dry_run(&mut self, plan: Plan) -> CommandResult {
+    fn print_dry_run(&mut self, engine: &Engine, plan: Plan) -> CommandResult {
         let skipped = plan.skipped.iter().filter_map(|skipped| skipped.kind);
         // A real run refuses these when it reaches them.
         let undo_refusals = plan.steps.iter().filter(|step| is_undo_refused(step));
@@ -274,7 +345,9 @@ impl CommandContext<'_> {
             .iter()
             .flat_map(|skipped| skipped.hints.clone())
             .collect();
-        self.output.print_document(&DryRunDocument { plan })?;
+        let rule_changes = RuleChange::of_plan(engine, &plan);
+        self.output
+            .print_document(&DryRunDocument { plan, rule_changes })?;
         self.output.print_hints(&hints);
         if undo_refusals > 0 {
             self.print_undo_mode_hints();

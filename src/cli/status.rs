@@ -314,7 +314,7 @@ pub(super) fn state_role(state: State) -> OutputRole {
         | State::NoSep
         | State::Unreach
         | State::Error => OutputRole::Bad,
-        State::Missing | State::Oversize | State::Busy => OutputRole::Warn,
+        State::Missing | State::Oversize | State::Behind | State::Busy => OutputRole::Warn,
         State::Scratch => OutputRole::Plain,
         State::Clean => OutputRole::Good,
         State::Loading => OutputRole::Dim,

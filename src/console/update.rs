@@ -403,7 +403,7 @@ fn handle_config_adopted(
     );
     if closes_plan {
         if model.has_plan() {
-            // The rest of a typed confirmation is not a command.
+            // The rest of a typed confirmation is no command.
             model.typed_ahead_guard = KeyGuard::new(model.now.elapsed);
         }
         abandon_plan(model);

@@ -24,10 +24,10 @@ pub(super) enum AgentRole {
     Oversize,
     /// A run holds its lock.
     Busy,
-    /// The agent has written notes, as intended.
-    Scratch,
     /// The agent has written notes, and keeps writing.
     KeepsWriting,
+    /// The baseline has changed since it was pushed to the agent.
+    Behind,
     /// The agent has written nothing.
     Clean,
 }
@@ -39,7 +39,7 @@ pub(super) const AGENT_ROLES: [(&str, AgentRole); 14] = [
     ("triage", AgentRole::HiddenCharacters),
     ("researcher", AgentRole::Oversize),
     ("monitor-bot", AgentRole::KeepsWriting),
-    ("docs-writer", AgentRole::Scratch),
+    ("docs-writer", AgentRole::Behind),
     ("release-captain", AgentRole::Busy),
     ("log-digger", AgentRole::NoBoundary),
     ("inbox-scout", AgentRole::DirectoryInPlace),
@@ -121,6 +121,18 @@ pub(super) fn with_hidden_characters(text: &str) -> String {
     })
 }
 
+/// Returns a baseline with its third rule tightened and one rule added, as an operator edits it.
+pub(super) fn with_new_rules(text: &str) -> String {
+    rewrite_lines(text, |line| {
+        if line.starts_with("3. ") {
+            return Some(format!("{line} A reviewer of the glossary confirms it."));
+        }
+        let added = "7. Publish no page whose examples failed in the last run of `docs try`.\n   \
+                     Why: a merchant copied one of them on the day it broke.";
+        (line == "## Work Habits").then(|| format!("{added}\n\n{line}"))
+    })
+}
+
 fn rewrite_lines(text: &str, change: impl Fn(&str) -> Option<String>) -> String {
     let lines = text
         .lines()
@@ -157,6 +169,7 @@ mod tests {
                 AgentRole::Drifted | AgentRole::Tampered => {
                     assert_ne!(with_edited_rules(text), text)
                 }
+                AgentRole::Behind => assert_ne!(with_new_rules(text), text),
                 AgentRole::HiddenCharacters => {
                     let edited = with_hidden_characters(text);
                     assert!(edited.contains('\u{202E}') && edited.contains('\u{200B}'));

@@ -123,8 +123,12 @@ pub(super) fn classify(
             .find(|version| version.digest() == digest)
             .cloned(),
     });
-    if let Some(found) = boundary.as_mut().filter(|found| found.line == 0) {
-        // Without a separator all bytes are above the boundary, including those that were not kept.
+    if let Some(found) = boundary
+        .as_mut()
+        .filter(|found| found.line == 0 && found.is_drifted())
+    {
+        // No separator shows where the baseline part ends: all bytes are above the boundary,
+        // including those that were not kept.
         found.offset = reading.size as usize;
     }
     let (scratch_lines, scratch_bytes) = match (&boundary, &version) {
@@ -202,10 +206,9 @@ impl ClassifiedContent {
                     describe_edits(version.operator_part(), above, clock),
                 )
             }
-            (Some(found), _) if matches!(found.rule, BoundaryRule::Behind(_)) => (
-                State::Scratch,
-                "behind: the baseline changed since its last reset".to_string(),
-            ),
+            (Some(found), Some(version)) if matches!(found.rule, BoundaryRule::Behind(_)) => {
+                (State::Behind, describe_lag(version, current, clock))
+            }
             (Some(_), _) if classification.is_clean => (State::Clean, String::new()),
             (Some(_), _) if classification.scratch_bytes == 0 => (
                 State::Scratch,
@@ -228,6 +231,13 @@ impl ClassifiedContent {
             reason,
         }
     }
+}
+
+/// Says how far a version is behind the current baseline: "behind by +3 -1 lines".
+fn describe_lag(version: &Baseline, current: &Baseline, clock: &dyn Clock) -> String {
+    let deadline = clock.instant() + EDITS_DIFF_TIMEOUT;
+    let (added, removed) = diff::count_changes(version.bytes(), current.bytes(), Some(deadline));
+    format!("behind by +{added} -{removed} lines")
 }
 
 /// Names the edited lines, and counts the invisible characters: "rules edited: L31 L58".

@@ -66,7 +66,8 @@ impl Observation {
         self.content.is_some() || self.is_absent
     }
 
-    /// Returns whether it is known which lines are scratch: a boundary or a baseline was found.
+    /// Returns whether the scratch is known: without a boundary and a baseline, no line of the
+    /// memory is known to be scratch.
     pub fn is_scratch_known(&self) -> bool {
         let content = self.content.as_ref();
         content.is_some_and(|content| content.boundary.is_some() || self.baseline.is_some())

@@ -54,7 +54,7 @@ enum ObservedMemory {
 /// The bytes that were classified.
 struct ClassifiedBytes {
     prefix: Vec<u8>,
-    operator_part: Vec<u8>,
+    version: Arc<Baseline>,
 }
 
 /// An observation with the bytes that it is based on.
@@ -64,8 +64,8 @@ pub(super) struct ObservedAgent {
     pub special_file: Option<SpecialFile>,
     /// The beginning of the memory, at least [`super::MAX_WINDOW_BYTES`] bytes of it.
     pub prefix: Vec<u8>,
-    /// The operator part that the memory was measured against.
-    pub operator_part: Option<Vec<u8>>,
+    /// The version that the memory was measured against.
+    pub version: Option<Arc<Baseline>>,
     /// The baseline, unless resets refuse it.
     pub baseline: Option<Arc<Baseline>>,
     /// The baseline version that was pushed last, if one was.
@@ -313,7 +313,7 @@ impl Engine {
             observation: self.unread_observation(&subject),
             special_file: None,
             prefix: Vec::new(),
-            operator_part: None,
+            version: None,
             baseline: subject.baseline.as_ref().ok().map(Arc::clone),
             pushed_version: subject.history.pushed_versions.first().copied(),
         };
@@ -390,7 +390,7 @@ impl Engine {
                 observation.content = Some(classified.content);
                 if let Some(bytes) = bytes {
                     seen.prefix = bytes.prefix;
-                    seen.operator_part = is_measured.then_some(bytes.operator_part);
+                    seen.version = is_measured.then_some(bytes.version);
                 }
             }
             Err(error) => {
@@ -532,10 +532,9 @@ impl Engine {
             content.clone(),
             self.clock(),
         );
-        let version = classification.version.as_ref().unwrap_or(&current);
         let bytes = bytes.then(|| ClassifiedBytes {
             prefix: reading.prefix,
-            operator_part: version.operator_part().to_vec(),
+            version: classification.version.unwrap_or(current),
         });
         Ok(ObservedMemory::File(Box::new(content), bytes))
     }

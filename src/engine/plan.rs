@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::address::{connection_target, host_name};
 use super::classify::MAX_WINDOW_BYTES;
 use super::observation::{Blocker, Protection};
+use super::push::{KeptScratch, PushContent};
 use super::record::Operation;
 use super::state::State;
 use super::undo::AgentRecords;
@@ -20,6 +21,9 @@ use crate::error::{Error, ErrorKind};
 
 /// Reason to skip an agent that needs no change.
 pub(super) const EQUAL_REASON: &str = "already equal to its baseline";
+
+/// Reason to skip an agent that a push would leave as it is.
+pub(super) const PUSHED_REASON: &str = "already has this baseline and this scratch";
 
 /// Reason to skip the undo of a run that created a file which is gone already.
 pub(super) fn still_absent_reason(run: &str) -> String {
@@ -78,6 +82,11 @@ pub struct PlanBinding {
     /// Digest of the bytes above the boundary.
     #[serde(rename = "above")]
     pub above_digest: Digest,
+    /// What a push keeps: `all`, `none`, or line numbers and the digest of the scratch up to the
+    /// last of these lines; `None` in other plans.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "keep")]
+    pub kept_scratch: Option<String>,
 }
 
 impl PlanBinding {
@@ -112,6 +121,15 @@ impl PlanBinding {
             content_digest: content,
             boundary_rule: rule,
             above_digest: above,
+            kept_scratch: None,
+        }
+    }
+
+    /// Binds it to what a push keeps, too.
+    pub(super) fn with_push(self, content: Option<&PushContent>) -> PlanBinding {
+        PlanBinding {
+            kept_scratch: content.map(PushContent::binding),
+            ..self
         }
     }
 }
@@ -203,9 +221,17 @@ pub struct PlanStep {
     #[serde(default)]
     #[serde(rename = "weaker")]
     pub degradations: Vec<String>,
-    /// The run that an undo undoes; none in a reset.
+    /// The run that an undo undoes; none in other plans.
     #[serde(rename = "undo")]
     pub undone_run: Option<UndoneRun>,
+    /// What a push keeps of the scratch; none in other plans.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "kept")]
+    pub kept_scratch: Option<KeptScratch>,
+    /// The version whose rules the memory has, if it is behind the baseline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "behind")]
+    pub behind_version: Option<Digest>,
 }
 
 impl PlanStep {
@@ -221,6 +247,7 @@ impl PlanStep {
                 content_digest: Digest::ZERO,
                 boundary_rule: String::new(),
                 above_digest: Digest::ZERO,
+                kept_scratch: None,
             },
             entry_kind: None,
             scratch_lines: 0,
@@ -233,6 +260,8 @@ impl PlanStep {
             notes: Vec::new(),
             degradations: Vec::new(),
             undone_run: None,
+            kept_scratch: None,
+            behind_version: None,
         }
     }
 }
@@ -305,7 +334,7 @@ impl SkippedAgent {
 /// What a run would do, and to which agents.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Reset or undo.
+    /// Reset, push or undo.
     #[serde(rename = "act")]
     pub operation: Operation,
     /// Identifies the plan: the shortened digest of its bindings. Empty when no agent was observed.
@@ -358,9 +387,14 @@ impl Plan {
                 content_digest: content,
                 boundary_rule: rule,
                 above_digest: above,
+                kept_scratch: kept,
             } = &step.binding;
             let agent = &step.agent;
-            text.push_str(&format!("{agent}\0{place}\0{content}\0{rule}\0{above}\n"));
+            text.push_str(&format!("{agent}\0{place}\0{content}\0{rule}\0{above}"));
+            if let Some(kept) = kept {
+                text.push_str(&format!("\0{kept}"));
+            }
+            text.push('\n');
         }
         Plan {
             operation: act,

@@ -12,10 +12,11 @@ use super::observation::Protection;
 use super::observe::ObservedAgent;
 use super::parallel;
 use super::plan::{
-    BoundMemory, EQUAL_REASON, Plan, PlanBinding, PlanStep, READ_ONLY_REASON, SkippedAgent,
-    StepAction, UndoMode, UndoTarget, UndoneRun, already_undone_reason, nothing_to_append_to_error,
-    still_absent_reason,
+    BoundMemory, EQUAL_REASON, PUSHED_REASON, Plan, PlanBinding, PlanStep, READ_ONLY_REASON,
+    SkippedAgent, StepAction, UndoMode, UndoTarget, UndoneRun, already_undone_reason,
+    nothing_to_append_to_error, still_absent_reason,
 };
+use super::push::{self, DividedMemory, KeptScratch, PushContent, ScratchSelection};
 use super::record::{FileState, Operation};
 use super::retention::RetentionScope;
 use super::shared_memories::sharing_error;
@@ -23,6 +24,7 @@ use super::state::State;
 use super::undo::{self, AgentRecords, Replacement, UndoRecords, UndoneReset};
 use crate::archive::EntryKind;
 use crate::baseline::describe_missing_separator;
+use crate::boundary::{Baseline, BoundaryRule};
 use crate::config::Agent;
 use crate::diff;
 use crate::digest::Digest;
@@ -40,33 +42,71 @@ impl Engine {
     /// # Errors
     /// An agent that is not configured.
     pub fn plan_reset(&self, names: &[String], is_unlocked: bool) -> Result<Plan> {
+        self.plan_installation(names, None, is_unlocked)
+    }
+
+    /// Plans a push to these agents: it installs their baselines as a reset does, and keeps the
+    /// selected scratch below them. Line numbers are those of one memory, so they select lines of
+    /// one agent only.
+    ///
+    /// # Errors
+    /// An agent that is not configured, or line numbers for several agents.
+    pub fn plan_push(
+        &self,
+        names: &[String],
+        selection: &ScratchSelection,
+        is_unlocked: bool,
+    ) -> Result<Plan> {
+        let is_by_line = matches!(selection, ScratchSelection::Lines(_));
+        if is_by_line && unique_names(names).count() != 1 {
+            let message = "line numbers select scratch of one agent";
+            return Err(Error::new(ErrorKind::User, message)
+                .with_hint("push to each agent by itself, or keep all or none of the scratch"));
+        }
+        self.plan_installation(names, Some(selection), is_unlocked)
+    }
+
+    /// Plans a push with a selection, or a reset without one.
+    fn plan_installation(
+        &self,
+        names: &[String],
+        selection: Option<&ScratchSelection>,
+        is_unlocked: bool,
+    ) -> Result<Plan> {
         self.refresh_shared_memories();
         let agents = unique_names(names).map(|name| self.agent(name));
         let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
-        let (steps, skipped) = self.plan_reset_steps(&agents, is_unlocked);
+        let (steps, skipped) = self.plan_installation_steps(&agents, selection, is_unlocked);
+        let operation = match selection {
+            Some(_) => Operation::Push,
+            None => Operation::Reset,
+        };
         let count = steps.len() + skipped.len();
         let is_whole_fleet = count == self.config().agents.len();
         let plan = Plan {
             is_whole_fleet: is_whole_fleet && count > 1,
-            ..Plan::new(Operation::Reset, self.clock().now(), steps, skipped)
+            ..Plan::new(operation, self.clock().now(), steps, skipped)
         };
         Ok(self.with_retention(plan))
     }
 
-    /// Observes agents, and plans the reset of each.
-    fn plan_reset_steps(
+    /// Observes agents, and plans the reset of each, or the push to each.
+    fn plan_installation_steps(
         &self,
         agents: &[&Agent],
+        selection: Option<&ScratchSelection>,
         is_unlocked: bool,
     ) -> (Vec<PlanStep>, Vec<SkippedAgent>) {
         let baselines = Mutex::new(self.baseline_cache());
         plan_agents(self, agents, |agent| {
             let seen = self.observe_with_bytes(agent, &baselines);
             let state = seen.observation.state;
-            match self.reset_step(agent, &seen, is_unlocked) {
+            match self.installation_step(agent, &seen, selection, is_unlocked) {
                 Ok(Some(step)) => Ok(step),
                 Ok(None) => {
-                    let mut reason = EQUAL_REASON.to_string();
+                    let is_push = selection.is_some() && state != State::Clean;
+                    let reason = if is_push { PUSHED_REASON } else { EQUAL_REASON };
+                    let mut reason = reason.to_string();
                     if self.has_journal(&agent.name) {
                         reason.push_str(&format!("; {}", self.describe_unsettled_run(agent)));
                     }
@@ -106,7 +146,7 @@ impl Engine {
             Protection::from(agent.protect) == Protection::ReadOnly && !is_unlocked
         };
         let protected: Vec<&Agent> = agents.iter().copied().filter(is_protected).collect();
-        let (_, refused) = self.plan_reset_steps(&protected, is_unlocked);
+        let (_, refused) = self.plan_installation_steps(&protected, None, is_unlocked);
         let refused = refused.into_iter().map(|it| (it.agent.clone(), it));
         let mut refused: HashMap<String, SkippedAgent> = refused.collect();
         let mut steps = Vec::new();
@@ -147,11 +187,12 @@ impl Engine {
         ))
     }
 
-    /// Plans the reset of one agent; none where it needs no change.
-    fn reset_step(
+    /// Plans the reset of one agent, or the push to it; none where it needs no change.
+    fn installation_step(
         &self,
         agent: &Agent,
         seen: &ObservedAgent,
+        selection: Option<&ScratchSelection>,
         is_unlocked: bool,
     ) -> Result<Option<PlanStep>> {
         if let Some(block) = &seen.observation.blocker {
@@ -173,6 +214,11 @@ impl Engine {
         };
         let mut step = self.new_step(agent, seen, baseline.digest())?;
         step.new_size = baseline.bytes().len() as u64;
+        if let Some(selection) = selection
+            && self.add_kept_scratch(agent, &mut step, seen, baseline, selection)?
+        {
+            return Ok(None);
+        }
         let content = seen.observation.content.as_ref();
         let boundary = content.and_then(|content| content.boundary);
         let has_separator = baseline.separator_line().is_some();
@@ -199,6 +245,64 @@ impl Engine {
                 .push("no separator: the whole file is archived, then replaced".to_string());
         }
         Ok(Some(step))
+    }
+
+    /// Adds to a step what a push keeps. Returns whether the memory is what it would install.
+    fn add_kept_scratch(
+        &self,
+        agent: &Agent,
+        step: &mut PlanStep,
+        seen: &ObservedAgent,
+        baseline: &Baseline,
+        selection: &ScratchSelection,
+    ) -> Result<bool> {
+        if let Some(special) = &seen.special_file {
+            push::check_special_file(special, selection)?;
+        }
+        let memory = seen
+            .observation
+            .content
+            .as_ref()
+            .map(|found| DividedMemory {
+                prefix: &seen.prefix,
+                size: found.size,
+                lines: found.lines,
+                boundary: found.boundary,
+                version: seen.version.as_deref(),
+            });
+        let content = push::select_scratch(selection, memory.as_ref(), baseline)?;
+        self.check_push_size(agent, &content)?;
+        step.new_size = content.size();
+        step.binding = step.binding.clone().with_push(Some(&content));
+        let KeptScratch { lines, bytes, .. } = content.summary;
+        step.notes.extend(match (bytes, lines) {
+            (0, _) => (step.scratch_lines > 0).then(|| "keeps no scratch".to_string()),
+            (_, 1) => Some(format!("keeps 1 line of scratch, {bytes} bytes")),
+            _ => Some(format!("keeps {lines} lines of scratch, {bytes} bytes")),
+        });
+        let limit = agent.max_memory_size;
+        if content.size() > limit {
+            step.notes.push(format!(
+                "OVERSIZE afterwards: {} bytes, the limit is {limit}",
+                content.size()
+            ));
+        }
+        step.kept_scratch = Some(content.summary.clone());
+        Ok(memory.is_some_and(|memory| content.equals(&memory)))
+    }
+
+    /// Checks that the agent's transport can read what a push would install.
+    ///
+    /// # Errors
+    /// It is too large.
+    pub(super) fn check_push_size(&self, agent: &Agent, content: &PushContent) -> Result<()> {
+        let limit = self.transport_for(&agent.location).max_memory_bytes();
+        let size = content.size();
+        if size <= limit {
+            return Ok(());
+        }
+        let message = format!("the memory would have {size} bytes, and {limit} can be read back");
+        Err(Error::new(ErrorKind::Conflict, message).with_hint("keep fewer lines, or none"))
     }
 
     /// Describes how a baseline differs from the version that was pushed to an agent last.
@@ -229,19 +333,18 @@ impl Engine {
                 });
             }
         };
-        let intact = found
-            .and_then(|found| found.boundary)
-            .is_some_and(|b| !b.is_drifted());
+        let boundary = found.and_then(|found| found.boundary);
+        // Without a separator line the entry is the whole file.
+        let is_split = boundary.is_some_and(|it| !it.is_drifted() && it.line > 0);
+        let is_intact = boundary.is_some_and(|it| !it.is_drifted());
+        let has_scratch = found.is_some_and(|found| found.scratch_bytes > 0);
         let (action, entry) = match memory {
             BoundMemory::Absent => (StepAction::Create, None),
             BoundMemory::Special => (StepAction::Replace, Some(EntryKind::Special)),
-            BoundMemory::File(..) if !intact => (StepAction::Replace, Some(EntryKind::FullBackup)),
-            BoundMemory::File(..) => {
-                let any = found.is_some_and(|found| found.scratch_bytes > 0);
-                (StepAction::Replace, any.then_some(EntryKind::Scratch))
-            }
+            BoundMemory::File(..) if is_intact && !has_scratch => (StepAction::Replace, None),
+            BoundMemory::File(..) if is_split => (StepAction::Replace, Some(EntryKind::Scratch)),
+            BoundMemory::File(..) => (StepAction::Replace, Some(EntryKind::FullBackup)),
         };
-        let boundary = found.and_then(|found| found.boundary);
         let mut notes = Vec::new();
         let directory = self.open_directory(agent)?;
         let properties = directory.properties()?;
@@ -282,6 +385,11 @@ impl Engine {
             notes,
             degradations,
             undone_run: None,
+            kept_scratch: None,
+            behind_version: boundary.and_then(|boundary| match boundary.rule {
+                BoundaryRule::Behind(version) => Some(version),
+                _ => None,
+            }),
         })
     }
 

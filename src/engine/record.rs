@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
+use super::push::KeptScratch;
 use crate::archive::{EntryKind, WrittenEntry};
 use crate::boundary::Boundary;
 use crate::digest::Digest;
@@ -21,6 +22,8 @@ pub enum Operation {
     Reset,
     /// An undo of an earlier run.
     Undo,
+    /// A push: the baseline was installed, and scratch kept below it.
+    Push,
     /// Recovery from an interrupted run: a torn tail of the ledger, or displaced files. Memories
     /// stay unchanged.
     Repair,
@@ -49,6 +52,7 @@ impl Operation {
         match self {
             Operation::Reset => "reset",
             Operation::Undo => "undo",
+            Operation::Push => "push",
             Operation::Repair => "repair",
             Operation::Retire => "retire",
             Operation::Pin => "pin",
@@ -59,6 +63,16 @@ impl Operation {
             Operation::Guard => "guard",
             Operation::Other => "other",
         }
+    }
+
+    /// Returns whether its runs install baselines.
+    pub fn installs_baselines(self) -> bool {
+        matches!(self, Operation::Reset | Operation::Push)
+    }
+
+    /// Returns whether its runs replace memories.
+    pub fn replaces_memories(self) -> bool {
+        self.installs_baselines() || self == Operation::Undo
     }
 }
 
@@ -264,6 +278,9 @@ pub struct RunEvent {
     /// Lines of scratch before; none in records of earlier versions of this program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scratch_lines: Option<u64>,
+    /// What a push kept of that scratch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_scratch: Option<KeptScratch>,
     /// The version whose operator part was above the scratch in the entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "split")]
@@ -327,6 +344,7 @@ impl RunEvent {
             kept_ids: BTreeMap::new(),
             boundary: None,
             scratch_lines: None,
+            kept_scratch: None,
             split_version: None,
             method: None,
             attributes: None,
@@ -348,7 +366,7 @@ impl RunEvent {
 
     /// Returns whether the run changed the memory.
     pub fn has_changed_memory(&self) -> bool {
-        self.outcome == Outcome::Ok && matches!(self.operation, Operation::Reset | Operation::Undo)
+        self.outcome == Outcome::Ok && self.operation.replaces_memories()
     }
 
     /// Whether the run displaced an object that no undo can put back.

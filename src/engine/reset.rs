@@ -55,7 +55,7 @@ use super::ledger::Ledger;
 use super::lock;
 use super::parallel::{Site, batch_size, map_agents_by_site, map_parallel, run_local_and_remote};
 use super::plan::Plan;
-use super::record::{Operation, Outcome, RunEvent, new_run_id};
+use super::record::{Outcome, RunEvent, new_run_id};
 use super::retention::RetentionScope;
 use super::run_log;
 use super::run_report::{AgentResult, RunProgress, RunReport, RunStage};
@@ -127,7 +127,7 @@ impl Engine {
                 progress,
             }),
         };
-        if plan.operation == Operation::Reset {
+        if plan.operation.installs_baselines() {
             self.refresh_shared_memories();
         }
         run.remove_stale_files();
@@ -191,7 +191,7 @@ impl<'a> Run<'a> {
         let plan = self.plan;
         let is_whole_fleet =
             plan.steps.len() + plan.skipped.len() == self.engine.config().agents.len();
-        if is_whole_fleet && plan.operation == Operation::Reset {
+        if is_whole_fleet && plan.operation.installs_baselines() {
             self.report_unclaimed_journals();
         }
         let places = plan.steps.iter().enumerate();

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::Read;
 
+use super::push::{self, DividedMemory, KeptBytes};
 use super::record::{FileState, LedgerPosition, LedgerRecord, RunEvent};
 use super::undo::{self, InstallSource, Replacement, UndoRecords};
 use super::{Engine, MAX_WINDOW_BYTES};
@@ -113,7 +114,7 @@ impl Engine {
             return Err(Error::new(ErrorKind::User, message));
         };
         Ok(RunDiff {
-            after: self.side_after(agent, &record)?,
+            after: self.side_after(agent, place, &record)?,
             before: self.side_before(agent, place, record)?,
         })
     }
@@ -164,8 +165,56 @@ impl Engine {
         }
     }
 
-    /// The installed content: a version of the baseline, or the content before an earlier run.
-    fn side_after(&self, agent: &Agent, record: &LedgerRecord) -> Result<RunDiffSide> {
+    /// Rebuilds what a push installed from what it archived; `None` where that cannot be shown as
+    /// a whole.
+    fn pushed_content(
+        &self,
+        agent: &Agent,
+        position: LedgerPosition,
+        record: &LedgerRecord,
+    ) -> Result<Option<Vec<u8>>> {
+        let event = &record.event;
+        let (Some(kept), Some(baseline)) = (&event.kept_scratch, event.baseline) else {
+            return Ok(None);
+        };
+        let Some(baseline) = self.load_version(agent, baseline) else {
+            return Ok(None);
+        };
+        let before = self.side_before(agent, position, record.clone())?;
+        let (RunDiffSide::Text(mut before, 0), Some(FileState::File { size, lines, .. })) =
+            (before, &event.before)
+        else {
+            return Ok(None);
+        };
+        // What a late writer added was not there yet.
+        before.truncate(*size as usize);
+        let version = undo::boundary_version(event);
+        let version = version.and_then(|version| self.load_version(agent, version));
+        let memory = DividedMemory {
+            prefix: &before,
+            size: before.len() as u64,
+            lines: *lines,
+            boundary: event.boundary,
+            version: version.as_ref(),
+        };
+        let Ok(content) = push::select_scratch(&kept.selection, Some(&memory), &baseline) else {
+            return Ok(None);
+        };
+        let scratch = match &content.scratch {
+            KeptBytes::From(offset) => before.get(*offset as usize..).unwrap_or_default(),
+            KeptBytes::Chosen(bytes) => bytes,
+        };
+        Ok(Some([content.head.as_slice(), scratch].concat()))
+    }
+
+    /// The installed content: a version of the baseline, what a push kept below one, or the
+    /// content before an earlier run.
+    fn side_after(
+        &self,
+        agent: &Agent,
+        position: LedgerPosition,
+        record: &LedgerRecord,
+    ) -> Result<RunDiffSide> {
         let wanted: Digest = match &record.event.after {
             Some(FileState::Absent) => return Ok(RunDiffSide::Absent),
             Some(FileState::File { sha256, .. }) => *sha256,
@@ -178,6 +227,11 @@ impl Engine {
             let shown = &version[..version.len().min(MAX_WINDOW_BYTES)];
             let more = (version.len() - shown.len()) as u64;
             return Ok(RunDiffSide::Text(shown.to_vec(), more));
+        }
+        if let Some(pushed) = self.pushed_content(agent, position, record)?
+            && Digest::of(&pushed) == wanted
+        {
+            return Ok(RunDiffSide::Text(pushed, 0));
         }
         let (mut back, _) = self.scan_ledger_backwards()?;
         while let Some((place, other)) = back.next_matching(|it| it.agent == agent.name)? {

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use chrono::{DateTime, FixedOffset};
 
+use super::record::{FileState, Operation, RunEvent};
 use crate::archive::Archive;
 use crate::digest::Digest;
 use crate::durable;
@@ -65,6 +66,34 @@ pub(super) fn format_run_end(run: &str, counts: &str, head: Option<(u64, Digest)
         None => "unknown".to_string(),
     };
     format!("run {run} ended: {counts}; ledger head {head}")
+}
+
+/// Formats the line about a memory that was replaced.
+pub(super) fn format_replacement(event: &RunEvent) -> String {
+    let verb = match (event.operation, &event.after) {
+        (_, Some(FileState::Absent)) => match &event.undone_run {
+            Some(run) => format!("Removed the memory that run {run} created for"),
+            None => "Removed the memory of".to_string(),
+        },
+        (_, Some(FileState::Special(_))) => {
+            "Restored the object at the memory's path of".to_string()
+        }
+        (Operation::Undo, _) => "Restored the memory of".to_string(),
+        (Operation::Push, _) => "Pushed the baseline to".to_string(),
+        _ => "Reset".to_string(),
+    };
+    let size = match event.after {
+        Some(FileState::File { size, .. }) => format!(" ({size} bytes)"),
+        _ => String::new(),
+    };
+    let kept = match &event.kept_scratch {
+        Some(kept) if kept.lines == 1 => ", kept 1 line".to_string(),
+        Some(kept) => format!(", kept {} lines", kept.lines),
+        None => String::new(),
+    };
+    let note = event.note.as_ref();
+    let suffix = note.map_or(String::new(), |note| format!("; {note}"));
+    format!("{verb} {}{size}{kept}{suffix}", event.agent)
 }
 
 /// Returns the heads of the ledger in the last lines of runs that are kept, oldest first. Includes

@@ -24,9 +24,11 @@ pub enum State {
     Missing,
     /// Larger than `max_memory_size`.
     Oversize,
+    /// Intact, but against an earlier version of the baseline.
+    Behind,
     /// Locked by a run.
     Busy,
-    /// Intact, with scratch below the boundary, or behind its baseline.
+    /// Intact, with scratch below the boundary.
     Scratch,
     /// Equal to the baseline.
     Clean,
@@ -36,7 +38,7 @@ pub enum State {
 
 impl State {
     /// All states, worst first.
-    pub const ALL: [State; 12] = [
+    pub const ALL: [State; 13] = [
         State::Tampered,
         State::HostKey,
         State::Drifted,
@@ -45,6 +47,7 @@ impl State {
         State::Error,
         State::Missing,
         State::Oversize,
+        State::Behind,
         State::Busy,
         State::Scratch,
         State::Clean,
@@ -62,6 +65,7 @@ impl State {
             State::Error => "ERROR",
             State::Missing => "MISSING",
             State::Oversize => "OVERSIZE",
+            State::Behind => "BEHIND",
             State::Busy => "BUSY",
             State::Scratch => "SCRATCH",
             State::Clean => "CLEAN",
@@ -80,6 +84,7 @@ impl State {
             State::Error => "E ",
             State::Missing => "- ",
             State::Oversize => "^ ",
+            State::Behind => "< ",
             State::Busy => "> ",
             State::Scratch => ". ",
             State::Clean => "  ",
@@ -98,6 +103,7 @@ impl State {
             State::Error => "cannot use memory or baseline; see WHY",
             State::Missing => "no memory file; a reset creates it",
             State::Oversize => "memory is larger than max_memory_size",
+            State::Behind => "rules of an earlier baseline; reset or push to update",
             State::Busy => "locked by a run; wait for it to end",
             State::Scratch => "rules intact, notes below the separator",
             State::Clean => "equal to the baseline; nothing to reset",

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::Engine;
 use super::address::RecordedAddress;
 use super::classify::MemoryAccumulator;
+use super::push::{KeptBytes, PushContent};
 use super::record::{FileState, RunEvent};
 use crate::archive::{EntryKind, WrittenEntry, strip_scratch_header};
 use crate::boundary::{Baseline, BoundaryRule};
@@ -125,6 +126,22 @@ impl InstallSource {
     /// Digest of the content; zeros where there is none.
     pub fn digest(&self) -> Digest {
         self.state.digest().unwrap_or(Digest::ZERO)
+    }
+
+    /// Replaces the baseline to install by what a push makes of it. Returns the offset in the
+    /// memory of scratch that is still to be appended from the entry, whatever its size.
+    pub fn apply_push(&mut self, engine: &Engine, push: PushContent) -> Result<Option<u64>> {
+        let mut parts = ContentParts(vec![ContentPart::Bytes(Arc::new(push.head))]);
+        let offset = match push.scratch {
+            KeptBytes::From(offset) => Some(offset),
+            KeptBytes::Chosen(bytes) => {
+                parts.0.push(ContentPart::Bytes(Arc::new(bytes)));
+                None
+            }
+        };
+        (self.state, _) = parts.measure(engine)?;
+        self.replacement = Replacement::File(parts);
+        Ok(offset)
     }
 }
 
@@ -263,7 +280,7 @@ fn rebuild_file(
 }
 
 /// Returns the version with which the boundary of the memory was found.
-fn boundary_version(event: &RunEvent) -> Option<Digest> {
+pub(super) fn boundary_version(event: &RunEvent) -> Option<Digest> {
     match event.boundary?.rule {
         BoundaryRule::Behind(version) | BoundaryRule::Aligned(version) => Some(version),
         BoundaryRule::Intact => event.split_version.or(event.baseline),

@@ -42,6 +42,10 @@ impl BoundedTransport {
 }
 
 impl Transport for BoundedTransport {
+    fn max_memory_bytes(&self) -> u64 {
+        self.inner.max_memory_bytes()
+    }
+
     fn probe(&self, memories: &[&Path]) -> Vec<Result<MemoryObject, TransportError>> {
         let probe_one = |memory: &&Path| {
             let Some(system) = self.file_systems.find_untrusted(memory) else {

@@ -44,7 +44,7 @@ const MAX_TAKE_AWAY_ATTEMPTS: usize = 16;
 
 /// Size limit of a file that is read: a sparse file can claim more than any disk holds, and reading
 /// it delays the other agents.
-const MAX_FILE_BYTES: u64 = 16 << 30;
+pub(super) const MAX_FILE_BYTES: u64 = 16 << 30;
 
 /// Growth limit of a file during a read, unless its size is larger.
 const MAX_GROWTH_BYTES: u64 = 64 << 20;

@@ -67,6 +67,8 @@ fn every_verb_prints_one_json_document() {
         &["--json", "status", "monitor-bot"],
         &["diff", "monitor-bot", "--json"],
         &["reset", "--all", "--dry-run", "--json"],
+        &["push", "code-reviewer", "--dry-run", "--json"],
+        &["push", "code-reviewer", "--keep", "none", "--json"],
         &["reset", "--all", "--json"],
         &["undo", "--json", "code-reviewer", "--dry-run"],
         &["log", "--json"],

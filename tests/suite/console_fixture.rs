@@ -336,6 +336,7 @@ impl TestConsole {
                 .as_ref()
                 .is_some_and(|known| has_cr_lf_separator(memory, known)),
             operator_part: known.map(|known| known.operator_part().to_vec()),
+            next_operator_part: None,
             memory_prefix: memory.to_vec(),
             omitted_bytes: 0,
         }

@@ -1,9 +1,6 @@
 //! Runs that end at any point, as by a power cut, and the next run's recovery: no byte
 //! is lost, no record claims something false, and no leftover remains.
 
-mod failures;
-mod journals;
-
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::symlink;
@@ -366,6 +363,61 @@ fn blocked_agent_is_still_recovered() {
 }
 
 #[test]
+fn journal_of_missing_directory_waits_for_it() {
+    let world = World::new(&["scout", "other"]);
+    world.write_scratch("scout", "- note\n");
+    let engine =
+        world.engine_with_transport(crash_on_call(world.disk(), TransportCall::After("swap")));
+    let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+    assert!(!runs_to_end(|| apply_plan(&engine, &plan)));
+    let away = world.root.join("away");
+    fs::rename(world.agent_directory("scout"), &away).unwrap();
+    world.write_scratch("other", "- other\n");
+    let ran = world.reset();
+    let result = ran.result_of("scout");
+    assert_eq!(result.outcome, Outcome::Failed);
+    let note = result.note.as_ref().unwrap();
+    assert!(note.contains("cannot open the directory"), "{note}");
+    assert_eq!(ran.result_of("other").outcome, Outcome::Ok);
+    let says = |text: &str| ran.lines.iter().any(|line| line.contains(text));
+    assert!(
+        says("stays until that directory is back"),
+        "{:?}",
+        ran.lines
+    );
+    assert_eq!(world.pending_journals().len(), 1);
+    fs::rename(&away, world.agent_directory("scout")).unwrap();
+    assert_eq!(world.reset().report.worst_kind(), None);
+    assert_no_leftovers(&world);
+    assert!(world.preserves("scout", b"- note\n"));
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert!(world.read_memory("scout").ends_with(b"- note\n"));
+}
+
+#[test]
+fn journal_of_replaced_directory_is_not_applied() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    crash_reset(&world, TransportCall::After("swap"));
+    let away = world.root.join("away");
+    fs::rename(world.agent_directory("scout"), &away).unwrap();
+    fs::create_dir(world.agent_directory("scout")).unwrap();
+    world.write_scratch("scout", "- elsewhere\n");
+    let ran = world.reset();
+    assert_eq!(ran.assert_outcome(Outcome::Ok).kind, None);
+    assert_eq!(ran.report.worst_kind(), Some(ErrorKind::Partial));
+    let [trouble] = ran.report.errors.as_slice() else {
+        panic!("{:?}", ran.report.errors)
+    };
+    assert!(trouble.message().contains("another directory"), "{trouble}");
+    assert_eq!(world.pending_journals().len(), 1);
+    fs::remove_dir_all(world.agent_directory("scout")).unwrap();
+    fs::rename(&away, world.agent_directory("scout")).unwrap();
+    assert_eq!(world.reset().report.worst_kind(), None);
+    assert_no_leftovers(&world);
+}
+
+#[test]
 fn save_by_rename_is_not_counted_as_swap() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
@@ -439,6 +491,337 @@ fn undo_restores_late_write_archived_before_crash() {
                 .read_memory("scout")
                 .ends_with(b"---\n- note\n- late\n")
         );
+    }
+}
+
+#[test]
+fn recovery_journals_its_observations() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    crash_reset(&world, TransportCall::After("swap"));
+    // A kill right after the swap: the record does not mention the swap.
+    let journal = only_journal(&world);
+    let text = fs::read_to_string(&journal).unwrap();
+    fs::write(&journal, text.lines().next().unwrap()).unwrap();
+    crash_reset(&world, TransportCall::After("settle"));
+    world.write_memory("scout", "mine");
+    world.reset().assert_ok();
+    assert_eq!(
+        changing_operations(&world),
+        [Operation::Reset, Operation::Reset]
+    );
+}
+
+#[test]
+fn damaged_journal_is_integrity_error() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    crash_reset(&world, TransportCall::After("stage"));
+    let journal = only_journal(&world);
+    fs::write(&journal, "no rec\nord").unwrap();
+    let litter = world.leftovers("scout");
+    let ran = world.reset();
+    assert_eq!(
+        ran.assert_outcome(Outcome::Refused).kind,
+        Some(ErrorKind::Integrity)
+    );
+    assert_eq!(world.leftovers("scout"), litter);
+    assert!(world.read_memory("scout").ends_with(b"- note\n"));
+    assert!(journal.exists());
+}
+
+/// No operation in an agent's directory precedes the complete record on the disk.
+#[test]
+fn truncated_journal_is_ignored() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    crash_reset(&world, TransportCall::Before("stage"));
+    let journal = only_journal(&world);
+    let whole = fs::read(&journal).unwrap();
+    for length in [0, 1, whole.len() / 2, whole.len() - 2] {
+        fs::write(&journal, &whole[..length]).unwrap();
+        world.write_scratch("scout", "- note\n");
+        world.reset().assert_ok();
+        assert_no_leftovers(&world);
+    }
+}
+
+/// The displaced file may have notes that the journal no longer names.
+#[test]
+fn truncated_journal_of_swapped_run_is_an_error() {
+    for length in [0, 1] {
+        let world = World::new(&["scout"]);
+        world.write_scratch("scout", "- note\n");
+        crash_reset(&world, TransportCall::After("swap"));
+        let leftovers = world.leftovers("scout");
+        let journal = only_journal(&world);
+        let whole = fs::read(&journal).unwrap();
+        fs::write(&journal, &whole[..length]).unwrap();
+        let ran = world.reset();
+        assert_eq!(ran.report.worst_kind(), Some(ErrorKind::Integrity));
+        assert_eq!(world.leftovers("scout"), leftovers);
+        assert!(journal.exists());
+    }
+}
+
+#[test]
+fn journal_that_is_no_file_is_an_integrity_error() {
+    for kind in ["directory", "symlink", "socket", "FIFO"] {
+        let world = World::new(&["scout"]);
+        world.write_scratch("scout", "- note\n");
+        crash_reset(&world, TransportCall::Before("stage"));
+        let journal = only_journal(&world);
+        fs::remove_file(&journal).unwrap();
+        match kind {
+            "directory" => fs::create_dir(&journal).unwrap(),
+            "symlink" => symlink("/etc/passwd", &journal).unwrap(),
+            "socket" => drop(UnixListener::bind(&journal).unwrap()),
+            _ => make_fifo(&journal),
+        }
+        let ran = world.reset();
+        let refused = &ran.report.results[0];
+        assert_eq!(refused.kind, Some(ErrorKind::Integrity), "{kind}");
+        let note = refused.note.as_deref().unwrap();
+        assert!(note.contains("not a regular file; move it away"), "{note}");
+    }
+}
+
+#[test]
+fn journal_of_other_agent_is_not_claimed() {
+    let world = World::new(&["scout", "scout-2"]);
+    world.write_scratch("scout-2", "- note\n");
+    world.write_scratch("scout", "");
+    let engine =
+        world.engine_with_transport(crash_on_call(world.disk(), TransportCall::After("stage")));
+    let names = ["scout-2".to_string()];
+    let plan = engine.plan_reset(&names, false).unwrap();
+    assert!(!runs_to_end(|| apply_plan(&engine, &plan)));
+    let engine = world.engine();
+    let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+    apply_plan(&engine, &plan);
+    assert_eq!(world.pending_journals().len(), 1);
+    world.reset();
+    assert!(world.pending_journals().is_empty());
+}
+
+/// Failures, other than crashes, at each operation: the memory is wholly old or wholly
+/// new, and the result says which.
+#[test]
+fn failed_operation_is_reported_and_loses_nothing() {
+    for name in ["look", "read", "stage", "swap", "settle"] {
+        let world = World::new(&["scout"]);
+        world.write_scratch("scout", "- note\n");
+        let mut failed = false;
+        let transport = InterposingTransport::new(world.disk(), move |moment| {
+            if moment == TransportCall::Before(name) && !std::mem::replace(&mut failed, true) {
+                let error = Error::new(ErrorKind::Host, "no space left on device");
+                return Err(TransportError::new(FailureCause::Refused, error));
+            }
+            Ok(())
+        });
+        let ran = world.reset_with_engine(&world.engine_with_transport(transport));
+        assert_eq!(ran.report.worst_kind(), Some(ErrorKind::Host), "{name}");
+        assert!(
+            ran.note().contains("no space left on device"),
+            "{name}: {}",
+            ran.note()
+        );
+        let done = ran.report.results[0].outcome == Outcome::Ok;
+        assert_eq!(done, name == "settle");
+        assert_eq!(
+            done,
+            world.read_memory("scout") == BASELINE.as_bytes(),
+            "{name}"
+        );
+        world.reset();
+        assert!(world.preserves("scout", b"- note\n"));
+        assert_eq!(changing_operations(&world), [Operation::Reset], "{name}");
+        assert_no_leftovers(&world);
+    }
+}
+
+/// Fails each stage for which the space of another agent's displaced file is not free yet.
+fn disk_with_space_for_one(world: &World) -> Arc<InterposingTransport> {
+    let mut is_occupied = false;
+    InterposingTransport::new(world.disk(), move |moment| {
+        match moment {
+            TransportCall::Before("stage") if is_occupied => {
+                let error = Error::new(ErrorKind::Host, "no space left on device");
+                let error = error.with_full_disk(true);
+                return Err(TransportError::new(FailureCause::Refused, error));
+            }
+            TransportCall::After("stage") => is_occupied = true,
+            TransportCall::After("settle") => is_occupied = false,
+            _ => {}
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn full_disk_beside_other_agents_is_tried_again() {
+    let agents = ["scout", "ranger", "writer"];
+    let world = World::new(&agents);
+    for agent in agents {
+        world.write_scratch(agent, format!("- note of {agent}\n"));
+    }
+    let transport = disk_with_space_for_one(&world);
+    let ran = world.reset_with_engine(&world.engine_with_transport(transport));
+    assert_eq!(ran.report.worst_kind(), None, "{:?}", ran.lines);
+    assert_eq!(ran.report.count(Outcome::Ok), 3);
+    let is_retry = |line: &&String| line.contains("it is tried again alone");
+    assert_eq!(
+        ran.lines.iter().filter(is_retry).count(),
+        2,
+        "{:?}",
+        ran.lines
+    );
+    for agent in agents {
+        assert_eq!(world.read_memory(agent), BASELINE.as_bytes());
+        // The second attempt has not archived it again.
+        assert_eq!(world.entry_names(agent).len(), 1);
+        assert!(world.preserves(agent, format!("- note of {agent}\n").as_bytes()));
+        assert!(world.leftovers(agent).is_empty());
+    }
+    assert_eq!(changing_operations(&world), [Operation::Reset; 3]);
+    assert_no_leftovers(&world);
+}
+
+/// Fails the first call at `moment`, after `act`.
+fn fail_once_at(
+    world: &World,
+    moment: TransportCall,
+    cause: FailureCause,
+    mut act: impl FnMut() + Send + 'static,
+) -> Engine {
+    let mut has_failed = false;
+    world.engine_with_transport(InterposingTransport::new(world.disk(), move |call| {
+        if call == moment && !std::mem::replace(&mut has_failed, true) {
+            act();
+            let error = Error::new(ErrorKind::Host, "the step failed");
+            return Err(TransportError::new(cause, error));
+        }
+        Ok(())
+    }))
+}
+
+#[test]
+fn turn_finished_by_own_recovery_is_ok() {
+    for cause in [FailureCause::Refused, FailureCause::Unreachable] {
+        let world = World::new(&["scout"]);
+        world.write_scratch("scout", "- first note\n");
+        world.reset().assert_ok();
+        world.write_scratch("scout", "- second note\n");
+        let second = world.read_memory("scout");
+        world.reset().assert_ok();
+        let engine = fail_once_at(&world, TransportCall::After("swap"), cause, || {});
+        let ran = undo_scout(&world, &engine);
+        ran.assert_ok();
+        assert!(ran.note().contains("the step failed"), "{}", ran.note());
+        assert!(ran.note().contains("finished since"), "{}", ran.note());
+        assert!(ran.report.errors.is_empty(), "{:?}", ran.report.errors);
+        assert_eq!(world.read_memory("scout"), second);
+        assert_no_leftovers(&world);
+        let records = world.read_records();
+        let recorded = |record: &&LedgerRecord| record.event.run == ran.report.run;
+        assert_eq!(records.iter().filter(recorded).count(), 1, "{records:?}");
+        world.redo("scout").assert_ok();
+        assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+    }
+}
+
+#[test]
+fn finished_turn_with_other_memory_is_partial() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    let memory = world.memory_path("scout");
+    let moment = TransportCall::After("swap");
+    let engine = fail_once_at(&world, moment, FailureCause::Unreachable, move || {
+        fs::write(&memory, "re-seeded").unwrap();
+    });
+    let ran = world.reset_with_engine(&engine);
+    let result = ran.assert_outcome(Outcome::Ok);
+    assert_eq!(result.kind, Some(ErrorKind::Partial));
+    assert!(ran.note().contains("has changed the memory since"));
+    assert_eq!(world.read_memory("scout"), b"re-seeded");
+    assert_eq!(changing_operations(&world), [Operation::Reset]);
+    assert!(world.preserves("scout", b"- note\n"));
+}
+
+#[test]
+fn unrecovered_turn_says_memory_may_be_absent() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    let mut is_lost = false;
+    let transport = InterposingTransport::new(world.disk(), move |call| {
+        is_lost |= call == TransportCall::Before("swap");
+        if is_lost {
+            let error = Error::new(ErrorKind::Host, "the connection was lost");
+            return Err(TransportError::new(FailureCause::Unreachable, error));
+        }
+        Ok(())
+    });
+    let ran = world.reset_with_engine(&world.engine_with_transport(transport));
+    let hints = &ran.assert_outcome(Outcome::Failed).hints;
+    let expected = "the memory may be absent until the next run, which recovers it";
+    assert_eq!(*hints, [expected]);
+    world.reset().assert_ok();
+    assert_no_leftovers(&world);
+}
+
+/// Resets two agents; at this moment another directory takes the place of the archive, or none.
+fn reset_with_moved_archive(at: TransportCall, is_replaced: bool) {
+    let world = World::new(&["a", "b"]);
+    world.reset().assert_outcome(Outcome::Ok);
+    for agent in ["a", "b"] {
+        world.write_scratch(agent, "- note\n");
+    }
+    let archive = world.archive_directory();
+    let moved = archive.with_file_name("moved");
+    let (from, to) = (archive.clone(), moved.clone());
+    let transport = InterposingTransport::new(world.disk(), move |moment| {
+        if moment == at && !to.exists() {
+            fs::rename(&from, &to).unwrap();
+            if is_replaced {
+                fs::create_dir(&from).unwrap();
+            }
+        }
+        Ok(())
+    });
+    let ran = world.reset_with_engine(&world.engine_with_transport(transport));
+    assert_eq!(ran.report.count(Outcome::Ok), 0, "{at:?}");
+    assert_eq!(ran.report.worst_kind(), Some(ErrorKind::Host), "{at:?}");
+    assert_eq!(archive.exists(), is_replaced, "{at:?}");
+    if is_replaced {
+        assert_eq!(sorted_names(&archive), [""; 0], "{at:?}");
+        fs::remove_dir(&archive).unwrap();
+    }
+    fs::rename(&moved, &archive).unwrap();
+    world.reset();
+    for agent in ["a", "b"] {
+        assert_eq!(world.read_memory(agent), BASELINE.as_bytes(), "{at:?}");
+        assert!(world.preserves(agent, b"- note\n"), "{at:?}");
+        assert_eq!(world.leftovers(agent), [""; 0], "{at:?}");
+        assert_eq!(world.pending_journals(), [""; 0], "{at:?}");
+        let target = UndoTarget::Agents(vec![agent.to_string()]);
+        world
+            .undo_target(&target, UndoMode::Refuse)
+            .assert_outcome(Outcome::Ok);
+        assert!(world.read_memory(agent).ends_with(b"- note\n"), "{at:?}");
+    }
+}
+
+#[test]
+fn archive_moved_during_a_run_fails_the_run() {
+    let moments = [
+        TransportCall::After("stage"),
+        TransportCall::Before("link"),
+        TransportCall::After("swap"),
+        TransportCall::After("settle"),
+    ];
+    for moment in moments {
+        reset_with_moved_archive(moment, false);
+        reset_with_moved_archive(moment, true);
     }
 }
 

@@ -59,10 +59,11 @@ fn demo_has_every_local_state() {
         (State::Error, &["inbox-scout"]),
         (State::Missing, &["test-runner"]),
         (State::Oversize, &["researcher"]),
+        (State::Behind, &["docs-writer"]),
         (State::Busy, &["release-captain"]),
         (
             State::Scratch,
-            &["monitor-bot", "docs-writer", "oncall-buddy", "dock-watch"],
+            &["monitor-bot", "oncall-buddy", "dock-watch"],
         ),
         (State::Clean, &["data-steward"]),
     ];
@@ -267,7 +268,7 @@ fn demo_host_agents_reset_undo_and_go_unreachable() {
         names.each_ref().map(|name| state(name)),
         [State::Unreach; 2]
     );
-    assert_eq!(state("docs-writer"), State::Scratch);
+    assert_eq!(state("docs-writer"), State::Behind);
     // A new connection finds it again.
     demo.host().go_online().unwrap();
     let engine = super::demo::demo_engine(&demo);

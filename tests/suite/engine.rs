@@ -184,8 +184,9 @@ fn memory_behind_baseline_is_split_by_its_version() {
     world.write_scratch("scout", "- two\n");
     world.set_baseline("scout", BASELINE.replace("brief", "exact"));
     let seen = world.observe("scout");
-    assert_eq!(seen.state, State::Scratch);
-    assert!(seen.reason.starts_with("behind"), "{}", seen.reason);
+    assert_eq!(seen.state, State::Behind);
+    assert_eq!(seen.reason, "behind by +1 -1 lines");
+    assert_eq!(seen.content.unwrap().scratch_lines, 1);
     let ran = world.reset();
     let entry = world.read_entry(&ran.assert_ok().entries[0]);
     assert!(entry.ends_with(b"\n\n- two\n"));

@@ -181,6 +181,7 @@ fn content_of(name: &str, state: State) -> MemoryContent {
     let rule = match state {
         State::NoSep => None,
         State::Drifted => Some(BoundaryRule::Aligned(Digest::ZERO)),
+        State::Behind => Some(BoundaryRule::Behind(Digest::ZERO)),
         _ => Some(BoundaryRule::Intact),
     };
     let boundary = rule.map(|rule| Boundary {
@@ -222,6 +223,7 @@ fn reason_of(state: State) -> &'static str {
         State::Error => "it is a directory",
         State::Missing => "no memory file",
         State::Oversize => "over the limit of 16384 bytes",
+        State::Behind => "behind by +3 -1 lines",
         State::Busy => "locked by run 5a10c3d2 of timer",
         State::Unreach => {
             "box cannot be reached: ssh: connect to host box port 22: No route to host"
@@ -311,6 +313,7 @@ pub fn plan_step(name: &str, state: State) -> PlanStep {
             content_digest: Digest::of(b"baseline"),
             boundary_rule: "intact".to_string(),
             above_digest: Digest::ZERO,
+            kept_scratch: None,
         },
         entry_kind: match state {
             State::Missing => None,
@@ -327,6 +330,8 @@ pub fn plan_step(name: &str, state: State) -> PlanStep {
         notes: vec!["separator L85 (1 of 1)".to_string()],
         degradations: Vec::new(),
         undone_run: None,
+        kept_scratch: None,
+        behind_version: None,
     }
 }
 

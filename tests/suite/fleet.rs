@@ -63,7 +63,7 @@ fn agents_are_read_once_and_then_on_change() {
     wait_for_state(&events, "b", State::Clean);
     // and an operator's edit of the baseline.
     world.set_baseline("b", "# Other rules\n\n---\n");
-    wait_for_state(&events, "b", State::Scratch);
+    wait_for_state(&events, "b", State::Behind);
     drop(fleet);
     // The watch ends: its channel closes.
     while events.recv_timeout(WAIT_TIMEOUT).is_ok() {}

@@ -131,6 +131,9 @@ const COMMANDS: &[&[&str]] = &[
     &["--theme", HOSTILE_NAME],
     &["--config", HOSTILE_NAME, "status"],
     &["--nonsense", HOSTILE_NAME],
+    &["push", "code-reviewer", "--keep", HOSTILE_NAME],
+    &["push", "code-reviewer", "taken", "--dry-run"],
+    &["push", "code-reviewer"],
     &["reset", "--all"],
 ];
 

@@ -6,6 +6,7 @@
 mod address;
 mod architecture;
 mod baselines;
+mod behind;
 mod cli;
 mod configs;
 mod console_bytes;
@@ -63,6 +64,7 @@ mod output_checker;
 mod overlap;
 mod painter;
 mod process_limits;
+mod push;
 mod regressions;
 mod screenshots;
 mod seals;

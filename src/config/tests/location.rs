@@ -38,15 +38,6 @@ fn environment_in(world: &Path) -> ConfigEnvironment {
     }
 }
 
-/// Returns the environment of a user in `world` who has set no variable.
-fn environment_without_variables(world: &Path) -> ConfigEnvironment {
-    ConfigEnvironment {
-        xdg_config_home: None,
-        config_path_variable: None,
-        ..environment_in(world)
-    }
-}
-
 #[test]
 fn locate_searches_from_flag_to_system() {
     let world = tempfile::tempdir().unwrap();
@@ -93,7 +84,11 @@ fn locate_searches_from_flag_to_system() {
 fn without_xdg_variable_config_is_below_home() {
     let world = tempfile::tempdir().unwrap();
     let at = |name: &str| world.path().join(name);
-    let env = environment_without_variables(world.path());
+    let env = ConfigEnvironment {
+        xdg_config_home: None,
+        config_path_variable: None,
+        ..environment_in(world.path())
+    };
     let system = at("etc.conf");
     let user = at("home/.config/memory-shepherd");
     fs::create_dir_all(&user).unwrap();
@@ -113,7 +108,11 @@ fn without_xdg_variable_config_is_below_home() {
 fn without_config_error_names_searched_places() {
     let world = tempfile::tempdir().unwrap();
     let at = |name: &str| world.path().join(name);
-    let env = environment_without_variables(world.path());
+    let env = ConfigEnvironment {
+        xdg_config_home: None,
+        config_path_variable: None,
+        ..environment_in(world.path())
+    };
     let system = at("etc.conf");
     let error = locate_with_system_path(None, &env, &system).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);

@@ -108,28 +108,31 @@ impl TextPreparer {
         Some(Msg::TonesPrepared(agent, generation, tones))
     }
 
-    /// Returns what an agent changed above its boundary, as a patch.
+    /// Returns the live diff of an agent as a patch: what it changed above its boundary or, where
+    /// its memory is behind, what changed in the baseline.
     pub(super) fn make_patch(&self, name: &str) -> Result<Vec<u8>, String> {
         let agent = self.engine.agent(name).map_err(|error| error.to_string())?;
         let detail = self.engine.read_detail(agent);
         if let Some(error) = detail.error {
             return Err(error);
         }
-        let Some(old) = &detail.operator_part else {
+        let Some([old, new]) = detail.compared_parts() else {
             return Err(format!("{name} has no baseline to compare with"));
         };
         let deadline = self.engine.clock().instant() + DIFF_TIMEOUT;
-        let diff = diff::compare_lines(old, detail.split_at_boundary().0, Some(deadline));
+        let diff = diff::compare_lines(old, new, Some(deadline));
         if diff.is_empty() {
             return Err(format!("nothing above the separator of {name} differs"));
         }
         let directory = &self.engine.config().general.baseline_dir;
-        let (old, new) = (directory.join(&agent.baseline), agent.location.memory());
-        let old = match detail.reference_label() {
-            Some(version) => format!("{version} of {}", old.display()),
-            None => old.display().to_string(),
+        let baseline = directory.join(&agent.baseline).display().to_string();
+        let memory = agent.location.memory().display().to_string();
+        let (old, new) = match detail.reference_label() {
+            Some(_) if detail.next_operator_part.is_some() => (memory, baseline),
+            Some(version) => (format!("{version} of {baseline}"), memory),
+            None => (baseline, memory),
         };
-        Ok(diff.to_unified(&old, &new.to_string_lossy(), PATCH_CONTEXT_LINES))
+        Ok(diff.to_unified(&old, &new, PATCH_CONTEXT_LINES))
     }
 
     fn prepare_texts(&self, name: &str) -> Option<(AgentTexts, Vec<u8>)> {
@@ -187,7 +190,8 @@ impl DetailCache {
     /// is not kept.
     pub(super) fn insert(&mut self, detail: AgentDetail) {
         let bytes = |copy: &AgentDetail| {
-            copy.memory_prefix.len() + copy.operator_part.as_ref().map_or(0, Vec::len)
+            let parts = [&copy.operator_part, &copy.next_operator_part];
+            copy.memory_prefix.len() + parts.into_iter().flatten().map(Vec::len).sum::<usize>()
         };
         if bytes(&detail) > MAX_CACHE_BYTES {
             return;

@@ -24,13 +24,20 @@ type Fact = (&'static str, TextLine);
 
 /// Returns the titles of the baseline and the memory, the sides of a diff.
 pub(super) fn diff_titles(agent: &Agent, detail: &AgentDetail) -> [String; 2] {
+    let memory = agent.location.memory().display();
+    if detail.next_operator_part.is_some() {
+        return [
+            format!("memory {memory} (above {})", agent.separator),
+            format!("baseline {}", agent.baseline),
+        ];
+    }
     let baseline = match detail.reference_label() {
         Some(version) => format!("{version} of {}", agent.baseline),
         None => format!("baseline {}", agent.baseline),
     };
     [
         format!("{baseline} (above {})", agent.separator),
-        format!("memory {}", agent.location.memory().display()),
+        format!("memory {memory}"),
     ]
 }
 

@@ -1,6 +1,9 @@
 //! Loads what other programs get, and inspects what they return: texts for the clipboard and
 //! the pager, and baselines for the editor.
 
+use std::fs;
+use std::io::ErrorKind::NotFound;
+
 use crate::archive::WrittenEntry;
 use crate::baseline::InspectedBaseline;
 use crate::config::{Agent, ProtectLevel};
@@ -9,7 +12,7 @@ use crate::console::handoff::{BaselineEdit, ClipboardText, CopyOutcome, PagerTex
 use crate::console::message::Msg;
 use crate::diff;
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 
 /// Maximum size of an entry in the pager.
 const MAX_PAGED_BYTES: usize = 8 << 20;
@@ -57,6 +60,15 @@ pub(super) fn prepare_edit(engine: &Engine, name: &str) -> Result<BaselineEdit> 
         .iter()
         .filter(|other| other.baseline == agent.baseline)
         .collect();
+    let path = engine.config().baseline_path(agent);
+    if fs::symlink_metadata(&path).is_err_and(|error| error.kind() == NotFound) {
+        let message = format!(
+            "edit opens existing baselines only; the baseline {} is missing",
+            path.display()
+        );
+        return Err(Error::new(ErrorKind::Conflict, message)
+            .with_hint("write the baseline, or restore it from a backup"));
+    }
     Ok(BaselineEdit {
         agent: name.to_string(),
         protected_agents: sharing_agents

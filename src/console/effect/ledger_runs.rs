@@ -46,7 +46,7 @@ fn group_into_runs(
             }
             continue;
         }
-        if event.agent.is_empty() && matches!(event.operation, Operation::Reset | Operation::Undo) {
+        if event.agent.is_empty() && event.operation.replaces_memories() {
             if let Some(place) = run_indices.get(&event.run) {
                 runs[*place].problem = event.note;
             }

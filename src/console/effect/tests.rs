@@ -348,7 +348,14 @@ fn missing_baseline_is_not_edited() {
     std::fs::remove_file(root.path().join("a.md")).unwrap();
     let error = handoff::prepare_edit(&engine, "a").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
-    assert!(error.to_string().starts_with("the baseline is missing: "));
+    let path = engine.config().baseline_path(engine.agent("a").unwrap());
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "edit opens existing baselines only; the baseline {} is missing",
+            path.display()
+        )
+    );
 }
 
 #[test]
@@ -366,7 +373,15 @@ fn titles_and_patch_name_the_compared_version() {
     let plan = engine.plan_reset(&["a".to_string()], false).unwrap();
     engine.apply_plan(&plan, true, &AtomicBool::new(false), &mut |_| {});
     std::fs::write(root.path().join("a.md"), BASELINE.replace("kind", "brief")).unwrap();
-    assert_eq!(title(), "pushed version of a.md (above ---)");
+    // Behind: the rules that the memory has are the old side.
+    assert_eq!(title(), "memory /agent/MEMORY.md (above ---)");
+    let patch = TextPreparer::new(&engine, 0).make_patch("a").unwrap();
+    let patch = String::from_utf8(patch).unwrap();
+    assert!(patch.starts_with("--- /agent/MEMORY.md\n+++ /"), "{patch}");
+    assert!(
+        patch.contains("-- be kind\n") && patch.contains("+- be brief\n"),
+        "{patch}"
+    );
     std::fs::write(root.path().join("a.md"), "tiny").unwrap();
     assert_eq!(title(), "last pushed version of a.md (above ---)");
     let detail = engine.read_detail(agent);

@@ -5,7 +5,7 @@ use crate::console::command::Command;
 use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::log::state::RunSummary;
 use crate::console::screens::reset::state::{PlanRequest, PlanView, ResetStage, ResultView};
-use crate::engine::{Operation, Outcome, Protection, UndoMode, UndoTarget};
+use crate::engine::{Operation, Outcome, Protection, ScratchSelection, UndoMode, UndoTarget};
 
 /// Returns the command line equivalent to a plan, bound to the plan's hash; `None` if the plan has
 /// an unlocked protected agent, which the command line refuses.
@@ -64,7 +64,8 @@ pub fn for_result(model: &Model, view: &ResultView) -> Option<String> {
     }
     let run = model.log.find_run(&view.run_id);
     let verb = match view.operation {
-        Operation::Reset => reset_of_result(model, view)?,
+        Operation::Reset => reset_arguments(model, &unprotected_agents(model, view)?),
+        Operation::Push => push_arguments(&unprotected_agents(model, view)?, run?),
         Operation::Undo => undo_of_run(model, run?)?,
         Operation::Pin | Operation::Unpin => {
             let entries = run?.events.iter().flat_map(|event| &event.pinned_entries);
@@ -76,9 +77,9 @@ pub fn for_result(model: &Model, view: &ResultView) -> Option<String> {
     Some(command_line(model, &verb))
 }
 
-/// Returns the arguments of a reset in the ledger; `None` if it reset a protected agent, which
-/// only the console unlocks.
-fn reset_of_result(model: &Model, view: &ResultView) -> Option<String> {
+/// Returns the agents of a run; `None` if it changed a protected agent, which only the console
+/// unlocks.
+fn unprotected_agents(model: &Model, view: &ResultView) -> Option<Vec<String>> {
     let is_protected = |name: &String| {
         let row = model.find_row(name);
         let seen = row.and_then(AgentRow::latest_observation);
@@ -88,8 +89,17 @@ fn reset_of_result(model: &Model, view: &ResultView) -> Option<String> {
     if done.any(|line| is_protected(&line.agent)) {
         return None;
     }
-    let agents: Vec<String> = view.lines.iter().map(|line| line.agent.clone()).collect();
-    Some(reset_arguments(model, &agents))
+    Some(view.lines.iter().map(|line| line.agent.clone()).collect())
+}
+
+/// Returns the arguments of a push in the ledger.
+fn push_arguments(agents: &[String], run: &RunSummary) -> String {
+    let mut kept = run.events.iter().filter_map(|it| it.kept_scratch.as_ref());
+    let keep = match kept.next().map(|kept| &kept.selection) {
+        None | Some(ScratchSelection::All) => String::new(),
+        Some(selection) => format!(" --keep {selection}"),
+    };
+    format!("push {}{keep}", agents.join(" "))
 }
 
 /// Returns the arguments of an undo in the ledger. Only a whole run has a name of its own: the

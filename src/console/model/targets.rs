@@ -77,10 +77,15 @@ impl Model {
         let Some(undone) = requested else {
             return own.map(|_| UndoTarget::Agents(agents));
         };
-        let run = self.log.find_run(undone)?;
-        if self.log.is_last_undoable_run(run, &agents) {
+        let last_reset = |agent: &String| {
+            let mut runs = self.log.runs.iter();
+            runs.find(|run| run.undoable_agents().any(|it| it == agent))
+        };
+        let is_last = |agent| last_reset(agent).is_some_and(|run| run.run_id == undone);
+        if agents.iter().all(is_last) {
             Some(UndoTarget::Agents(agents))
         } else {
+            let run = self.log.find_run(undone)?;
             let is_whole_run = run.has_changed_exactly(&agents);
             is_whole_run.then(|| UndoTarget::Run(undone.to_string()))
         }
@@ -121,14 +126,14 @@ impl Model {
         last
     }
 
-    /// Whether an agent is known to have a reset that can be undone.
+    /// Whether an agent is known to have a reset or push that can be undone.
     fn has_undoable_reset(&self, name: &str) -> bool {
         let last = self
             .find_row(name)
             .and_then(|row| row.latest_observation()?.last_run.as_ref());
         // The log may be older than the observation.
         let was_reset =
-            last.is_some_and(|it| (it.operation, it.outcome) == (Operation::Reset, Outcome::Ok));
+            last.is_some_and(|it| it.operation.installs_baselines() && it.outcome == Outcome::Ok);
         let mut undoable = self.log.runs.iter().flat_map(RunSummary::undoable_agents);
         was_reset || undoable.any(|agent| agent == name)
     }

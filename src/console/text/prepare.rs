@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::{LineKind, TextLine};
+use crate::boundary::Boundary;
 use crate::diff::{self, Diff, LineOp};
 use crate::engine::{AgentDetail, BaselineChange, RunDiff, RunDiffSide};
 
@@ -37,25 +38,14 @@ pub fn prepare_diff(detail: &AgentDetail, deadline: Option<Instant>) -> Prepared
     if let Some(error) = &detail.error {
         return vec![TextLine::note(LineKind::Note, error.clone())].into();
     }
-    let Some(old) = &detail.operator_part else {
+    let Some([old, new]) = detail.compared_parts() else {
         let note = "No baseline to compare with; the whole memory:";
         let mut lines = vec![TextLine::note(LineKind::Note, note)];
         push_text_lines(&mut lines, &detail.memory_prefix, 1, detail.omitted_bytes);
         return lines.into();
     };
-    let (above, _) = detail.split_at_boundary();
-    let end = boundary
-        .filter(|boundary| boundary.line > 0)
-        .map(|boundary| TextLine {
-            new_number: Some(boundary.line),
-            ..TextLine::note(
-                LineKind::Separator,
-                format!(
-                    "separator L{} ({} of {}), scratch not compared",
-                    boundary.line, boundary.separator_number, boundary.separator_count
-                ),
-            )
-        });
+    let (above, scratch) = detail.split_at_boundary();
+    let end = boundary.and_then(|boundary| boundary_line(&boundary, !scratch.is_empty()));
     match boundary {
         None => {
             let note = if detail.has_cr_lf_separator {
@@ -65,15 +55,23 @@ pub fn prepare_diff(detail: &AgentDetail, deadline: Option<Instant>) -> Prepared
             };
             let note = format!("{note} WHOLE file would be archived, then replaced.");
             let banner = vec![TextLine::note(LineKind::Note, note)];
-            compare_texts(banner, [old, above], [0, detail.omitted_bytes], deadline)
+            compare_texts(banner, [old, new], [0, detail.omitted_bytes], deadline)
         }
         Some(boundary) if boundary.is_drifted() => {
-            let mut prepared = compare_texts(Vec::new(), [old, above], [0, 0], deadline);
-            prepared.lines.extend(end.clone());
-            if let Some(lines) = &mut prepared.ignoring_whitespace {
-                lines.extend(end);
-            }
-            prepared
+            let prepared = compare_texts(Vec::new(), [old, new], [0, 0], deadline);
+            with_last_line(prepared, end)
+        }
+        Some(_) if detail.next_operator_part.is_some() => {
+            let note = "Behind: a reset installs the new rules in place of the old ones.";
+            let banner = vec![TextLine::note(LineKind::Note, note)];
+            let prepared = compare_texts(banner, [old, new], [0, 0], deadline);
+            // The line has a number in the memory, which is the old side here.
+            let end = end.map(|line| TextLine {
+                old_number: line.new_number,
+                new_number: None,
+                ..line
+            });
+            with_last_line(prepared, end)
         }
         Some(boundary) => {
             let count = content.map_or(0, |content| content.scratch_lines);
@@ -97,6 +95,34 @@ pub fn prepare_diff(detail: &AgentDetail, deadline: Option<Instant>) -> Prepared
             lines.into()
         }
     }
+}
+
+/// Returns the line that stands for the boundary: the separator, or, in a baseline without one, its
+/// end where scratch follows.
+fn boundary_line(boundary: &Boundary, has_scratch: bool) -> Option<TextLine> {
+    let text = match (boundary.line, has_scratch) {
+        (0, false) => return None,
+        (0, true) => {
+            "end of the baseline, which has no separator; scratch not compared".to_string()
+        }
+        (line, _) => format!(
+            "separator L{line} ({} of {}), scratch not compared",
+            boundary.separator_number, boundary.separator_count
+        ),
+    };
+    Some(TextLine {
+        new_number: (boundary.line > 0).then_some(boundary.line),
+        ..TextLine::note(LineKind::Separator, text)
+    })
+}
+
+/// Appends a line under both whitespace rules.
+fn with_last_line(mut prepared: PreparedText, line: Option<TextLine>) -> PreparedText {
+    prepared.lines.extend(line.clone());
+    if let Some(lines) = &mut prepared.ignoring_whitespace {
+        lines.extend(line);
+    }
+    prepared
 }
 
 /// Prepares the diff of a baseline file against its last known version, after the notes on that
@@ -157,7 +183,10 @@ pub fn prepare_scratch(detail: &AgentDetail) -> PreparedText {
     if scratch.is_empty() {
         lines.push(TextLine::note(LineKind::Note, "0 scratch lines."));
     }
-    let first = boundary.map_or(1, |boundary| boundary.line + 1);
+    let first = match boundary {
+        Some(_) => 1 + above.split_inclusive(|byte| *byte == b'\n').count(),
+        None => 1,
+    };
     push_text_lines(&mut lines, scratch, first, detail.omitted_bytes);
     lines.into()
 }

@@ -167,7 +167,7 @@ fn handle_key(model: &mut Model, key: Key) -> Vec<Effect> {
 fn is_ignored_key(model: &mut Model, key: Key) -> bool {
     let now = model.now.elapsed;
     if model.typed_ahead_guard.intercepts_key(now) {
-        model.show_hint("keys typed ahead are ignored: pause for half a second");
+        model.show_hint("keys typed for what has closed are ignored: pause for half a second");
         return true;
     }
     if let Some(last) = model.reset.confirm_held_at.take()

@@ -20,9 +20,7 @@ use crate::digest::Digest;
 use crate::durable;
 use crate::engine::MAX_EARLIER_VERSIONS;
 use crate::engine::address::RecordedAddress;
-use crate::engine::record::{
-    FileState, LastRun, LedgerPosition, LedgerRecord, Operation, Outcome, RunEvent,
-};
+use crate::engine::record::{FileState, LastRun, LedgerPosition, LedgerRecord, Outcome, RunEvent};
 use crate::error::{PathContext, Result};
 use crate::transport::Attributes;
 use crate::transport::ObjectId;
@@ -32,7 +30,7 @@ const INDEX_FILE_NAME: &str = "ledger.index";
 const INDEX_STAGING_NAME: &str = "ledger.index.new";
 
 /// The format number; an index of another format is ignored.
-const INDEX_FORMAT: u32 = 4;
+const INDEX_FORMAT: u32 = 5;
 
 /// The index is not written for fewer new records than this.
 const MIN_UNINDEXED_RECORDS: u64 = 256;
@@ -52,7 +50,7 @@ pub struct AgentHistory {
     /// Pushed baseline versions, newest first, without repeats.
     #[serde(rename = "pushed")]
     pub pushed_versions: Vec<Digest>,
-    /// The last reset or undo, with any outcome.
+    /// The last reset, push or undo, with any outcome.
     #[serde(rename = "last")]
     pub last_run: Option<LastRun>,
     /// Runs that undid another; the undo of one of them is a redo.
@@ -117,7 +115,7 @@ impl AgentHistory {
         }
         let states = event.before.iter().chain(&event.after);
         // A memory that equals its baseline is a file as well.
-        let is_equal = event.operation == Operation::Reset && event.outcome == Outcome::Unchanged;
+        let is_equal = event.operation.installs_baselines() && event.outcome == Outcome::Unchanged;
         if is_equal || states.into_iter().any(|it| it.digest().is_some()) {
             self.file_address = Some(Box::new(RecordedAddress::from_event(event)));
         }
@@ -126,7 +124,7 @@ impl AgentHistory {
         if undone_run.is_some() {
             self.undo_runs.insert(event.run.clone());
         }
-        if matches!(event.operation, Operation::Reset | Operation::Undo) {
+        if event.operation.replaces_memories() {
             self.last_run = Some(LastRun {
                 run: event.run.clone(),
                 time,

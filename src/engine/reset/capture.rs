@@ -14,12 +14,12 @@ use crate::archive::{self, EntryKind, WrittenEntry};
 use crate::baseline::VersionDraft;
 use crate::boundary::Baseline;
 use crate::config::Agent;
-use crate::digest::Digest;
 use crate::engine::AgentHistory;
 use crate::engine::classify::{Classification, MemoryAccumulator, count_lines};
 use crate::engine::plan::{
     BoundMemory, PlanBinding, PlanStep, UndoMode, nothing_to_append_to_error,
 };
+use crate::engine::push::{self, DividedMemory, KeptScratch, PushContent};
 use crate::engine::record::{FileState, RunEvent};
 use crate::engine::undo::{
     self, AgentRecords, ContentPart, ContentParts, InstallSource, Replacement, UndoRecords,
@@ -64,13 +64,26 @@ impl<'a> Run<'a> {
         }
         set_state_before(event, &object, attributes.as_ref(), &mut reading);
         let classification = references.classify(&reading);
-        let source = self.content_source(agent, step, &references.current)?;
+        let mut source = self.content_source(agent, step, &references.current)?;
+        let divided = DividedMemory {
+            prefix: &reading.prefix,
+            size: reading.size,
+            lines: reading.line_count(),
+            boundary: classification.boundary,
+            version: classification.version.as_deref(),
+        };
+        let push = self.push_content(agent, step, &object, &divided, &references.current)?;
         let memory = match &object {
             MemoryObject::Absent => BoundMemory::Absent,
             MemoryObject::Special(_) => BoundMemory::Special,
             MemoryObject::File(_) => BoundMemory::File(classification.boundary, &reading.prefix),
         };
-        if self.is_up_to_date(agent, step, event, source.digest(), &memory)? {
+        let is_installed = match &push {
+            Some(push) => push.equals(&divided),
+            None => event.before.as_ref().and_then(FileState::digest) == Some(source.digest()),
+        };
+        let binding = PlanBinding::new(agent, source.digest(), &memory).with_push(push.as_ref());
+        if self.is_up_to_date(step, &binding, is_installed)? {
             return Ok(None);
         }
         let is_absent = object == MemoryObject::Absent;
@@ -79,6 +92,13 @@ impl<'a> Run<'a> {
             return Ok(None);
         }
         let appends_notes = self.check_undo(agent, step, &source, event)?;
+        let kept_offset = match push {
+            Some(push) => {
+                event.kept_scratch = Some(push.summary.clone());
+                source.apply_push(self.engine, push)?
+            }
+            None => None,
+        };
         event.after = Some(source.state.clone());
         event.baseline = match step.undone_run {
             Some(_) => source.baseline,
@@ -102,7 +122,11 @@ impl<'a> Run<'a> {
         };
         let is_large = reading.size > LARGE_MEMORY_BYTES;
         let remainder = is_large.then(|| entry.archived_remainder(&reading, &classification));
-        let append_offset = appends_notes.then(|| entry.notes_offset(&reading, &classification));
+        let append_offset = match kept_offset {
+            Some(offset) => entry.offset_in_entry(&reading, offset),
+            None if appends_notes => entry.notes_offset(&reading, &classification),
+            None => None,
+        };
         Ok(Some(Captured {
             source,
             attributes,
@@ -113,7 +137,7 @@ impl<'a> Run<'a> {
             scratch_lines: classification.scratch_lines,
             entry,
             versions,
-            append_offset: append_offset.flatten(),
+            append_offset,
             archived_remainder: remainder.flatten(),
             captured_at: now,
         }))
@@ -144,31 +168,53 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether the memory already has the content to install.
+    /// Whether the memory already has the content to install, given whether it equals it.
     ///
     /// # Errors
     /// The memory, or the content, is not what the plan is bound to.
     fn is_up_to_date(
         &self,
-        agent: &Agent,
         step: &PlanStep,
-        event: &RunEvent,
-        content: Digest,
-        memory: &BoundMemory<'_>,
+        binding: &PlanBinding,
+        is_installed: bool,
     ) -> Result<bool, Error> {
         // Recovery may just have finished an interrupted run, which the plan could not see.
         if step.undone_run.is_none()
-            && event.before.as_ref().and_then(FileState::digest) == Some(content)
-            && (!self.is_bound || step.binding.content_digest == content)
+            && is_installed
+            && (!self.is_bound || step.binding.content_digest == binding.content_digest)
         {
             return Ok(true);
         }
-        if self.is_bound && PlanBinding::new(agent, content, memory) != step.binding {
-            let message = "the memory has changed since the plan";
-            let hint = "review a new plan; nothing was changed";
-            return Err(Error::new(ErrorKind::Conflict, message).with_hint(hint));
+        if self.is_bound && *binding != step.binding {
+            return Err(changed_memory_error());
         }
         Ok(false)
+    }
+
+    /// Returns the content that a push installs; `None` in other runs.
+    fn push_content(
+        &self,
+        agent: &Agent,
+        step: &PlanStep,
+        object: &MemoryObject,
+        memory: &DividedMemory<'_>,
+        baseline: &Baseline,
+    ) -> Result<Option<PushContent>, Error> {
+        let Some(KeptScratch { selection, .. }) = &step.kept_scratch else {
+            return Ok(None);
+        };
+        if let MemoryObject::Special(special) = object {
+            push::check_special_file(special, selection)?;
+        }
+        let is_file = matches!(object, MemoryObject::File(_));
+        let selected = push::select_scratch(selection, is_file.then_some(memory), baseline);
+        // The plan could select it.
+        let content = selected.map_err(|error| match self.is_bound {
+            true => changed_memory_error(),
+            false => error,
+        })?;
+        self.engine.check_push_size(agent, &content)?;
+        Ok(Some(content))
     }
 
     /// Returns whether an undo appends the notes that the agent has written since.
@@ -430,6 +476,12 @@ impl<'a> Run<'a> {
     }
 }
 
+fn changed_memory_error() -> Error {
+    let message = "the memory has changed since the plan";
+    let hint = "review a new plan; nothing was changed";
+    Error::new(ErrorKind::Conflict, message).with_hint(hint)
+}
+
 /// What a turn has read and archived, and what it is going to install.
 pub(super) struct Captured {
     pub(super) source: InstallSource,
@@ -438,7 +490,7 @@ pub(super) struct Captured {
     pub(super) scratch_lines: u64,
     entry: PendingEntry,
     versions: Vec<PendingVersion>,
-    /// The offset in the entry of the notes that an undo appends.
+    /// The offset in the entry of the notes that an undo appends, or that a push keeps.
     append_offset: Option<u64>,
     /// For a large memory: the bytes above the part that is in the entry, and the offset in the
     /// entry of that part.
@@ -459,7 +511,7 @@ struct PendingVersion {
 }
 
 impl Captured {
-    /// Whether an undo appends the memory's notes to the restored bytes.
+    /// Whether the memory's notes are appended to the bytes to install.
     pub(super) fn has_appended_notes(&self) -> bool {
         self.append_offset.is_some()
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use chrono::{DateTime, FixedOffset};
 
 use crate::archive::{self, EntryDraft, EntryKind, WrittenEntry};
-use crate::boundary::Baseline;
+use crate::boundary::{Baseline, Boundary};
 use crate::config::Agent;
 use crate::engine::Engine;
 use crate::engine::classify::{Classification, MemoryAccumulator, classify, window_size};
@@ -74,11 +74,16 @@ impl PendingEntry {
             Some(version) if scratch.starts_with(version.tail()) => version.tail().len() as u64,
             _ => 0,
         };
+        self.offset_in_entry(reading, boundary as u64 + tail)
+    }
+
+    /// Returns the offset in the entry of a byte of the memory below the boundary.
+    pub(super) fn offset_in_entry(&self, reading: &MemoryAccumulator, offset: u64) -> Option<u64> {
         let (kind, size) = self.kind_and_size()?;
         Some(match kind {
             // The entry is a header and everything below the boundary.
-            EntryKind::Scratch => size - (reading.size - boundary as u64) + tail,
-            _ => boundary as u64 + tail,
+            EntryKind::Scratch => size.checked_sub(reading.size - offset)?,
+            _ => offset,
         })
     }
 }
@@ -142,7 +147,10 @@ impl<'i> EntryWriter<'i> {
             return Ok(None);
         }
         let mut draft = self.engine.archive().start_entry(self.subdir)?;
-        let kind = match classification.boundary.filter(|_| classification.is_exact) {
+        // Without a separator line nothing in the file marks the boundary, so the entry keeps all
+        // of it, as the original tool's does.
+        let is_split = |boundary: &Boundary| classification.is_exact && boundary.line > 0;
+        let kind = match classification.boundary.filter(is_split) {
             Some(boundary) => {
                 draft.write(self.header.as_bytes())?;
                 draft.write(reading.prefix.get(boundary.offset..).unwrap_or_default())?;

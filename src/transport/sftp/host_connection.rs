@@ -10,6 +10,7 @@ use chrono::{DateTime, FixedOffset, Timelike};
 
 use super::askpass::ConnectAttempt;
 use super::batch_read;
+use super::chunked_read::MAX_FILE_BYTES;
 use super::client::SftpClient;
 use super::directory::SftpDirectory;
 use super::session::{Deadline, Session};
@@ -423,6 +424,10 @@ impl HostState {
 }
 
 impl Transport for SftpTransport {
+    fn max_memory_bytes(&self) -> u64 {
+        MAX_FILE_BYTES
+    }
+
     fn probe(&self, memories: &[&Path]) -> Vec<Result<MemoryObject, TransportError>> {
         let connection = match self.0.client_or_connect(false) {
             Ok(connection) => connection,

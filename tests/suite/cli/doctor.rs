@@ -23,7 +23,7 @@ fn baseline_without_separator_is_reported_everywhere() {
     let name = "baselines/code-reviewer-MEMORY.md";
     let rules = site.read(name).replace("\n---\n", "\n");
     site.write(name, rules);
-    let lacks = "the baseline has no separator line ---: once it is installed";
+    let lacks = "the baseline has no separator line ---: what an agent adds";
     let _ = site.run(["doctor"]).assert_code(0).assert_stdout_has(lacks);
     let plan = site.run(["reset", "code-reviewer", "--dry-run"]);
     let _ = plan.assert_stdout_has(lacks);

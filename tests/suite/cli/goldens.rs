@@ -61,6 +61,50 @@ fn json_output_matches_goldens() {
 }
 
 #[test]
+fn output_about_behind_agent_matches_goldens() {
+    let site = Site::new();
+    site.append(MONITOR_MEMORY, "- an old note\n");
+    let _ = site.run(["reset", "--all"]).assert_code(0);
+    site.append(MONITOR_MEMORY, "- a note\n- another\n");
+    let edited = Site::read_baseline("monitor-bot").replacen("1. ", "1. Always: ", 1);
+    site.write("baselines/monitor-bot-MEMORY.md", edited);
+    golden!("behind_status", site, "status" "monitor-bot");
+    golden!("behind_diff", site, "diff" "monitor-bot");
+    golden!("behind_diff_json", site, "diff" "monitor-bot" "--stat" "--json");
+    golden!("behind_dry_run", site, "reset" "monitor-bot" "--dry-run");
+    golden!("push_dry_run", site, "push" "monitor-bot" "--dry-run");
+    golden!("push_dry_run_json", site, "push" "monitor-bot" "--keep" "118" "--dry-run" "--json");
+    golden!("push_wrong_line", site, "push" "monitor-bot" "--keep" "3,118");
+    golden!("push_several", site, "push" "monitor-bot" "code-reviewer" "--keep" "118");
+    golden!("push_usage", site, "push" "monitor-bot" "--keep" "5-3");
+    golden!("push", site, "push" "monitor-bot" "code-reviewer");
+    golden!("push_again", site, "push" "monitor-bot");
+    golden!("push_log", site, "log" "-n" "1" "monitor-bot");
+    golden!("push_undo", site, "undo" "monitor-bot");
+    let hash = site
+        .run(["push", "monitor-bot", "--dry-run", "--json"])
+        .json()["plan"]["hash"]
+        .as_str()
+        .unwrap()
+        .to_string();
+    site.append(MONITOR_MEMORY, "- a third\n");
+    let ran = site
+        .run(["push", "monitor-bot", "--plan", hash.as_str()])
+        .assert_code(0);
+    assert!(ran.stdout.contains("kept 3 lines"), "{}", ran.stdout);
+    let edited = Site::read_baseline("monitor-bot").replacen("1. ", "1. Only: ", 1);
+    site.write("baselines/monitor-bot-MEMORY.md", edited);
+    let ran = site
+        .run(["reset", "--all", "--keep-scratch"])
+        .assert_code(0);
+    assert!(
+        ran.stdout.contains("Pushed the baseline to monitor-bot"),
+        "{}",
+        ran.stdout
+    );
+}
+
+#[test]
 fn broken_archive_output_matches_goldens() {
     let site = site_with_notes_and_drift();
     let _ = site.run(["reset", "--all"]).assert_code(0);

@@ -35,6 +35,15 @@ fn attention_states_exit_1_only_with_flag() {
         Site::read_baseline("monitor-bot") + &"x".repeat(20_000),
     );
     assert_eq!(exit_codes(&site), [0, 1], "OVERSIZE");
+    site.write(MONITOR_MEMORY, Site::read_baseline("monitor-bot"));
+    site.append(MONITOR_MEMORY, "- a note\n");
+    let _ = site.run(["reset", "--all"]).assert_code(0);
+    site.append("baselines/monitor-bot-MEMORY.md", "## Notes\n");
+    let told = site.run(["status", "monitor-bot"]).assert_code(0);
+    assert!(told.stdout.contains("BEHIND"), "{}", told.stdout);
+    // Every edit of a baseline leads to it, and the next reset out of it.
+    assert_eq!(exit_codes(&site), [0, 0], "BEHIND");
+    site.append(MONITOR_MEMORY, "x".repeat(20_000));
     let held = site_engine(&site).hold_agent_lock("code-reviewer").unwrap();
     assert_eq!(exit_codes(&site), [0, 1], "BUSY");
     drop(held);

@@ -72,8 +72,8 @@ fn observed_ledger_facts(world: &World) -> (State, String, Option<String>) {
 fn index_agrees_with_ledger() {
     let world = world_with_index();
     let with = observed_ledger_facts(&world);
-    assert_eq!(with.0, State::Scratch);
-    assert!(with.1.starts_with("behind: "), "{}", with.1);
+    assert_eq!(with.0, State::Behind);
+    assert!(with.1.starts_with("behind by "), "{}", with.1);
     assert!(with.2.is_some());
     fs::remove_file(index_path(&world)).unwrap();
     assert_eq!(observed_ledger_facts(&world), with);

@@ -5,7 +5,7 @@ use std::fs;
 use memory_shepherd::archive::EntryKind;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
-    FileState, Operation, Outcome, Protection, State, Trigger, UndoMode,
+    FileState, Operation, Outcome, Protection, ScratchSelection, State, Trigger, UndoMode,
 };
 use memory_shepherd::error::ErrorKind;
 use memory_shepherd::transport::{SpecialFile, SwapMethod};
@@ -71,13 +71,15 @@ fn words_of_records_never_change() {
         Operation::Retire,
         Operation::Pin,
         Operation::Unpin,
+        Operation::Push,
         Operation::Seal,
         Operation::Save,
         Operation::Restore,
         Operation::Guard,
     ];
     let names = [
-        "reset", "undo", "repair", "retire", "pin", "unpin", "seal", "save", "restore", "guard",
+        "reset", "undo", "repair", "retire", "pin", "unpin", "push", "seal", "save", "restore",
+        "guard",
     ];
     assert_eq!(words(&operations), names);
     let outcomes = [
@@ -105,6 +107,8 @@ fn words_of_records_never_change() {
     let modes = [UndoMode::Refuse, UndoMode::Append, UndoMode::Overwrite];
     assert_eq!(words(&modes), ["refuse", "append", "overwrite"]);
     assert_eq!(words(&[State::HostKey, State::NoSep]), ["HOSTKEY", "NOSEP"]);
+    let kept: [ScratchSelection; 3] = ["all", "none", "3-5,9"].map(|it| it.parse().unwrap());
+    assert_eq!(words(&kept), ["all", "none", "3-5,9"]);
 }
 
 /// A record with a word that this version does not know is neither cut off nor passed over.

@@ -658,6 +658,9 @@ fn next_step_hint(model: &Model, row: &AgentRow, observation: &Observation) -> S
         State::Oversize => {
             format!("{plan} plans a reset that archives its notes, {diff} shows the diff.")
         }
+        State::Behind => {
+            format!("{diff} shows the old rules against the new ones; {plan} plans a reset.")
+        }
         State::Busy => "Locked by a run; wait until it has ended.".to_string(),
         State::Scratch => {
             let tab = key(Command::NextTab);

@@ -96,8 +96,8 @@ impl RunSummary {
         }
     }
 
-    /// Returns the one run that it undid; `None` if its agents were in several, or if it is not an
-    /// undo. The record of an agent that was refused before its turn does not name the run.
+    /// Returns the one run that it undid; `None` if its agents were in several, and for a run that
+    /// is no undo. An agent that was refused before its turn has no such run.
     pub fn undone_run(&self) -> Option<&str> {
         let undone = self.events.iter();
         let mut undone = undone.filter_map(|event| event.undone_run.as_deref());
@@ -113,12 +113,12 @@ impl RunSummary {
         changed == agents.iter().collect()
     }
 
-    /// Returns the agents whose reset in this run can be undone.
+    /// Returns the agents whose reset or push in this run can be undone.
     pub fn undoable_agents(&self) -> impl Iterator<Item = &str> {
         let resets = self
             .events
             .iter()
-            .filter(|event| event.operation == Operation::Reset);
+            .filter(|event| event.operation.installs_baselines());
         let changed = resets.filter(|event| event.has_changed_memory());
         let stands = |event: &&RunEvent| !self.undone_agents.contains(&event.agent);
         changed.filter(stands).map(|event| event.agent.as_str())
@@ -205,29 +205,17 @@ impl LogScreen {
         self.runs.iter().find(|run| run.run_id == id)
     }
 
-    /// Whether an undo of these agents undoes a run: for each, it is the last that can be undone.
-    pub fn is_last_undoable_run(&self, run: &RunSummary, agents: &[String]) -> bool {
-        let newer = self.runs.iter().take_while(|it| it.run_id != run.run_id);
-        let undone_instead: HashSet<&str> = newer.flat_map(RunSummary::undoable_agents).collect();
-        let own: HashSet<&str> = run.undoable_agents().collect();
-        let is_last = |agent: &String| {
-            own.contains(agent.as_str()) && !undone_instead.contains(agent.as_str())
-        };
-        agents.iter().all(is_last)
-    }
-
     /// Returns the runs that undid a run for agents for which it is undone, oldest first.
     pub fn undoing_runs(&self, undone: &RunSummary) -> Vec<&str> {
-        let agents: HashSet<&String> = undone.undone_agents.iter().collect();
-        let undid = |run: &&RunSummary| {
-            run.events.iter().any(|event| {
-                event.undone_run.as_ref() == Some(&undone.run_id)
-                    && event.has_changed_memory()
-                    && agents.contains(&event.agent)
-                    && !run.undone_agents.contains(&event.agent)
-            })
+        let undid = |run: &RunSummary, agent: &String| {
+            let mut events = run.events.iter().filter(|event| event.has_changed_memory());
+            !run.undone_agents.contains(agent)
+                && events.any(|event| {
+                    event.agent == *agent && event.undone_run.as_ref() == Some(&undone.run_id)
+                })
         };
-        let undoing = self.runs.iter().rev().filter(undid);
+        let runs = self.runs.iter().rev();
+        let undoing = runs.filter(|run| undone.undone_agents.iter().any(|agent| undid(run, agent)));
         undoing.map(|run| run.run_id.as_str()).collect()
     }
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::{QueuedTurn, ResetLane};
 use crate::engine::lock::AgentLock;
-use crate::engine::plan::{EQUAL_REASON, still_absent_reason};
-use crate::engine::record::{FileState, Operation, Outcome, RunEvent};
+use crate::engine::plan::{EQUAL_REASON, PUSHED_REASON, still_absent_reason};
+use crate::engine::record::{Operation, Outcome, RunEvent};
+use crate::engine::run_log;
 use crate::engine::run_report::{AgentResult, RunProgress};
 use crate::error::{Error, ErrorKind};
 
@@ -26,27 +27,7 @@ pub(super) struct EndedTurn {
 impl<'a> ResetLane<'_, 'a> {
     /// Logs a memory that was replaced.
     pub(super) fn log_replaced(&self, event: &RunEvent) {
-        let verb = match (event.operation, &event.after) {
-            (_, Some(FileState::Absent)) => match &event.undone_run {
-                Some(run) => format!("Removed the memory that run {run} created for"),
-                None => "Removed the memory of".to_string(),
-            },
-            (_, Some(FileState::Special(_))) => {
-                "Restored the object at the memory's path of".to_string()
-            }
-            (Operation::Undo, _) => "Restored the memory of".to_string(),
-            _ => "Reset".to_string(),
-        };
-        let suffix = event
-            .note
-            .as_deref()
-            .map_or(String::new(), |note| format!("; {note}"));
-        let size = match event.after {
-            Some(FileState::File { size, .. }) => format!(" ({size} bytes)"),
-            _ => String::new(),
-        };
-        self.run
-            .log_line(&format!("{verb} {}{size}{suffix}", event.agent));
+        self.run.log_line(&run_log::format_replacement(event));
     }
 
     /// Appends the ended turns to the ledger, removes their journals, and reports their results.
@@ -126,6 +107,7 @@ impl<'a> ResetLane<'_, 'a> {
         let agent = &queued.step.agent;
         let reason = match &queued.step.undone_run {
             Some(undo) => still_absent_reason(&undo.run),
+            None if self.run.plan.operation == Operation::Push => PUSHED_REASON.to_string(),
             None => EQUAL_REASON.to_string(),
         };
         self.run.log_line(&format!("{agent}: {reason}"));

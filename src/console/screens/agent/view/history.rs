@@ -53,12 +53,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
 /// Draws charts of the memory's size and of its drift at each run, the oldest at the left.
 fn draw_charts(model: &Model, canvas: &mut Canvas<'_>) {
     let runs = model.agent.history.loaded_records().iter();
-    let runs = runs.filter(|past| {
-        matches!(
-            past.record.event.operation,
-            Operation::Reset | Operation::Undo
-        )
-    });
+    let runs = runs.filter(|past| past.record.event.operation.replaces_memories());
     let runs: Vec<&RunEvent> = runs.map(|past| &past.record.event).collect();
     let sizes: Vec<u64> = runs
         .iter()

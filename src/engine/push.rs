@@ -1,0 +1,417 @@
+//! Push: which lines of the scratch a run keeps below the baseline that it installs, and what the
+//! memory is afterwards. Pure; the steps of the run are those of a reset.
+//!
+//! - What is kept is kept byte for byte. It comes from the memory that the run has archived, not
+//!   from the plan.
+//! - The baseline's own tail below the separator, such as a heading, is no scratch while the agent
+//!   has not changed it: the new baseline's tail takes its place. A changed tail is scratch; if all
+//!   scratch is kept, it stays in place of the new one.
+//! - Where no separator tells the scratch from the rules, nothing can be kept.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::classify::count_lines;
+use crate::boundary::{Baseline, Boundary};
+use crate::digest::Digest;
+use crate::error::{Error, ErrorKind, Result};
+use crate::transport::SpecialFile;
+
+/// Maximum number of ranges of lines in a selection. A record of the ledger has to hold them.
+const MAX_LINE_RANGES: usize = 1000;
+
+/// The scratch that a push keeps. As text: `all`, `none`, or line numbers such as `3-5,9`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum ScratchSelection {
+    /// Nothing, as a reset.
+    Nothing,
+    /// Every byte of it.
+    All,
+    /// The lines with these numbers in the memory: ascending ranges that do not touch.
+    Lines(Vec<LineRange>),
+}
+
+/// Consecutive lines of a memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LineRange {
+    /// Number of the first line, from 1.
+    pub first: usize,
+    /// Number of the last line.
+    pub last: usize,
+}
+
+impl ScratchSelection {
+    /// Selects lines by their numbers in the memory, in any order.
+    ///
+    /// # Errors
+    /// No line, a range without lines, or too many ranges.
+    pub fn from_ranges(mut ranges: Vec<LineRange>) -> Result<ScratchSelection, String> {
+        ranges.sort_unstable();
+        let mut merged: Vec<LineRange> = Vec::new();
+        for range in ranges {
+            if range.first == 0 || range.last < range.first {
+                return Err(format!(
+                    "{range} is not a range of lines; lines count from 1"
+                ));
+            }
+            match merged.last_mut() {
+                Some(before) if range.first <= before.last.saturating_add(1) => {
+                    before.last = before.last.max(range.last);
+                }
+                _ => merged.push(range),
+            }
+        }
+        match merged.len() {
+            0 => Err("no line numbers".to_string()),
+            1..=MAX_LINE_RANGES => Ok(ScratchSelection::Lines(merged)),
+            count => Err(format!(
+                "{count} ranges of lines; {MAX_LINE_RANGES} at most"
+            )),
+        }
+    }
+}
+
+impl FromStr for ScratchSelection {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ScratchSelection, String> {
+        match text {
+            "none" => return Ok(ScratchSelection::Nothing),
+            "all" => return Ok(ScratchSelection::All),
+            _ => {}
+        }
+        let number = |text: &str| text.trim().parse::<usize>().ok();
+        let range = |part: &str| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last) = (number(first)?, number(last)?);
+            Some(LineRange { first, last })
+        };
+        let ranges: Option<Vec<LineRange>> = text.split(',').map(range).collect();
+        let expected = || "expected all, none, or line numbers such as 3-5,9".to_string();
+        ScratchSelection::from_ranges(ranges.ok_or_else(expected)?)
+    }
+}
+
+impl TryFrom<String> for ScratchSelection {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<ScratchSelection, String> {
+        text.parse()
+    }
+}
+
+impl From<ScratchSelection> for String {
+    fn from(selection: ScratchSelection) -> String {
+        selection.to_string()
+    }
+}
+
+impl fmt::Display for ScratchSelection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ScratchSelection::Nothing => f.write_str("none"),
+            ScratchSelection::All => f.write_str("all"),
+            ScratchSelection::Lines(ranges) => {
+                let ranges: Vec<String> = ranges.iter().map(LineRange::to_string).collect();
+                f.write_str(&ranges.join(","))
+            }
+        }
+    }
+}
+
+impl fmt::Display for LineRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.first == self.last {
+            write!(f, "{}", self.first)
+        } else {
+            write!(f, "{}-{}", self.first, self.last)
+        }
+    }
+}
+
+/// What a push keeps, or kept, of the scratch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptScratch {
+    /// What was asked for.
+    #[serde(rename = "keep")]
+    pub selection: ScratchSelection,
+    /// Lines that are kept.
+    pub lines: u64,
+    /// Bytes of these lines.
+    pub bytes: u64,
+}
+
+/// A memory with its boundary, as far as a push depends on it.
+pub(super) struct DividedMemory<'a> {
+    /// The beginning of the memory.
+    pub prefix: &'a [u8],
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its lines.
+    pub lines: u64,
+    pub boundary: Option<Boundary>,
+    /// The version that the boundary was found with.
+    pub version: Option<&'a Baseline>,
+}
+
+/// The content that a push installs.
+#[derive(Debug)]
+pub(super) struct PushContent {
+    /// The part of the baseline; ends with a line feed if scratch follows.
+    pub head: Vec<u8>,
+    /// The scratch below it.
+    pub scratch: KeptBytes,
+    pub summary: KeptScratch,
+    /// Digest of the scratch up to the last line that was chosen; zeros unless lines were.
+    bound_digest: Digest,
+}
+
+/// The bytes that a push keeps.
+#[derive(Debug)]
+pub(super) enum KeptBytes {
+    /// All bytes of the memory from this offset on.
+    From(u64),
+    /// These.
+    Chosen(Vec<u8>),
+}
+
+impl PushContent {
+    /// Size of the content in bytes.
+    pub fn size(&self) -> u64 {
+        self.head.len() as u64 + self.summary.bytes
+    }
+
+    /// Returns whether the memory is this content already.
+    pub fn equals(&self, memory: &DividedMemory<'_>) -> bool {
+        let head = self.head.as_slice();
+        match &self.scratch {
+            KeptBytes::From(offset) => {
+                *offset == head.len() as u64 && memory.prefix.starts_with(head)
+            }
+            KeptBytes::Chosen(bytes) => {
+                memory.size == memory.prefix.len() as u64
+                    && memory.prefix.strip_prefix(head) == Some(bytes.as_slice())
+            }
+        }
+    }
+
+    /// What a plan is bound to: scratch that the agent adds later voids no plan, except where it
+    /// changes the lines that were chosen or those above them.
+    pub fn binding(&self) -> String {
+        match &self.summary.selection {
+            ScratchSelection::Lines(_) => {
+                format!("{} {}", self.summary.selection, self.bound_digest)
+            }
+            selection => selection.to_string(),
+        }
+    }
+}
+
+/// Determines the content that a push installs; `memory` is `None` where there is no file.
+///
+/// # Errors
+/// The scratch cannot be told from the rules, or a chosen line is not scratch.
+pub(super) fn select_scratch(
+    selection: &ScratchSelection,
+    memory: Option<&DividedMemory<'_>>,
+    baseline: &Baseline,
+) -> Result<PushContent> {
+    let nothing = || PushContent {
+        head: baseline.bytes().to_vec(),
+        scratch: KeptBytes::Chosen(Vec::new()),
+        summary: KeptScratch {
+            selection: selection.clone(),
+            lines: 0,
+            bytes: 0,
+        },
+        bound_digest: Digest::ZERO,
+    };
+    match (selection, memory) {
+        (ScratchSelection::Nothing, _) | (ScratchSelection::All, None) => Ok(nothing()),
+        (ScratchSelection::Lines(_), None) => {
+            let message = "there is no memory file, so no lines of it can be kept";
+            Err(Error::new(ErrorKind::Conflict, message))
+        }
+        (ScratchSelection::All, Some(memory)) => {
+            let divided = ScratchPlace::find(memory)?;
+            let kept = &memory.prefix[divided.offset..];
+            let bytes = memory.size - divided.offset as u64;
+            if bytes == 0 {
+                return Ok(nothing());
+            }
+            let has_tail = divided.is_tail_replaced && !kept.starts_with(baseline.tail());
+            let above = count_lines(&memory.prefix[..divided.offset]);
+            Ok(PushContent {
+                head: head_above_scratch(baseline, has_tail),
+                scratch: KeptBytes::From(divided.offset as u64),
+                summary: KeptScratch {
+                    lines: memory.lines.saturating_sub(above),
+                    bytes,
+                    selection: selection.clone(),
+                },
+                bound_digest: Digest::ZERO,
+            })
+        }
+        (ScratchSelection::Lines(ranges), Some(memory)) => {
+            let divided = ScratchPlace::find(memory)?;
+            let (kept, end) = chosen_lines(ranges, memory, &divided)?;
+            let bound_digest = Digest::of(&memory.prefix[divided.boundary..end]);
+            if kept.is_empty() {
+                return Ok(PushContent {
+                    bound_digest,
+                    ..nothing()
+                });
+            }
+            Ok(PushContent {
+                head: head_above_scratch(baseline, !kept.starts_with(baseline.tail())),
+                summary: KeptScratch {
+                    lines: count_lines(&kept),
+                    bytes: kept.len() as u64,
+                    selection: selection.clone(),
+                },
+                scratch: KeptBytes::Chosen(kept),
+                bound_digest,
+            })
+        }
+    }
+}
+
+/// Checks that a push can keep what was selected of an object that is not read.
+///
+/// # Errors
+/// It cannot.
+pub(super) fn check_special_file(
+    special: &SpecialFile,
+    selection: &ScratchSelection,
+) -> Result<()> {
+    if *selection == ScratchSelection::Nothing {
+        return Ok(());
+    }
+    let message = format!("no scratch can be kept: at the memory's path is {special}");
+    Err(Error::new(ErrorKind::Conflict, message)
+        .with_hint("keep none of it: the object is displaced unread"))
+}
+
+/// Where the scratch of a memory begins.
+struct ScratchPlace {
+    /// Offset behind the separator line.
+    boundary: usize,
+    /// Offset of the scratch, behind an unchanged tail of the baseline.
+    offset: usize,
+    /// Whether the agent has left the tail of its baseline as it was, or that had none.
+    is_tail_replaced: bool,
+}
+
+impl ScratchPlace {
+    fn find(memory: &DividedMemory<'_>) -> Result<ScratchPlace> {
+        let boundary = memory
+            .boundary
+            .filter(|boundary| boundary.line > 0 || !boundary.is_drifted());
+        let Some(boundary) = boundary else {
+            let message =
+                "no separator tells the scratch from the rules, so none of it can be kept";
+            return Err(Error::new(ErrorKind::Conflict, message).with_hint(
+                "keep none of it: the whole file is archived, and notes can be copied back from its entry",
+            ));
+        };
+        let boundary = boundary.offset.min(memory.prefix.len());
+        let below = &memory.prefix[boundary..];
+        let tail = memory.version.map_or(&b""[..], Baseline::tail);
+        let length = unchanged_tail_length(below, tail);
+        Ok(ScratchPlace {
+            boundary,
+            offset: boundary + length.unwrap_or(0),
+            is_tail_replaced: length.is_some(),
+        })
+    }
+}
+
+/// Returns the length of a baseline's tail at the beginning of `below`, including the end of its
+/// last line; `None` if the agent has changed it.
+fn unchanged_tail_length(below: &[u8], tail: &[u8]) -> Option<usize> {
+    let line_end = match below.strip_prefix(tail)? {
+        [] => 0,
+        _ if tail.is_empty() || tail.ends_with(b"\n") => 0,
+        [b'\n', ..] => 1,
+        [b'\r', b'\n', ..] => 2,
+        // The agent has continued its last line.
+        _ => return None,
+    };
+    Some(tail.len() + line_end)
+}
+
+/// Returns the part of a baseline above kept scratch.
+fn head_above_scratch(baseline: &Baseline, has_tail: bool) -> Vec<u8> {
+    let part = if has_tail {
+        baseline.bytes()
+    } else {
+        baseline.operator_part()
+    };
+    let mut head = part.to_vec();
+    if !head.ends_with(b"\n") {
+        head.push(b'\n');
+    }
+    head
+}
+
+/// Returns the bytes of the chosen lines, and the offset behind the last of them. Lines of an
+/// unchanged tail are left out: the baseline brings its own.
+fn chosen_lines(
+    ranges: &[LineRange],
+    memory: &DividedMemory<'_>,
+    place: &ScratchPlace,
+) -> Result<(Vec<u8>, usize)> {
+    let refuse = |message: String| {
+        let hint = "lines are counted in the memory file, as `cat -n` does";
+        Err(Error::new(ErrorKind::Conflict, message).with_hint(hint))
+    };
+    let above = count_lines(&memory.prefix[..place.boundary]) as usize;
+    let is_whole = memory.size == memory.prefix.len() as u64;
+    for line in ranges.iter().flat_map(|range| [range.first, range.last]) {
+        if line <= above {
+            return refuse(format!(
+                "line {line} is above the scratch, which begins at line {}",
+                above + 1
+            ));
+        }
+        if line as u64 > memory.lines {
+            let lines = memory.lines;
+            return refuse(format!(
+                "line {line} does not exist: the memory has {lines} lines"
+            ));
+        }
+    }
+    // Offsets of the lines below the boundary, and of their end.
+    let mut offsets = vec![place.boundary];
+    for line in memory.prefix[place.boundary..].split_inclusive(|byte| *byte == b'\n') {
+        offsets.push(offsets.last().copied().unwrap_or_default() + line.len());
+    }
+    let mut kept = Vec::new();
+    let mut end = place.boundary;
+    for range in ranges {
+        let bounds = [range.first - above - 1, range.last - above].map(|at| offsets.get(at));
+        let bytes = match bounds {
+            [Some(start), Some(end)] => *start..*end,
+            _ => 0..0,
+        };
+        // The last line of the prefix may be the beginning of a longer one.
+        let is_known = is_whole || memory.prefix[bytes.clone()].ends_with(b"\n");
+        if bytes.is_empty() || !is_known {
+            let message = format!(
+                "lines {range} are not within the first {} bytes, where lines can be chosen",
+                memory.prefix.len()
+            );
+            return Err(Error::new(ErrorKind::Conflict, message)
+                .with_hint("keep all of the scratch, or none"));
+        }
+        end = bytes.end;
+        kept.extend_from_slice(&memory.prefix[bytes.start.max(place.offset).min(end)..end]);
+    }
+    Ok((kept, end))
+}
+
+#[cfg(test)]
+mod tests;
