@@ -222,6 +222,57 @@ fn kill_at_any_call_of_fleet_reset_loses_nothing() {
     .kill_at_each_point();
 }
 
+/// What a push keeps: its arguments, and the kept notes of [`PUSHED_NOTES`].
+const PUSHES: [(&[&str], &str); 2] = [
+    (&["push", "scout"], PUSHED_NOTES),
+    (&["push", "scout", "--keep", "7,9"], "- one\n- three\n"),
+];
+
+const PUSHED_NOTES: &str = "- one\n- two\n- three\n";
+
+fn behind_scene(kept: &str) -> Scene {
+    let mut scene = Scene::new(&[("scout", InitialMemory::scratch(PUSHED_NOTES))]);
+    scene.make_behind(kept);
+    scene
+}
+
+#[test]
+fn kill_at_any_call_of_push_loses_nothing() {
+    if !can_trace() {
+        return;
+    }
+    for (words, kept) in PUSHES {
+        KillSweep {
+            name: &words.join(" "),
+            scene: &|| behind_scene(kept),
+            run: &|_| to_strings(words),
+            check_recovery: &Scene::check_all,
+            quick_points: 14,
+        }
+        .kill_at_each_point();
+    }
+}
+
+#[test]
+fn kill_at_any_call_of_push_undo_loses_nothing() {
+    if !can_trace() {
+        return;
+    }
+    let (words, kept) = PUSHES[0];
+    KillSweep {
+        name: "undo of a push",
+        scene: &|| {
+            let scene = behind_scene(kept);
+            scene.run_ok(words);
+            scene
+        },
+        run: &|_| to_strings(&["undo", "scout"]),
+        check_recovery: &Scene::check_all,
+        quick_points: 8,
+    }
+    .kill_at_each_point();
+}
+
 fn scene_after_reset(had: &InitialMemory) -> Scene {
     let scene = Scene::new(&[("scout", had.clone())]);
     scene.run_ok(RESET_ALL);
@@ -434,19 +485,20 @@ impl LateWriter {
 
 /// Kills a run at each point while an agent writes late; returns the number of kills.
 fn sweep_with_late_writer(
-    cast: &[(&str, InitialMemory)],
+    new_scene: &dyn Fn() -> Scene,
+    words: &[&str],
     writer: &str,
     holds: bool,
     most: usize,
 ) -> usize {
     // The points come from a run without a writer: those of a run that waits for a writer differ
     // each time.
-    let points = strace::record_changing_calls(&Scene::new(cast), RESET_ALL);
+    let points = strace::record_changing_calls(&new_scene(), words);
     let (mut killed, mut failures) = (0, Vec::new());
     for point in sample(&points, most) {
-        let mut scene = Scene::new(cast);
+        let mut scene = new_scene();
         let late = LateWriter::start(&scene.fleet.memory_path(writer), holds);
-        let output = kill(&scene, &point, RESET_ALL);
+        let output = kill(&scene, &point, words);
         late.stop();
         scene.record_late_write(writer, LATE_LINE);
         killed += usize::from(is_killed(&output));
@@ -469,15 +521,23 @@ fn kill_while_agent_writes_late_loses_nothing() {
         let name = "crash::kill_while_agent_writes_late_loses_nothing";
         return run_in_own_process(name, &[]);
     }
-    let one = [("scout", InitialMemory::scratch("- note\n"))];
+    let one = || Scene::new(&[("scout", InitialMemory::scratch("- note\n"))]);
     let most = |most: usize| if is_full_harness() { most * 10 } else { most };
-    let killed = sweep_with_late_writer(&one, "scout", false, most(20));
+    let killed = sweep_with_late_writer(&one, RESET_ALL, "scout", false, most(20));
     println!("killed while an agent writes late: {killed} points");
-    let killed = sweep_with_late_writer(&one, "scout", true, most(5));
+    let killed = sweep_with_late_writer(&one, RESET_ALL, "scout", true, most(5));
     println!("killed while an agent holds its old file open: {killed} points");
-    let killed = sweep_with_late_writer(&twelve_agents(), "kim", false, most(6));
+    let twelve = || Scene::new(&twelve_agents());
+    let killed = sweep_with_late_writer(&twelve, RESET_ALL, "kim", false, most(6));
     println!("killed while one of twelve agents writes late: {killed} points");
     assert!(killed > 0);
+    for (words, kept) in PUSHES {
+        let scene = || behind_scene(kept);
+        let killed = sweep_with_late_writer(&scene, words, "scout", false, most(8));
+        let words = words.join(" ");
+        println!("{words}: killed while an agent writes late: {killed} points");
+        assert!(killed > 0);
+    }
 }
 
 /// A pushed version that was removed since is created again, and its name is no more durable than

@@ -13,6 +13,9 @@ use serde_json::Value;
 /// Baseline of every agent.
 pub const BASELINE: &str = "# Rules\n\n- be kind\n- be brief\n\n---\n";
 
+/// The baseline after its operator has changed it.
+pub const NEW_BASELINE: &str = "# Rules\n\n- be kind\n- be exact\n- ask first\n\n---\n";
+
 /// Returns whether this process runs as root.
 pub fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0)
@@ -87,7 +90,7 @@ impl Fleet {
         );
         for agent in agents {
             fs::create_dir_all(fleet.agent_directory(agent)).unwrap();
-            fs::write(root.join(format!("baselines/{agent}.md")), BASELINE).unwrap();
+            fs::write(fleet.baseline_path(agent), BASELINE).unwrap();
             config.push_str(&format!(
                 "[{agent}]\nmemory_file = agents/{agent}/MEMORY.md\nbaseline = {agent}.md\n"
             ));
@@ -102,6 +105,10 @@ impl Fleet {
 
     pub fn config_path(&self) -> PathBuf {
         self.root.join("memory-shepherd.conf")
+    }
+
+    pub fn baseline_path(&self, agent: &str) -> PathBuf {
+        self.root.join(format!("baselines/{agent}.md"))
     }
 
     pub fn agent_directory(&self, agent: &str) -> PathBuf {

@@ -45,7 +45,7 @@ struct PowerSetup {
     /// Whether the disk gets another device number afterwards, as it may after a reboot.
     is_renumbered: bool,
     /// What happened before the run.
-    prepare: fn(&Scene),
+    prepare: fn(&mut Scene),
     /// Arguments of the run.
     words: &'static [&'static str],
     /// Checks the disks after the cut.
@@ -94,8 +94,8 @@ impl DiskBench {
         let mounts = mount_disks(&disks, &places, setup.data_mode);
         let fleet = places[0].join("fleet");
         let archive = places.last().unwrap().join("archives");
-        let scene = Scene::new_at(&fleet, &archive, &root.join("log"), &setup.cast);
-        (setup.prepare)(&scene);
+        let mut scene = Scene::new_at(&fleet, &archive, &root.join("log"), &setup.cast);
+        (setup.prepare)(&mut scene);
         let bench = DiskBench {
             scene,
             devices: places.iter().map(|place| mounted_device(place)).collect(),
@@ -457,13 +457,27 @@ fn power_cut_at_any_call_of_undo_loses_nothing() {
 }
 
 #[test]
+fn power_cut_at_any_call_of_push_loses_nothing() {
+    if !can_cut_power("power_cut_at_any_call_of_push_loses_nothing") {
+        return;
+    }
+    let setup = PowerSetup {
+        prepare: |scene| scene.make_behind(""),
+        words: &["push", "scout"],
+        has_two_disks: true,
+        ..PowerSetup::new(agent_with_scratch())
+    };
+    cut_at_every_call("power cut, push", &setup, 8);
+}
+
+#[test]
 fn power_cut_at_any_call_of_seal_leaves_whole_files() {
     if !can_cut_power("power_cut_at_any_call_of_seal_leaves_whole_files") {
         return;
     }
     let cast = ["ranger", "scout"].map(|name| (name, InitialMemory::Missing));
     let seal = PowerSetup {
-        prepare: seal::seal_and_change,
+        prepare: |scene| seal::seal_and_change(scene),
         words: &["seal", "--all"],
         check: seal::check_after_seal,
         has_two_disks: true,

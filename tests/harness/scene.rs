@@ -12,7 +12,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use super::fixture::{BASELINE, Fleet, directory_files, is_root};
+use super::fixture::{BASELINE, Fleet, NEW_BASELINE, directory_files, is_root};
 use super::processes::test_directory;
 
 /// Result of a check, with a description of what is wrong.
@@ -104,6 +104,10 @@ pub fn twelve_agents() -> Vec<(&'static str, InitialMemory)> {
 pub struct Scene {
     pub fleet: Fleet,
     initial_memories: BTreeMap<String, InitialMemory>,
+    /// What the run installs: the baseline, or what a push makes of it.
+    new_memories: Vec<Vec<u8>>,
+    /// Whether the run is a push.
+    is_push: bool,
     /// Bytes that agents appended since.
     late_bytes: BTreeMap<String, Vec<u8>>,
     _directory: Option<TempDir>,
@@ -135,6 +139,8 @@ impl Scene {
         let scene = Scene {
             fleet: Fleet::new(root, archive, &names),
             initial_memories: cast.collect(),
+            new_memories: vec![BASELINE.into()],
+            is_push: false,
             late_bytes: BTreeMap::new(),
             _directory: None,
             trace_log: log.to_path_buf(),
@@ -143,6 +149,24 @@ impl Scene {
             scene.write_initial_memory(agent, had);
         }
         scene
+    }
+
+    /// Makes the agents behind: they were reset once, then wrote their notes, and their baselines
+    /// have changed since. A push keeps all of the notes, or these.
+    pub fn make_behind(&mut self, kept: &str) {
+        for agent in self.initial_memories.keys() {
+            let memory = self.fleet.memory_path(agent);
+            fs::write(&memory, format!("{BASELINE}- archived before\n")).unwrap();
+        }
+        self.run_ok(RESET_ALL);
+        self.is_push = true;
+        self.new_memories = vec![format!("{NEW_BASELINE}{kept}").into_bytes()];
+        for (agent, had) in &self.initial_memories {
+            self.write_initial_memory(agent, had);
+            fs::write(self.fleet.baseline_path(agent), NEW_BASELINE).unwrap();
+            let all = [NEW_BASELINE.as_bytes(), had.notes()].concat();
+            self.new_memories.push(all);
+        }
     }
 
     /// Runs the program with these arguments to its end, which must be a success.
@@ -227,7 +251,10 @@ impl Scene {
         let old = had
             .bytes()
             .is_some_and(|old| self.is_with_late_bytes(agent, old, &stands));
-        let new = stands == BASELINE.as_bytes();
+        // A push also keeps what an agent appended before the memory was archived.
+        let new = self.new_memories.iter().any(|new| {
+            *new == stands || self.is_push && self.is_with_late_bytes(agent, new, &stands)
+        });
         check(old || new, || {
             format!("{agent}: neither old nor new: {}", excerpt(&stands))
         })?;
@@ -367,6 +394,28 @@ impl Scene {
         self.check_settled()
     }
 
+    /// Pushes to all agents and checks that each has the new baseline, that no bytes are lost, and
+    /// that no files are left behind. All notes that are still in a memory stay there.
+    fn check_after_next_push(&self) -> CheckResult {
+        for agent in self.fleet.agents() {
+            let output = self.fleet.run(&["push", agent]);
+            check(output.status.code() == Some(0), || {
+                format!("the next push failed: {}", output_text(&output))
+            })?;
+        }
+        self.check_invariants()?;
+        self.check_ledger(false)?;
+        for (agent, had) in &self.initial_memories {
+            let stands = self.read_memory(agent).unwrap_or_default();
+            check(stands.starts_with(NEW_BASELINE.as_bytes()), || {
+                format!("{agent} does not have the new baseline")
+            })?;
+            self.check_archived(agent, had)?;
+            self.check_recorded_entries(agent)?;
+        }
+        self.check_no_leftovers()
+    }
+
     /// Returns whether a run left a file beside a memory.
     fn has_leftovers(&self) -> bool {
         self.fleet
@@ -391,7 +440,7 @@ impl Scene {
         self.check_no_leftovers()
     }
 
-    /// Checks that all bytes of an agent are in entries once its memory is the baseline.
+    /// Checks that all bytes of an agent are in entries once its memory was replaced.
     fn check_archived(&self, agent: &str, had: &InitialMemory) -> CheckResult {
         let entries = self.named_entries(agent);
         for what in [had.notes(), self.late_bytes_of(agent)] {
@@ -544,8 +593,12 @@ impl Scene {
     pub fn check_all(&self) -> CheckResult {
         self.check_invariants()
             .map_err(|why| format!("immediately: {why}"))?;
-        self.check_after_next_reset()
-            .map_err(|why| format!("after the next run: {why}"))?;
+        let recovered = if self.is_push {
+            self.check_after_next_push()
+        } else {
+            self.check_after_next_reset()
+        };
+        recovered.map_err(|why| format!("after the next run: {why}"))?;
         self.check_undo()
             .map_err(|why| format!("after an undo: {why}"))?;
         self.check_sweep_after_a_day()

@@ -112,6 +112,53 @@ fn remote_agent_is_reset_undone_and_redone() {
 }
 
 #[test]
+fn push_to_remote_agent_keeps_notes() {
+    let Some(server) = sftp_server() else { return };
+    let world = world_with_remote_agent().without_agent("scout");
+    let engine = engine_with_connector(&world, server);
+    world.reset_with_engine(&engine).assert_outcome(Outcome::Ok);
+    world.write_scratch("ranger", "- one\n- two\n");
+    let before = world.read_memory("ranger");
+    let new = BASELINE.replace("brief", "exact");
+    world.set_baseline("ranger", &new);
+    let names = ["ranger".to_string()];
+    let push = |selection: &str| {
+        let plan = engine.plan_push(&names, &selection.parse().unwrap(), false);
+        let ran = apply_plan(&engine, &plan.unwrap());
+        ran.assert_outcome(Outcome::Ok);
+    };
+    assert_eq!(
+        engine.observe(engine.agent("ranger").unwrap()).state,
+        State::Behind
+    );
+    push("all");
+    assert_eq!(
+        world.read_memory("ranger"),
+        format!("{new}- one\n- two\n").as_bytes()
+    );
+    let target = UndoTarget::Agents(names.to_vec());
+    let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
+    apply_plan(&engine, &plan).assert_outcome(Outcome::Ok);
+    assert_eq!(world.read_memory("ranger"), before);
+    push("8");
+    assert_eq!(
+        world.read_memory("ranger"),
+        format!("{new}- two\n").as_bytes()
+    );
+    assert!(world.leftovers("ranger").is_empty());
+    // No more than the transport can read back is installed.
+    world.set_baseline("ranger", BASELINE.to_string() + &"#".repeat(1 << 20));
+    world.write_memory("ranger", new + &"x".repeat((16 << 20) - 100));
+    let plan = engine
+        .plan_push(&names, &"all".parse().unwrap(), false)
+        .unwrap();
+    assert!(
+        plan.skipped[0].reason.contains("can be read back"),
+        "{plan:?}"
+    );
+}
+
+#[test]
 fn agent_over_ssh_is_observed_and_reset() {
     let Some(server) = Sshd::start() else { return };
     let world = world_with_remote_agent()
