@@ -19,6 +19,7 @@ pub mod output;
 mod reset_and_undo;
 mod seal;
 mod status;
+mod three_way;
 mod usage;
 mod verify;
 

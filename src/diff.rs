@@ -6,6 +6,8 @@
 //! fixed budgets, since agents choose the input. Nothing here reads the clock: the caller makes the
 //! deadline.
 
+pub mod drift;
+
 use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Instant;

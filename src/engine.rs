@@ -36,6 +36,7 @@ mod seal;
 mod semaphore;
 mod shared_memories;
 mod state;
+mod three_way;
 mod undo;
 mod verify;
 
@@ -73,6 +74,7 @@ pub use run_report::{AgentResult, RunProgress, RunReport, RunStage};
 pub use seal::{SealChange, SealChangeKind, SealPlan, SealReport, SealScope};
 pub use shared_memories::HardLinks;
 pub use state::State;
+pub use three_way::{DriftPoint, RuleComparison};
 pub use verify::{
     Finding, FindingSubject, LedgerSummary, Verification, VerifiedCounts, VerifyProgress,
 };

@@ -47,6 +47,12 @@ pub struct DiffArgs {
     /// Also shows the owner of the file, when it changed, and which agents use it.
     #[arg(long, conflicts_with = "against_archive")]
     baseline: bool,
+    /// Compares the rules as pushed last, in the baseline and in the memory, by section
+    ///
+    /// Counts the lines that the operator and the agent added (+), removed (-), edited (~) and moved
+    /// (>) since the last push, and names the lines with never, must or do not that are gone.
+    #[arg(long, conflicts_with_all = ["against_archive", "baseline", "stat"])]
+    three_way: bool,
 }
 
 /// One of the two texts that are compared.
@@ -300,6 +306,9 @@ impl CommandContext<'_> {
         let agent = engine.agent(&args.agent)?;
         if args.baseline {
             return self.diff_baseline_versions(args, &engine, agent);
+        }
+        if args.three_way {
+            return self.diff_three_ways(&engine, agent, args.exit_code);
         }
         let detail = engine.read_detail(agent);
         let is_absent =

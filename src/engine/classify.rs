@@ -9,6 +9,7 @@ use super::state::State;
 use crate::boundary::{self, Baseline, Boundary, BoundaryRule};
 use crate::clock::Clock;
 use crate::diff;
+use crate::diff::drift::{self, LineChange};
 use crate::digest::{Digest, Hasher};
 use crate::transport::Stamp;
 use crate::untrusted;
@@ -261,6 +262,12 @@ fn describe_edits(old: &[u8], new: &[u8], clock: &dyn Clock) -> String {
         numbers.join(" "),
         if more { " …" } else { "" }
     );
+    let changes = drift::classify_changes(&diff).into_iter();
+    match changes.filter(LineChange::is_protection_gone).count() {
+        0 => {}
+        1 => why.push_str(", 1 protected line gone"),
+        count => why.push_str(&format!(", {count} protected lines gone")),
+    }
     let hidden = untrusted::count_hidden(new);
     match hidden.invisible + hidden.controls {
         0 => {}

@@ -112,6 +112,7 @@ const COMMANDS: &[&[&str]] = &[
     &["status", HOSTILE_NAME],
     &["status", "-v"],
     &["diff", "code-reviewer", "--stat"],
+    &["diff", "code-reviewer", "--three-way"],
     &["diff", "taken"],
     &["diff", "gone"],
     &["diff", "far"],

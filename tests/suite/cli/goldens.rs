@@ -29,6 +29,7 @@ fn group_progress_by_agent(output: &str) -> String {
 fn text_output_matches_goldens() {
     let site = site_with_notes_and_drift();
     golden!("status", site, "status");
+    golden!("three_way", site, "diff" "monitor-bot" "--three-way");
     golden!("dry_run", site, "reset" "--all" "--dry-run");
     golden!("diff", site, "diff" "monitor-bot");
     golden!("diff_stat", site, "diff" "monitor-bot" "--stat");
@@ -37,6 +38,7 @@ fn text_output_matches_goldens() {
     golden!("reset_again", site, "reset" "--all");
     golden!("undo_dry_run", site, "undo" "monitor-bot" "--dry-run");
     golden!("undo", site, "undo" "monitor-bot");
+    golden!("three_way_history", site, "diff" "monitor-bot" "--three-way");
     golden!("log", site, "log");
     golden!("verify", site, "verify");
     golden!("config_check", site, "config" "check");
@@ -48,6 +50,7 @@ fn json_output_matches_goldens() {
     let site = site_with_notes_and_drift();
     golden!("status_json", site, "status" "--json");
     golden!("dry_run_json", site, "reset" "--all" "--dry-run" "--json");
+    golden!("three_way_json", site, "diff" "monitor-bot" "--three-way" "--json");
     golden!("diff_json", site, "diff" "monitor-bot" "--json");
     golden!("diff_stat_json", site, "diff" "monitor-bot" "--stat" "--json");
     golden!("reset_json", site, "reset" "--all" "--json");
