@@ -11,10 +11,12 @@
 //! 3. A memory that starts with the operator part of the current baseline is
 //!    *intact*. Without a separator line, the operator part is the whole
 //!    baseline, and what follows it is scratch all the same.
-//! 4. One that starts with the operator part of an earlier version that was
-//!    pushed to this agent is intact against that one, and *behind*. If several
-//!    versions fit, the one with the longest operator part counts: rules that
-//!    the operator removed from the end are no notes of the agent's.
+//! 4. One that starts with the operator part of an earlier version that a run
+//!    pushed to this agent, or found in its memory, is intact against that one,
+//!    and *behind*. If several versions fit, the one with the longest operator
+//!    part counts: rules that the operator removed from the end are no notes of
+//!    the agent's. Other stored versions do not count: they may be another
+//!    agent's, or a damaged baseline that was replaced.
 //! 5. Else its lines are *aligned* with the baseline that was pushed last: of
 //!    all separator lines, the one above which the fewest lines differ.
 //!    Everything above it that differs is drift.

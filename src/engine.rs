@@ -516,8 +516,9 @@ impl Engine {
         self.ledger().history(agent)
     }
 
-    /// Returns the versions pushed to an agent, newest first. One that is the current baseline
-    /// stays in its place: a drifted memory is measured against what was pushed last.
+    /// Returns the versions that runs pushed to an agent or found in its memory, newest first. One
+    /// that is the current baseline stays in its place: a drifted memory is measured against what
+    /// was pushed last.
     fn earlier_versions(
         &self,
         agent: &Agent,

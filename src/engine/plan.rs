@@ -278,6 +278,9 @@ pub struct SkippedAgent {
     pub reason: String,
     /// Kind of the refusal; none when the agent needs no change.
     pub kind: Option<ErrorKind>,
+    /// The baseline version that the memory already has, if that is why it needs no change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<Digest>,
     /// What the operator can do about it.
     #[serde(default)]
     pub hints: Vec<String>,
@@ -291,6 +294,7 @@ impl SkippedAgent {
             state,
             reason: error.to_string(),
             kind: Some(error.kind()),
+            baseline: None,
             hints: error.hints().to_vec(),
         }
     }
@@ -309,6 +313,7 @@ impl SkippedAgent {
             state: State::Error,
             reason: "no longer in the config".to_string(),
             kind: Some(ErrorKind::Conflict),
+            baseline: None,
             hints: vec![format!(
                 "add agent {name} to the config again to undo its reset"
             )],
@@ -326,6 +331,7 @@ impl SkippedAgent {
             state,
             reason: reason.into(),
             kind: None,
+            baseline: None,
             hints: Vec::new(),
         }
     }

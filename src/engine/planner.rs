@@ -110,7 +110,10 @@ impl Engine {
                     if self.has_journal(&agent.name) {
                         reason.push_str(&format!("; {}", self.describe_unsettled_run(agent)));
                     }
-                    Err(SkippedAgent::nothing_to_do(agent, state, reason))
+                    Err(SkippedAgent {
+                        baseline: seen.baseline.map(|baseline| baseline.digest()),
+                        ..SkippedAgent::nothing_to_do(agent, state, reason)
+                    })
                 }
                 Err(error) => Err(SkippedAgent::from_error(agent, state, &error)),
             }

@@ -254,7 +254,8 @@ pub struct RunEvent {
     /// State of the memory after, or of the baseline file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<FileState>,
-    /// The baseline version that was pushed, sealed, saved or restored.
+    /// The baseline version that was pushed, sealed, saved or restored; of an unchanged memory, the
+    /// version that it was found with, where no earlier record names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Digest>,
     /// The entry that holds the memory's state before.

@@ -1,9 +1,11 @@
 //! Memories that hold an earlier version of the baseline, and baselines without a separator.
 
 use memory_shepherd::archive::EntryKind;
-use memory_shepherd::engine::{AgentDetail, State, UndoMode};
+use memory_shepherd::diff::drift::LineChange;
+use memory_shepherd::digest::Digest;
+use memory_shepherd::engine::{AgentDetail, Outcome, State, UndoMode};
 
-use super::world::{BASELINE, World};
+use super::world::{BASELINE, World, apply_plan};
 
 #[test]
 fn untouched_memory_of_old_version_is_behind() {
@@ -20,6 +22,41 @@ fn untouched_memory_of_old_version_is_behind() {
     world.set_baseline("scout", "# Rules\n\n- be kind\n\n---\n");
     world.write_memory("scout", BASELINE.replace("brief", "exact"));
     assert_eq!(world.observe("scout").state, State::Drifted);
+}
+
+#[test]
+fn found_version_is_behind_once_baseline_changes() {
+    let names = ["scout".to_string()];
+    for is_observed in [true, false] {
+        let world = World::new(&["scout"]);
+        world.write_memory("scout", BASELINE);
+        let engine = world.engine();
+        let plan = match is_observed {
+            true => engine.plan_reset(&names, false),
+            false => engine.plan_unobserved(&names, false),
+        };
+        let report = engine.apply_plan(&plan.unwrap(), is_observed, &false.into(), &mut |_| ());
+        assert_eq!(report.results[0].outcome, Outcome::Unchanged);
+        let recorded = || world.read_records().pop().unwrap().event.baseline;
+        assert_eq!(recorded(), Some(Digest::of(BASELINE.as_bytes())));
+        // Once is enough.
+        world.reset().assert_outcome(Outcome::Unchanged);
+        assert_eq!(recorded(), None);
+        world.write_scratch("scout", "- note\n");
+        world.set_baseline("scout", BASELINE.replace("brief", "exact"));
+        assert_eq!(world.observe("scout").state, State::Behind);
+    }
+}
+
+#[test]
+fn version_changed_after_the_plan_is_not_recorded() {
+    let world = World::new(&["scout"]);
+    world.write_memory("scout", BASELINE);
+    let engine = world.engine();
+    let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+    world.set_baseline("scout", BASELINE.replace("brief", "exact"));
+    apply_plan(&engine, &plan).assert_outcome(Outcome::Unchanged);
+    assert_eq!(world.read_records().pop().unwrap().event.baseline, None);
 }
 
 #[test]
@@ -82,4 +119,27 @@ fn notes_without_separator_are_appended_by_undo() {
     world.undo("scout", UndoMode::Append).assert_ok();
     let expected = b"# Tools\n\n- use the sandbox\n- old\n- new\n";
     assert_eq!(world.read_memory("scout"), expected);
+}
+
+#[test]
+fn rules_are_compared_with_those_pushed_last() {
+    let world = World::new(&["scout"]);
+    world.reset().assert_ok();
+    world.set_baseline("scout", BASELINE.replace("brief", "exact"));
+    world.write_memory("scout", BASELINE.replace("kind", "cruel"));
+    let engine = world.engine();
+    let compared = engine
+        .compare_rules(engine.agent("scout").unwrap())
+        .unwrap();
+    assert_eq!(compared.pushed, Some(Digest::of(BASELINE.as_bytes())));
+    let new_texts = |changes: &[LineChange]| -> Vec<Vec<u8>> {
+        let new = changes.iter().filter_map(|change| change.new.clone());
+        new.map(|(_, text)| text).collect()
+    };
+    assert_eq!(new_texts(&compared.rules.operator_changes), [b"- be exact"]);
+    assert_eq!(new_texts(&compared.rules.agent_changes), [b"- be cruel"]);
+    world.reset().assert_ok();
+    let history = engine.drift_history("scout", 10).unwrap();
+    let drift: Vec<_> = history.iter().map(|it| (it.added, it.removed)).collect();
+    assert_eq!(drift, [(1, 1)]);
 }

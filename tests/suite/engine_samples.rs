@@ -377,6 +377,7 @@ pub fn skipped_agent(name: &str, state: State, why: &str) -> SkippedAgent {
         state,
         reason: why.to_string(),
         kind: Some(ErrorKind::Integrity),
+        baseline: None,
         hints: Vec::new(),
     }
 }

@@ -47,7 +47,7 @@ const MAX_KEPT_NAMES: usize = 8;
 /// The facts about one agent in the ledger.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AgentHistory {
-    /// Pushed baseline versions, newest first, without repeats.
+    /// Baseline versions that runs installed or found in the memory, newest first, without repeats.
     #[serde(rename = "pushed")]
     pub pushed_versions: Vec<Digest>,
     /// The last reset, push or undo, with any outcome.
@@ -106,7 +106,9 @@ impl AgentHistory {
         if let Some(digest) = event.attributes.as_ref().and_then(long_attributes_digest) {
             self.long_attributes = Some((digest, at));
         }
-        if event.has_changed_memory()
+        // A memory that equals its baseline is a file as well.
+        let is_equal = event.operation.installs_baselines() && event.outcome == Outcome::Unchanged;
+        if (event.has_changed_memory() || is_equal)
             && let Some(pushed) = event.baseline
         {
             self.pushed_versions.retain(|digest| *digest != pushed);
@@ -114,8 +116,6 @@ impl AgentHistory {
             self.pushed_versions.truncate(MAX_EARLIER_VERSIONS);
         }
         let states = event.before.iter().chain(&event.after);
-        // A memory that equals its baseline is a file as well.
-        let is_equal = event.operation.installs_baselines() && event.outcome == Outcome::Unchanged;
         if is_equal || states.into_iter().any(|it| it.digest().is_some()) {
             self.file_address = Some(Box::new(RecordedAddress::from_event(event)));
         }

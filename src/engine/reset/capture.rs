@@ -14,6 +14,7 @@ use crate::archive::{self, EntryKind, WrittenEntry};
 use crate::baseline::VersionDraft;
 use crate::boundary::Baseline;
 use crate::config::Agent;
+use crate::digest::Digest;
 use crate::engine::AgentHistory;
 use crate::engine::classify::{Classification, MemoryAccumulator, count_lines};
 use crate::engine::plan::{
@@ -84,6 +85,7 @@ impl<'a> Run<'a> {
         };
         let binding = PlanBinding::new(agent, source.digest(), &memory).with_push(push.as_ref());
         if self.is_up_to_date(step, &binding, is_installed)? {
+            event.baseline = Some(references.current.digest());
             return Ok(None);
         }
         let is_absent = object == MemoryObject::Absent;
@@ -351,6 +353,25 @@ impl<'a> Run<'a> {
             is_checked: checked,
             was_pushed: history.pushed_versions.contains(&version.digest()),
         })
+    }
+
+    /// Stores the version that a memory was found with, unless the ledger already names it as the
+    /// agent's last one. Returns whether the run's record is to name it.
+    ///
+    /// # Errors
+    /// The ledger cannot be read, or the archive cannot be written.
+    pub(super) fn store_found_version(&self, agent: &str, version: Digest) -> Result<bool> {
+        let history = self.engine.ledger_history(agent)?;
+        if history.pushed_versions.first() == Some(&version) {
+            return Ok(false);
+        }
+        let loaded = self.shared().baselines.load(self.engine.agent(agent)?);
+        // The file may have changed since the plan.
+        let Some(baseline) = loaded.ok().filter(|it| it.digest() == version) else {
+            return Ok(false);
+        };
+        self.engine.baseline_versions.store(baseline.bytes())?;
+        Ok(true)
     }
 
     /// Returns the content to install: the baseline, or what an undo restores.

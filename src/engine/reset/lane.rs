@@ -122,11 +122,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             let SkippedAgent { agent, reason, .. } = skipped;
             match skipped.to_error() {
                 Some(error) => self.end_refused(error, self.run.new_event(agent), None),
-                None => {
-                    self.run.log_line(&format!("{agent}: {reason}"));
-                    let note = Some(reason.clone());
-                    self.end_untouched(agent, Outcome::Unchanged, note, None, None);
-                }
+                None => self.end_unchanged(agent, reason.clone(), skipped.baseline, None),
             }
         }
         self.record_ended_turns();
@@ -467,7 +463,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         for began in done {
             match began {
                 CaptureOutcome::Captured(turn, captured) => turns.push((turn, *captured)),
-                CaptureOutcome::Unchanged(queued) => self.end_unchanged(queued),
+                CaptureOutcome::Unchanged(turn) => self.end_unchanged_turn(turn),
                 CaptureOutcome::EndedEarly(turn, early_end) => {
                     self.abort_or_requeue(turn, early_end)
                 }

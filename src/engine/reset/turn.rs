@@ -52,7 +52,7 @@ impl Turn<'_> {
 /// The outcome of steps 1 and 2.
 pub(super) enum CaptureOutcome<'a> {
     Captured(Turn<'a>, Box<Captured>),
-    Unchanged(QueuedTurn<'a>),
+    Unchanged(Turn<'a>),
     EndedEarly(Turn<'a>, EarlyEnd),
     Refused(QueuedTurn<'a>, Error),
 }
@@ -156,7 +156,7 @@ impl<'a> Run<'a> {
         );
         match captured {
             Ok(Some(captured)) => CaptureOutcome::Captured(turn, Box::new(captured)),
-            Ok(None) => CaptureOutcome::Unchanged(turn.queued),
+            Ok(None) => CaptureOutcome::Unchanged(turn),
             Err(early_end) => CaptureOutcome::EndedEarly(turn, early_end),
         }
     }

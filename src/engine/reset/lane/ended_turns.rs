@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{QueuedTurn, ResetLane};
+use super::{ResetLane, Turn};
+use crate::digest::Digest;
 use crate::engine::lock::AgentLock;
 use crate::engine::plan::{EQUAL_REASON, PUSHED_REASON, still_absent_reason};
 use crate::engine::record::{Operation, Outcome, RunEvent};
@@ -97,38 +98,62 @@ impl<'a> ResetLane<'_, 'a> {
 
     pub(super) fn end_not_started(&mut self) {
         while let Some(queued) = self.queue.pop_front() {
-            let note = Some("the run was interrupted before its turn".to_string());
-            let kind = Some(ErrorKind::Interrupted);
-            self.end_untouched(&queued.step.agent, Outcome::NotStarted, note, kind, None);
+            let event = RunEvent {
+                outcome: Outcome::NotStarted,
+                note: Some("the run was interrupted before its turn".to_string()),
+                ..self.run.new_event(&queued.step.agent)
+            };
+            self.end_untouched(event, Some(ErrorKind::Interrupted), None);
         }
     }
 
-    pub(super) fn end_unchanged(&mut self, queued: QueuedTurn<'a>) {
-        let agent = &queued.step.agent;
-        let reason = match &queued.step.undone_run {
+    /// Ends a turn that found nothing to change.
+    pub(super) fn end_unchanged_turn(&mut self, turn: Turn<'a>) {
+        let step = turn.queued.step;
+        let reason = match &step.undone_run {
             Some(undo) => still_absent_reason(&undo.run),
             None if self.run.plan.operation == Operation::Push => PUSHED_REASON.to_string(),
             None => EQUAL_REASON.to_string(),
         };
+        let baseline = turn.event.baseline.filter(|_| step.undone_run.is_none());
+        self.end_unchanged(&step.agent, reason, baseline, turn.queued.lock);
+    }
+
+    /// Ends an agent that needs no change. `baseline` is the version that its memory has: a record
+    /// names it, so that the memory is behind, and not drifted, once the baseline changes.
+    pub(super) fn end_unchanged(
+        &mut self,
+        agent: &str,
+        reason: String,
+        baseline: Option<Digest>,
+        lock: Option<Arc<AgentLock>>,
+    ) {
         self.run.log_line(&format!("{agent}: {reason}"));
-        self.end_untouched(agent, Outcome::Unchanged, Some(reason), None, queued.lock);
+        let is_new = |version: &Digest| {
+            let stored = self.run.store_found_version(agent, *version);
+            stored.unwrap_or_else(|error| {
+                self.run.report_error(error);
+                false
+            })
+        };
+        let event = RunEvent {
+            outcome: Outcome::Unchanged,
+            note: Some(reason),
+            baseline: baseline.filter(is_new),
+            ..self.run.new_event(agent)
+        };
+        self.end_untouched(event, None, lock);
     }
 
     /// Ends an agent whose memory was not touched.
-    pub(super) fn end_untouched(
+    fn end_untouched(
         &mut self,
-        agent: &str,
-        outcome: Outcome,
-        note: Option<String>,
+        event: RunEvent,
         kind: Option<ErrorKind>,
         lock: Option<Arc<AgentLock>>,
     ) {
         self.ended_turns.push(EndedTurn {
-            event: RunEvent {
-                outcome,
-                note,
-                ..self.run.new_event(agent)
-            },
+            event,
             is_recorded: false,
             kind,
             hints: Vec::new(),
