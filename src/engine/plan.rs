@@ -18,6 +18,7 @@ use crate::boundary::{Boundary, BoundaryRule};
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind};
+use crate::transport::MemoryObject;
 
 /// Reason to skip an agent that needs no change.
 pub(super) const EQUAL_REASON: &str = "already equal to its baseline";
@@ -139,6 +140,17 @@ pub(super) enum BoundMemory<'a> {
     Absent,
     Special,
     File(Option<Boundary>, &'a [u8]),
+}
+
+impl<'a> BoundMemory<'a> {
+    /// Creates it from what was read at the memory's path.
+    pub fn new(object: &MemoryObject, boundary: Option<Boundary>, prefix: &'a [u8]) -> Self {
+        match object {
+            MemoryObject::Absent => BoundMemory::Absent,
+            MemoryObject::Special(_) => BoundMemory::Special,
+            MemoryObject::File(_) => BoundMemory::File(boundary, prefix),
+        }
+    }
 }
 
 /// What a step of an undo puts back.

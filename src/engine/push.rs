@@ -13,7 +13,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::classify::count_lines;
+use super::classify::{Classification, MemoryAccumulator, count_lines};
 use crate::boundary::{Baseline, Boundary};
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
@@ -155,6 +155,19 @@ pub(super) struct DividedMemory<'a> {
     pub boundary: Option<Boundary>,
     /// The version that the boundary was found with.
     pub version: Option<&'a Baseline>,
+}
+
+impl<'a> DividedMemory<'a> {
+    /// Divides a memory that was read to its end.
+    pub fn new(reading: &'a MemoryAccumulator, classification: &'a Classification) -> Self {
+        DividedMemory {
+            prefix: &reading.prefix,
+            size: reading.size,
+            lines: reading.line_count(),
+            boundary: classification.boundary,
+            version: classification.version.as_deref(),
+        }
+    }
 }
 
 /// The content that a push installs.

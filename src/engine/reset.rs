@@ -36,6 +36,7 @@ mod early_end;
 mod entry_writer;
 mod journal;
 mod lane;
+mod planned_content;
 mod queued_turn;
 mod recovery;
 mod settle;

@@ -2,7 +2,7 @@
 //! content to install. The entry gets its name in step 3, after its content was synced.
 
 use std::path::Path;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset};
 
@@ -16,16 +16,12 @@ use crate::boundary::Baseline;
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::engine::AgentHistory;
-use crate::engine::classify::{Classification, MemoryAccumulator, count_lines};
-use crate::engine::plan::{
-    BoundMemory, PlanBinding, PlanStep, UndoMode, nothing_to_append_to_error,
-};
-use crate::engine::push::{self, DividedMemory, KeptScratch, PushContent};
+use crate::engine::classify::{Classification, MemoryAccumulator};
+use crate::engine::plan::{BoundMemory, PlanBinding, PlanStep};
+use crate::engine::push::DividedMemory;
 use crate::engine::record::{FileState, RunEvent};
-use crate::engine::undo::{
-    self, AgentRecords, ContentPart, ContentParts, InstallSource, Replacement, UndoRecords,
-};
-use crate::error::{Error, ErrorKind, Result};
+use crate::engine::undo::{ContentPart, ContentParts, InstallSource, Replacement};
+use crate::error::{Error, Result};
 use crate::transport::{
     Attributes, ByteSink, FailureCause, FileMetadata, MemoryDirectory, MemoryObject, SpecialFile,
     UnsyncedObject,
@@ -66,19 +62,9 @@ impl<'a> Run<'a> {
         set_state_before(event, &object, attributes.as_ref(), &mut reading);
         let classification = references.classify(&reading);
         let mut source = self.content_source(agent, step, &references.current)?;
-        let divided = DividedMemory {
-            prefix: &reading.prefix,
-            size: reading.size,
-            lines: reading.line_count(),
-            boundary: classification.boundary,
-            version: classification.version.as_deref(),
-        };
+        let divided = DividedMemory::new(&reading, &classification);
         let push = self.push_content(agent, step, &object, &divided, &references.current)?;
-        let memory = match &object {
-            MemoryObject::Absent => BoundMemory::Absent,
-            MemoryObject::Special(_) => BoundMemory::Special,
-            MemoryObject::File(_) => BoundMemory::File(classification.boundary, &reading.prefix),
-        };
+        let memory = BoundMemory::new(&object, classification.boundary, &reading.prefix);
         let is_installed = match &push {
             Some(push) => push.equals(&divided),
             None => event.before.as_ref().and_then(FileState::digest) == Some(source.digest()),
@@ -94,13 +80,10 @@ impl<'a> Run<'a> {
             return Ok(None);
         }
         let appends_notes = self.check_undo(agent, step, &source, event)?;
-        let kept_offset = match push {
-            Some(push) => {
-                event.kept_scratch = Some(push.summary.clone());
-                source.apply_push(self.engine, push)?
-            }
-            None => None,
-        };
+        event.kept_scratch = push.as_ref().map(|push| push.summary.clone());
+        let kept_offset = push
+            .map(|push| source.apply_push(engine, push))
+            .transpose()?;
         event.after = Some(source.state.clone());
         event.baseline = match step.undone_run {
             Some(_) => source.baseline,
@@ -111,20 +94,11 @@ impl<'a> Run<'a> {
         if !is_absent {
             set_classification(event, &object, &classification);
         }
-        let entry = match &object {
-            MemoryObject::Absent => PendingEntry::None,
-            MemoryObject::Special(special) => PendingEntry::Draft(
-                Box::new(self.draft_description(agent, special, now)?),
-                EntryKind::Special,
-            ),
-            MemoryObject::File(_) => match self.find_reusable_entry(agent, queued, event)? {
-                Some(written) => PendingEntry::Reused(written),
-                None => entry_writer.finish(&reading, &classification)?,
-            },
-        };
+        let finish = || entry_writer.finish(&reading, &classification);
+        let entry = self.pending_entry(queued, agent, &object, event, now, finish)?;
         let is_large = reading.size > LARGE_MEMORY_BYTES;
         let remainder = is_large.then(|| entry.archived_remainder(&reading, &classification));
-        let append_offset = match kept_offset {
+        let append_offset = match kept_offset.flatten() {
             Some(offset) => entry.offset_in_entry(&reading, offset),
             None if appends_notes => entry.notes_offset(&reading, &classification),
             None => None,
@@ -170,84 +144,27 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether the memory already has the content to install, given whether it equals it.
-    ///
-    /// # Errors
-    /// The memory, or the content, is not what the plan is bound to.
-    fn is_up_to_date(
+    /// Returns the entry of what was read; `finish` ends the one that the reading wrote.
+    fn pending_entry(
         &self,
-        step: &PlanStep,
-        binding: &PlanBinding,
-        is_installed: bool,
-    ) -> Result<bool, Error> {
-        // Recovery may just have finished an interrupted run, which the plan could not see.
-        if step.undone_run.is_none()
-            && is_installed
-            && (!self.is_bound || step.binding.content_digest == binding.content_digest)
-        {
-            return Ok(true);
-        }
-        if self.is_bound && *binding != step.binding {
-            return Err(changed_memory_error());
-        }
-        Ok(false)
-    }
-
-    /// Returns the content that a push installs; `None` in other runs.
-    fn push_content(
-        &self,
+        queued: &QueuedTurn<'_>,
         agent: &Agent,
-        step: &PlanStep,
         object: &MemoryObject,
-        memory: &DividedMemory<'_>,
-        baseline: &Baseline,
-    ) -> Result<Option<PushContent>, Error> {
-        let Some(KeptScratch { selection, .. }) = &step.kept_scratch else {
-            return Ok(None);
-        };
-        if let MemoryObject::Special(special) = object {
-            push::check_special_file(special, selection)?;
-        }
-        let is_file = matches!(object, MemoryObject::File(_));
-        let selected = push::select_scratch(selection, is_file.then_some(memory), baseline);
-        // The plan could select it.
-        let content = selected.map_err(|error| match self.is_bound {
-            true => changed_memory_error(),
-            false => error,
-        })?;
-        self.engine.check_push_size(agent, &content)?;
-        Ok(Some(content))
-    }
-
-    /// Returns whether an undo appends the notes that the agent has written since.
-    ///
-    /// # Errors
-    /// The agent has written since, and the plan does not say what to do about that.
-    fn check_undo(
-        &self,
-        agent: &Agent,
-        step: &PlanStep,
-        source: &InstallSource,
         event: &RunEvent,
-    ) -> Result<bool, Error> {
-        let Some(undo) = &step.undone_run else {
-            return Ok(false);
-        };
-        let records = self.undo_records(agent, &undo.run)?;
-        let has_written_since = records.has_written_since(agent, event.before.as_ref());
-        if !has_written_since || undo.mode == UndoMode::Overwrite {
-            return Ok(false);
-        }
-        if matches!(source.replacement, Replacement::Absent) {
-            return Err(nothing_to_append_to_error(&undo.run));
-        }
-        if undo.mode == UndoMode::Refuse {
-            let message = format!("the agent has written since run {}", undo.run);
-            let hint = "--append keeps the new notes below the restored file, --overwrite archives \
-                        them";
-            return Err(Error::new(ErrorKind::Conflict, message).with_hint(hint));
-        }
-        Ok(true)
+        now: DateTime<FixedOffset>,
+        finish: impl FnOnce() -> Result<PendingEntry>,
+    ) -> Result<PendingEntry> {
+        Ok(match object {
+            MemoryObject::Absent => PendingEntry::None,
+            MemoryObject::Special(special) => PendingEntry::Draft(
+                Box::new(self.draft_description(agent, special, now)?),
+                EntryKind::Special,
+            ),
+            MemoryObject::File(_) => match self.find_reusable_entry(agent, queued, event)? {
+                Some(written) => PendingEntry::Reused(written),
+                None => finish()?,
+            },
+        })
     }
 
     /// Prepares the baseline versions that the memory's record names.
@@ -374,56 +291,6 @@ impl<'a> Run<'a> {
         Ok(true)
     }
 
-    /// Returns the content to install: the baseline, or what an undo restores.
-    fn content_source(
-        &self,
-        agent: &Agent,
-        step: &PlanStep,
-        current: &Arc<Baseline>,
-    ) -> Result<InstallSource, Error> {
-        let Some(undo) = &step.undone_run else {
-            let bytes = current.bytes();
-            return Ok(InstallSource {
-                replacement: Replacement::File(ContentParts(vec![ContentPart::Baseline(
-                    Arc::clone(current),
-                )])),
-                state: FileState::File {
-                    sha256: current.digest(),
-                    size: bytes.len() as u64,
-                    lines: count_lines(bytes),
-                },
-                attributes: None,
-                baseline: Some(current.digest()),
-            });
-        };
-        let records = self.undo_records(agent, &undo.run)?;
-        undo::rebuild_source(self.engine, agent, &records)
-    }
-
-    /// Returns the ledger records that the undo of an agent depends on, up to date.
-    fn undo_records(&self, agent: &Agent, run: &str) -> Result<AgentRecords, Error> {
-        let mut undone = self
-            .undo_records
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let records = match undone.as_mut() {
-            Some(records) => {
-                records.catch_up(self.engine)?;
-                records
-            }
-            None => {
-                let steps = self.plan.steps.iter();
-                let undos = steps.filter_map(|step| Some((&step.agent, step.undone_run.as_ref()?)));
-                let runs = undos.map(|(agent, undo)| (agent.as_str(), undo.run.as_str()));
-                undone.insert(UndoRecords::from_runs(self.engine, &runs.collect())?)
-            }
-        };
-        records.get(&agent.name).cloned().ok_or_else(|| {
-            let message = format!("the ledger has no run {run} of {}", agent.name);
-            Error::new(ErrorKind::Conflict, message)
-        })
-    }
-
     /// Returns the entry of a failed attempt that archived the same memory, in this run or in the
     /// last one: a reset that fails every three hours must not fill the archive.
     fn find_reusable_entry(
@@ -495,12 +362,6 @@ impl<'a> Run<'a> {
         };
         self.log_line(&format!("{what} as {}", written.path.display()));
     }
-}
-
-fn changed_memory_error() -> Error {
-    let message = "the memory has changed since the plan";
-    let hint = "review a new plan; nothing was changed";
-    Error::new(ErrorKind::Conflict, message).with_hint(hint)
 }
 
 /// What a turn has read and archived, and what it is going to install.
