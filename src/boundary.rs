@@ -418,24 +418,110 @@ fn is_separator(line: &[u8], separator: &[u8]) -> bool {
 /// Finds all lines of `text` that equal the separator, with their eligibility (rule 1). Linear in
 /// the text.
 pub fn separator_lines(text: &[u8], separator: &[u8]) -> Vec<SeparatorLine> {
-    let mut found = Vec::new();
+    scan_lines(text)
+        .filter(|line| is_separator(&text[line.start..line.end], separator))
+        .map(|line| line.to_separator_line())
+        .collect()
+}
+
+/// A line of Markdown, and the kind of block that it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScannedLine {
+    /// Offset of the line's first byte.
+    pub start: usize,
+    /// Offset behind the line, its line feed included.
+    pub end: usize,
+    /// The line's number, from 1.
+    pub number: usize,
+    /// What the line is.
+    pub kind: LineKind,
+}
+
+impl ScannedLine {
+    /// Treats the line, which equals the separator, as a separator line.
+    pub fn to_separator_line(self) -> SeparatorLine {
+        SeparatorLine {
+            start: self.start,
+            end: self.end,
+            line: self.number,
+            is_eligible: self.kind.can_be_separator(),
+        }
+    }
+}
+
+/// What a line of Markdown is, as far as the scanner that finds separators tells lines apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineKind {
+    /// In the YAML front matter, or one of its delimiters.
+    FrontMatter,
+    /// Opens a code fence.
+    FenceStart,
+    /// Inside a code fence, or its end.
+    Fenced,
+    /// In an HTML comment that began on an earlier line.
+    Comment,
+    /// In a block of HTML, or an HTML comment.
+    Html,
+    /// Without text.
+    Blank,
+    /// A row of a table.
+    TableRow,
+    /// Indented code at the margin.
+    IndentedCode,
+    /// Makes the paragraph above it a heading.
+    SetextUnderline,
+    /// A line such as `---` or `***`.
+    ThematicBreak,
+    /// A heading that begins with `#`.
+    Heading,
+    /// Begins an item of a list.
+    ListItem,
+    /// In a quotation.
+    Quote,
+    /// Any other text.
+    Text,
+}
+
+impl LineKind {
+    /// Returns whether a line of this kind may be a boundary (rule 1).
+    pub fn can_be_separator(self) -> bool {
+        !matches!(
+            self,
+            LineKind::FrontMatter
+                | LineKind::Fenced
+                | LineKind::TableRow
+                | LineKind::SetextUnderline
+        )
+    }
+}
+
+/// Tells the kinds of the lines of a text. Linear in the text.
+pub fn scan_lines(text: &[u8]) -> impl Iterator<Item = ScannedLine> {
     let mut blocks = MarkdownBlocks::new(text);
     let mut start = 0;
-    for (number, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
-        let end = start + line.len();
-        let content = line.trim_ascii_end();
-        let plain = blocks.push_line(content, number);
-        if content == separator {
-            found.push(SeparatorLine {
-                start,
-                end,
-                line: number + 1,
-                is_eligible: plain,
-            });
+    let lines = text.split_inclusive(|byte| *byte == b'\n').enumerate();
+    lines.map(move |(index, line)| {
+        let scanned = ScannedLine {
+            start,
+            end: start + line.len(),
+            number: index + 1,
+            kind: blocks.push_line(line.trim_ascii_end(), index),
+        };
+        start = scanned.end;
+        scanned
+    })
+}
+
+/// Returns the number of the line whose code fence is still open at the end of a text.
+pub fn unclosed_fence_line(text: &[u8]) -> Option<usize> {
+    let mut blocks = MarkdownBlocks::new(text);
+    let mut opened_at = None;
+    for (index, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        if blocks.push_line(line.trim_ascii_end(), index) != LineKind::Fenced {
+            opened_at = Some(index + 1);
         }
-        start = end;
     }
-    found
+    blocks.fence.and(opened_at)
 }
 
 /// The block structure of Markdown, as far as it decides the meaning of a line of dashes
@@ -490,10 +576,10 @@ impl MarkdownBlocks {
         }
     }
 
-    /// Adds the next line, without trailing whitespace, and returns whether it may be a separator.
-    fn push_line(&mut self, line: &[u8], number: usize) -> bool {
+    /// Adds the next line, without trailing whitespace, and returns its kind.
+    fn push_line(&mut self, line: &[u8], number: usize) -> LineKind {
         if number < self.front_matter_lines {
-            return false;
+            return LineKind::FrontMatter;
         }
         let text = line.trim_ascii_start();
         let indent = indent_width(line);
@@ -507,23 +593,23 @@ impl MarkdownBlocks {
                         self.fence = None;
                     }
                 }
-                return false;
+                return LineKind::Fenced;
             }
         }
         if self.html_block == HtmlBlock::Comment {
             if contains_bytes(text, b"-->") {
                 self.html_block = HtmlBlock::None;
             }
-            return true;
+            return LineKind::Comment;
         }
         if text.is_empty() {
             self.paragraph = ParagraphState::None;
             self.is_in_table = false;
             self.html_block = HtmlBlock::None;
-            return true;
+            return LineKind::Blank;
         }
         if self.html_block == HtmlBlock::Block {
-            return true;
+            return LineKind::Html;
         }
         let pipes = text.contains(&b'|');
         self.is_in_table |= self.has_pipes_above && is_delimiter_row(text);
@@ -531,30 +617,33 @@ impl MarkdownBlocks {
         if self.is_in_table {
             self.paragraph = ParagraphState::None;
             if !is_thematic_break(text) {
-                return !pipes;
+                return if pipes {
+                    LineKind::TableRow
+                } else {
+                    LineKind::Text
+                };
             }
             self.is_in_table = false;
         }
         self.push_block_line(line, text, indent)
     }
 
-    /// Adds a line outside fences, HTML and blank lines, and returns whether it is anything but a
-    /// setext underline.
-    fn push_block_line(&mut self, line: &[u8], text: &[u8], indent: usize) -> bool {
+    /// Adds a line outside fences, HTML and tables that is not blank, and returns its kind.
+    fn push_block_line(&mut self, line: &[u8], text: &[u8], indent: usize) -> LineKind {
         if indent >= 4 && self.paragraph == ParagraphState::None && self.list_indent == 0 {
-            return true; // Indented code.
+            return LineKind::IndentedCode;
         }
         if indent < 4 && self.paragraph == ParagraphState::TopLevel && is_setext_underline(text) {
             self.paragraph = ParagraphState::None;
-            return false;
+            return LineKind::SetextUnderline;
         }
         if (indent < 4 || self.list_indent > 0) && self.open_fence_if_any(text, indent) {
-            return true;
+            return LineKind::FenceStart;
         }
         if indent < 4 && is_thematic_break(text) {
             self.paragraph = ParagraphState::None;
             self.close_list_if_outdented(indent);
-            return true;
+            return LineKind::ThematicBreak;
         }
         if let Some(item) = list_item_text(text, self.paragraph == ParagraphState::TopLevel) {
             self.close_list_if_outdented(indent);
@@ -567,7 +656,7 @@ impl MarkdownBlocks {
                 _ => ParagraphState::Nested,
             };
             self.open_fence_if_any(item, self.list_indent);
-            return true;
+            return LineKind::ListItem;
         }
         let (heading, quote) = (is_heading(text), text.starts_with(b">"));
         let lazy = self.paragraph == ParagraphState::Nested && !heading && !quote;
@@ -576,15 +665,19 @@ impl MarkdownBlocks {
         }
         if heading {
             self.paragraph = ParagraphState::None;
+            return LineKind::Heading;
         } else if quote {
             self.paragraph = ParagraphState::Nested;
+            return LineKind::Quote;
         } else if text.starts_with(b"<!--") {
             self.paragraph = ParagraphState::None;
             if !contains_bytes(&text[4..], b"-->") {
                 self.html_block = HtmlBlock::Comment;
             }
+            return LineKind::Html;
         } else if self.paragraph == ParagraphState::None && is_html(text) {
             self.html_block = HtmlBlock::Block;
+            return LineKind::Html;
         } else if self.paragraph == ParagraphState::None && is_link_definition(line) {
             // A link definition does not begin a paragraph.
         } else if self.paragraph == ParagraphState::None {
@@ -594,7 +687,7 @@ impl MarkdownBlocks {
                 ParagraphState::TopLevel
             };
         }
-        true
+        LineKind::Text
     }
 
     fn open_fence_if_any(&mut self, text: &[u8], indent: usize) -> bool {

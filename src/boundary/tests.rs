@@ -24,6 +24,47 @@ fn eligible_lines(text: &str) -> Vec<usize> {
 }
 
 #[test]
+fn each_line_has_the_kind_of_its_block() {
+    let text = "---\na: b\n---\n# T\nx\n---\n- i\n> q\n\n```\nc\n```\n<!-- a\nb -->\n\n    code\n\n| a |\n|---|\n| 1 |\n\n***\n";
+    let kinds: Vec<LineKind> = scan_lines(text.as_bytes()).map(|it| it.kind).collect();
+    use LineKind::*;
+    let expected = [
+        FrontMatter,
+        FrontMatter,
+        FrontMatter,
+        Heading,
+        Text,
+        SetextUnderline,
+        ListItem,
+        Quote,
+        Blank,
+        FenceStart,
+        Fenced,
+        Fenced,
+        Html,
+        Comment,
+        Blank,
+        IndentedCode,
+        Blank,
+        Text,
+        TableRow,
+        TableRow,
+        Blank,
+        ThematicBreak,
+    ];
+    assert_eq!(kinds, expected);
+}
+
+#[test]
+fn unclosed_fence_is_found_at_its_start() {
+    let line = |text: &str| unclosed_fence_line(text.as_bytes());
+    assert_eq!(line("a\n```\nb\n```\n"), None);
+    assert_eq!(line("a\n```\nb\n```\n~~~\nc\n\n---\n"), Some(5));
+    assert_eq!(line("- ```\n  a\n"), Some(1));
+    assert_eq!(line("- ```\n  a\nb\n"), None, "the margin ends it");
+}
+
+#[test]
 fn dashes_separate_only_as_thematic_break() {
     let cases: &[(&str, &str, &[usize])] = &[
         ("alone", "text\n\n---\n", &[3]),
