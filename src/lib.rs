@@ -7,6 +7,7 @@
 //! | [`transport`] | access to memory files: the contract, the local disk, other hosts over SFTP |
 //! | [`baseline`] | baselines: loading and checking, versions, the seal |
 //! | [`boundary`] | finds where in a memory the baseline part ends, pure |
+//! | [`lint`] | rules about baselines and memories, pure |
 //! | [`archive`] | archive entries: what resets took out of memories |
 //! | [`diff`] | line and word differences, pure |
 //! | [`untrusted`] | makes foreign bytes visible as text; nothing else may |
@@ -39,6 +40,7 @@ pub mod engine;
 pub mod error;
 pub mod file_systems;
 pub mod invocation;
+pub mod lint;
 pub mod secret;
 // The fake names this crate as the other test binaries do.
 #[cfg(test)]

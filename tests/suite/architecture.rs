@@ -13,6 +13,7 @@ const MODULES_BELOW_INTERFACE: &[&str] = &[
     "baseline",
     "boundary",
     "diff",
+    "lint",
     "config",
     "durable",
     "file_systems",
@@ -249,13 +250,15 @@ fn is_pure_console_file(path: &str) -> bool {
 }
 
 fn may_write_escape_codes(path: &str) -> bool {
-    // `untrusted` names these characters in order to show them, and `split_escape` reads them.
+    // `untrusted` names these characters in order to show them, the lint in order to find them, and
+    // `split_escape` reads them.
     path.starts_with("console/terminal")
         || matches!(
             path,
             "cli/output.rs"
                 | "cli/output/printer.rs"
                 | "console/input/split_escape.rs"
+                | "lint/characters.rs"
                 | "untrusted.rs"
         )
 }

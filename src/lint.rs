@@ -1,0 +1,216 @@
+//! The lint: rules about baselines and live memories, deterministic, offline, linear in time.
+//!
+//! Pure: a text and plain facts go in, findings come out. What the rules know about lines and
+//! separators comes from [`crate::boundary`]; facts from outside the text (the seal, other agents,
+//! owners) come in as [`FleetFacts`]. Values of secrets never leave this module: messages, labels and
+//! fingerprints leave them out, and [`LintReport::secrets`] tells printers which bytes to mask.
+
+mod characters;
+mod commands;
+mod document;
+mod finding;
+mod fix;
+mod fleet;
+mod phrases;
+mod prose;
+mod rule;
+mod secrets;
+mod separators;
+mod settings;
+mod sizes;
+mod structure;
+mod suppression;
+mod words;
+
+use std::ops::Range;
+
+use serde::Serialize;
+
+pub use document::{TextRole, Zone};
+pub use finding::{Edit, FINDING_SCHEMA, Finding, Fix, FixKind, Place, Position, TextRange};
+pub use fix::apply_safe_fixes;
+pub use fleet::{DriftFacts, FleetFacts};
+pub use rule::{RULES, Rule, RuleId, RuleScope, Severity};
+pub use settings::{Allowance, LintSettings};
+pub use structure::{TEMPLATE, unfilled_lines};
+pub use words::Words;
+
+use document::Document;
+use finding::{Draft, FindingBuilder};
+
+/// A text to check, and what is known about it.
+#[derive(Clone, Copy, Debug)]
+pub struct LintInput<'a> {
+    /// The agent that the text belongs to, if it is configured.
+    pub agent: Option<&'a str>,
+    /// The file, for findings.
+    pub path: &'a str,
+    /// Its content.
+    pub text: &'a [u8],
+    /// What it is.
+    pub role: TextRole,
+    /// The agent's separator.
+    pub separator: &'a str,
+    /// What is known from outside the text.
+    pub facts: &'a FleetFacts,
+}
+
+/// What was found in a text.
+#[derive(Clone, Debug, Default)]
+pub struct LintReport {
+    /// The findings, in the order of their places.
+    pub findings: Vec<Finding>,
+    /// Rules that were not checked.
+    pub unchecked: Vec<Unchecked>,
+    /// Findings that settings or comments suppress.
+    pub suppressed: Vec<Suppressed>,
+    /// Ranges of bytes that must not be shown.
+    pub secrets: Vec<Range<usize>>,
+}
+
+/// Rules that were not checked on a text, which is neither a pass nor a failure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unchecked {
+    /// The agent, where the file belongs to one.
+    pub agent: Option<String>,
+    /// The file.
+    pub path: String,
+    /// Why: `language`.
+    pub reason: &'static str,
+    /// The rules.
+    pub rules: Vec<RuleId>,
+}
+
+/// A finding that is not reported, and why.
+#[derive(Clone, Debug, Serialize)]
+pub struct Suppressed {
+    /// The finding.
+    #[serde(flatten)]
+    pub finding: Finding,
+    /// What suppresses it.
+    pub kind: SuppressionKind,
+    /// The operator's reason, where one is given.
+    pub reason: Option<String>,
+}
+
+/// What suppresses a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SuppressionKind {
+    /// A comment `shepherd:ignore` in a sealed baseline.
+    Comment,
+    /// The allowlist.
+    Allowed,
+    /// The file of accepted findings.
+    Accepted,
+}
+
+/// Everything that a rule looks at.
+struct Context<'a> {
+    input: &'a LintInput<'a>,
+    settings: &'a LintSettings,
+    document: &'a Document<'a>,
+}
+
+impl Context<'_> {
+    fn facts(&self) -> &FleetFacts {
+        self.input.facts
+    }
+}
+
+/// Checks a text against all rules.
+pub fn lint(input: &LintInput<'_>, settings: &LintSettings) -> LintReport {
+    let mut document = Document::parse(
+        input.text,
+        input.role,
+        input.separator.as_bytes(),
+        &settings.words,
+    );
+    document.secrets = secrets::find_secrets(input.text, &settings.words);
+    let earlier = input.facts.earlier_version.as_deref();
+    if let Some(earlier) = earlier.filter(|_| document.is_baseline()) {
+        document.compare_with(earlier);
+    }
+    let context = Context {
+        input,
+        settings,
+        document: &document,
+    };
+    let mut drafts = Vec::new();
+    for check in [
+        sizes::check,
+        structure::check,
+        prose::check,
+        separators::check,
+        secrets::check,
+        phrases::check,
+        commands::check,
+        characters::check,
+        fleet::check,
+    ] {
+        check(&context, &mut drafts);
+    }
+    let mut builder = FindingBuilder::new(&document, input);
+    let mut report = LintReport {
+        unchecked: unchecked_rules(&context),
+        secrets: document.secrets.ranges(),
+        ..LintReport::default()
+    };
+    for draft in drafts {
+        let rule = draft.rule;
+        if settings.ignores(rule) || rule.rule().is_english_only && !is_checked(rule, &document) {
+            continue;
+        }
+        let mut finding = builder.build(draft);
+        if let Some(severity) = settings.severity_of(rule) {
+            finding.severity = severity;
+        }
+        match suppression::find_suppression(&context, &finding) {
+            Some((kind, reason)) => report.suppressed.push(Suppressed {
+                finding,
+                kind,
+                reason,
+            }),
+            None => report.findings.push(finding),
+        }
+    }
+    report
+        .findings
+        .sort_by_key(|it| (it.range.start.byte, it.rule));
+    report
+}
+
+/// Whether a rule that reads English is checked on a text. The markup of chat templates and phrases
+/// of other languages are found in any text.
+fn is_checked(rule: RuleId, document: &Document<'_>) -> bool {
+    document.is_english || rule == RuleId::OverridePhrase
+}
+
+/// Lists the rules that read English and were not checked because the text is in another language,
+/// or too short to tell.
+fn unchecked_rules(context: &Context<'_>) -> Vec<Unchecked> {
+    let document = context.document;
+    if document.is_english || document.text.trim_ascii().is_empty() {
+        return Vec::new();
+    }
+    let rules = RULES.iter().filter(|rule| {
+        let applies = match rule.scope {
+            RuleScope::Baseline => document.is_baseline(),
+            RuleScope::Scratch => !document.scratch_range().is_empty(),
+            _ => true,
+        };
+        rule.is_english_only && applies
+    });
+    vec![Unchecked {
+        agent: context.input.agent.map(crate::untrusted::visible_line),
+        path: crate::untrusted::visible_line(context.input.path),
+        reason: "language",
+        rules: rules.map(|rule| rule.rule).collect(),
+    }]
+}
+
+/// A check of one or several rules.
+type Drafts = Vec<Draft>;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,276 @@
+//! Rules about the separator (401 to 403) and disguised boundaries (MS706).
+
+use super::document::{Document, TextRole};
+use super::finding::{Draft, Places, count};
+use super::fix::{line_end, normalize_line_ends};
+use super::rule::{RuleId, Severity};
+use super::words::{pattern_in_any_case, patterns};
+use super::{Context, Drafts};
+use crate::boundary::{LineKind, separator_lines, unclosed_fence_line};
+
+/// Characters of a footer behind the last separator; more text is content.
+const MAX_FOOTER_CHARS: usize = 300;
+/// Number of lines below a lookalike in which the heading of a protected section makes it a spoof.
+const SPOOF_LINES: usize = 6;
+/// Characters that look like the dashes of a separator.
+const LOOKALIKE_DASHES: &str = "—–‐‑‒―＿";
+
+patterns! {
+    SCRATCH_HEADING = pattern_in_any_case(r"^\W*scratch\b");
+    PROTECTED_HEADING = pattern_in_any_case(
+        r"^\W*(?:(?:my|the|new|updated|critical|core|hard)[ \t]+){0,2}(?:rules|boundaries|autonomy|who i am|identity|red lines)\W*(?:\(.*)?$"
+    );
+}
+
+pub(super) fn check(context: &Context<'_>, drafts: &mut Drafts) {
+    match context.document.role {
+        TextRole::Baseline => {
+            check_missing_in_baseline(context, drafts);
+            check_several(context.document, drafts);
+            check_tail(context.document, drafts);
+        }
+        TextRole::Memory { .. } => check_memory(context, drafts),
+        TextRole::Scratch => {}
+    }
+    check_spoofs(context, drafts);
+}
+
+fn check_missing_in_baseline(context: &Context<'_>, drafts: &mut Drafts) {
+    let document = context.document;
+    if document.eligible_separators().next().is_some() || !context.settings.is_shared {
+        return;
+    }
+    let separator = context.input.separator;
+    let mut message = format!(
+        "no separator line {separator}: the memory is overwritten whole at every reset, and the \
+         agent may keep no notes in it"
+    );
+    if let Some(line) = document.separators.last() {
+        let line = line.line;
+        message.push_str(&format!("; line {line} is no separator where it stands"));
+    }
+    let draft = Draft::new(RuleId::SeparatorMissing, message);
+    // A baseline that is in use without a separator may be meant so.
+    let is_draft = context.facts().earlier_version.is_none() && !document.text.is_empty();
+    drafts.push(
+        if is_draft && can_take_separator(document.text, separator) {
+            let end = document.text.len();
+            let line_end = line_end(document.text);
+            let missing = if document.text.ends_with(b"\n") {
+                ""
+            } else {
+                line_end
+            };
+            let text = format!("{missing}{line_end}{separator}{line_end}");
+            draft.safe_fix(vec![(end..end, text)])
+        } else {
+            draft
+        },
+    );
+}
+
+/// Whether a separator at the end of a text would be one, also once the line ends are corrected.
+fn can_take_separator(text: &[u8], separator: &str) -> bool {
+    let text = normalize_line_ends(text);
+    separator_lines(&text, separator.as_bytes()).is_empty() && unclosed_fence_line(&text).is_none()
+}
+
+fn check_several(document: &Document<'_>, drafts: &mut Drafts) {
+    let lines: Vec<_> = document.eligible_separators().collect();
+    let Some(last) = lines.last().filter(|_| lines.len() > 1) else {
+        return;
+    };
+    let mut places = Places::default();
+    for line in &lines {
+        let label = if line.line == last.line {
+            "the boundary"
+        } else {
+            "also matches"
+        };
+        places.add(document.line_range(line.line - 1), label);
+    }
+    let number = lines.len();
+    let message = format!(
+        "{number} lines match the separator; the boundary is line {}",
+        last.line
+    );
+    let is_early = last.start * 5 < document.text.len();
+    let severity = if is_early {
+        Severity::Warning
+    } else {
+        Severity::Info
+    };
+    drafts.push(
+        Draft::new(RuleId::SeparatorAmbiguous, message)
+            .severity(severity)
+            .at(places),
+    );
+}
+
+/// Checks the text of a baseline behind its last separator, which resets install as scratch.
+fn check_tail(document: &Document<'_>, drafts: &mut Drafts) {
+    let Some(last) = document.eligible_separators().next_back() else {
+        return;
+    };
+    let tail = last.end..document.text.len();
+    let headings = document.headings.iter();
+    let foreign = headings.filter(|it| {
+        it.text.start >= tail.start && !SCRATCH_HEADING.is_match(document.bytes(&it.text))
+    });
+    let foreign = foreign.count();
+    let lines = (0..document.lines.len()).filter(|index| {
+        let line = &document.lines[*index];
+        let is_scratch_heading =
+            line.kind == LineKind::Heading && SCRATCH_HEADING.is_match(document.line_text(*index));
+        line.start >= tail.start && line.kind != LineKind::Blank && !is_scratch_heading
+    });
+    let lines: Vec<usize> = lines.collect();
+    let (Some(first), Some(end)) = (lines.first(), lines.last()) else {
+        return;
+    };
+    let range = document.lines[*first].start..document.line_range(*end).end;
+    let chars = document.lossy(&range).chars().count();
+    let severity = if foreign > 0 || chars > MAX_FOOTER_CHARS {
+        Severity::Error
+    } else {
+        Severity::Warning
+    };
+    let share = match range.len() * 100 / document.text.len().max(1) {
+        0 => "less than 1 %".to_string(),
+        percent => format!("{percent} %"),
+    };
+    let message = format!(
+        "{share} of this baseline ({}, {}) lies below its last separator and is not protected",
+        format_size(range.len()),
+        count(foreign, "heading")
+    );
+    drafts.push(
+        Draft::new(RuleId::TextAfterSeparator, message)
+            .severity(severity)
+            .at_range(range, "not protected"),
+    );
+}
+
+/// Formats a size: `310 bytes`, `5.0 KB`.
+fn format_size(bytes: usize) -> String {
+    match bytes {
+        0..1024 => count(bytes, "byte"),
+        _ => format!("{}.{} KB", bytes / 1024, bytes % 1024 * 10 / 1024),
+    }
+}
+
+fn check_memory(context: &Context<'_>, drafts: &mut Drafts) {
+    let document = context.document;
+    let Some(drift) = &context.facts().drift else {
+        return;
+    };
+    if drift.is_separator_missing {
+        let message = "the separator of the baseline is gone: a reset archives and replaces the \
+                       whole file";
+        drafts.push(Draft::new(RuleId::SeparatorMissing, message).severity(Severity::Error));
+    }
+    let eligible: Vec<_> = document.eligible_separators().collect();
+    if drift.separator_line > 0 && eligible.len() > 1 {
+        let mut places = Places::default();
+        for line in &eligible {
+            let is_chosen = line.line == drift.separator_line;
+            let label = if is_chosen {
+                "the boundary"
+            } else {
+                "also matches"
+            };
+            places.add(document.line_range(line.line - 1), label);
+        }
+        let message = format!(
+            "{} lines match the separator; line {} is the boundary, because the lines above it \
+             differ least from the baseline",
+            eligible.len(),
+            drift.separator_line
+        );
+        drafts.push(
+            Draft::new(RuleId::SeparatorAmbiguous, message)
+                .severity(Severity::Warning)
+                .at(places),
+        );
+    }
+}
+
+/// Finds lines that pass for a separator, and protected headings among the notes.
+fn check_spoofs(context: &Context<'_>, drafts: &mut Drafts) {
+    let document = context.document;
+    let judged = document.judged_range();
+    let mut disguised = Places::default();
+    if !document.text.is_ascii() {
+        for index in 0..document.lines.len() {
+            let range = document.line_range(index);
+            if range.start >= judged.start && !document.is_fenced(index) {
+                let text = document.bytes(&range);
+                if is_hidden_separator(text, context.input.separator) {
+                    disguised.add(range, "a separator with invisible characters");
+                } else if is_lookalike(text) && has_protected_heading_below(document, index) {
+                    disguised.add(range, "looks like a separator");
+                }
+            }
+        }
+    }
+    let is_spoofed = !disguised.is_empty();
+    if is_spoofed {
+        let message = format!(
+            "{} disguised as a separator",
+            count(disguised.len(), "line")
+        );
+        drafts.push(Draft::new(RuleId::BoundarySpoof, message).at(disguised));
+    }
+    let scratch = document.scratch_range();
+    let mut headings = Places::default();
+    for heading in document
+        .headings
+        .iter()
+        .filter(|it| scratch.contains(&it.text.start))
+    {
+        if PROTECTED_HEADING.is_match(document.bytes(&heading.text)) {
+            headings.add(heading.text.clone(), "belongs above the separator");
+        }
+    }
+    if !headings.is_empty() && !is_spoofed {
+        let message = "the heading of a protected section stands among the notes";
+        drafts.push(
+            Draft::new(RuleId::BoundarySpoof, message)
+                .severity(Severity::Warning)
+                .at(headings),
+        );
+    }
+}
+
+/// Whether a line is the separator once characters without width are removed, and not before.
+fn is_hidden_separator(line: &[u8], separator: &str) -> bool {
+    let Ok(text) = str::from_utf8(line) else {
+        return false;
+    };
+    let is_hidden = |c: char| {
+        matches!(
+            c,
+            '\u{200B}'..='\u{200F}' | '\u{2060}' | '\u{FEFF}' | '\u{AD}' | '\u{34F}'
+        )
+    };
+    text.contains(is_hidden) && text.replace(is_hidden, "").trim_end() == separator
+}
+
+fn is_lookalike(line: &[u8]) -> bool {
+    let Ok(text) = str::from_utf8(line) else {
+        return false;
+    };
+    let text = text.trim();
+    text.chars().count() >= 3
+        && text
+            .chars()
+            .all(|c| LOOKALIKE_DASHES.contains(c) || c == '-')
+        && !text.is_ascii()
+}
+
+fn has_protected_heading_below(document: &Document<'_>, index: usize) -> bool {
+    let below = index + 1..=index + SPOOF_LINES;
+    let mut headings = document.headings.iter();
+    headings
+        .any(|it| below.contains(&it.line) && PROTECTED_HEADING.is_match(document.bytes(&it.text)))
+}

@@ -1,0 +1,375 @@
+//! The words that rules look for. They are data: lists of one entry a line, in which `#` begins a
+//! comment. A fleet can replace any of them, for its language or its own terms.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::sync::{Arc, LazyLock, OnceLock};
+
+use regex::bytes::{Regex, RegexBuilder};
+
+/// What the entries of a list are, and how they become one pattern.
+#[derive(Clone, Copy, Debug)]
+enum ListShape {
+    /// Plain words.
+    Words,
+    /// Regular expressions in which the case of letters counts.
+    Shapes,
+    /// Regular expressions in any case of letters, between these two parts of one pattern.
+    Phrases(&'static str, &'static str),
+}
+
+use ListShape::{Phrases, Shapes, Words as PlainWords};
+
+/// Declares the lists with their file names and shapes.
+macro_rules! word_lists {
+    ($($(#[$doc:meta])* $list:ident = $name:literal as $shape:expr;)*) => {
+        /// A list of words.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub(super) enum WordList {
+            $($(#[$doc])* $list,)*
+        }
+
+        impl WordList {
+            const ALL: &'static [WordList] = &[$(WordList::$list,)*];
+
+            /// Name of the list, and of its file without `.txt`.
+            const fn name(self) -> &'static str {
+                match self {
+                    $(WordList::$list => $name,)*
+                }
+            }
+
+            /// The list that the program ships.
+            const fn built_in(self) -> &'static str {
+                match self {
+                    $(WordList::$list => include_str!(concat!("words/", $name, ".txt")),)*
+                }
+            }
+
+            const fn shape(self) -> ListShape {
+                match self {
+                    $(WordList::$list => $shape,)*
+                }
+            }
+        }
+    };
+}
+
+#[rustfmt::skip]
+word_lists! {
+    /// What a standing order tells to do (MS702).
+    Actions = "actions" as Phrases(r"\b(?:", r")\b");
+    /// Claims to speak for the operator (MS705).
+    Authority = "authority" as Phrases("", "");
+    /// Headings about what an agent decides itself (MS204).
+    AutonomyHeadings = "autonomy-headings" as Phrases(r"\b(?:", r")\b");
+    /// Names of the place of the separator (MS207).
+    BoundaryWords = "boundary-words" as Phrases(r"\b(?:", r")\b");
+    /// Headings about what an agent can do (MS204).
+    CapabilityHeadings = "capability-headings" as Phrases(r"\b(?:", r")\b");
+    /// Frequent words, which tell the language of a text.
+    FunctionWords = "function-words" as PlainWords;
+    /// Headings that say what an agent is (MS201).
+    IdentityHeadings = "identity-headings" as Phrases(r"\b(?:", r")\b");
+    /// Beginnings of a sentence that introduces an agent (MS201, MS804). Group 1 is the word
+        /// behind, or the beginning of it.
+    IdentitySentences = "identity-sentences" as Phrases(r"\b(?:", r#")[ \t]+(?:\*\*|an? |the |my )?(\w+|["*<])"#);
+    /// Headings of the main section of rules (MS203, MS301).
+    MainRulesHeadings = "main-rules-headings" as Phrases(r"^\W*(?:", r")\b");
+    /// Headings about memory (MS204).
+    MemoryHeadings = "memory-headings" as Phrases(r"\b(?:", r")\b");
+    /// Words in values that are no secrets (MS601, MS602).
+    NotSecrets = "not-secrets" as PlainWords;
+    /// Phrases and markup that override instructions, in any text (MS701).
+    OverrideAnyLanguage = "override-any-language" as Phrases("", "");
+    /// Phrases that override instructions, in the language of the lists (MS701).
+    OverrideEnglish = "override-english" as Phrases("", "");
+    /// Headings about where things are (MS204).
+    PointerHeadings = "pointer-headings" as Phrases(r"\b(?:", r")\b");
+    /// What a reset does (MS207).
+    ResetWords = "reset-words" as Phrases(r"\b(?:", r")\b");
+    /// Headings of sections with rules (MS202).
+    RulesHeadings = "rules-headings" as Phrases(r"\b(?:", r")\b");
+    /// Shapes of secrets (MS601).
+    SecretShapes = "secret-shapes" as Shapes;
+    /// What holds secrets (MS703).
+    SecretSources = "secret-sources" as Phrases("", "");
+    /// Words before an assigned secret (MS602). Group 1 is the value.
+    SecretWords = "secret-words" as Phrases("(?:", r#")[*_`"')\]]{0,4}\s*(?:[:=|]|：|\bis\b|\bist\b)[ \t]*[*_`"'(\[]{0,4}[ \t]*((?u:[^\s`"'|*()<>,;，。]){8,160})"#);
+    /// Invitations to change the baseline (MS314).
+    SelfEdits = "self-edits" as Phrases(r"\b(?:", ")");
+    /// Commands and verbs that send something (MS703).
+    SendingVerbs = "sending-verbs" as Phrases(r"\b(?:", r")(?:s|es|ed|ing)?\b");
+    /// Paste sites and tunnels (MS704), beside bare addresses.
+    ShadyHosts = "shady-hosts" as Phrases(r"//\d{1,3}(?:\.\d{1,3}){3}|\b(?:", r")\b");
+    /// Headings of a status (MS406).
+    StatusHeadings = "status-headings" as Phrases(r"^\W*(?:", r")\b");
+    /// Headings about people (MS204).
+    TeamHeadings = "team-headings" as Phrases(r"\b(?:", r")\b");
+    /// Words behind a source of secrets that make it a topic (MS703).
+    Topics = "topics" as Phrases("^[ _-](?:", r")\b");
+    /// When a standing order applies (MS702).
+    Triggers = "triggers" as Phrases(r"\b(?:", r")\b");
+    /// Phrases without a test (MS301).
+    VaguePhrases = "vague-phrases" as Phrases(r"\b(?:", r")\b");
+    /// Notes that declare a rule void (MS715).
+    Waivers = "waivers" as Phrases("", "");
+}
+
+/// Length of the longest function word that is looked up, in bytes.
+const MAX_FUNCTION_WORD_BYTES: usize = 24;
+
+/// Returns the entries of a list with their line numbers, from 1.
+fn numbered_entries(list: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = list.lines().map(str::trim).enumerate();
+    lines
+        .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+        .map(|(index, line)| (index + 1, line))
+}
+
+/// Compiles a pattern: bytes, ASCII classes and ends of lines, unless it says otherwise.
+pub(super) fn pattern(text: &str) -> Regex {
+    let built = build_pattern(text, false);
+    // The patterns are constants, and a test compiles each of them.
+    built.unwrap_or_else(|error| unreachable!("{error}"))
+}
+
+fn build_pattern(text: &str, is_unicode: bool) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(text)
+        .unicode(is_unicode)
+        .multi_line(true)
+        .build()
+}
+
+/// Compiles a pattern in which the case of letters does not matter.
+pub(super) fn pattern_in_any_case(text: &str) -> Regex {
+    pattern(&format!("(?i:{text})"))
+}
+
+/// Declares patterns that are compiled at their first use.
+macro_rules! patterns {
+    ($($(#[$doc:meta])* $name:ident = $build:expr;)*) => {
+        $($(#[$doc])* pub(in crate::lint) static $name: std::sync::LazyLock<regex::bytes::Regex> =
+            std::sync::LazyLock::new(|| $build);)*
+
+        #[cfg(test)]
+        mod pattern_tests {
+            #[test]
+            fn every_pattern_of_the_file_compiles() {
+                $(std::sync::LazyLock::force(&super::$name);)*
+            }
+        }
+    };
+}
+pub(super) use patterns;
+
+/// All word lists: those that the program ships, or those of the fleet in their place.
+pub struct Words {
+    /// The lists of the fleet.
+    replaced: BTreeMap<WordList, String>,
+    /// The pattern of each list, compiled at its first use.
+    patterns: Vec<OnceLock<Regex>>,
+    function_words: OnceLock<HashSet<String>>,
+}
+
+impl fmt::Debug for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.replaced.keys().map(|list| list.name());
+        f.debug_set().entries(names).finish()
+    }
+}
+
+impl Words {
+    /// Returns the lists that the program ships. They are compiled once.
+    pub fn built_in() -> Arc<Words> {
+        static BUILT_IN: LazyLock<Arc<Words>> =
+            LazyLock::new(|| Arc::new(Words::new(BTreeMap::new())));
+        Arc::clone(&BUILT_IN)
+    }
+
+    fn new(replaced: BTreeMap<WordList, String>) -> Words {
+        Words {
+            replaced,
+            patterns: WordList::ALL.iter().map(|_| OnceLock::new()).collect(),
+            function_words: OnceLock::new(),
+        }
+    }
+
+    /// Names and texts of all lists that the program ships.
+    pub fn shipped_lists() -> impl Iterator<Item = (&'static str, &'static str)> {
+        WordList::ALL
+            .iter()
+            .map(|list| (list.name(), list.built_in()))
+    }
+
+    /// Replaces lists by their names.
+    ///
+    /// # Errors
+    /// A name that no list has, or a line that cannot be used; as a sentence.
+    pub fn with_lists(lists: &BTreeMap<String, String>) -> Result<Words, String> {
+        let mut replaced = BTreeMap::new();
+        for (name, text) in lists {
+            let mut known = WordList::ALL.iter();
+            let Some(list) = known.find(|it| it.name() == name) else {
+                return Err(format!("there is no word list `{name}`"));
+            };
+            check_entries(*list, text).map_err(|why| format!("{name}.txt, {why}"))?;
+            replaced.insert(*list, text.clone());
+        }
+        let words = Words::new(replaced);
+        for list in words.replaced.keys() {
+            let built = words.build(*list).map_err(|why| {
+                let name = list.name();
+                format!("{name}.txt is too long for a pattern: {why}")
+            })?;
+            let _ = words.patterns[*list as usize].set(built);
+        }
+        Ok(words)
+    }
+
+    fn text(&self, list: WordList) -> &str {
+        let replaced = self.replaced.get(&list);
+        replaced.map_or_else(|| list.built_in(), String::as_str)
+    }
+
+    /// Returns the pattern of a list.
+    pub(super) fn pattern(&self, list: WordList) -> &Regex {
+        self.patterns[list as usize].get_or_init(|| {
+            // A test compiles the lists of the program, and `with_lists` all others.
+            let built = self.build(list);
+            built.unwrap_or_else(|error| unreachable!("{error}"))
+        })
+    }
+
+    fn build(&self, list: WordList) -> Result<Regex, regex::Error> {
+        let text = self.text(list);
+        let entries: Vec<&str> = numbered_entries(text).map(|(_, entry)| entry).collect();
+        // A list without entries matches nothing.
+        let any = if entries.is_empty() {
+            "[a&&b]".to_string()
+        } else {
+            entries.join("|")
+        };
+        // The lists of the program say themselves where they need Unicode, which costs time.
+        let is_unicode = self.replaced.contains_key(&list) && !text.is_ascii();
+        match list.shape() {
+            PlainWords | Shapes => build_pattern(&any, is_unicode),
+            Phrases(before, after) => {
+                build_pattern(&format!("(?i:{before}{any}{after})"), is_unicode)
+            }
+        }
+    }
+
+    /// Returns whether a word is a function word of the language of the lists, in any case of
+    /// letters.
+    pub(super) fn is_function_word(&self, word: &str) -> bool {
+        if word.len() > MAX_FUNCTION_WORD_BYTES {
+            return false;
+        }
+        let known = self.function_words.get_or_init(|| {
+            let entries = numbered_entries(self.text(WordList::FunctionWords));
+            let words = entries.flat_map(|(_, line)| line.split_whitespace());
+            words.map(str::to_lowercase).collect()
+        });
+        if !word.is_ascii() {
+            return known.contains(&word.to_lowercase());
+        }
+        let mut lower = [0; MAX_FUNCTION_WORD_BYTES];
+        let lower = &mut lower[..word.len()];
+        lower.copy_from_slice(word.as_bytes());
+        lower.make_ascii_lowercase();
+        str::from_utf8(lower).is_ok_and(|it| known.contains(it))
+    }
+
+    /// Returns whether a value contains a word that says that it is no secret.
+    pub(super) fn is_marked_as_no_secret(&self, value: &str) -> bool {
+        let lower = value.to_lowercase();
+        let mut entries = numbered_entries(self.text(WordList::NotSecrets));
+        entries.any(|(_, word)| lower.contains(&word.to_lowercase()))
+    }
+}
+
+/// Checks that each entry of a list is a pattern that needs at least one character.
+fn check_entries(list: WordList, text: &str) -> Result<(), String> {
+    if matches!(list.shape(), PlainWords) {
+        return Ok(());
+    }
+    for (line, entry) in numbered_entries(text) {
+        let built = build_pattern(entry, !text.is_ascii());
+        let built = built.map_err(|error| {
+            let why = error.to_string();
+            let why = why.lines().last().unwrap_or_default();
+            format!("line {line}: {why}")
+        })?;
+        if built.is_match(b"") {
+            return Err(format!("line {line}: the entry matches any text"));
+        }
+        if built.captures_len() > 1 {
+            return Err(format!("line {line}: write (?:…) in place of (…)"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_list_of_the_program_compiles() {
+        let words = Words::built_in();
+        for list in WordList::ALL {
+            let _ = words.pattern(*list);
+            check_entries(*list, list.built_in()).unwrap();
+            assert!(
+                numbered_entries(list.built_in()).count() > 0,
+                "{}",
+                list.name()
+            );
+        }
+    }
+
+    #[test]
+    fn function_words_match_in_any_case() {
+        let words = Words::built_in();
+        for word in ["the", "BEFORE", "You"] {
+            assert!(words.is_function_word(word), "{word}");
+        }
+        assert!(!words.is_function_word("") && !words.is_function_word("baseline"));
+        let lists = [("function-words".to_string(), "für über".to_string())].into();
+        let words = Words::with_lists(&lists).unwrap();
+        assert!(words.is_function_word("Über") && !words.is_function_word("the"));
+    }
+
+    #[test]
+    fn replaced_list_takes_the_place_of_the_shipped_one() {
+        let lists = [(
+            "vague-phrases".to_string(),
+            "# none\nnach Gefühl\n".to_string(),
+        )]
+        .into();
+        let words = Words::with_lists(&lists).unwrap();
+        let phrases = words.pattern(WordList::VaguePhrases);
+        assert!(phrases.is_match("Handle nach gefühl.".as_bytes()));
+        assert!(!phrases.is_match(b"be careful"));
+        let lists = [("vague-phrases".to_string(), String::new())].into();
+        let words = Words::with_lists(&lists).unwrap();
+        assert!(
+            !words
+                .pattern(WordList::VaguePhrases)
+                .is_match(b"be careful")
+        );
+    }
+
+    #[test]
+    fn unusable_list_names_its_line() {
+        let error_of = |name: &str, text: &str| {
+            let lists = [(name.to_string(), text.to_string())].into();
+            Words::with_lists(&lists).unwrap_err()
+        };
+        assert!(error_of("vague", "x").contains("no word list `vague`"));
+        assert!(error_of("waivers", "fine\n(open").contains("waivers.txt, line 2"));
+        assert!(error_of("waivers", "x*").contains("matches any text"));
+        assert!(error_of("triggers", "(always)").contains("(?:"));
+    }
+}
