@@ -14,7 +14,7 @@ mod parser;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::fs;
 use std::io;
@@ -27,6 +27,7 @@ use serde::Serialize;
 use crate::durable;
 use crate::error::{self, Error, ErrorKind, PathContext, Result};
 use crate::invocation::Invocation;
+use crate::lint::{RuleId, Severity};
 
 use ini::Diagnostics;
 pub use ini::{Diagnostic, DiagnosticLevel};
@@ -267,6 +268,8 @@ pub struct Config {
     pub invocation: Invocation,
     /// Settings of the whole fleet.
     pub general: GeneralSettings,
+    /// Settings of the lint.
+    pub lint: LintConfig,
     /// The agents in the order of the file.
     pub agents: Vec<Agent>,
     /// Warnings: lines that probably do not say what was meant.
@@ -393,6 +396,25 @@ pub struct GeneralSettings {
     pub theme: String,
 }
 
+/// The `[lint]` section.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LintConfig {
+    /// Whether small baselines are meant to be small.
+    pub is_tiny: bool,
+    /// Whether the fleet writes right-to-left scripts.
+    pub is_right_to_left: bool,
+    /// Rules that are not checked.
+    pub ignored_rules: BTreeSet<RuleId>,
+    /// Severities that replace the usual ones.
+    pub severities: BTreeMap<RuleId, Severity>,
+    /// File of findings that are allowed.
+    pub allow_file: Option<PathBuf>,
+    /// File of findings that are known.
+    pub accepted_file: Option<PathBuf>,
+    /// Directory of word lists that replace those of the program.
+    pub words_directory: Option<PathBuf>,
+}
+
 /// Protection of an agent against resets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -438,6 +460,8 @@ pub struct Agent {
     pub max_memory_size: u64,
     /// The line between the two domains of its memory.
     pub separator: String,
+    /// Whether the agent writes notes into the file; a file that it does not is overwritten whole.
+    pub is_shared: bool,
     /// Text of `every`, which has no effect in this version.
     pub timer_interval: Option<String>,
     /// The line of its section header.

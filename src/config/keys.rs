@@ -5,12 +5,15 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
 use super::{ACCEPT_IN_PLACE, SftpExtension, strip_dot_components};
+use crate::lint::{RULES, Rule, RuleId, Severity};
 
 /// The kind of section that a key belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SectionKind {
     /// In `[general]`.
     General,
+    /// In `[lint]`.
+    Lint,
     /// In the section of any agent.
     AnyAgent,
     /// In the section of an agent on this machine.
@@ -22,7 +25,11 @@ pub enum SectionKind {
 impl SectionKind {
     /// Returns whether a key of this kind has an effect in a section of `kind`.
     pub(super) fn has_effect_in(self, kind: SectionKind) -> bool {
-        self == kind || (self == SectionKind::AnyAgent && kind != SectionKind::General)
+        self == kind || (self == SectionKind::AnyAgent && kind.is_agent())
+    }
+
+    fn is_agent(self) -> bool {
+        !matches!(self, SectionKind::General | SectionKind::Lint)
     }
 }
 
@@ -44,6 +51,10 @@ pub(super) enum ValueShape {
     Choice(&'static [&'static str]),
     /// A list of these words, separated by commas.
     ChoiceList(&'static [&'static str]),
+    /// A list of lint rules, separated by commas.
+    LintRules,
+    /// A list of lint rules with their severities, separated by commas.
+    LintSeverities,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,10 +96,10 @@ pub struct KeySpec {
 }
 
 impl KeySpec {
-    /// Returns whether the key is allowed in a section of kind `scope`: `[general]`, or an agent, also
-    /// at a location where it has no effect.
+    /// Returns whether the key is allowed in a section of kind `scope`: `[general]`, `[lint]`, or an
+    /// agent, also at a location where it has no effect.
     pub(super) fn is_allowed_in(&self, scope: SectionKind) -> bool {
-        (self.section == SectionKind::General) == (scope == SectionKind::General)
+        self.section == scope || self.section.is_agent() && scope.is_agent()
     }
 }
 
@@ -158,6 +169,12 @@ pub(super) const CONFIG_KEYS: &[KeySpec] = &[
     optional_key(SectionKind::General, "archive_mode", ValueShape::PermissionBits, "0600", "permission bits of entries; 0640 when archive_group is set"),
     optional_key(SectionKind::General, "archive_group", ValueShape::SingleWord, "", "the group whose members may read the archive"),
     optional_key(SectionKind::General, "theme", ValueShape::Text, "terminal", "the theme of the screens"),
+    optional_key(SectionKind::Lint, "profile", ValueShape::ChoiceList(&["tiny", "right-to-left"]), "", "tiny: small baselines are meant so; right-to-left: the fleet writes such scripts"),
+    optional_key(SectionKind::Lint, "ignore", ValueShape::LintRules, "", "rules that are not checked, by number or name"),
+    optional_key(SectionKind::Lint, "severity", ValueShape::LintSeverities, "", "rules with another severity, such as MS403=warning"),
+    optional_key(SectionKind::Lint, "allow", ValueShape::File, "", "a TOML file of findings that are allowed, with reason and last day"),
+    optional_key(SectionKind::Lint, "accepted", ValueShape::File, "", "findings that are known, as `lint --format json` prints them; only new ones are reported"),
+    optional_key(SectionKind::Lint, "words", ValueShape::Directory, "", "directory of word lists that replace those of the program; `lint words` lists them"),
     required_key(SectionKind::LocalAgent, "memory_file", ValueShape::File, "the agent's memory; on another machine: remote_host and remote_memory"),
     required_key(SectionKind::AnyAgent, "baseline", ValueShape::Baseline, "the baseline's file name inside baseline_dir"),
     optional_key(SectionKind::AnyAgent, "archive_subdir", ValueShape::ArchiveSubdirectory, "", "directory inside archive_dir; default: the agent's name"),
@@ -169,6 +186,7 @@ pub(super) const CONFIG_KEYS: &[KeySpec] = &[
     optional_key(SectionKind::AnyAgent, "protect", PROTECT_SHAPE, "", "as in [general], for this agent"),
     optional_key(SectionKind::AnyAgent, "max_memory_size", SIZE_SHAPE, "", "as in [general], for this agent"),
     optional_key(SectionKind::AnyAgent, "separator", ValueShape::Separator, "", "as in [general], for this agent"),
+    optional_key(SectionKind::AnyAgent, "shared", ValueShape::Choice(&["yes", "no"]), "", "no: the agent writes no notes into the file, so its baseline needs no separator; default: yes"),
     optional_key(SectionKind::AnyAgent, "every", ValueShape::Text, "", "no effect in this version"),
     optional_key(SectionKind::RemoteAgent, "remote_poll", POLL_SHAPE, "", "as in [general], for this agent"),
     optional_key(SectionKind::RemoteAgent, "remote_timeout", TIMEOUT_SHAPE, "", "as in [general], for the host of this agent; of several, the longest applies"),
@@ -290,6 +308,8 @@ impl PathBases<'_> {
             ValueShape::PermissionBits => parse_permission_bits(text),
             ValueShape::Choice(words) => parse_choice(text, words),
             ValueShape::ChoiceList(words) => parse_choice_list(text, words),
+            ValueShape::LintRules => parse_lint_rules(text),
+            ValueShape::LintSeverities => parse_lint_severities(text),
         };
         value.and_then(|value| check_round_trip(text, value))
     }
@@ -410,6 +430,58 @@ fn parse_archive_subdirectory(text: &str) -> Result<KeyValue, KeyFault> {
         );
     }
     Ok(value)
+}
+
+/// Parses one rule of the lint.
+fn parse_lint_rule(text: &str) -> Result<&'static Rule, KeyFault> {
+    RuleId::parse(text).map(RuleId::rule).ok_or_else(|| {
+        let names = RULES.iter().flat_map(|rule| [rule.id, rule.name]);
+        let hint = match closest_match(text, names) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => "`memory-shepherd lint rules` lists them".to_string(),
+        };
+        (
+            format!("has `{text}`, which is not a lint rule"),
+            Some(hint),
+        )
+    })
+}
+
+/// Splits a list at its commas.
+fn list_items(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',')
+        .map(str::trim)
+        .filter(|item| !item.is_empty())
+}
+
+fn parse_lint_rules(text: &str) -> Result<KeyValue, KeyFault> {
+    let rules: Vec<&Rule> = list_items(text)
+        .map(parse_lint_rule)
+        .collect::<Result<_, _>>()?;
+    if let Some(rule) = rules.iter().find(|rule| rule.blocks_resets) {
+        return key_fault(
+            format!("has {}, which can refuse a reset", rule.id),
+            "remove it: such a finding must be corrected",
+        );
+    }
+    let ids: Vec<&str> = rules.iter().map(|rule| rule.id).collect();
+    Ok(KeyValue::Text(ids.join(", ")))
+}
+
+fn parse_lint_severities(text: &str) -> Result<KeyValue, KeyFault> {
+    let mut items = Vec::new();
+    for item in list_items(text) {
+        let (rule, severity) = item.split_once('=').unwrap_or((item, ""));
+        let rule = parse_lint_rule(rule.trim())?;
+        let Some(severity) = Severity::parse(severity.trim()) else {
+            return key_fault(
+                format!("has `{item}`, which names no severity"),
+                format!("write {}=info, {0}=warning or {0}=error", rule.id),
+            );
+        };
+        items.push(format!("{}={severity}", rule.id));
+    }
+    Ok(KeyValue::Text(items.join(", ")))
 }
 
 /// Parses a host, user or group. A leading `-` would be an option of the program that gets the

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::invocation::Invocation;
+use crate::lint::{RuleId, Severity};
 
 use super::ini::{self, Diagnostics, IniItem, SourceLine};
 use super::keys::{
@@ -15,12 +16,14 @@ use super::keys::{
 };
 use super::{
     ACCEPT_IN_PLACE, Agent, Config, ConfigEnvironment, ConfigErrors, DiagnosticLevel,
-    EffectiveValue, GeneralSettings, MemoryLocation, ProtectLevel, SealRequirement, SftpExtension,
-    SshHost, ValueOrigin, strip_dot_components,
+    EffectiveValue, GeneralSettings, LintConfig, MemoryLocation, ProtectLevel, SealRequirement,
+    SftpExtension, SshHost, ValueOrigin, strip_dot_components,
 };
 
 /// Sections that are not agents, unless they have one of [`AGENT_KEYS`].
-const RESERVED_SECTIONS: &[&str] = &["lint", "alerts"];
+const RESERVED_SECTIONS: &[&str] = &[LINT_SECTION, "alerts"];
+/// The section of the lint's settings.
+const LINT_SECTION: &str = "lint";
 const AGENT_KEYS: &[&str] = &["memory_file", "remote_host"];
 
 /// Maximum length of an agent name in bytes. Files of its runs have that name plus a random name
@@ -67,7 +70,11 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
     };
     let items = ini::parse_items(text, &mut reader.diagnostics);
     let sections = reader.group_sections(items);
-    let (general_slots, mut agent_sections) = reader.read_sections(&sections);
+    let SectionSlots {
+        general: general_slots,
+        lint: lint_slots,
+        agents: mut agent_sections,
+    } = reader.read_sections(&sections);
     reader.check_base_paths();
     agent_sections.retain(|(section, kind, slots)| !section.is_faulty && has_memory(*kind, slots));
 
@@ -76,6 +83,8 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
     reader.check_seal_signers(&general_slots);
     let fleet = reader.resolve_general(&path, general_slots);
     let mut effective_values = fleet.effective_values("general");
+    let lint = ResolvedSection::new(&reader.path_bases, lint_slots, SectionKind::Lint, &[], None);
+    effective_values.extend(lint.effective_values("lint"));
     let mut agents = Vec::new();
     for (section, kind, slots) in agent_sections {
         let computed = [("archive_subdir", KeyValue::Text(section.name.clone()))];
@@ -99,6 +108,7 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
             path: path.clone(),
             invocation: Invocation::default(),
             general,
+            lint: lint.to_lint_config(),
             agent_indexes,
             agents,
             warnings: Vec::new(),
@@ -180,6 +190,14 @@ fn is_given(slots: &KeySlots, key: &str) -> bool {
     matches!(slots.get(key), Some(KeySlot::Set(..) | KeySlot::Invalid))
 }
 
+/// The values of the keys of all sections.
+#[derive(Default)]
+struct SectionSlots<'s> {
+    general: KeySlots,
+    lint: KeySlots,
+    agents: Vec<AgentSection<'s>>,
+}
+
 /// The section of an agent, and the values of its keys.
 type AgentSection<'s> = (&'s ConfigSection, SectionKind, KeySlots);
 
@@ -191,21 +209,20 @@ struct ConfigReader<'a> {
 
 impl ConfigReader<'_> {
     /// Reads the values of all sections, and reports missing keys.
-    fn read_sections<'s>(
-        &mut self,
-        sections: &'s [ConfigSection],
-    ) -> (KeySlots, Vec<AgentSection<'s>>) {
-        let mut general_slots = KeySlots::new();
-        let mut agent_sections = Vec::new();
+    fn read_sections<'s>(&mut self, sections: &'s [ConfigSection]) -> SectionSlots<'s> {
+        let mut found = SectionSlots::default();
         for section in sections {
             if section.name == "general" {
-                general_slots = self.read_slots(section, SectionKind::General);
-                self.check_required_keys(section, &general_slots, SectionKind::General);
+                found.general = self.read_slots(section, SectionKind::General);
+                self.check_required_keys(section, &found.general, SectionKind::General);
             } else if section.is_agent() {
                 let slots = self.read_slots(section, SectionKind::AnyAgent);
                 let kind = self.agent_kind(&slots);
                 self.check_required_keys(section, &slots, kind);
-                agent_sections.push((section, kind, slots));
+                found.agents.push((section, kind, slots));
+            } else if section.name == LINT_SECTION {
+                found.lint = self.read_slots(section, SectionKind::Lint);
+                self.check_required_keys(section, &found.lint, SectionKind::Lint);
             } else {
                 let name = &section.name;
                 let message = format!("the section [{name}] has no effect in this version");
@@ -214,14 +231,14 @@ impl ConfigReader<'_> {
             }
         }
         // If there are errors, they may have hidden the agents.
-        if agent_sections.is_empty() && !self.diagnostics.has_errors() {
+        if found.agents.is_empty() && !self.diagnostics.has_errors() {
             let message = "the config has no agents; nothing is ever reset".to_string();
             let hint = "add a section for each agent: [NAME], then memory_file and baseline";
             let hint = Some(hint.to_string());
             self.diagnostics
                 .add(DiagnosticLevel::Warning, None, message, hint);
         }
-        (general_slots, agent_sections)
+        found
     }
 
     /// Reports directories that relative paths start at and that are not UTF-8: the ledger is JSON,
@@ -429,20 +446,19 @@ impl ConfigReader<'_> {
                 .filter(|doc| doc.is_allowed_in(kind))
                 .map(|doc| doc.name)
         };
-        let (this_section, other_section) = match kind {
-            SectionKind::General => ("[general]", "the section of an agent"),
-            _ => ("an agent", "[general]"),
+        let this_section = section_label(kind);
+        let mut specs = CONFIG_KEYS.iter();
+        let elsewhere = specs.find(|doc| doc.name == canonical_key(key));
+        let suggestion = match elsewhere {
+            Some(_) => None,
+            None => closest_match(key, allowed_keys()),
         };
-        let is_key_elsewhere = CONFIG_KEYS.iter().any(|doc| doc.name == canonical_key(key));
-        let suggestion = if is_key_elsewhere {
-            None
-        } else {
-            closest_match(key, allowed_keys())
-        };
-        let hint = match suggestion {
-            Some(meant) => format!("did you mean `{meant}`?"),
-            None if is_key_elsewhere => format!("it belongs in {other_section}"),
-            None => format!(
+        let hint = match (suggestion, elsewhere.map(|doc| doc.section)) {
+            (Some(meant), _) => format!("did you mean `{meant}`?"),
+            (None, Some(SectionKind::General)) => "it belongs in [general]".to_string(),
+            (None, Some(SectionKind::Lint)) => "it belongs in [lint]".to_string(),
+            (None, Some(_)) => "it belongs in the section of an agent".to_string(),
+            (None, None) => format!(
                 "the keys are {}",
                 allowed_keys().collect::<Vec<_>>().join(", ")
             ),
@@ -586,6 +602,15 @@ impl ConfigReader<'_> {
     }
 }
 
+/// Names a section in a message.
+fn section_label(kind: SectionKind) -> &'static str {
+    match kind {
+        SectionKind::General => "[general]",
+        SectionKind::Lint => "[lint]",
+        _ => "an agent",
+    }
+}
+
 /// Returns the line that names an agent's memory.
 fn memory_source(slots: &KeySlots) -> Option<&SourceLine> {
     let keys = ["memory_file", "remote_memory"].into_iter();
@@ -711,6 +736,30 @@ impl ResolvedSection {
         }
     }
 
+    fn to_lint_config(&self) -> LintConfig {
+        let words = |key: &str| {
+            let text = self.text(key).unwrap_or_default();
+            let words: Vec<String> = text.split(", ").map(str::to_string).collect();
+            words
+        };
+        let severities = words("severity").into_iter().filter_map(|item| {
+            let (rule, severity) = item.split_once('=')?;
+            Some((RuleId::parse(rule)?, Severity::parse(severity)?))
+        });
+        LintConfig {
+            is_tiny: self.has_word("profile", "tiny"),
+            is_right_to_left: self.has_word("profile", "right-to-left"),
+            ignored_rules: words("ignore")
+                .iter()
+                .filter_map(|it| RuleId::parse(it))
+                .collect(),
+            severities: severities.collect(),
+            allow_file: self.path("allow"),
+            accepted_file: self.path("accepted"),
+            words_directory: self.path("words"),
+        }
+    }
+
     fn to_agent(&self, section: &ConfigSection, kind: SectionKind) -> Agent {
         let location = match kind {
             SectionKind::RemoteAgent => MemoryLocation::Remote {
@@ -738,6 +787,7 @@ impl ResolvedSection {
             protect: self.protect_level(),
             max_memory_size: self.number("max_memory_size").unwrap_or_default(),
             separator: self.text("separator").unwrap_or_default(),
+            is_shared: self.text("shared").as_deref() != Some("no"),
             timer_interval: self.text("every"),
             section_line: section.source.number,
         }

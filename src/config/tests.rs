@@ -168,6 +168,7 @@ fn local_agent_overrides_fleet_values() {
         protect: ProtectLevel::Typed,
         max_memory_size: 9,
         separator: "---".into(),
+        is_shared: true,
         timer_interval: None,
         section_line: 4,
     };
@@ -182,6 +183,7 @@ fn local_agent_overrides_fleet_values() {
         protect: ProtectLevel::ReadOnly,
         max_memory_size: 9,
         separator: "+++".into(),
+        is_shared: true,
         timer_interval: Some("1d".into()),
         section_line: 7,
     };
@@ -407,14 +409,46 @@ fn number_unit_is_interpreted_only_in_hint() {
 
 #[test]
 fn settings_without_effect_are_warnings_at_their_line() {
-    let text =
-        "[general]\n[a]\nmemory_file=/a.md\nbaseline=a.md\nevery=3h\n[lint]\nx=y\n[alerts]\n";
+    let text = "[general]\n[a]\nmemory_file=/a.md\nbaseline=a.md\nevery=3h\n[alerts]\nx=y\n";
     let warnings = valid_config(text).warnings;
     let lines: Vec<Option<usize>> = warnings.iter().map(|it| it.line).collect();
-    assert_eq!(lines, [Some(5), Some(6), Some(8)]);
+    assert_eq!(lines, [Some(5), Some(6)]);
     for warning in &warnings {
         let text = warning.to_string();
         assert!(text.contains("has no effect in this version"), "{text}");
+    }
+}
+
+#[test]
+fn lint_section_is_typed() {
+    let config = valid_config(
+        "[lint]\nprofile = tiny\nignore = ms204, vague-rule\nseverity = MS403=warning\n\
+         allow = allow.toml\n[a]\nmemory_file=/a.md\nbaseline=a.md\nshared=no\n",
+    );
+    let lint = &config.lint;
+    assert!(lint.is_tiny && !lint.is_right_to_left && !config.agents[0].is_shared);
+    assert_eq!(
+        lint.ignored_rules,
+        [RuleId::Coverage, RuleId::VagueRule].into()
+    );
+    let severities = [(RuleId::TextAfterSeparator, Severity::Warning)];
+    assert_eq!(lint.severities, severities.into());
+    assert_eq!(lint.allow_file, Some("/srv/fleet/allow.toml".into()));
+    assert_eq!(config.origin("lint", "ignore"), ValueOrigin::Line(3));
+}
+
+#[test]
+fn unknown_or_blocking_lint_rule_is_rejected() {
+    for (line, expected) in [
+        ("ignore = vage-rule", "did you mean `vague-rule`?"),
+        ("ignore = MS101", "MS101, which can refuse a reset"),
+        ("severity = MS204", "which names no severity"),
+        ("severity = MS204=loud", "write MS204=info"),
+        ("select = MS1", "`select` is not a key of [lint]"),
+        ("memory_file_ = x", "is not a key of [lint]"),
+    ] {
+        let found = error_lines(&format!("[lint]\n{line}\n")).join("\n");
+        assert!(found.contains(expected), "{line}: {found}");
     }
 }
 
@@ -531,7 +565,7 @@ fn wrong_file_gets_bounded_errors() {
     let found = error_lines(&"rubbish\n".repeat(1234));
     assert_eq!(found.len(), 1001);
     assert!(found[1000].contains("error: 234 more errors are not shown"));
-    let many = format!("[lint]\n{}", "rule = a #b\n".repeat(1234));
+    let many = format!("[alerts]\n{}", "rule = a #b\n".repeat(1234));
     assert_eq!(valid_config(&many).warnings.len(), 1001);
 }
 
@@ -604,12 +638,12 @@ fn reparsed_config(config: &Config) -> Config {
     valid_config(&text)
 }
 
-fn without_lines(config: &Config) -> (GeneralSettings, Vec<Agent>) {
+fn without_lines(config: &Config) -> (GeneralSettings, LintConfig, Vec<Agent>) {
     let mut agents = config.agents.clone();
     for agent in &mut agents {
         agent.section_line = 0;
     }
-    (config.general.clone(), agents)
+    (config.general.clone(), config.lint.clone(), agents)
 }
 
 #[test]

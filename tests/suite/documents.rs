@@ -146,26 +146,30 @@ fn command_page_lists_exit_codes_of_help() {
 #[test]
 fn configuration_page_lists_keys_with_defaults() {
     let page = read_page("docs/configuration.md");
-    let (general, agent) = (section(&page, "`[general]`"), section(&page, "An agent"));
-    let mut known: BTreeSet<(bool, &str)> = BTreeSet::new();
+    let sections = ["`[general]`", "`[lint]`", "An agent"].map(|name| section(&page, name));
+    let mut known: BTreeSet<(usize, &str)> = BTreeSet::new();
     for doc in keys() {
-        let is_general = doc.section == SectionKind::General;
-        let rows = table_rows(if is_general { general } else { agent });
+        let number = match doc.section {
+            SectionKind::General => 0,
+            SectionKind::Lint => 1,
+            _ => 2,
+        };
+        let rows = table_rows(sections[number]);
         let row = rows
             .iter()
             .find(|row| backtick_words(row[0]).any(|it| it == doc.name));
         let row = row.unwrap_or_else(|| panic!("docs/configuration.md lacks `{}`", doc.name));
-        known.insert((is_general, row[0]));
+        known.insert((number, row[0]));
         if doc.is_required {
             assert!(row[1].starts_with("required"), "{row:?}");
         } else if !doc.default.is_empty() {
             assert_eq!(backtick_words(row[1]).next(), Some(doc.default), "{row:?}");
         }
     }
-    for (is_general, text) in [(true, general), (false, agent)] {
+    for (number, text) in sections.into_iter().enumerate() {
         for row in table_rows(text) {
             let is_key = backtick_words(row[0]).next().is_some();
-            assert!(!is_key || known.contains(&(is_general, row[0])), "{row:?}");
+            assert!(!is_key || known.contains(&(number, row[0])), "{row:?}");
         }
     }
 }
