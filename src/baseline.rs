@@ -20,6 +20,7 @@ use crate::config::{Agent, Config, SealRequirement};
 use crate::digest::Digest;
 use crate::durable::{self, NewFile, UnsyncedObject};
 use crate::error::{Error, ErrorKind, PathContext, Result};
+use crate::lint;
 use signatures::SealVerifier;
 
 /// Size limit of a baseline, which is read into memory whole.
@@ -87,7 +88,7 @@ impl<'c> BaselineCache<'c> {
 
     fn read_checked(&self, agent: &Agent) -> Result<Baseline, BaselineRefusal> {
         let path = self.config.baseline_path(agent);
-        let bytes = read(&path).map_err(BaselineRefusal::Unusable)?;
+        let bytes = read_file(&path).map_err(BaselineRefusal::Unusable)?;
         let baseline = Baseline::new(bytes, &agent.separator);
         self.check_seal(agent, &baseline)
             .map_err(BaselineRefusal::Tampered)?;
@@ -101,6 +102,15 @@ impl<'c> BaselineCache<'c> {
             return Err(BaselineRefusal::Unusable(
                 Error::new(ErrorKind::Conflict, message)
                     .with_hint("it is probably damaged; restore it, or lower min_baseline_size"),
+            ));
+        }
+        if let Some(fault) = template_fault(baseline.bytes()) {
+            let message = format!("the baseline {} {fault}", path.display());
+            return Err(BaselineRefusal::Unusable(
+                Error::new(ErrorKind::Conflict, message).with_hint(
+                    "fill in the placeholders, or delete the sentences around them; \
+                     `memory-shepherd lint explain MS305` says what counts as one",
+                ),
             ));
         }
         Ok(baseline)
@@ -199,7 +209,7 @@ pub fn inspect_baseline(
 ) -> Result<InspectedBaseline> {
     let general = &config.general;
     let path = config.baseline_path(agent);
-    let bytes = read(&path)?;
+    let bytes = read_file(&path)?;
     let baseline = Baseline::new(bytes.clone(), &agent.separator);
     let cache = BaselineCache::new(config, verifier);
     let tampered = cache.check_seal(agent, &baseline).err();
@@ -211,6 +221,9 @@ pub fn inspect_baseline(
         problems.push(format!(
             "it has only {size} bytes, so resets refuse it (min_baseline_size is {least})"
         ));
+    }
+    if let Some(fault) = template_fault(&bytes) {
+        problems.push(format!("it {fault}, so resets refuse it"));
     }
     let is_refused = !problems.is_empty();
     if size > 0 && baseline.separator_line().is_none() {
@@ -235,8 +248,33 @@ pub fn inspect_baseline(
     })
 }
 
+/// Maximum number of lines that a message about placeholders names.
+const MAX_NAMED_LINES: usize = 10;
+
+/// Says how a baseline is still the template that it was made from, if it is; to be read after its
+/// name.
+fn template_fault(bytes: &[u8]) -> Option<String> {
+    if bytes == lint::TEMPLATE {
+        return Some("is still the template that this program ships".to_string());
+    }
+    let lines = lint::unfilled_lines(bytes)?;
+    let named = lines.iter().take(MAX_NAMED_LINES);
+    let named: Vec<String> = named.map(usize::to_string).collect();
+    let more = match lines.len() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(format!(
+        "is not filled in: placeholders in lines {}{more}",
+        named.join(", ")
+    ))
+}
+
 /// Reads a whole file of the operator, without following symlinks.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
+///
+/// # Errors
+/// The file is missing or not a plain readable file.
+pub fn read_file(path: &Path) -> Result<Vec<u8>> {
     let unusable = |message: String| Err(Error::new(ErrorKind::Conflict, message));
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return unusable(format!("{} is not the path of a file", path.display()));

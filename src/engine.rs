@@ -17,6 +17,7 @@ mod host_status;
 mod irreplaceable;
 mod kept_objects;
 mod ledger;
+mod lint;
 mod lock;
 mod observation;
 mod observe;
@@ -58,6 +59,7 @@ pub use fleet::{FleetEvent, FleetWatcher, start_directory_watcher};
 pub use guard::{GuardAction, GuardEvent, GuardPass};
 pub use host_status::HostStatus;
 pub use ledger::RecordRange;
+pub use lint::{BaselineLint, LintDecisions, LintedFile, fix_file, lint_text};
 pub use lock::{AgentLock as Held, LockQueue};
 pub use observation::{Blocker, MemoryContent, Observation, Protection};
 pub use plan::{

@@ -210,7 +210,11 @@ impl Engine {
 
     /// Finds the version that was last pushed to an agent, or else to another agent that uses the
     /// same baseline.
-    fn find_pushed_version(&self, agent: &Agent, users: &[&Agent]) -> Option<KnownVersion> {
+    pub(super) fn find_pushed_version(
+        &self,
+        agent: &Agent,
+        users: &[&Agent],
+    ) -> Option<KnownVersion> {
         let others = users.iter().copied().filter(|it| it.name != agent.name);
         std::iter::once(agent).chain(others).find_map(|it| {
             let pushed = self.ledger_history(&it.name).ok()?.pushed_versions;

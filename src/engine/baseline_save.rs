@@ -110,7 +110,8 @@ impl Engine {
         }
         let digest = self.baseline_versions.store(bytes)?;
         let kept_aside = self.replace_files(&[(path.clone(), bytes)])?.pop();
-        let is_read_back = baseline::read(&path).is_ok_and(|bytes| Digest::of(&bytes) == digest);
+        let is_read_back =
+            baseline::read_file(&path).is_ok_and(|bytes| Digest::of(&bytes) == digest);
         let run = new_run_id();
         let old_digest = before.as_ref().and_then(FileState::digest);
         let aside = kept_aside
@@ -278,7 +279,7 @@ pub(super) fn file_state(bytes: &[u8]) -> FileState {
 pub(super) fn read_optional(path: &Path) -> Result<Option<Vec<u8>>> {
     match lstat(path) {
         Err(Errno::NOENT) => Ok(None),
-        _ => baseline::read(path).map(Some),
+        _ => baseline::read_file(path).map(Some),
     }
 }
 
@@ -293,6 +294,6 @@ fn read_state(path: &Path) -> Result<(Option<FileState>, Option<Vec<u8>>)> {
     if !is_file || stat.st_size as u64 > MAX_BASELINE_BYTES {
         return Ok((None, None));
     }
-    let bytes = baseline::read(path)?;
+    let bytes = baseline::read_file(path)?;
     Ok((Some(file_state(&bytes)), Some(bytes)))
 }

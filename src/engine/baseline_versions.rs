@@ -284,7 +284,7 @@ impl Engine {
     /// # Errors
     /// It is missing or not a plain readable file.
     pub fn read_baseline(&self, name: &str) -> Result<Vec<u8>> {
-        baseline::read(&self.baseline_file_path(name))
+        baseline::read_file(&self.baseline_file_path(name))
     }
 
     /// Returns the agents that use a baseline.

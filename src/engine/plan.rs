@@ -229,6 +229,10 @@ pub struct PlanStep {
     pub protection: Protection,
     /// What the operator should know before confirming.
     pub notes: Vec<String>,
+    /// Errors that the lint finds in the baseline, a line each.
+    #[serde(default)]
+    #[serde(rename = "lint")]
+    pub lint_findings: Vec<String>,
     /// Guarantees that its host lacks, compared with this machine.
     #[serde(default)]
     #[serde(rename = "weaker")]
@@ -247,6 +251,11 @@ pub struct PlanStep {
 }
 
 impl PlanStep {
+    /// Returns what the operator should know before confirming: errors of the baseline first.
+    pub fn checks(&self) -> impl Iterator<Item = &String> {
+        self.lint_findings.iter().chain(&self.notes)
+    }
+
     /// The step of an agent that was not observed: any file is archived and replaced.
     pub(super) fn from_unobserved(agent: &Agent) -> PlanStep {
         PlanStep {
@@ -270,6 +279,7 @@ impl PlanStep {
             is_confirmation_typed: false,
             protection: agent.protect.into(),
             notes: Vec::new(),
+            lint_findings: Vec::new(),
             degradations: Vec::new(),
             undone_run: None,
             kept_scratch: None,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::Engine;
 use super::address::host_name;
 use super::degraded;
+use super::lint::PlanLint;
 use super::observation::Protection;
 use super::observe::ObservedAgent;
 use super::parallel;
@@ -98,11 +99,17 @@ impl Engine {
         is_unlocked: bool,
     ) -> (Vec<PlanStep>, Vec<SkippedAgent>) {
         let baselines = Mutex::new(self.baseline_cache());
+        let lint = PlanLint::new(self);
         plan_agents(self, agents, |agent| {
             let seen = self.observe_with_bytes(agent, &baselines);
             let state = seen.observation.state;
             match self.installation_step(agent, &seen, selection, is_unlocked) {
-                Ok(Some(step)) => Ok(step),
+                Ok(Some(mut step)) => {
+                    if let Some(baseline) = &seen.baseline {
+                        step.lint_findings = lint.describe_errors(agent, baseline);
+                    }
+                    Ok(step)
+                }
                 Ok(None) => {
                     let is_push = selection.is_some() && state != State::Clean;
                     let reason = if is_push { PUSHED_REASON } else { EQUAL_REASON };
@@ -386,6 +393,7 @@ impl Engine {
                 || seen.observation.protection == Protection::Typed,
             protection: agent.protect.into(),
             notes,
+            lint_findings: Vec::new(),
             degradations,
             undone_run: None,
             kept_scratch: None,

@@ -186,6 +186,9 @@ impl Engine {
             paths.push(general.archive_dir.join(&agent.archive_subdir));
         }
         paths.extend(general.seal_signers.clone());
+        let lint = &self.config().lint;
+        let files = [&lint.allow_file, &lint.accepted_file, &lint.words_directory];
+        paths.extend(files.into_iter().flatten().cloned());
         paths
     }
 }

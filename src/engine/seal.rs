@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::Engine;
 use super::baseline_change::FileOwner;
 use super::baseline_save::read_optional;
+use super::lint::LintDecisions;
 use super::lock;
 use super::record::{Operation, Outcome, new_run_id};
 use crate::baseline::seal::{
@@ -22,9 +23,10 @@ use crate::baseline::seal::{
     is_baseline_name,
 };
 use crate::baseline::signatures::{SignedSeal, SigningKey};
-use crate::config::{Agent, SealRequirement};
+use crate::config::{Agent, Config, SealRequirement};
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
+use crate::lint::Finding;
 
 /// The last seal that this program wrote or accepted, in its own directory of the archive: the guard
 /// puts it back.
@@ -76,6 +78,8 @@ pub struct SealChange {
     pub owner: Option<FileOwner>,
     /// Agents whose baseline it is.
     pub agents: Vec<String>,
+    /// Errors that the lint finds in a new or changed file.
+    pub lint_errors: Vec<Finding>,
 }
 
 /// What a seal would do, bound to the files that it saw.
@@ -85,6 +89,8 @@ pub struct SealPlan {
     pub changes: Vec<SealChange>,
     /// Whether every change is accepted, which a first signature needs.
     pub accepts_all: bool,
+    /// Whether files with lint errors are sealed, too.
+    accepts_lint_errors: bool,
     /// The seal on the disk.
     files: SealFiles,
 }
@@ -137,6 +143,37 @@ impl KeptSeal {
 }
 
 impl SealPlan {
+    /// Seals files with lint errors, too: the operator has seen the errors and accepts them.
+    pub fn accept_lint_errors(&mut self) {
+        self.accepts_lint_errors = true;
+    }
+
+    /// Refuses to seal files with lint errors that nobody accepted.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`], with the number of errors of each file.
+    pub fn check_lint_errors(&self, config: &Config) -> Result<()> {
+        let faulty = self.selected().filter(|it| !it.lint_errors.is_empty());
+        let faulty: Vec<&SealChange> = faulty.collect();
+        if self.accepts_lint_errors || faulty.is_empty() {
+            return Ok(());
+        }
+        let counted = faulty.iter().map(|change| {
+            let count = change.lint_errors.len();
+            let noun = if count == 1 { "error" } else { "errors" };
+            format!("{} ({count} {noun})", change.name)
+        });
+        let counted: Vec<String> = counted.collect();
+        let names = faulty.iter().map(|it| shell_words::quote(&it.name));
+        let names: Vec<_> = names.collect();
+        let invocation = &config.invocation;
+        let force = invocation.command_line(&format!("seal --force {}", names.join(" ")));
+        let message = format!("the lint finds errors in {}", counted.join(", "));
+        Err(Error::new(ErrorKind::Conflict, message)
+            .with_hint("correct them; `memory-shepherd lint explain RULE` says how")
+            .with_hint(format!("to seal them all the same: {force}")))
+    }
+
     /// Returns the changes that the plan seals.
     pub fn selected(&self) -> impl Iterator<Item = &SealChange> {
         self.changes.iter().filter(|change| change.is_selected)
@@ -196,6 +233,9 @@ impl Engine {
         let files = SealFiles::read(directory)?;
         let sealed = files.parse(directory)?.unwrap_or_default();
         let saved_here = self.last_saved_versions()?;
+        // A decision file that cannot be used allows nothing.
+        let decisions = self.load_lint_decisions().unwrap_or_default();
+        let counted = self.counted_seal();
         let mut names: BTreeSet<String> = sealed.names().map(str::to_string).collect();
         names.extend(self.config().agents.iter().map(|it| it.baseline.clone()));
         names.retain(|name| is_baseline_name(name));
@@ -205,7 +245,11 @@ impl Engine {
         let mut changes = Vec::new();
         for name in names {
             match self.compare_with_seal(&name, &sealed, &saved_here, scope) {
-                Ok(change) => changes.extend(change),
+                Ok(Some(mut change)) => {
+                    self.lint_change(&mut change, counted.as_ref(), &decisions);
+                    changes.push(change);
+                }
+                Ok(None) => {}
                 // A file that nobody asked for keeps no other from being sealed.
                 Err(_) if matches!(scope, SealScope::Named(named) if !named.contains(&name)) => {}
                 Err(error) => return Err(error),
@@ -214,6 +258,7 @@ impl Engine {
         Ok(SealPlan {
             changes,
             accepts_all: *scope == SealScope::All,
+            accepts_lint_errors: false,
             files,
         })
     }
@@ -262,7 +307,32 @@ impl Engine {
                 .ok()
                 .and_then(|stat| FileOwner::from_stat(&stat, self.clock().now())),
             agents: users.into_iter().map(|it| it.name.clone()).collect(),
+            lint_errors: Vec::new(),
         }))
+    }
+
+    /// Finds the lint errors of a new or changed file. What an earlier seal covered was accepted.
+    fn lint_change(
+        &self,
+        change: &mut SealChange,
+        counted: Option<&BaselineSeal>,
+        decisions: &LintDecisions,
+    ) {
+        let is_changed = matches!(change.kind, SealChangeKind::New | SealChangeKind::Changed);
+        let Some(bytes) = change.bytes.as_deref().filter(|_| is_changed) else {
+            return;
+        };
+        let sealed = counted.and_then(|seal| seal.expected_digest(&change.name));
+        let is_counted = sealed.is_some() && sealed == change.sealed;
+        let sealed_bytes = change.sealed_bytes.as_ref().filter(|_| is_counted);
+        let mut agents = self.config().agents.iter();
+        change.lint_errors = self.baseline_errors(
+            &change.name,
+            agents.find(|agent| agent.baseline == change.name),
+            bytes,
+            sealed_bytes.map(|it| it.to_vec()),
+            decisions,
+        );
     }
 
     /// Returns the version of each baseline that this program saved last.
@@ -288,9 +358,11 @@ impl Engine {
     /// Writes the seal of a plan, and signs it if `key` is given.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] if a file has changed since the plan was made, or if a signature
-    /// would cover what the plan does not accept. The seal is then unchanged.
+    /// [`ErrorKind::Conflict`] if a file has changed since the plan was made, if a signature would
+    /// cover what the plan does not accept, or if a file has lint errors that it does not accept. The
+    /// seal is then unchanged.
     pub fn apply_seal(&self, plan: &SealPlan, key: Option<&SigningKey<'_>>) -> Result<SealReport> {
+        plan.check_lint_errors(self.config())?;
         let preview = self.preview_seal(plan, key)?;
         if plan.selected().next().is_none() && key.is_none() {
             // "Nothing to seal" would hide a signature that is required and not good.
@@ -339,7 +411,7 @@ impl Engine {
         })
     }
 
-    /// Refuses what [`Engine::apply_seal`] would refuse, and writes nothing.
+    /// Refuses what [`Engine::apply_seal`] would refuse, lint errors aside, and writes nothing.
     ///
     /// # Errors
     /// As [`Engine::apply_seal`].

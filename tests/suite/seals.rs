@@ -94,6 +94,24 @@ fn saved_change_is_sealed_without_naming_it() {
 }
 
 #[test]
+fn lint_errors_are_sealed_only_if_accepted() {
+    let world = sealed_world();
+    let faulty = format!("{BASELINE}\n## Late rules\n\n- Be late.\n");
+    world.set_baseline("scout", &faulty);
+    let before = manifest(&world);
+    let mut shown = plan(&world, &named(&["scout.md"]));
+    let change = shown.selected().next().unwrap();
+    let rules: Vec<&str> = change.lint_errors.iter().map(|it| it.rule.code()).collect();
+    assert_eq!(rules, ["MS403"]);
+    let error = world.engine().apply_seal(&shown, None).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    assert_eq!(manifest(&world), before);
+    shown.accept_lint_errors();
+    let sealed = world.engine().apply_seal(&shown, None).unwrap().sealed;
+    assert_eq!(sealed, ["scout.md"]);
+}
+
+#[test]
 fn file_changed_after_preview_is_not_sealed() {
     let world = sealed_world();
     world.set_baseline("scout", CHANGED);

@@ -347,7 +347,7 @@ fn draw_plan_row(
         Role::Text,
     );
     if let Some(checks) = columns.checks {
-        let text = step.notes.first().map_or("", String::as_str);
+        let text = step.checks().next().map_or("", String::as_str);
         let room = room(checks, canvas.width());
         canvas.put_text(checks, y, &truncate_untrusted(text, room), Role::Text);
     }
@@ -429,7 +429,7 @@ fn plan_note(model: &Model, view: &PlanView) -> (String, Role) {
         .into_iter()
         .chain(&view.plan.steps)
         .find_map(|step| {
-            let notes = step.notes.join("; ");
+            let notes = step.checks().cloned().collect::<Vec<_>>().join("; ");
             (!notes.is_empty()).then(|| format!("{}: {notes}", step.agent))
         });
     let retired = view
