@@ -13,6 +13,7 @@ mod diff;
 mod doctor;
 mod guard;
 mod keys;
+mod lint;
 mod log;
 mod manual;
 pub mod output;
@@ -254,6 +255,13 @@ enum Verb {
         #[arg(long, value_name = "SEQ:HASH", value_parser = parse_anchor)]
         anchor: Option<(u64, Digest)>,
     },
+    /// Checks baselines and memories against the lint rules
+    ///
+    /// Without targets, checks the baselines and memories of all agents. A file that is the baseline
+    /// or memory of an agent is checked as such; any other one as --zone says. Exits with 1 if a
+    /// finding has at least the severity of --fail-on, and with 3 if a target cannot be read.
+    #[command(after_help = EXIT_CODES, disable_help_subcommand = true)]
+    Lint(lint::LintArgs),
     /// Checks what resets rely on; meant for pasting into a bug report
     #[command(after_help = EXIT_CODES)]
     Doctor,
@@ -568,6 +576,7 @@ impl CommandContext<'_> {
             Verb::Seal(args) => self.run_seal(&args),
             Verb::Guard(args) => self.run_guard(&args),
             Verb::Verify { anchor } => self.run_verify(anchor),
+            Verb::Lint(args) => self.run_lint(&args),
             Verb::Doctor => self.run_doctor(),
             Verb::Keys => self.run_keys(),
             Verb::Completions { shell } => self.run_completions(shell),

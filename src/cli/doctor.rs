@@ -526,6 +526,23 @@ fn check_baselines(report: &mut DoctorReport, engine: &Engine) {
             format_count(ok_count, "agent")
         ));
     }
+    report_lint_errors(report, engine);
+}
+
+/// Reports errors that the lint finds in baselines and that refuse no reset; the others are reported
+/// already.
+fn report_lint_errors(report: &mut DoctorReport, engine: &Engine) {
+    let found = match engine.baseline_lint_errors() {
+        Ok(found) => found,
+        Err(error) => return report.add_error(&error),
+    };
+    for finding in found.iter().filter(|it| !it.rule_row().blocks_resets) {
+        let path = &finding.path;
+        report.add_warning(
+            format!("{path}: {}", finding.summary()),
+            finding.rule_row().help,
+        );
+    }
 }
 
 fn check_archive(report: &mut DoctorReport, engine: &Engine, answering_agents: &[&Agent]) {

@@ -270,14 +270,25 @@ impl Output {
         printed.map_err(|error| output_error(&error))
     }
 
-    fn print_json<T: Serialize>(&mut self, document: &T) -> error::Result<()> {
-        let envelope = JsonEnvelope {
+    /// Prints an answer as JSON, whatever `--json` says.
+    ///
+    /// # Errors
+    /// The answer cannot be written.
+    pub fn print_json<T: Serialize>(&mut self, document: &T) -> error::Result<()> {
+        self.print_foreign_json(&JsonEnvelope {
             schema: SCHEMA,
             document,
-        };
+        })
+    }
+
+    /// Prints a JSON document of another schema than ours.
+    ///
+    /// # Errors
+    /// The document cannot be written.
+    pub fn print_foreign_json<T: Serialize>(&mut self, document: &T) -> error::Result<()> {
         let mut writer =
             BufWriter::with_capacity(OUTPUT_BUFFER_BYTES, JsonLineWriter::new(&mut self.stdout));
-        serde_json::to_writer_pretty(&mut writer, &envelope).map_err(|error| {
+        serde_json::to_writer_pretty(&mut writer, document).map_err(|error| {
             match error.io_error_kind() {
                 Some(kind) => output_error(&kind.into()),
                 None => Error::new(

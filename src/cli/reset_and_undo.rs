@@ -93,6 +93,15 @@ impl Document for DryRunDocument {
         for change in &self.rule_changes {
             change.write_text(printer)?;
         }
+        for step in &plan.steps {
+            for finding in &step.lint_findings {
+                let agent = format!("{}: ", step.agent);
+                printer.write_revealed_line(&[
+                    (OutputRole::Warn, &agent),
+                    (OutputRole::Plain, finding),
+                ])?;
+            }
+        }
         for text in plan.degradations() {
             printer.write_line(&[(OutputRole::Warn, "degraded: "), (OutputRole::Plain, text)])?;
         }

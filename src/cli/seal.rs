@@ -15,6 +15,7 @@ use crate::diff::Diff;
 use crate::digest::Digest;
 use crate::engine::{Engine, SealChange, SealChangeKind, SealReport, SealScope};
 use crate::error::ErrorKind;
+use crate::lint::Finding;
 
 /// Arguments of `seal`.
 #[derive(Debug, clap::Args)]
@@ -25,6 +26,9 @@ pub struct SealArgs {
     /// Seals all baselines and every file that is sealed already
     #[arg(long, conflicts_with = "files")]
     all: bool,
+    /// Seals baselines in which the lint finds errors, too
+    #[arg(long)]
+    force: bool,
     /// Shows what changed; writes nothing
     #[arg(long)]
     dry_run: bool,
@@ -63,6 +67,8 @@ struct ChangeItem {
     /// Whether the seal accepts the change.
     accepted: bool,
     agents: Vec<String>,
+    /// Errors that the lint finds in the file.
+    lint: Vec<String>,
     /// The difference from the sealed version; none if its bytes are not known.
     hunks: Option<Vec<DiffHunk>>,
     #[serde(skip)]
@@ -87,6 +93,7 @@ impl ChangeItem {
             saved_here: change.is_saved_here,
             accepted: change.is_selected,
             agents: change.agents.clone(),
+            lint: change.lint_errors.iter().map(Finding::summary).collect(),
             hunks: diff.as_ref().map(diff_hunks),
             diff,
             facts: change.owner.map(|owner| owner.describe()),
@@ -118,6 +125,10 @@ impl ChangeItem {
         let facts = self.facts.iter().cloned().chain([agents]);
         for fact in facts {
             printer.write_line(&[(OutputRole::Dim, "    "), (OutputRole::Dim, &fact)])?;
+        }
+        for error in &self.lint {
+            let label = "    lint error  ";
+            printer.write_line(&[(OutputRole::Bad, label), (OutputRole::Plain, error)])?;
         }
         match &self.diff {
             Some(diff) => {
@@ -161,6 +172,11 @@ impl Document for SealDocument {
 }
 
 impl SealDocument {
+    fn has_unaccepted_errors(&self) -> bool {
+        let mut changes = self.changes.iter();
+        changes.any(|it| !it.accepted && !it.lint.is_empty())
+    }
+
     /// Returns, for example, "1 changed, 2 unchanged; sealed scout.md".
     fn summary(&self) -> String {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -180,6 +196,7 @@ impl SealDocument {
             .collect();
         let counts = counts.join(", ");
         match (accepted.is_empty(), self.dry_run) {
+            (true, _) if self.has_unaccepted_errors() => format!("{counts}; not sealed"),
             (true, _) => format!("{counts}; nothing to seal"),
             (false, true) => format!("{counts}; would seal {}", accepted.join(", ")),
             (false, false) => format!("{counts}; sealed {}", accepted.join(", ")),
@@ -201,7 +218,11 @@ impl CommandContext<'_> {
                 names.map(|it| engine.baseline_name(it, cwd)).collect();
             SealScope::Named(names?)
         };
-        let plan = engine.plan_seal(&scope)?;
+        let mut plan = engine.plan_seal(&scope)?;
+        if args.force {
+            plan.accept_lint_errors();
+        }
+        let refusal = plan.check_lint_errors(engine.config()).err();
         let is_in_scope = |change: &SealChange| match &scope {
             SealScope::Named(names) => names.contains(&change.name),
             SealScope::SavedHere | SealScope::All => true,
@@ -210,7 +231,10 @@ impl CommandContext<'_> {
             .changes
             .iter()
             .filter(|change| change.kind != SealChangeKind::Unchanged && is_in_scope(change))
-            .map(|change| ChangeItem::new(&engine, change))
+            .map(|change| ChangeItem {
+                accepted: change.is_selected && refusal.is_none(),
+                ..ChangeItem::new(&engine, change)
+            })
             .collect();
         let key_path = args.sign.as_ref().map(|path| cwd.join(path));
         let key = key_path.as_ref().map(|path| SigningKey {
@@ -220,7 +244,7 @@ impl CommandContext<'_> {
         let is_unchanged = |it: &&SealChange| it.kind == SealChangeKind::Unchanged;
         let unchanged = plan.changes.iter().filter(is_unchanged).count();
         let others = plan.unaccepted().filter(|it| !is_in_scope(it)).count();
-        let report = if args.dry_run {
+        let report = if args.dry_run || refusal.is_some() {
             engine.preview_seal(&plan, key.as_ref())?
         } else {
             engine.apply_seal(&plan, key.as_ref())?
@@ -242,6 +266,11 @@ impl CommandContext<'_> {
             meta,
             signed,
         })?;
+        if let Some(refusal) = refusal {
+            self.output.print_error(&format!("not sealed: {refusal}"));
+            self.output.print_hints(refusal.hints());
+            return Ok(Some(refusal.kind()));
+        }
         if others > 0 {
             let files = format_count(others, "other file");
             self.output.print_note(&format!(

@@ -58,6 +58,7 @@ mod guard;
 mod hostile;
 mod kept_objects;
 mod ledger;
+mod lint;
 mod manifest;
 mod original;
 mod output_checker;

@@ -200,6 +200,17 @@ impl Printer<'_> {
         self.writer.write_all(b"\n")
     }
 
+    /// Writes a line of pieces that were made visible already: their marks are kept.
+    pub fn write_revealed_line(&mut self, pieces: &[(OutputRole, &str)]) -> io::Result<()> {
+        for (role, text) in pieces {
+            let tokens = untrusted::reveal_line(text.as_bytes(), RevealOptions::PROSE);
+            let text: String = tokens.into_iter().map(|token| token.text).collect();
+            let text = paint(*role, &text, self.has_color);
+            self.writer.write_all(text.as_bytes())?;
+        }
+        self.writer.write_all(b"\n")
+    }
+
     /// Writes a line of plain text.
     pub fn write_plain_line(&mut self, text: impl AsRef<str>) -> io::Result<()> {
         self.write_line(&[(OutputRole::Plain, text.as_ref())])

@@ -1,0 +1,546 @@
+//! `lint`: checks baselines and memories against the rules, explains the rules, applies safe fixes.
+
+mod annotations;
+mod sarif;
+mod text;
+
+use std::collections::HashSet;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+
+use super::{CommandContext, CommandResult};
+use crate::clock::{Clock, SystemClock};
+use crate::config::{self, Agent};
+use crate::durable;
+use crate::engine::{self, Engine, LintDecisions, LintedFile, SealStatus};
+use crate::error::{Error, ErrorKind, PathContext, Result};
+use crate::lint::{
+    Finding, LintSettings, RULES, Rule, RuleId, Severity, Suppressed, TextRole, Unchecked, Words,
+};
+use crate::untrusted::visible_line;
+use annotations::AnnotationDocument;
+use text::{RuleDocument, RulesDocument, ShortDocument, TextDocument, WordListItem, WordsDocument};
+
+/// Size limit of a text of no agent, in bytes.
+const MAX_INPUT_BYTES: u64 = 16 << 20;
+
+/// The name of standard input in findings.
+const STANDARD_INPUT: &str = "-";
+
+/// Arguments of `lint`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct LintArgs {
+    #[command(subcommand)]
+    what: Option<LintVerb>,
+    /// Agents, files, or `-` for standard input; by default all agents of the config
+    #[arg(value_name = "AGENT|FILE|-")]
+    targets: Vec<String>,
+    /// How files of no agent and standard input are judged
+    #[arg(long, value_name = "ZONE", value_enum, default_value_t)]
+    zone: TargetZone,
+    /// Format of the output
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+    format: LintFormat,
+    /// Exits with 1 if a finding has at least this severity
+    #[arg(long, value_name = "LEVEL", value_enum, default_value_t)]
+    fail_on: FailLevel,
+    /// Applies safe fixes to baselines: line ends, byte order mark, a missing separator of a draft
+    #[arg(long)]
+    fix: bool,
+}
+
+/// What `lint` prints about its rules.
+#[derive(Debug, Subcommand)]
+enum LintVerb {
+    /// Explains a rule: when it fires, why, and what to do
+    #[command(after_help = super::EXIT_CODES)]
+    Explain {
+        /// Number or name, such as MS402 or separator-ambiguous
+        #[arg(value_name = "ID")]
+        rule: String,
+    },
+    /// Lists all rules
+    #[command(after_help = super::EXIT_CODES)]
+    Rules,
+    /// Lists the word lists that rules use, or prints one
+    #[command(after_help = super::EXIT_CODES)]
+    Words {
+        /// Name of the list that is printed
+        #[arg(value_name = "LIST")]
+        list: Option<String>,
+    },
+}
+
+/// How a text of no agent is judged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum TargetZone {
+    /// As a baseline.
+    #[default]
+    Baseline,
+    /// As notes of an agent.
+    Scratch,
+}
+
+/// Format of the output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum LintFormat {
+    /// For people, with the lines in question.
+    #[default]
+    Text,
+    /// One line a finding.
+    Short,
+    /// One JSON document.
+    Json,
+    /// SARIF 2.1.0.
+    Sarif,
+    /// Annotations of a workflow on GitHub.
+    Github,
+}
+
+/// Severity from which findings fail the command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum FailLevel {
+    /// Errors only.
+    #[default]
+    Error,
+    /// Warnings, too.
+    Warning,
+    /// Any finding.
+    Info,
+}
+
+impl FailLevel {
+    fn severity(self) -> Severity {
+        match self {
+            FailLevel::Error => Severity::Error,
+            FailLevel::Warning => Severity::Warning,
+            FailLevel::Info => Severity::Info,
+        }
+    }
+}
+
+/// Numbers of findings.
+#[derive(Default, Serialize)]
+struct LintSummary {
+    files: usize,
+    errors: usize,
+    warnings: usize,
+    infos: usize,
+    suppressed: usize,
+    /// Files that were corrected.
+    fixed: usize,
+}
+
+/// The answer of `lint`, which every format renders.
+#[derive(Serialize)]
+struct LintDocument {
+    findings: Vec<Finding>,
+    unchecked: Vec<Unchecked>,
+    suppressed: Vec<Suppressed>,
+    /// Targets that could not be read, which is never clean.
+    unread: Vec<UnreadTarget>,
+    summary: LintSummary,
+    /// The files, for excerpts.
+    #[serde(skip)]
+    files: Vec<LintedFile>,
+    /// The working directory.
+    #[serde(skip)]
+    directory: PathBuf,
+}
+
+/// A target that could not be read.
+#[derive(Serialize)]
+struct UnreadTarget {
+    target: String,
+    message: String,
+}
+
+impl LintDocument {
+    fn new(
+        mut files: Vec<LintedFile>,
+        unread: Vec<UnreadTarget>,
+        fixed: usize,
+        directory: PathBuf,
+    ) -> LintDocument {
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        let mut document = LintDocument {
+            findings: Vec::new(),
+            unchecked: Vec::new(),
+            suppressed: Vec::new(),
+            unread,
+            summary: LintSummary {
+                files: files.len(),
+                fixed,
+                ..LintSummary::default()
+            },
+            files: Vec::new(),
+            directory,
+        };
+        for file in &files {
+            document
+                .findings
+                .extend(file.report.findings.iter().cloned());
+            document
+                .unchecked
+                .extend(file.report.unchecked.iter().cloned());
+            document
+                .suppressed
+                .extend(file.report.suppressed.iter().cloned());
+        }
+        let count = |severity: Severity| {
+            let findings = document.findings.iter();
+            findings.filter(|it| it.severity == severity).count()
+        };
+        document.summary.errors = count(Severity::Error);
+        document.summary.warnings = count(Severity::Warning);
+        document.summary.infos = count(Severity::Info);
+        document.summary.suppressed = document.suppressed.len();
+        document.files = files;
+        document
+    }
+
+    /// Returns a path as people and workflows read it: relative to the working directory if it is
+    /// below it.
+    fn shown_path<'p>(&self, path: &'p str) -> &'p str {
+        let relative = Path::new(path).strip_prefix(&self.directory).ok();
+        relative.and_then(Path::to_str).unwrap_or(path)
+    }
+
+    /// Returns the kind that the answer stands for: an unread target before findings.
+    fn kind(&self, fail_on: FailLevel) -> Option<ErrorKind> {
+        let mut findings = self.findings.iter();
+        if !self.unread.is_empty() {
+            Some(ErrorKind::Host)
+        } else if findings.any(|it| it.severity >= fail_on.severity()) {
+            Some(ErrorKind::Partial)
+        } else {
+            None
+        }
+    }
+}
+
+/// A text to lint.
+enum LintTarget<'e> {
+    Baseline(&'e Agent),
+    Memory(&'e Agent),
+    File(PathBuf),
+    StandardInput,
+}
+
+/// What targets are judged by: the fleet, or the defaults where there is no config.
+struct LintSession {
+    engine: Option<Engine>,
+    decisions: LintDecisions,
+    /// Settings for texts of no agent.
+    settings: LintSettings,
+    zone: TargetZone,
+}
+
+impl LintSession {
+    fn separator(&self) -> &str {
+        let engine = self.engine.as_ref();
+        engine.map_or("---", |it| it.config().general.separator.as_str())
+    }
+
+    /// Whether a seal protects the baselines of the fleet.
+    fn has_seal(&self) -> bool {
+        let status = self.engine.as_ref().map(Engine::seal_status);
+        matches!(status, Some(Ok(SealStatus::Applied(_))))
+    }
+
+    fn role(&self) -> TextRole {
+        match self.zone {
+            TargetZone::Baseline => TextRole::Baseline,
+            TargetZone::Scratch => TextRole::Scratch,
+        }
+    }
+
+    /// Reads and lints a target; `None` where there is nothing to read yet.
+    fn lint(&self, target: &LintTarget<'_>) -> Result<Option<LintedFile>> {
+        let engine = self.engine.as_ref();
+        let text = match (target, engine) {
+            (LintTarget::Baseline(agent), Some(engine)) => {
+                return engine.lint_baseline(agent, &self.decisions).map(Some);
+            }
+            (LintTarget::Memory(agent), Some(engine)) => {
+                return engine.lint_memory(agent, &self.decisions);
+            }
+            (LintTarget::Baseline(_) | LintTarget::Memory(_), None) => return Ok(None),
+            (LintTarget::File(path), _) => {
+                durable::read_regular_file(path, MAX_INPUT_BYTES).with_path("read", path)?
+            }
+            (LintTarget::StandardInput, _) => read_standard_input()?,
+        };
+        let path = match target {
+            LintTarget::File(path) => path.as_path(),
+            _ => Path::new(STANDARD_INPUT),
+        };
+        let (role, separator) = (self.role(), self.separator());
+        let linted = engine::lint_text(path, text, role, separator, &self.settings);
+        Ok(Some(linted))
+    }
+}
+
+fn read_standard_input() -> Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let input = std::io::stdin().lock();
+    let read = input.take(MAX_INPUT_BYTES + 1).read_to_end(&mut text);
+    read.with_path("read", Path::new("standard input"))?;
+    if text.len() as u64 > MAX_INPUT_BYTES {
+        return Err(Error::new(
+            ErrorKind::Host,
+            "standard input has more than 16 MiB",
+        ));
+    }
+    Ok(text)
+}
+
+impl CommandContext<'_> {
+    pub(super) fn run_lint(&mut self, args: &LintArgs) -> CommandResult {
+        match &args.what {
+            Some(LintVerb::Explain { rule }) => return self.explain_rule(rule),
+            Some(LintVerb::Rules) => {
+                self.output
+                    .print_document(&RulesDocument { rules: RULES })?;
+                return Ok(None);
+            }
+            Some(LintVerb::Words { list }) => return self.print_words(list.as_deref()),
+            None => {}
+        }
+        let session = self.open_lint_session(args)?;
+        let mut targets = self.lint_targets(args, session.engine.as_ref())?;
+        // Standard input can be read once.
+        let mut has_read_input = false;
+        targets.retain(|it| {
+            let is_input = matches!(it, LintTarget::StandardInput);
+            let is_second = is_input && has_read_input;
+            has_read_input |= is_input;
+            !is_second
+        });
+        let mut files = Vec::new();
+        let mut unread = Vec::new();
+        let mut fixed = 0;
+        for target in &targets {
+            match self.lint_or_fix(&session, target, args.fix) {
+                Ok((linted, is_fixed)) => {
+                    files.extend(linted);
+                    fixed += usize::from(is_fixed);
+                }
+                Err(error) => unread.push(self.report_unread(target, &error)),
+            }
+        }
+        let document = LintDocument::new(files, unread, fixed, self.environment.env.cwd.clone());
+        let kind = document.kind(args.fail_on);
+        self.print_lint(document, args.format)?;
+        Ok(kind)
+    }
+
+    /// Lints a target, and corrects it if that is wanted. Returns whether it was corrected.
+    fn lint_or_fix(
+        &mut self,
+        session: &LintSession,
+        target: &LintTarget<'_>,
+        wants_fix: bool,
+    ) -> Result<(Option<LintedFile>, bool)> {
+        let linted = session.lint(target)?;
+        let can_be_fixed = wants_fix && target.can_be_fixed(session.zone);
+        let Some(file) = linted.as_ref().filter(|_| can_be_fixed) else {
+            return Ok((linted, false));
+        };
+        if !engine::fix_file(file)? {
+            return Ok((linted, false));
+        }
+        if session.has_seal() {
+            self.output
+                .print_note("a seal covers the baselines: seal the corrected one again");
+        }
+        Ok((session.lint(target)?, true))
+    }
+
+    fn explain_rule(&mut self, name: &str) -> CommandResult {
+        let Some(rule) = RuleId::parse(name) else {
+            let error = Error::new(ErrorKind::User, format!("no lint rule named {name}"));
+            let names = RULES.iter().flat_map(|rule| [rule.id, rule.name]);
+            return Err(match config::closest_match(name, names) {
+                Some(near) => error.with_hint(format!("did you mean {near}?")),
+                None => error.with_hint("`memory-shepherd lint rules` lists all rules"),
+            }
+            .into());
+        };
+        let rule: &'static Rule = rule.rule();
+        self.output.print_document(&RuleDocument { rule })?;
+        Ok(None)
+    }
+
+    fn print_words(&mut self, name: Option<&str>) -> CommandResult {
+        let lists: Vec<WordListItem> = Words::shipped_lists()
+            .filter(|(list, _)| name.is_none_or(|name| name == *list))
+            .map(|(name, text)| WordListItem { name, text })
+            .collect();
+        if let (Some(name), []) = (name, lists.as_slice()) {
+            let error = Error::new(ErrorKind::User, format!("no word list named {name}"));
+            let names = Words::shipped_lists().map(|(name, _)| name);
+            return Err(match config::closest_match(name, names) {
+                Some(near) => error.with_hint(format!("did you mean {near}?")),
+                None => error.with_hint("`memory-shepherd lint words` lists them"),
+            }
+            .into());
+        }
+        let prints_text = name.is_some();
+        self.output
+            .print_document(&WordsDocument { lists, prints_text })?;
+        Ok(None)
+    }
+
+    /// Opens the fleet, or works with the defaults if all targets are files and there is no config.
+    fn open_lint_session(
+        &mut self,
+        args: &LintArgs,
+    ) -> std::result::Result<LintSession, super::CommandError> {
+        let mut targets = args.targets.iter();
+        let needs_no_config = !args.targets.is_empty() && targets.all(|it| self.is_path(it));
+        let located = config::locate(self.config_flag.as_deref(), &self.environment.env);
+        if needs_no_config && self.config_flag.is_none() && located.is_err() {
+            let settings = LintSettings {
+                today: SystemClock.now().date_naive(),
+                ..LintSettings::default()
+            };
+            return Ok(LintSession {
+                engine: None,
+                decisions: LintDecisions::default(),
+                settings,
+                zone: args.zone,
+            });
+        }
+        let engine = self.open_engine()?;
+        let decisions = engine.load_lint_decisions()?;
+        let settings = engine.lint_settings(None, &decisions);
+        Ok(LintSession {
+            engine: Some(engine),
+            decisions,
+            settings,
+            zone: args.zone,
+        })
+    }
+
+    /// Resolves targets: agents by name, files that belong to agents, other files. A baseline that
+    /// several agents share is judged once.
+    fn lint_targets<'e>(
+        &self,
+        args: &LintArgs,
+        engine: Option<&'e Engine>,
+    ) -> Result<Vec<LintTarget<'e>>> {
+        let Some(engine) = engine else {
+            let targets = args.targets.iter();
+            return Ok(targets.map(|it| self.file_target(it)).collect());
+        };
+        let config = engine.config();
+        let mut seen_baselines: HashSet<&str> = HashSet::new();
+        let mut targets = Vec::new();
+        let mut add_agent = |agent: &'e Agent, targets: &mut Vec<LintTarget<'e>>| {
+            if seen_baselines.insert(&agent.baseline) {
+                targets.push(LintTarget::Baseline(agent));
+            }
+            targets.push(LintTarget::Memory(agent));
+        };
+        if args.targets.is_empty() {
+            for agent in &config.agents {
+                add_agent(agent, &mut targets);
+            }
+        }
+        for name in &args.targets {
+            let path = self.environment.env.cwd.join(name);
+            let mut agents = config.agents.iter();
+            if let Some(agent) = config.agent(name) {
+                add_agent(agent, &mut targets);
+            } else if let Some(agent) =
+                agents.find(|it| is_same_path(&config.baseline_path(it), &path))
+            {
+                targets.push(LintTarget::Baseline(agent));
+            } else if let Some(agent) = config.agents.iter().find(|it| {
+                it.location.host().is_none() && is_same_path(it.location.memory(), &path)
+            }) {
+                targets.push(LintTarget::Memory(agent));
+            } else if self.is_path(name) {
+                targets.push(self.file_target(name));
+            } else {
+                // Neither an agent nor a file.
+                engine.agent(name)?;
+            }
+        }
+        Ok(targets)
+    }
+
+    /// Whether a target names a file or standard input, because no agent can have that name or
+    /// because the file exists.
+    fn is_path(&self, target: &str) -> bool {
+        target == STANDARD_INPUT
+            || target.contains(['/', '.'])
+            || self.environment.env.cwd.join(target).exists()
+    }
+
+    fn file_target<'e>(&self, name: &str) -> LintTarget<'e> {
+        match name {
+            STANDARD_INPUT => LintTarget::StandardInput,
+            _ => LintTarget::File(self.environment.env.cwd.join(name)),
+        }
+    }
+
+    fn report_unread(&mut self, target: &LintTarget<'_>, error: &Error) -> UnreadTarget {
+        let name = match target {
+            LintTarget::Baseline(agent) => format!("baseline of {}", agent.name),
+            LintTarget::Memory(agent) => format!("memory of {}", agent.name),
+            LintTarget::File(path) => path.display().to_string(),
+            LintTarget::StandardInput => STANDARD_INPUT.to_string(),
+        };
+        // An error about a file names it.
+        let message = if matches!(target, LintTarget::File(_)) {
+            error.to_string()
+        } else {
+            format!("{name}: {error}")
+        };
+        self.output.print_error(&message);
+        self.output.print_hints(error.hints());
+        UnreadTarget {
+            target: visible_line(&name),
+            message: visible_line(error.message()),
+        }
+    }
+
+    fn print_lint(&mut self, document: LintDocument, format: LintFormat) -> Result<()> {
+        match format {
+            _ if self.output.is_json() => self.output.print_document(&TextDocument(document)),
+            LintFormat::Text => self.output.print_document(&TextDocument(document)),
+            LintFormat::Short => self.output.print_document(&ShortDocument(document)),
+            LintFormat::Github => self.output.print_document(&AnnotationDocument(document)),
+            LintFormat::Json => self.output.print_json(&document),
+            LintFormat::Sarif => self
+                .output
+                .print_foreign_json(&sarif::SarifLog::new(&document)),
+        }
+    }
+}
+
+impl LintTarget<'_> {
+    /// Whether `--fix` may change it: files of the operator only.
+    fn can_be_fixed(&self, zone: TargetZone) -> bool {
+        match self {
+            LintTarget::Baseline(_) => true,
+            LintTarget::File(_) => zone == TargetZone::Baseline,
+            LintTarget::Memory(_) | LintTarget::StandardInput => false,
+        }
+    }
+}
+
+/// Whether two paths name the same file.
+fn is_same_path(one: &Path, other: &Path) -> bool {
+    one == other
+        || one
+            .canonicalize()
+            .and_then(|one| Ok(one == other.canonicalize()?))
+            .unwrap_or(false)
+}
