@@ -79,6 +79,7 @@ fn seeds_of(target: &str) -> Vec<Vec<u8>> {
         "entry" => entry_seeds(),
         "ledger" => ledger_seeds(),
         "seal" => seal_seeds(),
+        "lint" => lint_seeds(),
         "reset" => reset_seeds(),
         "sftp" => sftp_seeds(),
         _ => text_seeds(),
@@ -114,6 +115,17 @@ fn boundary_seeds() -> Vec<Vec<u8>> {
     seeds.push(input_of(&[b"---", small, b"<x\n---\ny", other]));
     seeds.push(input_of(&[b"***", other, b"~\x02---\n***\nx", small]));
     seeds
+}
+
+/// Each file of the corpus as a baseline, as notes, and as a memory.
+fn lint_seeds() -> Vec<Vec<u8>> {
+    let texts = files_with_suffix("tests/lint_corpus", ".txt");
+    let roles = [0_u8, 1, 120, 121];
+    let with_role = |role: u8, text: &[u8]| [&[role], &text[..text.len().min(3000)]].concat();
+    let seeds = texts
+        .iter()
+        .flat_map(|text| roles.map(|role| with_role(role, text)));
+    seeds.collect()
 }
 
 fn entry_seeds() -> Vec<Vec<u8>> {

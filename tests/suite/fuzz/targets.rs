@@ -8,6 +8,7 @@ mod boundary;
 mod config;
 mod entry;
 mod ledger;
+mod lint;
 mod reset;
 mod seal;
 mod sftp;
@@ -28,6 +29,7 @@ pub use boundary::boundary;
 pub use config::config;
 pub use entry::entry;
 pub use ledger::{ledger, valid_ledger};
+pub use lint::lint_text;
 pub use reset::reset;
 pub use seal::seal;
 pub use sftp::sftp;
@@ -47,6 +49,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("ledger", ledger),
     ("seal", seal),
     ("untrusted", untrusted),
+    ("lint", lint_text),
     ("reset", reset),
     ("sftp", sftp),
 ];
