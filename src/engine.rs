@@ -16,6 +16,7 @@ mod guard;
 mod host_status;
 mod irreplaceable;
 mod kept_objects;
+mod kept_scratch;
 mod ledger;
 mod lint;
 mod lock;
@@ -58,6 +59,7 @@ pub use classify::MAX_WINDOW_BYTES;
 pub use fleet::{FleetEvent, FleetWatcher, start_directory_watcher};
 pub use guard::{GuardAction, GuardEvent, GuardPass};
 pub use host_status::HostStatus;
+pub use kept_scratch::{KeptScratch, LineRange, ScratchSelection};
 pub use ledger::RecordRange;
 pub use lint::{BaselineLint, LintDecisions, LintedFile, fix_file, lint_text};
 pub use lock::{AgentLock as Held, LockQueue};
@@ -67,7 +69,6 @@ pub use plan::{
     UndoMode, UndoTarget, UndoneRun,
 };
 pub use preconditions::SealStatus;
-pub use push::{KeptScratch, LineRange, ScratchSelection};
 pub use record::{FileState, LastRun, LedgerRecord, Operation, Outcome, RunEvent, Trigger};
 pub use reset::UNCLAIMED_JOURNAL_HINT;
 pub use retention::EntryStatus;

@@ -14,6 +14,7 @@ mod fleet;
 mod phrases;
 mod prose;
 mod rule;
+mod secret_ranges;
 mod secrets;
 mod separators;
 mod settings;
@@ -126,7 +127,7 @@ pub fn lint(input: &LintInput<'_>, settings: &LintSettings) -> LintReport {
         input.separator.as_bytes(),
         &settings.words,
     );
-    document.secrets = secrets::find_secrets(input.text, &settings.words);
+    document.secrets = secret_ranges::find_secrets(input.text, &settings.words);
     let earlier = input.facts.earlier_version.as_deref();
     if let Some(earlier) = earlier.filter(|_| document.is_baseline()) {
         document.compare_with(earlier);

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::address::{connection_target, host_name};
 use super::classify::MAX_WINDOW_BYTES;
+use super::kept_scratch::KeptScratch;
 use super::observation::{Blocker, Protection};
-use super::push::{KeptScratch, PushContent};
+use super::push::PushContent;
 use super::record::Operation;
 use super::state::State;
 use super::undo::AgentRecords;

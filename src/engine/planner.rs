@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::Engine;
 use super::address::host_name;
 use super::degraded;
+use super::kept_scratch::{KeptScratch, ScratchSelection};
 use super::lint::PlanLint;
 use super::observation::Protection;
 use super::observe::ObservedAgent;
@@ -17,7 +18,7 @@ use super::plan::{
     SkippedAgent, StepAction, UndoMode, UndoTarget, UndoneRun, already_undone_reason,
     nothing_to_append_to_error, still_absent_reason,
 };
-use super::push::{self, DividedMemory, KeptScratch, PushContent, ScratchSelection};
+use super::push::{self, DividedMemory, PushContent};
 use super::record::{FileState, Operation};
 use super::retention::RetentionScope;
 use super::shared_memories::sharing_error;

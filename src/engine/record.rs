@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
-use super::push::KeptScratch;
+use super::kept_scratch::KeptScratch;
 use crate::archive::{EntryKind, WrittenEntry};
 use crate::boundary::Boundary;
 use crate::digest::Digest;

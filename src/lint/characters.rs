@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::document::Document;
 use super::finding::{Draft, Places, count};
 use super::rule::{RuleId, Severity};
-use super::secrets::quotable;
+use super::secret_ranges::quotable;
 use super::words::Words;
 use super::{Context, Drafts};
 

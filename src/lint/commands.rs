@@ -10,7 +10,7 @@ use super::document::Document;
 use super::finding::{Draft, Places};
 use super::phrases::{has_override_phrase, is_standing_order};
 use super::rule::{RuleId, Severity};
-use super::secrets::quotable;
+use super::secret_ranges::quotable;
 use super::words::{WordList, Words, pattern, pattern_in_any_case, patterns};
 use super::{Context, Drafts};
 

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ops::Range;
 
-use super::secrets::SecretRanges;
+use super::secret_ranges::{self, SecretRanges};
 use super::words::Words;
 use crate::boundary::{LineKind, ScannedLine, SeparatorLine, scan_lines, unclosed_fence_line};
 
@@ -344,12 +344,7 @@ impl<'t> Document<'t> {
 
     /// Quotes a range in a message, cut where it is long.
     pub fn quote(&self, range: &Range<usize>) -> String {
-        let text = self.masked(range);
-        let text = String::from_utf8_lossy(&text);
-        match text.char_indices().nth(MAX_QUOTED_CHARS) {
-            Some((end, _)) => format!("\"{}…\"", &text[..end]),
-            None => format!("\"{text}\""),
-        }
+        secret_ranges::quote(&self.masked(range))
     }
 }
 
@@ -365,9 +360,6 @@ fn trim_range(text: &[u8], range: Range<usize>) -> Range<usize> {
     let length = text[range.clone()].trim_ascii_end().len();
     range.start..range.start + length
 }
-
-/// Maximum number of characters of quoted text.
-pub(super) const MAX_QUOTED_CHARS: usize = 80;
 
 /// Maximum number of bytes around a place that decide what it means. It keeps rules linear in long
 /// lines.

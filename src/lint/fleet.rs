@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::document::Document;
 use super::finding::{Draft, count};
 use super::rule::{RuleId, Severity};
-use super::secrets::quotable;
+use super::secret_ranges::quotable;
 use super::structure::introduced_name;
 use super::words::{pattern_in_any_case, patterns};
 use super::{Context, Drafts};

@@ -7,8 +7,9 @@ use super::Run;
 use crate::boundary::Baseline;
 use crate::config::Agent;
 use crate::engine::classify::count_lines;
+use crate::engine::kept_scratch::KeptScratch;
 use crate::engine::plan::{PlanBinding, PlanStep, UndoMode, nothing_to_append_to_error};
-use crate::engine::push::{self, DividedMemory, KeptScratch, PushContent};
+use crate::engine::push::{self, DividedMemory, PushContent};
 use crate::engine::record::{FileState, RunEvent};
 use crate::engine::undo::{
     self, AgentRecords, ContentPart, ContentParts, InstallSource, Replacement, UndoRecords,
