@@ -55,6 +55,14 @@ pub struct ConfigEnvironment {
 }
 
 impl ConfigEnvironment {
+    /// Returns the absolute path of a file that the user named; `~` is the home directory.
+    pub fn resolve(&self, path: &Path) -> PathBuf {
+        match (path.strip_prefix("~"), &self.home) {
+            (Ok(rest), Some(home)) => home.join(rest),
+            _ => self.cwd.join(path),
+        }
+    }
+
     /// Returns the directory of the user's own settings of this program.
     pub fn config_directory(&self) -> Option<PathBuf> {
         self.user_directory(&self.xdg_config_home, ".config")
@@ -181,10 +189,7 @@ fn locate_named(flag: Option<&Path>, env: &ConfigEnvironment) -> Result<Option<L
     else {
         return Ok(None);
     };
-    let path = strip_dot_components(&match (path.strip_prefix("~"), &env.home) {
-        (Ok(rest), Some(home)) => home.join(rest),
-        _ => env.cwd.join(path),
-    });
+    let path = strip_dot_components(&env.resolve(path));
     if exists(&path)? {
         return Ok(Some(LocatedConfig {
             invocation: Invocation::with_config(&path),

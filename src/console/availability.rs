@@ -82,6 +82,11 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
             None if model.has_plan() => Err("the plan is not ready yet".to_string()),
             None => Err(model.no_subject_reason()),
         },
+        Command::ToggleMark | Command::MarkRange | Command::MarkAll if is_agent_screen => {
+            check_line_cursor(model)
+        }
+        Command::SaveMarkedLines => check_marked_lines(model),
+        Command::ClearMarks if is_agent_screen => check_marked_lines(model),
         Command::GoAgent | Command::ToggleMark | Command::MarkRange => require(
             model.fleet.cursor_agent.is_some(),
             "no agent under the cursor",
@@ -146,6 +151,37 @@ fn check_plan_request(command: Command, model: &Model) -> Result<(), String> {
         _ => "no agent to act on",
     };
     require(!targets.is_empty(), reason)
+}
+
+/// Checks that the cursor is on a line of the scratch.
+fn check_line_cursor(model: &Model) -> Result<(), String> {
+    let agent = &model.agent;
+    if agent.tab != AgentTab::Scratch {
+        let key = model.key_hint(Command::NextTab);
+        return Err(format!(
+            "lines are marked in the scratch tab; {key} goes there"
+        ));
+    }
+    let key = model.key_hint(Command::ToggleFullScreen);
+    require(
+        agent.has_line_cursor(),
+        format!("lines are not marked in full screen; {key} leaves it"),
+    )?;
+    let line = agent.scratch.lines.get(agent.scratch.cursor_line);
+    require(
+        line.is_some_and(|line| line.new_number.is_some()),
+        "the cursor is not on a line of the scratch",
+    )
+}
+
+/// Checks that lines of the agent on the screen are marked.
+fn check_marked_lines(model: &Model) -> Result<(), String> {
+    let marked = model.agent.marked_lines_of(&model.agent.agent);
+    let key = model.key_hint(Command::ToggleMark);
+    require(
+        marked.is_some(),
+        format!("no marked lines; {key} in the scratch tab marks one"),
+    )
 }
 
 /// Checks a command that confirms or changes the plan on the screen.

@@ -122,6 +122,7 @@ pub enum Command {
     NextHunk,
     PreviousHunk,
     ToggleMark,
+    SaveMarkedLines,
     MarkRange,
     MarkAll,
     ClearMarks,
@@ -207,11 +208,12 @@ table! {
     RetryFailed            "retry"          "retry"              Actions    &[Outcome], ["r"], "Plan again for failed, refused and not started agents";
     EditBaseline           "edit"           "edit"               Actions    &[Fleet, Agent], ["E"], "Edit the baseline of this agent in $VISUAL or $EDITOR";
     AnswerQuestion         "answer"         ""                   Actions    &[Any], ["@"], "Answer a host: passphrase, password or unknown host key";
-    ToggleMark             "mark"           "mark"               Selection  &[Fleet], ["Space"], "Mark or unmark the agent under the cursor, and move down";
+    ToggleMark             "mark"           "mark"               Selection  &[Fleet, Agent], ["Space"], "Mark or unmark this agent, or scratch line, and move down";
     Filter                 "filter"         "filter"             Selection  &[Fleet], ["/"], "Filter: words !not ~fuzzy is:drifted is:marked host:NAME";
-    MarkRange              "mark-range"     ""                   Selection  &[Fleet], ["v"], "Mark from the last marked agent to the cursor";
-    MarkAll                "mark-all"       ""                   Selection  &[Fleet], ["a"], "Mark all agents shown";
-    ClearMarks             "clear-marks"    ""                   Selection  &[Fleet], ["A"], "Clear all marks, including hidden ones";
+    MarkRange              "mark-range"     ""                   Selection  &[Fleet, Agent], ["v"], "Mark from the last marked agent or line to the cursor";
+    MarkAll                "mark-all"       ""                   Selection  &[Fleet, Agent], ["a"], "Mark all agents shown, or all lines of the scratch";
+    ClearMarks             "clear-marks"    ""                   Selection  &[Fleet, Agent], ["A"], "Clear all marks, including hidden ones";
+    SaveMarkedLines        "save-lines"     ""                   Selection  &[Agent], ["W"], "Save the marked lines of the scratch to a new file";
     ChooseSortOrder        "sort"           ""                   Selection  &[Fleet], ["s"], "Choose the sort order";
     ReverseSortOrder       "reverse"        ""                   Selection  &[Fleet], ["S"], "Reverse the sort order";
     NextHunk               "next-hunk"      "hunk"               Viewing    &[Agent], ["}"], "Go to the next hunk";
@@ -236,7 +238,7 @@ table! {
     CopyPath               "copy-path"      ""                   Viewing    &[Fleet, Agent, Outcome], ["yp"], "Copy the path of its memory";
     CopyDigest             "copy-digest"    ""                   Viewing    &[Fleet, Agent, Outcome], ["yh"], "Copy the digest of its memory";
     CopyPatch              "copy-diff"      ""                   Viewing    &[Fleet, Agent, Outcome], ["yd"], "Copy its changes above the separator, as a patch";
-    CopyLine               "copy-line"      ""                   Viewing    &[Agent, Outcome, Log], ["yl"], "Copy the top line, the line of the hit, or the current row";
+    CopyLine               "copy-line"      ""                   Viewing    &[Agent, Outcome, Log], ["yl"], "Copy the marked lines, the line of the hit, or this row";
     CopyAll                "copy-all"       ""                   Viewing    &[Agent, Outcome, Log], ["ya"], "Copy the whole text; in a result, its report";
     CopyCommand            "copy-command"   ""                   Viewing    &[Outcome, Log], ["yc"], "Copy the command line equivalent to this run";
     CopyPlan               "copy-plan"      ""                   Viewing    &[Plan], ["c"], "Copy the command line equivalent to this plan";

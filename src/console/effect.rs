@@ -202,6 +202,19 @@ impl EffectRunner {
                     Msg::EntryLoaded(agent, entry, page)
                 })
             }
+            Effect::SaveLines(path, lines) => {
+                let path = self.config_reloader.resolve(&path);
+                self.submit(JobClass::Handoff, None, move |started| {
+                    let saved = started.and_then(|_| files::save_lines(&path, &lines));
+                    match saved {
+                        Ok(text) => Msg::Reported(MessageLevel::Info, text),
+                        Err(error) => {
+                            let text = format!("lines not saved: {error}");
+                            Msg::Reported(MessageLevel::Error, text)
+                        }
+                    }
+                })
+            }
             Effect::InspectBaseline(agent) => self.submit(JobClass::Handoff, None, move |engine| {
                 let edit = engine.and_then(|it| handoff::prepare_edit(it, &agent));
                 Msg::BaselineInspected(agent, edit.map(Box::new))

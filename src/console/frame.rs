@@ -55,6 +55,7 @@ pub fn draw_hints(model: &Model, canvas: &mut Canvas<'_>) {
         let (label, text) = match prompt {
             InputLine::Filter(_) => ("filter: ", model.fleet.filter.as_str()),
             InputLine::Search(_) => ("search: ", model.search_query()),
+            InputLine::SavePath(path) => ("save marked lines to new file: ", path.as_str()),
         };
         let x = canvas.put_text(0, y, label, Role::Key);
         let x = canvas.put_untrusted(x, y, text.as_bytes(), Role::Prompt);

@@ -2,6 +2,7 @@
 //! handles the messages, and the event loop and the effect runner execute the effects.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset};
@@ -152,6 +153,8 @@ pub enum Effect {
     CopyToClipboard(ClipboardText),
     /// Put a text on the clipboard through the terminal only.
     CopyThroughTerminal(ClipboardText),
+    /// Save lines of an agent's scratch to a new file; `~` is the operator's home.
+    SaveLines(PathBuf, Vec<u8>),
     /// Load an entry of an agent for the pager.
     LoadEntry(String, WrittenEntry),
     /// Give the terminal to the pager.

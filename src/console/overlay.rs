@@ -100,6 +100,8 @@ pub enum InputLine {
     Filter(String),
     /// Search, with the previous query.
     Search(String),
+    /// Path of a new file for the marked lines.
+    SavePath(String),
 }
 
 /// Keys of an incomplete sequence.

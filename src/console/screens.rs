@@ -4,6 +4,7 @@
 
 pub mod agent {
     //! One agent: its texts, its facts and its history.
+    pub mod marked_lines;
     pub mod state;
     pub(in crate::console) mod update;
     pub(in crate::console) mod view;
@@ -38,6 +39,7 @@ pub mod reset {
 }
 
 use super::canvas::Canvas;
+use super::command::Command;
 use super::key::{Key, KeyCode};
 use super::message::Effect;
 use super::model::{Model, Screen};
@@ -88,6 +90,14 @@ pub(super) fn open_selected(model: &mut Model) -> Vec<Effect> {
         }
     }
     Vec::new()
+}
+
+/// Marks agents, or lines of the scratch, or clears their marks.
+pub(super) fn change_marks(model: &mut Model, command: Command) {
+    match model.screen {
+        Screen::Agent => agent::update::change_marks(model, command),
+        _ => fleet::update::change_marks(model, command),
+    }
 }
 
 /// Goes back one level: search, filter, screen. At the fleet, the exit key quits.

@@ -2,6 +2,7 @@
 //! are made visible only when they are drawn. Pure: no input or output.
 
 mod arrangement;
+mod cursor;
 mod prepare;
 mod rows;
 
@@ -163,6 +164,8 @@ pub struct Pane {
     pub current_hit: usize,
     /// Lines that were added above the top by the last change of the text.
     pub lines_added_above: usize,
+    /// The line under the cursor, as an index, in a text whose lines can be marked.
+    pub cursor_line: usize,
 }
 
 impl Pane {
@@ -181,30 +184,36 @@ impl Pane {
             }
         }
         let old_top = self.top_line();
-        let new_top = old_top.map(|old_top| {
-            let same = |behind: usize, index: usize| {
-                let pair = self.lines.get(old_top + behind).zip(lines.get(index));
-                pair.is_some_and(|(old, new)| old.bytes == new.bytes)
-            };
-            let found = (0..lines.len()).filter(|index| same(0, *index));
-            // Of several equal lines, such as empty ones, the one with the same text behind it.
-            let likely = |index: &usize| {
-                let following =
-                    (0..MATCH_CONTEXT_LINES).take_while(|behind| same(*behind, index + behind));
-                (Reverse(following.count()), index.abs_diff(old_top))
-            };
-            let end = lines.len().saturating_sub(1);
-            (
-                old_top,
-                found.min_by_key(likely).unwrap_or(old_top).min(end),
-            )
-        });
+        let new_top = old_top.map(|old_top| (old_top, self.find_again(old_top, &lines)));
+        self.cursor_line = if self.cursor_line == 0 {
+            0
+        } else {
+            self.find_again(self.cursor_line, &lines)
+        };
         self.lines = lines;
         self.lay_out();
         if let Some((old_top, new_top)) = new_top.filter(|_| self.top.0 > 0) {
             self.lines_added_above = new_top.saturating_sub(old_top);
             self.top.0 = self.item_of_line(new_top);
         }
+    }
+
+    /// Returns the index of one of this pane's lines in a changed text; the nearest one if the text
+    /// has it no more.
+    fn find_again(&self, old_index: usize, lines: &[TextLine]) -> usize {
+        let same = |behind: usize, index: usize| {
+            let pair = self.lines.get(old_index + behind).zip(lines.get(index));
+            pair.is_some_and(|(old, new)| old.bytes == new.bytes)
+        };
+        let found = (0..lines.len()).filter(|index| same(0, *index));
+        // Of several equal lines, such as empty ones, the one with the same text behind it.
+        let likely = |index: &usize| {
+            let following =
+                (0..MATCH_CONTEXT_LINES).take_while(|behind| same(*behind, index + behind));
+            (Reverse(following.count()), index.abs_diff(old_index))
+        };
+        let end = lines.len().saturating_sub(1);
+        found.min_by_key(likely).unwrap_or(old_index).min(end)
     }
 
     /// Changes the arrangement and keeps the line at the top in place.

@@ -8,6 +8,7 @@ mod hosts;
 pub mod invariants;
 mod keys;
 mod log;
+mod marked_lines;
 mod observation;
 mod plan;
 mod preferences;

@@ -1,6 +1,6 @@
 //! Reads a changed config file once it has settled, and creates an engine for it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -36,6 +36,11 @@ impl ConfigReloader {
             engine_factory,
             known_digest: Arc::default(),
         }
+    }
+
+    /// Returns the absolute path of a file that the operator named; `~` is the home directory.
+    pub(super) fn resolve(&self, path: &Path) -> PathBuf {
+        self.env.resolve(path)
     }
 
     /// Reads the config file of an engine once it has settled. Returns the new engine or the errors

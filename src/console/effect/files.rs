@@ -1,10 +1,11 @@
 //! Loads themes and writes texts for the pager to files.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 
 use tempfile::NamedTempFile;
 
+use crate::console::canvas::format_count;
 use crate::console::handoff::PagerText;
 use crate::console::theme::{Theme, Themes};
 use crate::error::{PathContext, Result};
@@ -39,6 +40,25 @@ pub(super) fn load_theme(themes: &Themes, name: String, is_requested: bool) -> L
         name,
         is_requested,
     }
+}
+
+/// Saves lines to a new file that only the operator can read. Returns what was done, for the
+/// operator.
+pub(super) fn save_lines(path: &Path, lines: &[u8]) -> Result<String> {
+    let directory = path.parent().unwrap_or(path);
+    let prepare = || {
+        let mut file = NamedTempFile::new_in(directory)?;
+        file.write_all(lines)?;
+        file.as_file().sync_all()?;
+        Ok::<_, io::Error>(file)
+    };
+    let file = prepare().with_path("write a new file in", directory)?;
+    file.persist_noclobber(path)
+        .map_err(|refused| refused.error)
+        .with_path("create", path)?;
+    let count = lines.iter().filter(|byte| **byte == b'\n').count();
+    let lines = format_count(count as u64, "line");
+    Ok(format!("{lines} saved to {}", path.display()))
 }
 
 /// Writes a text to a new file in `directory` that only the operator can read.

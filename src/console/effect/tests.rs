@@ -595,3 +595,17 @@ fn themes_and_pager_files_load_in_background() {
     );
     assert!(matches!(next_loaded(), Loaded::Page(8, Err(_))));
 }
+
+#[test]
+fn lines_are_saved_to_new_file_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notes.md");
+    let saved = files::save_lines(&path, b"- one\n- two\n").unwrap();
+    assert_eq!(saved, format!("2 lines saved to {}", path.display()));
+    let error = files::save_lines(&path, b"- other\n").unwrap_err();
+    assert!(error.to_string().contains("exists"), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), b"- one\n- two\n");
+    let names = std::fs::read_dir(directory.path()).unwrap();
+    assert_eq!(names.count(), 1, "no leftover");
+    assert!(files::save_lines(&directory.path().join("none/x"), b"x\n").is_err());
+}

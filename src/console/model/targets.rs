@@ -3,8 +3,10 @@
 
 use super::{Model, Screen, equivalent_command};
 use crate::archive::WrittenEntry;
+use crate::console::canvas::format_count;
 use crate::console::command::Command;
 use crate::console::handoff::{ClipboardText, PagerText};
+use crate::console::screens::agent::marked_lines::MarkedLines;
 use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::log::state::{LogRow, RunSummary};
 use crate::console::screens::reset::state::{PlanRequest, REDO_VERB, ResetStage, ResultView};
@@ -238,6 +240,14 @@ impl Model {
                     digest.as_bytes(),
                 ))
             }
+            Command::CopyLine if self.marked_lines_here().is_some() => {
+                let marked = self.marked_lines_here().ok_or_else(nothing_to_copy)?;
+                let what = format_count(marked.len() as u64, "marked line");
+                Ok(ClipboardText {
+                    is_truncated: marked.iter().any(|line| line.is_truncated),
+                    ..ClipboardText::new(what, &marked.to_text())
+                })
+            }
             Command::CopyLine => {
                 let (what, line) = self.current_line().ok_or_else(nothing_to_copy)?;
                 Ok(ClipboardText {
@@ -277,6 +287,13 @@ impl Model {
         }
     }
 
+    /// Returns the marked lines of the text on the screen.
+    fn marked_lines_here(&self) -> Option<&MarkedLines> {
+        let is_here = self.screen == Screen::Agent && self.agent.tab == AgentTab::Scratch;
+        let marked = self.agent.marked_lines_of(&self.agent.agent);
+        marked.filter(|_| is_here)
+    }
+
     /// Returns the current line with its description: in a text the hit or the first visible line,
     /// elsewhere the row under the cursor.
     fn current_line(&self) -> Option<(String, TextLine)> {
@@ -285,7 +302,12 @@ impl Model {
             (Screen::Agent, _) if self.agent.is_list() => None,
             (Screen::Agent, _) => {
                 let pane = self.agent.current_pane();
-                let line = pane.lines.get(pane.current_line()?)?;
+                let index = if self.agent.has_line_cursor() {
+                    pane.cursor_line
+                } else {
+                    pane.current_line()?
+                };
+                let line = pane.lines.get(index)?;
                 let what = match line.new_number.or(line.old_number) {
                     Some(number) => format!("line {number}"),
                     None => "a line".to_string(),

@@ -79,13 +79,10 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
             model.input_line = Some(InputLine::Filter(model.fleet.filter.clone()));
             fleet::update::set_filter(model, String::new());
         }
-        Command::ToggleMark => fleet::update::toggle_mark(model),
-        Command::MarkRange => fleet::update::mark_range(model),
-        Command::MarkAll => {
-            let names = model.fleet.visible_agents.iter().cloned();
-            model.fleet.marks.extend(names);
+        Command::ToggleMark | Command::MarkRange | Command::MarkAll | Command::ClearMarks => {
+            screens::change_marks(model, command);
         }
-        Command::ClearMarks => model.fleet.marks.clear(),
+        Command::SaveMarkedLines => model.input_line = Some(InputLine::SavePath(String::new())),
         Command::ChooseSortOrder => {
             chooser::open_chooser(model, Overlay::Palette(Chooser::with_query("sort ")));
         }

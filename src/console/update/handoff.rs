@@ -1,6 +1,8 @@
 //! Texts for the clipboard and the pager, and baselines for the editor: requested, handed over, and
 //! reported.
 
+use std::path::PathBuf;
+
 use crate::baseline::InspectedBaseline;
 use crate::console::command::Command;
 use crate::console::handoff::{
@@ -198,6 +200,19 @@ pub(super) fn handle_edited(
         }
     }
     vec![Effect::ReadAgents(edit.sharing_agents.clone())]
+}
+
+/// Saves the marked lines of the agent on the screen to a new file.
+pub(super) fn save_marked_lines(model: &mut Model, path: &str) -> Vec<Effect> {
+    let path = path.trim();
+    let Some(lines) = model.agent.marked_lines_of(&model.agent.agent) else {
+        return Vec::new();
+    };
+    if path.is_empty() {
+        model.show_hint("not saved: no file was named");
+        return Vec::new();
+    }
+    vec![Effect::SaveLines(PathBuf::from(path), lines.to_text())]
 }
 
 /// Opens the text on the screen in the pager, or requests the entry under the cursor.

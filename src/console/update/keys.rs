@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::commands::perform_command;
 use super::overlay::handle_overlay_key;
-use super::question;
+use super::{handoff, question};
 use crate::console::command::{Command, CommandCategory, KeyContext};
 use crate::console::key::{Key, KeyCode};
 use crate::console::keymap::{CONFIRM_KEY, KeyMeaning};
@@ -148,8 +148,7 @@ fn handle_key(model: &mut Model, key: Key) -> Vec<Effect> {
         return handle_overlay_key(model, key);
     }
     if model.input_line.is_some() {
-        handle_input_line_key(model, key);
-        return Vec::new();
+        return handle_input_line_key(model, key);
     }
     if is_ignored_key(model, key) {
         return Vec::new();
@@ -263,7 +262,7 @@ fn handle_confirmation_key(model: &mut Model, key: Key) -> Option<Vec<Effect>> {
     Some(Vec::new())
 }
 
-fn handle_input_line_key(model: &mut Model, key: Key) {
+fn handle_input_line_key(model: &mut Model, key: Key) -> Vec<Effect> {
     match (key.code, key.printable_char()) {
         (KeyCode::Up, _) => restore_input_line(model),
         (KeyCode::Esc, _) => {
@@ -274,8 +273,12 @@ fn handle_input_line_key(model: &mut Model, key: Key) {
             model.is_dirty = true;
             let line = model.input_line.take();
             model.refresh_visible_agents();
-            if matches!(line, Some(InputLine::Search(_))) {
-                finish_search(model);
+            match line {
+                Some(InputLine::Search(_)) => finish_search(model),
+                Some(InputLine::SavePath(path)) => {
+                    return handoff::save_marked_lines(model, &path);
+                }
+                _ => {}
             }
         }
         (KeyCode::Backspace, _) => edit_input_line(model, |line| {
@@ -285,13 +288,14 @@ fn handle_input_line_key(model: &mut Model, key: Key) {
         (KeyCode::Char('u'), _) if key.has_ctrl => edit_input_line(model, String::clear),
         _ => {}
     }
+    Vec::new()
 }
 
 /// Restores the filter or the query from before the input line was opened.
 fn restore_input_line(model: &mut Model) {
     let old = match &model.input_line {
         Some(InputLine::Filter(old) | InputLine::Search(old)) => old.clone(),
-        None => String::new(),
+        Some(InputLine::SavePath(_)) | None => return,
     };
     edit_input_line(model, |line| line.clone_from(&old));
 }
@@ -299,7 +303,8 @@ fn restore_input_line(model: &mut Model) {
 /// Edits the open input line and applies it at once.
 fn edit_input_line(model: &mut Model, edit: impl FnOnce(&mut String)) {
     model.is_dirty = true;
-    match &model.input_line {
+    match &mut model.input_line {
+        Some(InputLine::SavePath(path)) => edit(path),
         Some(InputLine::Filter(_)) => {
             let mut filter = model.fleet.filter.clone();
             edit(&mut filter);

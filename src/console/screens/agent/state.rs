@@ -1,7 +1,10 @@
 //! Agent screen: the texts, facts and history of one agent, and how they are shown.
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, FixedOffset};
 
+use crate::console::screens::agent::marked_lines::MarkedLines;
 use crate::console::text::{Arrangement, Pane, PreparedText, TextLine};
 use crate::engine::HistoryEntry;
 
@@ -117,6 +120,8 @@ pub struct AgentScreen {
     pub is_whitespace_ignored: bool,
     /// Whether the text takes the whole screen.
     pub is_full_screen: bool,
+    /// Marked lines of the scratch, by agent.
+    pub marked_lines: BTreeMap<String, MarkedLines>,
 }
 
 /// Runs of an agent.
@@ -172,8 +177,20 @@ impl AgentScreen {
             context_lines: self.context_lines,
             is_whitespace_ignored: self.is_whitespace_ignored,
             is_full_screen: self.is_full_screen,
+            marked_lines: self.marked_lines.clone(),
             ..AgentScreen::default()
         }
+    }
+
+    /// Returns the marked lines of an agent's scratch, if there are any.
+    pub fn marked_lines_of(&self, agent: &str) -> Option<&MarkedLines> {
+        let marked = self.marked_lines.get(agent);
+        marked.filter(|marked| !marked.is_empty())
+    }
+
+    /// Whether the tab shows a text whose lines can be marked, with a cursor.
+    pub fn has_line_cursor(&self) -> bool {
+        self.tab == AgentTab::Scratch && !self.is_full_screen
     }
 
     /// Returns the pane of the open tab.

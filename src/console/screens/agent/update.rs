@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 
 use crate::console::age::{format_age, modified_time};
+use crate::console::canvas::format_count;
 use crate::console::command::Command;
 use crate::console::message::{AgentTexts, Effect};
 use crate::console::model::{AgentRow, Model, Screen, step_index};
 use crate::console::screens::agent::state::{AgentTab, CONTEXT_LINE_CHOICES};
+use crate::console::screens::log::state::MessageLevel;
 use crate::console::screens::reset::state::ResetStage;
 use crate::console::text::{LineKind, Pane, PreparedText, TextLine, Tones};
 use crate::engine::{HistoryEntry, State};
@@ -27,6 +29,8 @@ pub fn handle_texts(model: &mut Model, texts: AgentTexts) {
     agent.diff.replace_lines(lines);
     agent.diff_alternate = other;
     agent.scratch.replace_lines(texts.scratch.lines);
+    let marked = agent.marked_lines.get_mut(&agent.agent);
+    let lost_lines = marked.map_or(0, |marked| marked.follow(&agent.scratch.lines));
     let (lines, other) = agent.choose_lines(texts.baseline);
     agent.baseline.replace_lines(lines);
     agent.baseline_alternate = other;
@@ -42,6 +46,11 @@ pub fn handle_texts(model: &mut Model, texts: AgentTexts) {
     if first {
         let height = model.text_height();
         scroll_to_first_hunk(height, &mut model.agent.diff);
+    }
+    if lost_lines > 0 {
+        let lines = format_count(lost_lines as u64, "marked line");
+        let text = format!("{}: {lines} changed, so no longer marked", texts.agent);
+        model.report(MessageLevel::Warn, text);
     }
     model.is_dirty = true;
 }
@@ -161,11 +170,15 @@ pub fn change_arrangement(model: &mut Model, command: Command) {
     }
 }
 
-/// Keeps the first visible row inside its line, which has fewer rows in a wider terminal.
+/// Keeps the first visible row inside its line, which has fewer rows in a wider terminal, and the
+/// cursor on the screen.
 pub fn clamp_pane_top(model: &mut Model) {
     if model.screen == Screen::Agent {
-        let (width, look) = (model.text_width(), model.pane_style());
+        let (width, height, look) = (model.text_width(), model.text_height(), model.pane_style());
         model.agent.current_pane_mut().clamp_top(width, look);
+        if model.agent.has_line_cursor() {
+            model.agent.scratch.show_cursor(width, height, look);
+        }
     }
 }
 
@@ -240,6 +253,9 @@ pub fn cycle_tab(model: &mut Model, by: usize) -> Vec<Effect> {
 pub fn toggle_full_screen(model: &mut Model) {
     model.agent.is_full_screen = !model.agent.is_full_screen;
     model.agent.arrange_panes(model.size.0);
+    if model.agent.has_line_cursor() {
+        model.agent.scratch.move_cursor_to_top();
+    }
 }
 
 /// Moves the cursor of the history, or scrolls the text.
@@ -248,13 +264,33 @@ pub fn move_cursor(model: &mut Model, by: isize) {
         return move_history_cursor(model, by);
     }
     let (width, height, style) = (model.text_width(), model.text_height(), model.pane_style());
+    let has_line_cursor = model.agent.has_line_cursor();
     let pane = model.agent.current_pane_mut();
-    if by < isize::MIN / 4 {
+    if has_line_cursor {
+        pane.move_cursor(by, width, height, style);
+    } else if by < isize::MIN / 4 {
         pane.scroll_to_start();
     } else if by > isize::MAX / 4 {
         pane.scroll_to_end(width, height, style);
     } else {
         pane.scroll(by, width, height, style);
+    }
+}
+
+/// Marks lines of the scratch, or clears their marks.
+pub fn change_marks(model: &mut Model, command: Command) {
+    let agent = &mut model.agent;
+    let text = &agent.scratch.lines;
+    let marked = agent.marked_lines.entry(agent.agent.clone()).or_default();
+    match (command, text.get(agent.scratch.cursor_line)) {
+        (Command::ClearMarks, _) => marked.clear(),
+        (Command::MarkAll, _) => marked.extend(text),
+        (Command::MarkRange, Some(line)) => marked.extend_to(line, text),
+        (_, Some(line)) => {
+            marked.toggle(line);
+            move_cursor(model, 1);
+        }
+        (_, None) => {}
     }
 }
 
@@ -302,6 +338,7 @@ pub fn edit_search(model: &mut Model, edit: impl FnOnce(&mut String)) {
     edit(&mut query);
     pane.search(&query);
     pane.go_to_first_hit(height);
+    pane.move_cursor_to_hit();
 }
 
 /// Goes to the next or previous hit; without a search, to the next or previous hunk.
@@ -312,6 +349,7 @@ pub fn go_to_next_hit(model: &mut Model, is_forward: bool) {
         pane.go_to_hunk(is_forward, height);
     } else {
         pane.go_to_next_hit(is_forward, height);
+        pane.move_cursor_to_hit();
     }
 }
 

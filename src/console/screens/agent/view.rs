@@ -245,11 +245,14 @@ fn draw_tabs(model: &Model, canvas: &mut Canvas<'_>, observation: Option<&Observ
         .and_then(|row| row.last_readable_observation())
         .or(observation);
     let content = shown.and_then(|shown| shown.content.as_ref());
-    let scratch = match shown.and_then(known_scratch_lines) {
+    let mut scratch = match shown.and_then(known_scratch_lines) {
         Some(lines) if canvas.width() < MIN_SIDE_BY_SIDE_COLUMNS => format!("Scratch {lines}"),
         Some(lines) => format!("Scratch {}", format_count(lines, "line")),
         None => "Scratch".to_string(),
     };
+    if let Some(marked) = model.agent.marked_lines_of(&model.agent.agent) {
+        scratch.push_str(&format!(", {} marked", marked.len()));
+    }
     // The opened run of the history is not the present state.
     let drift = content
         .and_then(|content| content.boundary)

@@ -198,8 +198,19 @@ pub fn visible_ages(model: &Model) -> Vec<String> {
         .collect()
 }
 
+/// Marks agents, or clears their marks.
+pub fn change_marks(model: &mut Model, command: Command) {
+    let fleet = &mut model.fleet;
+    match command {
+        Command::MarkRange => mark_range(model),
+        Command::MarkAll => fleet.marks.extend(fleet.visible_agents.iter().cloned()),
+        Command::ClearMarks => fleet.marks.clear(),
+        _ => toggle_mark(model),
+    }
+}
+
 /// Marks or unmarks the agent under the cursor, and moves on.
-pub fn toggle_mark(model: &mut Model) {
+fn toggle_mark(model: &mut Model) {
     let Some(name) = model.fleet.cursor_agent.clone() else {
         return;
     };
@@ -211,7 +222,7 @@ pub fn toggle_mark(model: &mut Model) {
 }
 
 /// Marks the agents from the last marked one to the cursor.
-pub fn mark_range(model: &mut Model) {
+fn mark_range(model: &mut Model) {
     let fleet = &mut model.fleet;
     let Some(cursor) = fleet.cursor_index() else {
         return;

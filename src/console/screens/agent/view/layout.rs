@@ -7,8 +7,8 @@ use crate::console::text::PaneStyle;
 /// Cells left of a diff: a sign and two numbers.
 const DIFF_GUTTER_CELLS: usize = 14;
 
-/// Cells left of a plain text: one number.
-const TEXT_GUTTER_CELLS: usize = 8;
+/// Cells left of the scratch: the cursor, the mark of a marked line, and a number.
+const SCRATCH_GUTTER_CELLS: usize = 9;
 
 /// Cells left of facts: their labels.
 const FACT_GUTTER_CELLS: usize = 22;
@@ -48,7 +48,7 @@ impl Model {
             _ if agent.is_comparison() => DIFF_GUTTER_CELLS,
             AgentTab::Facts => FACT_GUTTER_CELLS,
             _ if agent.is_full_screen => 0,
-            _ => TEXT_GUTTER_CELLS,
+            _ => SCRATCH_GUTTER_CELLS,
         }
     }
 

@@ -125,7 +125,17 @@ fn draw_full_width(
             draw_number(canvas, 1, y, 5, line.old_number.filter(|_| is_first_row));
             draw_number(canvas, 7, y, 5, line.new_number.filter(|_| is_first_row));
         }
-        _ => draw_number(canvas, 0, y, 6, line.new_number.filter(|_| is_first_row)),
+        _ if !is_first_row => {}
+        _ => {
+            if at == agent.scratch.cursor_line {
+                canvas.put_text(0, y, ">", Role::Text);
+            }
+            let marked = agent.marked_lines_of(&agent.agent).zip(line.new_number);
+            if marked.is_some_and(|(marked, number)| marked.contains(number)) {
+                canvas.put_text(1, y, "*", Role::Mark);
+            }
+            draw_number(canvas, 2, y, 6, line.new_number);
+        }
     }
     draw_spans(canvas, gutter, y, Some(line), &row.spans, hit);
 }

@@ -1,0 +1,126 @@
+//! The cursor of a pane whose lines can be marked: it moves by lines, and the pane scrolls so that it
+//! stays visible.
+
+use super::{Pane, PaneStyle};
+
+impl Pane {
+    /// Moves the cursor by lines, down if positive, and scrolls to it.
+    pub fn move_cursor(&mut self, by: isize, width: usize, height: usize, style: PaneStyle) {
+        self.lines_added_above = 0;
+        let last = self.lines.len().saturating_sub(1);
+        self.cursor_line = self.cursor_line.saturating_add_signed(by).min(last);
+        self.show_cursor(width, height, style);
+    }
+
+    /// Scrolls as little as possible so that the whole line under the cursor is visible, or its
+    /// beginning if it has more rows than the pane.
+    pub fn show_cursor(&mut self, width: usize, height: usize, style: PaneStyle) {
+        let item = self.item_of_line(self.cursor_line);
+        let rows = self.rows(item, width, style).len();
+        if (item, 0) <= self.top || rows >= height {
+            self.top = (item, 0);
+            return;
+        }
+        // The top that shows the line in the last rows: the rows above it fill the rest.
+        let mut room = height - rows;
+        let mut lowest_top = (item, 0);
+        while room > 0 && lowest_top.0 > 0 {
+            let above = lowest_top.0 - 1;
+            let rows = self.rows(above, width, style).len();
+            lowest_top = (above, rows.saturating_sub(room));
+            room = room.saturating_sub(rows);
+        }
+        self.top = self.top.max(lowest_top);
+    }
+
+    /// Moves the cursor to the line of the current hit.
+    pub fn move_cursor_to_hit(&mut self) {
+        let hit = self.hits.get(self.current_hit);
+        if let Some(item) = hit.and_then(|hit| self.items.get(*hit)) {
+            self.cursor_line = item.main_line();
+        }
+    }
+
+    /// Moves the cursor to the line at the top.
+    pub fn move_cursor_to_top(&mut self) {
+        self.cursor_line = self.top_line().unwrap_or(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::console::text::{LineKind, Pane, PaneStyle, TextLine};
+
+    const STYLE: PaneStyle = PaneStyle {
+        is_wrapping: true,
+        is_whitespace_marked: false,
+        is_prose: true,
+        has_word_marks: false,
+        half_width: 0,
+    };
+
+    fn pane(lines: &[&str]) -> Pane {
+        let mut pane = Pane::default();
+        let lines = lines.iter().map(|it| TextLine::note(LineKind::Same, *it));
+        pane.replace_lines(lines.collect());
+        pane
+    }
+
+    #[test]
+    fn cursor_scrolls_no_further_than_needed() {
+        let mut pane = pane(&["a", "one two", "b", "c", "d"]);
+        let mut after = |by: isize| {
+            pane.move_cursor(by, 4, 3, STYLE);
+            (pane.cursor_line, pane.top)
+        };
+        assert_eq!(after(1), (1, (0, 0)));
+        // Line 1 takes two rows.
+        assert_eq!(after(1), (2, (1, 0)));
+        assert_eq!(after(1), (3, (1, 1)));
+        assert_eq!(after(9), (4, (2, 0)));
+        assert_eq!(after(-1), (3, (2, 0)));
+        assert_eq!(after(-2), (1, (1, 0)));
+        assert_eq!(after(isize::MIN / 2), (0, (0, 0)));
+    }
+
+    #[test]
+    fn cursor_follows_its_line_in_changed_text() {
+        let mut pane = pane(&["a", "b", "c"]);
+        pane.move_cursor(2, 10, 5, STYLE);
+        let lines = ["x", "a", "b", "c", "d"].map(|it| TextLine::note(LineKind::Same, it));
+        pane.replace_lines(lines.to_vec());
+        assert_eq!(pane.cursor_line, 3);
+    }
+
+    #[test]
+    fn line_with_more_rows_than_pane_shows_its_beginning() {
+        let mut pane = pane(&["a", "one two three four", "b"]);
+        pane.move_cursor(1, 5, 2, STYLE);
+        assert_eq!(pane.top, (1, 0));
+        pane.move_cursor(1, 5, 2, STYLE);
+        assert_eq!(pane.top, (1, 3));
+    }
+
+    proptest::proptest! {
+        /// After every step the first row of the cursor's line is visible, and no row below the last
+        /// line is.
+        #[test]
+        fn cursor_is_always_visible(
+            lines in proptest::collection::vec("[a-c ]{0,12}", 1..30),
+            steps in proptest::collection::vec(-12_isize..12, 1..30),
+            width in 3_usize..9,
+            height in 1_usize..9,
+        ) {
+            let texts: Vec<&str> = lines.iter().map(String::as_str).collect();
+            let mut pane = pane(&texts);
+            for by in steps {
+                pane.move_cursor(by, width, height, STYLE);
+                let above: usize = (pane.top.0..pane.cursor_line)
+                    .map(|item| pane.rows(item, width, STYLE).len())
+                    .sum();
+                proptest::prop_assert!(pane.top <= (pane.cursor_line, 0));
+                proptest::prop_assert!(above < height + pane.top.1);
+            }
+        }
+    }
+}
