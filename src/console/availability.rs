@@ -5,11 +5,11 @@ use super::keymap::KeyMeaning;
 use super::model::{Model, Screen};
 use super::screens::agent::state::{AgentTab, MIN_SIDE_BY_SIDE_COLUMNS};
 use super::screens::hosts::state::NO_HOSTS_REASON;
-use super::screens::reset::state::{Confirmation, PlanView, ResetStage};
+use super::screens::reset::state::{Confirmation, PlanRequest, PlanView, ResetStage};
 use crate::engine::Protection;
 
 /// Returns the commands available in the current context. Omits the commands about hidden marks
-/// unless the plan has some.
+/// unless the plan has some, and those about a push at other plans.
 pub fn offered_commands(model: &Model) -> impl Iterator<Item = &'static CommandSpec> {
     let context = model.key_context();
     let keymap = &model.preferences.keymap;
@@ -22,9 +22,12 @@ pub fn offered_commands(model: &Model) -> impl Iterator<Item = &'static CommandS
                 .iter()
                 .any(|keys| keymap.resolve(context, keys) == own_meaning)
     };
-    let has_hidden_marks = match &model.reset.stage {
-        ResetStage::Plan(view) => !view.hidden_agents.is_empty(),
-        _ => false,
+    let (has_hidden_marks, is_push) = match &model.reset.stage {
+        ResetStage::Plan(view) => (
+            !view.hidden_agents.is_empty(),
+            matches!(view.request, PlanRequest::Push(..)),
+        ),
+        _ => (false, false),
     };
     keymap.command_specs().filter(move |spec| {
         let is_about_hidden_marks = matches!(
@@ -33,7 +36,8 @@ pub fn offered_commands(model: &Model) -> impl Iterator<Item = &'static CommandS
         );
         let is_in_context = spec.contexts.contains(&context)
             || (spec.contexts.contains(&KeyContext::Any) && is_reachable(spec));
-        is_in_context && (has_hidden_marks || !is_about_hidden_marks)
+        let is_about_push = spec.command == Command::ChangeKeptScratch;
+        is_in_context && (has_hidden_marks || !is_about_hidden_marks) && (is_push || !is_about_push)
     })
 }
 
@@ -45,9 +49,18 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
     let agent = &model.agent;
     let is_agent_screen = model.screen == Screen::Agent;
     match command {
-        Command::PlanReset | Command::PlanUndo | Command::PlanRedo | Command::RetryFailed => {
-            check_plan_request(command, model)
-        }
+        Command::PlanReset
+        | Command::PlanPush
+        | Command::PlanUndo
+        | Command::PlanRedo
+        | Command::RetryFailed => check_plan_request(command, model),
+        Command::ChangeKeptScratch => match &model.reset.stage {
+            ResetStage::Plan(view) => require(
+                matches!(view.request, PlanRequest::Push(..)),
+                "only a push keeps scratch",
+            ),
+            _ => Err("no plan".to_string()),
+        },
         Command::ConfirmPlan
         | Command::UndoAppend
         | Command::UndoOverwrite

@@ -83,6 +83,8 @@ impl CommandCategory {
 #[expect(missing_docs, reason = "the table below says what each one does")]
 pub enum Command {
     PlanReset,
+    PlanPush,
+    ChangeKeptScratch,
     PlanUndo,
     PlanRedo,
     ConfirmPlan,
@@ -198,6 +200,8 @@ macro_rules! table {
 table! {
     OpenDiff               "diff"           "diff"               Viewing    &[Fleet, Agent, Plan, Run, Outcome, Log], ["d"], "Show the live diff of the agent under the cursor";
     PlanReset              "reset"          "plan reset"         Actions    &[Fleet, Agent], ["X"], "Plan a reset of marked agents, or this one; changes nothing";
+    PlanPush               "push"           "push"               Actions    &[Fleet, Agent], ["P"], "Plan a push: install baselines, keep all or marked scratch";
+    ChangeKeptScratch      "keep-scratch"   "change kept scratch" Actions   &[Plan], ["s"], "Change what a push keeps of the scratch: all, marked, none";
     PlanUndo               "undo"           "undo"               Actions    &[Fleet, Agent, Outcome], ["z" "u"], "Plan an undo of marked agents, or this one, or this run";
     PlanRedo               "redo"           ""                   Actions    &[Fleet, Agent], ["Z"], "Plan to undo the last undo";
     ConfirmPlan            "confirm"        "run"                Actions    &[Plan], ["y"], "Run the plan, where one key is enough";
@@ -292,6 +296,8 @@ pub fn requests_plan(command: Command) -> bool {
     matches!(
         command,
         Command::PlanReset
+            | Command::PlanPush
+            | Command::ChangeKeptScratch
             | Command::PlanUndo
             | Command::PlanRedo
             | Command::RetryFailed

@@ -528,6 +528,7 @@ fn memory_location(agent: &Agent) -> (String, String) {
 fn make_plan(engine: &Engine, request: &PlanRequest, unlocked: bool) -> Result<Plan> {
     match request {
         PlanRequest::Reset(agents) => engine.plan_reset(agents, unlocked),
+        PlanRequest::Push(agents, selection) => engine.plan_push(agents, selection, unlocked),
         PlanRequest::Undo(target, mode) => engine.plan_undo(target, *mode, unlocked),
     }
 }

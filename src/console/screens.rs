@@ -33,6 +33,7 @@ pub mod log {
 
 pub mod reset {
     //! A plan, its run and the result.
+    pub(in crate::console) mod push;
     pub mod state;
     pub mod update;
     pub(in crate::console) mod view;

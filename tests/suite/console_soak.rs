@@ -29,7 +29,7 @@ use crate::console_fixture::{TestConsole, fleet_of};
 use crate::console_update::invariants::assert_model_invariants;
 use crate::engine_samples::{
     config_error_of, configured_agents, host_key_question, host_status, observation_of,
-    passphrase_question, plan, run_report, run_summary, sample_history, undo_plan,
+    passphrase_question, plan, push_plan, run_report, run_summary, sample_history, undo_plan,
 };
 use crate::fuzz::SeededNumbers;
 use crate::output_checker::{all_payloads, excerpt};
@@ -305,6 +305,7 @@ impl ConsoleSoak {
                 let steps: Vec<_> = names.iter().map(|name| (*name, state)).collect();
                 let made = match &of {
                     PlanRequest::Reset(_) => plan(&steps),
+                    PlanRequest::Push(_, selection) => push_plan(&steps, selection, 2),
                     _ => undo_plan(&names, self.numbers.below(2) == 0, UndoMode::Refuse),
                 };
                 Msg::PlanMade(

@@ -13,6 +13,7 @@ mod observation;
 mod plan;
 mod preferences;
 mod protection;
+mod push;
 mod question;
 mod run;
 mod undo;

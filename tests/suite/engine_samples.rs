@@ -12,9 +12,10 @@ use memory_shepherd::console::screens::reset::state::PlanRequest;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
     AgentResult, BaselineChange, Blocker, ConnectionStatus, FileOwner, FileState, HistoryEntry,
-    HostStatus, KnownVersion, LastRun, LedgerRecord, MemoryAddress, MemoryContent, Observation,
-    Operation, Outcome, Plan, PlanBinding, PlanStep, Protection, Reachability, RunEvent, RunReport,
-    SkippedAgent, State, StepAction, Trigger, UndoMode, UndoTarget, UndoneRun,
+    HostStatus, KeptScratch, KnownVersion, LastRun, LedgerRecord, MemoryAddress, MemoryContent,
+    Observation, Operation, Outcome, Plan, PlanBinding, PlanStep, Protection, Reachability,
+    RunEvent, RunReport, ScratchSelection, SkippedAgent, State, StepAction, Trigger, UndoMode,
+    UndoTarget, UndoneRun,
 };
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::sftp::askpass::{
@@ -352,6 +353,21 @@ pub fn plan(steps: &[(&str, State)]) -> Plan {
         skipped: Vec::new(),
         retention: None,
     }
+}
+
+/// The plan of a push to these agents that keeps `kept_lines` of the scratch of each.
+pub fn push_plan(steps: &[(&str, State)], selection: &ScratchSelection, kept_lines: u64) -> Plan {
+    let mut plan = plan(steps);
+    plan.operation = Operation::Push;
+    plan.hash = Digest::of(format!("{steps:?} {selection}").as_bytes()).short_hex(12);
+    for step in &mut plan.steps {
+        step.kept_scratch = Some(KeptScratch {
+            selection: selection.clone(),
+            lines: kept_lines,
+            bytes: 20 * kept_lines,
+        });
+    }
+    plan
 }
 
 /// The plan of an undo of these agents.

@@ -208,6 +208,9 @@ impl ScriptedConsole<'_> {
             Effect::MakePlan(id, request, unlocked) => {
                 let plan = match &request {
                     PlanRequest::Reset(agents) => self.engine.plan_reset(agents, unlocked),
+                    PlanRequest::Push(agents, selection) => {
+                        self.engine.plan_push(agents, selection, unlocked)
+                    }
                     PlanRequest::Undo(UndoTarget::Run(_), mode) => {
                         let target = UndoTarget::Run(self.run.clone());
                         self.engine.plan_undo(&target, *mode, unlocked)

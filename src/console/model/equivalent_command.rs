@@ -16,6 +16,7 @@ pub fn for_plan(model: &Model, view: &PlanView) -> Option<String> {
     }
     let verb = match &view.request {
         PlanRequest::Reset(agents) => reset_arguments(model, agents),
+        PlanRequest::Push(agents, selection) => push_arguments(agents, Some(selection)),
         PlanRequest::Undo(target, mode) => {
             let mode = match mode {
                 UndoMode::Refuse => "",
@@ -65,7 +66,11 @@ pub fn for_result(model: &Model, view: &ResultView) -> Option<String> {
     let run = model.log.find_run(&view.run_id);
     let verb = match view.operation {
         Operation::Reset => reset_arguments(model, &unprotected_agents(model, view)?),
-        Operation::Push => push_arguments(&unprotected_agents(model, view)?, run?),
+        Operation::Push => {
+            let mut events = run?.events.iter();
+            let kept = events.find_map(|it| Some(&it.kept_scratch.as_ref()?.selection));
+            push_arguments(&unprotected_agents(model, view)?, kept)
+        }
         Operation::Undo => undo_of_run(model, run?)?,
         Operation::Pin | Operation::Unpin => {
             let entries = run?.events.iter().flat_map(|event| &event.pinned_entries);
@@ -92,10 +97,8 @@ fn unprotected_agents(model: &Model, view: &ResultView) -> Option<Vec<String>> {
     Some(view.lines.iter().map(|line| line.agent.clone()).collect())
 }
 
-/// Returns the arguments of a push in the ledger.
-fn push_arguments(agents: &[String], run: &RunSummary) -> String {
-    let mut kept = run.events.iter().filter_map(|it| it.kept_scratch.as_ref());
-    let keep = match kept.next().map(|kept| &kept.selection) {
+fn push_arguments(agents: &[String], kept: Option<&ScratchSelection>) -> String {
+    let keep = match kept {
         None | Some(ScratchSelection::All) => String::new(),
         Some(selection) => format!(" --keep {selection}"),
     };
@@ -160,9 +163,15 @@ pub fn for_command(model: &Model, command: Command) -> Option<String> {
             let reset = format!("{} --dry-run", reset_arguments(model, &targets));
             command_for(&reset).filter(|_| !targets.is_empty())
         }
+        Command::PlanPush => {
+            let targets = targets();
+            let push = format!("{} --dry-run", push_arguments(&targets, None));
+            command_for(&push).filter(|_| !targets.is_empty())
+        }
         Command::RetryFailed => {
             let verb = match model.retry_request().ok()? {
                 PlanRequest::Reset(agents) => reset_arguments(model, &agents),
+                PlanRequest::Push(agents, selection) => push_arguments(&agents, Some(&selection)),
                 PlanRequest::Undo(target, _) => undo_arguments(&target),
             };
             command_for(&format!("{verb} --dry-run"))

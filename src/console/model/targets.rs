@@ -11,7 +11,7 @@ use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::log::state::{LogRow, RunSummary};
 use crate::console::screens::reset::state::{PlanRequest, REDO_VERB, ResetStage, ResultView};
 use crate::console::text::{LineKind, TextLine};
-use crate::engine::{Operation, Outcome, UndoMode, UndoTarget};
+use crate::engine::{Operation, Outcome, ScratchSelection, UndoMode, UndoTarget};
 use crate::transport::sftp::askpass::Question;
 
 /// Cells of the label of a fact.
@@ -37,6 +37,32 @@ impl Model {
         agents
     }
 
+    /// Returns the request that pushes to agents again; of a run of another program, what it kept is
+    /// in the ledger.
+    fn retried_push(
+        &self,
+        result: &ResultView,
+        agents: Vec<String>,
+    ) -> Result<PlanRequest, String> {
+        let own = self.log.find_own_run(&result.run_id);
+        let requested = match own.map(|run| &run.request) {
+            Some(PlanRequest::Push(_, selection)) => Some(selection),
+            _ => {
+                let run = self.log.find_run(&result.run_id);
+                let mut events = run.into_iter().flat_map(|run| &run.events);
+                events.find_map(|event| Some(&event.kept_scratch.as_ref()?.selection))
+            }
+        };
+        match requested {
+            Some(ScratchSelection::Lines(_)) => Err(format!(
+                "the numbers of its lines may have changed: mark them again, then {}",
+                self.key_hint(Command::PlanPush)
+            )),
+            Some(selection) => Ok(PlanRequest::Push(agents, selection.clone())),
+            None => Ok(PlanRequest::Push(agents, ScratchSelection::All)),
+        }
+    }
+
     /// Returns the request that tries the failures of the result on the screen again: an undo is
     /// tried again as the undo of the same run.
     ///
@@ -60,7 +86,8 @@ impl Model {
                 })?;
                 Ok(PlanRequest::Undo(target, UndoMode::Refuse))
             }
-            _ => Err("only a reset or an undo can be tried again".to_string()),
+            Operation::Push => self.retried_push(result, failed),
+            _ => Err("only a reset, a push or an undo can be tried again".to_string()),
         }
     }
 

@@ -101,6 +101,8 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
             let request = PlanRequest::Reset(model.target_agents());
             return reset::update::request_plan(model, request, false);
         }
+        Command::PlanPush => return reset::push::plan_push(model),
+        Command::ChangeKeptScratch => return reset::push::change_kept_scratch(model),
         Command::RetryFailed => match model.retry_request() {
             Ok(request) => return reset::update::request_plan(model, request, false),
             Err(why) => model.show_hint(&why),

@@ -111,7 +111,7 @@ fn is_plan_guarded(model: &Model) -> bool {
 
 /// Whether a key may be the first letter of the words that confirm a plan still being made.
 fn may_begin_confirmation(model: &Model, key: Key) -> bool {
-    let words = ["reset", "undo", &model.config.name];
+    let words = ["reset", "push", "undo", "redo", &model.config.name];
     let begins = |c: char| words.iter().any(|word| word.starts_with(c));
     let is_awaited = model.has_plan() && matches!(model.reset.stage, ResetStage::Planning(_));
     is_awaited && key.printable_char().is_some_and(begins)

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::console::text::TextLine;
+use crate::engine::LineRange;
 
 /// Chosen lines of one agent's scratch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,6 +35,17 @@ impl MarkedLines {
     /// Returns the lines in the order of the memory.
     pub fn iter(&self) -> impl Iterator<Item = &TextLine> {
         self.lines.values()
+    }
+
+    /// Returns the numbers of the lines, as ranges of one line each.
+    pub fn ranges(&self) -> Vec<LineRange> {
+        let numbers = self.lines.keys().copied();
+        numbers
+            .map(|number| LineRange {
+                first: number,
+                last: number,
+            })
+            .collect()
     }
 
     /// Returns the lines as a text in the order of the memory.

@@ -659,7 +659,8 @@ fn next_step_hint(model: &Model, row: &AgentRow, observation: &Observation) -> S
             format!("{plan} plans a reset that archives its notes, {diff} shows the diff.")
         }
         State::Behind => {
-            format!("{diff} shows the old rules against the new ones; {plan} plans a reset.")
+            let push = key(Command::PlanPush);
+            format!("{push} plans a push that keeps its notes, {diff} shows old and new rules.")
         }
         State::Busy => "Locked by a run; wait until it has ended.".to_string(),
         State::Scratch => {

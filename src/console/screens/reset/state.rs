@@ -8,7 +8,9 @@ use chrono::{DateTime, FixedOffset};
 use crate::archive::WrittenEntry;
 use crate::console::canvas::format_count;
 use crate::console::key_guard::KeyGuard;
-use crate::engine::{Operation, Outcome, Plan, RunReport, RunStage as Step, UndoMode, UndoTarget};
+use crate::engine::{
+    Operation, Outcome, Plan, RunReport, RunStage as Step, ScratchSelection, UndoMode, UndoTarget,
+};
 
 /// What the stop of a run means.
 pub const STOP_CONSEQUENCE: &str = "agents in progress finish, no others start";
@@ -80,6 +82,8 @@ pub enum ResetStage {
 pub enum PlanRequest {
     /// A reset of these agents.
     Reset(Vec<String>),
+    /// A push to these agents that keeps this part of their scratch.
+    Push(Vec<String>, ScratchSelection),
     /// An undo.
     Undo(UndoTarget, UndoMode),
 }
@@ -89,6 +93,7 @@ impl PlanRequest {
     pub fn verb(&self) -> &'static str {
         match self {
             PlanRequest::Reset(_) => Operation::Reset.as_str(),
+            PlanRequest::Push(..) => Operation::Push.as_str(),
             PlanRequest::Undo(UndoTarget::Redo(_), _) => REDO_VERB,
             PlanRequest::Undo(..) => Operation::Undo.as_str(),
         }
@@ -98,6 +103,7 @@ impl PlanRequest {
     pub fn agent_names(&self) -> &[String] {
         match self {
             PlanRequest::Reset(names)
+            | PlanRequest::Push(names, _)
             | PlanRequest::Undo(UndoTarget::Agents(names) | UndoTarget::Redo(names), _) => names,
             PlanRequest::Undo(UndoTarget::Run(_), _) => &[],
         }

@@ -11,7 +11,7 @@ use crate::console::screens::reset::state::{
     Confirmation, PlanRequest, PlanView, ResetStage, ResultView, RunView, STOP_CONSEQUENCE,
 };
 use crate::engine::{
-    Operation, Outcome, Plan, PlanStep, Protection, RunProgress, RunReport, UndoMode, UndoTarget,
+    Outcome, Plan, PlanStep, Protection, RunProgress, RunReport, UndoMode, UndoTarget,
 };
 use crate::error::Error;
 
@@ -187,7 +187,7 @@ fn required_confirmation(plan: &Plan, request: &PlanRequest, model: &Model) -> C
         } else {
             typed
         }
-    } else if model.rows.len() == 1 && plan.operation == Operation::Reset {
+    } else if model.rows.len() == 1 && plan.operation.installs_baselines() {
         Confirmation::SingleKey
     } else if plan.is_whole_fleet {
         whole_fleet
@@ -224,6 +224,7 @@ pub fn start_run(model: &mut Model) -> Vec<Effect> {
     // The next key is not about the agents of this run.
     for name in plan.agents() {
         model.fleet.marks.remove(name);
+        model.agent.marked_lines.remove(name);
     }
     model.log.own_runs.push_front(own_run);
     model.log.own_runs.truncate(MAX_REMEMBERED_RUNS);
@@ -361,7 +362,7 @@ pub fn plan_undo_with_mode(model: &mut Model, mode: UndoMode) -> Vec<Effect> {
     };
     match request {
         PlanRequest::Undo(target, _) => request_plan(model, PlanRequest::Undo(target, mode), false),
-        PlanRequest::Reset(_) => Vec::new(),
+        PlanRequest::Reset(_) | PlanRequest::Push(..) => Vec::new(),
     }
 }
 
@@ -379,6 +380,7 @@ pub fn drop_hidden_agents(model: &mut Model) -> Vec<Effect> {
     };
     let request = match &view.request {
         PlanRequest::Reset(names) => PlanRequest::Reset(keep(names)),
+        PlanRequest::Push(names, selection) => PlanRequest::Push(keep(names), selection.clone()),
         PlanRequest::Undo(UndoTarget::Agents(names), mode) => {
             PlanRequest::Undo(UndoTarget::Agents(keep(names)), *mode)
         }

@@ -11,6 +11,7 @@ use crate::console::canvas::{
 use crate::console::command::Command;
 use crate::console::frame::{KEYS_IGNORED_NOTICE, draw_fleet_name};
 use crate::console::model::{AgentRow, MIN_TERMINAL_SIZE, Model, equivalent_command};
+use crate::console::screens::reset::push::describe_kept_scratch;
 use crate::console::screens::reset::state::{
     Confirmation, PlanRequest, PlanView, ResetStage, ResultLine, ResultView, RunView,
     STOP_CONSEQUENCE, summarize_failures,
@@ -227,9 +228,14 @@ fn plan_footer(
             *last = truncate(&format!("{last} …"), room);
         }
     }
-    let degradations = degradation_lines(&view.plan, room, max_lines - note.len());
+    let kept = describe_kept_scratch(model, view);
+    let kept_lines = usize::from(kept.is_some());
+    let room_left = max_lines.saturating_sub(note.len() + kept_lines);
+    let degradations = degradation_lines(&view.plan, room, room_left);
     let degradations = degradations.into_iter().map(|text| (text, Role::Warn));
+    let kept = kept.into_iter().map(|text| (text, Role::Text));
     degradations
+        .chain(kept)
         .chain(note.into_iter().map(|text| (text, role)))
         .collect()
 }
@@ -397,7 +403,13 @@ fn restore_text(step: &PlanStep, room: usize) -> String {
             format!("{size} from before {run}"),
             format!("{run}: {size}"),
         ),
-        _ => format!("{size} sha {content} ok"),
+        _ => match &step.kept_scratch {
+            Some(kept) if kept.lines > 0 => {
+                let lines = format_count(kept.lines, "line");
+                fitting(format!("{size}, keeps {lines}"), format!("keeps {lines}"))
+            }
+            _ => format!("{size} sha {content} ok"),
+        },
     }
 }
 
