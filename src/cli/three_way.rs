@@ -73,8 +73,8 @@ impl SectionItem {
             pushed: lines(&section.pushed),
             baseline: lines(&section.baseline),
             memory: lines(&section.memory),
-            operator: section.operator_counts,
-            agent: section.agent_counts,
+            operator: DriftCounts::of(&section.operator_changes),
+            agent: DriftCounts::of(&section.agent_changes),
         }
     }
 }
@@ -119,8 +119,8 @@ impl Document for ThreeWayDocument {
             };
             rows.push(vec![
                 number_cell(OutputRole::Plain, lines.unwrap_or(0).to_string()),
-                text_cell(OutputRole::Plain, describe_counts(section.operator)),
-                text_cell(agent_role, describe_counts(section.agent)),
+                text_cell(OutputRole::Plain, section.operator.to_string()),
+                text_cell(agent_role, section.agent.to_string()),
                 text_cell(OutputRole::Plain, heading),
             ]);
         }
@@ -161,25 +161,6 @@ impl Document for ThreeWayDocument {
     }
 }
 
-/// Formats counts as "+1 -2 ~3 >4": added, removed, edited, moved.
-fn describe_counts(counts: DriftCounts) -> String {
-    let parts = [
-        ('+', counts.added),
-        ('-', counts.removed),
-        ('~', counts.edited),
-        ('>', counts.moved),
-    ];
-    let parts = parts.iter().filter(|(_, count)| *count > 0);
-    let parts: Vec<String> = parts
-        .map(|(sign, count)| format!("{sign}{count}"))
-        .collect();
-    if parts.is_empty() {
-        "same".to_string()
-    } else {
-        parts.join(" ")
-    }
-}
-
 impl CommandContext<'_> {
     /// Compares the rules of an agent in three versions.
     pub(super) fn diff_three_ways(
@@ -190,23 +171,17 @@ impl CommandContext<'_> {
     ) -> CommandResult {
         let compared = engine.compare_rules(agent)?;
         let rules = compared.rules;
-        let mut counts = DriftCounts::default();
-        for section in &rules.sections {
-            counts.added += section.agent_counts.added;
-            counts.removed += section.agent_counts.removed;
-            counts.edited += section.agent_counts.edited;
-            counts.moved += section.agent_counts.moved;
-        }
-        let gone = rules.agent_changes.iter();
+        let counts = DriftCounts::of(rules.agent_changes());
+        let gone = rules.agent_changes();
         let gone: Vec<&LineChange> = gone.filter(|it| it.is_protection_gone()).collect();
-        let has_drifted = !rules.agent_changes.is_empty();
+        let has_drifted = counts != DriftCounts::default();
         self.output.print_document(&ThreeWayDocument {
             agent: agent.name.clone(),
             pushed: compared.pushed,
             baseline: compared.baseline,
             boundary: compared.has_boundary,
-            operator: rules.operator_changes.iter().map(ChangeItem::new).collect(),
-            drift: rules.agent_changes.iter().map(ChangeItem::new).collect(),
+            operator: rules.operator_changes().map(ChangeItem::new).collect(),
+            drift: rules.agent_changes().map(ChangeItem::new).collect(),
             counts,
             gone: gone.iter().map(|change| ChangeItem::new(change)).collect(),
             gone_lines: gone

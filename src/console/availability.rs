@@ -247,7 +247,7 @@ fn check_hunks(model: &Model) -> Result<(), String> {
 fn check_comparison(model: &Model) -> Result<(), String> {
     let key = model.key_hint(Command::NextTab);
     require(
-        model.agent.is_comparison(),
+        model.agent.has_diff_options(),
         format!("no diff on this tab; {key} switches tabs"),
     )
 }

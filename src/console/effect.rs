@@ -195,6 +195,7 @@ impl EffectRunner {
             }
             Effect::RefuseQuestion(question) => self.prompt_broker.refuse(question),
             Effect::PrepareTexts(agent) => workers.texts.request_texts(agent, &workers.jobs),
+            Effect::CompareRules(agent) => workers.texts.request_rules(agent, &workers.jobs),
             Effect::PreparePatch(agent) => workers.texts.request_patch(agent, &workers.jobs),
             Effect::LoadEntry(agent, entry) => {
                 self.submit(JobClass::Handoff, None, move |engine| {

@@ -192,7 +192,8 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
         (KeyContext::Agent, _) => match command {
             Command::OpenSelected => model.agent.is_list(),
             Command::OpenDiff => model.agent.tab != AgentTab::Diff,
-            Command::NextHunk | Command::ToggleSideBySide => model.agent.is_comparison(),
+            Command::NextHunk => model.agent.is_comparison(),
+            Command::ToggleSideBySide => model.agent.has_diff_options(),
             Command::ToggleWhitespaceMarks => model.agent.is_file_text(),
             Command::Search
             | Command::ToggleWrap

@@ -46,6 +46,8 @@ pub enum Msg {
     TextsNotPrepared(String, String),
     /// Syntax tones of an agent's memory by line number, for the texts of this generation.
     TonesPrepared(String, u64, HashMap<usize, Tones>),
+    /// What changed in the rules of an agent since the last push, in three versions.
+    RulesCompared(String, PreparedText),
     /// History of an agent, newest record first.
     HistoryLoaded(String, Result<Vec<HistoryEntry>, String>),
     /// Diff of one record of an agent, by its sequence number.
@@ -143,6 +145,8 @@ pub enum Effect {
     RefuseQuestion(u64),
     /// Prepare the texts of an agent.
     PrepareTexts(String),
+    /// Compare three versions of an agent's rules.
+    CompareRules(String),
     /// Load the history of an agent.
     LoadHistory(String),
     /// Prepare the diff of one record of an agent, by its sequence number.

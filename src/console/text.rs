@@ -5,6 +5,7 @@ mod arrangement;
 mod cursor;
 mod prepare;
 mod rows;
+mod rules;
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -15,6 +16,7 @@ pub use prepare::{
     PreparedText, prepare_baseline_diff, prepare_diff, prepare_run_diff, prepare_scratch,
 };
 pub use rows::PaneRow;
+pub use rules::prepare_rules;
 
 use crate::engine::State;
 

@@ -79,6 +79,7 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
         Msg::TonesPrepared(name, generation, tones) => {
             agent::update::handle_tones(model, &name, generation, &tones);
         }
+        Msg::RulesCompared(name, rules) => agent::update::handle_rules(model, &name, rules),
         Msg::HistoryLoaded(name, history) => agent::update::handle_history(model, &name, history),
         Msg::RunDiffPrepared(name, seq, text) => {
             agent::update::handle_run_diff(model, &name, seq, text);
@@ -281,6 +282,9 @@ fn handle_observations(model: &mut Model, observations: Vec<Observation>) -> Vec
     let mut effects = Vec::new();
     if changes.are_texts_outdated {
         effects.push(Effect::PrepareTexts(model.agent.agent.clone()));
+        // The log follows the run, and the history the log.
+        let tab = agent::update::request_tab(model).into_iter();
+        effects.extend(tab.filter(|effect| matches!(effect, Effect::CompareRules(_))));
     }
     // A run of this console loads the log at its end; the history follows the log.
     if changes.has_run_ended && !model.is_running() {

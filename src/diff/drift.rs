@@ -4,6 +4,7 @@
 //! It states facts about lines. Whether a change is harmful is for the operator to judge.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt;
 use std::time::Instant;
 
 use serde::Serialize;
@@ -61,13 +62,39 @@ pub struct DriftCounts {
 }
 
 impl DriftCounts {
-    fn count(&mut self, kind: ChangeKind) {
-        *match kind {
-            ChangeKind::Added => &mut self.added,
-            ChangeKind::Removed => &mut self.removed,
-            ChangeKind::Edited => &mut self.edited,
-            ChangeKind::Moved => &mut self.moved,
-        } += 1;
+    /// Counts changes.
+    pub fn of<'a>(changes: impl IntoIterator<Item = &'a LineChange>) -> DriftCounts {
+        let mut counts = DriftCounts::default();
+        for change in changes {
+            *match change.kind {
+                ChangeKind::Added => &mut counts.added,
+                ChangeKind::Removed => &mut counts.removed,
+                ChangeKind::Edited => &mut counts.edited,
+                ChangeKind::Moved => &mut counts.moved,
+            } += 1;
+        }
+        counts
+    }
+}
+
+/// Writes counts as "+1 -2 ~3 >4": added, removed, edited, moved; "same" without changes.
+impl fmt::Display for DriftCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            ('+', self.added),
+            ('-', self.removed),
+            ('~', self.edited),
+            ('>', self.moved),
+        ];
+        let parts = parts.iter().filter(|(_, count)| *count > 0);
+        let parts: Vec<String> = parts
+            .map(|(sign, count)| format!("{sign}{count}"))
+            .collect();
+        if parts.is_empty() {
+            f.write_str("same")
+        } else {
+            f.write_str(&parts.join(" "))
+        }
     }
 }
 
@@ -153,10 +180,18 @@ fn is_protected(line: &[u8]) -> bool {
 pub struct ThreeWay {
     /// The sections, in the order of the pushed version; those that it lacks come last.
     pub sections: Vec<SectionDrift>,
-    /// What the operator changed since the push.
-    pub operator_changes: Vec<LineChange>,
-    /// What the agent changed since the push.
-    pub agent_changes: Vec<LineChange>,
+}
+
+impl ThreeWay {
+    /// Returns what the operator changed since the push.
+    pub fn operator_changes(&self) -> impl Iterator<Item = &LineChange> {
+        self.sections.iter().flat_map(|it| &it.operator_changes)
+    }
+
+    /// Returns what the agent changed since the push.
+    pub fn agent_changes(&self) -> impl Iterator<Item = &LineChange> {
+        self.sections.iter().flat_map(|it| &it.agent_changes)
+    }
 }
 
 /// One section of three versions.
@@ -170,10 +205,10 @@ pub struct SectionDrift {
     pub baseline: Option<Vec<u8>>,
     /// Its text in the memory.
     pub memory: Option<Vec<u8>>,
-    /// What the operator changed in it.
-    pub operator_counts: DriftCounts,
-    /// What the agent changed in it.
-    pub agent_counts: DriftCounts,
+    /// What the operator changed in it since the push.
+    pub operator_changes: Vec<LineChange>,
+    /// What the agent changed in it since the push.
+    pub agent_changes: Vec<LineChange>,
 }
 
 /// Compares three versions of the rules; after the deadline, coarsely.
@@ -190,8 +225,8 @@ pub fn compare_three_ways(
     let keys: Vec<&SectionKey> = keys.filter(|key| known.insert(*key)).collect();
     let [operator_changes, agent_changes] =
         [baseline, memory].map(|new| classify_changes(&compare_lines(pushed, new, deadline)));
-    let count = |changes: &[LineChange], new: &[Section]| {
-        let mut counts: HashMap<SectionKey, DriftCounts> = HashMap::new();
+    let group = |changes: Vec<LineChange>, new: &[Section]| {
+        let mut groups: HashMap<SectionKey, Vec<LineChange>> = HashMap::new();
         for change in changes {
             let key = match (&change.new, &change.old) {
                 (Some((line, _)), _) => section_at(new, *line),
@@ -199,13 +234,13 @@ pub fn compare_three_ways(
                 (None, None) => None,
             };
             if let Some(key) = key {
-                counts.entry(key.clone()).or_default().count(change.kind);
+                groups.entry(key.clone()).or_default().push(change);
             }
         }
-        counts
+        groups
     };
-    let operator_counts = count(&operator_changes, &texts[1]);
-    let agent_counts = count(&agent_changes, &texts[2]);
+    let mut operator_changes = group(operator_changes, &texts[1]);
+    let mut agent_changes = group(agent_changes, &texts[2]);
     let by_key = |sections: &[Section]| -> HashMap<SectionKey, Vec<u8>> {
         let sections = sections.iter();
         let pairs = sections.map(|section| (section.key.clone(), section.text.clone()));
@@ -217,13 +252,11 @@ pub fn compare_three_ways(
         pushed: pushed.remove(key),
         baseline: baseline.remove(key),
         memory: memory.remove(key),
-        operator_counts: operator_counts.get(key).copied().unwrap_or_default(),
-        agent_counts: agent_counts.get(key).copied().unwrap_or_default(),
+        operator_changes: operator_changes.remove(key).unwrap_or_default(),
+        agent_changes: agent_changes.remove(key).unwrap_or_default(),
     });
     ThreeWay {
         sections: sections.collect(),
-        operator_changes,
-        agent_changes,
     }
 }
 
@@ -354,9 +387,9 @@ mod tests {
                 let heading = String::from_utf8(it.heading.clone()).unwrap();
                 (
                     heading,
-                    it.operator_counts.added,
-                    it.agent_counts.added,
-                    it.agent_counts.removed,
+                    DriftCounts::of(&it.operator_changes).added,
+                    DriftCounts::of(&it.agent_changes).added,
+                    DriftCounts::of(&it.agent_changes).removed,
                 )
             })
             .collect();
@@ -379,26 +412,23 @@ mod tests {
         let memory: String = (0..100_000).map(|n| format!("# {n}\n")).collect();
         let found = compare_three_ways(b"# a\n", b"# a\n", memory.as_bytes(), None);
         assert_eq!(found.sections.len(), 100_001);
-        let added: usize = found.sections.iter().map(|it| it.agent_counts.added).sum();
-        assert_eq!(added + found.sections[1].agent_counts.edited, 100_000);
+        let counts = DriftCounts::of(found.agent_changes());
+        assert_eq!(counts.added + counts.edited, 100_000);
     }
 
     proptest! {
-        /// Sections make up their text, and every change is counted in one of them.
+        /// Sections make up their text, and every change is in one of them.
         #[test]
-        fn sections_and_counts_are_complete(
+        fn sections_and_changes_are_complete(
             pushed in "([#a-c `\n~]|# |```){0,60}",
             memory in prop::collection::vec(any::<u8>(), 0..120),
         ) {
             let whole: Vec<u8> = split_sections(&memory).into_iter().flat_map(|it| it.text).collect();
             prop_assert_eq!(&whole, &memory);
             let found = compare_three_ways(pushed.as_bytes(), pushed.as_bytes(), &memory, None);
-            let counted: usize = found.sections.iter().map(|it| {
-                let DriftCounts { added, removed, edited, moved } = it.agent_counts;
-                added + removed + edited + moved
-            }).sum();
-            prop_assert_eq!(counted, found.agent_changes.len());
-            prop_assert!(found.operator_changes.is_empty());
+            let all = classify_changes(&compare_lines(pushed.as_bytes(), &memory, None));
+            prop_assert_eq!(found.agent_changes().count(), all.len());
+            prop_assert_eq!(found.operator_changes().count(), 0);
         }
     }
 }

@@ -132,12 +132,11 @@ fn rules_are_compared_with_those_pushed_last() {
         .compare_rules(engine.agent("scout").unwrap())
         .unwrap();
     assert_eq!(compared.pushed, Some(Digest::of(BASELINE.as_bytes())));
-    let new_texts = |changes: &[LineChange]| -> Vec<Vec<u8>> {
-        let new = changes.iter().filter_map(|change| change.new.clone());
-        new.map(|(_, text)| text).collect()
-    };
-    assert_eq!(new_texts(&compared.rules.operator_changes), [b"- be exact"]);
-    assert_eq!(new_texts(&compared.rules.agent_changes), [b"- be cruel"]);
+    let new_text = |change: &LineChange| change.new.clone().map(|(_, text)| text);
+    let operator = compared.rules.operator_changes().map(new_text);
+    assert!(operator.eq([Some(b"- be exact".to_vec())]));
+    let agent = compared.rules.agent_changes().map(new_text);
+    assert!(agent.eq([Some(b"- be cruel".to_vec())]));
     world.reset().assert_ok();
     let history = engine.drift_history("scout", 10).unwrap();
     let drift: Vec<_> = history.iter().map(|it| (it.added, it.removed)).collect();

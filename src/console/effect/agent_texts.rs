@@ -10,7 +10,7 @@ use super::facts;
 use super::job_queue::{JobClass, JobKey, JobQueue};
 use crate::console::markdown::{self, MarkdownHighlighter};
 use crate::console::message::{AgentTexts, Msg};
-use crate::console::text;
+use crate::console::text::{self, LineKind, TextLine};
 use crate::diff;
 use crate::engine::{AgentDetail, Engine};
 use crate::error;
@@ -80,6 +80,20 @@ impl TextPreparer {
                 Err(error) => Err(error.to_string()),
             };
             Some(Msg::PatchPrepared(name, patch))
+        });
+    }
+
+    /// Queues a job that compares three versions of an agent's rules.
+    pub(super) fn request_rules(self: &Arc<Self>, name: String, jobs: &JobQueue) {
+        let preparer = Arc::clone(self);
+        self.submit(&name.clone(), None, jobs, move |started| {
+            let engine = &preparer.engine;
+            let compared = started.and_then(|()| engine.compare_rules(engine.agent(&name)?));
+            let text = match compared {
+                Ok(compared) => text::prepare_rules(&compared),
+                Err(error) => vec![TextLine::note(LineKind::Note, error.to_string())].into(),
+            };
+            Some(Msg::RulesCompared(name, text))
         });
     }
 

@@ -42,6 +42,7 @@ enum BackgroundJobKey {
     MakePlan(u64),
     /// Texts of the agents of a host; empty for this machine.
     PrepareTexts(String),
+    CompareRules(String),
     PreparePatch(String),
     /// History of an agent, or the diff of one of its records.
     LoadHistory(String, Option<u64>),
@@ -148,6 +149,9 @@ pub fn finish_jobs(model: &mut Model, msg: &Msg) {
         Msg::PatchPrepared(agent, _) => {
             (BackgroundJobKey::PreparePatch(agent.clone()), String::new())
         }
+        Msg::RulesCompared(agent, _) => {
+            (BackgroundJobKey::CompareRules(agent.clone()), String::new())
+        }
         Msg::HistoryLoaded(agent, _) => (
             BackgroundJobKey::LoadHistory(agent.clone(), None),
             String::new(),
@@ -188,7 +192,9 @@ pub fn begin_jobs(model: &mut Model, effects: &[Effect]) {
                 (BackgroundJobKey::MakePlan(*id), "", label)
             }
             // An agent that is no longer in the config gets no answer.
-            Effect::PrepareTexts(agent) | Effect::PreparePatch(agent)
+            Effect::PrepareTexts(agent)
+            | Effect::PreparePatch(agent)
+            | Effect::CompareRules(agent)
                 if model.find_row(agent).is_none() =>
             {
                 continue;
@@ -202,6 +208,11 @@ pub fn begin_jobs(model: &mut Model, effects: &[Effect]) {
                 BackgroundJobKey::PreparePatch(agent.clone()),
                 "",
                 format!("diff of {agent} for the clipboard"),
+            ),
+            Effect::CompareRules(agent) => (
+                BackgroundJobKey::CompareRules(agent.clone()),
+                "",
+                format!("rules of {agent}"),
             ),
             Effect::LoadHistory(agent) => (
                 BackgroundJobKey::LoadHistory(agent.clone(), None),

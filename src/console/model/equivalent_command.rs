@@ -143,6 +143,7 @@ pub fn for_tab(model: &Model, tab: AgentTab, agent: &str) -> Option<String> {
     let verb = match tab {
         AgentTab::Diff => "diff",
         AgentTab::Baseline => "diff --baseline",
+        AgentTab::Rules => "diff --three-way",
         AgentTab::History => "log",
         AgentTab::Scratch | AgentTab::Facts => return None,
     };

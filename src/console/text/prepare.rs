@@ -280,7 +280,8 @@ fn compare_texts(
     }
 }
 
-fn text_line(line: diff::DiffLine) -> TextLine {
+/// Converts a line of a diff.
+pub(super) fn text_line(line: diff::DiffLine) -> TextLine {
     TextLine {
         kind: match line.op {
             LineOp::Equal => LineKind::Same,

@@ -173,7 +173,7 @@ fn read_agent(model: &mut Model) -> Vec<Effect> {
     if is_agent_screen {
         effects.push(Effect::PrepareTexts(model.agent.agent.clone()));
     }
-    effects.extend(agent::update::request_history(model));
+    effects.extend(agent::update::request_tab(model));
     effects
 }
 

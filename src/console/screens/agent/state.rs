@@ -29,17 +29,20 @@ pub enum AgentTab {
     Facts,
     /// The last known version of its baseline against the file.
     Baseline,
+    /// Its rules as pushed last, as the baseline is now, and as the memory is now.
+    Rules,
     /// Runs of the agent.
     History,
 }
 
 impl AgentTab {
     /// All tabs.
-    pub const ALL: [AgentTab; 5] = [
+    pub const ALL: [AgentTab; 6] = [
         AgentTab::Diff,
         AgentTab::Scratch,
         AgentTab::Facts,
         AgentTab::Baseline,
+        AgentTab::Rules,
         AgentTab::History,
     ];
 
@@ -50,6 +53,7 @@ impl AgentTab {
             AgentTab::Scratch => "scratch",
             AgentTab::Facts => "facts",
             AgentTab::Baseline => "baseline",
+            AgentTab::Rules => "rules",
             AgentTab::History => "history",
         }
     }
@@ -61,6 +65,7 @@ impl AgentTab {
             AgentTab::Scratch => "Show the notes below the separator",
             AgentTab::Facts => "Show all facts",
             AgentTab::Baseline => "Show what changed in the baseline",
+            AgentTab::Rules => "Show who changed which rules since the last push",
             AgentTab::History => "Show the runs",
         }
     }
@@ -94,6 +99,8 @@ pub struct AgentScreen {
     pub baseline_alternate: Option<Vec<TextLine>>,
     /// Titles of that version and of the file.
     pub baseline_titles: [String; 2],
+    /// What operator and agent changed in the rules; empty until it is loaded.
+    pub rules: Pane,
     /// Facts about the agent.
     pub facts: Pane,
     /// Labels of the facts; a fact without text is a heading.
@@ -200,6 +207,7 @@ impl AgentScreen {
             AgentTab::Scratch => &self.scratch,
             AgentTab::Facts => &self.facts,
             AgentTab::Baseline => &self.baseline,
+            AgentTab::Rules => &self.rules,
             AgentTab::History => &self.history.diff,
         }
     }
@@ -211,6 +219,7 @@ impl AgentScreen {
             AgentTab::Scratch => &mut self.scratch,
             AgentTab::Facts => &mut self.facts,
             AgentTab::Baseline => &mut self.baseline,
+            AgentTab::Rules => &mut self.rules,
             AgentTab::History => &mut self.history.diff,
         }
     }
@@ -220,12 +229,17 @@ impl AgentScreen {
         self.cached_at.is_some() && !matches!(self.tab, AgentTab::Baseline | AgentTab::History)
     }
 
-    /// Whether the tab shows a diff.
+    /// Whether the tab shows changed lines.
     pub fn is_comparison(&self) -> bool {
+        self.tab == AgentTab::Rules || self.has_diff_options()
+    }
+
+    /// Whether the tab shows a diff of two texts, which can be arranged.
+    pub fn has_diff_options(&self) -> bool {
         match self.tab {
             AgentTab::Diff | AgentTab::Baseline => true,
             AgentTab::History => self.history.open_seq.is_some(),
-            AgentTab::Scratch | AgentTab::Facts => false,
+            AgentTab::Scratch | AgentTab::Facts | AgentTab::Rules => false,
         }
     }
 

@@ -66,11 +66,21 @@ pub fn handle_tones(model: &mut Model, name: &str, generation: u64, tones: &Hash
     model.is_dirty |= model.screen == Screen::Agent;
 }
 
-/// Requests the history of the agent, if it is on the screen.
-pub fn request_history(model: &Model) -> Vec<Effect> {
+/// Requests the content of the tab on the screen, if it is not among the prepared texts.
+pub fn request_tab(model: &Model) -> Vec<Effect> {
+    let agent = model.agent.agent.clone();
     match (model.screen, model.agent.tab) {
-        (Screen::Agent, AgentTab::History) => vec![Effect::LoadHistory(model.agent.agent.clone())],
+        (Screen::Agent, AgentTab::History) => vec![Effect::LoadHistory(agent)],
+        (Screen::Agent, AgentTab::Rules) => vec![Effect::CompareRules(agent)],
         _ => Vec::new(),
+    }
+}
+
+/// Shows the changes of the rules of an agent, if it is the one on the screen.
+pub fn handle_rules(model: &mut Model, name: &str, rules: PreparedText) {
+    if model.agent.agent == name {
+        model.agent.rules.replace_lines(rules.lines);
+        model.is_dirty = true;
     }
 }
 
@@ -197,7 +207,7 @@ pub fn open_at_finding(model: &mut Model, name: String) -> Vec<Effect> {
 pub fn open_tab(model: &mut Model, name: String, tab: AgentTab) -> Vec<Effect> {
     model.agent.tab = tab;
     if model.screen == Screen::Agent && model.agent.agent == name {
-        request_history(model)
+        request_tab(model)
     } else {
         open(model, name)
     }
@@ -224,9 +234,7 @@ fn open(model: &mut Model, name: String) -> Vec<Effect> {
         model.agent.arrange_panes(model.size.0);
     }
     let texts = Effect::PrepareTexts(name);
-    std::iter::once(texts)
-        .chain(request_history(model))
-        .collect()
+    std::iter::once(texts).chain(request_tab(model)).collect()
 }
 
 /// Opens the next or a previous agent of the fleet.
@@ -246,7 +254,7 @@ pub fn open_neighbour(model: &mut Model, by: isize) -> Vec<Effect> {
 /// Goes to another tab, around the ends.
 pub fn cycle_tab(model: &mut Model, by: usize) -> Vec<Effect> {
     model.agent.tab = model.agent.tab.cycle(by);
-    request_history(model)
+    request_tab(model)
 }
 
 /// Shows the text alone, or with its borders again.

@@ -50,7 +50,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     }
     let mut x = 1;
     if agent.is_whitespace_ignored
-        && agent.is_comparison()
+        && agent.has_diff_options()
         && model.size.0 < MIN_SIDE_BY_SIDE_COLUMNS
     {
         x = canvas.put_text(x, bottom + 1, "ws: ignored", Role::Warn) + 2;
@@ -97,7 +97,7 @@ fn draw_full_screen_footer(model: &Model, canvas: &mut Canvas<'_>) {
     if agent.is_cached() {
         x = canvas.put_text(x, y, "CACHED", Role::Warn) + 2;
     }
-    if agent.is_whitespace_ignored && agent.is_comparison() {
+    if agent.is_whitespace_ignored && agent.has_diff_options() {
         x = canvas.put_text(x, y, "ws: ignored", Role::Warn) + 2;
     }
     let end = canvas.width().saturating_sub(1);
@@ -150,6 +150,7 @@ fn tab_title(tab: AgentTab) -> &'static str {
         AgentTab::Scratch => "Scratch",
         AgentTab::Facts => "Facts",
         AgentTab::Baseline => "Baseline",
+        AgentTab::Rules => "Rules",
         AgentTab::History => "History",
     }
 }
@@ -310,7 +311,7 @@ fn display_options(model: &Model) -> Vec<String> {
     if agent.is_list() {
         return how;
     }
-    if agent.is_comparison() {
+    if agent.has_diff_options() {
         // On a narrow screen this is shown with the findings.
         if model.size.0 >= MIN_SIDE_BY_SIDE_COLUMNS {
             let ws = if agent.is_whitespace_ignored {

@@ -34,7 +34,7 @@ pub fn handle_runs(model: &mut Model, runs: Vec<RunSummary>) -> Vec<Effect> {
     }
     model.ledger_error = None;
     model.update_trends();
-    agent::request_history(model)
+    agent::request_tab(model)
 }
 
 /// Returns a warning if the last run was interrupted, for example by a lost connection.

@@ -17,7 +17,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>, mut y: u16) {
     let (width, height, look) = (model.text_width(), model.text_height(), model.pane_style());
     let area = Rect::new(0, y, canvas.width(), height as u16);
     let waiting = match agent.tab {
-        AgentTab::History => pane.lines.is_empty(),
+        AgentTab::History | AgentTab::Rules => pane.lines.is_empty(),
         _ => agent.generation == 0,
     };
     if waiting {

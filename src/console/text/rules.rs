@@ -1,0 +1,127 @@
+//! Prepares the comparison of three versions of an agent's rules: as pushed last, as the baseline is
+//! now, and as the memory is now.
+
+use super::prepare::text_line;
+use super::{LineKind, PreparedText, TextLine, Tone};
+use crate::diff::drift::{ChangeKind, DriftCounts, LineChange, SectionDrift};
+use crate::diff::{self};
+use crate::engine::RuleComparison;
+
+/// Prepares what the operator and the agent changed since the last push, by section.
+pub fn prepare_rules(compared: &RuleComparison) -> PreparedText {
+    let rules = &compared.rules;
+    let [operator, agent] = [
+        DriftCounts::of(rules.operator_changes()),
+        DriftCounts::of(rules.agent_changes()),
+    ];
+    let mut lines = vec![note(
+        Tone::Plain,
+        match compared.pushed {
+            Some(version) => format!(
+                "Since version {} was pushed:   baseline {operator}   memory {agent}",
+                version.short_hex(8)
+            ),
+            None => format!("No push is known; compared with the baseline:   memory {agent}"),
+        },
+    )];
+    if !compared.has_boundary {
+        let text = "No separator: the whole memory counts as rules.";
+        lines.push(note(Tone::Warn, text.to_string()));
+    }
+    let gone = rules.agent_changes().filter(|it| it.is_protection_gone());
+    match gone.count() {
+        0 => {}
+        1 => lines.push(note(
+            Tone::Bad,
+            "1 rule with never, must or do not is gone.".to_string(),
+        )),
+        count => lines.push(note(
+            Tone::Bad,
+            format!("{count} rules with never, must or do not are gone."),
+        )),
+    }
+    lines.push(note(
+        Tone::Dim,
+        "+ added   - removed   ~ edited   > moved".to_string(),
+    ));
+    for section in &rules.sections {
+        push_section(&mut lines, section);
+    }
+    lines.into()
+}
+
+fn note(tone: Tone, text: String) -> TextLine {
+    TextLine {
+        tones: vec![(0..text.len(), tone)],
+        ..TextLine::note(LineKind::Note, text)
+    }
+}
+
+/// Appends the changes of a section, if it has any.
+fn push_section(lines: &mut Vec<TextLine>, section: &SectionDrift) {
+    let groups = [
+        ("changed in the baseline", &section.operator_changes),
+        ("changed by the agent", &section.agent_changes),
+    ];
+    if groups.iter().all(|(_, changes)| changes.is_empty()) {
+        return;
+    }
+    lines.push(TextLine::note(LineKind::Note, ""));
+    lines.push(if section.heading.is_empty() {
+        note(Tone::Heading, "(before the first heading)".to_string())
+    } else {
+        TextLine {
+            bytes: section.heading.clone(),
+            tones: vec![(0..section.heading.len(), Tone::Heading)],
+            ..TextLine::default()
+        }
+    });
+    for (title, changes) in groups {
+        if !changes.is_empty() {
+            let counts = DriftCounts::of(changes);
+            lines.push(note(Tone::Dim, format!("{title}: {counts}")));
+            changes.iter().for_each(|change| push_change(lines, change));
+        }
+    }
+}
+
+/// Appends the lines of a change; a moved line once, with both of its numbers.
+fn push_change(lines: &mut Vec<TextLine>, change: &LineChange) {
+    let line = |kind, side: &Option<(usize, Vec<u8>)>, is_old: bool| {
+        let (number, bytes) = side.clone()?;
+        Some(TextLine {
+            kind,
+            old_number: is_old.then_some(number),
+            new_number: (!is_old).then_some(number),
+            bytes,
+            ..TextLine::default()
+        })
+    };
+    match (change.kind, &change.old, &change.new) {
+        (ChangeKind::Edited, Some((old_number, old)), Some((new_number, new))) => {
+            let words = diff::compare_lines(old, new, None);
+            lines.extend(words.lines.into_iter().map(|words| TextLine {
+                old_number: words.old_number.map(|_| *old_number),
+                new_number: words.new_number.map(|_| *new_number),
+                lacks_line_feed: false,
+                ..text_line(words)
+            }));
+        }
+        (ChangeKind::Moved, Some((old_number, _)), Some((new_number, text))) => {
+            lines.push(TextLine {
+                old_number: Some(*old_number),
+                new_number: Some(*new_number),
+                bytes: text.clone(),
+                ..TextLine::default()
+            });
+        }
+        (_, old, new) => {
+            lines.extend(line(LineKind::Removed, old, true));
+            lines.extend(line(LineKind::Added, new, false));
+        }
+    }
+    if change.is_protection_gone() {
+        let text = "the rule above, with never, must or do not, is gone";
+        lines.push(note(Tone::Bad, text.to_string()));
+    }
+}
