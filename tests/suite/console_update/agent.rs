@@ -5,7 +5,9 @@ use memory_shepherd::console::model::Screen;
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screens::agent::state::AgentTab;
 use memory_shepherd::console::text::{self, PreparedText};
-use memory_shepherd::engine::{Outcome, RunDiff, RunDiffSide, State};
+use memory_shepherd::diff::drift;
+use memory_shepherd::digest::Digest;
+use memory_shepherd::engine::{Outcome, RuleComparison, RunDiff, RunDiffSide, State};
 
 use super::{BASELINE, MEMORY, console_with_texts};
 use crate::console_fixture::{TestConsole, fleet_of_four};
@@ -78,6 +80,7 @@ fn tabs_wrap_and_reveal_toggle() {
         AgentTab::Scratch,
         AgentTab::Facts,
         AgentTab::Baseline,
+        AgentTab::Rules,
         AgentTab::History,
         AgentTab::Diff,
         AgentTab::Scratch,
@@ -437,4 +440,49 @@ fn history_scrolls_with_cursor() {
     );
     console.press("gg");
     assert_eq!(console.model.agent.history.top, 0);
+}
+
+/// The rules of `charlie`: the operator added one, the agent weakened another.
+fn compared_rules() -> RuleComparison {
+    let pushed = b"# Rules\n- Never merge alone.\n- Be brief.\n";
+    let baseline = b"# Rules\n- Never merge alone.\n- Be brief.\n- Be kind.\n";
+    let memory = b"# Rules\n- Be brief.\n- Merge when in a hurry.\n";
+    RuleComparison {
+        pushed: Some(Digest::of(pushed)),
+        baseline: Digest::of(baseline),
+        has_boundary: true,
+        rules: drift::compare_three_ways(pushed, baseline, memory, None),
+    }
+}
+
+#[test]
+fn rules_tab_compares_three_versions() {
+    let mut console = console_with_texts();
+    console.send(Msg::Resized(80, 24));
+    let compare = Effect::CompareRules("charlie".to_string());
+    assert_eq!(console.press("S-Tab S-Tab").last(), Some(&compare));
+    assert!(console.screen_text().contains("reading …"));
+    let rules = text::prepare_rules(&compared_rules());
+    console.send(Msg::RulesCompared("charlie".to_string(), rules));
+    let screen = console.screen_text();
+    for expected in [
+        "baseline +1   memory +1 -1",
+        "1 rule with never, must or do not is gone.",
+        "changed in the baseline: +1",
+        "+          4  - Be kind.",
+        "changed by the agent: +1 -1",
+        "-    2        - Never merge alone.",
+    ] {
+        assert!(screen.contains(expected), "{expected}: {screen}");
+    }
+    assert_eq!(console.press("t"), []);
+    assert_eq!(
+        console.message_text(),
+        "no diff on this tab; Tab switches tabs"
+    );
+    let mut other = observation_of("charlie", State::Drifted);
+    other.reason = "rules edited: L7".to_string();
+    assert!(console.observe(vec![other]).contains(&compare));
+    console.press("q");
+    assert!(!console.press("d").contains(&compare), "the diff is shown");
 }

@@ -70,7 +70,7 @@ fn lines_are_marked_only_where_cursor_shows() {
 #[test]
 fn marked_lines_follow_memory_and_survive_screens() {
     let mut console = console_with_scratch();
-    console.press("j Space Space ] [ Tab Tab Tab Tab Tab");
+    console.press("j Space Space ] [ Tab Tab Tab Tab Tab Tab");
     console.load_texts(
         "charlie",
         b"# Rules\n---\nzero\none\ntwo\nthree!\nfour\n",
