@@ -224,7 +224,7 @@ table! {
     PreviousHunk           "previous-hunk"  ""                   Viewing    &[Agent], ["{"], "Go to the previous hunk";
     NextAgent              "next-agent"     "agent"              Navigation &[Agent], ["]"], "Go to the next agent and stay on this screen";
     PreviousAgent          "previous-agent" ""                   Navigation &[Agent], ["["], "Go to the previous agent and stay on this screen";
-    NextTab                "next-tab"       "tab"                Viewing    &[Agent], ["Tab"], "Go to the next tab: diff, scratch, facts, baseline, rules …";
+    NextTab                "next-tab"       "tab"                Viewing    &[Agent], ["Tab"], "Go to the next tab: diff, scratch, facts, baseline, rules";
     PreviousTab            "previous-tab"   ""                   Viewing    &[Agent], ["S-Tab"], "Go to the previous tab";
     Search                 "search"         "search"             Viewing    &[Agent, Log], ["/"], "Search the text";
     NextHit                "next-hit"       ""                   Viewing    &[Agent, Log], ["n"], "Go to the next hit; without a search, the next hunk";

@@ -477,7 +477,7 @@ fn preferences_are_followed_through_symlink() {
     .unwrap();
     let mut terminal = start_fleet(&site);
     terminal.wait_for("L log");
-    for key in ["M", "N", "P"] {
+    for key in ["M", "N", "Y"] {
         let text = format!("[keys]\nlog = \"{key}\"\nprevious-hit = []\n");
         site.write("home/dotfiles/console.toml", text);
         terminal.wait_for(&format!("{key} log"));

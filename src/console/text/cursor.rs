@@ -4,12 +4,30 @@
 use super::{Pane, PaneStyle};
 
 impl Pane {
-    /// Moves the cursor by lines, down if positive, and scrolls to it.
-    pub fn move_cursor(&mut self, by: isize, width: usize, height: usize, style: PaneStyle) {
+    /// Moves the cursor to the next or previous line, and scrolls to it.
+    pub fn step_cursor(&mut self, by: isize, width: usize, height: usize, style: PaneStyle) {
         self.lines_added_above = 0;
         let last = self.lines.len().saturating_sub(1);
         self.cursor_line = self.cursor_line.saturating_add_signed(by).min(last);
         self.show_cursor(width, height, style);
+    }
+
+    /// Scrolls by rows, and moves the cursor by as many lines, as far as they are visible then: a page
+    /// never skips text.
+    pub fn page_cursor(&mut self, by: isize, width: usize, height: usize, style: PaneStyle) {
+        let last = self.lines.len().saturating_sub(1);
+        let wanted = self.cursor_line.saturating_add_signed(by).min(last);
+        self.scroll(by, width, height, style);
+        let first_item = self.top.0 + usize::from(self.top.1 > 0);
+        let mut last_item = self.top.0;
+        let mut rows = self.rows(last_item, width, style).len() - self.top.1;
+        while last_item + 1 < self.items.len() && rows < height {
+            last_item += 1;
+            rows += self.rows(last_item, width, style).len();
+        }
+        let line_of = |item: usize| self.items.get(item).map_or(0, |item| item.main_line());
+        let visible = line_of(first_item.min(last_item))..=line_of(last_item);
+        self.cursor_line = wanted.clamp(*visible.start(), *visible.end());
     }
 
     /// Scrolls as little as possible so that the whole line under the cursor is visible, or its
@@ -70,7 +88,7 @@ mod tests {
     fn cursor_scrolls_no_further_than_needed() {
         let mut pane = pane(&["a", "one two", "b", "c", "d"]);
         let mut after = |by: isize| {
-            pane.move_cursor(by, 4, 3, STYLE);
+            pane.step_cursor(by, 4, 3, STYLE);
             (pane.cursor_line, pane.top)
         };
         assert_eq!(after(1), (1, (0, 0)));
@@ -84,9 +102,22 @@ mod tests {
     }
 
     #[test]
+    fn page_shows_every_line() {
+        let mut pane = pane(&["one two", "three four", "five six", "a", "b", "c"]);
+        let mut after = |by: isize| {
+            pane.page_cursor(by, 5, 2, STYLE);
+            (pane.cursor_line, pane.top)
+        };
+        assert_eq!(after(2), (1, (1, 0)));
+        assert_eq!(after(2), (2, (2, 0)));
+        assert_eq!(after(-2), (1, (1, 0)));
+        assert_eq!(after(100), (5, (4, 0)));
+    }
+
+    #[test]
     fn cursor_follows_its_line_in_changed_text() {
         let mut pane = pane(&["a", "b", "c"]);
-        pane.move_cursor(2, 10, 5, STYLE);
+        pane.step_cursor(2, 10, 5, STYLE);
         let lines = ["x", "a", "b", "c", "d"].map(|it| TextLine::note(LineKind::Same, it));
         pane.replace_lines(lines.to_vec());
         assert_eq!(pane.cursor_line, 3);
@@ -95,9 +126,9 @@ mod tests {
     #[test]
     fn line_with_more_rows_than_pane_shows_its_beginning() {
         let mut pane = pane(&["a", "one two three four", "b"]);
-        pane.move_cursor(1, 5, 2, STYLE);
+        pane.step_cursor(1, 5, 2, STYLE);
         assert_eq!(pane.top, (1, 0));
-        pane.move_cursor(1, 5, 2, STYLE);
+        pane.step_cursor(1, 5, 2, STYLE);
         assert_eq!(pane.top, (1, 3));
     }
 
@@ -114,11 +145,17 @@ mod tests {
             let texts: Vec<&str> = lines.iter().map(String::as_str).collect();
             let mut pane = pane(&texts);
             for by in steps {
-                pane.move_cursor(by, width, height, STYLE);
+                if by % 2 == 0 {
+                    pane.page_cursor(by, width, height, STYLE);
+                } else {
+                    pane.step_cursor(by, width, height, STYLE);
+                }
                 let above: usize = (pane.top.0..pane.cursor_line)
                     .map(|item| pane.rows(item, width, STYLE).len())
                     .sum();
-                proptest::prop_assert!(pane.top <= (pane.cursor_line, 0));
+                // A line with more rows than the pane may begin above the top.
+                let rows = pane.rows(pane.cursor_line, width, STYLE).len();
+                proptest::prop_assert!(pane.top <= (pane.cursor_line, 0) || rows > height);
                 proptest::prop_assert!(above < height + pane.top.1);
             }
         }

@@ -3,6 +3,7 @@
 
 use super::prepare::text_line;
 use super::{LineKind, PreparedText, TextLine, Tone};
+use crate::console::canvas::format_count;
 use crate::diff::drift::{ChangeKind, DriftCounts, LineChange, SectionDrift};
 use crate::diff::{self};
 use crate::engine::RuleComparison;
@@ -28,17 +29,12 @@ pub fn prepare_rules(compared: &RuleComparison) -> PreparedText {
         let text = "No separator: the whole memory counts as rules.";
         lines.push(note(Tone::Warn, text.to_string()));
     }
-    let gone = rules.agent_changes().filter(|it| it.is_protection_gone());
-    match gone.count() {
-        0 => {}
-        1 => lines.push(note(
-            Tone::Bad,
-            "1 rule with never, must or do not is gone.".to_string(),
-        )),
-        count => lines.push(note(
-            Tone::Bad,
-            format!("{count} rules with never, must or do not are gone."),
-        )),
+    let protected = rules.agent_changes().filter(|it| it.is_protection_gone());
+    let count = protected.count();
+    if count > 0 {
+        let rules = format_count(count as u64, "rule");
+        let text = format!("The agent removed or reworded {rules} with never, must or do not.");
+        lines.push(note(Tone::Bad, text));
     }
     lines.push(note(
         Tone::Dim,
@@ -60,10 +56,10 @@ fn note(tone: Tone, text: String) -> TextLine {
 /// Appends the changes of a section, if it has any.
 fn push_section(lines: &mut Vec<TextLine>, section: &SectionDrift) {
     let groups = [
-        ("changed in the baseline", &section.operator_changes),
-        ("changed by the agent", &section.agent_changes),
+        ("changed in the baseline", &section.operator_changes, false),
+        ("changed by the agent", &section.agent_changes, true),
     ];
-    if groups.iter().all(|(_, changes)| changes.is_empty()) {
+    if groups.iter().all(|(_, changes, _)| changes.is_empty()) {
         return;
     }
     lines.push(TextLine::note(LineKind::Note, ""));
@@ -76,11 +72,18 @@ fn push_section(lines: &mut Vec<TextLine>, section: &SectionDrift) {
             ..TextLine::default()
         }
     });
-    for (title, changes) in groups {
-        if !changes.is_empty() {
-            let counts = DriftCounts::of(changes);
-            lines.push(note(Tone::Dim, format!("{title}: {counts}")));
-            changes.iter().for_each(|change| push_change(lines, change));
+    for (title, changes, is_by_agent) in groups {
+        if changes.is_empty() {
+            continue;
+        }
+        let counts = DriftCounts::of(changes);
+        lines.push(note(Tone::Dim, format!("{title}: {counts}")));
+        for change in changes {
+            push_change(lines, change);
+            if is_by_agent && change.is_protection_gone() {
+                let text = "a rule with never, must or do not";
+                lines.push(note(Tone::Bad, text.to_string()));
+            }
         }
     }
 }
@@ -119,9 +122,5 @@ fn push_change(lines: &mut Vec<TextLine>, change: &LineChange) {
             lines.extend(line(LineKind::Removed, old, true));
             lines.extend(line(LineKind::Added, new, false));
         }
-    }
-    if change.is_protection_gone() {
-        let text = "the rule above, with never, must or do not, is gone";
-        lines.push(note(Tone::Bad, text.to_string()));
     }
 }

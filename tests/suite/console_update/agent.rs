@@ -467,7 +467,7 @@ fn rules_tab_compares_three_versions() {
     let screen = console.screen_text();
     for expected in [
         "baseline +1   memory +1 -1",
-        "1 rule with never, must or do not is gone.",
+        "The agent removed or reworded 1 rule with never, must or do not.",
         "changed in the baseline: +1",
         "+          4  - Be kind.",
         "changed by the agent: +1 -1",

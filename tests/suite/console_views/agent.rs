@@ -7,7 +7,9 @@ use memory_shepherd::console::message::Msg;
 use memory_shepherd::console::text;
 use memory_shepherd::console::theme::{MONOCHROME_THEME, Role, Theme};
 use memory_shepherd::console::view;
-use memory_shepherd::engine::{FileState, RunDiff, RunDiffSide, State};
+use memory_shepherd::diff::drift;
+use memory_shepherd::digest::Digest;
+use memory_shepherd::engine::{FileState, RuleComparison, RunDiff, RunDiffSide, State};
 use memory_shepherd::untrusted::HiddenCounts;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -366,6 +368,30 @@ fn sealing_command_is_shown_whole() {
 }
 
 #[test]
+fn scratch_with_marked_lines_matches_snapshot() {
+    assert_view_after_keys("agent_marked_lines", open_drifted_agent, "Tab Space j j v");
+}
+
+#[test]
+fn rules_of_three_versions_match_snapshot() {
+    assert_view("agent_rules", |console| {
+        let pushed = BASELINE;
+        let baseline = memory_from_baseline(|text| text.replacen("3. ", "3. Always: ", 1), "");
+        let memory = memory_from_baseline(with_edited_rules, "");
+        open_drifted_agent(console);
+        console.press("S-Tab S-Tab");
+        let compared = RuleComparison {
+            pushed: Some(Digest::of(pushed)),
+            baseline: Digest::of(&baseline),
+            has_boundary: true,
+            rules: drift::compare_three_ways(pushed, &baseline, &memory, None),
+        };
+        let rules = text::prepare_rules(&compared);
+        console.send(Msg::RulesCompared("code-reviewer".to_string(), rules));
+    });
+}
+
+#[test]
 fn agent_with_less_or_full_context_matches_snapshot() {
     assert_view_after_keys("agent_changes_alone", open_drifted_agent, "_ _");
     assert_view_after_keys("agent_all_lines", open_drifted_agent, "= = = =");
@@ -532,9 +558,9 @@ fn highlighting_changes_no_text_or_changed_line() {
     let mut buffer = Buffer::empty(Rect::new(0, 0, size.0, size.1));
     view::draw(&console.model, &theme, &mut buffer);
     let heading = (3..30)
-        .find(|row| buffer[(8, *row)].symbol() == "#")
+        .find(|row| buffer[(9, *row)].symbol() == "#")
         .unwrap();
-    let (cell, style) = (&buffer[(8, heading)], theme.style(Role::MarkdownHeading));
+    let (cell, style) = (&buffer[(9, heading)], theme.style(Role::MarkdownHeading));
     assert_eq!(
         (Some(cell.fg), cell.modifier),
         (style.fg, style.add_modifier)

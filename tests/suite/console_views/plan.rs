@@ -5,10 +5,13 @@ use std::time::Duration;
 use memory_shepherd::archive::EntryKind;
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::Msg;
-use memory_shepherd::engine::{Plan, READ_ONLY_REASON, State, StepAction, UndoMode};
+use memory_shepherd::engine::{
+    Plan, READ_ONLY_REASON, ScratchSelection, State, StepAction, UndoMode,
+};
 
+use super::agent::{BASELINE, NOTES, memory_from_baseline, open_agent, with_edited_rules};
 use super::{TERMINAL_SIZES, TestConsole, assert_view, fleet_of_every_state, rendered_text};
-use crate::engine_samples::{observation_of, plan, skipped_agent, undo_plan};
+use crate::engine_samples::{observation_of, plan, push_plan, skipped_agent, undo_plan};
 
 /// Requests a plan and waits until the key guard accepts keys.
 pub fn show_plan(console: &mut TestConsole, keys: &str, plan: Plan) {
@@ -20,6 +23,26 @@ pub fn show_plan(console: &mut TestConsole, keys: &str, plan: Plan) {
 fn one_key_plan_matches_snapshot() {
     assert_view("plan_key", |console| {
         show_plan(console, "X", plan(&[("docs-writer", State::Scratch)]));
+    });
+}
+
+#[test]
+fn push_plans_match_snapshots() {
+    assert_view("plan_push_all", |console| {
+        let agents = [
+            ("docs-writer", State::Behind),
+            ("code-reviewer", State::Drifted),
+        ];
+        let plan = push_plan(&agents, &ScratchSelection::All, 58);
+        show_plan(console, "Space Space P", plan);
+    });
+    assert_view("plan_push_lines", |console| {
+        let text = memory_from_baseline(with_edited_rules, NOTES);
+        open_agent(console, "code-reviewer", &text, Some(BASELINE));
+        console.press("Tab Space j Space");
+        let selection: ScratchSelection = "14,16".parse().unwrap();
+        let plan = push_plan(&[("code-reviewer", State::Drifted)], &selection, 2);
+        show_plan(console, "P", plan);
     });
 }
 

@@ -274,12 +274,16 @@ pub fn move_cursor(model: &mut Model, by: isize) {
     let (width, height, style) = (model.text_width(), model.text_height(), model.pane_style());
     let has_line_cursor = model.agent.has_line_cursor();
     let pane = model.agent.current_pane_mut();
-    if has_line_cursor {
-        pane.move_cursor(by, width, height, style);
+    if has_line_cursor && by.abs() == 1 {
+        pane.step_cursor(by, width, height, style);
     } else if by < isize::MIN / 4 {
         pane.scroll_to_start();
+        pane.cursor_line = 0;
     } else if by > isize::MAX / 4 {
         pane.scroll_to_end(width, height, style);
+        pane.cursor_line = pane.lines.len().saturating_sub(1);
+    } else if has_line_cursor {
+        pane.page_cursor(by, width, height, style);
     } else {
         pane.scroll(by, width, height, style);
     }

@@ -307,10 +307,10 @@ fn draw_headings(canvas: &mut Canvas<'_>, columns: &PlanColumns, operation: Oper
     canvas.put_text(columns.state, 2, "STATE", Role::Heading);
     columns.put_host(canvas, 2, "HOST", Role::Heading);
     canvas.put_text(columns.archive, 2, "ARCHIVE", Role::Heading);
-    let what = if operation == Operation::Undo {
-        "PUT BACK"
-    } else {
-        "RESTORE"
+    let what = match operation {
+        Operation::Undo => "PUT BACK",
+        Operation::Push => "INSTALL",
+        _ => "RESTORE",
     };
     canvas.put_text(columns.restore, 2, what, Role::Heading);
     if let Some(checks) = columns.checks {
