@@ -6,6 +6,7 @@
 
 mod archive;
 mod baseline;
+mod baseline_plans;
 mod config_verbs;
 #[cfg(feature = "demo")]
 mod demo;

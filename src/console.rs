@@ -51,10 +51,13 @@ use model::{AgentRow, BackgroundJobs, Model, Moment, ReadOnlyState, Screen};
 use overlay::PendingKeys;
 use preferences::Preferences;
 use screens::agent::state::AgentScreen;
+use screens::baseline_plan::state::BaselinePlanScreen;
+use screens::baselines::state::BaselinesScreen;
 use screens::fleet::state::FleetScreen;
 use screens::hosts::state::HostsScreen;
 use screens::log::state::{LogScreen, MessageLevel};
 use screens::reset::state::ResetScreen;
+use screens::verify::state::VerifyScreen;
 use terminal::{FramePacer, TerminalFeatures, TerminalScreen};
 use theme::Themes;
 
@@ -128,6 +131,9 @@ pub fn initial_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model
         reset: ResetScreen::default(),
         log: LogScreen::default(),
         hosts: HostsScreen::default(),
+        baselines: BaselinesScreen::default(),
+        baseline_plan: BaselinePlanScreen::default(),
+        verify: VerifyScreen::default(),
         overlay: None,
         input_line: None,
         pending_keys: PendingKeys::default(),

@@ -6,6 +6,7 @@
 
 mod address;
 mod baseline_change;
+mod baseline_plan;
 mod baseline_save;
 mod baseline_versions;
 mod classify;
@@ -51,6 +52,9 @@ use std::time::{Duration, Instant};
 
 pub use address::MemoryAddress;
 pub use baseline_change::{BaselineChange, FileOwner, KnownVersion};
+pub use baseline_plan::{
+    BaselineAction, BaselineFile, BaselinePlan, PlannedBaseline, TextReplacement,
+};
 pub use baseline_save::{BaselineEdit, SavedBaseline};
 pub use baseline_versions::{
     BaselineList, BaselineState, BaselineSummary, BaselineVersion, LastPush, SizeBand,

@@ -1,4 +1,5 @@
-//! `baseline`: lists baselines and their versions, prints one, and puts one back.
+//! `baseline`: lists baselines and their versions, prints one, and puts one back. Its other
+//! subcommands are in `baseline_plans`.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,6 +7,7 @@ use std::path::PathBuf;
 use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
+use super::baseline_plans::{DiffArgs, NewArgs, ReplaceArgs};
 use super::output::{
     Document, OutputRole, Printer, TableCell, format_count, number_cell, text_cell,
 };
@@ -30,10 +32,22 @@ pub enum BaselineVerb {
         /// File in baseline_dir, or agent
         #[arg(value_name = "FILE|AGENT")]
         file: String,
-        /// Version: `sealed`, `pushed`, or the first digits of a digest in its history
+        /// Version: `sealed`, `pushed`, `previous`, or the first digits of a digest in its history
         #[arg(long, value_name = "VERSION")]
         version: Option<String>,
     },
+    /// Compares two versions of a baseline, by default the sealed one with the file
+    #[command(after_help = super::EXIT_CODES)]
+    Diff(DiffArgs),
+    /// Creates a baseline from the template or from another one
+    #[command(after_help = super::EXIT_CODES)]
+    New(NewArgs),
+    /// Replaces text in several baselines
+    ///
+    /// The versions from before are kept. A file that changes meanwhile is left as it is, and the
+    /// exit code is 6.
+    #[command(after_help = super::EXIT_CODES)]
+    Replace(ReplaceArgs),
     /// Lists the versions of a baseline, newest last
     #[command(after_help = super::EXIT_CODES)]
     History {
@@ -52,7 +66,7 @@ pub enum BaselineVerb {
         /// File in baseline_dir, or agent
         #[arg(value_name = "FILE|AGENT")]
         file: String,
-        /// Version: `sealed`, `pushed`, or the first digits of a digest in its history
+        /// Version: `sealed`, `pushed`, `previous`, or the first digits of a digest in its history
         #[arg(long, value_name = "VERSION", default_value = "sealed")]
         version: String,
     },
@@ -253,6 +267,9 @@ impl CommandContext<'_> {
         match verb {
             BaselineVerb::List => self.list_baselines(),
             BaselineVerb::Show { file, version } => self.show_baseline(file, version.as_deref()),
+            BaselineVerb::Diff(args) => self.compare_baseline_versions(args),
+            BaselineVerb::New(args) => self.create_baseline(args),
+            BaselineVerb::Replace(args) => self.replace_in_baselines(args),
             BaselineVerb::History { file, count } => self.show_history(file, *count),
             BaselineVerb::Restore { file, version } => self.restore_baseline(file, version),
         }

@@ -1,6 +1,7 @@
 //! `verify`: checks ledger, archive and baselines against their checksums, and prints the findings.
 
 use std::io;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -141,13 +142,14 @@ impl CommandContext<'_> {
         let out = &mut *self.output;
         let has_status_line = out.has_status_line();
         let mut last_update = engine.clock().instant();
-        let found = engine.verify(anchor, &mut |step| {
+        let found = engine.verify(anchor, &AtomicBool::new(false), &mut |step| {
             let now = engine.clock().instant();
             if has_status_line && now - last_update >= PROGRESS_INTERVAL {
                 last_update = now;
                 out.update_status_line(&match step {
                     VerifyProgress::Ledger(lines) => format!("ledger: {lines} records"),
                     VerifyProgress::Entries(number, of) => format!("entries: {number} of {of}"),
+                    VerifyProgress::Versions(number) => format!("baseline versions: {number}"),
                 });
             }
         });

@@ -4,6 +4,8 @@ use super::command::{Command, CommandSpec, KeyContext};
 use super::keymap::KeyMeaning;
 use super::model::{Model, Screen};
 use super::screens::agent::state::{AgentTab, MIN_SIDE_BY_SIDE_COLUMNS};
+use super::screens::baseline_plan;
+use super::screens::baselines::state::NO_BASELINE_REASON;
 use super::screens::hosts::state::NO_HOSTS_REASON;
 use super::screens::reset::state::{Confirmation, PlanRequest, PlanView, ResetStage};
 use crate::engine::Protection;
@@ -49,6 +51,29 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
     let agent = &model.agent;
     let is_agent_screen = model.screen == Screen::Agent;
     match command {
+        Command::PlanSeal
+        | Command::PlanRestore
+        | Command::OpenSelected
+        | Command::CompareVersions
+            if model.screen == Screen::Verify =>
+        {
+            require(
+                model.verify_subject().is_some(),
+                "the row is about no baseline",
+            )
+        }
+        Command::OpenPager | Command::CopyAll if model.screen == Screen::Verify => {
+            require(model.verify_report().is_some(), "no verification yet")
+        }
+        Command::ConfirmPlan | Command::NameSigningKey if model.screen == Screen::BaselinePlan => {
+            baseline_plan::update::check_command(model, command)
+        }
+        Command::PlanUndo | Command::PlanSeal | Command::ReplaceText
+            if model.screen == Screen::Baselines =>
+        {
+            require(model.baselines.subject().is_some(), NO_BASELINE_REASON)
+        }
+        Command::PlanRestore => baseline_plan::update::restorable_version(model).map(drop),
         Command::PlanReset
         | Command::PlanPush
         | Command::PlanUndo
@@ -72,7 +97,7 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
         },
         Command::NextHunk | Command::PreviousHunk => check_hunks(model),
         Command::NextHit | Command::PreviousHit
-            if is_agent_screen && agent.current_pane().query.is_empty() =>
+            if model.has_text() && model.visible_pane().query.is_empty() =>
         {
             check_hunks(model)
         }
@@ -82,7 +107,7 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
         Command::MoreContext | Command::LessContext | Command::ToggleIgnoreWhitespace => {
             check_comparison(model)
         }
-        Command::ToggleWhitespaceMarks if agent.tab == AgentTab::Facts => {
+        Command::ToggleWhitespaceMarks if is_agent_screen && agent.tab == AgentTab::Facts => {
             Err("facts are not file text; there is no whitespace to mark".to_string())
         }
         Command::ToggleFullScreen | Command::ToggleWrap | Command::ToggleWhitespaceMarks => {
@@ -90,6 +115,17 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
         }
         Command::Search if is_agent_screen => check_text_tab(model),
         Command::OpenSelected if is_agent_screen => check_history_record(model),
+        Command::CompareVersions
+        | Command::OpenSelected
+        | Command::OpenVersions
+        | Command::ToggleMark
+            if model.screen == Screen::Baselines =>
+        {
+            require(model.baselines.subject().is_some(), NO_BASELINE_REASON)
+        }
+        Command::ClearMarks if model.screen == Screen::Baselines => {
+            require(!model.baselines.marks.is_empty(), "no baselines marked")
+        }
         Command::OpenDiff => match model.subject_agent() {
             Some(_) => Ok(()),
             None if model.has_plan() => Err("the plan is not ready yet".to_string()),
@@ -234,20 +270,19 @@ fn check_plan_command(command: Command, view: &PlanView, model: &Model) -> Resul
 
 /// Checks that the agent screen shows a diff with hunks.
 fn check_hunks(model: &Model) -> Result<(), String> {
-    let agent = &model.agent;
-    require(agent.is_comparison(), "hunks are on the Diff tab")?;
-    let reason = match agent.tab {
-        AgentTab::Diff => "no hunks: nothing above the separator differs",
+    require(model.is_comparison(), "hunks are on the Diff tab")?;
+    let reason = match (model.screen, model.agent.tab) {
+        (Screen::Agent, AgentTab::Diff) => "no hunks: nothing above the separator differs",
         _ => "no hunks: nothing differs",
     };
-    require(!agent.current_pane().hunks.is_empty(), reason)
+    require(!model.visible_pane().hunks.is_empty(), reason)
 }
 
 /// Checks that the agent screen shows a diff.
 fn check_comparison(model: &Model) -> Result<(), String> {
     let key = model.key_hint(Command::NextTab);
     require(
-        model.agent.has_diff_options(),
+        model.has_diff_options(),
         format!("no diff on this tab; {key} switches tabs"),
     )
 }
@@ -255,7 +290,7 @@ fn check_comparison(model: &Model) -> Result<(), String> {
 fn check_side_by_side(model: &Model) -> Result<(), String> {
     let key = model.key_hint(Command::ToggleFullScreen);
     require(
-        !model.agent.is_full_screen,
+        model.screen != Screen::Agent || !model.agent.is_full_screen,
         format!("not side by side in full screen; {key} leaves it"),
     )?;
     let columns = model.size.0;
@@ -271,13 +306,16 @@ fn check_side_by_side(model: &Model) -> Result<(), String> {
 fn check_text_tab(model: &Model) -> Result<(), String> {
     let key = model.key_hint(Command::OpenSelected);
     require(
-        !model.agent.is_list(),
+        model.has_text(),
         format!("this tab is a list; {key} opens a text"),
     )
 }
 
 /// Checks that a record of the history is under the cursor.
 fn check_history_record(model: &Model) -> Result<(), String> {
+    if model.agent.tab == AgentTab::Baseline {
+        return Ok(());
+    }
     require(
         model.agent.is_list(),
         "only records of the history open here",

@@ -9,6 +9,7 @@ use super::filter;
 use super::model::{AgentRow, Model, equivalent_command};
 use super::overlay::{Chooser, ChooserItem, Overlay};
 use super::screens::agent::state::AgentTab;
+use super::screens::baselines::state::ComparedVersion;
 use super::screens::fleet::state::SortOrder;
 use super::theme;
 use crate::engine::{Protection, State};
@@ -195,7 +196,7 @@ impl MatchRank {
 }
 
 /// Kinds that begin the names of all choices except commands.
-const KIND_PREFIXES: [&str; 4] = ["agent ", "filter ", "sort ", "theme "];
+const KIND_PREFIXES: [&str; 6] = ["agent ", "filter ", "new ", "old ", "sort ", "theme "];
 
 fn palette_choices(model: &Model, chooser: &Chooser) -> Vec<ChooserChoice> {
     let mut choices = all_palette_choices(model);
@@ -270,6 +271,7 @@ fn all_palette_choices(model: &Model) -> Vec<ChooserChoice> {
             )
         }));
     }
+    choices.extend(comparison_choices(model));
     choices.extend(SortOrder::ALL.into_iter().map(|sort| {
         plain_choice(
             ChooserItem::Sort(sort),
@@ -300,6 +302,40 @@ fn all_palette_choices(model: &Model) -> Vec<ChooserChoice> {
         )
     }));
     choices
+}
+
+/// Returns the texts that each side of the open comparison may have.
+fn comparison_choices(model: &Model) -> Vec<ChooserChoice> {
+    let screen = &model.baselines;
+    if model.key_context() != KeyContext::Comparison {
+        return Vec::new();
+    }
+    let request = &screen.comparison.request;
+    let mut versions = ComparedVersion::COMMON.to_vec();
+    if let (Some(Ok(records)), true) = (
+        &screen.versions.records,
+        screen.versions.name == request.name,
+    ) {
+        for digest in records.iter().filter_map(|it| it.sha256) {
+            let version = ComparedVersion::Stored(digest);
+            if !versions.contains(&version) {
+                versions.push(version);
+            }
+        }
+    }
+    let others = screen.summaries().iter().map(|it| &it.name);
+    let others = others.filter(|name| **name != request.name).cloned();
+    versions.extend(others.map(ComparedVersion::Other));
+    let sides = [(0, "old"), (1, "new")];
+    let choice = |(side, word): (usize, &str), version: &ComparedVersion| {
+        plain_choice(
+            ChooserItem::ComparisonSide(side, version.clone()),
+            format!("{word} {}", version.label()),
+            format!("Compare with it as the {word} side"),
+        )
+    };
+    let of_side = |side| versions.iter().map(move |version| choice(side, version));
+    sides.into_iter().flat_map(of_side).collect()
 }
 
 /// Creates a choice that is enabled and has no keys.

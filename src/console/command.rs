@@ -21,6 +21,16 @@ pub enum KeyContext {
     Log,
     /// Hosts screen.
     Hosts,
+    /// List of baselines.
+    Baselines,
+    /// Versions of a baseline.
+    Versions,
+    /// Two versions of a baseline.
+    Comparison,
+    /// Plan over baselines.
+    BaselinePlan,
+    /// Verify screen.
+    Verify,
 }
 
 impl KeyContext {
@@ -35,6 +45,11 @@ impl KeyContext {
             KeyContext::Result => "result",
             KeyContext::Log => "log",
             KeyContext::Hosts => "hosts",
+            KeyContext::Baselines => "baselines",
+            KeyContext::Versions => "versions",
+            KeyContext::Comparison => "comparison",
+            KeyContext::BaselinePlan => "baseline plan",
+            KeyContext::Verify => "verify",
         }
     }
 }
@@ -148,6 +163,20 @@ pub enum Command {
     GoReset,
     GoLog,
     GoHosts,
+    GoBaselines,
+    GoVerify,
+    VerifyNow,
+    CompareVersions,
+    OpenVersions,
+    NextVersion,
+    PreviousVersion,
+    ChooseOldSide,
+    ChooseNewSide,
+    PlanSeal,
+    PlanRestore,
+    NewBaseline,
+    ReplaceText,
+    NameSigningKey,
     Help,
     Palette,
     ToggleReadOnly,
@@ -177,10 +206,26 @@ pub struct CommandSpec {
     pub keys: &'static [&'static str],
 }
 
-use KeyContext::{Agent, Any, Fleet, Hosts, Log, Plan, Result as Outcome, Run};
+use KeyContext::{
+    Agent, Any, BaselinePlan, Baselines, Comparison, Fleet, Hosts, Log, Plan, Result as Outcome,
+    Run, Verify, Versions,
+};
 
 /// Contexts with a list or a text to scroll.
-const SCROLLABLE_CONTEXTS: &[KeyContext] = &[Fleet, Agent, Plan, Run, Outcome, Log, Hosts];
+const SCROLLABLE_CONTEXTS: &[KeyContext] = &[
+    Fleet,
+    Agent,
+    Plan,
+    Run,
+    Outcome,
+    Log,
+    Hosts,
+    Baselines,
+    Versions,
+    Comparison,
+    BaselinePlan,
+    Verify,
+];
 
 macro_rules! table {
     ($($command:ident $id:literal $hint:literal $category:ident $contexts:expr, [$($key:literal)*], $title:literal;)*) => {
@@ -202,53 +247,58 @@ table! {
     PlanReset              "reset"          "plan reset"         Actions    &[Fleet, Agent], ["X"], "Plan a reset of marked agents, or this one; changes nothing";
     PlanPush               "push"           "push"               Actions    &[Fleet, Agent], ["P"], "Plan a push: install baselines, keep all or marked scratch";
     ChangeKeptScratch      "keep-scratch"   "change kept scratch" Actions   &[Plan], ["s"], "Change what a push keeps of the scratch: all, marked, none";
-    PlanUndo               "undo"           "undo"               Actions    &[Fleet, Agent, Outcome], ["z" "u"], "Plan an undo of marked agents, or this one, or this run";
+    PlanUndo               "undo"           "undo"               Actions    &[Fleet, Agent, Outcome, Baselines, Comparison], ["z" "u"], "Plan an undo of agents, of this run, or of a baseline change";
     PlanRedo               "redo"           ""                   Actions    &[Fleet, Agent], ["Z"], "Plan to undo the last undo";
-    ConfirmPlan            "confirm"        "run"                Actions    &[Plan], ["y"], "Run the plan, where one key is enough";
+    ConfirmPlan            "confirm"        "run"                Actions    &[Plan, BaselinePlan], ["y"], "Run the plan, where one key is enough";
     UndoAppend             "undo-append"    "append newer notes" Actions    &[Plan], ["a"], "Undo; append what was written since to the restored file";
     UndoOverwrite          "undo-overwrite" "overwrite"          Actions    &[Plan], ["o"], "Undo; archive what was written since";
     KeepHiddenAgents       "keep-hidden"    "keep hidden"        Actions    &[Plan], ["h"], "Keep marked agents in the plan though the filter hides them";
     DropHiddenAgents       "drop-hidden"    "drop hidden"        Actions    &[Plan], ["v"], "Remove marked agents from the plan if the filter hides them";
     RetryFailed            "retry"          "retry"              Actions    &[Outcome], ["r"], "Plan again for failed, refused and not started agents";
-    EditBaseline           "edit"           "edit"               Actions    &[Fleet, Agent], ["E"], "Edit the baseline of this agent in $VISUAL or $EDITOR";
+    EditBaseline           "edit"           "edit"               Actions    &[Fleet, Agent, Baselines, Comparison], ["E"], "Edit the baseline of this agent in $VISUAL or $EDITOR";
+    PlanRestore            "restore"        "restore"            Actions    &[Baselines, Versions, Comparison, Verify], ["X"], "Plan to put the sealed version back, or the one chosen";
+    PlanSeal               "seal"           "seal"               Actions    &[Baselines, Versions, Comparison, Verify], ["S"], "Plan a seal of marked baselines, or this one";
+    ReplaceText            "replace"        "replace"            Actions    &[Baselines], ["s"], "Plan one search and replace for all marked baselines";
+    NewBaseline            "new"            "new"                Actions    &[Baselines], ["N"], "Plan a new baseline from the template or from this one";
+    NameSigningKey         "sign"           "sign"               Actions    &[BaselinePlan], ["K"], "Sign the seal: name the file of an SSH key";
     AnswerQuestion         "answer"         ""                   Actions    &[Any], ["@"], "Answer a host: passphrase, password or unknown host key";
-    ToggleMark             "mark"           "mark"               Selection  &[Fleet, Agent], ["Space"], "Mark or unmark this agent, or scratch line, and move down";
+    ToggleMark             "mark"           "mark"               Selection  &[Fleet, Agent, Baselines], ["Space"], "Mark or unmark this row or scratch line, and move down";
     Filter                 "filter"         "filter"             Selection  &[Fleet], ["/"], "Filter: words !not ~fuzzy is:drifted is:marked host:NAME";
     MarkRange              "mark-range"     ""                   Selection  &[Fleet, Agent], ["v"], "Mark from the last marked agent or line to the cursor";
-    MarkAll                "mark-all"       ""                   Selection  &[Fleet, Agent], ["a"], "Mark all agents shown, or all lines of the scratch";
-    ClearMarks             "clear-marks"    ""                   Selection  &[Fleet, Agent], ["A"], "Clear all marks, including hidden ones";
+    MarkAll                "mark-all"       ""                   Selection  &[Fleet, Agent, Baselines], ["a"], "Mark all rows shown, or all lines of the scratch";
+    ClearMarks             "clear-marks"    ""                   Selection  &[Fleet, Agent, Baselines], ["A"], "Clear all marks, including hidden ones";
     SaveMarkedLines        "save-lines"     ""                   Selection  &[Agent], ["W"], "Save the marked lines of the scratch to a new file";
     ChooseSortOrder        "sort"           ""                   Selection  &[Fleet], ["s"], "Choose the sort order";
     ReverseSortOrder       "reverse"        ""                   Selection  &[Fleet], ["S"], "Reverse the sort order";
-    NextHunk               "next-hunk"      "hunk"               Viewing    &[Agent], ["}"], "Go to the next hunk";
-    PreviousHunk           "previous-hunk"  ""                   Viewing    &[Agent], ["{"], "Go to the previous hunk";
-    NextAgent              "next-agent"     "agent"              Navigation &[Agent], ["]"], "Go to the next agent and stay on this screen";
-    PreviousAgent          "previous-agent" ""                   Navigation &[Agent], ["["], "Go to the previous agent and stay on this screen";
+    NextHunk               "next-hunk"      "hunk"               Viewing    &[Agent, Comparison, BaselinePlan], ["}"], "Go to the next hunk";
+    PreviousHunk           "previous-hunk"  ""                   Viewing    &[Agent, Comparison, BaselinePlan], ["{"], "Go to the previous hunk";
+    NextAgent              "next-agent"     "agent"              Navigation &[Agent, Comparison], ["]"], "Go to the next agent or baseline and stay on this screen";
+    PreviousAgent          "previous-agent" ""                   Navigation &[Agent, Comparison], ["["], "Go to the previous agent or baseline and stay here";
     NextTab                "next-tab"       "tab"                Viewing    &[Agent], ["Tab"], "Go to the next tab: diff, scratch, facts, baseline, rules";
     PreviousTab            "previous-tab"   ""                   Viewing    &[Agent], ["S-Tab"], "Go to the previous tab";
-    Search                 "search"         "search"             Viewing    &[Agent, Log], ["/"], "Search the text";
-    NextHit                "next-hit"       ""                   Viewing    &[Agent, Log], ["n"], "Go to the next hit; without a search, the next hunk";
-    PreviousHit            "previous-hit"   ""                   Viewing    &[Agent, Log], ["N"], "Go to the previous hit; without a search, the previous hunk";
-    ToggleSideBySide       "sides"          "side-by-side"       Viewing    &[Agent], ["t"], "Toggle side-by-side and unified diff";
-    ToggleWrap             "wrap"           "wrap"               Viewing    &[Agent], ["w"], "Toggle line wrapping";
-    ToggleWhitespaceMarks  "reveal"         "whitespace"         Viewing    &[Agent], ["."], "Toggle whitespace marks; dangerous characters always show";
+    Search                 "search"         "search"             Viewing    &[Agent, Log, Comparison], ["/"], "Search the text";
+    NextHit                "next-hit"       ""                   Viewing    &[Agent, Log, Comparison], ["n"], "Go to the next hit; without a search, the next hunk";
+    PreviousHit            "previous-hit"   ""                   Viewing    &[Agent, Log, Comparison], ["N"], "Go to the previous hit; without a search, the previous hunk";
+    ToggleSideBySide       "sides"          "side-by-side"       Viewing    &[Agent, Comparison, BaselinePlan], ["t"], "Toggle side-by-side and unified diff";
+    ToggleWrap             "wrap"           "wrap"               Viewing    &[Agent, Comparison, BaselinePlan], ["w"], "Toggle line wrapping";
+    ToggleWhitespaceMarks  "reveal"         "whitespace"         Viewing    &[Agent, Comparison, BaselinePlan], ["."], "Toggle whitespace marks; dangerous characters always show";
     ToggleFullScreen       "full"           "full"               Viewing    &[Agent], ["f"], "Toggle full screen: the text without borders, for copying";
-    MoreContext            "more-context"   ""                   Viewing    &[Agent], ["="], "Show more unchanged lines around each change";
-    LessContext            "less-context"   ""                   Viewing    &[Agent], ["_"], "Show fewer unchanged lines around each change";
-    ToggleIgnoreWhitespace "blanks"         ""                   Viewing    &[Agent], ["i"], "Hide or show whitespace-only changes; findings count them";
-    OpenSelected           "open"           "open"               Viewing    &[Fleet, Agent, Outcome, Log, Hosts], ["Enter" "l" "Right"], "Open an agent, a run, what it changed, or a host's agents";
-    OpenPager              "pager"          "pager"              Viewing    &[Agent, Outcome, Log], ["o"], "Open the text, or the entry under the cursor, in $PAGER";
+    MoreContext            "more-context"   ""                   Viewing    &[Agent, Comparison, BaselinePlan], ["="], "Show more unchanged lines around each change";
+    LessContext            "less-context"   ""                   Viewing    &[Agent, Comparison, BaselinePlan], ["_"], "Show fewer unchanged lines around each change";
+    ToggleIgnoreWhitespace "blanks"         ""                   Viewing    &[Agent, Comparison, BaselinePlan], ["i"], "Hide or show whitespace-only changes; findings count them";
+    OpenSelected           "open"           "open"               Viewing    &[Fleet, Agent, Outcome, Log, Hosts, Baselines, Versions, Verify], ["Enter" "l" "Right"], "Open an agent, a run, a baseline, or a host's agents";
+    OpenPager              "pager"          "pager"              Viewing    &[Agent, Outcome, Log, Verify], ["o"], "Open the text, or the entry under the cursor, in $PAGER";
     CopyName               "copy-name"      ""                   Viewing    &[Fleet, Agent, Outcome], ["yn" "c"], "Copy the name of the agent";
     CopyPath               "copy-path"      ""                   Viewing    &[Fleet, Agent, Outcome], ["yp"], "Copy the path of its memory";
     CopyDigest             "copy-digest"    ""                   Viewing    &[Fleet, Agent, Outcome], ["yh"], "Copy the digest of its memory";
     CopyPatch              "copy-diff"      ""                   Viewing    &[Fleet, Agent, Outcome], ["yd"], "Copy its changes above the separator, as a patch";
     CopyLine               "copy-line"      ""                   Viewing    &[Agent, Outcome, Log], ["yl"], "Copy the marked lines, the line of the hit, or this row";
-    CopyAll                "copy-all"       ""                   Viewing    &[Agent, Outcome, Log], ["ya"], "Copy the whole text; in a result, its report";
+    CopyAll                "copy-all"       ""                   Viewing    &[Agent, Outcome, Log, Verify], ["ya"], "Copy the whole text, or the report of a run or verification";
     CopyCommand            "copy-command"   ""                   Viewing    &[Outcome, Log], ["yc"], "Copy the command line equivalent to this run";
-    CopyPlan               "copy-plan"      ""                   Viewing    &[Plan], ["c"], "Copy the command line equivalent to this plan";
+    CopyPlan               "copy-plan"      ""                   Viewing    &[Plan, BaselinePlan], ["c"], "Copy the command line equivalent to this plan";
     ReadAgent              "read"           ""                   Viewing    &[Fleet, Agent], ["r"], "Read this agent again, and retry its host at once";
     RetryHost              "try-now"        "retry now"          Viewing    &[Hosts], ["r"], "Retry this host now, and read its agents again";
-    ReadAllAgents          "read-all"       ""                   Viewing    &[Fleet, Agent, Outcome, Log, Hosts], ["R" "^r"], "Read all agents again, and retry lost hosts at once";
+    ReadAllAgents          "read-all"       ""                   Viewing    &[Fleet, Agent, Outcome, Log, Hosts, Baselines, Versions, Comparison], ["R" "^r"], "Read all agents again, and retry lost hosts at once";
     Down                   "down"           ""                   Navigation SCROLLABLE_CONTEXTS, ["j" "Down"], "Move down";
     Up                     "up"             ""                   Navigation SCROLLABLE_CONTEXTS, ["k" "Up"], "Move up";
     HalfDown               "half-down"      ""                   Navigation SCROLLABLE_CONTEXTS, ["^d"], "Move half a page down";
@@ -261,6 +311,15 @@ table! {
     GoToPreviousScreen     "last"           ""                   Navigation &[Any], ["-"], "Go to the previous screen";
     GoFleet                "fleet"          ""                   Navigation &[Any], ["1"], "Go to the fleet";
     GoAgent                "agent"          ""                   Navigation &[Any], ["2"], "Go to the agent under the cursor";
+    GoBaselines            "baselines"      ""                   Navigation &[Any], ["3"], "Go to the baselines: state, versions, comparisons";
+    GoVerify               "verify"         ""                   Navigation &[Any], ["6"], "Go to the verification of ledger, archive and baselines";
+    VerifyNow              "verify-now"     "verify"             Viewing    &[Any], ["V"], "Verify now: ledger, archive, baselines and their seal";
+    CompareVersions        "compare"        "compare"            Viewing    &[Baselines, Versions, Verify], ["d"], "Show what changed in the baseline under the cursor";
+    OpenVersions           "versions"       "versions"           Viewing    &[Baselines, Comparison], ["v"], "Show the versions of this baseline";
+    NextVersion            "next-version"   "other version"      Viewing    &[Comparison], ["Tab"], "Compare with sealed, pushed, previous version, template";
+    PreviousVersion        "previous-version" ""                 Viewing    &[Comparison], ["S-Tab"], "Compare with these in the other direction";
+    ChooseOldSide          "old-side"       "old"                Viewing    &[Comparison], ["<"], "Choose the old side: a version, or another baseline";
+    ChooseNewSide          "new-side"       "new"                Viewing    &[Comparison], [">"], "Choose the new side: a version, or another baseline";
     GoReset                "plan"           ""                   Navigation &[Any], ["5"], "Go to the plan, run or result";
     GoLog                  "log"            "log"                Navigation &[Any], ["7"], "Go to the log";
     GoHosts                "hosts"          ""                   Navigation &[Any], ["8"], "Go to the hosts: state and reason of each";
@@ -303,6 +362,8 @@ pub fn requests_plan(command: Command) -> bool {
             | Command::RetryFailed
             | Command::UndoAppend
             | Command::UndoOverwrite
+            | Command::PlanRestore
+            | Command::PlanSeal
     )
 }
 
@@ -337,7 +398,7 @@ mod tests {
 
     #[test]
     fn keys_are_unique_per_context() {
-        for context in [Fleet, Agent, Plan, Run, Outcome, Log, Hosts, Any] {
+        for context in SCROLLABLE_CONTEXTS.iter().copied().chain([Any]) {
             let mut seen: HashSet<&str> = HashSet::new();
             for spec in COMMAND_TABLE
                 .iter()

@@ -3,6 +3,7 @@
 //! and the engine in force, and replaces the engine after a config change.
 
 mod agent_texts;
+mod baselines;
 mod config_reload;
 mod facts;
 mod files;
@@ -62,6 +63,9 @@ pub struct EffectRunner {
     workers: Workers,
     run_handle: Option<RunHandle>,
     cancel_flag: Arc<AtomicBool>,
+    verify_cancel_flag: Arc<AtomicBool>,
+    /// Its paths are those of a key that the operator names.
+    env: ConfigEnvironment,
     config_reloader: ConfigReloader,
     /// Engine of a changed config that is not in force yet.
     next_engine: Option<Arc<Engine>>,
@@ -149,6 +153,8 @@ impl EffectRunner {
             messages,
             run_handle: None,
             cancel_flag: Arc::default(),
+            verify_cancel_flag: Arc::default(),
+            env: env.clone(),
             config_reloader: ConfigReloader::new(env, engine_factory),
             next_engine: None,
             extra_command,
@@ -255,6 +261,13 @@ impl EffectRunner {
                         .map_err(|error| error.to_string()),
                 )
             }),
+            Effect::LoadBaselines => self.list_baselines(),
+            Effect::LoadBaselineVersions(name) => self.load_baseline_versions(name),
+            Effect::CompareBaseline(request) => self.compare_baseline(request),
+            Effect::MakeBaselinePlan(id, request) => self.make_baseline_plan(id, request),
+            Effect::ApplyBaselinePlan(plan) => self.apply_baseline_plan(plan),
+            Effect::Verify => self.verify(),
+            Effect::CancelVerify => self.verify_cancel_flag.store(true, Ordering::Relaxed),
             Effect::SaveViewState(view) => {
                 if let Some(keeper) = &self.view_state_writer {
                     keeper.save(view);
@@ -513,6 +526,11 @@ pub fn fleet_model(config: &Config) -> FleetConfig {
         invocation: config.invocation.clone(),
         retention_days: config.general.archive_retention_days,
         memory_locations: config.agents.iter().map(memory_location).collect(),
+        baseline_names: config
+            .agents
+            .iter()
+            .map(|agent| (agent.name.clone(), agent.baseline.clone()))
+            .collect(),
     }
 }
 

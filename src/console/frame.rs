@@ -4,12 +4,13 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::availability;
-use super::canvas::{Canvas, fit_end_of_sentence, truncate_untrusted};
+use super::canvas::{Canvas, fit_end_of_sentence, shorten_untrusted, truncate_untrusted};
 use super::command::{Command, CommandCategory, CommandSpec, KeyContext, requests_plan};
 use super::key::format_sequence;
 use super::model::Model;
 use super::overlay::InputLine;
 use super::screens::agent::state::AgentTab;
+use super::screens::baseline_plan;
 use super::screens::log::state::MessageLevel;
 use super::screens::reset::state::{Confirmation, ResetStage};
 use super::theme::Role;
@@ -53,14 +54,24 @@ pub fn draw_hints(model: &Model, canvas: &mut Canvas<'_>) {
     let y = height - 1;
     if let Some(prompt) = &model.input_line {
         let (label, text) = match prompt {
-            InputLine::Filter(_) => ("filter: ", model.fleet.filter.as_str()),
-            InputLine::Search(_) => ("search: ", model.search_query()),
-            InputLine::SavePath(path) => ("save marked lines to new file: ", path.as_str()),
+            InputLine::Filter(_) => ("filter: ".to_string(), model.fleet.filter.as_str()),
+            InputLine::Search(_) => ("search: ".to_string(), model.search_query()),
+            InputLine::Baseline { prompt, text } => (prompt.label(), text.as_str()),
+            InputLine::SavePath(path) => {
+                ("save marked lines to new file: ".to_string(), path.as_str())
+            }
         };
-        let x = canvas.put_text(0, y, label, Role::Key);
+        let room = usize::from(width / 2);
+        let x = canvas.put_text(0, y, &shorten_untrusted(&label, room), Role::Key);
         let x = canvas.put_untrusted(x, y, text.as_bytes(), Role::Prompt);
         let x = canvas.put_text(x, y, "_", Role::Prompt);
-        canvas.put_text(x + 2, y, "Enter apply, Esc cancel", Role::Dim);
+        let tab = match prompt {
+            InputLine::Baseline { prompt, .. } => prompt.tab_hint(),
+            InputLine::Filter(_) | InputLine::Search(_) => None,
+        };
+        let tab = tab.map_or_else(String::new, |tab| format!(", Tab {tab}"));
+        let hint = format!("Enter apply, Esc cancel{tab}");
+        canvas.put_text(x + 2, y, &hint, Role::Dim);
         return;
     }
     if model.pending_keys.is_hint_shown {
@@ -173,12 +184,21 @@ pub fn draw_pending_question(model: &Model, canvas: &mut Canvas<'_>, end: u16) -
 
 /// Whether a command changes files, or leads to nothing but that.
 fn changes_files(command: Command) -> bool {
-    requests_plan(command) || matches!(command, Command::ConfirmPlan | Command::EditBaseline)
+    requests_plan(command)
+        || matches!(
+            command,
+            Command::ConfirmPlan
+                | Command::EditBaseline
+                | Command::NewBaseline
+                | Command::ReplaceText
+                | Command::NameSigningKey
+        )
 }
 
 /// Whether a hint is useful on the current screen and at the stage of a reset.
 fn is_hint_relevant(command: Command, model: &Model) -> bool {
     match (model.key_context(), &model.reset.stage) {
+        (context, _) if command == Command::VerifyNow => context == KeyContext::Verify,
         (KeyContext::Result, ResetStage::Result(result)) => match command {
             Command::RetryFailed => model.retry_request().is_ok(),
             Command::PlanUndo => !model.undoable_agents(result).is_empty(),
@@ -190,7 +210,7 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
             _ => true,
         },
         (KeyContext::Agent, _) => match command {
-            Command::OpenSelected => model.agent.is_list(),
+            Command::OpenSelected => model.agent.is_list() || model.agent.tab == AgentTab::Baseline,
             Command::OpenDiff => model.agent.tab != AgentTab::Diff,
             Command::ToggleMark => model.agent.has_line_cursor(),
             Command::NextHunk => model.agent.is_comparison(),
@@ -202,6 +222,22 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
             | Command::OpenPager => !model.agent.is_list(),
             _ => true,
         },
+        (KeyContext::Verify, _) => !matches!(command, Command::GoLog),
+        (KeyContext::BaselinePlan, _) => match command {
+            Command::ConfirmPlan | Command::NameSigningKey => {
+                baseline_plan::update::check_command(model, command).is_ok()
+            }
+            Command::Palette | Command::GoLog => false,
+            _ => true,
+        },
+        // On a narrow screen the choice of versions needs the room.
+        (KeyContext::Comparison, _) => !matches!(
+            command,
+            Command::NextAgent
+                | Command::ToggleSideBySide
+                | Command::ToggleWrap
+                | Command::ToggleWhitespaceMarks
+        ),
         (KeyContext::Plan, ResetStage::Plan(view)) => match command {
             Command::KeepHiddenAgents | Command::DropHiddenAgents => true,
             _ if !view.hidden_agents.is_empty() => command == Command::GoBack,

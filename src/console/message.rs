@@ -10,6 +10,10 @@ use chrono::{DateTime, FixedOffset};
 use super::handoff::{BaselineEdit, ClipboardText, CopyOutcome, PagerText};
 use super::key::Key;
 use super::preferences::Preferences;
+use super::screens::baseline_plan::state::{
+    AppliedBaselinePlan, BaselineChangePlan, BaselinePlanRequest, PreparedBaselinePlan,
+};
+use super::screens::baselines::state::ComparisonRequest;
 use super::screens::fleet::state::{FleetConfig, ViewState};
 use super::screens::log::state::{MessageLevel, RunSummary};
 use super::screens::reset::state::PlanRequest;
@@ -18,8 +22,8 @@ use crate::archive::WrittenEntry;
 use crate::baseline::InspectedBaseline;
 use crate::config::{Diagnostic, SshHost};
 use crate::engine::{
-    ConnectionSetting, Engine, HistoryEntry, HostStatus, MemoryAddress, Observation, Plan,
-    RunProgress, RunReport,
+    BaselineList, BaselineVersion, ConnectionSetting, Engine, HistoryEntry, HostStatus,
+    MemoryAddress, Observation, Plan, RunProgress, RunReport, Verification, VerifyProgress,
 };
 use crate::error::Error;
 use crate::secret::Secret;
@@ -64,6 +68,20 @@ pub enum Msg {
     LogLoaded(Result<Vec<RunSummary>, String>),
     /// Changed connection status of hosts.
     HostsChanged(Vec<HostStatus>),
+    /// The baselines, or why they cannot be listed.
+    BaselinesLoaded(Result<Box<BaselineList>, String>),
+    /// Versions of a baseline, newest first.
+    BaselineVersionsLoaded(String, Result<Vec<BaselineVersion>, String>),
+    /// Reply to [`Effect::CompareBaseline`].
+    BaselineCompared(ComparisonRequest, Result<Box<ComparisonTexts>, String>),
+    /// Reply to [`Effect::MakeBaselinePlan`], by the number of the request.
+    BaselinePlanMade(u64, Result<Box<PreparedBaselinePlan>, Error>),
+    /// Reply to [`Effect::ApplyBaselinePlan`].
+    BaselinePlanApplied(Result<AppliedBaselinePlan, Error>),
+    /// Progress of the verification.
+    VerifyProgressed(VerifyProgress),
+    /// Reply to [`Effect::Verify`].
+    Verified(Result<Box<Verification>, Error>),
     /// Effective ssh settings of a host.
     HostSettingsLoaded(SshHost, Result<Vec<ConnectionSetting>, String>),
     /// A host asks a question, or withdraws it.
@@ -130,6 +148,17 @@ pub struct AgentTexts {
     pub cached_at: Option<DateTime<FixedOffset>>,
 }
 
+/// Two versions of a baseline, prepared for a pane.
+#[derive(Debug)]
+pub struct ComparisonTexts {
+    /// The difference.
+    pub text: PreparedText,
+    /// Titles of the two sides.
+    pub titles: [String; 2],
+    /// Numbers of added and removed lines.
+    pub changed_lines: (usize, usize),
+}
+
 /// Work that the model requests from the event loop or the effect runner.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
@@ -173,6 +202,20 @@ pub enum Effect {
     ApplyPlan(Box<Plan>),
     /// Finish the current agent, do not start the rest.
     CancelRun,
+    /// List the baselines.
+    LoadBaselines,
+    /// Load the versions of a baseline.
+    LoadBaselineVersions(String),
+    /// Compare two versions of a baseline.
+    CompareBaseline(ComparisonRequest),
+    /// Make a plan over baselines.
+    MakeBaselinePlan(u64, BaselinePlanRequest),
+    /// Apply a plan over baselines.
+    ApplyBaselinePlan(Box<BaselineChangePlan>),
+    /// Verify ledger, archive, baselines and seal.
+    Verify,
+    /// Stop the verification.
+    CancelVerify,
     /// Ask ssh for its effective settings of a host.
     LoadHostSettings(SshHost),
     /// Read the ledger.

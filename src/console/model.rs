@@ -4,6 +4,7 @@
 pub(super) mod background_jobs;
 pub mod equivalent_command;
 mod targets;
+mod visible_text;
 
 use std::time::Duration;
 
@@ -19,10 +20,13 @@ use super::keymap::CONFIRM_KEY;
 use super::overlay::{InputLine, Overlay, PendingKeys};
 use super::preferences::{self, Preferences};
 use super::screens::agent::state::AgentScreen;
+use super::screens::baseline_plan::state::{BaselinePlanScreen, BaselinePlanStage};
+use super::screens::baselines::state::{BaselinesPage, BaselinesScreen};
 use super::screens::fleet::state::{FleetConfig, FleetScreen};
 use super::screens::hosts::state::{HostProblem, HostsScreen, problem_of};
 use super::screens::log::state::{LogMessage, LogScreen, MessageLevel};
 use super::screens::reset::state::{ResetScreen, ResetStage};
+use super::screens::verify::state::VerifyScreen;
 use crate::config::Diagnostic;
 use crate::engine::{MemoryAddress, Observation, Protection, Reachability, State};
 use crate::transport::sftp::askpass::Question;
@@ -65,6 +69,12 @@ pub struct Model {
     pub log: LogScreen,
     /// Hosts screen.
     pub hosts: HostsScreen,
+    /// Baselines screen.
+    pub baselines: BaselinesScreen,
+    /// Plan over baselines.
+    pub baseline_plan: BaselinePlanScreen,
+    /// Verify screen.
+    pub verify: VerifyScreen,
     /// Overlay on top of the screen.
     pub overlay: Option<Overlay>,
     /// Input line that is open.
@@ -176,6 +186,12 @@ pub enum Screen {
     Log,
     /// Hosts and their connections.
     Hosts,
+    /// Baselines and their versions.
+    Baselines,
+    /// A plan over baselines.
+    BaselinePlan,
+    /// Verification.
+    Verify,
 }
 
 /// Screens to go back to.
@@ -230,6 +246,13 @@ impl Model {
             (Screen::Agent, _) => KeyContext::Agent,
             (Screen::Log, _) => KeyContext::Log,
             (Screen::Hosts, _) => KeyContext::Hosts,
+            (Screen::BaselinePlan, _) => KeyContext::BaselinePlan,
+            (Screen::Verify, _) => KeyContext::Verify,
+            (Screen::Baselines, _) => match self.baselines.page {
+                BaselinesPage::List => KeyContext::Baselines,
+                BaselinesPage::Versions => KeyContext::Versions,
+                BaselinesPage::Comparison => KeyContext::Comparison,
+            },
             (Screen::Reset, ResetStage::Run(_)) => KeyContext::Run,
             (Screen::Reset, ResetStage::Result(_)) => KeyContext::Result,
             (Screen::Reset, _) => KeyContext::Plan,
@@ -260,7 +283,32 @@ impl Model {
             self.reset.stage,
             ResetStage::Plan(_) | ResetStage::Planning(_)
         );
-        is_plan && self.screen == Screen::Reset
+        is_plan && self.screen == Screen::Reset || self.has_baseline_plan()
+    }
+
+    /// Whether a plan over baselines is on the screen, or is being made for it.
+    pub fn has_baseline_plan(&self) -> bool {
+        let is_plan = matches!(
+            self.baseline_plan.stage,
+            BaselinePlanStage::Plan(_) | BaselinePlanStage::Planning(_)
+        );
+        is_plan && self.screen == Screen::BaselinePlan
+    }
+
+    /// Returns the guard of the plan on the screen.
+    pub fn plan_guard(&self) -> &KeyGuard {
+        match self.screen {
+            Screen::BaselinePlan => &self.baseline_plan.guard,
+            _ => &self.reset.guard,
+        }
+    }
+
+    /// Returns the guard of the plan on the screen, to ignore keys.
+    pub fn plan_guard_mut(&mut self) -> &mut KeyGuard {
+        match self.screen {
+            Screen::BaselinePlan => &mut self.baseline_plan.guard,
+            _ => &mut self.reset.guard,
+        }
     }
 
     /// Returns until when the screen shows that keys are ignored, if it does now.
@@ -269,7 +317,7 @@ impl Model {
             Some(Overlay::AnswerQuestion(dialog)) => &dialog.guard,
             Some(Overlay::EditSealed(question)) => &question.guard,
             Some(_) => return None,
-            None if self.has_plan() => &self.reset.guard,
+            None if self.has_plan() => self.plan_guard(),
             None => return None,
         };
         guard.notice_until(self.now.elapsed)
@@ -279,7 +327,7 @@ impl Model {
     pub fn search_query(&self) -> &str {
         match self.screen {
             Screen::Log => &self.log.query,
-            _ => &self.agent.current_pane().query,
+            _ => &self.visible_pane().query,
         }
     }
 

@@ -7,6 +7,8 @@ use super::handoff::SealQuestion;
 use super::key::Key;
 use super::key_guard::KeyGuard;
 use super::screens::agent::state::AgentTab;
+use super::screens::baseline_plan::state::BaselinePrompt;
+use super::screens::baselines::state::ComparedVersion;
 use super::screens::fleet::state::SortOrder;
 use crate::secret::Secret;
 use crate::transport::sftp::askpass::Question;
@@ -91,9 +93,11 @@ pub enum ChooserItem {
     Agent(String),
     /// Show a tab of an agent.
     Tab(AgentTab, String),
+    /// Compare this version on a side of the comparison: 0 is old, 1 is new.
+    ComparisonSide(usize, ComparedVersion),
 }
 
-/// Input line, with the value to restore on Esc.
+/// Input line; a filter and a search have the value to restore on Esc.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InputLine {
     /// Filter of the fleet, with the previous filter.
@@ -102,6 +106,13 @@ pub enum InputLine {
     Search(String),
     /// Path of a new file for the marked lines.
     SavePath(String),
+    /// Text that a plan over baselines needs.
+    Baseline {
+        /// What is asked for.
+        prompt: BaselinePrompt,
+        /// The text typed so far.
+        text: String,
+    },
 }
 
 /// Keys of an incomplete sequence.

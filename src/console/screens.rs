@@ -10,6 +10,20 @@ pub mod agent {
     pub(in crate::console) mod view;
 }
 
+pub mod baseline_plan {
+    //! A plan over baselines: a seal, a restore, a new baseline, a search and replace.
+    pub mod state;
+    pub(in crate::console) mod update;
+    pub(in crate::console) mod view;
+}
+
+pub mod baselines {
+    //! The baselines, their versions, and two of them side by side.
+    pub mod state;
+    pub(in crate::console) mod update;
+    pub(in crate::console) mod view;
+}
+
 pub mod fleet {
     //! All agents.
     pub mod state;
@@ -39,6 +53,13 @@ pub mod reset {
     pub(in crate::console) mod view;
 }
 
+pub mod verify {
+    //! Verification of ledger, archive, baselines and seal.
+    pub mod state;
+    pub(in crate::console) mod update;
+    pub(in crate::console) mod view;
+}
+
 use super::canvas::Canvas;
 use super::command::Command;
 use super::key::{Key, KeyCode};
@@ -53,6 +74,9 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         Screen::Reset => reset::view::draw(model, canvas),
         Screen::Log => log::view::draw(model, canvas),
         Screen::Hosts => hosts::view::draw(model, canvas),
+        Screen::Baselines => baselines::view::draw(model, canvas),
+        Screen::BaselinePlan => baseline_plan::view::draw(model, canvas),
+        Screen::Verify => verify::view::draw(model, canvas),
     }
 }
 
@@ -62,8 +86,12 @@ pub(super) fn page_rows(model: &Model) -> usize {
         Screen::Fleet => model.fleet_height(),
         Screen::Hosts => model.hosts_list_height(),
         Screen::Log => model.log_height(),
+        Screen::Verify => model.verify_list_height(),
         Screen::Agent if model.agent.is_list() => model.history_height(),
-        Screen::Agent | Screen::Reset => model.text_height(),
+        Screen::Baselines if !model.has_text() => model.baselines_list_height(),
+        Screen::Agent | Screen::Reset | Screen::Baselines | Screen::BaselinePlan => {
+            model.text_height()
+        }
     }
 }
 
@@ -74,6 +102,9 @@ pub(super) fn move_cursor(model: &mut Model, by: isize) -> Vec<Effect> {
         Screen::Agent => agent::update::move_cursor(model, by),
         Screen::Reset => reset::update::move_cursor(model, by),
         Screen::Log => log::update::move_cursor(model, by),
+        Screen::Baselines => baselines::update::move_cursor(model, by),
+        Screen::BaselinePlan => baseline_plan::update::move_cursor(model, by),
+        Screen::Verify => verify::update::move_cursor(model, by),
         Screen::Hosts => return hosts::update::move_cursor(model, by),
     }
     Vec::new()
@@ -82,12 +113,16 @@ pub(super) fn move_cursor(model: &mut Model, by: isize) -> Vec<Effect> {
 /// Opens the item under the cursor.
 pub(super) fn open_selected(model: &mut Model) -> Vec<Effect> {
     match model.screen {
-        Screen::Agent => return agent::update::open_run_diff(model),
+        Screen::Agent if model.agent.is_list() => return agent::update::open_run_diff(model),
+        Screen::Agent => return agent::update::open_baseline(model),
+        Screen::Baselines => return baselines::update::open_selected(model),
+        Screen::Verify => return verify::update::open_selected(model),
         Screen::Hosts => hosts::update::show_host_agents(model),
+        Screen::BaselinePlan => {}
         Screen::Log => log::update::open_selected(model),
         Screen::Fleet | Screen::Reset => {
             let name = model.subject_agent().map(str::to_string);
-            return name.map_or_else(Vec::new, |name| agent::update::open_at_finding(model, name));
+            return name.map_or_else(Vec::new, |name| agent::update::open_from_list(model, name));
         }
     }
     Vec::new()
@@ -97,6 +132,7 @@ pub(super) fn open_selected(model: &mut Model) -> Vec<Effect> {
 pub(super) fn change_marks(model: &mut Model, command: Command) {
     match model.screen {
         Screen::Agent => agent::update::change_marks(model, command),
+        Screen::Baselines => baselines::update::change_marks(model, command),
         _ => fleet::update::change_marks(model, command),
     }
 }
@@ -109,7 +145,9 @@ pub(super) fn go_back(model: &mut Model, key: Key) -> Vec<Effect> {
         Screen::Agent => agent::update::go_back(model, is_escape),
         Screen::Reset => reset::update::go_back(model),
         Screen::Log => log::update::go_back(model, is_escape),
-        Screen::Hosts => model.go_to_screen(Screen::Fleet),
+        Screen::Baselines => baselines::update::go_back(model, is_escape),
+        Screen::BaselinePlan => baseline_plan::update::go_back(model),
+        Screen::Hosts | Screen::Verify => model.go_to_screen(Screen::Fleet),
     }
     Vec::new()
 }
@@ -121,7 +159,9 @@ pub(super) fn visible_ages(model: &Model) -> Vec<String> {
         Screen::Agent => agent::update::visible_ages(model),
         Screen::Hosts => hosts::update::visible_ages(model),
         Screen::Log => log::update::visible_ages(model),
-        Screen::Reset => Vec::new(),
+        Screen::Verify => verify::update::visible_ages(model),
+        Screen::Baselines => baselines::update::visible_ages(model),
+        Screen::Reset | Screen::BaselinePlan => Vec::new(),
     }
 }
 
@@ -145,7 +185,7 @@ pub(super) fn edit_search(model: &mut Model, edit: impl FnOnce(&mut String)) {
 pub(super) fn finish_search(model: &mut Model) -> usize {
     match model.screen {
         Screen::Log => log::update::finish_search(model),
-        _ => model.agent.current_pane().hits.len(),
+        _ => model.visible_pane().hits.len(),
     }
 }
 

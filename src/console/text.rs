@@ -13,7 +13,8 @@ use std::ops::Range;
 
 pub use arrangement::{Arrangement, PaneItem};
 pub use prepare::{
-    PreparedText, prepare_baseline_diff, prepare_diff, prepare_run_diff, prepare_scratch,
+    PreparedText, prepare_baseline_diff, prepare_comparison, prepare_diff, prepare_run_diff,
+    prepare_scratch, prepare_whole,
 };
 pub use rows::PaneRow;
 pub use rules::prepare_rules;
@@ -216,6 +217,15 @@ impl Pane {
         };
         let end = lines.len().saturating_sub(1);
         found.min_by_key(likely).unwrap_or(old_index).min(end)
+    }
+
+    /// Exchanges the text with another form of it, if there is one.
+    pub fn exchange_lines(&mut self, other: &mut Option<Vec<TextLine>>) {
+        if let Some(lines) = other.take() {
+            *other = Some(self.lines.clone());
+            self.replace_lines(lines);
+            self.lines_added_above = 0;
+        }
     }
 
     /// Changes the arrangement and keeps the line at the top in place.

@@ -23,6 +23,7 @@ use super::model::{AgentRow, Model, Moment, REFRESH_INTERVAL, Screen, background
 use super::overlay::PendingKeys;
 use super::preferences;
 use super::screens;
+use super::screens::baseline_plan::state::BaselinePlanStage;
 use super::screens::fleet::state::FleetConfig;
 use super::screens::hosts::state::HostsScreen;
 use super::screens::log::state::MessageLevel;
@@ -30,7 +31,7 @@ use super::screens::reset::state::ResetStage;
 use super::screens::reset::update::{
     PLAN_LIFETIME, abandon_plan, replace_expired_plan, request_plan, track_visible_plan,
 };
-use super::screens::{agent, hosts, log, reset};
+use super::screens::{agent, baseline_plan, baselines, hosts, log, reset, verify};
 use crate::config::{Diagnostic, DiagnosticLevel};
 use crate::engine::{MemoryAddress, Observation};
 
@@ -46,6 +47,7 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
     background_jobs::finish_jobs(model, &msg);
     let mut effects = handle_message(model, msg);
     track_visible_plan(model);
+    baseline_plan::update::track_visible_plan(model);
     agent::update::clamp_pane_top(model);
     // A filter is saved once it is complete.
     let view = model.fleet.view_state();
@@ -98,6 +100,19 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
                 hosts::update::handle_host_status(model, status);
             }
         }
+        Msg::BaselinesLoaded(list) => baselines::update::handle_list(model, list),
+        Msg::BaselineVersionsLoaded(name, records) => {
+            baselines::update::handle_versions(model, &name, records);
+        }
+        Msg::BaselineCompared(request, texts) => {
+            baselines::update::handle_comparison(model, &request, texts);
+        }
+        Msg::BaselinePlanMade(id, plan) => baseline_plan::update::handle_plan(model, id, plan),
+        Msg::BaselinePlanApplied(applied) => {
+            return baseline_plan::update::handle_applied(model, applied);
+        }
+        Msg::VerifyProgressed(step) => verify::update::handle_progress(model, step),
+        Msg::Verified(outcome) => return verify::update::handle_result(model, outcome),
         Msg::HostSettingsLoaded(host, settings) => {
             model.hosts.settings.insert(host, settings);
             model.is_dirty |= model.screen == Screen::Hosts;
@@ -149,7 +164,9 @@ fn handle_resize(model: &mut Model, size: (u16, u16)) {
     // A resize also follows another program that had the terminal.
     model.reset.visible_plan = None;
     model.keep_fleet_cursor_visible();
-    model.agent.arrange_panes(size.0);
+    model.arrange_panes();
+    baselines::update::keep_cursor_visible(model);
+    verify::update::keep_cursor_visible(model);
     agent::update::keep_history_cursor_visible(model);
     model.is_dirty = true;
 }
@@ -202,6 +219,12 @@ pub fn next_wake(model: &Model) -> Duration {
     let pending = &model.pending_keys;
     wake_by((!pending.keys.is_empty() && !pending.is_hint_shown).then_some(pending.hint_due));
     wake_by(model.read_only.unlocked_until);
+    if let BaselinePlanStage::Plan(view) = &model.baseline_plan.stage
+        && model.screen == Screen::BaselinePlan
+        && !model.baseline_plan.is_plan_pending
+    {
+        wake_by(Some(view.made_at + PLAN_LIFETIME));
+    }
     match &model.reset.stage {
         ResetStage::Plan(view) if model.screen == Screen::Reset && !model.reset.is_plan_pending => {
             wake_by(Some(view.made_at + PLAN_LIFETIME));
@@ -252,6 +275,9 @@ fn handle_tick(model: &mut Model) -> Vec<Effect> {
         model.visible_ages = ages;
         model.is_dirty = true;
     }
+    if model.screen == Screen::BaselinePlan {
+        return baseline_plan::update::replace_expired_plan(model);
+    }
     match &model.reset.stage {
         ResetStage::Plan(_) if model.screen == Screen::Reset && !model.reset.is_plan_pending => {
             replace_expired_plan(model)
@@ -291,6 +317,9 @@ fn handle_observations(model: &mut Model, observations: Vec<Observation>) -> Vec
         effects.push(Effect::LoadLog);
     }
     if changes.has_changed {
+        if model.shows_baseline_states() {
+            effects.extend(baselines::update::reload(model));
+        }
         model.is_dirty = true;
         if !model.is_screen_covered() {
             model.refresh_visible_agents();
@@ -368,6 +397,9 @@ fn handle_config_adopted(
     read_only: bool,
 ) -> Vec<Effect> {
     let mut effects = vec![Effect::LoadLog];
+    if model.screen == Screen::Baselines {
+        effects.extend(baselines::update::reload(model));
+    }
     let mut old = std::mem::take(&mut model.rows);
     let new = |(name, address): (String, MemoryAddress)| {
         let place = old.iter().position(|row| row.name == name);
@@ -411,6 +443,10 @@ fn handle_config_adopted(
             model.typed_ahead_guard = KeyGuard::new(model.now.elapsed);
         }
         abandon_plan(model);
+    }
+    if model.has_baseline_plan() {
+        model.typed_ahead_guard = KeyGuard::new(model.now.elapsed);
+        baseline_plan::update::abandon_plan(model);
     }
     model.refresh_visible_agents();
     if closes_plan {

@@ -9,7 +9,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::canvas::Canvas;
 use super::frame::{draw_hints, draw_message};
-use super::model::{MIN_TERMINAL_SIZE, Model, Screen};
+use super::model::{MIN_TERMINAL_SIZE, Model};
 use super::screens;
 use super::theme::{Role, Theme, role_of_state};
 use crate::engine::State;
@@ -27,8 +27,7 @@ pub fn draw(model: &Model, theme: &Theme, buffer: &mut Buffer) {
     }
     screens::draw(model, &mut canvas);
     // A full-screen text draws its own last line.
-    let full =
-        model.screen == Screen::Agent && model.agent.is_full_screen && !model.agent.is_list();
+    let full = model.is_text_full_screen();
     if !full {
         let y = model.size.1 - 2;
         let room = model.size.0 - 2;

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,8 +13,7 @@ use serde::Serialize;
 
 use super::Engine;
 use super::baseline_change::FileOwner;
-use super::baseline_save::{SaveCause, SavedBaseline, read_optional};
-use super::lock;
+use super::baseline_save::read_optional;
 use super::record::{FileState, LedgerRecord, Operation};
 use crate::baseline;
 use crate::baseline::seal::{BaselineSeal, is_baseline_name};
@@ -24,6 +24,18 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The least number of hexadecimal digits that name a version.
 const MIN_VERSION_DIGITS: usize = 4;
+
+/// End of the names of files that count as baselines although no agent uses them.
+const BASELINE_EXTENSION: &str = ".md";
+
+/// Maximum number of files in `baseline_dir` that are looked at.
+const MAX_LISTED_FILES: usize = 10_000;
+
+/// The template that this program ships.
+const TEMPLATE: &[u8] = include_bytes!("../../baselines/example-agent-MEMORY.md");
+
+/// Before the name of another baseline, where a version is named.
+const FILE_VERSION_PREFIX: &str = "file:";
 
 /// State of a baseline; the variants are ordered worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -95,6 +107,9 @@ pub struct BaselineSummary {
     pub behind: Vec<String>,
     /// When the file changed in any way.
     pub changed: Option<DateTime<FixedOffset>>,
+    /// Owner, mode and times of the file.
+    #[serde(skip)]
+    pub owner: Option<FileOwner>,
     /// When it was last pushed.
     pub last_push: Option<LastPush>,
     /// Why the file cannot be read, if it cannot.
@@ -106,7 +121,7 @@ pub struct BaselineSummary {
 pub struct BaselineList {
     /// `baseline_dir`.
     pub directory: PathBuf,
-    /// Those in use and those in the seal, worst first, then by name.
+    /// Those in use, those in the seal and the other `.md` files there, worst first, then by name.
     pub baselines: Vec<BaselineSummary>,
     /// The signature of the seal, or what is wrong with it; none where the config names no signers.
     pub signature: Option<Result<SignedSeal>>,
@@ -193,7 +208,8 @@ impl BaselineList {
 }
 
 impl Engine {
-    /// Lists the baselines in use and those in the seal, with the state of each.
+    /// Lists the baselines in use, those in the seal and the other `.md` files of `baseline_dir`, with
+    /// the state of each.
     ///
     /// # Errors
     /// The ledger cannot be read. A seal or a file that cannot be read is part of the answer.
@@ -208,8 +224,10 @@ impl Engine {
             general.require_seal == SealRequirement::Signed || general.seal_signers.is_some();
         let signature = signature.filter(|_| wants_signature);
         let is_unsigned = matches!(signature, Some(Err(_)));
+        let other_files = self.other_baseline_files();
         let mut names: BTreeSet<&str> = seal.iter().flat_map(BaselineSeal::names).collect();
         names.extend(self.config().agents.iter().map(|it| it.baseline.as_str()));
+        names.extend(other_files.iter().map(String::as_str));
         names.retain(|name| is_baseline_name(name));
         let mut pushes = self.last_pushes(&names)?;
         let mut baselines = Vec::new();
@@ -229,6 +247,23 @@ impl Engine {
             signature,
             seal_error,
         })
+    }
+
+    /// Returns the names of the files in `baseline_dir` that look like baselines.
+    fn other_baseline_files(&self) -> Vec<String> {
+        // A directory that cannot be read shows in the state of each baseline in use.
+        let files = fs::read_dir(&self.config().general.baseline_dir).into_iter();
+        files
+            .flatten()
+            .take(MAX_LISTED_FILES)
+            .filter_map(|file| {
+                let file = file.ok()?;
+                let name = file.file_name().into_string().ok()?;
+                let is_file = file.file_type().is_ok_and(|kind| kind.is_file());
+                let is_hidden = name.starts_with('.');
+                (is_file && !is_hidden && name.ends_with(BASELINE_EXTENSION)).then_some(name)
+            })
+            .collect()
     }
 
     fn summarize_baseline(&self, name: &str, sealed: Option<Digest>) -> Result<BaselineSummary> {
@@ -274,6 +309,7 @@ impl Engine {
             agents: users.iter().map(|it| it.name.clone()).collect(),
             behind,
             changed: owner.map(|owner| owner.changed_at),
+            owner,
             last_push: None,
             problem,
         })
@@ -288,7 +324,7 @@ impl Engine {
     }
 
     /// Returns the agents that use a baseline.
-    fn baseline_users(&self, name: &str) -> Vec<&Agent> {
+    pub(super) fn baseline_users(&self, name: &str) -> Vec<&Agent> {
         let agents = self.config().agents.iter();
         agents.filter(|agent| agent.baseline == name).collect()
     }
@@ -376,8 +412,9 @@ impl Engine {
         Ok(versions)
     }
 
-    /// Returns a version of a baseline: `sealed`, `pushed` (the last one), or the first digits of a
-    /// digest in its history.
+    /// Returns a version of a baseline: `disk` (the file), `sealed`, `pushed` (the last one), `previous`
+    /// (the newest known one that differs from the file), the first digits of a digest in its
+    /// history, `template` (that of this program), or `file:NAME` (another baseline).
     ///
     /// # Errors
     /// [`ErrorKind::User`] for a version that is not known, or whose bytes are not.
@@ -393,7 +430,12 @@ impl Engine {
         let unknown =
             |what: String| Err(Error::new(ErrorKind::User, what).with_hint(history.clone()));
         let directory = &self.config().general.baseline_dir;
+        if let Some(bytes) = self.read_named_text(name, wanted) {
+            let bytes = bytes?;
+            return Ok((Digest::of(&bytes), Arc::new(bytes)));
+        }
         let digest = match wanted {
+            "previous" => self.previous_version(name)?,
             "sealed" => {
                 let seal = BaselineSeal::read(directory)?;
                 seal.and_then(|seal| seal.expected_digest(name))
@@ -430,27 +472,25 @@ impl Engine {
         }
     }
 
-    /// Puts a version of a baseline back; none if the file is that version already. The bytes that
-    /// it replaces are stored first.
-    ///
-    /// # Errors
-    /// As [`Engine::find_baseline_version`]; the system's error.
-    pub fn restore_baseline(&self, name: &str, version: &str) -> Result<Option<SavedBaseline>> {
-        let (digest, bytes) = self.find_baseline_version(name, version)?;
-        let _edit = self.begin_baseline_edit()?;
-        let _lock = lock::lock_seal(&self.archive, self.clock())?;
-        let path = self.baseline_file_path(name);
-        if read_optional(&path).is_ok_and(|it| it.as_ref() == Some(&*bytes)) {
-            return Ok(None);
+    /// Returns a text that is no version in the history; `None` for any other word.
+    fn read_named_text(&self, name: &str, wanted: &str) -> Option<Result<Vec<u8>>> {
+        match wanted {
+            "disk" => Some(self.read_baseline(name)),
+            "template" => Some(Ok(TEMPLATE.to_vec())),
+            _ => {
+                let other = wanted.strip_prefix(FILE_VERSION_PREFIX)?;
+                is_baseline_name(other).then(|| self.read_baseline(other))
+            }
         }
-        let cause = SaveCause {
-            operation: Operation::Restore,
-            note: Some(match version {
-                "sealed" | "pushed" => format!("{version} version"),
-                _ => format!("version {}", digest.short_hex(8)),
-            }),
-        };
-        self.replace_baseline(name, &bytes, cause).map(Some)
+    }
+
+    /// Returns the newest known version of a baseline that differs from the file.
+    fn previous_version(&self, name: &str) -> Result<Option<Digest>> {
+        let current = read_optional(&self.baseline_file_path(name)).ok().flatten();
+        let current = current.map(|bytes| Digest::of(&bytes));
+        let versions = self.baseline_history(name, usize::MAX)?;
+        let mut known = versions.iter().flat_map(|it| [it.sha256, it.replaced]);
+        Ok(known.find_map(|digest| digest.filter(|it| Some(*it) != current)))
     }
 }
 

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
@@ -185,6 +186,29 @@ pub enum VerifyProgress {
     Ledger(u64),
     /// Number of entries read, and of all entries.
     Entries(u64, u64),
+    /// Number of baseline versions read.
+    Versions(u64),
+}
+
+/// Where a verification reports its progress, and learns that it is cancelled.
+pub(super) struct ProgressReport<'p> {
+    cancel: &'p AtomicBool,
+    report: &'p mut dyn FnMut(VerifyProgress),
+}
+
+impl ProgressReport<'_> {
+    /// Reports a step.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Interrupted`] if the verification is cancelled.
+    fn step(&mut self, step: VerifyProgress) -> Result<()> {
+        (self.report)(step);
+        if self.cancel.load(Ordering::Relaxed) {
+            let message = "the verification was stopped; nothing is known about the rest";
+            return Err(Error::new(ErrorKind::Interrupted, message));
+        }
+        Ok(())
+    }
 }
 
 /// What the ledger claims about the archive.
@@ -198,16 +222,18 @@ struct ArchiveClaims {
 
 impl Engine {
     /// Checks the archive, the baselines and their seal against the ledger, and the ledger itself.
-    /// `anchor` is a head of the ledger that the operator noted elsewhere.
+    /// `anchor` is a head of the ledger that the operator noted elsewhere. Setting `cancel` stops it.
     ///
     /// # Errors
-    /// A ledger or an archive that cannot be read at all. Damage to them is a finding, not an
-    /// error.
+    /// A ledger or an archive that cannot be read at all; damage to them is a finding, not an
+    /// error. [`ErrorKind::Interrupted`] if it was cancelled.
     pub fn verify(
         &self,
         anchor: Option<(u64, Digest)>,
-        progress: &mut dyn FnMut(VerifyProgress),
+        cancel: &AtomicBool,
+        report: &mut dyn FnMut(VerifyProgress),
     ) -> Result<Verification> {
+        let progress = &mut ProgressReport { cancel, report };
         let mut verification = Verification {
             ledger: LedgerSummary {
                 path: self.ledger_path(),
@@ -260,7 +286,7 @@ impl Engine {
             }
         }
         self.check_entries(&mut verification, &mut claims, end, progress)?;
-        self.check_versions(&mut verification, &claims)?;
+        self.check_versions(&mut verification, &claims, progress)?;
         self.check_baselines(&mut verification);
         verification.add_notes();
         Ok(verification)
@@ -280,12 +306,12 @@ impl Engine {
         verification: &mut Verification,
         claims: &mut ArchiveClaims,
         end: LedgerPosition,
-        progress: &mut dyn FnMut(VerifyProgress),
+        progress: &mut ProgressReport<'_>,
     ) -> Result<()> {
         let of = claims.entries.len() as u64;
         let mut missing = Vec::new();
         for (number, (path, (digest, size, line))) in claims.entries.iter().enumerate() {
-            progress(VerifyProgress::Entries(number as u64, of));
+            progress.step(VerifyProgress::Entries(number as u64, of))?;
             match self.check_entry(path, *digest, *size) {
                 Ok(true) => {
                     verification.counts.entries += 1;
@@ -464,7 +490,7 @@ fn read_ledger(
     verification: &mut Verification,
     claims: &mut ArchiveClaims,
     missing: &mut BTreeSet<(u64, Digest)>,
-    progress: &mut dyn FnMut(VerifyProgress),
+    progress: &mut ProgressReport<'_>,
 ) -> Result<LedgerPosition> {
     missing.remove(&(0, Digest::ZERO));
     let mut end = LedgerPosition::default();
@@ -497,7 +523,7 @@ fn read_ledger(
             if let Some(record) = record {
                 verification.add_record(&record, number, claims);
             }
-            progress(VerifyProgress::Ledger(number));
+            progress.step(VerifyProgress::Ledger(number))?;
         }
         end = scan.position();
     }

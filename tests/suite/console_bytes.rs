@@ -14,7 +14,10 @@ use memory_shepherd::console::terminal::{FramePacer, Painter, TerminalFeatures};
 use memory_shepherd::console::theme::{BUILT_IN_THEMES, Theme};
 use memory_shepherd::console::view;
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{Outcome, RunProgress, RunStage as Step, State, UndoMode};
+use memory_shepherd::engine::{
+    BaselineList, BaselineState, FindingSubject, Outcome, RunProgress, RunStage as Step, State,
+    UndoMode,
+};
 use proptest::prelude::*;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Cell;
@@ -22,8 +25,9 @@ use ratatui::style::{Color, Modifier};
 
 use crate::console_fixture::{TestConsole, fleet_of, keys_message};
 use crate::engine_samples::{
-    config_error_of, observation_of, plan, run_report, run_summary, sample_history, skipped_agent,
-    undo_plan,
+    baseline_list, baseline_plan, baseline_summary, baseline_texts, baseline_versions,
+    config_error_of, finding, observation_of, plan, run_report, run_summary, sample_history,
+    skipped_agent, undo_plan, verification,
 };
 use crate::output_checker::{
     StreamKind, all_payloads, arbitrary_payload, excerpt, unexpected_output,
@@ -339,6 +343,7 @@ fn frames_stay_within_byte_budgets() {
     measure_prompts(&mut costs, &mut wire);
     measure_observations(&mut costs, &mut wire);
     measure_agent(&mut costs, &mut wire);
+    measure_baselines(&mut costs);
     measure_dark_theme(&mut costs);
     costs.assert_within_budgets();
 }
@@ -406,6 +411,55 @@ fn measure_agent(costs: &mut FrameCosts, wire: &mut EmulatedConsole) {
     costs.record_key("its scratch", wire, "Tab", 3_500);
     costs.record_median("scratch, one line", wire, ("j", 20), 150);
     costs.record_key("back to the fleet", wire, "q", 6_000);
+}
+
+/// Returns a list of as many baselines as the fleet has agents.
+fn large_baseline_list() -> BaselineList {
+    let of = |number: usize| {
+        let state = match number {
+            0 => BaselineState::Changed,
+            1..3 => BaselineState::Behind,
+            _ => BaselineState::Ok,
+        };
+        baseline_summary(&format!("agent-{number:02}"), state)
+    };
+    baseline_list((0..24).map(of).collect())
+}
+
+fn measure_baselines(costs: &mut FrameCosts) {
+    let mut wire = EmulatedConsole::new(fleet_of_size(24));
+    wire.draw_frame("first paint");
+    wire.console.press("3");
+    wire.console.load_baselines(large_baseline_list());
+    costs.record("baselines", wire.draw_frame("baselines"), 6_000);
+    wire.console.press("gg");
+    wire.draw_frame("their first");
+    costs.record_key("baselines, cursor down", &mut wire, "j", 600);
+    costs.record_key("baselines, mark", &mut wire, "Space", 600);
+    costs.record_key("open a comparison", &mut wire, "Enter", 3_500);
+    let (old, new) = large_drifted_pair();
+    let [old, new] = [old, new].map(|text| String::from_utf8(text).unwrap());
+    wire.console.load_comparison(&old, &new);
+    costs.record("its text", wire.draw_frame("comparison"), 3_500);
+    costs.record_median("comparison, one line", &mut wire, ("j", 40), 150);
+    costs.record_key("comparison, a page", &mut wire, "PgDn", 3_500);
+    frame_bytes_after(&mut wire, "S");
+    let request = wire.console.model.baseline_plan.last_plan_id;
+    let prepared = baseline_plan(&["agent-00"], true);
+    wire.console
+        .send(Msg::BaselinePlanMade(request, Ok(Box::new(prepared))));
+    costs.record("seal plan", wire.draw_frame("seal plan"), 3_500);
+    wire.console.advance(KEY_GUARD_TIME);
+    wire.draw_frame("its guard");
+    costs.record_key("seal plan, typed letter", &mut wire, "s", 150);
+    frame_bytes_after(&mut wire, "Esc");
+    frame_bytes_after(&mut wire, "6");
+    wire.console
+        .send(Msg::Verified(Ok(Box::new(verification(Vec::new())))));
+    costs.record("verification", wire.draw_frame("verification"), 3_500);
+    costs.record_key("verification, cursor down", &mut wire, "j", 600);
+    wire.console.send(Msg::Tick);
+    costs.record("verification, idle", wire.draw_frame("idle"), 0);
 }
 
 /// Measures a theme with a background and 24-bit colors, which may need more bytes.
@@ -554,6 +608,7 @@ fn visit_every_screen(wire: &mut EmulatedConsole) {
     wire.draw_frame("undo");
     wire.console.advance(KEY_GUARD_TIME);
     go(wire, "j Esc 7 j G gg / 5 a Enter n Enter q 1 A");
+    visit_baselines(wire);
     wire.console.send(Msg::Reported(
         MessageLevel::Error,
         "something is wrong".to_string(),
@@ -566,6 +621,40 @@ fn visit_every_screen(wire: &mut EmulatedConsole) {
         "the ledger's chain is broken at 7".to_string()
     )));
     wire.draw_frame("ledger error");
+}
+
+fn visit_baselines(wire: &mut EmulatedConsole) {
+    let go = |wire: &mut EmulatedConsole, pressed: &str| {
+        for key in pressed.split(' ') {
+            wire.console.press(key);
+            wire.draw_frame(&format!("{key} of {pressed}"));
+        }
+    };
+    go(wire, "3");
+    wire.console.load_baselines(large_baseline_list());
+    go(wire, "gg j Space a A G gg v");
+    let name = wire.console.model.baselines.versions.name.clone();
+    let records = baseline_versions("agent-00");
+    wire.console
+        .send(Msg::BaselineVersionsLoaded(name, Ok(records)));
+    go(wire, "j G q Enter");
+    let [old, new] = baseline_texts(BaselineState::Changed);
+    wire.console.load_comparison(&old, &new);
+    go(wire, "j t w . = _ i } { n / m e r g e Enter Esc < Esc S");
+    let plan = baseline_plan(&["agent-00", "agent-01"], true);
+    wire.console.answer_baseline_plan(plan);
+    go(
+        wire,
+        "j k t j K x Esc Esc q s x Tab Enter y Esc N Tab Esc 6",
+    );
+    let found = vec![finding(
+        FindingSubject::Ledger,
+        "line 7 was changed",
+        "look",
+    )];
+    wire.console
+        .send(Msg::Verified(Ok(Box::new(verification(found)))));
+    go(wire, "j G gg V ^c q 1");
 }
 
 #[test]

@@ -10,15 +10,16 @@ use memory_shepherd::console::command::{Command, CommandCategory, CommandSpec, K
 use memory_shepherd::console::initial_model;
 use memory_shepherd::console::key::{self, Key};
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
-use memory_shepherd::console::message::{AgentTexts, Effect, Msg};
+use memory_shepherd::console::message::{AgentTexts, ComparisonTexts, Effect, Msg};
 use memory_shepherd::console::model::{Model, Moment};
+use memory_shepherd::console::screens::baseline_plan::state::PreparedBaselinePlan;
 use memory_shepherd::console::screens::reset::state::{Confirmation, ResetStage};
 use memory_shepherd::console::text::{self, PreparedText, TextLine, Tone};
 use memory_shepherd::console::theme::Theme;
 use memory_shepherd::console::update::{self, update};
 use memory_shepherd::console::view;
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{AgentDetail, Observation, Plan, State};
+use memory_shepherd::engine::{AgentDetail, BaselineList, Observation, Plan, State};
 use memory_shepherd::transport::sftp::askpass::{self, Question};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -157,6 +158,45 @@ impl TestConsole {
             effects.extend(self.send(Msg::KeysPressed(vec![key])));
         }
         effects
+    }
+
+    /// Opens the baselines and delivers their list.
+    pub fn open_baselines(&mut self, list: BaselineList) {
+        let effects = self.press("3");
+        assert_eq!(effects, [Effect::LoadBaselines]);
+        self.load_baselines(list);
+    }
+
+    /// Delivers the list of baselines.
+    pub fn load_baselines(&mut self, list: BaselineList) {
+        self.send(Msg::BaselinesLoaded(Ok(Box::new(list))));
+    }
+
+    /// Delivers the texts of the open comparison.
+    pub fn load_comparison(&mut self, old: &str, new: &str) {
+        let request = self.model.baselines.comparison.request.clone();
+        let title = |side: usize, text: &str| {
+            let digest = Digest::of(text.as_bytes()).short_hex(8);
+            format!("{}  {digest}…", request.sides[side].label())
+        };
+        let texts = ComparisonTexts {
+            text: text::prepare_comparison([old.as_bytes(), new.as_bytes()], None),
+            titles: [title(0, old), title(1, new)],
+            changed_lines: memory_shepherd::diff::count_changes(
+                old.as_bytes(),
+                new.as_bytes(),
+                None,
+            ),
+        };
+        self.send(Msg::BaselineCompared(request, Ok(Box::new(texts))));
+    }
+
+    /// Answers the most recent request for a plan over baselines, and waits until the model accepts
+    /// keys again.
+    pub fn answer_baseline_plan(&mut self, plan: PreparedBaselinePlan) {
+        let request = self.model.baseline_plan.last_plan_id;
+        self.send(Msg::BaselinePlanMade(request, Ok(Box::new(plan))));
+        self.advance(KEY_GUARD_TIME);
     }
 
     /// Delivers a host's prompt.

@@ -2,6 +2,8 @@
 //! clock.
 
 mod agent;
+mod baseline_plan;
+mod baselines;
 mod fleet;
 mod handoff;
 mod hosts;
@@ -17,6 +19,7 @@ mod push;
 mod question;
 mod run;
 mod undo;
+mod verify;
 
 use std::time::Duration;
 

@@ -4,6 +4,8 @@
 //! cargo test console_page` writes keys and states into docs/console.md.
 
 mod agent;
+mod baseline_plan;
+mod baselines;
 mod fleet;
 mod hosts;
 mod overlays;
@@ -11,6 +13,7 @@ mod plan;
 mod question;
 mod run;
 mod tables;
+mod verify;
 
 use std::path::Path;
 

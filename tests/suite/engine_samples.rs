@@ -7,15 +7,21 @@ use chrono::{DateTime, FixedOffset};
 use memory_shepherd::archive::{EntryKind, WrittenEntry};
 use memory_shepherd::boundary::{Boundary, BoundaryRule};
 use memory_shepherd::config::{self, Diagnostic, SftpExtension, SshHost};
+use memory_shepherd::console::screens::baseline_plan::state::{
+    BaselineChangePlan, BaselinePlanRow, PreparedBaselinePlan,
+};
 use memory_shepherd::console::screens::log::state::RunSummary;
 use memory_shepherd::console::screens::reset::state::PlanRequest;
+use memory_shepherd::console::text;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
-    AgentResult, BaselineChange, Blocker, ConnectionStatus, FileOwner, FileState, HistoryEntry,
-    HostStatus, KeptScratch, KnownVersion, LastRun, LedgerRecord, MemoryAddress, MemoryContent,
-    Observation, Operation, Outcome, Plan, PlanBinding, PlanStep, Protection, Reachability,
-    RunEvent, RunReport, ScratchSelection, SkippedAgent, State, StepAction, Trigger, UndoMode,
-    UndoTarget, UndoneRun,
+    AgentResult, BaselineAction, BaselineChange, BaselineFile, BaselineList, BaselinePlan,
+    BaselineState, BaselineSummary, BaselineVersion, Blocker, ConnectionStatus, FileOwner,
+    FileState, Finding, FindingSubject, HistoryEntry, HostStatus, KeptScratch, KnownVersion,
+    LastPush, LastRun, LedgerRecord, LedgerSummary, MemoryAddress, MemoryContent, Observation,
+    Operation, Outcome, Plan, PlanBinding, PlanStep, PlannedBaseline, Protection, Reachability,
+    RunEvent, RunReport, ScratchSelection, SizeBand, SkippedAgent, State, StepAction, Trigger,
+    UndoMode, UndoTarget, UndoneRun, Verification, VerifiedCounts,
 };
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::sftp::askpass::{
@@ -95,6 +101,168 @@ pub fn tampered_change(name: &str) -> BaselineChange {
         missing_sealed_version: None,
         agents: vec![name.to_string(), format!("{name}-eu")],
     }
+}
+
+/// The sealed and the present text of a baseline in this state.
+pub fn baseline_texts(state: BaselineState) -> [String; 2] {
+    let sealed = "# Rules\n\n1. Never merge without approval.\n2. Report to #reviews.\n\n---\n";
+    let current = match state {
+        BaselineState::Changed => sealed.replace("without approval", "when in a hurry"),
+        _ => sealed.to_string(),
+    };
+    [sealed.to_string(), current]
+}
+
+/// A baseline in this state, of the agent of the same name.
+pub fn baseline_summary(agent: &str, state: BaselineState) -> BaselineSummary {
+    let [sealed, current] = baseline_texts(state).map(|text| Digest::of(text.as_bytes()));
+    let is_there = state != BaselineState::Missing;
+    let size = if state == BaselineState::TooSmall {
+        120
+    } else {
+        14_438
+    };
+    BaselineSummary {
+        name: format!("{agent}-MEMORY.md"),
+        state,
+        size: is_there.then_some(size),
+        band: is_there.then(|| SizeBand::of(size)),
+        over_limit: false,
+        sha256: is_there.then_some(current),
+        sealed: (state != BaselineState::Unsealed).then_some(sealed),
+        agents: vec![agent.to_string()],
+        behind: match state {
+            BaselineState::Behind => vec![agent.to_string()],
+            _ => Vec::new(),
+        },
+        changed: is_there.then(|| minutes_before(419)),
+        owner: is_there.then(|| FileOwner {
+            uid: 1004,
+            gid: 1004,
+            mode: 0o664,
+            modified_at: minutes_before(60 * 24 * 30),
+            changed_at: minutes_before(419),
+        }),
+        last_push: Some(LastPush {
+            time: minutes_before(490),
+            run: "5a10".to_string(),
+            sha256: sealed,
+        }),
+        problem: None,
+    }
+}
+
+/// A list of these baselines, in this order.
+pub fn baseline_list(baselines: Vec<BaselineSummary>) -> BaselineList {
+    BaselineList {
+        directory: "/etc/memory-shepherd/baselines".into(),
+        baselines,
+        signature: None,
+        seal_error: None,
+    }
+}
+
+/// A plan that changes these baselines, each of the agent of the same name; `is_foreign` for changes
+/// that the program did not make.
+pub fn baseline_plan(agents: &[&str], is_foreign: bool) -> PreparedBaselinePlan {
+    let [before, after] = baseline_texts(BaselineState::Changed);
+    let file = |agent: &&str| PlannedBaseline {
+        name: format!("{agent}-MEMORY.md"),
+        before: BaselineFile::Readable(before.clone().into_bytes()),
+        after: after.clone().into_bytes().into(),
+        replaced: 1,
+        agents: vec![agent.to_string()],
+    };
+    let files: Vec<PlannedBaseline> = agents.iter().map(file).collect();
+    let row = |file: &PlannedBaseline| BaselinePlanRow {
+        name: file.name.clone(),
+        label: "changed".to_string(),
+        digests: [&before, &after].map(|it| Digest::of(it.as_bytes()).short_hex(8)),
+        changed_lines: (1, 1),
+        is_foreign,
+        owner: baseline_summary("any", BaselineState::Changed).owner,
+        agents: file.agents.clone(),
+        text: text::prepare_comparison([before.as_bytes(), after.as_bytes()], None),
+    };
+    PreparedBaselinePlan {
+        rows: files.iter().map(row).collect(),
+        notes: vec!["resets push what is sealed".to_string()],
+        refusal: None,
+        plan: BaselineChangePlan::Files(BaselinePlan {
+            action: BaselineAction::Replace,
+            files,
+            unchanged: Vec::new(),
+        }),
+    }
+}
+
+/// A verification with these findings.
+pub fn verification(findings: Vec<Finding>) -> Verification {
+    Verification {
+        ledger: LedgerSummary {
+            path: "/var/lib/memory-shepherd/.shepherd/ledger.jsonl".into(),
+            seq: 412,
+            sha256: Digest::of(b"head"),
+            torn_bytes: 0,
+        },
+        is_anchor_valid: None,
+        is_log_valid: Some(true),
+        counts: VerifiedCounts {
+            lines: 412,
+            entries: 96,
+            bytes: 1_413_120,
+            retired_entries: 8,
+            unrecorded_entries: 0,
+            versions: 12,
+            sealed_baselines: 7,
+            unsealed_baselines: 0,
+        },
+        signed: None,
+        findings,
+        omitted_findings: 0,
+        notes: Vec::new(),
+    }
+}
+
+/// A finding about a subject.
+pub fn finding(subject: FindingSubject, message: &str, hint: &str) -> Finding {
+    Finding {
+        subject,
+        kind: ErrorKind::Integrity,
+        message: message.to_string(),
+        hints: vec![hint.to_string()],
+    }
+}
+
+/// Versions of a baseline: saved after a push, which followed its seal.
+pub fn baseline_versions(agent: &str) -> Vec<BaselineVersion> {
+    let [sealed, saved] =
+        baseline_texts(BaselineState::Changed).map(|it| Digest::of(it.as_bytes()));
+    let version = |minutes, operation, sha256| BaselineVersion {
+        time: minutes_before(minutes),
+        run: format!("run-{minutes}"),
+        user: "ops".to_string(),
+        operation,
+        sha256: Some(sha256),
+        replaced: None,
+        stored: true,
+        agents: Vec::new(),
+        note: None,
+    };
+    vec![
+        BaselineVersion {
+            replaced: Some(sealed),
+            ..version(5, Operation::Save, saved)
+        },
+        BaselineVersion {
+            agents: vec![agent.to_string()],
+            ..version(490, Operation::Reset, sealed)
+        },
+        BaselineVersion {
+            note: Some("signed by ops, serial 7".to_string()),
+            ..version(4000, Operation::Seal, sealed)
+        },
+    ]
 }
 
 /// A host in this state, with these agents on it.

@@ -13,6 +13,7 @@ mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{Engine, FindingSubject, Outcome, Verification};
@@ -36,7 +37,9 @@ fn world_with_three_runs() -> World {
 }
 
 fn verify(engine: &Engine, anchor: Option<(u64, Digest)>) -> Verification {
-    engine.verify(anchor, &mut |_| {}).unwrap()
+    engine
+        .verify(anchor, &AtomicBool::new(false), &mut |_| {})
+        .unwrap()
 }
 
 /// Returns the findings as text.

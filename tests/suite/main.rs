@@ -5,6 +5,7 @@
 
 mod address;
 mod architecture;
+mod baseline_plans;
 mod baselines;
 mod behind;
 mod cli;

@@ -17,7 +17,7 @@ use memory_shepherd::config;
 use memory_shepherd::console::key::{self, Key, KeyCode};
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::markdown::MarkdownHighlighter;
-use memory_shepherd::console::message::{AgentTexts, Effect, Msg};
+use memory_shepherd::console::message::{AgentTexts, ComparisonTexts, Effect, Msg};
 use memory_shepherd::console::model::{Model, Moment};
 use memory_shepherd::console::screens::reset::state::PlanRequest;
 use memory_shepherd::console::text::PreparedText;
@@ -25,8 +25,11 @@ use memory_shepherd::console::theme::{Role, Theme};
 use memory_shepherd::console::update::update;
 use memory_shepherd::console::{initial_model, load_runs, summarize_findings, text, view};
 use memory_shepherd::demo;
+use memory_shepherd::diff::count_changes;
+use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
-    Engine, EngineSetup, HostStatus, Plan, RunProgress, State, Trigger, UndoTarget,
+    BaselineList, Engine, EngineSetup, FileOwner, HostStatus, Plan, RunProgress, State, Trigger,
+    UndoTarget,
 };
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::sftp::PerHostTransports;
@@ -250,6 +253,36 @@ impl ScriptedConsole<'_> {
                 self.send(Msg::HostSettingsLoaded(host, Ok(Vec::new())));
             }
             Effect::LoadLog => self.send_log(),
+            Effect::LoadBaselines => {
+                let list = with_fixed_owners(self.engine.list_baselines().unwrap());
+                self.send(Msg::BaselinesLoaded(Ok(Box::new(list))));
+            }
+            Effect::CompareBaseline(request) => {
+                let versions = request.sides.each_ref().map(|side| {
+                    let version = side.argument();
+                    self.engine
+                        .find_baseline_version(&request.name, &version)
+                        .unwrap()
+                });
+                let texts = [&versions[0].1, &versions[1].1].map(|bytes| bytes.as_slice());
+                let titles = [0, 1].map(|side: usize| {
+                    let digest = versions[side].0.short_hex(8);
+                    format!("{}  {digest}…", request.sides[side].label())
+                });
+                let texts = ComparisonTexts {
+                    text: text::prepare_comparison(texts, None),
+                    titles,
+                    changed_lines: count_changes(texts[0], texts[1], None),
+                };
+                self.send(Msg::BaselineCompared(request, Ok(Box::new(texts))));
+            }
+            Effect::Verify => {
+                let cancel = AtomicBool::new(false);
+                let mut found = self.engine.verify(None, &cancel, &mut |_| {}).unwrap();
+                // The records of the example fleet have other times and ids each time.
+                found.ledger.sha256 = Digest::ZERO;
+                self.send(Msg::Verified(Ok(Box::new(found))));
+            }
             Effect::LoadHistory(name) => {
                 let mut past = self.engine.agent_history(&name, 100).unwrap();
                 for (number, past) in past.iter_mut().enumerate() {
@@ -280,6 +313,26 @@ fn with_fixed_times(progress: RunProgress) -> RunProgress {
         }
         other => other,
     }
+}
+
+/// The files of the example fleet have another directory, owner and time each time.
+fn with_fixed_owners(mut list: BaselineList) -> BaselineList {
+    list.directory = "/etc/memory-shepherd/baselines".into();
+    let changed_at = FixedClock.now() - chrono::Duration::minutes(419);
+    for summary in &mut list.baselines {
+        summary.changed = summary.changed.map(|_| changed_at);
+        summary.owner = summary.owner.map(|_| FileOwner {
+            uid: 1004,
+            gid: 1004,
+            mode: 0o664,
+            modified_at: changed_at,
+            changed_at,
+        });
+        if let Some(push) = &mut summary.last_push {
+            push.run = RUN_ID.to_string();
+        }
+    }
+    list
 }
 
 /// The demo's host has another port and another latency each time.
@@ -452,6 +505,12 @@ fn screenshots_are_up_to_date() {
     album.add_screenshot("palette", &show);
     show.press("Esc 8");
     album.add_screenshot("hosts", &show);
+    show.press("3 gg");
+    album.add_screenshot("baselines", &show);
+    show.press("Enter");
+    album.add_screenshot("comparison", &show);
+    show.press("6 gg");
+    album.add_screenshot("verify", &show);
     show.open_agent("researcher");
     show.press("Tab");
     album.add_screenshot("scratch", &show);

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
 
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{Operation, SealChangeKind, SealPlan, SealScope};
@@ -173,7 +174,10 @@ fn seal_is_recorded_with_its_version() {
         .archive_directory()
         .join(format!(".shepherd/baselines/{digest}.md"));
     assert_eq!(fs::read(version).unwrap(), CHANGED.as_bytes());
-    let verified = world.engine().verify(None, &mut |_| {}).unwrap();
+    let verified = world
+        .engine()
+        .verify(None, &AtomicBool::new(false), &mut |_| {})
+        .unwrap();
     assert_eq!(verified.findings, []);
     assert_eq!(verified.is_log_valid, Some(true));
 }

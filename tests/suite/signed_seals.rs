@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use memory_shepherd::baseline::signatures::SigningKey;
@@ -15,7 +16,7 @@ use crate::skip::skip_missing_tool;
 use crate::world::World;
 
 /// Returns whether `ssh-keygen` can be run.
-fn has_ssh_keygen() -> bool {
+pub fn has_ssh_keygen() -> bool {
     let found = Command::new("ssh-keygen")
         .arg("-?")
         .stderr(Stdio::null())
@@ -38,7 +39,8 @@ fn signed_world() -> World {
     world
 }
 
-fn make_key(path: &Path) {
+/// Makes a key without a passphrase.
+pub fn make_key(path: &Path) {
     run_ssh_keygen(&[
         "-q",
         "-t",
@@ -143,7 +145,10 @@ fn our_signature_passes_ssh_keygen() {
     assert!(verified.status.success(), "{verified:?}");
     assert_eq!(refusal(&world), None);
     world.reset().assert_ok();
-    let found = world.engine().verify(None, &mut |_| {}).unwrap();
+    let found = world
+        .engine()
+        .verify(None, &AtomicBool::new(false), &mut |_| {})
+        .unwrap();
     assert_eq!(
         (found.findings.len(), found.signed.unwrap().meta.serial),
         (0, 1)
@@ -379,7 +384,10 @@ fn expired_seal_is_refused() {
     }
     let world = signed_world();
     sign(&world, "ops", Some(2)).unwrap();
-    let verified = world.engine().verify(None, &mut |_| {}).unwrap();
+    let verified = world
+        .engine()
+        .verify(None, &AtomicBool::new(false), &mut |_| {})
+        .unwrap();
     assert!(
         verified
             .notes
@@ -393,7 +401,7 @@ fn expired_seal_is_refused() {
     assert_eq!(
         world
             .engine()
-            .verify(None, &mut |_| {})
+            .verify(None, &AtomicBool::new(false), &mut |_| {})
             .unwrap()
             .worst_kind(),
         Some(ErrorKind::Integrity)

@@ -23,6 +23,9 @@ pub(super) enum JobClass {
     History,
     /// Clipboard, archive entries and baselines.
     Handoff,
+    /// The list of baselines, their versions, comparisons and plans.
+    Baselines,
+    Verify,
     /// The ledger, the config and the saved observations.
     FleetFiles,
     /// Texts and patches of the agents of a host; `None` for this machine.
@@ -51,6 +54,8 @@ pub(super) enum JobKey {
     Log,
     Texts,
     Tones,
+    Baselines,
+    BaselineComparison,
 }
 
 /// Work of a job; returns the message in which it ends, if any. Gets an error if no thread can be

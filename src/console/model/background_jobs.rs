@@ -52,6 +52,12 @@ enum BackgroundJobKey {
     LoadEntry,
     InspectBaseline,
     LoadLog,
+    LoadBaselines,
+    LoadBaselineVersions,
+    CompareBaseline,
+    MakeBaselinePlan,
+    ApplyBaselinePlan,
+    Verify,
 }
 
 #[derive(Clone, Debug)]
@@ -166,6 +172,16 @@ pub fn finish_jobs(model: &mut Model, msg: &Msg) {
         }
         Msg::EntryLoaded(agent, ..) => (BackgroundJobKey::LoadEntry, agent.clone()),
         Msg::BaselineInspected(agent, _) => (BackgroundJobKey::InspectBaseline, agent.clone()),
+        Msg::BaselinesLoaded(_) => (BackgroundJobKey::LoadBaselines, String::new()),
+        Msg::BaselineVersionsLoaded(name, _) => {
+            (BackgroundJobKey::LoadBaselineVersions, name.clone())
+        }
+        Msg::BaselineCompared(request, _) => {
+            (BackgroundJobKey::CompareBaseline, request.name.clone())
+        }
+        Msg::BaselinePlanMade(..) => (BackgroundJobKey::MakeBaselinePlan, String::new()),
+        Msg::BaselinePlanApplied(_) => (BackgroundJobKey::ApplyBaselinePlan, String::new()),
+        Msg::Verified(_) => (BackgroundJobKey::Verify, String::new()),
         Msg::LogLoaded(_) => (BackgroundJobKey::LoadLog, String::new()),
         _ => return,
     };
@@ -244,6 +260,28 @@ pub fn begin_jobs(model: &mut Model, effects: &[Effect]) {
                 agent.as_str(),
                 format!("baseline of {agent}"),
             ),
+            Effect::LoadBaselines => (BackgroundJobKey::LoadBaselines, "", "baselines".to_string()),
+            Effect::LoadBaselineVersions(name) => (
+                BackgroundJobKey::LoadBaselineVersions,
+                name.as_str(),
+                format!("versions of {name}"),
+            ),
+            Effect::CompareBaseline(request) => (
+                BackgroundJobKey::CompareBaseline,
+                request.name.as_str(),
+                format!("comparison of {}", request.name),
+            ),
+            Effect::MakeBaselinePlan(_, request) => (
+                BackgroundJobKey::MakeBaselinePlan,
+                "",
+                format!("{} plan", request.verb()),
+            ),
+            Effect::ApplyBaselinePlan(_) => (
+                BackgroundJobKey::ApplyBaselinePlan,
+                "",
+                "writing baselines".to_string(),
+            ),
+            Effect::Verify => (BackgroundJobKey::Verify, "", "verification".to_string()),
             Effect::LoadLog => (BackgroundJobKey::LoadLog, "", "ledger".to_string()),
             _ => continue,
         };

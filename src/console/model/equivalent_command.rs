@@ -3,6 +3,8 @@
 use super::{AgentRow, Model};
 use crate::console::command::Command;
 use crate::console::screens::agent::state::AgentTab;
+use crate::console::screens::baseline_plan;
+use crate::console::screens::baseline_plan::state::BaselinePlanRequest;
 use crate::console::screens::log::state::RunSummary;
 use crate::console::screens::reset::state::{PlanRequest, PlanView, ResetStage, ResultView};
 use crate::engine::{Operation, Outcome, Protection, ScratchSelection, UndoMode, UndoTarget};
@@ -30,6 +32,43 @@ pub fn for_plan(model: &Model, view: &PlanView) -> Option<String> {
         model,
         &format!("{verb} --plan {}", view.plan.hash),
     ))
+}
+
+/// Returns the command line equivalent to a plan over baselines.
+pub fn for_baseline_plan(model: &Model, request: &BaselinePlanRequest) -> String {
+    let quote = |text: &str| shell_words::quote(text).into_owned();
+    let quote_all = |names: &[String]| {
+        let quoted = names.iter().map(|name| quote(name));
+        quoted.collect::<Vec<_>>().join(" ")
+    };
+    let verb = match request {
+        BaselinePlanRequest::Seal { names, is_all, key } => {
+            let what = if *is_all {
+                "--all".to_string()
+            } else {
+                quote_all(names)
+            };
+            let key = key.as_ref().map(|key| format!(" --sign {}", quote(key)));
+            format!("seal {what}{}", key.unwrap_or_default())
+        }
+        BaselinePlanRequest::Restore { name, version } => {
+            format!("baseline restore {} --version {version}", quote(name))
+        }
+        BaselinePlanRequest::Create { name, source } => {
+            format!("baseline new {} --from {}", quote(name), quote(source))
+        }
+        BaselinePlanRequest::Replace { names, replacement } => {
+            let regex = if replacement.is_regex { "--regex " } else { "" };
+            let (old, new) = (&replacement.pattern, &replacement.replacement);
+            let names = quote_all(names);
+            format!(
+                "baseline replace {regex}-- {} {} {names}",
+                quote(old),
+                quote(new)
+            )
+        }
+    };
+    command_line(model, &verb)
 }
 
 /// Returns the command line of a verb with its arguments.
@@ -192,6 +231,22 @@ pub fn for_command(model: &Model, command: Command) -> Option<String> {
         Command::GoFleet | Command::ReadAllAgents => command_for("status"),
         Command::GoLog => command_for("log"),
         Command::GoHosts => command_for("doctor"),
+        Command::GoVerify | Command::VerifyNow => command_for("verify"),
+        Command::GoBaselines => command_for("baseline list"),
+        Command::CompareVersions => {
+            let name = model.subject_baseline()?;
+            command_for(&format!("baseline diff {}", shell_words::quote(name)))
+        }
+        Command::PlanSeal => {
+            let names = baseline_plan::update::target_baselines(model);
+            let quoted = names.iter().map(|name| shell_words::quote(name));
+            let names: Vec<_> = quoted.collect();
+            command_for(&format!("seal --dry-run {}", names.join(" ")))
+        }
+        Command::OpenVersions => {
+            let name = model.subject_baseline()?;
+            command_for(&format!("baseline history {}", shell_words::quote(name)))
+        }
         _ => None,
     }
 }

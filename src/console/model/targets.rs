@@ -190,6 +190,17 @@ impl Model {
                 _ => None,
             },
             Screen::Hosts => None,
+            Screen::BaselinePlan => None,
+            Screen::Verify => {
+                let summary = self.baselines.find(self.verify_subject()?)?;
+                summary.agents.first().map(String::as_str)
+            }
+            // A baseline stands for the first agent that uses it.
+            Screen::Baselines => {
+                let subject = self.baselines.subject()?;
+                let summary = self.baselines.find(subject)?;
+                summary.agents.first().map(String::as_str)
+            }
         }
     }
 
@@ -295,6 +306,10 @@ impl Model {
             }
             Command::CopyCommand | Command::CopyPlan => {
                 let line = match (self.screen, &self.reset.stage) {
+                    (Screen::BaselinePlan, _) => self
+                        .baseline_plan
+                        .view()
+                        .map(|view| equivalent_command::for_baseline_plan(self, &view.request)),
                     (Screen::Reset, ResetStage::Plan(view)) => {
                         equivalent_command::for_plan(self, view)
                     }
@@ -366,6 +381,10 @@ impl Model {
                 let what = format!("the text of {}", self.agent.agent);
                 (!lines.is_empty()).then(|| (what, join_lines(lines, labels)))
             }
+            (Screen::Verify, _) => {
+                let text = self.verify_report()?;
+                Some(("the verification report".to_string(), text.into_bytes()))
+            }
             (Screen::Log, _) => {
                 let rows = self.log.rows();
                 let rows = rows.iter().map(|row| {
@@ -390,10 +409,15 @@ impl Model {
         }
     }
 
-    /// Returns the text of the agent screen for the pager.
+    /// Returns the text of the agent screen, or the report of a verification, for the pager.
     pub fn pager_text(&self) -> Option<PagerText> {
-        let (_, text) = self.full_text().filter(|_| self.screen == Screen::Agent)?;
-        Some(PagerText::new(self.agent.agent.clone(), &text))
+        let name = match self.screen {
+            Screen::Agent => self.agent.agent.clone(),
+            Screen::Verify => "verification".to_string(),
+            _ => return None,
+        };
+        let (_, text) = self.full_text()?;
+        Some(PagerText::new(name, &text))
     }
 
     /// Returns the entry under the cursor with its agent.

@@ -1,4 +1,5 @@
-//! Prepares the lines of a pane: the live diff, the baseline diff, the scratch, the diff of a run.
+//! Prepares the lines of a pane: the live diff, the diff of a baseline, the scratch, the diff of a
+//! run.
 
 use std::time::Instant;
 
@@ -158,6 +159,27 @@ pub fn prepare_baseline_diff(change: &BaselineChange, deadline: Option<Instant>)
             lines.into()
         }
     }
+}
+
+/// Prepares the diff of an old and a new text.
+pub fn prepare_comparison([old, new]: [&[u8]; 2], deadline: Option<Instant>) -> PreparedText {
+    if old != new {
+        return compare_texts(Vec::new(), [old, new], [0, 0], deadline);
+    }
+    let note = |text: &str| TextLine::note(LineKind::Note, text);
+    let mut lines = vec![note("The two are equal:"), note("")];
+    push_text_lines(&mut lines, new, 1, 0);
+    lines.into()
+}
+
+/// Prepares a whole text behind a note of the program.
+pub fn prepare_whole(note: &str, text: &[u8]) -> PreparedText {
+    let mut lines = vec![
+        TextLine::note(LineKind::Note, note),
+        TextLine::note(LineKind::Note, ""),
+    ];
+    push_text_lines(&mut lines, text, 1, 0);
+    lines.into()
 }
 
 /// Prepares an agent's scratch.

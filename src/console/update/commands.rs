@@ -10,9 +10,10 @@ use crate::console::model::{Model, Screen};
 use crate::console::overlay::{Chooser, InputLine, Overlay};
 use crate::console::screens;
 use crate::console::screens::agent::state::AgentTab;
+use crate::console::screens::baselines::state::ComparedVersion;
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::screens::reset::state::{PlanRequest, ResetStage};
-use crate::console::screens::{agent, fleet, hosts, log, reset};
+use crate::console::screens::{agent, baseline_plan, baselines, fleet, hosts, log, reset, verify};
 use crate::engine::UndoMode;
 
 /// Performs a command that `key` triggered, or shows why it cannot run now.
@@ -36,6 +37,14 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         Command::GoBack => return screens::go_back(model, key),
         Command::GoToPreviousScreen => return go_to_previous_screen(model),
         Command::GoFleet => model.go_to_screen(Screen::Fleet),
+        Command::PlanSeal => return baseline_plan::update::plan_seal(model),
+        Command::PlanRestore => return baseline_plan::update::plan_restore(model),
+        Command::NewBaseline => baseline_plan::update::prompt_new_name(model),
+        Command::ReplaceText => baseline_plan::update::prompt_pattern(model),
+        Command::NameSigningKey => baseline_plan::update::prompt_signing_key(model),
+        Command::GoVerify => return verify::update::open(model),
+        Command::VerifyNow => return verify::update::start(model),
+        Command::GoBaselines => return baselines::update::open(model),
         Command::GoAgent if model.screen == Screen::Agent => {}
         Command::GoAgent => {
             let name = model.subject_agent().map(str::to_string);
@@ -46,11 +55,26 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         Command::GoLog => return log::update::open(model),
         Command::GoHosts => return hosts::update::open(model),
         Command::RetryHost => return hosts::update::retry_host(model),
+        Command::CompareVersions => return screens::open_selected(model),
+        Command::OpenVersions => return baselines::update::open_versions(model),
+        Command::NextVersion => return baselines::update::cycle_old_side(model, 1),
+        Command::PreviousVersion => {
+            let by = ComparedVersion::COMMON.len() - 1;
+            return baselines::update::cycle_old_side(model, by);
+        }
+        Command::ChooseOldSide => return baselines::update::choose_side(model, "old "),
+        Command::ChooseNewSide => return baselines::update::choose_side(model, "new "),
         Command::OpenDiff => {
             let name = model.subject_agent().map(str::to_string);
             return name.map_or_else(Vec::new, |name| {
                 agent::update::open_tab(model, name, AgentTab::Diff)
             });
+        }
+        Command::NextAgent if model.screen == Screen::Baselines => {
+            return baselines::update::open_neighbour(model, 1);
+        }
+        Command::PreviousAgent if model.screen == Screen::Baselines => {
+            return baselines::update::open_neighbour(model, -1);
         }
         Command::NextAgent => return agent::update::open_neighbour(model, 1),
         Command::PreviousAgent => return agent::update::open_neighbour(model, -1),
@@ -62,7 +86,7 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         Command::ToggleSideBySide | Command::MoreContext | Command::LessContext => {
             agent::update::change_arrangement(model, command);
         }
-        Command::ToggleIgnoreWhitespace => model.agent.toggle_ignore_whitespace(),
+        Command::ToggleIgnoreWhitespace => model.toggle_ignore_whitespace(),
         Command::ToggleFullScreen => agent::update::toggle_full_screen(model),
         Command::ToggleWhitespaceMarks => {
             model.agent.is_whitespace_marked = !model.agent.is_whitespace_marked;
@@ -95,7 +119,11 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
             model.report(MessageLevel::Info, "reading all agents again");
             let names: Vec<String> = model.rows.iter().map(|row| row.name.clone()).collect();
             let ask = Effect::AllowQuestions(names.clone());
-            return vec![ask, Effect::ReadAgents(names), Effect::LoadLog];
+            let mut effects = vec![ask, Effect::ReadAgents(names), Effect::LoadLog];
+            if model.screen == Screen::Baselines {
+                effects.extend(baselines::update::reload(model));
+            }
+            return effects;
         }
         Command::PlanReset => {
             let request = PlanRequest::Reset(model.target_agents());
@@ -107,8 +135,14 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
             Ok(request) => return reset::update::request_plan(model, request, false),
             Err(why) => model.show_hint(&why),
         },
+        Command::PlanUndo if model.screen == Screen::Baselines => {
+            return baseline_plan::update::plan_restore_previous(model);
+        }
         Command::PlanUndo => return reset::update::plan_undo(model),
         Command::PlanRedo => return reset::update::plan_redo(model),
+        Command::ConfirmPlan if model.screen == Screen::BaselinePlan => {
+            return baseline_plan::update::apply_plan(model);
+        }
         Command::ConfirmPlan => return reset::update::start_run(model),
         Command::UndoAppend => {
             return reset::update::plan_undo_with_mode(model, UndoMode::Append);
@@ -141,6 +175,9 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         }
         Command::Redraw => return vec![Effect::Redraw],
         Command::Suspend => return vec![Effect::Suspend],
+        Command::Quit if model.screen == Screen::Verify && model.verify.is_running() => {
+            return verify::update::cancel(model);
+        }
         Command::Quit => return reset::update::quit(model),
     }
     Vec::new()

@@ -13,9 +13,10 @@ use crate::console::message::Effect;
 use crate::console::model::{Model, Screen};
 use crate::console::overlay::{InputLine, Overlay, PendingKeys};
 use crate::console::screens;
+use crate::console::screens::baseline_plan::state::BaselinePlanStage;
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::screens::reset::state::{Confirmation, ResetStage};
-use crate::console::screens::{fleet, reset};
+use crate::console::screens::{baseline_plan, fleet, reset};
 
 /// More printable keys than this in one read look like pasted text.
 const MAX_TYPED_KEYS_PER_READ: usize = 8;
@@ -49,6 +50,7 @@ pub(super) fn handle_keys(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
         model.hosts.just_answered = None;
         effects.extend(handle_key(model, key));
         reset::update::track_visible_plan(model);
+        baseline_plan::update::track_visible_plan(model);
         if was_covered && !model.is_screen_covered() {
             // Rows stood still below the overlay.
             model.refresh_visible_agents();
@@ -81,6 +83,15 @@ fn is_pasted_key(model: &Model, key: Key) -> bool {
 pub(super) fn handle_paste(model: &mut Model, text: &str) -> Vec<Effect> {
     let query = match (&mut model.overlay, &model.input_line) {
         (Some(Overlay::AnswerQuestion(_)), _) => return question::paste_answer(model, text),
+        (None, Some(InputLine::Baseline { .. })) => {
+            let line = text.lines().next().unwrap_or_default();
+            let printable = line.chars().filter(|c| !c.is_control());
+            if let Some(InputLine::Baseline { text, .. }) = &mut model.input_line {
+                text.extend(printable);
+                model.is_dirty = true;
+            }
+            return Vec::new();
+        }
         (None, Some(_)) => text.lines().next().unwrap_or_default(),
         _ => {
             model.report(
@@ -106,11 +117,21 @@ fn is_typing_in_overlay(model: &Model) -> bool {
 
 /// Whether a plan ignores the keys that arrive now.
 fn is_plan_guarded(model: &Model) -> bool {
-    model.has_plan() && !model.is_screen_covered() && model.reset.guard.is_active(model.now.elapsed)
+    model.has_plan()
+        && !model.is_screen_covered()
+        && model.plan_guard().is_active(model.now.elapsed)
 }
 
 /// Whether a key may be the first letter of the words that confirm a plan still being made.
 fn may_begin_confirmation(model: &Model, key: Key) -> bool {
+    if model.screen == Screen::BaselinePlan {
+        let stage = &model.baseline_plan.stage;
+        let BaselinePlanStage::Planning(request) = stage else {
+            return false;
+        };
+        let typed = key.printable_char();
+        return typed.is_some_and(|c| request.verb().starts_with(c));
+    }
     let words = ["reset", "push", "undo", "redo", &model.config.name];
     let begins = |c: char| words.iter().any(|word| word.starts_with(c));
     let is_awaited = model.has_plan() && matches!(model.reset.stage, ResetStage::Planning(_));
@@ -119,6 +140,12 @@ fn may_begin_confirmation(model: &Model, key: Key) -> bool {
 
 /// Whether printable keys go into the confirmation of a plan.
 fn is_typing_confirmation(model: &Model) -> bool {
+    if let BaselinePlanStage::Plan(view) = &model.baseline_plan.stage
+        && model.screen == Screen::BaselinePlan
+    {
+        let is_typed = matches!(view.confirmation, Confirmation::TypedText(_));
+        return is_typed && view.refusal.is_none() && !model.read_only.is_forced;
+    }
     match &model.reset.stage {
         ResetStage::Plan(view) if model.screen == Screen::Reset => {
             let is_typed = matches!(view.confirmation, Confirmation::TypedText(_));
@@ -147,8 +174,15 @@ fn handle_key(model: &mut Model, key: Key) -> Vec<Effect> {
     if model.overlay.is_some() {
         return handle_overlay_key(model, key);
     }
-    if model.input_line.is_some() {
-        return handle_input_line_key(model, key);
+    match model.input_line.take() {
+        Some(InputLine::Baseline { prompt, text }) => {
+            return baseline_plan::update::handle_prompt_key(model, prompt, text, key);
+        }
+        None => {}
+        line => {
+            model.input_line = line;
+            return handle_input_line_key(model, key);
+        }
     }
     if is_ignored_key(model, key) {
         return Vec::new();
@@ -178,12 +212,12 @@ fn is_ignored_key(model: &mut Model, key: Key) -> bool {
     }
     // Leaving a plan changes nothing, so Esc never waits.
     let is_escape = key.code == KeyCode::Esc;
-    if model.has_plan() && !is_escape && model.reset.guard.intercepts_key(now) {
+    if model.has_plan() && !is_escape && model.plan_guard_mut().intercepts_key(now) {
         return true;
     }
     let may_begin = may_begin_confirmation(model, key);
     if may_begin {
-        model.reset.guard.ignore_key(now);
+        model.plan_guard_mut().ignore_key(now);
     }
     may_begin
 }
@@ -212,7 +246,8 @@ fn resolve_key(model: &mut Model, key: Key) -> Vec<Effect> {
             // It may be the first letter of the words that confirm the plan.
             if model.has_plan() {
                 if key.printable_char().is_some() {
-                    model.reset.guard.ignore_key(model.now.elapsed);
+                    let now = model.now.elapsed;
+                    model.plan_guard_mut().ignore_key(now);
                 }
             } else if model.preferences.keymap.is_bound_anywhere(&pending.keys) {
                 model.show_hint(&format!("{key}: not on this screen"));
@@ -229,28 +264,39 @@ fn handle_confirmation_key(model: &mut Model, key: Key) -> Option<Vec<Effect>> {
     if model.read_only.is_on && meaning == KeyMeaning::Command(Command::ToggleReadOnly) {
         return None;
     }
-    let ResetStage::Plan(view) = &mut model.reset.stage else {
-        return None;
+    let is_baseline_plan = model.screen == Screen::BaselinePlan;
+    let (confirmation, typed_text) = match (&mut model.baseline_plan.stage, &mut model.reset.stage)
+    {
+        (BaselinePlanStage::Plan(view), _) if is_baseline_plan => {
+            (&view.confirmation, &mut view.typed_text)
+        }
+        (_, ResetStage::Plan(view)) if !is_baseline_plan => {
+            (&view.confirmation, &mut view.typed_text)
+        }
+        _ => return None,
     };
-    let Confirmation::TypedText(word) = &view.confirmation else {
+    let Confirmation::TypedText(word) = confirmation else {
         return None;
     };
     match (key.code, key.printable_char()) {
         // Until typing has begun, other keys keep their meaning.
-        (_, Some(c)) if view.typed_text.is_empty() && !word.starts_with(c) => return None,
+        (_, Some(c)) if typed_text.is_empty() && !word.starts_with(c) => return None,
         (_, Some(c)) => {
-            view.typed_text.push(c);
+            typed_text.push(c);
             model.is_dirty = true;
         }
         (KeyCode::Backspace, _) => {
-            view.typed_text.pop();
+            typed_text.pop();
             model.is_dirty = true;
         }
-        (KeyCode::Char('u'), _) if key.has_ctrl && !view.typed_text.is_empty() => {
-            view.typed_text.clear();
+        (KeyCode::Char('u'), _) if key.has_ctrl && !typed_text.is_empty() => {
+            typed_text.clear();
             model.is_dirty = true;
         }
-        (KeyCode::Enter, _) if view.typed_text.trim() == word => {
+        (KeyCode::Enter, _) if typed_text.trim() == word && is_baseline_plan => {
+            return Some(baseline_plan::update::apply_plan(model));
+        }
+        (KeyCode::Enter, _) if typed_text.trim() == word => {
             return Some(reset::update::start_run(model));
         }
         (KeyCode::Enter, _) => {
@@ -295,7 +341,7 @@ fn handle_input_line_key(model: &mut Model, key: Key) -> Vec<Effect> {
 fn restore_input_line(model: &mut Model) {
     let old = match &model.input_line {
         Some(InputLine::Filter(old) | InputLine::Search(old)) => old.clone(),
-        Some(InputLine::SavePath(_)) | None => return,
+        Some(InputLine::SavePath(_) | InputLine::Baseline { .. }) | None => return,
     };
     edit_input_line(model, |line| line.clone_from(&old));
 }
@@ -311,7 +357,7 @@ fn edit_input_line(model: &mut Model, edit: impl FnOnce(&mut String)) {
             fleet::update::set_filter(model, filter);
         }
         Some(InputLine::Search(_)) => screens::edit_search(model, edit),
-        None => {}
+        Some(InputLine::Baseline { .. }) | None => {}
     }
 }
 

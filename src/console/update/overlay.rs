@@ -12,7 +12,7 @@ use crate::console::message::Effect;
 use crate::console::model::{Model, Screen};
 use crate::console::overlay::{Chooser, ChooserItem, Overlay};
 use crate::console::screens::log::state::MessageLevel;
-use crate::console::screens::{agent, fleet, reset};
+use crate::console::screens::{agent, baseline_plan, baselines, fleet, reset};
 
 /// Duration of an unlock of read-only agents.
 const UNLOCK_TIME: Duration = Duration::from_secs(30 * 60);
@@ -42,6 +42,9 @@ fn handle_unlock_key(model: &mut Model, key: Key) -> Vec<Effect> {
     model.reset.confirm_held_at = Some(model.now.elapsed);
     model.report(MessageLevel::Warn, "unlocked for 30 minutes");
     // Agents that were skipped as protected may be part of the plan now.
+    if model.screen == Screen::BaselinePlan {
+        return baseline_plan::update::request_plan_again(model);
+    }
     reset::update::request_plan_again(model)
 }
 
@@ -158,6 +161,9 @@ fn run_chosen_item(model: &mut Model, item: ChooserItem) -> Vec<Effect> {
             model.go_to_screen(Screen::Fleet);
         }
         ChooserItem::Agent(name) => return agent::update::open_at_finding(model, name),
+        ChooserItem::ComparisonSide(side, version) => {
+            return baselines::update::change_side(model, side, version);
+        }
         ChooserItem::Tab(tab, name) => return agent::update::open_tab(model, name, tab),
     }
     Vec::new()

@@ -7,7 +7,7 @@ use std::io;
 
 use chrono::Duration;
 
-use super::{ArchiveClaims, FindingSubject, Verification};
+use super::{ArchiveClaims, FindingSubject, ProgressReport, Verification, VerifyProgress};
 use crate::archive;
 use crate::baseline::BaselineRefusal;
 use crate::baseline::seal::{BaselineSeal, SealFiles};
@@ -25,6 +25,7 @@ impl Engine {
         &self,
         verification: &mut Verification,
         claims: &ArchiveClaims,
+        progress: &mut ProgressReport<'_>,
     ) -> Result<()> {
         let directory = self.archive().program_path("baselines");
         let items = match std::fs::read_dir(&directory) {
@@ -33,6 +34,7 @@ impl Engine {
         };
         let mut missing = claims.versions.clone();
         for item in items.into_iter().flatten() {
+            progress.step(VerifyProgress::Versions(verification.counts.versions))?;
             let path = item.with_path("list", &directory)?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let Some(digest) = name

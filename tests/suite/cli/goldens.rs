@@ -139,6 +139,18 @@ fn baseline_output_matches_goldens() {
     golden!("baseline_history", site, "baseline" "history" "monitor-bot");
     golden!("baseline_history_json", site, "baseline" "history" "monitor-bot" "--json");
     golden!("baseline_show_unknown", site, "baseline" "show" "monitor-bot" "--version" "newest");
+    golden!("baseline_diff_equal", site, "baseline" "diff" "monitor-bot");
+    golden!("baseline_diff", site, "baseline" "diff" "monitor-bot" "--old" "previous");
+    golden!("baseline_diff_json", site, "baseline" "diff" "monitor-bot" "--old" "previous" "--json");
+    golden!("baseline_new", site, "baseline" "new" "scout-MEMORY.md" "--from" "monitor-bot");
+    golden!("baseline_new_again", site, "baseline" "new" "scout-MEMORY.md");
+    golden!("baseline_replace_dry_run", site, "baseline" "replace" "--dry-run" "--all" "--regex" "^## (Critical) Rules$" "## $1 Laws");
+    golden!("baseline_replace_json", site, "baseline" "replace" "every three hours" "every four hours" "monitor-bot" "--json");
+    golden!("baseline_replace_nothing", site, "baseline" "replace" "no such words" "x" "monitor-bot");
+    golden!("baseline_replace_misused", site, "baseline" "replace" "--regex" "(" "x" "monitor-bot");
+    let _ = site
+        .run(["baseline", "restore", "monitor-bot"])
+        .assert_code(0);
     golden!("seal_nothing", site, "seal");
     golden!("verify_sealed", site, "verify");
     golden!("help_seal", site, "seal" "--help");

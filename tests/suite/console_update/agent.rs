@@ -171,7 +171,7 @@ fn d_always_opens_the_diff() {
 }
 
 #[test]
-fn tampered_agent_opens_on_baseline_tab() {
+fn tampered_agent_screen_opens_on_baseline_tab() {
     let fleet = || {
         let mut console = fleet_of_four();
         console.observe(vec![observation_of("alpha", State::Tampered)]);
@@ -181,18 +181,18 @@ fn tampered_agent_opens_on_baseline_tab() {
     let shows =
         |console: &TestConsole| (console.model.agent.agent.clone(), console.model.agent.tab);
     let alpha = |tab| ("alpha".to_string(), tab);
-    for keys in ["Enter", "l", "2", ": a g e n t Space a l p h a Enter"] {
+    for keys in ["2", ": a g e n t Space a l p h a Enter"] {
         let mut console = fleet();
         console.press(keys);
         assert_eq!(shows(&console), alpha(AgentTab::Baseline), "{keys}");
     }
     // After any tab; and the tab does not carry over to other agents.
     let mut console = fleet();
-    console.press("j Enter Tab Tab q gg Enter");
+    console.press("j Enter Tab Tab q gg 2");
     assert_eq!(shows(&console), alpha(AgentTab::Baseline));
     console.press("d");
     assert_eq!(shows(&console), alpha(AgentTab::Diff));
-    console.press("q Enter q j Enter");
+    console.press("q 2 q j Enter");
     assert_eq!(shows(&console), ("charlie".to_string(), AgentTab::Diff));
     // The same in the result of a run.
     let mut console = fleet();
@@ -201,7 +201,7 @@ fn tampered_agent_opens_on_baseline_tab() {
     console.press("Enter");
     let refused = run_report(&[("alpha", Outcome::Refused, Some("TAMPERED"))]);
     console.send(Msg::RunEnded(Box::new(refused)));
-    console.press("Enter");
+    console.press("2");
     assert_eq!(shows(&console), alpha(AgentTab::Baseline));
 }
 

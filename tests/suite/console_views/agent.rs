@@ -142,7 +142,7 @@ fn tampered_agent_matches_snapshot() {
 #[test]
 fn tampered_baseline_diff_matches_snapshot() {
     assert_view("agent_baseline", |console| {
-        console.press("gg Enter");
+        console.press("gg 2");
         console.load_texts(
             "billing-bot",
             &memory_from_baseline(|text| text, NOTES),
@@ -158,7 +158,7 @@ fn tampered_baseline_diff_matches_snapshot() {
             shown.contains(" Enter shows what differs from the last version"),
             "{shown}"
         );
-        console.press("gg Enter");
+        console.press("gg 2");
         console.load_texts(
             "billing-bot",
             &memory_from_baseline(|text| text, NOTES),
@@ -351,7 +351,7 @@ fn sealing_command_is_shown_whole() {
     for (columns, wrap) in [(80, ""), (80, "w"), (120, "w")] {
         let mut console = fleet_of_every_state();
         console.send(Msg::Resized(columns, 36));
-        console.press("gg Enter");
+        console.press("gg 2");
         console.load_texts(
             "billing-bot",
             &memory_from_baseline(|text| text, NOTES),

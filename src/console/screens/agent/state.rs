@@ -248,6 +248,11 @@ impl AgentScreen {
         self.tab == AgentTab::History && self.history.open_seq.is_none()
     }
 
+    /// Whether the tab is that of the history.
+    pub fn is_history(&self) -> bool {
+        self.tab == AgentTab::History
+    }
+
     /// Whether the tab shows text of a file.
     pub fn is_file_text(&self) -> bool {
         !self.is_list() && self.tab != AgentTab::Facts
@@ -280,11 +285,7 @@ impl AgentScreen {
             (&mut self.baseline, &mut self.baseline_alternate),
             (&mut history.diff, &mut history.diff_alternate),
         ] {
-            if let Some(lines) = other.take() {
-                *other = Some(pane.lines.clone());
-                pane.replace_lines(lines);
-                pane.lines_added_above = 0;
-            }
+            pane.exchange_lines(other);
         }
     }
 

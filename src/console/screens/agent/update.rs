@@ -8,6 +8,7 @@ use crate::console::command::Command;
 use crate::console::message::{AgentTexts, Effect};
 use crate::console::model::{AgentRow, Model, Screen, step_index};
 use crate::console::screens::agent::state::{AgentTab, CONTEXT_LINE_CHOICES};
+use crate::console::screens::baselines;
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::screens::reset::state::ResetStage;
 use crate::console::text::{LineKind, Pane, PreparedText, TextLine, Tones};
@@ -113,7 +114,8 @@ pub fn handle_run_diff(
     model.is_dirty = true;
 }
 
-fn scroll_to_first_hunk(height: usize, pane: &mut Pane) {
+/// Scrolls a text to its first hunk.
+pub fn scroll_to_first_hunk(height: usize, pane: &mut Pane) {
     if let Some(hunk) = pane.hunks.first().copied() {
         pane.scroll_to_item(hunk, height);
     }
@@ -170,7 +172,7 @@ pub fn change_arrangement(model: &mut Model, command: Command) {
         }
         _ => agent.context_lines = CONTEXT_LINE_CHOICES[choice.saturating_sub(1)],
     }
-    agent.arrange_panes(model.size.0);
+    model.arrange_panes();
     match (command, choice) {
         (Command::LessContext, 0) => model.show_hint("already showing changes only"),
         (Command::MoreContext, choice) if choice == last => {
@@ -183,10 +185,11 @@ pub fn change_arrangement(model: &mut Model, command: Command) {
 /// Keeps the first visible row inside its line, which has fewer rows in a wider terminal, and the
 /// cursor on the screen.
 pub fn clamp_pane_top(model: &mut Model) {
-    if model.screen == Screen::Agent {
-        let (width, height, look) = (model.text_width(), model.text_height(), model.pane_style());
-        model.agent.current_pane_mut().clamp_top(width, look);
-        if model.agent.has_line_cursor() {
+    if model.has_text() || model.screen == Screen::Agent {
+        let (width, look) = (model.text_width(), model.pane_style());
+        model.visible_pane_mut().clamp_top(width, look);
+        if model.agent.has_line_cursor() && model.screen == Screen::Agent {
+            let height = model.text_height();
             model.agent.scratch.show_cursor(width, height, look);
         }
     }
@@ -195,12 +198,33 @@ pub fn clamp_pane_top(model: &mut Model) {
 /// Opens an agent at its most important finding: the baseline if it differs from the sealed one,
 /// else the tab used last.
 pub fn open_at_finding(model: &mut Model, name: String) -> Vec<Effect> {
-    let is_tampered = model.find_row(&name).map(AgentRow::state) == Some(State::Tampered);
-    match (is_tampered, model.agent.tab) {
+    match (is_tampered(model, &name), model.agent.tab) {
         (true, _) => open_tab(model, name, AgentTab::Baseline),
         (false, AgentTab::Baseline) => open_tab(model, name, AgentTab::Diff),
         (false, _) => open(model, name),
     }
+}
+
+/// Opens an agent of a list; the evidence if its baseline differs from the sealed one.
+pub fn open_from_list(model: &mut Model, name: String) -> Vec<Effect> {
+    let baseline = model.config.baseline_names.get(&name).cloned();
+    match baseline.filter(|_| is_tampered(model, &name)) {
+        Some(baseline) => baselines::update::open_evidence(model, baseline),
+        None => open_at_finding(model, name),
+    }
+}
+
+fn is_tampered(model: &Model, name: &str) -> bool {
+    model.find_row(name).map(AgentRow::state) == Some(State::Tampered)
+}
+
+/// Opens the evidence about the baseline of the agent on the screen.
+pub fn open_baseline(model: &mut Model) -> Vec<Effect> {
+    let baseline = model.config.baseline_names.get(&model.agent.agent);
+    let baseline = baseline.cloned();
+    baseline.map_or_else(Vec::new, |baseline| {
+        baselines::update::open_evidence(model, baseline)
+    })
 }
 
 /// Opens a tab of an agent.
@@ -271,9 +295,14 @@ pub fn move_cursor(model: &mut Model, by: isize) {
     if model.agent.is_list() {
         return move_history_cursor(model, by);
     }
+    scroll_text(model, by);
+}
+
+/// Scrolls the text on the screen.
+pub fn scroll_text(model: &mut Model, by: isize) {
     let (width, height, style) = (model.text_width(), model.text_height(), model.pane_style());
-    let has_line_cursor = model.agent.has_line_cursor();
-    let pane = model.agent.current_pane_mut();
+    let has_line_cursor = model.screen == Screen::Agent && model.agent.has_line_cursor();
+    let pane = model.visible_pane_mut();
     if has_line_cursor && by.abs() == 1 {
         pane.step_cursor(by, width, height, style);
     } else if by < isize::MIN / 4 {
@@ -329,14 +358,14 @@ fn leave(model: &mut Model) {
             }
             model.go_to_screen(Screen::Reset);
         }
-        Screen::Log => model.go_to_screen(Screen::Log),
+        screen @ (Screen::Log | Screen::Baselines) => model.go_to_screen(screen),
         _ => model.go_to_screen(Screen::Fleet),
     }
 }
 
 /// Starts a search. Returns the previous query.
 pub fn begin_search(model: &mut Model) -> String {
-    let pane = model.agent.current_pane_mut();
+    let pane = model.visible_pane_mut();
     let query = pane.query.clone();
     pane.search("");
     query
@@ -345,7 +374,7 @@ pub fn begin_search(model: &mut Model) -> String {
 /// Edits the query of the search and goes to its first hit.
 pub fn edit_search(model: &mut Model, edit: impl FnOnce(&mut String)) {
     let height = model.text_height();
-    let pane = model.agent.current_pane_mut();
+    let pane = model.visible_pane_mut();
     let mut query = pane.query.clone();
     edit(&mut query);
     pane.search(&query);
@@ -356,7 +385,7 @@ pub fn edit_search(model: &mut Model, edit: impl FnOnce(&mut String)) {
 /// Goes to the next or previous hit; without a search, to the next or previous hunk.
 pub fn go_to_next_hit(model: &mut Model, is_forward: bool) {
     let height = model.text_height();
-    let pane = model.agent.current_pane_mut();
+    let pane = model.visible_pane_mut();
     if pane.query.is_empty() {
         pane.go_to_hunk(is_forward, height);
     } else {
@@ -368,7 +397,7 @@ pub fn go_to_next_hit(model: &mut Model, is_forward: bool) {
 /// Goes to the next or previous hunk.
 pub fn go_to_hunk(model: &mut Model, is_forward: bool) {
     let height = model.text_height();
-    let pane = model.agent.current_pane_mut();
+    let pane = model.visible_pane_mut();
     pane.go_to_hunk(is_forward, height);
 }
 

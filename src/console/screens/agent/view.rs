@@ -2,7 +2,7 @@
 
 mod history;
 mod layout;
-mod text;
+pub(in crate::console) mod text;
 
 use unicode_width::UnicodeWidthStr;
 
@@ -37,7 +37,12 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     if agent.is_list() {
         history::draw(model, canvas);
     } else if model.is_side_by_side() {
-        draw_side_titles(model, canvas);
+        let titles = match agent.tab {
+            AgentTab::History => history::run_diff_titles(model),
+            AgentTab::Baseline => agent.baseline_titles.clone(),
+            _ => agent.diff_titles.clone(),
+        };
+        text::draw_side_titles(model, canvas, 3, &titles);
         text::draw(model, canvas, 4);
     } else {
         text::draw(model, canvas, 3);
@@ -122,26 +127,6 @@ fn draw_full_screen_footer(model: &Model, canvas: &mut Canvas<'_>) {
     } else if usize::from(room) > position.width() {
         canvas.put_text(x, y, &position, Role::Dim);
     }
-}
-
-/// Draws the titles of the two sides.
-fn draw_side_titles(model: &Model, canvas: &mut Canvas<'_>) {
-    let agent = &model.agent;
-    let middle = model.divider_column() as u16;
-    let titles = match agent.tab {
-        AgentTab::History => history::run_diff_titles(model),
-        AgentTab::Baseline => agent.baseline_titles.clone(),
-        _ => agent.diff_titles.clone(),
-    };
-    let room = usize::from(middle).saturating_sub(2);
-    canvas.put_text(1, 3, &shorten_untrusted(&titles[0], room), Role::Dim);
-    canvas.put_text(middle, 3, "│", Role::Rule);
-    canvas.put_text(
-        middle + 2,
-        3,
-        &shorten_untrusted(&titles[1], room),
-        Role::Dim,
-    );
 }
 
 fn tab_title(tab: AgentTab) -> &'static str {

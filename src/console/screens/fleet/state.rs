@@ -20,6 +20,8 @@ pub struct FleetConfig {
     pub retention_days: u32,
     /// Location of the memory of each agent; `host:path` on a host.
     pub memory_locations: BTreeMap<String, String>,
+    /// Name of the baseline of each agent.
+    pub baseline_names: BTreeMap<String, String>,
 }
 
 /// Fleet screen.

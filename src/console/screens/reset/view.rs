@@ -458,7 +458,7 @@ fn plan_note(model: &Model, view: &PlanView) -> (String, Role) {
 }
 
 /// Draws the notice that keys are ignored, while the guard ignores them. Returns whether it does.
-fn draw_keys_ignored(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> bool {
+pub fn draw_keys_ignored(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> bool {
     let ignores = model.key_guard_notice_until().is_some();
     if ignores {
         canvas.put_text(1, y, KEYS_IGNORED_NOTICE, Role::Warn);
@@ -526,7 +526,7 @@ fn draw_confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y:
 }
 
 /// Draws the key that unlocks a read-only fleet. Returns the column behind it.
-fn draw_unlock_hint(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> u16 {
+pub fn draw_unlock_hint(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> u16 {
     if !model.read_only.is_on {
         return 1;
     }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use crate::fake_transport::FakeTransport;
@@ -34,7 +35,7 @@ pub fn ledger(bytes: &[u8]) {
     let read = read_records(&archive_engine(site.path()));
     // A verification continues where a run stops, and reaches the same result.
     let verified = archive_engine(site.path())
-        .verify(None, &mut |_| {})
+        .verify(None, &AtomicBool::new(false), &mut |_| {})
         .unwrap();
     let broken = |finding: &Finding| finding.subject == FindingSubject::Ledger;
     assert_eq!(

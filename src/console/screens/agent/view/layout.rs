@@ -1,6 +1,6 @@
-//! Layout of the agent screen: rows and cells that its texts and its history get.
+//! Layout of texts: rows and cells that the text on the screen and the history of an agent get.
 
-use crate::console::model::Model;
+use crate::console::model::{Model, Screen};
 use crate::console::screens::agent::state::{AgentTab, SIDE_GUTTER_CELLS};
 use crate::console::text::PaneStyle;
 
@@ -19,35 +19,38 @@ const CHART_ROWS: usize = 4;
 impl Model {
     /// Returns the number of text rows that fit.
     pub fn text_height(&self) -> usize {
-        let agent = &self.agent;
         // Two lines of header, a rule; a rule, the findings, the message, the hints. Full screen
-        // has one line, and side-by-side a line of titles.
-        let fixed = match (
-            agent.is_full_screen && !agent.is_list(),
-            self.is_side_by_side(),
-        ) {
+        // has one line, side-by-side a line of titles, and a baseline a second line below the rule.
+        let fixed = match (self.is_text_full_screen(), self.is_side_by_side()) {
             (true, _) => 1,
             (false, true) => 8,
             (false, false) => 7,
+        };
+        let fixed = match self.screen {
+            Screen::Baselines => fixed + 1,
+            Screen::BaselinePlan => {
+                self.baseline_plan_frame_height() + usize::from(self.is_side_by_side())
+            }
+            _ => fixed,
         };
         usize::from(self.size.1).saturating_sub(fixed).max(1)
     }
 
     /// Whether a diff is shown side by side.
     pub fn is_side_by_side(&self) -> bool {
-        self.agent.is_comparison() && self.agent.current_pane().is_side_by_side()
+        self.is_comparison() && self.visible_pane().is_side_by_side()
     }
 
     /// Returns the cells left of the text.
     pub fn gutter_width(&self) -> usize {
-        let agent = &self.agent;
-        match agent.tab {
-            _ if agent.is_comparison() && self.is_side_by_side() => SIDE_GUTTER_CELLS,
+        let is_full_screen = self.is_text_full_screen();
+        match self.agent.tab {
+            _ if self.is_side_by_side() => SIDE_GUTTER_CELLS,
             // Text copied off the full screen is the text itself, or a diff of it.
-            _ if agent.is_comparison() && agent.is_full_screen => 1,
-            _ if agent.is_comparison() => DIFF_GUTTER_CELLS,
+            _ if self.is_comparison() && is_full_screen => 1,
+            _ if self.is_comparison() => DIFF_GUTTER_CELLS,
             AgentTab::Facts => FACT_GUTTER_CELLS,
-            _ if agent.is_full_screen => 0,
+            _ if is_full_screen => 0,
             _ => SCRATCH_GUTTER_CELLS,
         }
     }
@@ -66,10 +69,16 @@ impl Model {
 
     /// Returns how the text is laid out.
     pub fn pane_style(&self) -> PaneStyle {
+        let is_agent = self.screen == Screen::Agent;
+        let is_notes = matches!(self.agent.tab, AgentTab::Scratch | AgentTab::Facts);
         PaneStyle {
             is_wrapping: self.agent.is_wrapping,
-            is_whitespace_marked: self.agent.can_mark_whitespace(),
-            is_prose: matches!(self.agent.tab, AgentTab::Scratch | AgentTab::Facts),
+            is_whitespace_marked: if is_agent {
+                self.agent.can_mark_whitespace()
+            } else {
+                self.agent.is_whitespace_marked
+            },
+            is_prose: is_agent && is_notes,
             has_word_marks: self.has_word_marks,
             half_width: self
                 .divider_column()

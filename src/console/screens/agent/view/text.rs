@@ -1,26 +1,35 @@
-//! Draws the text of a pane, row by row.
+//! Draws the text on the screen, row by row.
 
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 use unicode_width::UnicodeWidthStr;
 
-use crate::console::model::Model;
-
-use crate::console::canvas::Canvas;
+use crate::console::canvas::{Canvas, shorten_untrusted};
+use crate::console::model::{Model, Screen};
 use crate::console::screens::agent::state::{AgentTab, SIDE_GUTTER_CELLS};
 use crate::console::text::{LineKind, PaneItem, PaneRow, StyledSpan, TextLine};
 use crate::console::theme::{Role, role_of_tone};
 
+/// Draws the titles of the two sides.
+pub fn draw_side_titles(model: &Model, canvas: &mut Canvas<'_>, y: u16, titles: &[String; 2]) {
+    let middle = model.divider_column() as u16;
+    let room = usize::from(middle).saturating_sub(2);
+    canvas.put_text(1, y, &shorten_untrusted(&titles[0], room), Role::Dim);
+    canvas.put_text(middle, y, "│", Role::Rule);
+    canvas.put_text(
+        middle + 2,
+        y,
+        &shorten_untrusted(&titles[1], room),
+        Role::Dim,
+    );
+}
+
+/// Draws the rows that fit below `y`.
 pub fn draw(model: &Model, canvas: &mut Canvas<'_>, mut y: u16) {
-    let agent = &model.agent;
-    let pane = agent.current_pane();
+    let pane = model.visible_pane();
     let (width, height, look) = (model.text_width(), model.text_height(), model.pane_style());
     let area = Rect::new(0, y, canvas.width(), height as u16);
-    let waiting = match agent.tab {
-        AgentTab::History | AgentTab::Rules => pane.lines.is_empty(),
-        _ => agent.generation == 0,
-    };
-    if waiting {
+    if model.is_text_awaited() {
         canvas.put_text(1, y, "reading …", Role::Dim);
         return;
     }
@@ -59,7 +68,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>, mut y: u16) {
         skip = 0;
         index += 1;
     }
-    if agent.is_cached() {
+    if model.screen == Screen::Agent && model.agent.is_cached() {
         canvas.dim(area);
     }
 }
@@ -90,6 +99,7 @@ fn draw_full_width(
     hit: Option<&str>,
 ) {
     let agent = &model.agent;
+    let is_comparison = model.is_comparison();
     let gutter = model.gutter_width() as u16;
     let (sign, role) = line_sign(line.kind);
     if line.kind == LineKind::Separator {
@@ -108,11 +118,11 @@ fn draw_full_width(
         canvas.put_text(x, y, &"═".repeat(rest), Role::Separator);
         return;
     }
-    if agent.is_comparison() {
+    if is_comparison {
         canvas.put_text(0, y, sign, role);
     }
     match agent.tab {
-        AgentTab::Facts => {
+        AgentTab::Facts if !is_comparison => {
             let label = agent.fact_labels.get(at).copied().unwrap_or_default();
             match line.bytes.is_empty() {
                 true => canvas.put_text(1, y, label, Role::Heading),
@@ -120,8 +130,8 @@ fn draw_full_width(
                 false => 0,
             };
         }
-        _ if agent.is_full_screen || model.is_side_by_side() => {}
-        _ if agent.is_comparison() => {
+        _ if model.is_text_full_screen() || model.is_side_by_side() => {}
+        _ if is_comparison => {
             draw_number(canvas, 1, y, 5, line.old_number.filter(|_| is_first_row));
             draw_number(canvas, 7, y, 5, line.new_number.filter(|_| is_first_row));
         }

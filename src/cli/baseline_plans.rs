@@ -1,0 +1,274 @@
+//! `baseline diff`, `baseline new` and `baseline replace`: compares two versions of a baseline,
+//! creates one, and replaces text in several.
+
+use std::io;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::diff::{DiffHunk, compare_texts, diff_hunks, write_visible_diff};
+use super::output::{Document, OutputRole, Printer, format_count};
+use super::{CommandContext, CommandResult};
+use crate::diff::Diff;
+use crate::digest::Digest;
+use crate::engine::{Engine, PlannedBaseline, SavedBaseline, TextReplacement};
+use crate::error::{Error, ErrorKind};
+
+/// Arguments of `baseline diff`.
+#[derive(Debug, clap::Args)]
+pub struct DiffArgs {
+    /// File in baseline_dir, or agent
+    #[arg(value_name = "FILE|AGENT")]
+    file: String,
+    /// Old side: `disk`, `sealed`, `pushed`, `previous`, `template`, `file:NAME`, or the first
+    /// digits of a digest in its history
+    #[arg(long, value_name = "VERSION", default_value = "sealed")]
+    old: String,
+    /// New side, likewise
+    #[arg(long, value_name = "VERSION", default_value = "disk")]
+    new: String,
+}
+
+/// Arguments of `baseline new`.
+#[derive(Debug, clap::Args)]
+pub struct NewArgs {
+    /// Name of the file in baseline_dir
+    name: String,
+    /// Text to begin with: `template`, or another baseline
+    #[arg(long, value_name = "template|FILE|AGENT", default_value = "template")]
+    from: String,
+}
+
+/// Arguments of `baseline replace`.
+#[derive(Debug, clap::Args)]
+pub struct ReplaceArgs {
+    /// Text to find
+    pattern: String,
+    /// Text to put in its place; with --regex, `$1` stands for the first group
+    replacement: String,
+    /// Files in baseline_dir, or agents
+    #[arg(value_name = "FILE|AGENT", required_unless_present = "all")]
+    files: Vec<String>,
+    /// Changes all baselines in use
+    #[arg(long, conflicts_with = "files")]
+    all: bool,
+    /// Takes the text to find as a regular expression; `^` and `$` match at each line
+    #[arg(long)]
+    regex: bool,
+    /// Shows what would change; writes nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// The answer of `baseline diff`.
+#[derive(Serialize)]
+struct ComparisonDocument {
+    file: String,
+    old: String,
+    new: String,
+    old_sha256: Digest,
+    new_sha256: Digest,
+    hunks: Vec<DiffHunk>,
+    #[serde(skip)]
+    diff: Diff,
+}
+
+/// The answer of `baseline new`.
+#[derive(Serialize)]
+struct NewDocument {
+    file: String,
+    from: String,
+    path: PathBuf,
+    sha256: Digest,
+    run: String,
+}
+
+/// The answer of `baseline replace`.
+#[derive(Serialize)]
+struct ReplaceDocument {
+    dry_run: bool,
+    files: Vec<ReplacedItem>,
+    unchanged: Vec<String>,
+}
+
+/// A baseline in which text is replaced.
+#[derive(Serialize)]
+struct ReplacedItem {
+    file: String,
+    replaced: usize,
+    before: Option<Digest>,
+    sha256: Digest,
+    agents: Vec<String>,
+    /// Id of the run; none in a dry run, and where the file was not written.
+    run: Option<String>,
+    hunks: Vec<DiffHunk>,
+    #[serde(skip)]
+    diff: Diff,
+}
+
+impl Document for ComparisonDocument {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        if self.old_sha256 == self.new_sha256 {
+            let (old, new) = (&self.old, &self.new);
+            return printer.write_plain_line(format!("no difference between {old} and {new}"));
+        }
+        let label = |side: &str| format!("{} ({side})", self.file);
+        write_visible_diff(printer, &self.diff, &label(&self.old), &label(&self.new))
+    }
+}
+
+impl Document for NewDocument {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        let (path, from, run) = (self.path.display(), &self.from, &self.run);
+        printer.write_plain_line(format!("created {path} from {from} (run {run})"))
+    }
+}
+
+impl Document for ReplaceDocument {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        for item in &self.files {
+            let places = format_count(item.replaced, "place");
+            let agents = match item.agents.as_slice() {
+                [] => "no agent uses it".to_string(),
+                agents => format!("used by {}", agents.join(", ")),
+            };
+            printer.write_line(&[
+                (OutputRole::Heading, &item.file),
+                (OutputRole::Plain, &format!("  {places}  ")),
+                (OutputRole::Dim, &agents),
+            ])?;
+            let after = format!("{} (changed)", item.file);
+            write_visible_diff(printer, &item.diff, &item.file, &after)?;
+        }
+        let verb = if self.dry_run {
+            "would change"
+        } else {
+            "changed"
+        };
+        let is_counted = |it: &&ReplacedItem| self.dry_run || it.run.is_some();
+        let changed = self.files.iter().filter(is_counted).count();
+        printer.write_plain_line(format!(
+            "{verb} {}, {} without a match",
+            format_count(changed, "baseline"),
+            self.unchanged.len()
+        ))
+    }
+}
+
+impl ReplacedItem {
+    fn new(engine: &Engine, file: &PlannedBaseline) -> ReplacedItem {
+        let before = file.before.bytes();
+        let diff = compare_texts(engine, before.unwrap_or_default(), &file.after);
+        ReplacedItem {
+            file: file.name.clone(),
+            replaced: file.replaced,
+            before: before.map(Digest::of),
+            sha256: Digest::of(&file.after),
+            agents: file.agents.clone(),
+            run: None,
+            hunks: diff_hunks(&diff),
+            diff,
+        }
+    }
+}
+
+impl CommandContext<'_> {
+    pub(super) fn compare_baseline_versions(&mut self, args: &DiffArgs) -> CommandResult {
+        let engine = self.open_engine()?;
+        let name = engine.baseline_name(&args.file, &self.environment.env.cwd)?;
+        let (old_sha256, old) = engine.find_baseline_version(&name, &args.old)?;
+        let (new_sha256, new) = engine.find_baseline_version(&name, &args.new)?;
+        let diff = compare_texts(&engine, &old, &new);
+        self.output.print_document(&ComparisonDocument {
+            file: name,
+            old: args.old.clone(),
+            new: args.new.clone(),
+            old_sha256,
+            new_sha256,
+            hunks: diff_hunks(&diff),
+            diff,
+        })?;
+        Ok(None)
+    }
+
+    pub(super) fn create_baseline(&mut self, args: &NewArgs) -> CommandResult {
+        let engine = self.open_engine()?;
+        let source = match args.from.as_str() {
+            "template" => args.from.clone(),
+            other => engine.baseline_name(other, &self.environment.env.cwd)?,
+        };
+        let plan = engine.plan_new_baseline(&args.name, &source)?;
+        for file in &plan.files {
+            let saved = engine.apply_planned_baseline(&plan, file)?;
+            self.output.print_document(&NewDocument {
+                file: file.name.clone(),
+                from: source.clone(),
+                path: saved.path,
+                sha256: saved.digest,
+                run: saved.run,
+            })?;
+        }
+        let seal = format!("seal {}", shell_words::quote(&args.name));
+        self.output.print_hint(&format!(
+            "edit it, name it in the config as `baseline` of an agent, then: {}",
+            engine.command_line(&seal)
+        ));
+        Ok(None)
+    }
+
+    pub(super) fn replace_in_baselines(&mut self, args: &ReplaceArgs) -> CommandResult {
+        let engine = self.open_engine()?;
+        let cwd = &self.environment.env.cwd;
+        let names: Vec<String> = if args.all {
+            let mut names: Vec<String> = engine
+                .config()
+                .agents
+                .iter()
+                .map(|agent| agent.baseline.clone())
+                .collect();
+            names.sort();
+            names.dedup();
+            names
+        } else {
+            let names = args.files.iter();
+            let names: Result<_, Error> = names.map(|it| engine.baseline_name(it, cwd)).collect();
+            names?
+        };
+        let plan = engine.plan_replacement(
+            &names,
+            &TextReplacement {
+                pattern: args.pattern.clone(),
+                replacement: args.replacement.clone(),
+                is_regex: args.regex,
+            },
+        )?;
+        let mut files: Vec<ReplacedItem> = plan
+            .files
+            .iter()
+            .map(|file| ReplacedItem::new(&engine, file))
+            .collect();
+        let mut errors: Vec<Error> = Vec::new();
+        for (file, item) in plan.files.iter().zip(&mut files).filter(|_| !args.dry_run) {
+            match engine.apply_planned_baseline(&plan, file) {
+                Ok(SavedBaseline { run, .. }) => item.run = Some(run),
+                Err(error) => errors.push(error),
+            }
+        }
+        let is_written = files.iter().any(|item| item.run.is_some());
+        self.output.print_document(&ReplaceDocument {
+            dry_run: args.dry_run,
+            files,
+            unchanged: plan.unchanged,
+        })?;
+        for error in &errors {
+            self.output.print_error(error.message());
+            self.output.print_hints(error.hints());
+        }
+        if is_written {
+            let seal = engine.command_line("seal");
+            self.output.print_hint(&format!("seal the changes: {seal}"));
+        }
+        let kinds = errors.iter().map(Error::kind);
+        Ok(kinds.reduce(ErrorKind::more_serious))
+    }
+}

@@ -1,0 +1,356 @@
+//! Executes the effects on baselines: lists and compares them, makes the plans over them and applies
+//! these, and verifies.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::agent_texts::DIFF_TIMEOUT;
+use super::job_queue::{JobClass, JobKey};
+use super::{EffectRunner, MAX_HISTORY_RECORDS};
+use crate::baseline::signatures::SigningKey;
+use crate::config::ConfigEnvironment;
+use crate::console::message::{ComparisonTexts, Msg};
+use crate::console::screens::baseline_plan::state::{
+    AppliedBaselinePlan, BaselineChangePlan, BaselinePlanRequest, BaselinePlanRow,
+    PreparedBaselinePlan,
+};
+use crate::console::screens::baselines::state::{ComparedVersion, ComparisonRequest};
+use crate::console::text;
+use crate::diff;
+use crate::digest::Digest;
+use crate::engine::{
+    BaselineAction, BaselineFile, BaselinePlan, Engine, PlannedBaseline, SealChange,
+    SealChangeKind, SealPlan, SealScope,
+};
+use crate::error::{Error, Result};
+
+/// Interval between two reports of the progress of a verification.
+const VERIFY_REPORT_INTERVAL: Duration = Duration::from_millis(250);
+
+impl EffectRunner {
+    pub(super) fn list_baselines(&self) {
+        let key = JobKey::Baselines;
+        self.submit(JobClass::Baselines, Some(key), |engine| {
+            let list = engine.and_then(|it| it.list_baselines());
+            let list = list.map(Box::new).map_err(|error| error.to_string());
+            Msg::BaselinesLoaded(list)
+        });
+    }
+
+    pub(super) fn load_baseline_versions(&self, name: String) {
+        self.submit(JobClass::Baselines, None, move |engine| {
+            let versions = engine.and_then(|it| it.baseline_history(&name, MAX_HISTORY_RECORDS));
+            let versions = versions.map_err(|error| error.to_string());
+            Msg::BaselineVersionsLoaded(name, versions)
+        });
+    }
+
+    pub(super) fn compare_baseline(&self, request: ComparisonRequest) {
+        let key = JobKey::BaselineComparison;
+        self.submit(JobClass::Baselines, Some(key), move |engine| {
+            let texts = engine.and_then(|it| compare(it, &request));
+            let texts = texts.map(Box::new).map_err(|error| error.to_string());
+            Msg::BaselineCompared(request, texts)
+        });
+    }
+
+    pub(super) fn make_baseline_plan(&self, id: u64, request: BaselinePlanRequest) {
+        let env = self.env.clone();
+        self.submit(JobClass::Baselines, None, move |engine| {
+            let plan = engine.and_then(|it| make_plan(it, &env, &request));
+            Msg::BaselinePlanMade(id, plan.map(Box::new))
+        });
+    }
+
+    pub(super) fn apply_baseline_plan(&self, plan: Box<BaselineChangePlan>) {
+        let env = self.env.clone();
+        self.submit(JobClass::Baselines, None, move |engine| {
+            let applied = engine.and_then(|it| apply_plan(it, &env, &plan));
+            Msg::BaselinePlanApplied(applied)
+        });
+    }
+
+    /// Verifies in a job of its own class; reports progress at most once per interval.
+    pub(super) fn verify(&mut self) {
+        self.verify_cancel_flag = Arc::default();
+        let (cancel, messages) = (Arc::clone(&self.verify_cancel_flag), self.messages.clone());
+        self.submit(JobClass::Verify, None, move |engine| {
+            let verified = engine.and_then(|engine| {
+                let mut last_report = engine.clock().instant();
+                engine.verify(None, &cancel, &mut |step| {
+                    let now = engine.clock().instant();
+                    if now - last_report >= VERIFY_REPORT_INTERVAL {
+                        last_report = now;
+                        // The main thread may have ended, or be busy: the next report follows.
+                        let _ = messages.try_send(Msg::VerifyProgressed(step));
+                    }
+                })
+            });
+            Msg::Verified(verified.map(Box::new))
+        });
+    }
+}
+
+/// Compares two versions of a baseline.
+fn compare(engine: &Engine, request: &ComparisonRequest) -> Result<ComparisonTexts> {
+    let mut titles = [String::new(), String::new()];
+    let mut texts = Vec::new();
+    for (title, side) in titles.iter_mut().zip(&request.sides) {
+        let (digest, bytes) = engine.find_baseline_version(&request.name, &side.argument())?;
+        *title = match side {
+            ComparedVersion::Stored(_) => side.label(),
+            _ => format!("{}  {}…", side.label(), digest.short_hex(8)),
+        };
+        texts.push(bytes);
+    }
+    let deadline = Some(engine.clock().instant() + DIFF_TIMEOUT);
+    let (old, new) = (&texts[0], &texts[1]);
+    Ok(ComparisonTexts {
+        text: text::prepare_comparison([old, new], deadline),
+        titles,
+        changed_lines: diff::count_changes(old, new, deadline),
+    })
+}
+
+/// Makes a plan over baselines. Only the paths of `env` are used: the operator names a key as a
+/// shell would.
+fn make_plan(
+    engine: &Engine,
+    env: &ConfigEnvironment,
+    request: &BaselinePlanRequest,
+) -> Result<PreparedBaselinePlan> {
+    let plan = match request {
+        BaselinePlanRequest::Seal { names, is_all, key } => {
+            return prepare_seal(engine, env, names, *is_all, key.as_deref());
+        }
+        BaselinePlanRequest::Restore { name, version } => engine.plan_restore(name, version)?,
+        BaselinePlanRequest::Create { name, source } => engine.plan_new_baseline(name, source)?,
+        BaselinePlanRequest::Replace { names, replacement } => {
+            engine.plan_replacement(names, replacement)?
+        }
+    };
+    let deadline = engine.clock().instant() + DIFF_TIMEOUT;
+    let rows = plan
+        .files
+        .iter()
+        .map(|file| file_row(&plan, file, deadline));
+    Ok(PreparedBaselinePlan {
+        rows: rows.collect(),
+        notes: vec![files_note(&plan)],
+        refusal: None,
+        plan: BaselineChangePlan::Files(plan),
+    })
+}
+
+/// Says what follows from a plan over files.
+fn files_note(plan: &BaselinePlan) -> String {
+    let unchanged = match plan.unchanged.as_slice() {
+        [] => String::new(),
+        names => format!("; unchanged: {}", names.join(", ")),
+    };
+    match &plan.action {
+        BaselineAction::Restore { .. } if plan.files.is_empty() => {
+            "the file is that version already".to_string()
+        }
+        BaselineAction::Restore { .. } => {
+            "the replaced bytes are kept as a version; owner and mode stay".to_string()
+        }
+        BaselineAction::Create { .. } => {
+            "name it in the config: `baseline = FILE` in the section of an agent".to_string()
+        }
+        BaselineAction::Replace if plan.files.is_empty() => format!("no match{unchanged}"),
+        BaselineAction::Replace => {
+            let count: usize = plan.files.iter().map(|file| file.replaced).sum();
+            format!("{count} replaced in all; seal the baselines afterwards{unchanged}")
+        }
+    }
+}
+
+fn file_row(plan: &BaselinePlan, file: &PlannedBaseline, deadline: Instant) -> BaselinePlanRow {
+    let old = file.before.bytes().unwrap_or_default();
+    let label = match (&plan.action, &file.before) {
+        (BaselineAction::Create { .. }, _) => "new".to_string(),
+        (BaselineAction::Restore { .. }, BaselineFile::Unreadable(_)) => {
+            "replaces other".to_string()
+        }
+        (BaselineAction::Restore { .. }, _) => "restored".to_string(),
+        (BaselineAction::Replace, _) => format!("{} replaced", file.replaced),
+    };
+    BaselinePlanRow {
+        name: file.name.clone(),
+        label,
+        digests: [
+            short_digest(file.before.bytes()),
+            short_digest(Some(&file.after)),
+        ],
+        changed_lines: diff::count_changes(old, &file.after, Some(deadline)),
+        is_foreign: false,
+        owner: None,
+        agents: file.agents.clone(),
+        text: text::prepare_comparison([old, &file.after], Some(deadline)),
+    }
+}
+
+fn short_digest(bytes: Option<&[u8]>) -> String {
+    bytes.map_or("no file".to_string(), |bytes| {
+        format!("{}…", Digest::of(bytes).short_hex(8))
+    })
+}
+
+fn prepare_seal(
+    engine: &Engine,
+    env: &ConfigEnvironment,
+    names: &[String],
+    is_all: bool,
+    key: Option<&str>,
+) -> Result<PreparedBaselinePlan> {
+    let scope = if is_all {
+        SealScope::All
+    } else {
+        SealScope::Named(names.iter().cloned().collect())
+    };
+    let plan = engine.plan_seal(&scope)?;
+    let deadline = engine.clock().instant() + DIFF_TIMEOUT;
+    let rows = plan.selected().map(|change| seal_row(change, deadline));
+    let rows: Vec<BaselinePlanRow> = rows.collect();
+    let path = key.map(|key| key_path(key, env));
+    let signing_key = path.as_deref().map(signing_key);
+    let refusal = engine.preview_seal(&plan, signing_key.as_ref()).err();
+    let others = plan.unaccepted().count();
+    let note = match (rows.is_empty(), others) {
+        (true, _) => "nothing changed since the last seal".to_string(),
+        (false, 0) => "resets push what is sealed".to_string(),
+        (false, 1) => "1 other changed file stays unsealed".to_string(),
+        (false, count) => format!("{count} other changed files stay unsealed"),
+    };
+    Ok(PreparedBaselinePlan {
+        rows,
+        notes: vec![note],
+        refusal: refusal.map(|error| describe_refusal(&error)),
+        plan: BaselineChangePlan::Seal(plan, key.map(str::to_string)),
+    })
+}
+
+fn describe_refusal(error: &Error) -> String {
+    let hints = error.hints().first().map(|hint| format!("; {hint}"));
+    format!("{}{}", error.message(), hints.unwrap_or_default())
+}
+
+/// Returns the path of a key that the operator typed: `~/` is the home directory.
+fn key_path(typed: &str, env: &ConfigEnvironment) -> PathBuf {
+    match (typed.strip_prefix("~/"), &env.home) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ => env.cwd.join(typed),
+    }
+}
+
+fn signing_key(path: &Path) -> SigningKey<'_> {
+    SigningKey {
+        path,
+        lifetime_days: None,
+    }
+}
+
+fn seal_row(change: &SealChange, deadline: Instant) -> BaselinePlanRow {
+    let new = change.bytes.as_deref().unwrap_or_default();
+    let (old, text) = match (change.kind, &change.sealed_bytes) {
+        (SealChangeKind::New, _) => (&[][..], None),
+        (_, Some(bytes)) => (bytes.as_slice(), None),
+        (_, None) => {
+            let note = "the content of the sealed version is not known: read the whole file";
+            (&[][..], Some(text::prepare_whole(note, new)))
+        }
+    };
+    BaselinePlanRow {
+        name: change.name.clone(),
+        label: change.kind.as_str().to_string(),
+        digests: [
+            change.sealed.map_or("not sealed".to_string(), |it| {
+                format!("{}…", it.short_hex(8))
+            }),
+            short_digest(change.bytes.as_deref()),
+        ],
+        changed_lines: diff::count_changes(old, new, Some(deadline)),
+        is_foreign: !change.is_saved_here,
+        owner: change.owner,
+        agents: change.agents.clone(),
+        text: text.unwrap_or_else(|| text::prepare_comparison([old, new], Some(deadline))),
+    }
+}
+
+/// Applies a plan over baselines.
+fn apply_plan(
+    engine: &Engine,
+    env: &ConfigEnvironment,
+    plan: &BaselineChangePlan,
+) -> Result<AppliedBaselinePlan> {
+    match plan {
+        BaselineChangePlan::Seal(plan, key) => apply_seal(engine, env, plan, key.as_deref()),
+        BaselineChangePlan::Files(plan) => Ok(apply_files(engine, plan)),
+    }
+}
+
+fn apply_seal(
+    engine: &Engine,
+    env: &ConfigEnvironment,
+    plan: &SealPlan,
+    key: Option<&str>,
+) -> Result<AppliedBaselinePlan> {
+    let path = key.map(|key| key_path(key, env));
+    let signing_key = path.as_deref().map(signing_key);
+    let report = engine.apply_seal(plan, signing_key.as_ref())?;
+    let run = report.run.unwrap_or_default();
+    let mut summary = match report.sealed.as_slice() {
+        [] => format!("signed the seal (run {run})"),
+        [one] => format!("sealed {one} (run {run})"),
+        names => format!("sealed {} baselines (run {run})", names.len()),
+    };
+    if let (Some(signed), _) = (&report.signed, &report.meta) {
+        summary.push_str(&format!(", signed by {}", signed.signer.principal));
+    } else if report.meta.is_some() {
+        summary.push_str(", signed");
+    }
+    Ok(AppliedBaselinePlan {
+        summary,
+        agents: engine
+            .config()
+            .agents
+            .iter()
+            .map(|it| it.name.clone())
+            .collect(),
+        ..AppliedBaselinePlan::default()
+    })
+}
+
+fn apply_files(engine: &Engine, plan: &BaselinePlan) -> AppliedBaselinePlan {
+    let mut applied = AppliedBaselinePlan::default();
+    let mut written = Vec::new();
+    for file in &plan.files {
+        match engine.apply_planned_baseline(plan, file) {
+            Ok(saved) => {
+                applied.agents.extend(file.agents.iter().cloned());
+                let aside = saved
+                    .kept_aside
+                    .map(|path| format!("; what stood there before is now {}", path.display()));
+                let aside = aside.unwrap_or_default();
+                written.push(format!("{} (run {}){aside}", file.name, saved.run));
+            }
+            Err(error) => applied.failures.push(format!("{}: {error}", file.name)),
+        }
+    }
+    let verb = match &plan.action {
+        BaselineAction::Restore { .. } => "restored",
+        BaselineAction::Create { .. } => {
+            applied.created = plan.files.first().map(|file| file.name.clone());
+            "created"
+        }
+        BaselineAction::Replace => "changed",
+    };
+    applied.summary = match written.as_slice() {
+        [] => format!("no baseline {verb}"),
+        [one] => format!("{verb} {one}"),
+        many => format!("{verb} {} baselines", many.len()),
+    };
+    applied
+}

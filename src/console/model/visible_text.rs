@@ -1,0 +1,91 @@
+//! The text on the screen: the pane that the keys for texts act on. Its display options are those of
+//! the agent screen, wherever it is shown.
+
+use super::{Model, Screen};
+use crate::console::screens::agent::state::{AgentTab, MIN_SIDE_BY_SIDE_COLUMNS};
+use crate::console::screens::baselines::state::BaselinesPage;
+use crate::console::text::{Arrangement, Pane};
+
+impl Model {
+    /// Whether the screen shows a text.
+    pub fn has_text(&self) -> bool {
+        match self.screen {
+            Screen::Agent => !self.agent.is_list(),
+            Screen::Baselines => self.baselines.page == BaselinesPage::Comparison,
+            Screen::BaselinePlan => self.baseline_plan.view().is_some(),
+            _ => false,
+        }
+    }
+
+    /// Returns the pane of the text on the screen; that of the agent screen where there is none.
+    pub fn visible_pane(&self) -> &Pane {
+        match self.screen {
+            Screen::Baselines => &self.baselines.comparison.pane,
+            Screen::BaselinePlan => &self.baseline_plan.pane,
+            _ => self.agent.current_pane(),
+        }
+    }
+
+    /// Returns the pane of the text on the screen, to scroll or search it.
+    pub fn visible_pane_mut(&mut self) -> &mut Pane {
+        match self.screen {
+            Screen::Baselines => &mut self.baselines.comparison.pane,
+            Screen::BaselinePlan => &mut self.baseline_plan.pane,
+            _ => self.agent.current_pane_mut(),
+        }
+    }
+
+    /// Whether the text on the screen is a diff.
+    pub fn is_comparison(&self) -> bool {
+        match self.screen {
+            Screen::Agent => self.agent.is_comparison(),
+            _ => self.has_text(),
+        }
+    }
+
+    /// Whether the screen shows a diff of two texts, which can be arranged.
+    pub fn has_diff_options(&self) -> bool {
+        match self.screen {
+            Screen::Agent => self.agent.has_diff_options(),
+            _ => self.has_text(),
+        }
+    }
+
+    /// Whether the text on the screen is not loaded yet.
+    pub fn is_text_awaited(&self) -> bool {
+        match self.screen {
+            Screen::Baselines => !self.baselines.comparison.is_loaded,
+            Screen::BaselinePlan => false,
+            _ if self.agent.is_history() || self.agent.tab == AgentTab::Rules => {
+                self.agent.current_pane().lines.is_empty()
+            }
+            _ => self.agent.generation == 0,
+        }
+    }
+
+    /// Whether the text takes the whole screen.
+    pub fn is_text_full_screen(&self) -> bool {
+        self.screen == Screen::Agent && self.agent.is_full_screen && !self.agent.is_list()
+    }
+
+    /// Arranges all panes for the display options and the width of the terminal.
+    pub fn arrange_panes(&mut self) {
+        let columns = self.size.0;
+        self.agent.arrange_panes(columns);
+        let arrangement = Arrangement {
+            context_lines: self.agent.context_lines,
+            is_side_by_side: !self.agent.is_unified && columns >= MIN_SIDE_BY_SIDE_COLUMNS,
+        };
+        self.baselines.comparison.pane.set_arrangement(arrangement);
+        self.baseline_plan.pane.set_arrangement(arrangement);
+    }
+
+    /// Shows or hides whitespace-only changes.
+    pub fn toggle_ignore_whitespace(&mut self) {
+        self.agent.toggle_ignore_whitespace();
+        let view = &mut self.baselines.comparison;
+        view.pane.exchange_lines(&mut view.alternate);
+        let plan = &mut self.baseline_plan;
+        plan.pane.exchange_lines(&mut plan.alternate);
+    }
+}

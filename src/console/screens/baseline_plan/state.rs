@@ -1,0 +1,252 @@
+//! Plan over baselines: what a seal, a restore, a new baseline or a search and replace would write,
+//! and what confirms it.
+
+use std::time::Duration;
+
+use crate::console::key_guard::KeyGuard;
+use crate::console::model::Screen;
+use crate::console::screens::reset::state::Confirmation;
+use crate::console::text::{Pane, PreparedText, TextLine};
+use crate::engine::{BaselinePlan, FileOwner, SealPlan, TextReplacement};
+
+/// Screen of a plan over baselines.
+#[derive(Clone, Debug)]
+pub struct BaselinePlanScreen {
+    /// Stage: none, being made, on the screen, being applied.
+    pub stage: BaselinePlanStage,
+    /// The row under the cursor.
+    pub cursor: usize,
+    /// The difference of the row under the cursor.
+    pub pane: Pane,
+    /// The same under the other whitespace rule, if it differs.
+    pub alternate: Option<Vec<TextLine>>,
+    /// When the visible plan was made; `None` if no plan is visible.
+    pub visible_plan: Option<Duration>,
+    /// Ignores keys from the request of a plan on, and again whenever one becomes visible.
+    pub guard: KeyGuard,
+    /// Number of the last plan request; a reply with a lower number is late.
+    pub last_plan_id: u64,
+    /// Whether the last plan request is unanswered.
+    pub is_plan_pending: bool,
+    /// Screen to go back to.
+    pub opened_from: Screen,
+    /// File of the key that signed last, as it was typed.
+    pub signing_key: String,
+}
+
+impl Default for BaselinePlanScreen {
+    fn default() -> BaselinePlanScreen {
+        BaselinePlanScreen {
+            stage: BaselinePlanStage::Empty,
+            cursor: 0,
+            pane: Pane::default(),
+            alternate: None,
+            visible_plan: None,
+            guard: KeyGuard::default(),
+            last_plan_id: 0,
+            is_plan_pending: false,
+            opened_from: Screen::Baselines,
+            signing_key: String::new(),
+        }
+    }
+}
+
+/// Stage of a plan over baselines.
+#[derive(Clone, Debug, Default)]
+pub enum BaselinePlanStage {
+    /// No plan.
+    #[default]
+    Empty,
+    /// The plan is being made.
+    Planning(BaselinePlanRequest),
+    /// The plan waits for its confirmation.
+    Plan(Box<BaselinePlanView>),
+    /// The plan is being applied.
+    Applying(Box<BaselinePlanView>),
+}
+
+/// Request for a plan over baselines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BaselinePlanRequest {
+    /// Seal these files, and sign the seal with a key.
+    Seal {
+        /// The files; all of them are accepted if `is_all`.
+        names: Vec<String>,
+        /// Whether every line of the seal is accepted.
+        is_all: bool,
+        /// File of the key, as it was typed.
+        key: Option<String>,
+    },
+    /// Put a version back.
+    Restore {
+        /// The baseline.
+        name: String,
+        /// The version, in the engine's words.
+        version: String,
+    },
+    /// Create a baseline.
+    Create {
+        /// Its name.
+        name: String,
+        /// `template`, or another baseline.
+        source: String,
+    },
+    /// Replace text.
+    Replace {
+        /// The baselines.
+        names: Vec<String>,
+        /// What is replaced.
+        replacement: TextReplacement,
+    },
+}
+
+impl BaselinePlanRequest {
+    /// Returns its verb, which is typed before the number.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            BaselinePlanRequest::Seal { .. } => "seal",
+            BaselinePlanRequest::Restore { .. } => "restore",
+            BaselinePlanRequest::Create { .. } => "create",
+            BaselinePlanRequest::Replace { .. } => "replace",
+        }
+    }
+}
+
+/// The plan of the engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BaselineChangePlan {
+    /// A seal, and the file of the key that signs it, as it was typed.
+    Seal(SealPlan, Option<String>),
+    /// Files.
+    Files(BaselinePlan),
+}
+
+/// Reply to the request for a plan: the plan, and its rows for the screen.
+#[derive(Clone, Debug)]
+pub struct PreparedBaselinePlan {
+    /// The plan.
+    pub plan: BaselineChangePlan,
+    /// One row for each file that it changes.
+    pub rows: Vec<BaselinePlanRow>,
+    /// Facts that concern the whole plan, as sentences.
+    pub notes: Vec<String>,
+    /// Why the engine would refuse it, if it would.
+    pub refusal: Option<String>,
+}
+
+/// A file of a plan.
+#[derive(Clone, Debug)]
+pub struct BaselinePlanRow {
+    /// Name of the baseline.
+    pub name: String,
+    /// What happens to it, in a word or two.
+    pub label: String,
+    /// First digits of the digest before and after.
+    pub digests: [String; 2],
+    /// Numbers of added and removed lines.
+    pub changed_lines: (usize, usize),
+    /// Whether the plan accepts a change that this program did not make.
+    pub is_foreign: bool,
+    /// Owner, mode and times of the file.
+    pub owner: Option<FileOwner>,
+    /// Agents whose baseline it is.
+    pub agents: Vec<String>,
+    /// The difference.
+    pub text: PreparedText,
+}
+
+/// A plan on the screen.
+#[derive(Clone, Debug)]
+pub struct BaselinePlanView {
+    /// Its request, which is repeated when the plan expires.
+    pub request: BaselinePlanRequest,
+    /// The plan with its rows.
+    pub prepared: PreparedBaselinePlan,
+    /// When it was made.
+    pub made_at: Duration,
+    /// What confirms it.
+    pub confirmation: Confirmation,
+    /// Why it cannot be confirmed, if it cannot.
+    pub refusal: Option<String>,
+    /// The confirmation typed so far.
+    pub typed_text: String,
+}
+
+/// Text that is typed before a plan can be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BaselinePrompt {
+    /// Name of a new baseline, and the text that it begins with.
+    NewName {
+        /// `template`, or the name of another baseline.
+        source: String,
+        /// The other of the two, which a key exchanges with it.
+        other_source: Option<String>,
+    },
+    /// Text to find.
+    Pattern {
+        /// Whether it is a regular expression.
+        is_regex: bool,
+    },
+    /// Text to put in its place.
+    Replacement {
+        /// Text to find.
+        pattern: String,
+        /// Whether it is a regular expression.
+        is_regex: bool,
+    },
+    /// File of the key that signs.
+    SigningKey,
+}
+
+impl BaselinePrompt {
+    /// Returns the label in front of the typed text.
+    pub fn label(&self) -> String {
+        let kind = |is_regex: bool| if is_regex { "regex" } else { "text" };
+        match self {
+            BaselinePrompt::NewName { source, .. } => format!("new baseline from {source}: "),
+            BaselinePrompt::Pattern { is_regex } => format!("replace {}: ", kind(*is_regex)),
+            BaselinePrompt::Replacement { pattern, is_regex } => {
+                format!("replace {} `{pattern}` with: ", kind(*is_regex))
+            }
+            BaselinePrompt::SigningKey => "sign with key file: ".to_string(),
+        }
+    }
+
+    /// Returns what Tab does, if anything.
+    pub fn tab_hint(&self) -> Option<&'static str> {
+        match self {
+            BaselinePrompt::NewName { other_source, .. } => other_source.as_ref().map(|_| "source"),
+            BaselinePrompt::Pattern { is_regex: false } => Some("regex"),
+            BaselinePrompt::Pattern { is_regex: true } => Some("plain text"),
+            BaselinePrompt::Replacement { .. } | BaselinePrompt::SigningKey => None,
+        }
+    }
+}
+
+/// What was written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AppliedBaselinePlan {
+    /// What was done, for people.
+    pub summary: String,
+    /// Files that were not written, each with the reason.
+    pub failures: Vec<String>,
+    /// Name of a baseline that was created.
+    pub created: Option<String>,
+    /// Agents to read again.
+    pub agents: Vec<String>,
+}
+
+impl BaselinePlanScreen {
+    /// Returns the plan on the screen, also while it is being applied.
+    pub fn view(&self) -> Option<&BaselinePlanView> {
+        match &self.stage {
+            BaselinePlanStage::Plan(view) | BaselinePlanStage::Applying(view) => Some(view),
+            BaselinePlanStage::Empty | BaselinePlanStage::Planning(_) => None,
+        }
+    }
+
+    /// Returns the row under the cursor.
+    pub fn current_row(&self) -> Option<&BaselinePlanRow> {
+        self.view()?.prepared.rows.get(self.cursor)
+    }
+}

@@ -1,0 +1,490 @@
+//! What the screen of a plan over baselines does: asks for what the plan needs, requests it, shows
+//! it, replaces it when it expires, and applies it once it is confirmed.
+
+use crate::console::command::Command;
+use crate::console::key::{Key, KeyCode};
+use crate::console::message::Effect;
+use crate::console::model::{Model, Screen, step_index};
+use crate::console::overlay::InputLine;
+use crate::console::screens::agent::update::{scroll_text, scroll_to_first_hunk};
+use crate::console::screens::baseline_plan::state::{
+    AppliedBaselinePlan, BaselinePlanRequest, BaselinePlanStage, BaselinePlanView, BaselinePrompt,
+    PreparedBaselinePlan,
+};
+use crate::console::screens::baselines;
+use crate::console::screens::log::state::MessageLevel;
+use crate::console::screens::reset::state::Confirmation;
+use crate::console::screens::reset::update::PLAN_LIFETIME;
+use crate::console::update::handoff::error_with_hint;
+use crate::engine::{Protection, TextReplacement};
+use crate::error::Error;
+
+/// Text that a new baseline begins with, in the engine's words.
+const TEMPLATE_SOURCE: &str = "template";
+
+/// Requests the plan of a seal for the marked baselines, or the one that the screen is about.
+pub fn plan_seal(model: &mut Model) -> Vec<Effect> {
+    let names = target_baselines(model);
+    let is_all = names.len() > 1 && names.len() == model.baselines.summaries().len();
+    let request = BaselinePlanRequest::Seal {
+        names,
+        is_all,
+        key: None,
+    };
+    request_plan(model, request, false)
+}
+
+/// Requests the plan that puts a version back.
+pub fn plan_restore(model: &mut Model) -> Vec<Effect> {
+    let version = match restorable_version(model) {
+        Ok(version) => version,
+        Err(why) => {
+            model.show_hint(&why);
+            return Vec::new();
+        }
+    };
+    plan_restore_of(model, version)
+}
+
+/// Requests the plan that puts the version from before the last change back.
+pub fn plan_restore_previous(model: &mut Model) -> Vec<Effect> {
+    plan_restore_of(model, "previous".to_string())
+}
+
+fn plan_restore_of(model: &mut Model, version: String) -> Vec<Effect> {
+    let Some(name) = model.subject_baseline().map(str::to_string) else {
+        return Vec::new();
+    };
+    request_plan(model, BaselinePlanRequest::Restore { name, version }, false)
+}
+
+/// Returns the version that the restore key would put back, in the engine's words.
+///
+/// # Errors
+/// Why there is none.
+pub fn restorable_version(model: &Model) -> Result<String, String> {
+    match model.screen {
+        Screen::Baselines => {
+            let version = model.baselines.restorable_version()?;
+            Ok(version.argument())
+        }
+        _ => Ok("sealed".to_string()),
+    }
+}
+
+/// Returns the baselines that a plan is for.
+pub fn target_baselines(model: &Model) -> Vec<String> {
+    if model.screen == Screen::Baselines {
+        return model.baselines.targets();
+    }
+    let subject = model.subject_baseline();
+    subject.map(str::to_string).into_iter().collect()
+}
+
+/// Opens the input line for the name of a new baseline.
+pub fn prompt_new_name(model: &mut Model) {
+    let source = model.subject_baseline().map(str::to_string);
+    open_prompt(
+        model,
+        BaselinePrompt::NewName {
+            source: TEMPLATE_SOURCE.to_string(),
+            other_source: source,
+        },
+    );
+}
+
+/// Opens the input line for the text to find.
+pub fn prompt_pattern(model: &mut Model) {
+    open_prompt(model, BaselinePrompt::Pattern { is_regex: false });
+}
+
+/// Opens the input line for the file of the signing key.
+pub fn prompt_signing_key(model: &mut Model) {
+    let text = model.baseline_plan.signing_key.clone();
+    model.input_line = Some(InputLine::Baseline {
+        prompt: BaselinePrompt::SigningKey,
+        text,
+    });
+}
+
+fn open_prompt(model: &mut Model, prompt: BaselinePrompt) {
+    model.input_line = Some(InputLine::Baseline {
+        prompt,
+        text: String::new(),
+    });
+}
+
+/// Handles a key of an input line of this screen.
+pub fn handle_prompt_key(
+    model: &mut Model,
+    prompt: BaselinePrompt,
+    mut text: String,
+    key: Key,
+) -> Vec<Effect> {
+    model.is_dirty = true;
+    let mut prompt = prompt;
+    match (key.code, key.printable_char()) {
+        (KeyCode::Esc, _) => return Vec::new(),
+        (KeyCode::Enter, _) => return finish_prompt(model, prompt, text),
+        (KeyCode::Tab, _) => exchange_form(&mut prompt),
+        (KeyCode::Backspace, _) => drop(text.pop()),
+        (KeyCode::Char('u'), _) if key.has_ctrl => text.clear(),
+        (_, Some(c)) => text.push(c),
+        _ => {}
+    }
+    model.input_line = Some(InputLine::Baseline { prompt, text });
+    Vec::new()
+}
+
+/// Exchanges the two forms of a prompt.
+fn exchange_form(prompt: &mut BaselinePrompt) {
+    match prompt {
+        BaselinePrompt::NewName {
+            source,
+            other_source: Some(other),
+        } => std::mem::swap(source, other),
+        BaselinePrompt::Pattern { is_regex } => *is_regex = !*is_regex,
+        _ => {}
+    }
+}
+
+fn finish_prompt(model: &mut Model, prompt: BaselinePrompt, text: String) -> Vec<Effect> {
+    let is_deletion = matches!(prompt, BaselinePrompt::Replacement { .. });
+    if text.is_empty() && !is_deletion {
+        model.show_hint("nothing was typed");
+        return Vec::new();
+    }
+    let request = match prompt {
+        BaselinePrompt::NewName { source, .. } => {
+            BaselinePlanRequest::Create { name: text, source }
+        }
+        BaselinePrompt::Pattern { is_regex } => {
+            let pattern = text;
+            open_prompt(model, BaselinePrompt::Replacement { pattern, is_regex });
+            return Vec::new();
+        }
+        BaselinePrompt::Replacement { pattern, is_regex } => BaselinePlanRequest::Replace {
+            names: target_baselines(model),
+            replacement: TextReplacement {
+                pattern,
+                replacement: text,
+                is_regex,
+            },
+        },
+        BaselinePrompt::SigningKey => {
+            let Some(view) = model.baseline_plan.view() else {
+                return Vec::new();
+            };
+            let BaselinePlanRequest::Seal { names, is_all, .. } = view.request.clone() else {
+                return Vec::new();
+            };
+            model.baseline_plan.signing_key.clone_from(&text);
+            BaselinePlanRequest::Seal {
+                names,
+                is_all,
+                key: Some(text),
+            }
+        }
+    };
+    request_plan(model, request, false)
+}
+
+/// Requests a plan. A replan replaces the plan on the screen once it is made; any other request
+/// goes to the screen of the plan.
+fn request_plan(model: &mut Model, request: BaselinePlanRequest, is_replan: bool) -> Vec<Effect> {
+    let screen = &mut model.baseline_plan;
+    screen.last_plan_id += 1;
+    screen.is_plan_pending = true;
+    model.is_dirty = true;
+    if !is_replan {
+        screen.stage = BaselinePlanStage::Planning(request.clone());
+        screen.cursor = 0;
+        screen.guard.restart(model.now.elapsed);
+        if model.screen != Screen::BaselinePlan {
+            screen.opened_from = model.screen;
+        }
+        model.go_to_screen(Screen::BaselinePlan);
+    }
+    vec![Effect::MakeBaselinePlan(
+        model.baseline_plan.last_plan_id,
+        request,
+    )]
+}
+
+/// Leaves the plan and goes back to where it was requested.
+pub fn abandon_plan(model: &mut Model) {
+    model.baseline_plan.is_plan_pending = false;
+    model.baseline_plan.stage = BaselinePlanStage::Empty;
+    model.is_dirty = true;
+    if model.screen == Screen::BaselinePlan {
+        model.go_to_screen(model.baseline_plan.opened_from);
+    }
+}
+
+/// Restarts the key guard when a plan becomes visible, so that it ignores keys typed before.
+pub fn track_visible_plan(model: &mut Model) {
+    let is_visible =
+        model.screen == Screen::BaselinePlan && !model.is_screen_covered() && !model.is_too_small();
+    let visible_plan = match &model.baseline_plan.stage {
+        BaselinePlanStage::Plan(view) if is_visible => Some(view.made_at),
+        _ => None,
+    };
+    if model.baseline_plan.visible_plan != visible_plan {
+        model.baseline_plan.visible_plan = visible_plan;
+        model.baseline_plan.guard.restart(model.now.elapsed);
+    }
+}
+
+/// Requests the plan on the screen again if it has expired.
+pub fn replace_expired_plan(model: &mut Model) -> Vec<Effect> {
+    let now = model.now.elapsed;
+    let request = match &mut model.baseline_plan.stage {
+        BaselinePlanStage::Plan(view)
+            if now >= view.made_at + PLAN_LIFETIME && !model.baseline_plan.is_plan_pending =>
+        {
+            view.typed_text.clear();
+            view.request.clone()
+        }
+        _ => return Vec::new(),
+    };
+    model.report(MessageLevel::Info, "plan refreshed after one minute");
+    request_plan(model, request, true)
+}
+
+/// Shows the requested plan. An equal one keeps the confirmation typed so far.
+pub fn handle_plan(model: &mut Model, id: u64, plan: Result<Box<PreparedBaselinePlan>, Error>) {
+    if id != model.baseline_plan.last_plan_id || !model.baseline_plan.is_plan_pending {
+        return;
+    }
+    model.baseline_plan.is_plan_pending = false;
+    model.is_dirty = true;
+    let stage = std::mem::take(&mut model.baseline_plan.stage);
+    let (request, old) = match stage {
+        BaselinePlanStage::Planning(request) => (request, None),
+        BaselinePlanStage::Plan(view) => (view.request.clone(), Some(view)),
+        stage => {
+            model.baseline_plan.stage = stage;
+            return;
+        }
+    };
+    let prepared = match plan {
+        Ok(prepared) => *prepared,
+        Err(error) => {
+            model.report(MessageLevel::Error, error_with_hint(&error));
+            abandon_plan(model);
+            return;
+        }
+    };
+    let is_same = old
+        .as_ref()
+        .is_some_and(|old| old.prepared.plan == prepared.plan);
+    if old.is_some() && !is_same {
+        let text = "plan refreshed: its files have changed";
+        model.report(MessageLevel::Warn, text);
+    }
+    let view = BaselinePlanView {
+        confirmation: required_confirmation(model, &request, &prepared),
+        refusal: prepared
+            .refusal
+            .clone()
+            .or_else(|| protection_refusal(model, &prepared)),
+        request,
+        prepared,
+        made_at: model.now.elapsed,
+        typed_text: old
+            .filter(|_| is_same)
+            .map_or(String::new(), |old| old.typed_text),
+    };
+    let count = view.prepared.rows.len();
+    model.baseline_plan.stage = BaselinePlanStage::Plan(Box::new(view));
+    model.baseline_plan.cursor = model.baseline_plan.cursor.min(count.saturating_sub(1));
+    show_current_row(model);
+}
+
+/// Returns what confirms a plan: for one file whose change was made here a key, else typed words.
+fn required_confirmation(
+    model: &Model,
+    request: &BaselinePlanRequest,
+    prepared: &PreparedBaselinePlan,
+) -> Confirmation {
+    let rows = &prepared.rows;
+    let is_signature = matches!(request, BaselinePlanRequest::Seal { key: Some(_), .. });
+    let is_typed = rows.iter().any(|row| row.is_foreign)
+        || rows
+            .iter()
+            .any(|row| has_protection(model, &row.agents, Protection::Typed));
+    match rows.len() {
+        0 if is_signature => Confirmation::SingleKey,
+        0 => Confirmation::NothingToRun,
+        1 if !is_typed => Confirmation::SingleKey,
+        count => Confirmation::TypedText(format!("{} {count}", request.verb())),
+    }
+}
+
+fn has_protection(model: &Model, agents: &[String], protection: Protection) -> bool {
+    let mut rows = agents.iter().filter_map(|name| model.find_row(name));
+    rows.any(|row| row.protection() == protection)
+}
+
+/// Returns why a plan is refused because an agent of a baseline is protected, if it is.
+fn protection_refusal(model: &Model, prepared: &PreparedBaselinePlan) -> Option<String> {
+    if model.is_unlocked() {
+        return None;
+    }
+    let agents = prepared.rows.iter().flat_map(|row| &row.agents);
+    let is_protected =
+        |name: &&String| has_protection(model, std::slice::from_ref(*name), Protection::ReadOnly);
+    let name = agents.into_iter().find(is_protected)?;
+    let hint = model.unlock_hint();
+    Some(format!(
+        "{name} has this baseline and is protected as read-only; {hint}"
+    ))
+}
+
+/// Requests the plan again, after read-only was switched off.
+pub fn request_plan_again(model: &mut Model) -> Vec<Effect> {
+    let request = match &model.baseline_plan.stage {
+        BaselinePlanStage::Plan(view) if model.screen == Screen::BaselinePlan => {
+            view.request.clone()
+        }
+        _ => return Vec::new(),
+    };
+    request_plan(model, request, true)
+}
+
+/// Applies the confirmed plan; an expired one is made again instead.
+pub fn apply_plan(model: &mut Model) -> Vec<Effect> {
+    if let Some(why) = model.read_only_reason() {
+        model.report(MessageLevel::Warn, why);
+        return Vec::new();
+    }
+    let now = model.now.elapsed;
+    let BaselinePlanStage::Plan(view) = &model.baseline_plan.stage else {
+        return Vec::new();
+    };
+    if let Some(why) = view.refusal.clone() {
+        model.show_hint(&why);
+        return Vec::new();
+    }
+    if view.made_at + PLAN_LIFETIME <= now {
+        return replace_expired_plan(model);
+    }
+    let view = view.clone();
+    let plan = view.prepared.plan.clone();
+    // What is changed in several baselines is sealed next.
+    if !matches!(view.request, BaselinePlanRequest::Replace { .. }) {
+        for row in &view.prepared.rows {
+            model.baselines.marks.remove(&row.name);
+        }
+    }
+    model.baseline_plan.is_plan_pending = false;
+    model.baseline_plan.stage = BaselinePlanStage::Applying(view);
+    model.is_dirty = true;
+    vec![Effect::ApplyBaselinePlan(Box::new(plan))]
+}
+
+/// Reports what was written, goes back, and reads what it concerns again.
+pub fn handle_applied(
+    model: &mut Model,
+    applied: Result<AppliedBaselinePlan, Error>,
+) -> Vec<Effect> {
+    model.baseline_plan.stage = BaselinePlanStage::Empty;
+    let mut effects = vec![Effect::LoadLog];
+    match applied {
+        Ok(applied) => {
+            if applied.failures.is_empty() {
+                model.report(MessageLevel::Info, applied.summary);
+            } else {
+                let failures = applied.failures.join("; ");
+                let text = format!("{}; not written: {failures}", applied.summary);
+                model.report(MessageLevel::Error, text);
+            }
+            if let Some(name) = applied.created {
+                model.baselines.cursor_name = Some(name);
+            }
+            effects.push(Effect::ReadAgents(applied.agents));
+        }
+        Err(error) => model.report(MessageLevel::Error, error_with_hint(&error)),
+    }
+    if model.screen == Screen::BaselinePlan {
+        let message = model.last_message.take();
+        model.go_to_screen(model.baseline_plan.opened_from);
+        model.last_message = message;
+    }
+    if model.screen == Screen::Baselines {
+        effects.extend(baselines::update::reload(model));
+    } else {
+        effects.push(Effect::LoadBaselines);
+    }
+    model.is_dirty = true;
+    effects
+}
+
+/// Moves the cursor by a row; scrolls the difference otherwise, and where there is only one file.
+pub fn move_cursor(model: &mut Model, by: isize) {
+    let count = model
+        .baseline_plan
+        .view()
+        .map_or(0, |view| view.prepared.rows.len());
+    if by.abs() > 1 || count < 2 {
+        return scroll_text(model, by);
+    }
+    model.baseline_plan.cursor = step_index(model.baseline_plan.cursor, by, count);
+    show_current_row(model);
+}
+
+/// Shows the difference of the row under the cursor.
+fn show_current_row(model: &mut Model) {
+    let text = model
+        .baseline_plan
+        .current_row()
+        .map(|row| row.text.clone())
+        .unwrap_or_default();
+    let (lines, alternate) = model.agent.choose_lines(text);
+    let screen = &mut model.baseline_plan;
+    screen.pane = Default::default();
+    screen.pane.replace_lines(lines);
+    screen.alternate = alternate;
+    model.arrange_panes();
+    let height = model.text_height();
+    scroll_to_first_hunk(height, &mut model.baseline_plan.pane);
+}
+
+/// Goes back one level: the plan is abandoned, unless it is being applied.
+pub fn go_back(model: &mut Model) {
+    match model.baseline_plan.stage {
+        BaselinePlanStage::Applying(_) => {
+            model.show_hint("the plan is being applied");
+        }
+        _ => abandon_plan(model),
+    }
+}
+
+/// Checks that a command of this screen can run now.
+///
+/// # Errors
+/// The reason why not.
+pub fn check_command(model: &Model, command: Command) -> Result<(), String> {
+    let view = match &model.baseline_plan.stage {
+        BaselinePlanStage::Plan(view) => view,
+        BaselinePlanStage::Applying(_) => return Err("the plan is being applied".to_string()),
+        _ => return Err("the plan is not ready yet".to_string()),
+    };
+    let is_seal = matches!(view.request, BaselinePlanRequest::Seal { .. });
+    match command {
+        Command::NameSigningKey if !is_seal => Err("only a seal is signed".to_string()),
+        Command::NameSigningKey => Ok(()),
+        _ => {
+            if let Some(why) = &view.refusal {
+                return Err(why.clone());
+            }
+            match &view.confirmation {
+                Confirmation::NothingToRun => Err("nothing to write".to_string()),
+                Confirmation::TypedText(_) => {
+                    Err("type the words to confirm this plan".to_string())
+                }
+                _ => model.read_only_reason().map_or(Ok(()), Err),
+            }
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Draws a plan over baselines: its files, the difference of the one under the cursor, and what
+//! confirms it.
+
+use unicode_width::UnicodeWidthStr;
+
+use crate::console::canvas::{
+    Canvas, fit_end_of_sentence, format_count, shorten_untrusted, truncate_untrusted, wrap_text,
+};
+use crate::console::frame::draw_fleet_name;
+use crate::console::model::{Model, equivalent_command};
+use crate::console::screens::agent::view::text;
+use crate::console::screens::baseline_plan::state::{
+    BaselinePlanRequest, BaselinePlanRow, BaselinePlanStage, BaselinePlanView,
+};
+use crate::console::screens::baselines::view::describe_owner;
+use crate::console::screens::reset::state::Confirmation;
+use crate::console::screens::reset::view::{draw_keys_ignored, draw_unlock_hint};
+use crate::console::theme::Role;
+use crate::untrusted;
+
+/// Lines below the difference: a rule, a note, the command line, the confirmation, the message, the
+/// hints.
+const FOOTER_LINES: u16 = 6;
+
+/// Lines around the list of files: the title, a rule, the headings; a rule.
+const LIST_FRAME_LINES: u16 = 4;
+
+pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
+    let screen = &model.baseline_plan;
+    match &screen.stage {
+        BaselinePlanStage::Empty => {
+            canvas.put_text(0, 0, "BASELINE PLAN", Role::Title);
+            canvas.draw_rule(1);
+            canvas.put_text(1, 3, "No plan.", Role::Text);
+        }
+        BaselinePlanStage::Planning(request) => {
+            let x = canvas.put_text(0, 0, &title(request), Role::Title) + 2;
+            draw_fleet_name(model, canvas, x, 0);
+            canvas.draw_rule(1);
+            canvas.put_text(1, 3, "reading the baselines …", Role::Dim);
+            draw_keys_ignored(model, canvas, canvas.area.height - FOOTER_LINES + 3);
+        }
+        BaselinePlanStage::Plan(view) => draw_plan(model, view, canvas, false),
+        BaselinePlanStage::Applying(view) => draw_plan(model, view, canvas, true),
+    }
+}
+
+fn title(request: &BaselinePlanRequest) -> String {
+    format!("{} PLAN", request.verb().to_uppercase())
+}
+
+fn draw_plan(model: &Model, view: &BaselinePlanView, canvas: &mut Canvas<'_>, is_applying: bool) {
+    let rows = &view.prepared.rows;
+    let x = canvas.put_text(0, 0, &title(&view.request), Role::Title) + 2;
+    let x = draw_fleet_name(model, canvas, x, 0);
+    let x = canvas.put_text(
+        x,
+        0,
+        &format_count(rows.len() as u64, "baseline"),
+        Role::Text,
+    ) + 2;
+    draw_plan_subject(view, canvas, x);
+    let status = if is_applying {
+        "writing …"
+    } else {
+        "nothing changed yet"
+    };
+    canvas.put_right(canvas.width(), 0, status, Role::Good);
+    canvas.draw_rule(1);
+    draw_rows(model, rows, canvas);
+    let list_height = model.baseline_plan_list_height() as u16;
+    let y = LIST_FRAME_LINES - 1 + list_height;
+    canvas.draw_rule(y);
+    if model.is_side_by_side() {
+        let digests = model
+            .baseline_plan
+            .current_row()
+            .map(|row| row.digests.clone())
+            .unwrap_or_default();
+        let [old, new] = digests;
+        let titles = [format!("now  {old}"), format!("afterwards  {new}")];
+        text::draw_side_titles(model, canvas, y + 1, &titles);
+        text::draw(model, canvas, y + 2);
+    } else {
+        text::draw(model, canvas, y + 1);
+    }
+    draw_footer(model, view, canvas, is_applying);
+}
+
+/// Draws what the plan restores, replaces or creates.
+fn draw_plan_subject(view: &BaselinePlanView, canvas: &mut Canvas<'_>, x: u16) {
+    let text = match &view.request {
+        BaselinePlanRequest::Seal { key: Some(key), .. } => format!("signed with {key}"),
+        BaselinePlanRequest::Seal { key: None, .. } => String::new(),
+        BaselinePlanRequest::Restore { version, .. } => format!("version {version}"),
+        BaselinePlanRequest::Create { source, .. } => format!("from {source}"),
+        BaselinePlanRequest::Replace { replacement, .. } => {
+            format!("`{}` -> `{}`", replacement.pattern, replacement.replacement)
+        }
+    };
+    let room = usize::from(canvas.width().saturating_sub(x + 21));
+    canvas.put_text(x, 0, &truncate_untrusted(&text, room), Role::Text);
+}
+
+fn draw_rows(model: &Model, rows: &[BaselinePlanRow], canvas: &mut Canvas<'_>) {
+    let longest = rows
+        .iter()
+        .map(|row| untrusted::visible_line(&row.name).width());
+    let longest = longest.max().unwrap_or(0).max("BASELINE".len()) as u16 + 2;
+    let name_width = longest.min(canvas.width() / 3);
+    let label_x = 2 + name_width;
+    let lines_x = label_x + 16;
+    let agents_x = lines_x + 11;
+    for (x, title) in [
+        (2, "BASELINE"),
+        (label_x, "CHANGE"),
+        (lines_x, "LINES"),
+        (agents_x, "USED BY"),
+    ] {
+        canvas.put_text(x, 2, title, Role::Heading);
+    }
+    let height = model.baseline_plan_list_height();
+    let cursor = model.baseline_plan.cursor;
+    let from = (cursor + 1)
+        .saturating_sub(height)
+        .min(rows.len().saturating_sub(height));
+    for (index, row) in rows.iter().enumerate().skip(from).take(height) {
+        let y = 3 + (index - from) as u16;
+        if index == cursor {
+            canvas.put_text(0, y, ">", Role::Text);
+        }
+        let name = shorten_untrusted(&row.name, usize::from(name_width) - 1);
+        canvas.put_text(2, y, &name, Role::Text);
+        if index == cursor {
+            canvas.highlight_cursor(2, y, name.width() as u16);
+        }
+        let role = if row.is_foreign {
+            Role::Tampered
+        } else {
+            Role::Text
+        };
+        canvas.put_text(label_x, y, &row.label, role);
+        let (added, removed) = row.changed_lines;
+        canvas.put_text(lines_x, y, &format!("+{added} -{removed}"), Role::Text);
+        let agents = match row.agents.as_slice() {
+            [] => "no agent".to_string(),
+            agents => agents.join(", "),
+        };
+        let room = usize::from(canvas.width().saturating_sub(agents_x));
+        canvas.put_text(agents_x, y, &truncate_untrusted(&agents, room), Role::Dim);
+    }
+}
+
+fn draw_footer(model: &Model, view: &BaselinePlanView, canvas: &mut Canvas<'_>, is_applying: bool) {
+    let y = canvas.area.height - FOOTER_LINES;
+    canvas.draw_rule(y);
+    let room = usize::from(canvas.width()) - 2;
+    if let Some(why) = &view.refusal {
+        let text = format!("Not possible: {}", untrusted::visible_line(why));
+        for (line, y) in wrap_text(&text, room, 3).iter().zip(y + 1..) {
+            canvas.put_text(1, y, line, Role::Warn);
+        }
+        return;
+    }
+    let (note, role) = plan_note(model, view);
+    canvas.put_text(1, y + 1, &fit_end_of_sentence(&note, room), role);
+    let command = equivalent_command::for_baseline_plan(model, &view.request);
+    let x = canvas.put_text(1, y + 2, "same as:  ", Role::Dim);
+    let room = usize::from(canvas.width().saturating_sub(x + 1));
+    let command = truncate_untrusted(&command, room);
+    canvas.put_text(x, y + 2, &command, Role::Text);
+    if !is_applying {
+        draw_confirmation(model, view, canvas, y + 3);
+    }
+}
+
+/// Returns the most important fact about the plan, or about the file under the cursor.
+fn plan_note(model: &Model, view: &BaselinePlanView) -> (String, Role) {
+    let row = model.baseline_plan.current_row();
+    if let Some(row) = row.filter(|row| row.is_foreign) {
+        let owner = row.owner.map(|owner| describe_owner(model, owner));
+        let owner = owner.unwrap_or_else(|| "the file is gone".to_string());
+        return (
+            format!("not saved by this program: {owner}"),
+            Role::Tampered,
+        );
+    }
+    match view.prepared.notes.first() {
+        Some(note) => (note.clone(), Role::Text),
+        None => (String::new(), Role::Text),
+    }
+}
+
+/// Draws what confirms the plan, or why nothing does.
+fn draw_confirmation(model: &Model, view: &BaselinePlanView, canvas: &mut Canvas<'_>, y: u16) {
+    if draw_keys_ignored(model, canvas, y) {
+        return;
+    }
+    if view.refusal.is_some() {
+        return;
+    }
+    if model.read_only.is_forced && view.confirmation != Confirmation::NothingToRun {
+        let why = "Started with --read-only: nothing is written. Esc to go back.";
+        canvas.put_text(1, y, why, Role::Warn);
+        return;
+    }
+    let verb = view.request.verb();
+    let x = draw_unlock_hint(model, canvas, y);
+    match &view.confirmation {
+        Confirmation::SingleKey => {
+            let x = canvas.put_text(x, y, "Press ", Role::Text);
+            let x = canvas.put_text(x, y, "y", Role::Key);
+            let text = format!(" to {verb}, Esc to cancel.   (Enter alone does nothing)");
+            canvas.put_text(x, y, &text, Role::Text);
+        }
+        Confirmation::TypedText(word) => {
+            let x = canvas.put_text(x, y, "Type  ", Role::Text);
+            let x = canvas.put_text(x, y, word, Role::Key);
+            let then = "  and Enter, Esc to cancel:  ";
+            let x = canvas.put_text(x, y, then, Role::Text);
+            let x = canvas.put_untrusted(x, y, view.typed_text.as_bytes(), Role::Prompt);
+            canvas.put_text(x, y, "_", Role::Prompt);
+        }
+        Confirmation::NothingToRun | Confirmation::NewerNotes => {
+            canvas.put_text(1, y, "Nothing to write. Esc to go back.", Role::Text);
+        }
+    }
+}
+
+impl Model {
+    /// Returns the number of files of a plan over baselines that fit above the difference.
+    pub fn baseline_plan_list_height(&self) -> usize {
+        let most = if self.size.1 >= 30 { 8 } else { 3 };
+        let rows = self.baseline_plan.view();
+        rows.map_or(1, |view| view.prepared.rows.len().clamp(1, most))
+    }
+
+    /// Returns the lines of the screen of a plan over baselines that are not the difference.
+    pub fn baseline_plan_frame_height(&self) -> usize {
+        self.baseline_plan_list_height() + usize::from(LIST_FRAME_LINES + FOOTER_LINES)
+    }
+}

@@ -1,0 +1,282 @@
+//! Baselines screen: the list of baselines, the versions of one, and two versions side by side.
+
+use std::collections::BTreeSet;
+
+use crate::console::model::{Model, Screen};
+use crate::console::text::{Pane, TextLine};
+use crate::digest::Digest;
+use crate::engine::{BaselineList, BaselineSummary, BaselineVersion};
+
+/// Reason why a key is about no baseline.
+pub const NO_BASELINE_REASON: &str = "no baseline under the cursor";
+
+/// Baselines screen.
+#[derive(Clone, Debug, Default)]
+pub struct BaselinesScreen {
+    /// The baselines, or why they cannot be listed; `None` until they are loaded.
+    pub list: Option<Result<Box<BaselineList>, String>>,
+    /// Name of the baseline under the cursor, once a key has moved it.
+    pub cursor_name: Option<String>,
+    /// First visible row.
+    pub top: usize,
+    /// Marked baselines, by name.
+    pub marks: BTreeSet<String>,
+    /// What the screen shows.
+    pub page: BaselinesPage,
+    /// The versions of one baseline.
+    pub versions: VersionsView,
+    /// The two versions that are compared.
+    pub comparison: ComparisonView,
+}
+
+/// What the baselines screen shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BaselinesPage {
+    /// All baselines.
+    #[default]
+    List,
+    /// The versions of one.
+    Versions,
+    /// Two versions of one.
+    Comparison,
+}
+
+/// Versions of a baseline.
+#[derive(Clone, Debug, Default)]
+pub struct VersionsView {
+    /// The baseline.
+    pub name: String,
+    /// Its versions, newest first, or why they cannot be read; `None` until they are loaded.
+    pub records: Option<Result<Vec<BaselineVersion>, String>>,
+    /// Row index of the cursor.
+    pub cursor: usize,
+    /// First visible row.
+    pub top: usize,
+}
+
+/// Two versions of a baseline.
+#[derive(Clone, Debug)]
+pub struct ComparisonView {
+    /// What is compared.
+    pub request: ComparisonRequest,
+    /// The difference; empty until it is loaded.
+    pub pane: Pane,
+    /// The same under the other whitespace rule, if it differs.
+    pub alternate: Option<Vec<TextLine>>,
+    /// Titles of the two sides.
+    pub titles: [String; 2],
+    /// Numbers of added and removed lines.
+    pub changed_lines: (usize, usize),
+    /// Whether the texts are loaded.
+    pub is_loaded: bool,
+    /// Screen to go back to.
+    pub opened_from: Screen,
+    /// Page to go back to, on the baselines screen.
+    pub opened_from_page: BaselinesPage,
+}
+
+impl Default for ComparisonView {
+    fn default() -> ComparisonView {
+        ComparisonView {
+            request: ComparisonRequest::default(),
+            pane: Pane::default(),
+            alternate: None,
+            titles: Default::default(),
+            changed_lines: (0, 0),
+            is_loaded: false,
+            opened_from: Screen::Baselines,
+            opened_from_page: BaselinesPage::List,
+        }
+    }
+}
+
+/// Two versions of a baseline to compare.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ComparisonRequest {
+    /// The baseline.
+    pub name: String,
+    /// The old and the new side.
+    pub sides: [ComparedVersion; 2],
+}
+
+/// A text to compare a baseline with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ComparedVersion {
+    /// The file.
+    #[default]
+    Disk,
+    /// The sealed version.
+    Sealed,
+    /// The version that was pushed last.
+    Pushed,
+    /// The newest known version that differs from the file.
+    Previous,
+    /// The template that this program ships.
+    Template,
+    /// A version of its history.
+    Stored(Digest),
+    /// The file of another baseline.
+    Other(String),
+}
+
+impl ComparedVersion {
+    /// The versions that every baseline may have, in the order in which a key goes through them.
+    pub const COMMON: [ComparedVersion; 5] = [
+        ComparedVersion::Sealed,
+        ComparedVersion::Pushed,
+        ComparedVersion::Previous,
+        ComparedVersion::Template,
+        ComparedVersion::Disk,
+    ];
+
+    /// Returns the word for people.
+    pub fn label(&self) -> String {
+        match self {
+            ComparedVersion::Disk => "on disk".to_string(),
+            ComparedVersion::Sealed => "sealed".to_string(),
+            ComparedVersion::Pushed => "last pushed".to_string(),
+            ComparedVersion::Previous => "previous version".to_string(),
+            ComparedVersion::Template => "template".to_string(),
+            ComparedVersion::Stored(digest) => format!("version {}", digest.short_hex(8)),
+            ComparedVersion::Other(name) => name.clone(),
+        }
+    }
+
+    /// Returns the word for the engine and the command line.
+    pub fn argument(&self) -> String {
+        match self {
+            ComparedVersion::Disk => "disk".to_string(),
+            ComparedVersion::Sealed => "sealed".to_string(),
+            ComparedVersion::Pushed => "pushed".to_string(),
+            ComparedVersion::Previous => "previous".to_string(),
+            ComparedVersion::Template => "template".to_string(),
+            ComparedVersion::Stored(digest) => digest.short_hex(12),
+            ComparedVersion::Other(name) => format!("file:{name}"),
+        }
+    }
+
+    /// Whether it is a version of the baseline that can be put back.
+    pub fn is_restorable(&self) -> bool {
+        !matches!(
+            self,
+            ComparedVersion::Disk | ComparedVersion::Template | ComparedVersion::Other(_)
+        )
+    }
+}
+
+impl BaselinesScreen {
+    /// Returns the baselines, worst first; none until they are loaded.
+    pub fn summaries(&self) -> &[BaselineSummary] {
+        match &self.list {
+            Some(Ok(list)) => &list.baselines,
+            _ => &[],
+        }
+    }
+
+    /// Returns a baseline.
+    pub fn find(&self, name: &str) -> Option<&BaselineSummary> {
+        self.summaries().iter().find(|it| it.name == name)
+    }
+
+    /// Returns the row index of the cursor; that of the worst baseline until a key moves it.
+    pub fn cursor_index(&self) -> usize {
+        let name = self.cursor_name.as_deref();
+        let mut all = self.summaries().iter();
+        all.position(|it| Some(it.name.as_str()) == name)
+            .unwrap_or(0)
+    }
+
+    /// Returns the baseline that a key is about.
+    pub fn subject(&self) -> Option<&str> {
+        match self.page {
+            BaselinesPage::List => {
+                let current = self.summaries().get(self.cursor_index());
+                current.map(|it| it.name.as_str())
+            }
+            BaselinesPage::Versions => Some(&self.versions.name),
+            BaselinesPage::Comparison => Some(&self.comparison.request.name),
+        }
+    }
+
+    /// Returns the baselines that a command acts on: on the list the marked ones, else the one that
+    /// a key is about.
+    pub fn targets(&self) -> Vec<String> {
+        let is_list = self.page == BaselinesPage::List;
+        let all = self.summaries().iter().map(|it| &it.name);
+        let marked: Vec<String> = all
+            .filter(|name| is_list && self.marks.contains(*name))
+            .cloned()
+            .collect();
+        if marked.is_empty() {
+            self.subject().map(str::to_string).into_iter().collect()
+        } else {
+            marked
+        }
+    }
+
+    /// Returns the version under the cursor of the history.
+    pub fn current_version(&self) -> Option<&BaselineVersion> {
+        match &self.versions.records {
+            Some(Ok(records)) => records.get(self.versions.cursor),
+            _ => None,
+        }
+    }
+
+    /// Returns the version that a key would put back, or why there is none.
+    pub fn restorable_version(&self) -> Result<ComparedVersion, String> {
+        match self.page {
+            BaselinesPage::List => {
+                let name = self.subject().ok_or(NO_BASELINE_REASON)?;
+                let is_sealed = self.find(name).is_some_and(|it| it.sealed.is_some());
+                if is_sealed {
+                    Ok(ComparedVersion::Sealed)
+                } else {
+                    Err(format!("{name} is not sealed; choose one of its versions"))
+                }
+            }
+            BaselinesPage::Versions => {
+                let version = self
+                    .current_version()
+                    .ok_or("no version under the cursor")?;
+                let digest = version.sha256.ok_or("the record names no version")?;
+                Ok(ComparedVersion::Stored(digest))
+            }
+            BaselinesPage::Comparison => {
+                let [old, _] = &self.comparison.request.sides;
+                if old.is_restorable() {
+                    Ok(old.clone())
+                } else {
+                    Err(format!("{} is not a version to put back", old.label()))
+                }
+            }
+        }
+    }
+}
+
+/// Returns the version that a baseline is compared with at first.
+pub fn first_compared_version(summary: &BaselineSummary) -> ComparedVersion {
+    let pushed = summary.last_push.as_ref().map(|push| push.sha256);
+    match pushed {
+        _ if summary.sealed.is_some() && summary.sealed != summary.sha256 => {
+            ComparedVersion::Sealed
+        }
+        None => ComparedVersion::Template,
+        _ if pushed != summary.sha256 => ComparedVersion::Pushed,
+        Some(_) => ComparedVersion::Previous,
+    }
+}
+
+impl Model {
+    /// Returns the name of the baseline that a key is about: that of the agent, where the screen shows
+    /// agents.
+    pub fn subject_baseline(&self) -> Option<&str> {
+        match self.screen {
+            Screen::Baselines => return self.baselines.subject(),
+            Screen::Verify => return self.verify_subject(),
+            _ => {}
+        }
+        self.subject_agent()
+            .and_then(|agent| self.config.baseline_names.get(agent))
+            .map(String::as_str)
+    }
+}

@@ -1,0 +1,364 @@
+//! What the baselines screen does: lists baselines, shows the versions of one, and compares two of
+//! them.
+
+use crate::console::age::format_age;
+use crate::console::chooser;
+use crate::console::command::Command;
+use crate::console::message::{ComparisonTexts, Effect};
+use crate::console::model::{Model, Screen, step_index};
+use crate::console::overlay::{Chooser, Overlay};
+use crate::console::screens::agent::update::{scroll_text, scroll_to_first_hunk};
+use crate::console::screens::baselines::state::{
+    BaselinesPage, ComparedVersion, ComparisonRequest, ComparisonView, VersionsView,
+    first_compared_version,
+};
+use crate::console::screens::log::state::MessageLevel;
+use crate::console::text::{LineKind, TextLine};
+use crate::engine::{BaselineList, BaselineVersion};
+
+/// Goes to the list of baselines, with the cursor on the one that the screen is about.
+pub fn open(model: &mut Model) -> Vec<Effect> {
+    let subject = model.subject_baseline().map(str::to_string);
+    if model.screen != Screen::Baselines {
+        model.baselines.cursor_name = subject.or(model.baselines.cursor_name.take());
+    }
+    model.baselines.page = BaselinesPage::List;
+    model.go_to_screen(Screen::Baselines);
+    keep_cursor_visible(model);
+    vec![Effect::LoadBaselines]
+}
+
+/// Shows the loaded list. The cursor keeps its baseline.
+pub fn handle_list(model: &mut Model, list: Result<Box<BaselineList>, String>) {
+    if let Err(why) = &list {
+        model.report(MessageLevel::Error, why.clone());
+    }
+    if let Ok(list) = &list {
+        let names: Vec<&str> = list.baselines.iter().map(|it| it.name.as_str()).collect();
+        let marks = &mut model.baselines.marks;
+        marks.retain(|name| names.contains(&name.as_str()));
+    }
+    model.baselines.list = Some(list);
+    keep_cursor_visible(model);
+    model.is_dirty |= model.shows_baseline_states();
+}
+
+/// Shows the loaded versions, if they are still wanted.
+pub fn handle_versions(
+    model: &mut Model,
+    name: &str,
+    records: Result<Vec<BaselineVersion>, String>,
+) {
+    let view = &mut model.baselines.versions;
+    if view.name == name {
+        let count = records.as_ref().map_or(0, Vec::len);
+        view.records = Some(records);
+        view.cursor = view.cursor.min(count.saturating_sub(1));
+        keep_cursor_visible(model);
+        model.is_dirty = true;
+    }
+}
+
+/// Shows a prepared comparison, if it is still wanted.
+pub fn handle_comparison(
+    model: &mut Model,
+    request: &ComparisonRequest,
+    texts: Result<Box<ComparisonTexts>, String>,
+) {
+    if model.baselines.comparison.request != *request {
+        return;
+    }
+    let is_first = !model.baselines.comparison.is_loaded;
+    let (text, titles, changed_lines) = match texts {
+        Ok(texts) => (texts.text, texts.titles, texts.changed_lines),
+        Err(why) => {
+            let key = model.key_hint(Command::NextVersion);
+            let text = format!("{why}; {key} compares with another version");
+            let note = vec![TextLine::note(LineKind::Note, text)];
+            (note.into(), side_labels(request), (0, 0))
+        }
+    };
+    let (lines, alternate) = model.agent.choose_lines(text);
+    let view = &mut model.baselines.comparison;
+    view.pane.replace_lines(lines);
+    view.alternate = alternate;
+    view.titles = titles;
+    view.changed_lines = changed_lines;
+    view.is_loaded = true;
+    model.arrange_panes();
+    if is_first {
+        let height = model.text_height();
+        scroll_to_first_hunk(height, &mut model.baselines.comparison.pane);
+    }
+    model.is_dirty = true;
+}
+
+fn side_labels(request: &ComparisonRequest) -> [String; 2] {
+    request.sides.each_ref().map(ComparedVersion::label)
+}
+
+/// Loads what the screen shows again.
+pub fn reload(model: &Model) -> Vec<Effect> {
+    let mut effects = vec![Effect::LoadBaselines];
+    match model.baselines.page {
+        _ if model.screen != Screen::Baselines => {}
+        BaselinesPage::List => {}
+        BaselinesPage::Versions => {
+            let name = model.baselines.versions.name.clone();
+            effects.push(Effect::LoadBaselineVersions(name));
+        }
+        BaselinesPage::Comparison => {
+            let request = model.baselines.comparison.request.clone();
+            effects.push(Effect::CompareBaseline(request));
+        }
+    }
+    effects
+}
+
+/// Opens the evidence of an agent whose baseline differs from its seal.
+pub fn open_evidence(model: &mut Model, baseline: String) -> Vec<Effect> {
+    let request = ComparisonRequest {
+        name: baseline,
+        sides: [ComparedVersion::Sealed, ComparedVersion::Disk],
+    };
+    open_comparison(model, request)
+}
+
+/// Compares the baseline under the cursor with what matters most, or the version under the cursor
+/// with the file.
+pub fn open_selected(model: &mut Model) -> Vec<Effect> {
+    let old = match model.baselines.page {
+        BaselinesPage::Comparison => return Vec::new(),
+        BaselinesPage::Versions => match model.baselines.restorable_version() {
+            Ok(version) => version,
+            Err(why) => {
+                model.show_hint(&why);
+                return Vec::new();
+            }
+        },
+        BaselinesPage::List => {
+            let index = model.baselines.cursor_index();
+            let Some(summary) = model.baselines.summaries().get(index) else {
+                return Vec::new();
+            };
+            first_compared_version(summary)
+        }
+    };
+    let name = model.baselines.subject().unwrap_or_default().to_string();
+    let request = ComparisonRequest {
+        name,
+        sides: [old, ComparedVersion::Disk],
+    };
+    open_comparison(model, request)
+}
+
+fn open_comparison(model: &mut Model, request: ComparisonRequest) -> Vec<Effect> {
+    let is_here = model.screen == Screen::Baselines;
+    model.baselines.comparison = ComparisonView {
+        titles: side_labels(&request),
+        request: request.clone(),
+        opened_from: model.screen,
+        opened_from_page: if is_here {
+            model.baselines.page
+        } else {
+            BaselinesPage::List
+        },
+        ..ComparisonView::default()
+    };
+    model.baselines.cursor_name = Some(request.name.clone());
+    model.baselines.page = BaselinesPage::Comparison;
+    model.go_to_screen(Screen::Baselines);
+    model.arrange_panes();
+    // The list says whether the file may be pushed.
+    vec![Effect::CompareBaseline(request), Effect::LoadBaselines]
+}
+
+/// Opens the choice of a text for one side; `kind` is the word for it in the palette.
+pub fn choose_side(model: &mut Model, kind: &str) -> Vec<Effect> {
+    let name = model.baselines.comparison.request.name.clone();
+    chooser::open_chooser(model, Overlay::Palette(Chooser::with_query(kind)));
+    if model.baselines.versions.name == name {
+        return Vec::new();
+    }
+    model.baselines.versions = VersionsView {
+        name: name.clone(),
+        ..VersionsView::default()
+    };
+    vec![Effect::LoadBaselineVersions(name)]
+}
+
+/// Compares with another text on one side.
+pub fn change_side(model: &mut Model, side: usize, version: ComparedVersion) -> Vec<Effect> {
+    let view = &mut model.baselines.comparison;
+    if view.request.sides[side] == version {
+        return Vec::new();
+    }
+    view.request.sides[side] = version;
+    view.titles = side_labels(&view.request);
+    view.is_loaded = false;
+    view.pane = Default::default();
+    view.alternate = None;
+    let request = view.request.clone();
+    model.arrange_panes();
+    vec![Effect::CompareBaseline(request)]
+}
+
+/// Compares with the next of the versions that every baseline may have, around the ends.
+pub fn cycle_old_side(model: &mut Model, by: usize) -> Vec<Effect> {
+    let [old, new] = &model.baselines.comparison.request.sides;
+    let all = &ComparedVersion::COMMON;
+    let index = all.iter().position(|it| it == old);
+    let index = index.map_or(0, |index| (index + by) % all.len());
+    // A text is not compared with itself.
+    let version = match &all[index] {
+        version if version == new => all[(index + by) % all.len()].clone(),
+        version => version.clone(),
+    };
+    change_side(model, 0, version)
+}
+
+/// Compares the next or a previous baseline of the list.
+pub fn open_neighbour(model: &mut Model, by: isize) -> Vec<Effect> {
+    let all = model.baselines.summaries();
+    let name = model.baselines.subject();
+    let index = all.iter().position(|it| Some(it.name.as_str()) == name);
+    let next = step_index(index.unwrap_or(0), by, all.len());
+    let Some(summary) = all.get(next).filter(|it| Some(it.name.as_str()) != name) else {
+        model.show_hint("no further baseline");
+        return Vec::new();
+    };
+    let request = ComparisonRequest {
+        name: summary.name.clone(),
+        sides: [first_compared_version(summary), ComparedVersion::Disk],
+    };
+    let from = {
+        let view = &model.baselines.comparison;
+        (view.opened_from, view.opened_from_page)
+    };
+    let effects = open_comparison(model, request);
+    let view = &mut model.baselines.comparison;
+    (view.opened_from, view.opened_from_page) = from;
+    effects
+}
+
+/// Shows the versions of the baseline that a key is about.
+pub fn open_versions(model: &mut Model) -> Vec<Effect> {
+    let Some(name) = model.baselines.subject().map(str::to_string) else {
+        return Vec::new();
+    };
+    model.baselines.versions = VersionsView {
+        name: name.clone(),
+        ..VersionsView::default()
+    };
+    model.baselines.cursor_name = Some(name.clone());
+    model.baselines.page = BaselinesPage::Versions;
+    vec![Effect::LoadBaselineVersions(name)]
+}
+
+/// Marks baselines, or clears their marks.
+pub fn change_marks(model: &mut Model, command: Command) {
+    match command {
+        Command::MarkAll => mark_all(model),
+        Command::ClearMarks => model.baselines.marks.clear(),
+        _ => toggle_mark(model),
+    }
+}
+
+/// Marks or unmarks the baseline under the cursor, and moves down.
+fn toggle_mark(model: &mut Model) {
+    let Some(name) = model.baselines.subject().map(str::to_string) else {
+        return;
+    };
+    if !model.baselines.marks.remove(&name) {
+        model.baselines.marks.insert(name);
+    }
+    move_cursor(model, 1);
+}
+
+/// Marks all baselines.
+fn mark_all(model: &mut Model) {
+    let names: Vec<String> = model
+        .baselines
+        .summaries()
+        .iter()
+        .map(|it| it.name.clone())
+        .collect();
+    model.baselines.marks.extend(names);
+}
+
+/// Moves the cursor by rows, or scrolls.
+pub fn move_cursor(model: &mut Model, by: isize) {
+    match model.baselines.page {
+        BaselinesPage::Comparison => return scroll_text(model, by),
+        BaselinesPage::List => {
+            let all = model.baselines.summaries();
+            let index = step_index(model.baselines.cursor_index(), by, all.len());
+            model.baselines.cursor_name = all.get(index).map(|it| it.name.clone());
+        }
+        BaselinesPage::Versions => {
+            let count = match &model.baselines.versions.records {
+                Some(Ok(records)) => records.len(),
+                _ => 0,
+            };
+            let view = &mut model.baselines.versions;
+            view.cursor = step_index(view.cursor, by, count);
+        }
+    }
+    keep_cursor_visible(model);
+}
+
+/// Scrolls the lists so that their cursors are visible.
+pub fn keep_cursor_visible(model: &mut Model) {
+    let height = model.baselines_list_height();
+    let screen = &mut model.baselines;
+    let index = screen.cursor_index();
+    screen.top = top_row(screen.top, index, screen.summaries().len(), height);
+    let view = &mut screen.versions;
+    let count = match &view.records {
+        Some(Ok(records)) => records.len(),
+        _ => 0,
+    };
+    view.top = top_row(view.top, view.cursor, count, height);
+}
+
+/// Returns the first visible row of a list, near the present one, so that the cursor is visible.
+pub fn top_row(top: usize, cursor: usize, count: usize, height: usize) -> usize {
+    let top = top.clamp((cursor + 1).saturating_sub(height), cursor);
+    top.min(count.saturating_sub(height))
+}
+
+/// Goes back one level: Esc clears the search; then the comparison, the versions and the screen are
+/// left.
+pub fn go_back(model: &mut Model, is_escape: bool) {
+    match model.baselines.page {
+        BaselinesPage::Comparison
+            if is_escape && !model.baselines.comparison.pane.query.is_empty() =>
+        {
+            model.baselines.comparison.pane.search("");
+        }
+        BaselinesPage::Comparison => {
+            let (screen, page) = {
+                let view = &model.baselines.comparison;
+                (view.opened_from, view.opened_from_page)
+            };
+            model.baselines.page = page;
+            // The agent screen must not lead back here, or the two would lead to each other forever.
+            model.return_point.from_agent = Screen::Fleet;
+            model.go_to_screen(screen);
+        }
+        BaselinesPage::Versions => model.baselines.page = BaselinesPage::List,
+        BaselinesPage::List => model.go_to_screen(Screen::Fleet),
+    }
+    keep_cursor_visible(model);
+}
+
+/// Returns the ages on the screen.
+pub fn visible_ages(model: &Model) -> Vec<String> {
+    if model.baselines.page != BaselinesPage::List {
+        return Vec::new();
+    }
+    let now = model.now.local_time;
+    let all = model.baselines.summaries().iter();
+    let times = all.flat_map(|it| [it.changed, it.last_push.as_ref().map(|push| push.time)]);
+    times.flatten().map(|then| format_age(now, then)).collect()
+}

@@ -1,0 +1,252 @@
+//! Verify screen: the last verification of ledger, archive, baselines and seal, and its rows.
+
+use std::time::Duration;
+
+use chrono::{DateTime, FixedOffset};
+
+use crate::console::canvas::format_count;
+use crate::console::model::{Model, Screen};
+use crate::engine::{BaselineState, FindingSubject, Verification, VerifyProgress};
+
+/// Verify screen.
+#[derive(Clone, Debug, Default)]
+pub struct VerifyScreen {
+    /// What is known.
+    pub stage: VerifyStage,
+    /// Row index of the cursor.
+    pub cursor: usize,
+    /// First visible row.
+    pub top: usize,
+}
+
+/// Stage of a verification.
+#[derive(Clone, Debug, Default)]
+pub enum VerifyStage {
+    /// None was requested in this session.
+    #[default]
+    Never,
+    /// It runs.
+    Running {
+        /// When it began.
+        started_at: Duration,
+        /// The last step; `None` before the first.
+        progress: Option<VerifyProgress>,
+        /// Whether the operator has stopped it.
+        is_cancelled: bool,
+    },
+    /// It has ended.
+    Done(Box<VerifyResult>),
+}
+
+/// Outcome of a verification.
+#[derive(Clone, Debug)]
+pub struct VerifyResult {
+    /// The findings, or why nothing could be verified.
+    pub outcome: Result<Verification, String>,
+    /// When it ended.
+    pub ended_at: DateTime<FixedOffset>,
+    /// How long it took.
+    pub duration: Duration,
+}
+
+/// A row of the screen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VerifyRow {
+    /// A part of the verification.
+    Part {
+        /// Name of the part.
+        name: &'static str,
+        /// Number of its findings.
+        findings: usize,
+        /// Whether there was something to check.
+        is_checked: bool,
+        /// What was checked.
+        summary: String,
+    },
+    /// A finding, by its index.
+    Finding(usize),
+    /// A remark that is not a failure.
+    Note(String),
+    /// A baseline, by its name.
+    Baseline(String),
+}
+
+impl VerifyScreen {
+    /// Returns the verification, if there is one.
+    pub fn verification(&self) -> Option<&Verification> {
+        match &self.stage {
+            VerifyStage::Done(result) => result.outcome.as_ref().ok(),
+            _ => None,
+        }
+    }
+
+    /// Whether a verification runs.
+    pub fn is_running(&self) -> bool {
+        matches!(self.stage, VerifyStage::Running { .. })
+    }
+}
+
+impl Model {
+    /// Returns the rows of the verify screen: findings first, then the parts, the remarks, and the
+    /// baselines.
+    pub fn verify_rows(&self) -> Vec<VerifyRow> {
+        let mut rows = Vec::new();
+        if let Some(found) = self.verify.verification() {
+            rows.extend((0..found.findings.len()).map(VerifyRow::Finding));
+            rows.extend(part_rows(found));
+            rows.extend(found.notes.iter().cloned().map(VerifyRow::Note));
+        }
+        let names = self.baselines.summaries().iter().map(|it| it.name.clone());
+        rows.extend(names.map(VerifyRow::Baseline));
+        rows
+    }
+
+    /// Returns the row under the cursor of the verify screen.
+    pub fn current_verify_row(&self) -> Option<VerifyRow> {
+        self.verify_rows().into_iter().nth(self.verify.cursor)
+    }
+
+    /// Returns the baseline that the row under the cursor of the verify screen is about.
+    pub fn verify_subject(&self) -> Option<&str> {
+        let summaries = self.baselines.summaries();
+        let name = match self.current_verify_row()? {
+            VerifyRow::Baseline(name) => name,
+            VerifyRow::Finding(index) => {
+                let finding = self.verify.verification()?.findings.get(index)?;
+                if finding.subject != FindingSubject::Baseline {
+                    return None;
+                }
+                // A longer name may contain a shorter one.
+                let mentioned = summaries
+                    .iter()
+                    .filter(|it| finding.message.contains(&it.name))
+                    .max_by_key(|it| it.name.len());
+                mentioned?.name.clone()
+            }
+            VerifyRow::Part { .. } | VerifyRow::Note(_) => return None,
+        };
+        let mut found = summaries.iter().filter(|it| it.name == name);
+        found.next().map(|it| it.name.as_str())
+    }
+
+    /// Returns the report of the verification as text, for the clipboard and the pager.
+    pub fn verify_report(&self) -> Option<String> {
+        let found = self.verify.verification()?;
+        let mut text = String::new();
+        for row in part_rows(found) {
+            if let VerifyRow::Part {
+                name,
+                findings,
+                is_checked,
+                summary,
+            } = row
+            {
+                let result = match (findings, is_checked) {
+                    (0, true) => "ok",
+                    (0, false) => "none",
+                    _ => "FAIL",
+                };
+                text.push_str(&format!("{result:<5} {name:<10} {summary}\n"));
+            }
+        }
+        for finding in &found.findings {
+            text.push_str(&format!("FAIL  {}\n", finding.message));
+            for hint in &finding.hints {
+                text.push_str(&format!("      hint: {hint}\n"));
+            }
+        }
+        for note in &found.notes {
+            text.push_str(&format!("note  {note}\n"));
+        }
+        for summary in self.baselines.summaries() {
+            if summary.state == BaselineState::Ok {
+                continue;
+            }
+            let owner = summary.owner.map(|owner| owner.describe());
+            let digest = |digest: Option<crate::digest::Digest>| {
+                digest.map_or("none".to_string(), |it| it.to_string())
+            };
+            text.push_str(&format!(
+                "{:<22} {}\n      sealed {}, on disk {}\n",
+                summary.state.as_str(),
+                summary.name,
+                digest(summary.sealed),
+                digest(summary.sha256)
+            ));
+            text.extend(owner.map(|owner| format!("      {owner}\n")));
+        }
+        Some(text)
+    }
+
+    /// Whether the screen shows verification results that a changed baseline outdates.
+    pub fn shows_baseline_states(&self) -> bool {
+        matches!(self.screen, Screen::Baselines | Screen::Verify)
+    }
+}
+
+fn part_rows(found: &Verification) -> Vec<VerifyRow> {
+    let counts = &found.counts;
+    let ledger = match found.ledger.seq {
+        0 => "no records".to_string(),
+        seq => format!(
+            "{}, head {seq}:{}",
+            format_count(counts.lines, "record"),
+            found.ledger.sha256.short_hex(12)
+        ),
+    };
+    let mut entries = format!("{} compared", format_count(counts.entries, "file"));
+    if counts.retired_entries > 0 {
+        entries.push_str(&format!(
+            ", {} deleted by retention",
+            counts.retired_entries
+        ));
+    }
+    let baselines = match (counts.sealed_baselines, counts.unsealed_baselines) {
+        (0, 0) => "none to check".to_string(),
+        (0, count) => format!("{count} without a seal: integrity is NOT checked"),
+        (count, _) => format!("{count} match the seal"),
+    };
+    let signature = found.signed.as_ref().map_or_else(
+        || "no signature was checked".to_string(),
+        |signed| {
+            format!(
+                "signed by {} at {}, serial {}",
+                signed.signer.principal,
+                signed.meta.time.format("%Y-%m-%d %H:%M"),
+                signed.meta.serial
+            )
+        },
+    );
+    let log = match found.is_log_valid {
+        Some(_) => "its heads are in the ledger",
+        None => "no heads logged yet",
+    };
+    let versions = format!("{} compared", format_count(counts.versions, "file"));
+    let is_sealed = counts.sealed_baselines > 0;
+    let is_logged = found.is_log_valid.is_some();
+    let parts = [
+        ("ledger", FindingSubject::Ledger, true, ledger),
+        ("log", FindingSubject::Log, is_logged, log.to_string()),
+        ("entries", FindingSubject::Entry, true, entries),
+        ("versions", FindingSubject::Version, true, versions),
+        ("baselines", FindingSubject::Baseline, is_sealed, baselines),
+        (
+            "signature",
+            FindingSubject::Seal,
+            found.signed.is_some(),
+            signature,
+        ),
+    ];
+    parts
+        .into_iter()
+        .map(|(name, subject, is_checked, summary)| {
+            let about = found.findings.iter().filter(|it| it.subject == subject);
+            VerifyRow::Part {
+                name,
+                findings: about.count(),
+                is_checked,
+                summary,
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,127 @@
+//! What the verify screen does: starts and stops a verification, shows it, and leads from a finding
+//! to the baseline that it is about.
+
+use crate::console::age::format_age;
+use crate::console::command::Command;
+use crate::console::message::Effect;
+use crate::console::model::{Model, Screen, step_index};
+use crate::console::screens::baselines;
+use crate::console::screens::baselines::update::top_row;
+use crate::console::screens::log::state::MessageLevel;
+use crate::console::screens::verify::state::{VerifyResult, VerifyStage};
+use crate::console::update::handoff::error_with_hint;
+use crate::engine::{Verification, VerifyProgress};
+use crate::error::{Error, ErrorKind};
+
+/// Goes to the screen; verifies if that was not done yet.
+pub fn open(model: &mut Model) -> Vec<Effect> {
+    model.go_to_screen(Screen::Verify);
+    match model.verify.stage {
+        VerifyStage::Never => start(model),
+        _ => vec![Effect::LoadBaselines],
+    }
+}
+
+/// Goes to the screen and verifies, unless a verification runs.
+pub fn start(model: &mut Model) -> Vec<Effect> {
+    model.go_to_screen(Screen::Verify);
+    if model.verify.is_running() {
+        let key = model.key_hint(Command::Quit);
+        model.show_hint(&format!("a verification runs; {key} stops it"));
+        return Vec::new();
+    }
+    model.verify.stage = VerifyStage::Running {
+        started_at: model.now.elapsed,
+        progress: None,
+        is_cancelled: false,
+    };
+    model.verify.cursor = 0;
+    model.is_dirty = true;
+    vec![Effect::Verify, Effect::LoadBaselines]
+}
+
+/// Stops the verification, if one runs.
+pub fn cancel(model: &mut Model) -> Vec<Effect> {
+    if let VerifyStage::Running { is_cancelled, .. } = &mut model.verify.stage {
+        *is_cancelled = true;
+        model.show_hint("stopping the verification");
+        return vec![Effect::CancelVerify];
+    }
+    Vec::new()
+}
+
+/// Shows the progress.
+pub fn handle_progress(model: &mut Model, step: VerifyProgress) {
+    if let VerifyStage::Running { progress, .. } = &mut model.verify.stage {
+        *progress = Some(step);
+        model.is_dirty |= model.screen == Screen::Verify;
+    }
+}
+
+/// Shows the result, and says so on other screens.
+pub fn handle_result(model: &mut Model, outcome: Result<Box<Verification>, Error>) -> Vec<Effect> {
+    let VerifyStage::Running { started_at, .. } = model.verify.stage else {
+        return Vec::new();
+    };
+    model.is_dirty = true;
+    if let Err(error) = &outcome
+        && error.kind() == ErrorKind::Interrupted
+    {
+        model.report(MessageLevel::Warn, error.message());
+    }
+    let failures = match &outcome {
+        Ok(found) => found.findings.len() as u64 + found.omitted_findings,
+        Err(_) => 0,
+    };
+    if failures > 0 && model.screen != Screen::Verify {
+        let key = model.key_hint(Command::GoVerify);
+        let text = match failures {
+            1 => format!("verification: 1 failure; {key} shows it"),
+            count => format!("verification: {count} failures; {key} shows them"),
+        };
+        model.report(MessageLevel::Error, text);
+    } else if failures == 0 && outcome.is_ok() {
+        model.report(MessageLevel::Info, "verification: nothing wrong");
+    }
+    model.verify.stage = VerifyStage::Done(Box::new(VerifyResult {
+        outcome: outcome
+            .map(|found| *found)
+            .map_err(|error| error_with_hint(&error)),
+        ended_at: model.now.local_time,
+        duration: model.now.elapsed.saturating_sub(started_at),
+    }));
+    keep_cursor_visible(model);
+    vec![Effect::LoadBaselines]
+}
+
+/// Opens the evidence about the baseline of the row under the cursor.
+pub fn open_selected(model: &mut Model) -> Vec<Effect> {
+    match model.verify_subject().map(str::to_string) {
+        Some(name) => baselines::update::open_evidence(model, name),
+        None => Vec::new(),
+    }
+}
+
+/// Moves the cursor by rows.
+pub fn move_cursor(model: &mut Model, by: isize) {
+    let count = model.verify_rows().len();
+    model.verify.cursor = step_index(model.verify.cursor, by, count);
+    keep_cursor_visible(model);
+}
+
+/// Scrolls the list so that its cursor is visible.
+pub fn keep_cursor_visible(model: &mut Model) {
+    let count = model.verify_rows().len();
+    let height = model.verify_list_height();
+    let screen = &mut model.verify;
+    screen.cursor = screen.cursor.min(count.saturating_sub(1));
+    screen.top = top_row(screen.top, screen.cursor, count, height);
+}
+
+/// Returns the ages on the screen.
+pub fn visible_ages(model: &Model) -> Vec<String> {
+    match &model.verify.stage {
+        VerifyStage::Done(result) => vec![format_age(model.now.local_time, result.ended_at)],
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,409 @@
+//! Plans over baselines: requested, confirmed, applied, and what voids them.
+
+use std::time::Duration;
+
+use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::model::Screen;
+use memory_shepherd::console::screens::baseline_plan::state::{
+    AppliedBaselinePlan, BaselinePlanRequest, BaselinePlanStage,
+};
+use memory_shepherd::console::screens::baselines::state::BaselinesPage;
+use memory_shepherd::console::screens::reset::state::Confirmation;
+use memory_shepherd::engine::{BaselineState, Observation, Protection, State, TextReplacement};
+use memory_shepherd::error::{Error, ErrorKind};
+
+use super::{MINUTE, SECOND};
+use crate::console_fixture::{TestConsole, fleet_of_four, keys_message};
+use crate::engine_samples::{
+    baseline_list, baseline_plan, baseline_summary, baseline_texts, observation_of,
+};
+
+/// The baselines of the fleet of four; that of alpha differs from its seal.
+fn console_with_baselines() -> TestConsole {
+    let mut console = fleet_of_four();
+    let of = |(agent, state)| baseline_summary(agent, state);
+    let all = [
+        ("alpha", BaselineState::Changed),
+        ("bravo", BaselineState::Ok),
+        ("charlie", BaselineState::Ok),
+        ("delta", BaselineState::Ok),
+    ];
+    console.open_baselines(baseline_list(all.into_iter().map(of).collect()));
+    console.press("gg");
+    console.effects.clear();
+    console
+}
+
+/// Returns the request of the last plan.
+fn requested(effects: &[Effect]) -> &BaselinePlanRequest {
+    match effects.last() {
+        Some(Effect::MakeBaselinePlan(_, request)) => request,
+        effect => panic!("no plan requested: {effect:?}"),
+    }
+}
+
+fn is_applied(console: &TestConsole) -> bool {
+    let mut effects = console.effects.iter();
+    effects.any(|effect| matches!(effect, Effect::ApplyBaselinePlan(_)))
+}
+
+fn confirmation(console: &TestConsole) -> &Confirmation {
+    let view = console.model.baseline_plan.view();
+    &view.expect("no plan on the screen").confirmation
+}
+
+fn restore_of(agent: &str, version: &str) -> BaselinePlanRequest {
+    BaselinePlanRequest::Restore {
+        name: format!("{agent}-MEMORY.md"),
+        version: version.to_string(),
+    }
+}
+
+#[test]
+fn tampered_baseline_is_restored_in_three_keys() {
+    let mut console = fleet_of_four();
+    console.observe(vec![observation_of("alpha", State::Tampered)]);
+    console.press("gg");
+    console.press("Enter");
+    let list = vec![baseline_summary("alpha", BaselineState::Changed)];
+    console.load_baselines(baseline_list(list));
+    let [sealed, current] = baseline_texts(BaselineState::Changed);
+    console.load_comparison(&sealed, &current);
+    let text = console.screen_text();
+    assert!(text.contains("X restores it, S seals this one"), "{text}");
+    let effects = console.press("X");
+    assert_eq!(requested(&effects), &restore_of("alpha", "sealed"));
+    console.answer_baseline_plan(baseline_plan(&["alpha"], false));
+    let effects = console.press("y");
+    assert!(
+        matches!(effects[..], [Effect::ApplyBaselinePlan(_)]),
+        "{effects:?}"
+    );
+    let effects = console.send(Msg::BaselinePlanApplied(Ok(AppliedBaselinePlan {
+        summary: "restored alpha-MEMORY.md (run 7f3c)".to_string(),
+        agents: vec!["alpha".to_string()],
+        ..AppliedBaselinePlan::default()
+    })));
+    assert!(effects.contains(&Effect::ReadAgents(vec!["alpha".to_string()])));
+    assert!(effects.contains(&Effect::LoadLog));
+    assert_eq!(
+        console.message_text(),
+        "restored alpha-MEMORY.md (run 7f3c)"
+    );
+    assert_eq!(console.model.screen, Screen::Baselines);
+    assert_eq!(console.model.baselines.page, BaselinesPage::Comparison);
+}
+
+#[test]
+fn enter_and_space_never_confirm() {
+    let mut console = console_with_baselines();
+    console.press("X");
+    console.answer_baseline_plan(baseline_plan(&["alpha"], false));
+    console.press("Enter Space Enter");
+    assert!(!is_applied(&console));
+    console.press("y");
+    assert!(is_applied(&console));
+}
+
+#[test]
+fn foreign_change_is_sealed_only_by_typed_words() {
+    let mut console = console_with_baselines();
+    let effects = console.press("S");
+    let expected = BaselinePlanRequest::Seal {
+        names: vec!["alpha-MEMORY.md".to_string()],
+        is_all: false,
+        key: None,
+    };
+    assert_eq!(requested(&effects), &expected);
+    console.answer_baseline_plan(baseline_plan(&["alpha"], true));
+    console.press("y");
+    assert!(!is_applied(&console), "{}", console.message_text());
+    console.type_line("seal 2");
+    console.press("Enter");
+    assert!(!is_applied(&console));
+    console.press("^u");
+    console.type_line("seal 1");
+    console.press("Enter");
+    assert!(is_applied(&console));
+}
+
+#[test]
+fn own_change_is_sealed_by_one_key() {
+    let mut console = console_with_baselines();
+    console.press("S");
+    console.answer_baseline_plan(baseline_plan(&["alpha"], false));
+    assert_eq!(confirmation(&console), &Confirmation::SingleKey);
+}
+
+#[test]
+fn all_marked_baselines_are_sealed_as_a_whole() {
+    let mut console = console_with_baselines();
+    let effects = console.press("a S");
+    assert!(
+        matches!(requested(&effects), BaselinePlanRequest::Seal { is_all: true, names, .. }
+            if names.len() == 4)
+    );
+}
+
+#[test]
+fn one_rule_is_changed_in_three_baselines() {
+    let mut console = console_with_baselines();
+    // Beside the typed text: three marks, the key, Enter three times.
+    console.press("Space Space Space s");
+    console.type_line("Never merge");
+    console.press("Enter");
+    console.type_line("Merge");
+    let effects = console.press("Enter");
+    let names = ["alpha", "bravo", "charlie"].map(|agent| format!("{agent}-MEMORY.md"));
+    let expected = BaselinePlanRequest::Replace {
+        names: names.to_vec(),
+        replacement: TextReplacement {
+            pattern: "Never merge".to_string(),
+            replacement: "Merge".to_string(),
+            is_regex: false,
+        },
+    };
+    assert_eq!(requested(&effects), &expected);
+    console.answer_baseline_plan(baseline_plan(&["alpha", "bravo", "charlie"], false));
+    let typed = Confirmation::TypedText("replace 3".to_string());
+    assert_eq!(confirmation(&console), &typed);
+    // Each file has its own difference.
+    console.press("j j");
+    let row = console.model.baseline_plan.current_row().unwrap();
+    assert_eq!(row.name, "charlie-MEMORY.md");
+    console.type_line("replace 3");
+    console.press("Enter");
+    assert!(is_applied(&console));
+    // They are sealed together next.
+    console.send(Msg::BaselinePlanApplied(Ok(AppliedBaselinePlan::default())));
+    let effects = console.press("S");
+    assert!(
+        matches!(requested(&effects), BaselinePlanRequest::Seal { names: marked, .. }
+            if *marked == names)
+    );
+    console.answer_baseline_plan(baseline_plan(&["alpha", "bravo", "charlie"], false));
+    console.type_line("seal 3");
+    console.press("Enter");
+    assert!(console.model.baselines.marks.is_empty());
+}
+
+#[test]
+fn prompts_have_two_forms_and_take_pasted_text() {
+    let mut console = console_with_baselines();
+    console.press("s Tab");
+    console.send(Msg::TextPasted("mer+ge\nsecond line".to_string()));
+    console.press("Enter");
+    let effects = console.press("x Enter");
+    assert!(
+        matches!(requested(&effects), BaselinePlanRequest::Replace { replacement, .. }
+            if replacement.is_regex && replacement.pattern == "mer+ge"),
+        "{effects:?}"
+    );
+    let mut console = console_with_baselines();
+    console.press("N");
+    console.type_line("scout-MEMORY.md");
+    let create = |source: &str| BaselinePlanRequest::Create {
+        name: "scout-MEMORY.md".to_string(),
+        source: source.to_string(),
+    };
+    let effects = console.press("Enter");
+    assert_eq!(requested(&effects), &create("template"));
+    console.press("Esc N");
+    console.type_line("scout-MEMORY.md");
+    let effects = console.press("Tab Enter");
+    assert_eq!(requested(&effects), &create("alpha-MEMORY.md"));
+    // Esc leaves the line, and nothing typed is no name.
+    console.press("Esc N q Esc");
+    assert_eq!(console.model.input_line, None);
+    assert_eq!(console.press("N Enter"), []);
+}
+
+#[test]
+fn undo_key_plans_the_previous_version() {
+    let mut console = console_with_baselines();
+    let effects = console.press("z");
+    assert_eq!(requested(&effects), &restore_of("alpha", "previous"));
+}
+
+#[test]
+fn named_key_is_part_of_the_next_seal_plan() {
+    let mut console = console_with_baselines();
+    console.press("S");
+    let mut plan = baseline_plan(&["alpha"], false);
+    plan.refusal = Some("require_seal=signed".to_string());
+    console.answer_baseline_plan(plan);
+    console.press("y");
+    assert!(!is_applied(&console));
+    console.press("K");
+    console.type_line("~/.ssh/id.pub");
+    let effects = console.press("Enter");
+    assert!(
+        matches!(requested(&effects), BaselinePlanRequest::Seal { key: Some(key), .. }
+            if key == "~/.ssh/id.pub")
+    );
+    console.answer_baseline_plan(baseline_plan(&["alpha"], false));
+    console.press("y");
+    assert!(is_applied(&console));
+    // The next seal offers the same key.
+    console.send(Msg::BaselinePlanApplied(Ok(AppliedBaselinePlan::default())));
+    console.press("S");
+    console.answer_baseline_plan(baseline_plan(&["alpha"], false));
+    console.press("K");
+    assert!(console.screen_text().contains("~/.ssh/id.pub"));
+}
+
+#[test]
+fn plan_is_made_again_after_a_minute() {
+    let mut console = console_with_baselines();
+    console.press("S");
+    console.answer_baseline_plan(baseline_plan(&["alpha"], true));
+    console.type_line("seal");
+    let effects = console.advance(MINUTE + SECOND);
+    assert!(
+        matches!(effects[..], [Effect::MakeBaselinePlan(..)]),
+        "{effects:?}"
+    );
+    // An equal plan does not bring back what was typed a minute ago.
+    console.answer_baseline_plan(baseline_plan(&["alpha"], true));
+    console.press("Space");
+    console.type_line("1");
+    console.press("Enter");
+    assert!(!is_applied(&console));
+}
+
+#[test]
+fn changed_files_void_the_typed_words() {
+    let mut console = console_with_baselines();
+    console.press("S");
+    console.answer_baseline_plan(baseline_plan(&["alpha"], true));
+    console.advance(MINUTE - SECOND);
+    console.type_line("seal 1");
+    console.advance(2 * SECOND);
+    console.answer_baseline_plan(baseline_plan(&["alpha", "bravo"], true));
+    let view = console.model.baseline_plan.view().unwrap();
+    assert_eq!(view.typed_text, "");
+    assert!(console.message_text().contains("files have changed"));
+}
+
+#[test]
+fn late_plan_is_ignored() {
+    let mut console = console_with_baselines();
+    console.press("X Esc X");
+    let plan = baseline_plan(&["alpha"], false);
+    console.send(Msg::BaselinePlanMade(1, Ok(Box::new(plan))));
+    assert!(console.model.baseline_plan.view().is_none());
+    console.press("Esc");
+    let plan = baseline_plan(&["alpha"], false);
+    console.send(Msg::BaselinePlanMade(2, Ok(Box::new(plan))));
+    assert_eq!(console.model.screen, Screen::Baselines);
+    assert!(matches!(
+        console.model.baseline_plan.stage,
+        BaselinePlanStage::Empty
+    ));
+}
+
+#[test]
+fn keys_typed_ahead_do_not_confirm() {
+    let mut console = console_with_baselines();
+    console.press("X");
+    let request = console.model.baseline_plan.last_plan_id;
+    let plan = baseline_plan(&["alpha"], false);
+    console.send(Msg::BaselinePlanMade(request, Ok(Box::new(plan))));
+    for _ in 0..5 {
+        console.send(keys_message("y"));
+        console.advance(Duration::from_millis(300));
+    }
+    assert!(!is_applied(&console));
+    assert!(console.screen_text().contains("Typed-ahead keys ignored"));
+    console.advance(SECOND);
+    console.press("y");
+    assert!(is_applied(&console));
+}
+
+#[test]
+fn read_only_console_writes_nothing() {
+    let mut console = console_with_baselines();
+    console.model.read_only.is_forced = true;
+    console.press("X");
+    console.answer_baseline_plan(baseline_plan(&["alpha"], false));
+    console.press("y");
+    assert!(!is_applied(&console));
+    assert!(console.screen_text().contains("Started with --read-only"));
+    // Where it can be switched off, the same plan runs afterwards.
+    let mut console = console_with_baselines();
+    console.press("!");
+    console.press("X");
+    console.answer_baseline_plan(baseline_plan(&["alpha"], false));
+    console.press("y");
+    assert!(!is_applied(&console));
+    let effects = console.press("! y");
+    assert_eq!(requested(&effects), &restore_of("alpha", "sealed"));
+    console.answer_baseline_plan(baseline_plan(&["alpha"], false));
+    console.advance(SECOND);
+    console.press("y");
+    assert!(is_applied(&console));
+}
+
+#[test]
+fn protected_agents_need_more_than_a_key() {
+    let protected = |protection| {
+        let mut console = console_with_baselines();
+        console.observe(vec![Observation {
+            protection,
+            ..observation_of("alpha", State::Clean)
+        }]);
+        console.press("X");
+        console.answer_baseline_plan(baseline_plan(&["alpha"], false));
+        console
+    };
+    let typed = protected(Protection::Typed);
+    let words = Confirmation::TypedText("restore 1".to_string());
+    assert_eq!(confirmation(&typed), &words);
+    let mut locked = protected(Protection::ReadOnly);
+    locked.press("y");
+    assert!(!is_applied(&locked));
+    let text = locked.screen_text();
+    assert!(text.contains("protected as read-only"), "{text}");
+}
+
+#[test]
+fn failures_of_a_plan_are_reported() {
+    let mut console = console_with_baselines();
+    console.press("X");
+    console.answer_baseline_plan(baseline_plan(&["alpha"], false));
+    console.press("y");
+    // Leaving is not possible while files are written.
+    console.press("q");
+    assert_eq!(console.model.screen, Screen::BaselinePlan);
+    console.send(Msg::BaselinePlanApplied(Ok(AppliedBaselinePlan {
+        summary: "no baseline restored".to_string(),
+        failures: vec!["alpha-MEMORY.md: it has changed".to_string()],
+        ..AppliedBaselinePlan::default()
+    })));
+    assert!(
+        console
+            .message_text()
+            .contains("not written: alpha-MEMORY.md")
+    );
+    console.press("X");
+    console.answer_baseline_plan(baseline_plan(&["alpha"], false));
+    console.press("y");
+    let error = Error::new(ErrorKind::Conflict, "it has changed").with_hint("look again");
+    console.send(Msg::BaselinePlanApplied(Err(error)));
+    assert_eq!(console.message_text(), "it has changed; look again");
+    assert_eq!(console.model.screen, Screen::Baselines);
+}
+
+#[test]
+fn refused_request_returns_to_the_baselines() {
+    let mut console = console_with_baselines();
+    console.press("X");
+    let request = console.model.baseline_plan.last_plan_id;
+    let error = Error::new(
+        ErrorKind::User,
+        "alpha-MEMORY.md has no known version sealed",
+    );
+    console.send(Msg::BaselinePlanMade(request, Err(error)));
+    assert_eq!(console.model.screen, Screen::Baselines);
+    assert!(console.message_text().contains("no known version"));
+}

@@ -1,0 +1,248 @@
+//! Baselines screen: the list, versions and comparisons.
+
+use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::model::Screen;
+use memory_shepherd::console::screens::baselines::state::{
+    BaselinesPage, ComparedVersion, ComparisonRequest,
+};
+use memory_shepherd::engine::{BaselineState, State};
+
+use crate::console_fixture::{TestConsole, fleet_of_four};
+use crate::engine_samples::{
+    baseline_list, baseline_summary, baseline_texts, baseline_versions, observation_of,
+};
+
+/// The baselines of the fleet of four; that of charlie differs from its seal.
+fn console_with_baselines() -> TestConsole {
+    let mut console = fleet_of_four();
+    console.open_baselines(list_of_four());
+    console
+}
+
+fn list_of_four() -> memory_shepherd::engine::BaselineList {
+    let of = |(agent, state)| baseline_summary(agent, state);
+    let all = [
+        ("charlie", BaselineState::Changed),
+        ("alpha", BaselineState::Ok),
+        ("bravo", BaselineState::Ok),
+        ("delta", BaselineState::Ok),
+    ];
+    baseline_list(all.into_iter().map(of).collect())
+}
+
+fn compare(agent: &str, sides: [ComparedVersion; 2]) -> Effect {
+    Effect::CompareBaseline(ComparisonRequest {
+        name: format!("{agent}-MEMORY.md"),
+        sides,
+    })
+}
+
+fn load_changed(console: &mut TestConsole) {
+    let [sealed, current] = baseline_texts(BaselineState::Changed);
+    console.load_comparison(&sealed, &current);
+}
+
+#[test]
+fn cursor_begins_on_baseline_of_current_agent() {
+    let mut console = fleet_of_four();
+    console.press("j");
+    let agent = console.model.fleet.cursor_agent.clone().unwrap();
+    console.open_baselines(list_of_four());
+    assert_eq!(
+        console.model.baselines.subject(),
+        Some(format!("{agent}-MEMORY.md").as_str())
+    );
+    // A list that is loaded again keeps the cursor on its baseline.
+    let mut list = list_of_four();
+    list.baselines.reverse();
+    console.load_baselines(list);
+    assert_eq!(
+        console.model.baselines.subject(),
+        Some(format!("{agent}-MEMORY.md").as_str())
+    );
+}
+
+#[test]
+fn changed_baseline_opens_against_its_sealed_version() {
+    let mut console = console_with_baselines();
+    let effects = console.press("gg Enter");
+    let expected = compare("charlie", [ComparedVersion::Sealed, ComparedVersion::Disk]);
+    assert_eq!(effects[0], expected);
+    load_changed(&mut console);
+    let text = console.screen_text();
+    assert!(text.contains("when in a hurry"), "{text}");
+    assert!(text.contains("would have reached charlie"), "{text}");
+    assert!(
+        text.contains("owner uid 1004, gid 1004, mode 0664"),
+        "{text}"
+    );
+    console.press("q");
+    assert_eq!(console.model.baselines.page, BaselinesPage::List);
+    console.press("q");
+    assert_eq!(console.model.screen, Screen::Fleet);
+}
+
+#[test]
+fn tampered_agent_opens_its_evidence_from_fleet() {
+    for keys in ["Enter", "l"] {
+        let mut console = fleet_of_four();
+        console.observe(vec![observation_of("alpha", State::Tampered)]);
+        let effects = console.press(&format!("gg {keys}"));
+        assert_eq!(
+            effects,
+            [
+                compare("alpha", [ComparedVersion::Sealed, ComparedVersion::Disk]),
+                Effect::LoadBaselines
+            ]
+        );
+        console.press("q");
+        assert_eq!(console.model.screen, Screen::Fleet, "{keys}");
+    }
+}
+
+#[test]
+fn baseline_tab_of_an_agent_opens_its_evidence() {
+    let mut console = fleet_of_four();
+    console.observe(vec![observation_of("alpha", State::Tampered)]);
+    console.press("gg 2");
+    let effects = console.press("Enter");
+    let expected = compare("alpha", [ComparedVersion::Sealed, ComparedVersion::Disk]);
+    assert_eq!(effects[0], expected);
+    console.press("q");
+    assert_eq!(console.model.screen, Screen::Agent);
+}
+
+#[test]
+fn tab_goes_through_versions_and_skips_the_other_side() {
+    let mut console = console_with_baselines();
+    console.press("gg Enter");
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        match console.press("Tab").as_slice() {
+            [Effect::CompareBaseline(request)] => seen.push(request.sides[0].clone()),
+            effects => panic!("{effects:?}"),
+        }
+    }
+    assert_eq!(
+        seen,
+        [
+            ComparedVersion::Pushed,
+            ComparedVersion::Previous,
+            ComparedVersion::Template,
+            ComparedVersion::Sealed,
+        ]
+    );
+    let effects = console.press("S-Tab");
+    let template = compare(
+        "charlie",
+        [ComparedVersion::Template, ComparedVersion::Disk],
+    );
+    assert_eq!(effects, [template]);
+}
+
+#[test]
+fn palette_chooses_another_baseline_for_a_side() {
+    let mut console = console_with_baselines();
+    console.press("gg Enter");
+    load_changed(&mut console);
+    let effects = console.press(">");
+    let name = "charlie-MEMORY.md".to_string();
+    assert_eq!(effects, [Effect::LoadBaselineVersions(name.clone())]);
+    let records = baseline_versions("charlie");
+    console.send(Msg::BaselineVersionsLoaded(name, Ok(records)));
+    console.type_line("bravo");
+    let effects = console.press("Enter");
+    let other = ComparedVersion::Other("bravo-MEMORY.md".to_string());
+    assert_eq!(
+        effects,
+        [compare("charlie", [ComparedVersion::Sealed, other])]
+    );
+    // Texts of the previous sides are late.
+    let [sealed, current] = baseline_texts(BaselineState::Changed);
+    console.load_comparison(&sealed, &current);
+    console.press("<");
+    let id = baseline_versions("charlie")[0].sha256.unwrap();
+    console.type_line(&id.short_hex(8));
+    let effects = console.press("Enter");
+    assert!(
+        matches!(&effects[..], [Effect::CompareBaseline(request)]
+            if request.sides[0] == ComparedVersion::Stored(id)),
+        "{effects:?}"
+    );
+}
+
+#[test]
+fn late_comparison_is_ignored() {
+    let mut console = console_with_baselines();
+    console.press("gg Enter");
+    let old_request = console.model.baselines.comparison.request.clone();
+    console.press("Tab");
+    console.send(Msg::BaselineCompared(old_request, Err("late".to_string())));
+    assert!(!console.model.baselines.comparison.is_loaded);
+}
+
+#[test]
+fn version_opens_against_the_file() {
+    let mut console = console_with_baselines();
+    let effects = console.press("gg v");
+    let name = "charlie-MEMORY.md".to_string();
+    assert_eq!(effects, [Effect::LoadBaselineVersions(name.clone())]);
+    let records = baseline_versions("charlie");
+    console.send(Msg::BaselineVersionsLoaded(name, Ok(records.clone())));
+    let effects = console.press("j Enter");
+    let version = ComparedVersion::Stored(records[1].sha256.unwrap());
+    assert_eq!(
+        effects[0],
+        compare("charlie", [version, ComparedVersion::Disk])
+    );
+    console.press("q");
+    assert_eq!(console.model.baselines.page, BaselinesPage::Versions);
+    assert_eq!(console.model.baselines.versions.cursor, 1);
+}
+
+#[test]
+fn marks_follow_names_and_drop_removed_baselines() {
+    let mut console = console_with_baselines();
+    console.press("gg Space Space");
+    assert_eq!(
+        console.model.baselines.targets(),
+        ["charlie-MEMORY.md", "alpha-MEMORY.md"]
+    );
+    let mut list = list_of_four();
+    list.baselines.remove(0);
+    console.load_baselines(list);
+    assert_eq!(console.model.baselines.targets(), ["alpha-MEMORY.md"]);
+    console.press("A a");
+    assert_eq!(console.model.baselines.targets().len(), 3);
+}
+
+#[test]
+fn comparison_is_searched_and_scrolled_like_a_diff() {
+    let mut console = console_with_baselines();
+    console.press("gg Enter");
+    load_changed(&mut console);
+    console.press("/");
+    console.type_line("hurry");
+    console.press("Enter");
+    assert_eq!(console.message_text(), "1 hit");
+    console.press("Esc");
+    assert_eq!(console.model.baselines.comparison.pane.query, "");
+    assert_eq!(console.model.baselines.page, BaselinesPage::Comparison);
+    let is_wide = console.model.is_side_by_side();
+    console.press("t");
+    assert_ne!(console.model.is_side_by_side(), is_wide);
+}
+
+#[test]
+fn changed_agents_reload_the_screen() {
+    let mut console = console_with_baselines();
+    let effects = console.observe(vec![observation_of("alpha", State::Tampered)]);
+    assert_eq!(effects, [Effect::LoadBaselines]);
+    console.press("gg Enter");
+    load_changed(&mut console);
+    let effects = console.observe(vec![observation_of("alpha", State::Clean)]);
+    assert!(
+        matches!(effects[1], Effect::CompareBaseline(_)),
+        "{effects:?}"
+    );
+}

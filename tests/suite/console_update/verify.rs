@@ -1,0 +1,135 @@
+//! Verify screen: started, stopped, and what its findings lead to.
+
+use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::model::Screen;
+use memory_shepherd::console::screens::baseline_plan::state::BaselinePlanRequest;
+use memory_shepherd::engine::{BaselineState, FindingSubject, VerifyProgress};
+use memory_shepherd::error::{Error, ErrorKind};
+
+use super::MINUTE;
+use crate::console_fixture::{TestConsole, fleet_of_four};
+use crate::engine_samples::{baseline_list, baseline_summary, finding, verification};
+
+const TAMPERED: &str = "baseline does not match its seal: alpha-MEMORY.md has 9f2c…, sealed 77ab…";
+
+/// A console with a verification that found a changed baseline and a changed entry.
+fn console_with_findings() -> TestConsole {
+    let mut console = fleet_of_four();
+    console.press("6");
+    let list = ["alpha", "bravo"].map(|agent| baseline_summary(agent, BaselineState::Ok));
+    console.load_baselines(baseline_list(list.into()));
+    console.send(Msg::Verified(Ok(Box::new(verification(vec![
+        finding(FindingSubject::Baseline, TAMPERED, "review the change"),
+        finding(
+            FindingSubject::Entry,
+            "the entry alpha/1.md was changed",
+            "copy the archive",
+        ),
+    ])))));
+    console
+}
+
+#[test]
+fn first_visit_verifies_and_later_ones_do_not() {
+    let mut console = fleet_of_four();
+    assert_eq!(console.press("6"), [Effect::Verify, Effect::LoadBaselines]);
+    console.send(Msg::Verified(Ok(Box::new(verification(Vec::new())))));
+    assert_eq!(console.message_text(), "verification: nothing wrong");
+    console.press("1");
+    assert_eq!(console.press("6"), [Effect::LoadBaselines]);
+    assert_eq!(console.press("V"), [Effect::Verify, Effect::LoadBaselines]);
+}
+
+#[test]
+fn verification_runs_once_at_a_time_and_stops() {
+    let mut console = fleet_of_four();
+    console.press("V");
+    console.send(Msg::VerifyProgressed(VerifyProgress::Entries(12, 96)));
+    assert!(console.screen_text().contains("entries: 12 of 96"));
+    assert_eq!(console.press("V"), []);
+    assert_eq!(console.press("^c"), [Effect::CancelVerify]);
+    let error = Error::new(ErrorKind::Interrupted, "the verification was stopped");
+    console.send(Msg::Verified(Err(error)));
+    assert!(
+        console
+            .screen_text()
+            .contains("the verification was stopped")
+    );
+    // The key that stopped it quits again.
+    let effects = console.press("^c");
+    assert!(effects.contains(&Effect::Quit), "{effects:?}");
+}
+
+#[test]
+fn finding_about_a_baseline_leads_to_its_evidence() {
+    let mut console = console_with_findings();
+    console.press("gg");
+    let text = console.screen_text();
+    assert!(text.contains("X restores the sealed version"), "{text}");
+    let effects = console.press("Enter");
+    assert!(
+        matches!(&effects[0], Effect::CompareBaseline(request) if request.name == "alpha-MEMORY.md")
+    );
+    console.press("q");
+    assert_eq!(console.model.screen, Screen::Verify);
+    let effects = console.press("S");
+    assert!(
+        matches!(effects.last(), Some(Effect::MakeBaselinePlan(_, BaselinePlanRequest::Seal { names, .. }))
+            if names == &["alpha-MEMORY.md"])
+    );
+    console.press("Esc X");
+    let restore = BaselinePlanRequest::Restore {
+        name: "alpha-MEMORY.md".to_string(),
+        version: "sealed".to_string(),
+    };
+    let plans = console.effects.iter().filter_map(|effect| match effect {
+        Effect::MakeBaselinePlan(_, request) => Some(request),
+        _ => None,
+    });
+    assert_eq!(plans.last(), Some(&restore));
+}
+
+#[test]
+fn other_findings_lead_to_the_report() {
+    let mut console = console_with_findings();
+    console.press("gg j");
+    let text = console.screen_text();
+    assert!(text.contains("o opens the report"), "{text}");
+    console.press("Enter");
+    assert_eq!(console.model.screen, Screen::Verify);
+    let effects = console.press("ya");
+    match effects.as_slice() {
+        [Effect::CopyToClipboard(clip)] => {
+            assert!(clip.text.contains("was changed"), "{}", clip.text);
+        }
+        effects => panic!("{effects:?}"),
+    }
+    let effects = console.press("o");
+    assert!(matches!(effects[..], [Effect::OpenPager(_)]), "{effects:?}");
+}
+
+#[test]
+fn result_is_reported_on_other_screens() {
+    let mut console = fleet_of_four();
+    console.press("V 1");
+    console.send(Msg::Verified(Ok(Box::new(verification(vec![finding(
+        FindingSubject::Seal,
+        "the seal has no good signature",
+        "sign it",
+    )])))));
+    assert_eq!(
+        console.message_text(),
+        "verification: 1 failure; 6 shows it"
+    );
+    assert_eq!(console.model.screen, Screen::Fleet);
+}
+
+#[test]
+fn age_of_the_result_repaints_in_steps() {
+    let mut console = console_with_findings();
+    console.press("k");
+    console.model.is_dirty = false;
+    console.advance(MINUTE + MINUTE);
+    assert!(console.model.is_dirty);
+    assert!(console.screen_text().contains("ran 1m ago"));
+}
