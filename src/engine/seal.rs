@@ -58,7 +58,7 @@ pub enum SealChangeKind {
 }
 
 /// A file compared with its seal, in full.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SealChange {
     /// Name in `baseline_dir`.
     pub name: String,
@@ -83,7 +83,7 @@ pub struct SealChange {
 }
 
 /// What a seal would do, bound to the files that it saw.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SealPlan {
     /// All baselines in use and all sealed files, by name.
     pub changes: Vec<SealChange>,

@@ -113,7 +113,7 @@ impl BaselinePlanRequest {
 }
 
 /// The plan of the engine.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum BaselineChangePlan {
     /// A seal, and the file of the key that signs it, as it was typed.
     Seal(SealPlan, Option<String>),
