@@ -57,7 +57,8 @@ pub use baseline_plan::{
 };
 pub use baseline_save::{BaselineEdit, SavedBaseline};
 pub use baseline_versions::{
-    BaselineList, BaselineState, BaselineSummary, BaselineVersion, LastPush, SizeBand,
+    BaselineList, BaselineState, BaselineSummary, BaselineVersion, FindingCounts, LastPush,
+    SizeBand,
 };
 pub use classify::MAX_WINDOW_BYTES;
 pub use fleet::{FleetEvent, FleetWatcher, start_directory_watcher};

@@ -14,7 +14,9 @@ use super::output::{
 use super::{CommandContext, CommandResult};
 use crate::baseline::signatures::SignedSeal;
 use crate::digest::Digest;
-use crate::engine::{BaselineState, BaselineSummary, BaselineVersion, SavedBaseline};
+use crate::engine::{
+    BaselineState, BaselineSummary, BaselineVersion, FindingCounts, SavedBaseline,
+};
 use crate::error::Error;
 
 /// Subcommands of `baseline`.
@@ -140,6 +142,23 @@ fn state_cell(baseline: &BaselineSummary) -> TableCell {
     }
 }
 
+/// Returns, for example, "1 error, 2 warnings".
+fn findings_cell(baseline: &BaselineSummary) -> TableCell {
+    let Some(FindingCounts { errors, warnings }) = baseline.findings else {
+        return text_cell(OutputRole::Plain, "-");
+    };
+    let counts = [(errors, "error"), (warnings, "warning")];
+    let counted = counts.iter().filter(|(count, _)| *count > 0);
+    let texts: Vec<String> = counted
+        .map(|(count, noun)| format_count(*count, noun))
+        .collect();
+    match (texts.as_slice(), errors) {
+        ([], _) => text_cell(OutputRole::Plain, "none"),
+        (texts, 0) => text_cell(OutputRole::Warn, texts.join(", ")),
+        (texts, _) => text_cell(OutputRole::Bad, texts.join(", ")),
+    }
+}
+
 impl Document for ListDocument {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         if self.baselines.is_empty() {
@@ -150,6 +169,7 @@ impl Document for ListDocument {
             "FILE",
             "BYTES",
             "SIZE",
+            "FINDINGS",
             "CHANGED",
             "LAST PUSH",
             "AGENTS",
@@ -171,12 +191,13 @@ impl Document for ListDocument {
                 text_cell(OutputRole::Plain, &baseline.name),
                 number_cell(OutputRole::Plain, bytes),
                 text_cell(OutputRole::Plain, band),
+                findings_cell(baseline),
                 text_cell(OutputRole::Plain, format_time(baseline.changed)),
                 text_cell(OutputRole::Plain, format_time(pushed)),
                 text_cell(OutputRole::Dim, baseline.agents.join(", ")),
             ]);
         }
-        printer.write_table_within_width(rows, &[3, 4, 5])?;
+        printer.write_table_within_width(rows, &[3, 5, 6])?;
         if let Some(signed) = &self.signed {
             let (signer, meta) = (&signed.signer, &signed.meta);
             printer.write_plain_line(format!(

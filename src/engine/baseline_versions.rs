@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::Engine;
 use super::baseline_change::FileOwner;
 use super::baseline_save::read_optional;
+use super::lint::LintDecisions;
 use super::record::{FileState, LedgerRecord, Operation};
 use crate::baseline;
 use crate::baseline::seal::{BaselineSeal, is_baseline_name};
@@ -21,6 +22,7 @@ use crate::baseline::signatures::SignedSeal;
 use crate::config::{Agent, SealRequirement};
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
+use crate::lint::{self, Finding, Severity};
 
 /// The least number of hexadecimal digits that name a version.
 const MIN_VERSION_DIGITS: usize = 4;
@@ -30,9 +32,6 @@ const BASELINE_EXTENSION: &str = ".md";
 
 /// Maximum number of files in `baseline_dir` that are looked at.
 const MAX_LISTED_FILES: usize = 10_000;
-
-/// The template that this program ships.
-const TEMPLATE: &[u8] = include_bytes!("../../baselines/example-agent-MEMORY.md");
 
 /// Before the name of another baseline, where a version is named.
 const FILE_VERSION_PREFIX: &str = "file:";
@@ -112,8 +111,20 @@ pub struct BaselineSummary {
     pub owner: Option<FileOwner>,
     /// When it was last pushed.
     pub last_push: Option<LastPush>,
+    /// What the lint finds in the file; none where there is no readable file, or where the decisions
+    /// of `[lint]` cannot be read.
+    pub findings: Option<FindingCounts>,
     /// Why the file cannot be read, if it cannot.
     pub problem: Option<String>,
+}
+
+/// Numbers of the lint's findings in a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FindingCounts {
+    /// Errors.
+    pub errors: usize,
+    /// Warnings.
+    pub warnings: usize,
 }
 
 /// The baselines of a fleet.
@@ -165,6 +176,16 @@ impl BaselineState {
             BaselineState::Unsigned => "unsigned",
             BaselineState::Behind => "behind",
             BaselineState::Ok => "ok",
+        }
+    }
+}
+
+impl FindingCounts {
+    fn of(findings: &[Finding]) -> FindingCounts {
+        let count = |severity| findings.iter().filter(|it| it.severity == severity).count();
+        FindingCounts {
+            errors: count(Severity::Error),
+            warnings: count(Severity::Warning),
         }
     }
 }
@@ -230,10 +251,12 @@ impl Engine {
         names.extend(other_files.iter().map(String::as_str));
         names.retain(|name| is_baseline_name(name));
         let mut pushes = self.last_pushes(&names)?;
+        // A decision file that cannot be used is reported by the lint.
+        let decisions = self.load_lint_decisions().ok();
         let mut baselines = Vec::new();
         for name in names {
             let sealed = seal.as_ref().and_then(|seal| seal.expected_digest(name));
-            let mut summary = self.summarize_baseline(name, sealed)?;
+            let mut summary = self.summarize_baseline(name, sealed, decisions.as_ref())?;
             if summary.state > BaselineState::Unsigned && is_unsigned {
                 summary.state = BaselineState::Unsigned;
             }
@@ -266,7 +289,12 @@ impl Engine {
             .collect()
     }
 
-    fn summarize_baseline(&self, name: &str, sealed: Option<Digest>) -> Result<BaselineSummary> {
+    fn summarize_baseline(
+        &self,
+        name: &str,
+        sealed: Option<Digest>,
+        decisions: Option<&LintDecisions>,
+    ) -> Result<BaselineSummary> {
         let general = &self.config().general;
         let path = self.baseline_file_path(name);
         let (bytes, problem) = match read_optional(&path) {
@@ -311,6 +339,10 @@ impl Engine {
             changed: owner.map(|owner| owner.changed_at),
             owner,
             last_push: None,
+            findings: bytes.as_deref().zip(decisions).map(|(bytes, decisions)| {
+                let report = self.baseline_lint(name, decisions).lint(bytes);
+                FindingCounts::of(&report.findings)
+            }),
             problem,
         })
     }
@@ -476,7 +508,7 @@ impl Engine {
     fn read_named_text(&self, name: &str, wanted: &str) -> Option<Result<Vec<u8>>> {
         match wanted {
             "disk" => Some(self.read_baseline(name)),
-            "template" => Some(Ok(TEMPLATE.to_vec())),
+            "template" => Some(Ok(lint::TEMPLATE.to_vec())),
             _ => {
                 let other = wanted.strip_prefix(FILE_VERSION_PREFIX)?;
                 is_baseline_name(other).then(|| self.read_baseline(other))

@@ -17,11 +17,11 @@ use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
     AgentResult, BaselineAction, BaselineChange, BaselineFile, BaselineList, BaselinePlan,
     BaselineState, BaselineSummary, BaselineVersion, Blocker, ConnectionStatus, FileOwner,
-    FileState, Finding, FindingSubject, HistoryEntry, HostStatus, KeptScratch, KnownVersion,
-    LastPush, LastRun, LedgerRecord, LedgerSummary, MemoryAddress, MemoryContent, Observation,
-    Operation, Outcome, Plan, PlanBinding, PlanStep, PlannedBaseline, Protection, Reachability,
-    RunEvent, RunReport, ScratchSelection, SizeBand, SkippedAgent, State, StepAction, Trigger,
-    UndoMode, UndoTarget, UndoneRun, Verification, VerifiedCounts,
+    FileState, Finding, FindingCounts, FindingSubject, HistoryEntry, HostStatus, KeptScratch,
+    KnownVersion, LastPush, LastRun, LedgerRecord, LedgerSummary, MemoryAddress, MemoryContent,
+    Observation, Operation, Outcome, Plan, PlanBinding, PlanStep, PlannedBaseline, Protection,
+    Reachability, RunEvent, RunReport, ScratchSelection, SizeBand, SkippedAgent, State, StepAction,
+    Trigger, UndoMode, UndoTarget, UndoneRun, Verification, VerifiedCounts,
 };
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::sftp::askpass::{
@@ -148,6 +148,10 @@ pub fn baseline_summary(agent: &str, state: BaselineState) -> BaselineSummary {
             run: "5a10".to_string(),
             sha256: sealed,
         }),
+        findings: is_there.then_some(FindingCounts {
+            errors: usize::from(state == BaselineState::TooSmall),
+            warnings: usize::from(state == BaselineState::Behind),
+        }),
         problem: None,
     }
 }
@@ -180,6 +184,7 @@ pub fn baseline_plan(agents: &[&str], is_foreign: bool) -> PreparedBaselinePlan 
         digests: [&before, &after].map(|it| Digest::of(it.as_bytes()).short_hex(8)),
         changed_lines: (1, 1),
         is_foreign,
+        lint_errors: Vec::new(),
         owner: baseline_summary("any", BaselineState::Changed).owner,
         agents: file.agents.clone(),
         text: text::prepare_comparison([before.as_bytes(), after.as_bytes()], None),

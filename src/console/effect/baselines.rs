@@ -10,6 +10,7 @@ use super::job_queue::{JobClass, JobKey};
 use super::{EffectRunner, MAX_HISTORY_RECORDS};
 use crate::baseline::signatures::SigningKey;
 use crate::config::ConfigEnvironment;
+use crate::console::canvas::format_count;
 use crate::console::message::{ComparisonTexts, Msg};
 use crate::console::screens::baseline_plan::state::{
     AppliedBaselinePlan, BaselineChangePlan, BaselinePlanRequest, BaselinePlanRow,
@@ -24,6 +25,7 @@ use crate::engine::{
     SealChangeKind, SealPlan, SealScope,
 };
 use crate::error::{Error, Result};
+use crate::lint::Finding;
 
 /// Interval between two reports of the progress of a verification.
 const VERIFY_REPORT_INTERVAL: Duration = Duration::from_millis(250);
@@ -186,6 +188,7 @@ fn file_row(plan: &BaselinePlan, file: &PlannedBaseline, deadline: Instant) -> B
         ],
         changed_lines: diff::count_changes(old, &file.after, Some(deadline)),
         is_foreign: false,
+        lint_errors: Vec::new(),
         owner: None,
         agents: file.agents.clone(),
         text: text::prepare_comparison([old, &file.after], Some(deadline)),
@@ -210,7 +213,9 @@ fn prepare_seal(
     } else {
         SealScope::Named(names.iter().cloned().collect())
     };
-    let plan = engine.plan_seal(&scope)?;
+    let mut plan = engine.plan_seal(&scope)?;
+    // The plan shows the errors, and the words that confirm it accept them.
+    plan.accept_lint_errors();
     let deadline = engine.clock().instant() + DIFF_TIMEOUT;
     let rows = plan.selected().map(|change| seal_row(change, deadline));
     let rows: Vec<BaselinePlanRow> = rows.collect();
@@ -264,7 +269,11 @@ fn seal_row(change: &SealChange, deadline: Instant) -> BaselinePlanRow {
     };
     BaselinePlanRow {
         name: change.name.clone(),
-        label: change.kind.as_str().to_string(),
+        label: match change.lint_errors.len() as u64 {
+            0 => change.kind.as_str().to_string(),
+            count => format!("{}, {}", change.kind.as_str(), format_count(count, "error")),
+        },
+        lint_errors: change.lint_errors.iter().map(Finding::summary).collect(),
         digests: [
             change.sealed.map_or("not sealed".to_string(), |it| {
                 format!("{}…", it.short_hex(8))

@@ -4,7 +4,7 @@ use super::{AgentRow, Model};
 use crate::console::command::Command;
 use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::baseline_plan;
-use crate::console::screens::baseline_plan::state::BaselinePlanRequest;
+use crate::console::screens::baseline_plan::state::{BaselinePlanRequest, BaselinePlanView};
 use crate::console::screens::log::state::RunSummary;
 use crate::console::screens::reset::state::{PlanRequest, PlanView, ResetStage, ResultView};
 use crate::engine::{Operation, Outcome, Protection, ScratchSelection, UndoMode, UndoTarget};
@@ -35,13 +35,13 @@ pub fn for_plan(model: &Model, view: &PlanView) -> Option<String> {
 }
 
 /// Returns the command line equivalent to a plan over baselines.
-pub fn for_baseline_plan(model: &Model, request: &BaselinePlanRequest) -> String {
+pub fn for_baseline_plan(model: &Model, view: &BaselinePlanView) -> String {
     let quote = |text: &str| shell_words::quote(text).into_owned();
     let quote_all = |names: &[String]| {
         let quoted = names.iter().map(|name| quote(name));
         quoted.collect::<Vec<_>>().join(" ")
     };
-    let verb = match request {
+    let verb = match &view.request {
         BaselinePlanRequest::Seal { names, is_all, key } => {
             let what = if *is_all {
                 "--all".to_string()
@@ -49,7 +49,10 @@ pub fn for_baseline_plan(model: &Model, request: &BaselinePlanRequest) -> String
                 quote_all(names)
             };
             let key = key.as_ref().map(|key| format!(" --sign {}", quote(key)));
-            format!("seal {what}{}", key.unwrap_or_default())
+            let mut rows = view.prepared.rows.iter();
+            let has_errors = rows.any(|row| !row.lint_errors.is_empty());
+            let force = if has_errors { "--force " } else { "" };
+            format!("seal {force}{what}{}", key.unwrap_or_default())
         }
         BaselinePlanRequest::Restore { name, version } => {
             format!("baseline restore {} --version {version}", quote(name))

@@ -309,7 +309,7 @@ impl Model {
                     (Screen::BaselinePlan, _) => self
                         .baseline_plan
                         .view()
-                        .map(|view| equivalent_command::for_baseline_plan(self, &view.request)),
+                        .map(|view| equivalent_command::for_baseline_plan(self, view)),
                     (Screen::Reset, ResetStage::Plan(view)) => {
                         equivalent_command::for_plan(self, view)
                     }

@@ -128,6 +128,20 @@ fn foreign_change_is_sealed_only_by_typed_words() {
 }
 
 #[test]
+fn lint_errors_are_accepted_only_by_typed_words() {
+    let mut console = console_with_baselines();
+    console.press("S");
+    let mut plan = baseline_plan(&["alpha"], false);
+    plan.rows[0].lint_errors = vec!["MS305 placeholder: 9 placeholders wait".to_string()];
+    console.answer_baseline_plan(plan);
+    let typed = Confirmation::TypedText("seal 1".to_string());
+    assert_eq!(confirmation(&console), &typed);
+    let text = console.screen_text();
+    assert!(text.contains("1 lint error: MS305 placeholder"), "{text}");
+    assert!(text.contains("seal --force alpha-MEMORY.md"), "{text}");
+}
+
+#[test]
 fn own_change_is_sealed_by_one_key() {
     let mut console = console_with_baselines();
     console.press("S");

@@ -147,6 +147,8 @@ pub struct BaselinePlanRow {
     pub changed_lines: (usize, usize),
     /// Whether the plan accepts a change that this program did not make.
     pub is_foreign: bool,
+    /// Errors of the lint that the plan accepts.
+    pub lint_errors: Vec<String>,
     /// Owner, mode and times of the file.
     pub owner: Option<FileOwner>,
     /// Agents whose baseline it is.

@@ -309,7 +309,9 @@ fn required_confirmation(
 ) -> Confirmation {
     let rows = &prepared.rows;
     let is_signature = matches!(request, BaselinePlanRequest::Seal { key: Some(_), .. });
-    let is_typed = rows.iter().any(|row| row.is_foreign)
+    let is_typed = rows
+        .iter()
+        .any(|row| row.is_foreign || !row.lint_errors.is_empty())
         || rows
             .iter()
             .any(|row| has_protection(model, &row.agents, Protection::Typed));

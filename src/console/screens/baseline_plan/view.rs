@@ -164,7 +164,7 @@ fn draw_footer(model: &Model, view: &BaselinePlanView, canvas: &mut Canvas<'_>, 
     }
     let (note, role) = plan_note(model, view);
     canvas.put_text(1, y + 1, &fit_end_of_sentence(&note, room), role);
-    let command = equivalent_command::for_baseline_plan(model, &view.request);
+    let command = equivalent_command::for_baseline_plan(model, view);
     let x = canvas.put_text(1, y + 2, "same as:  ", Role::Dim);
     let room = usize::from(canvas.width().saturating_sub(x + 1));
     let command = truncate_untrusted(&command, room);
@@ -177,6 +177,10 @@ fn draw_footer(model: &Model, view: &BaselinePlanView, canvas: &mut Canvas<'_>, 
 /// Returns the most important fact about the plan, or about the file under the cursor.
 fn plan_note(model: &Model, view: &BaselinePlanView) -> (String, Role) {
     let row = model.baseline_plan.current_row();
+    if let Some((row, first)) = row.and_then(|row| Some((row, row.lint_errors.first()?))) {
+        let count = format_count(row.lint_errors.len() as u64, "lint error");
+        return (format!("{count}: {first}"), Role::Bad);
+    }
     if let Some(row) = row.filter(|row| row.is_foreign) {
         let owner = row.owner.map(|owner| describe_owner(model, owner));
         let owner = owner.unwrap_or_else(|| "the file is gone".to_string());

@@ -15,7 +15,9 @@ use crate::console::frame::draw_fleet_name;
 use crate::console::model::Model;
 use crate::console::screens::baselines::state::{BaselinesPage, NO_BASELINE_REASON};
 use crate::console::theme::Role;
-use crate::engine::{BaselineList, BaselineState, BaselineSummary, FileOwner, SizeBand};
+use crate::engine::{
+    BaselineList, BaselineState, BaselineSummary, FileOwner, FindingCounts, SizeBand,
+};
 use crate::untrusted;
 
 /// Lines of facts below the list and below a comparison.
@@ -28,6 +30,7 @@ const STATE_X: u16 = 3;
 struct ListColumns {
     state: u16,
     name: u16,
+    findings: u16,
     is_wide: bool,
 }
 
@@ -35,6 +38,7 @@ struct ListColumns {
 const SIZE_WIDTH: u16 = 7;
 const BAND_WIDTH: u16 = 12;
 const AGE_WIDTH: u16 = 8;
+const FINDINGS_WIDTH: u16 = 10;
 
 impl ListColumns {
     fn new(model: &Model, width: u16) -> ListColumns {
@@ -43,11 +47,13 @@ impl ListColumns {
         let names = model.baselines.summaries().iter();
         let longest = names.map(|it| untrusted::visible_line(&it.name).width());
         let longest = longest.max().unwrap_or(0).max("BASELINE".len()) as u16 + 1;
-        let others = STATE_X + state + SIZE_WIDTH + BAND_WIDTH + 2 * AGE_WIDTH;
+        let findings = if is_wide { FINDINGS_WIDTH } else { 0 };
+        let others = STATE_X + state + SIZE_WIDTH + BAND_WIDTH + findings + 2 * AGE_WIDTH;
         let room = width.saturating_sub(others + if is_wide { 20 } else { 6 });
         ListColumns {
             state,
             name: longest.clamp(9, room.max(9)),
+            findings,
             is_wide,
         }
     }
@@ -156,7 +162,11 @@ fn draw_headings(canvas: &mut Canvas<'_>, columns: &ListColumns) {
     x += columns.name + SIZE_WIDTH;
     canvas.put_right(x, 3, "SIZE", Role::Heading);
     canvas.put_text(x + 2, 3, "BAND", Role::Heading);
-    x += BAND_WIDTH + AGE_WIDTH;
+    x += BAND_WIDTH;
+    if columns.is_wide {
+        canvas.put_text(x, 3, "FINDINGS", Role::Heading);
+    }
+    x += columns.findings + AGE_WIDTH;
     canvas.put_right(x, 3, "CHANGED", Role::Heading);
     x += AGE_WIDTH;
     canvas.put_right(x, 3, "PUSHED", Role::Heading);
@@ -195,7 +205,12 @@ fn draw_row(
     canvas.put_right(x, y, &size, Role::Text);
     let (band, role) = size_band(summary);
     canvas.put_text(x + 2, y, &band, role);
-    x += BAND_WIDTH + AGE_WIDTH;
+    x += BAND_WIDTH;
+    if columns.is_wide {
+        let (findings, role) = short_findings(summary);
+        canvas.put_text(x, y, &findings, role);
+    }
+    x += columns.findings + AGE_WIDTH;
     let age = |time: Option<_>| {
         time.map_or("-".to_string(), |time| {
             format_age(model.now.local_time, time)
@@ -224,6 +239,42 @@ fn size_band(summary: &BaselineSummary) -> (String, Role) {
         Some(SizeBand::Good) => (SizeBand::Good.to_string(), Role::Good),
         Some(band @ (SizeBand::Thin | SizeBand::Bloated)) => (band.to_string(), Role::Warn),
         Some(band) => (band.to_string(), Role::Text),
+    }
+}
+
+/// Returns the numbers of errors and warnings of the lint: `E1 W2`.
+fn short_findings(summary: &BaselineSummary) -> (String, Role) {
+    match summary.findings {
+        None => ("-".to_string(), Role::Dim),
+        Some(FindingCounts {
+            errors: 0,
+            warnings: 0,
+        }) => ("none".to_string(), Role::Dim),
+        Some(FindingCounts {
+            errors: 0,
+            warnings,
+        }) => (format!("W{warnings}"), Role::Warn),
+        Some(FindingCounts {
+            errors,
+            warnings: 0,
+        }) => (format!("E{errors}"), Role::Bad),
+        Some(FindingCounts { errors, warnings }) => (format!("E{errors} W{warnings}"), Role::Bad),
+    }
+}
+
+/// Returns the findings of the lint in words, with what separates them from the rest of a line; empty
+/// without any.
+fn findings_words(summary: &BaselineSummary) -> String {
+    let FindingCounts { errors, warnings } = summary.findings.unwrap_or_default();
+    let counts = [(errors, "error"), (warnings, "warning")];
+    let counted = counts.iter().filter(|(count, _)| *count > 0);
+    let texts: Vec<String> = counted
+        .map(|(count, noun)| format_count(*count as u64, noun))
+        .collect();
+    if texts.is_empty() {
+        String::new()
+    } else {
+        format!("lint: {} · ", texts.join(", "))
     }
 }
 
@@ -281,6 +332,7 @@ pub fn fact_lines(model: &Model, summary: &BaselineSummary) -> [(String, Role); 
     };
     let owner = summary.owner.map(|owner| describe_owner(model, owner));
     let owner = owner.unwrap_or_else(|| "no file".to_string());
+    let used = format!("{}{used}", findings_words(summary));
     let plain = |text: String| (text, Role::Text);
     match summary.state {
         BaselineState::Changed => {
@@ -314,7 +366,10 @@ pub fn fact_lines(model: &Model, summary: &BaselineSummary) -> [(String, Role); 
         BaselineState::Behind => {
             let behind = summary.behind.join(", ");
             let why = format!("older version on {behind}: the next reset pushes this one");
-            [(why, Role::Warn), plain(owner)]
+            [
+                (why, Role::Warn),
+                plain(format!("{}{owner}", findings_words(summary))),
+            ]
         }
         BaselineState::Ok => {
             let push = summary.last_push.as_ref().map(|push| {
