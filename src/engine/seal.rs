@@ -290,7 +290,11 @@ impl Engine {
         let agents = self.config().agents.iter();
         let users: Vec<&Agent> = agents.filter(|agent| agent.baseline == name).collect();
         let is_saved_here = digest.is_some() && saved_here.get(name) == digest.as_ref();
-        let is_accepted = is_named || is_saved_here || *scope == SealScope::All;
+        let is_accepted = match scope {
+            SealScope::SavedHere => is_saved_here,
+            SealScope::Named(_) => is_named,
+            SealScope::All => true,
+        };
         let known = sealed.and_then(|sealed| match &bytes {
             Some(bytes) if kind == SealChangeKind::Unchanged => Some(Arc::new(bytes.clone())),
             _ => Some(self.find_sealed_version(sealed, &users)?.bytes),

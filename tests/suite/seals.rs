@@ -71,6 +71,19 @@ fn sealing_one_file_does_not_bless_another() {
 }
 
 #[test]
+fn sealing_one_file_leaves_saved_changes_of_others() {
+    let world = sealed_world();
+    world.set_baseline("scout", CHANGED);
+    let old = Digest::of(BASELINE.as_bytes());
+    world
+        .engine()
+        .save_baseline("ranger.md", CHANGED.as_bytes(), Some(old))
+        .unwrap();
+    assert_eq!(seal(&world, &named(&["scout.md"])), ["scout.md"]);
+    assert_eq!(seal(&world, &SealScope::SavedHere), ["ranger.md"]);
+}
+
+#[test]
 fn foreign_change_is_sealed_only_when_named() {
     let world = sealed_world();
     world.set_baseline("scout", CHANGED);
