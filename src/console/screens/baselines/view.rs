@@ -38,7 +38,7 @@ struct ListColumns {
 const SIZE_WIDTH: u16 = 7;
 const BAND_WIDTH: u16 = 12;
 const AGE_WIDTH: u16 = 8;
-const FINDINGS_WIDTH: u16 = 10;
+const FINDINGS_WIDTH: u16 = 11;
 
 impl ListColumns {
     fn new(model: &Model, width: u16) -> ListColumns {
@@ -164,7 +164,7 @@ fn draw_headings(canvas: &mut Canvas<'_>, columns: &ListColumns) {
     canvas.put_text(x + 2, 3, "BAND", Role::Heading);
     x += BAND_WIDTH;
     if columns.is_wide {
-        canvas.put_text(x, 3, "FINDINGS", Role::Heading);
+        canvas.put_text(x + 1, 3, "FINDINGS", Role::Heading);
     }
     x += columns.findings + AGE_WIDTH;
     canvas.put_right(x, 3, "CHANGED", Role::Heading);
@@ -208,7 +208,7 @@ fn draw_row(
     x += BAND_WIDTH;
     if columns.is_wide {
         let (findings, role) = short_findings(summary);
-        canvas.put_text(x, y, &findings, role);
+        canvas.put_text(x + 1, y, &findings, role);
     }
     x += columns.findings + AGE_WIDTH;
     let age = |time: Option<_>| {
