@@ -73,7 +73,6 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
         {
             require(model.baselines.subject().is_some(), NO_BASELINE_REASON)
         }
-        Command::PlanRestore => baseline_plan::update::restorable_version(model).map(drop),
         Command::PlanReset
         | Command::PlanPush
         | Command::PlanUndo
@@ -86,6 +85,7 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
             ),
             _ => Err("no plan".to_string()),
         },
+        Command::PlanRestore => baseline_plan::update::restorable_version(model).map(drop),
         Command::ConfirmPlan
         | Command::UndoAppend
         | Command::UndoOverwrite

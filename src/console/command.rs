@@ -262,7 +262,7 @@ table! {
     NewBaseline            "new"            "new"                Actions    &[Baselines], ["N"], "Plan a new baseline from the template or from this one";
     NameSigningKey         "sign"           "sign"               Actions    &[BaselinePlan], ["K"], "Sign the seal: name the file of an SSH key";
     AnswerQuestion         "answer"         ""                   Actions    &[Any], ["@"], "Answer a host: passphrase, password or unknown host key";
-    ToggleMark             "mark"           "mark"               Selection  &[Fleet, Agent, Baselines], ["Space"], "Mark or unmark this row or scratch line, and move down";
+    ToggleMark             "mark"           "mark"               Selection  &[Fleet, Agent, Baselines], ["Space"], "Mark or unmark the row or scratch line, and move down";
     Filter                 "filter"         "filter"             Selection  &[Fleet], ["/"], "Filter: words !not ~fuzzy is:drifted is:marked host:NAME";
     MarkRange              "mark-range"     ""                   Selection  &[Fleet, Agent], ["v"], "Mark from the last marked agent or line to the cursor";
     MarkAll                "mark-all"       ""                   Selection  &[Fleet, Agent, Baselines], ["a"], "Mark all rows shown, or all lines of the scratch";

@@ -67,7 +67,7 @@ pub fn draw_hints(model: &Model, canvas: &mut Canvas<'_>) {
         let x = canvas.put_text(x, y, "_", Role::Prompt);
         let tab = match prompt {
             InputLine::Baseline { prompt, .. } => prompt.tab_hint(),
-            InputLine::Filter(_) | InputLine::Search(_) => None,
+            InputLine::Filter(_) | InputLine::Search(_) | InputLine::SavePath(_) => None,
         };
         let tab = tab.map_or_else(String::new, |tab| format!(", Tab {tab}"));
         let hint = format!("Enter apply, Esc cancel{tab}");

@@ -586,7 +586,7 @@ mod tests {
             [(PlanReset, GoLog)],
             "everywhere"
         );
-        assert_eq!(conflicts_of(&[(ToggleWrap, &["S"])]), [], "another screen");
+        assert_eq!(conflicts_of(&[(ToggleWrap, &["s"])]), [], "another screen");
         assert_eq!(
             conflicts_of(&[(PlanReset, &["d"]), (OpenDiff, &["X"])]),
             [],

@@ -104,8 +104,6 @@ pub enum InputLine {
     Filter(String),
     /// Search, with the previous query.
     Search(String),
-    /// Path of a new file for the marked lines.
-    SavePath(String),
     /// Text that a plan over baselines needs.
     Baseline {
         /// What is asked for.
@@ -113,6 +111,8 @@ pub enum InputLine {
         /// The text typed so far.
         text: String,
     },
+    /// Path of a new file for the marked lines.
+    SavePath(String),
 }
 
 /// Keys of an incomplete sequence.

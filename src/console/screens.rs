@@ -128,7 +128,7 @@ pub(super) fn open_selected(model: &mut Model) -> Vec<Effect> {
     Vec::new()
 }
 
-/// Marks agents, or lines of the scratch, or clears their marks.
+/// Marks agents, lines of the scratch or baselines, or clears their marks.
 pub(super) fn change_marks(model: &mut Model, command: Command) {
     match model.screen {
         Screen::Agent => agent::update::change_marks(model, command),

@@ -201,6 +201,15 @@ impl Pane {
         }
     }
 
+    /// Exchanges the text with another form of it, if there is one.
+    pub fn exchange_lines(&mut self, other: &mut Option<Vec<TextLine>>) {
+        if let Some(lines) = other.take() {
+            *other = Some(self.lines.clone());
+            self.replace_lines(lines);
+            self.lines_added_above = 0;
+        }
+    }
+
     /// Returns the index of one of this pane's lines in a changed text; the nearest one if the text
     /// has it no more.
     fn find_again(&self, old_index: usize, lines: &[TextLine]) -> usize {
@@ -217,15 +226,6 @@ impl Pane {
         };
         let end = lines.len().saturating_sub(1);
         found.min_by_key(likely).unwrap_or(old_index).min(end)
-    }
-
-    /// Exchanges the text with another form of it, if there is one.
-    pub fn exchange_lines(&mut self, other: &mut Option<Vec<TextLine>>) {
-        if let Some(lines) = other.take() {
-            *other = Some(self.lines.clone());
-            self.replace_lines(lines);
-            self.lines_added_above = 0;
-        }
     }
 
     /// Changes the arrangement and keeps the line at the top in place.

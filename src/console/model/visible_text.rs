@@ -2,7 +2,7 @@
 //! the agent screen, wherever it is shown.
 
 use super::{Model, Screen};
-use crate::console::screens::agent::state::{AgentTab, MIN_SIDE_BY_SIDE_COLUMNS};
+use crate::console::screens::agent::state::MIN_SIDE_BY_SIDE_COLUMNS;
 use crate::console::screens::baselines::state::BaselinesPage;
 use crate::console::text::{Arrangement, Pane};
 
@@ -43,7 +43,7 @@ impl Model {
         }
     }
 
-    /// Whether the screen shows a diff of two texts, which can be arranged.
+    /// Whether the text on the screen is a diff of two texts, which can be arranged.
     pub fn has_diff_options(&self) -> bool {
         match self.screen {
             Screen::Agent => self.agent.has_diff_options(),
@@ -51,14 +51,17 @@ impl Model {
         }
     }
 
+    /// Whether the text on the screen has a cursor that marks lines.
+    pub fn has_line_cursor(&self) -> bool {
+        self.screen == Screen::Agent && self.agent.has_line_cursor()
+    }
+
     /// Whether the text on the screen is not loaded yet.
     pub fn is_text_awaited(&self) -> bool {
         match self.screen {
             Screen::Baselines => !self.baselines.comparison.is_loaded,
             Screen::BaselinePlan => false,
-            _ if self.agent.is_history() || self.agent.tab == AgentTab::Rules => {
-                self.agent.current_pane().lines.is_empty()
-            }
+            _ if self.agent.has_own_job() => self.agent.current_pane().lines.is_empty(),
             _ => self.agent.generation == 0,
         }
     }

@@ -248,9 +248,9 @@ impl AgentScreen {
         self.tab == AgentTab::History && self.history.open_seq.is_none()
     }
 
-    /// Whether the tab is that of the history.
-    pub fn is_history(&self) -> bool {
-        self.tab == AgentTab::History
+    /// Whether the text of the tab is loaded by itself, and not with the agent's other texts.
+    pub fn has_own_job(&self) -> bool {
+        matches!(self.tab, AgentTab::History | AgentTab::Rules)
     }
 
     /// Whether the tab shows text of a file.

@@ -186,10 +186,9 @@ pub fn change_arrangement(model: &mut Model, command: Command) {
 /// cursor on the screen.
 pub fn clamp_pane_top(model: &mut Model) {
     if model.has_text() || model.screen == Screen::Agent {
-        let (width, look) = (model.text_width(), model.pane_style());
+        let (width, height, look) = (model.text_width(), model.text_height(), model.pane_style());
         model.visible_pane_mut().clamp_top(width, look);
-        if model.agent.has_line_cursor() && model.screen == Screen::Agent {
-            let height = model.text_height();
+        if model.has_line_cursor() {
             model.agent.scratch.show_cursor(width, height, look);
         }
     }
@@ -301,7 +300,7 @@ pub fn move_cursor(model: &mut Model, by: isize) {
 /// Scrolls the text on the screen.
 pub fn scroll_text(model: &mut Model, by: isize) {
     let (width, height, style) = (model.text_width(), model.text_height(), model.pane_style());
-    let has_line_cursor = model.screen == Screen::Agent && model.agent.has_line_cursor();
+    let has_line_cursor = model.has_line_cursor();
     let pane = model.visible_pane_mut();
     if has_line_cursor && by.abs() == 1 {
         pane.step_cursor(by, width, height, style);

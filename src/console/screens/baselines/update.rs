@@ -275,7 +275,6 @@ fn toggle_mark(model: &mut Model) {
     move_cursor(model, 1);
 }
 
-/// Marks all baselines.
 fn mark_all(model: &mut Model) {
     let names: Vec<String> = model
         .baselines
