@@ -82,11 +82,11 @@ fn finding_about_a_baseline_leads_to_its_evidence() {
         name: "alpha-MEMORY.md".to_string(),
         version: "sealed".to_string(),
     };
-    let plans = console.effects.iter().filter_map(|effect| match effect {
+    let mut plans = console.effects.iter().filter_map(|effect| match effect {
         Effect::MakeBaselinePlan(_, request) => Some(request),
         _ => None,
     });
-    assert_eq!(plans.last(), Some(&restore));
+    assert_eq!(plans.next_back(), Some(&restore));
 }
 
 #[test]
