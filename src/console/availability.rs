@@ -2,9 +2,10 @@
 
 use super::command::{Command, CommandSpec, KeyContext};
 use super::keymap::KeyMeaning;
-use super::model::{Model, Screen};
+use super::model::Model;
+use super::screen::Screen;
 use super::screens::agent::state::{AgentTab, MIN_SIDE_BY_SIDE_COLUMNS};
-use super::screens::baseline_plan;
+use super::screens::baseline_plan::state::{BaselinePlanRequest, BaselinePlanStage};
 use super::screens::baselines::state::NO_BASELINE_REASON;
 use super::screens::hosts::state::NO_HOSTS_REASON;
 use super::screens::reset::state::{Confirmation, PlanRequest, PlanView, ResetStage};
@@ -66,7 +67,7 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
             require(model.verify_report().is_some(), "no verification yet")
         }
         Command::ConfirmPlan | Command::NameSigningKey if model.screen == Screen::BaselinePlan => {
-            baseline_plan::update::check_command(model, command)
+            check_baseline_plan(model, command)
         }
         Command::PlanUndo | Command::PlanSeal | Command::ReplaceText
             if model.screen == Screen::Baselines =>
@@ -85,7 +86,7 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
             ),
             _ => Err("no plan".to_string()),
         },
-        Command::PlanRestore => baseline_plan::update::restorable_version(model).map(drop),
+        Command::PlanRestore => model.restorable_version().map(drop),
         Command::ConfirmPlan
         | Command::UndoAppend
         | Command::UndoOverwrite
@@ -174,6 +175,35 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
             "started with --read-only; quit and start without it",
         ),
         _ => Ok(()),
+    }
+}
+
+/// Checks that a command of a plan over baselines can run now.
+///
+/// # Errors
+/// The reason why not.
+pub fn check_baseline_plan(model: &Model, command: Command) -> Result<(), String> {
+    let view = match &model.baseline_plan.stage {
+        BaselinePlanStage::Plan(view) => view,
+        BaselinePlanStage::Applying(_) => return Err("the plan is being applied".to_string()),
+        _ => return Err("the plan is not ready yet".to_string()),
+    };
+    let is_seal = matches!(view.request, BaselinePlanRequest::Seal { .. });
+    match command {
+        Command::NameSigningKey if !is_seal => Err("only a seal is signed".to_string()),
+        Command::NameSigningKey => Ok(()),
+        _ => {
+            if let Some(why) = &view.refusal {
+                return Err(why.clone());
+            }
+            match &view.confirmation {
+                Confirmation::NothingToRun => Err("nothing to write".to_string()),
+                Confirmation::TypedText(_) => {
+                    Err("type the words to confirm this plan".to_string())
+                }
+                _ => model.read_only_reason().map_or(Ok(()), Err),
+            }
+        }
     }
 }
 

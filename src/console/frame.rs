@@ -10,7 +10,6 @@ use super::key::format_sequence;
 use super::model::Model;
 use super::overlay::InputLine;
 use super::screens::agent::state::AgentTab;
-use super::screens::baseline_plan;
 use super::screens::log::state::MessageLevel;
 use super::screens::reset::state::{Confirmation, ResetStage};
 use super::theme::Role;
@@ -225,7 +224,7 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
         (KeyContext::Verify, _) => !matches!(command, Command::GoLog),
         (KeyContext::BaselinePlan, _) => match command {
             Command::ConfirmPlan | Command::NameSigningKey => {
-                baseline_plan::update::check_command(model, command).is_ok()
+                availability::check_baseline_plan(model, command).is_ok()
             }
             Command::Palette | Command::GoLog => false,
             _ => true,

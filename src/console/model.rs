@@ -2,6 +2,7 @@
 //! [`super::view`] draws it. Does no input or output and reads no clock.
 
 pub(super) mod background_jobs;
+mod baseline_targets;
 pub mod equivalent_command;
 mod targets;
 mod visible_text;
@@ -19,6 +20,7 @@ use super::key_guard::KeyGuard;
 use super::keymap::CONFIRM_KEY;
 use super::overlay::{InputLine, Overlay, PendingKeys};
 use super::preferences::{self, Preferences};
+use super::screen::Screen;
 use super::screens::agent::state::AgentScreen;
 use super::screens::baseline_plan::state::{BaselinePlanScreen, BaselinePlanStage};
 use super::screens::baselines::state::{BaselinesPage, BaselinesScreen};
@@ -171,27 +173,6 @@ impl AgentRow {
             .filter(|seen| seen.is_content_known());
         current.or(self.last_readable.as_ref()).or(remembered)
     }
-}
-
-/// The screens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Screen {
-    /// All agents.
-    Fleet,
-    /// One agent.
-    Agent,
-    /// A plan, a run or its result.
-    Reset,
-    /// Runs and messages.
-    Log,
-    /// Hosts and their connections.
-    Hosts,
-    /// Baselines and their versions.
-    Baselines,
-    /// A plan over baselines.
-    BaselinePlan,
-    /// Verification.
-    Verify,
 }
 
 /// Screens to go back to.

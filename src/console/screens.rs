@@ -64,7 +64,8 @@ use super::canvas::Canvas;
 use super::command::Command;
 use super::key::{Key, KeyCode};
 use super::message::Effect;
-use super::model::{Model, Screen};
+use super::model::Model;
+use super::screen::Screen;
 
 /// Draws the current screen.
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {

@@ -389,6 +389,13 @@ impl Pane {
         self.top = (top.min(self.items.len().saturating_sub(1)), 0);
     }
 
+    /// Scrolls to the first hunk, if there is one.
+    pub fn scroll_to_first_hunk(&mut self, height: usize) {
+        if let Some(hunk) = self.hunks.first().copied() {
+            self.scroll_to_item(hunk, height);
+        }
+    }
+
     /// Goes to the next or previous hunk, counted from [`Pane::current_hunk`].
     pub fn go_to_hunk(&mut self, is_forward: bool, height: usize) {
         let current = self.current_hunk(height);

@@ -3,7 +3,6 @@
 use super::{AgentRow, Model};
 use crate::console::command::Command;
 use crate::console::screens::agent::state::AgentTab;
-use crate::console::screens::baseline_plan;
 use crate::console::screens::baseline_plan::state::{BaselinePlanRequest, BaselinePlanView};
 use crate::console::screens::log::state::RunSummary;
 use crate::console::screens::reset::state::{PlanRequest, PlanView, ResetStage, ResultView};
@@ -241,7 +240,7 @@ pub fn for_command(model: &Model, command: Command) -> Option<String> {
             command_for(&format!("baseline diff {}", shell_words::quote(name)))
         }
         Command::PlanSeal => {
-            let names = baseline_plan::update::target_baselines(model);
+            let names = model.target_baselines();
             let quoted = names.iter().map(|name| shell_words::quote(name));
             let names: Vec<_> = quoted.collect();
             command_for(&format!("seal --dry-run {}", names.join(" ")))

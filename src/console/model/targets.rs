@@ -1,11 +1,12 @@
 //! What a command is about: the agents to plan for, the agent, line, text or entry under the
 //! cursor.
 
-use super::{Model, Screen, equivalent_command};
+use super::{Model, equivalent_command};
 use crate::archive::WrittenEntry;
 use crate::console::canvas::format_count;
 use crate::console::command::Command;
 use crate::console::handoff::{ClipboardText, PagerText};
+use crate::console::screen::Screen;
 use crate::console::screens::agent::marked_lines::MarkedLines;
 use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::log::state::{LogRow, RunSummary};

@@ -1,7 +1,8 @@
 //! The text on the screen: the pane that the keys for texts act on. Its display options are those of
 //! the agent screen, wherever it is shown.
 
-use super::{Model, Screen};
+use super::Model;
+use crate::console::screen::Screen;
 use crate::console::screens::agent::state::MIN_SIDE_BY_SIDE_COLUMNS;
 use crate::console::screens::baselines::state::BaselinesPage;
 use crate::console::text::{Arrangement, Pane};
@@ -32,6 +33,26 @@ impl Model {
             Screen::Baselines => &mut self.baselines.comparison.pane,
             Screen::BaselinePlan => &mut self.baseline_plan.pane,
             _ => self.agent.current_pane_mut(),
+        }
+    }
+
+    /// Scrolls the text on the screen.
+    pub fn scroll_text(&mut self, by: isize) {
+        let (width, height, style) = (self.text_width(), self.text_height(), self.pane_style());
+        let has_line_cursor = self.has_line_cursor();
+        let pane = self.visible_pane_mut();
+        if has_line_cursor && by.abs() == 1 {
+            pane.step_cursor(by, width, height, style);
+        } else if by < isize::MIN / 4 {
+            pane.scroll_to_start();
+            pane.cursor_line = 0;
+        } else if by > isize::MAX / 4 {
+            pane.scroll_to_end(width, height, style);
+            pane.cursor_line = pane.lines.len().saturating_sub(1);
+        } else if has_line_cursor {
+            pane.page_cursor(by, width, height, style);
+        } else {
+            pane.scroll(by, width, height, style);
         }
     }
 

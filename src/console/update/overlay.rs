@@ -9,8 +9,9 @@ use crate::console::command::{Command, KeyContext};
 use crate::console::key::{Key, KeyCode};
 use crate::console::keymap::{CONFIRM_KEY, KeyMeaning};
 use crate::console::message::Effect;
-use crate::console::model::{Model, Screen};
+use crate::console::model::Model;
 use crate::console::overlay::{Chooser, ChooserItem, Overlay};
+use crate::console::screen::Screen;
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::screens::{agent, baseline_plan, baselines, fleet, reset};
 

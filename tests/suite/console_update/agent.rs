@@ -1,6 +1,6 @@
 //! The texts of an agent's screen.
 
-use memory_shepherd::console::model::Screen;
+use memory_shepherd::console::screen::Screen;
 
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screens::agent::state::AgentTab;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use memory_shepherd::console::message::{Effect, Msg};
-use memory_shepherd::console::model::Screen;
+use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::screens::baseline_plan::state::{
     AppliedBaselinePlan, BaselinePlanRequest, BaselinePlanStage,
 };

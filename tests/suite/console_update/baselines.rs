@@ -1,7 +1,7 @@
 //! Baselines screen: the list, versions and comparisons.
 
 use memory_shepherd::console::message::{Effect, Msg};
-use memory_shepherd::console::model::Screen;
+use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::screens::baselines::state::{
     BaselinesPage, ComparedVersion, ComparisonRequest,
 };

@@ -91,7 +91,7 @@ fn escape_cancels_incomplete_key_sequence_only() {
     assert_eq!(console.press("y Esc"), []);
     assert_eq!(
         console.model.screen,
-        memory_shepherd::console::model::Screen::Agent
+        memory_shepherd::console::screen::Screen::Agent
     );
     assert!(console.model.pending_keys.keys.is_empty());
 }

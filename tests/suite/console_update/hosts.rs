@@ -3,8 +3,8 @@
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::keymap::Keymap;
 use memory_shepherd::console::message::{Effect, Msg};
-use memory_shepherd::console::model::Screen;
 use memory_shepherd::console::overlay::Overlay;
+use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::screens::hosts;
 use memory_shepherd::console::screens::log::state::MessageLevel;
 use memory_shepherd::console::screens::reset::state::Confirmation;

@@ -1,6 +1,6 @@
 //! Observations of agents, and config reloads.
 
-use memory_shepherd::console::model::Screen;
+use memory_shepherd::console::screen::Screen;
 
 use memory_shepherd::console::screens::fleet::state::FleetConfig;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 
-use memory_shepherd::console::model::Screen;
+use memory_shepherd::console::screen::Screen;
 
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screens::reset::state::{Confirmation, ResetStage};

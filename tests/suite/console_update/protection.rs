@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memory_shepherd::console::model::Screen;
+use memory_shepherd::console::screen::Screen;
 
 use memory_shepherd::console::overlay::Overlay;
 

@@ -1,6 +1,6 @@
 //! Runs and their results.
 
-use memory_shepherd::console::model::Screen;
+use memory_shepherd::console::screen::Screen;
 
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screens::reset::state::{PlanRequest, ResetStage};

@@ -1,7 +1,7 @@
 //! Verify screen: started, stopped, and what its findings lead to.
 
 use memory_shepherd::console::message::{Effect, Msg};
-use memory_shepherd::console::model::Screen;
+use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::screens::baseline_plan::state::BaselinePlanRequest;
 use memory_shepherd::engine::{BaselineState, FindingSubject, VerifyProgress};
 use memory_shepherd::error::{Error, ErrorKind};

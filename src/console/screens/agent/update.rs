@@ -6,7 +6,8 @@ use crate::console::age::{format_age, modified_time};
 use crate::console::canvas::format_count;
 use crate::console::command::Command;
 use crate::console::message::{AgentTexts, Effect};
-use crate::console::model::{AgentRow, Model, Screen, step_index};
+use crate::console::model::{AgentRow, Model, step_index};
+use crate::console::screen::Screen;
 use crate::console::screens::agent::state::{AgentTab, CONTEXT_LINE_CHOICES};
 use crate::console::screens::baselines;
 use crate::console::screens::log::state::MessageLevel;
@@ -46,7 +47,7 @@ pub fn handle_texts(model: &mut Model, texts: AgentTexts) {
     agent.arrange_panes(model.size.0);
     if first {
         let height = model.text_height();
-        scroll_to_first_hunk(height, &mut model.agent.diff);
+        model.agent.diff.scroll_to_first_hunk(height);
     }
     if lost_lines > 0 {
         let lines = format_count(lost_lines as u64, "marked line");
@@ -110,15 +111,9 @@ pub fn handle_run_diff(
     agent.history.diff.replace_lines(lines);
     agent.history.diff_alternate = other;
     agent.arrange_panes(model.size.0);
-    scroll_to_first_hunk(model.text_height(), &mut model.agent.history.diff);
+    let height = model.text_height();
+    model.agent.history.diff.scroll_to_first_hunk(height);
     model.is_dirty = true;
-}
-
-/// Scrolls a text to its first hunk.
-pub fn scroll_to_first_hunk(height: usize, pane: &mut Pane) {
-    if let Some(hunk) = pane.hunks.first().copied() {
-        pane.scroll_to_item(hunk, height);
-    }
 }
 
 /// Opens what the run under the cursor changed.
@@ -294,27 +289,7 @@ pub fn move_cursor(model: &mut Model, by: isize) {
     if model.agent.is_list() {
         return move_history_cursor(model, by);
     }
-    scroll_text(model, by);
-}
-
-/// Scrolls the text on the screen.
-pub fn scroll_text(model: &mut Model, by: isize) {
-    let (width, height, style) = (model.text_width(), model.text_height(), model.pane_style());
-    let has_line_cursor = model.has_line_cursor();
-    let pane = model.visible_pane_mut();
-    if has_line_cursor && by.abs() == 1 {
-        pane.step_cursor(by, width, height, style);
-    } else if by < isize::MIN / 4 {
-        pane.scroll_to_start();
-        pane.cursor_line = 0;
-    } else if by > isize::MAX / 4 {
-        pane.scroll_to_end(width, height, style);
-        pane.cursor_line = pane.lines.len().saturating_sub(1);
-    } else if has_line_cursor {
-        pane.page_cursor(by, width, height, style);
-    } else {
-        pane.scroll(by, width, height, style);
-    }
+    model.scroll_text(by);
 }
 
 /// Marks lines of the scratch, or clears their marks.

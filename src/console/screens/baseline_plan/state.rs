@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::console::key_guard::KeyGuard;
-use crate::console::model::Screen;
+use crate::console::screen::Screen;
 use crate::console::screens::reset::state::Confirmation;
 use crate::console::text::{Pane, PreparedText, TextLine};
 use crate::engine::{BaselinePlan, FileOwner, SealPlan, TextReplacement};

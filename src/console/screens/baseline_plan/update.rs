@@ -1,12 +1,11 @@
 //! What the screen of a plan over baselines does: asks for what the plan needs, requests it, shows
 //! it, replaces it when it expires, and applies it once it is confirmed.
 
-use crate::console::command::Command;
 use crate::console::key::{Key, KeyCode};
 use crate::console::message::Effect;
-use crate::console::model::{Model, Screen, step_index};
+use crate::console::model::{Model, step_index};
 use crate::console::overlay::InputLine;
-use crate::console::screens::agent::update::{scroll_text, scroll_to_first_hunk};
+use crate::console::screen::Screen;
 use crate::console::screens::baseline_plan::state::{
     AppliedBaselinePlan, BaselinePlanRequest, BaselinePlanStage, BaselinePlanView, BaselinePrompt,
     PreparedBaselinePlan,
@@ -24,7 +23,7 @@ const TEMPLATE_SOURCE: &str = "template";
 
 /// Requests the plan of a seal for the marked baselines, or the one that the screen is about.
 pub fn plan_seal(model: &mut Model) -> Vec<Effect> {
-    let names = target_baselines(model);
+    let names = model.target_baselines();
     let is_all = names.len() > 1 && names.len() == model.baselines.summaries().len();
     let request = BaselinePlanRequest::Seal {
         names,
@@ -36,7 +35,7 @@ pub fn plan_seal(model: &mut Model) -> Vec<Effect> {
 
 /// Requests the plan that puts a version back.
 pub fn plan_restore(model: &mut Model) -> Vec<Effect> {
-    let version = match restorable_version(model) {
+    let version = match model.restorable_version() {
         Ok(version) => version,
         Err(why) => {
             model.show_hint(&why);
@@ -56,29 +55,6 @@ fn plan_restore_of(model: &mut Model, version: String) -> Vec<Effect> {
         return Vec::new();
     };
     request_plan(model, BaselinePlanRequest::Restore { name, version }, false)
-}
-
-/// Returns the version that the restore key would put back, in the engine's words.
-///
-/// # Errors
-/// Why there is none.
-pub fn restorable_version(model: &Model) -> Result<String, String> {
-    match model.screen {
-        Screen::Baselines => {
-            let version = model.baselines.restorable_version()?;
-            Ok(version.argument())
-        }
-        _ => Ok("sealed".to_string()),
-    }
-}
-
-/// Returns the baselines that a plan is for.
-pub fn target_baselines(model: &Model) -> Vec<String> {
-    if model.screen == Screen::Baselines {
-        return model.baselines.targets();
-    }
-    let subject = model.subject_baseline();
-    subject.map(str::to_string).into_iter().collect()
 }
 
 /// Opens the input line for the name of a new baseline.
@@ -164,7 +140,7 @@ fn finish_prompt(model: &mut Model, prompt: BaselinePrompt, text: String) -> Vec
             return Vec::new();
         }
         BaselinePrompt::Replacement { pattern, is_regex } => BaselinePlanRequest::Replace {
-            names: target_baselines(model),
+            names: model.target_baselines(),
             replacement: TextReplacement {
                 pattern,
                 replacement: text,
@@ -429,7 +405,7 @@ pub fn move_cursor(model: &mut Model, by: isize) {
         .view()
         .map_or(0, |view| view.prepared.rows.len());
     if by.abs() > 1 || count < 2 {
-        return scroll_text(model, by);
+        return model.scroll_text(by);
     }
     model.baseline_plan.cursor = step_index(model.baseline_plan.cursor, by, count);
     show_current_row(model);
@@ -449,7 +425,7 @@ fn show_current_row(model: &mut Model) {
     screen.alternate = alternate;
     model.arrange_panes();
     let height = model.text_height();
-    scroll_to_first_hunk(height, &mut model.baseline_plan.pane);
+    model.baseline_plan.pane.scroll_to_first_hunk(height);
 }
 
 /// Goes back one level: the plan is abandoned, unless it is being applied.
@@ -459,34 +435,5 @@ pub fn go_back(model: &mut Model) {
             model.show_hint("the plan is being applied");
         }
         _ => abandon_plan(model),
-    }
-}
-
-/// Checks that a command of this screen can run now.
-///
-/// # Errors
-/// The reason why not.
-pub fn check_command(model: &Model, command: Command) -> Result<(), String> {
-    let view = match &model.baseline_plan.stage {
-        BaselinePlanStage::Plan(view) => view,
-        BaselinePlanStage::Applying(_) => return Err("the plan is being applied".to_string()),
-        _ => return Err("the plan is not ready yet".to_string()),
-    };
-    let is_seal = matches!(view.request, BaselinePlanRequest::Seal { .. });
-    match command {
-        Command::NameSigningKey if !is_seal => Err("only a seal is signed".to_string()),
-        Command::NameSigningKey => Ok(()),
-        _ => {
-            if let Some(why) = &view.refusal {
-                return Err(why.clone());
-            }
-            match &view.confirmation {
-                Confirmation::NothingToRun => Err("nothing to write".to_string()),
-                Confirmation::TypedText(_) => {
-                    Err("type the words to confirm this plan".to_string())
-                }
-                _ => model.read_only_reason().map_or(Ok(()), Err),
-            }
-        }
     }
 }

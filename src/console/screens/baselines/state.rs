@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::console::model::{Model, Screen};
+use crate::console::screen::Screen;
 use crate::console::text::{Pane, TextLine};
 use crate::digest::Digest;
 use crate::engine::{BaselineList, BaselineSummary, BaselineVersion};
@@ -263,20 +263,5 @@ pub fn first_compared_version(summary: &BaselineSummary) -> ComparedVersion {
         None => ComparedVersion::Template,
         _ if pushed != summary.sha256 => ComparedVersion::Pushed,
         Some(_) => ComparedVersion::Previous,
-    }
-}
-
-impl Model {
-    /// Returns the name of the baseline that a key is about: that of the agent, where the screen shows
-    /// agents.
-    pub fn subject_baseline(&self) -> Option<&str> {
-        match self.screen {
-            Screen::Baselines => return self.baselines.subject(),
-            Screen::Verify => return self.verify_subject(),
-            _ => {}
-        }
-        self.subject_agent()
-            .and_then(|agent| self.config.baseline_names.get(agent))
-            .map(String::as_str)
     }
 }

@@ -5,9 +5,9 @@ use crate::console::age::format_age;
 use crate::console::chooser;
 use crate::console::command::Command;
 use crate::console::message::{ComparisonTexts, Effect};
-use crate::console::model::{Model, Screen, step_index};
+use crate::console::model::{Model, step_index};
 use crate::console::overlay::{Chooser, Overlay};
-use crate::console::screens::agent::update::{scroll_text, scroll_to_first_hunk};
+use crate::console::screen::Screen;
 use crate::console::screens::baselines::state::{
     BaselinesPage, ComparedVersion, ComparisonRequest, ComparisonView, VersionsView,
     first_compared_version,
@@ -88,7 +88,7 @@ pub fn handle_comparison(
     model.arrange_panes();
     if is_first {
         let height = model.text_height();
-        scroll_to_first_hunk(height, &mut model.baselines.comparison.pane);
+        model.baselines.comparison.pane.scroll_to_first_hunk(height);
     }
     model.is_dirty = true;
 }
@@ -288,7 +288,7 @@ fn mark_all(model: &mut Model) {
 /// Moves the cursor by rows, or scrolls.
 pub fn move_cursor(model: &mut Model, by: isize) {
     match model.baselines.page {
-        BaselinesPage::Comparison => return scroll_text(model, by),
+        BaselinesPage::Comparison => return model.scroll_text(by),
         BaselinesPage::List => {
             let all = model.baselines.summaries();
             let index = step_index(model.baselines.cursor_index(), by, all.len());

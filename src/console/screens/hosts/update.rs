@@ -3,7 +3,8 @@
 use crate::console::age::format_age;
 use crate::console::command::Command;
 use crate::console::message::Effect;
-use crate::console::model::{Model, Screen, step_index};
+use crate::console::model::{Model, step_index};
+use crate::console::screen::Screen;
 use crate::console::screens::fleet::update::set_filter;
 use crate::console::screens::hosts::state::{NO_HOSTS_REASON, problem_of};
 use crate::console::screens::log::state::MessageLevel;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::console::command::Command;
 use crate::console::message::Effect;
-use crate::console::model::{Model, Screen, equivalent_command, step_index};
+use crate::console::model::{Model, equivalent_command, step_index};
+use crate::console::screen::Screen;
 use crate::console::screens::log::state::{MessageLevel, OwnRun, RunSummary};
 use crate::console::screens::reset::state::{
     Confirmation, PlanRequest, PlanView, ResetStage, ResultView, RunView, STOP_CONSEQUENCE,

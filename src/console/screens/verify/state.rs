@@ -5,8 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 
 use crate::console::canvas::format_count;
-use crate::console::model::{Model, Screen};
-use crate::engine::{BaselineState, FindingSubject, Verification, VerifyProgress};
+use crate::engine::{FindingSubject, Verification, VerifyProgress};
 
 /// Verify screen.
 #[derive(Clone, Debug, Default)]
@@ -86,105 +85,8 @@ impl VerifyScreen {
     }
 }
 
-impl Model {
-    /// Returns the rows of the verify screen: findings first, then the parts, the remarks, and the
-    /// baselines.
-    pub fn verify_rows(&self) -> Vec<VerifyRow> {
-        let mut rows = Vec::new();
-        if let Some(found) = self.verify.verification() {
-            rows.extend((0..found.findings.len()).map(VerifyRow::Finding));
-            rows.extend(part_rows(found));
-            rows.extend(found.notes.iter().cloned().map(VerifyRow::Note));
-        }
-        let names = self.baselines.summaries().iter().map(|it| it.name.clone());
-        rows.extend(names.map(VerifyRow::Baseline));
-        rows
-    }
-
-    /// Returns the row under the cursor of the verify screen.
-    pub fn current_verify_row(&self) -> Option<VerifyRow> {
-        self.verify_rows().into_iter().nth(self.verify.cursor)
-    }
-
-    /// Returns the baseline that the row under the cursor of the verify screen is about.
-    pub fn verify_subject(&self) -> Option<&str> {
-        let summaries = self.baselines.summaries();
-        let name = match self.current_verify_row()? {
-            VerifyRow::Baseline(name) => name,
-            VerifyRow::Finding(index) => {
-                let finding = self.verify.verification()?.findings.get(index)?;
-                if finding.subject != FindingSubject::Baseline {
-                    return None;
-                }
-                // A longer name may contain a shorter one.
-                let mentioned = summaries
-                    .iter()
-                    .filter(|it| finding.message.contains(&it.name))
-                    .max_by_key(|it| it.name.len());
-                mentioned?.name.clone()
-            }
-            VerifyRow::Part { .. } | VerifyRow::Note(_) => return None,
-        };
-        let mut found = summaries.iter().filter(|it| it.name == name);
-        found.next().map(|it| it.name.as_str())
-    }
-
-    /// Returns the report of the verification as text, for the clipboard and the pager.
-    pub fn verify_report(&self) -> Option<String> {
-        let found = self.verify.verification()?;
-        let mut text = String::new();
-        for row in part_rows(found) {
-            if let VerifyRow::Part {
-                name,
-                findings,
-                is_checked,
-                summary,
-            } = row
-            {
-                let result = match (findings, is_checked) {
-                    (0, true) => "ok",
-                    (0, false) => "none",
-                    _ => "FAIL",
-                };
-                text.push_str(&format!("{result:<5} {name:<10} {summary}\n"));
-            }
-        }
-        for finding in &found.findings {
-            text.push_str(&format!("FAIL  {}\n", finding.message));
-            for hint in &finding.hints {
-                text.push_str(&format!("      hint: {hint}\n"));
-            }
-        }
-        for note in &found.notes {
-            text.push_str(&format!("note  {note}\n"));
-        }
-        for summary in self.baselines.summaries() {
-            if summary.state == BaselineState::Ok {
-                continue;
-            }
-            let owner = summary.owner.map(|owner| owner.describe());
-            let digest = |digest: Option<crate::digest::Digest>| {
-                digest.map_or("none".to_string(), |it| it.to_string())
-            };
-            text.push_str(&format!(
-                "{:<22} {}\n      sealed {}, on disk {}\n",
-                summary.state.as_str(),
-                summary.name,
-                digest(summary.sealed),
-                digest(summary.sha256)
-            ));
-            text.extend(owner.map(|owner| format!("      {owner}\n")));
-        }
-        Some(text)
-    }
-
-    /// Whether the screen shows verification results that a changed baseline outdates.
-    pub fn shows_baseline_states(&self) -> bool {
-        matches!(self.screen, Screen::Baselines | Screen::Verify)
-    }
-}
-
-fn part_rows(found: &Verification) -> Vec<VerifyRow> {
+/// Returns the rows of the parts of a verification.
+pub fn part_rows(found: &Verification) -> Vec<VerifyRow> {
     let counts = &found.counts;
     let ledger = match found.ledger.seq {
         0 => "no records".to_string(),

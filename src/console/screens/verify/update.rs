@@ -4,7 +4,8 @@
 use crate::console::age::format_age;
 use crate::console::command::Command;
 use crate::console::message::Effect;
-use crate::console::model::{Model, Screen, step_index};
+use crate::console::model::{Model, step_index};
+use crate::console::screen::Screen;
 use crate::console::screens::baselines;
 use crate::console::screens::baselines::update::top_row;
 use crate::console::screens::log::state::MessageLevel;

@@ -1,6 +1,7 @@
 //! Layout of texts: rows and cells that the text on the screen and the history of an agent get.
 
-use crate::console::model::{Model, Screen};
+use crate::console::model::Model;
+use crate::console::screen::Screen;
 use crate::console::screens::agent::state::{AgentTab, SIDE_GUTTER_CELLS};
 use crate::console::text::PaneStyle;
 

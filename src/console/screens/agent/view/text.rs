@@ -5,7 +5,8 @@ use ratatui::style::Style;
 use unicode_width::UnicodeWidthStr;
 
 use crate::console::canvas::{Canvas, shorten_untrusted};
-use crate::console::model::{Model, Screen};
+use crate::console::model::Model;
+use crate::console::screen::Screen;
 use crate::console::screens::agent::state::{AgentTab, SIDE_GUTTER_CELLS};
 use crate::console::text::{LineKind, PaneItem, PaneRow, StyledSpan, TextLine};
 use crate::console::theme::{Role, role_of_tone};

@@ -1,0 +1,22 @@
+//! The names of the screens.
+
+/// The screens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Screen {
+    /// All agents.
+    Fleet,
+    /// One agent.
+    Agent,
+    /// A plan, a run or its result.
+    Reset,
+    /// Runs and messages.
+    Log,
+    /// Hosts and their connections.
+    Hosts,
+    /// Baselines and their versions.
+    Baselines,
+    /// A plan over baselines.
+    BaselinePlan,
+    /// Verification.
+    Verify,
+}
