@@ -135,7 +135,7 @@ impl<'c> BaselineCache<'c> {
                     Err(Error::new(ErrorKind::Integrity, message)
                         .with_hint(seal::seal_hint(self.config)))
                 }
-                // Without a seal there is no good signature, which is an error of the read.
+                // A missing seal lacks its signature, so the read returns an error.
                 SealRequirement::Signed | SealRequirement::IfPresent | SealRequirement::Never => {
                     Ok(())
                 }

@@ -39,7 +39,7 @@ pub use words::Words;
 use document::Document;
 use finding::{Draft, FindingBuilder};
 
-/// A text to check, and what is known about it.
+/// A text to check, with its facts.
 #[derive(Clone, Copy, Debug)]
 pub struct LintInput<'a> {
     /// The agent that the text belongs to, if it is configured.
@@ -52,7 +52,7 @@ pub struct LintInput<'a> {
     pub role: TextRole,
     /// The agent's separator.
     pub separator: &'a str,
-    /// What is known from outside the text.
+    /// Facts from outside the text.
     pub facts: &'a FleetFacts,
 }
 

@@ -116,7 +116,7 @@ impl SealVerifier {
     /// serial of a good one.
     ///
     /// # Errors
-    /// A seal that cannot be read. What is wrong with the signature is the second answer.
+    /// A seal that cannot be read. A fault of the signature is the second answer.
     pub fn read_signed_seal(
         &self,
         config: &Config,

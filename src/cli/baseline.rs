@@ -46,7 +46,7 @@ pub enum BaselineVerb {
     New(NewArgs),
     /// Replaces text in several baselines
     ///
-    /// The versions from before are kept. A file that changes meanwhile is left as it is, and the
+    /// The versions from before are kept. A file that changes before it is written is left as it is, and the
     /// exit code is 6.
     #[command(after_help = super::EXIT_CODES)]
     Replace(ReplaceArgs),
@@ -81,7 +81,7 @@ struct ListDocument {
     baselines: Vec<BaselineSummary>,
     /// Who signed the seal; none without a good signature.
     signed: Option<SignedSeal>,
-    /// What is wrong with the seal.
+    /// Fault of the seal.
     seal_error: Option<String>,
 }
 

@@ -231,7 +231,7 @@ enum LintTarget<'e> {
     StandardInput,
 }
 
-/// What targets are judged by: the fleet, or the defaults where there is no config.
+/// Rules and settings for the targets: those of the fleet, or the defaults without a config.
 struct LintSession {
     engine: Option<Engine>,
     decisions: LintDecisions,

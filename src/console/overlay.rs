@@ -106,7 +106,7 @@ pub enum InputLine {
     Search(String),
     /// Text that a plan over baselines needs.
     Baseline {
-        /// What is asked for.
+        /// The requested input.
         prompt: BaselinePrompt,
         /// The text typed so far.
         text: String,

@@ -52,7 +52,7 @@ pub struct BaselinePlan {
 pub struct PlannedBaseline {
     /// Name in `baseline_dir`.
     pub name: String,
-    /// What is at its path now.
+    /// The object at its path now.
     pub before: BaselineFile,
     /// The bytes that the plan writes.
     pub after: Arc<Vec<u8>>,
@@ -62,7 +62,7 @@ pub struct PlannedBaseline {
     pub agents: Vec<String>,
 }
 
-/// What is at the path of a baseline.
+/// The object at the path of a baseline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BaselineFile {
     /// Nothing.
@@ -114,11 +114,11 @@ impl TextReplacement {
             .size_limit(MAX_PATTERN_BYTES)
             .build()
             .map_err(|error| {
-                // The last line of the message says what is wrong; the others draw where.
+                // The last line of the message names the fault; the others draw its place.
                 let text = error.to_string();
                 let why = text.lines().last().unwrap_or_default();
                 let why = why.trim_start_matches("error: ");
-                let message = format!("`{}` is no regular expression: {why}", self.pattern);
+                let message = format!("`{}` is not a regular expression: {why}", self.pattern);
                 Error::new(ErrorKind::User, message)
                     .with_hint("write a backslash before a character that stands for itself")
             })?;
@@ -253,7 +253,7 @@ impl Engine {
     /// Writes one file of a plan. The bytes that it replaces are stored first.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] if the file is no longer what the plan saw; otherwise the system's
+    /// [`ErrorKind::Conflict`] if the file has changed since the plan was made; otherwise the system's
     /// error. The file is then unchanged.
     pub fn apply_planned_baseline(
         &self,

@@ -111,7 +111,7 @@ pub struct BaselineSummary {
     pub owner: Option<FileOwner>,
     /// When it was last pushed.
     pub last_push: Option<LastPush>,
-    /// What the lint finds in the file; none where there is no readable file, or where the decisions
+    /// Counts of lint findings in the file; none where there is no readable file, or where the decisions
     /// of `[lint]` cannot be read.
     pub findings: Option<FindingCounts>,
     /// Why the file cannot be read, if it cannot.
@@ -134,7 +134,7 @@ pub struct BaselineList {
     pub directory: PathBuf,
     /// Those in use, those in the seal and the other `.md` files there, worst first, then by name.
     pub baselines: Vec<BaselineSummary>,
-    /// The signature of the seal, or what is wrong with it; none where the config names no signers.
+    /// The signature of the seal, or its fault; none where the config names no signers.
     pub signature: Option<Result<SignedSeal>>,
     /// Why the seal cannot be read, if it cannot.
     pub seal_error: Option<Error>,
@@ -504,7 +504,7 @@ impl Engine {
         }
     }
 
-    /// Returns a text that is no version in the history; `None` for any other word.
+    /// Returns a text that is named by a word and not in the history; `None` for any other word.
     fn read_named_text(&self, name: &str, wanted: &str) -> Option<Result<Vec<u8>>> {
         match wanted {
             "disk" => Some(self.read_baseline(name)),

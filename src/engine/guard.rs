@@ -29,7 +29,7 @@ use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 
 /// How often the guard restores a file within [`FIGHT_WINDOW`]. A seal, save or restore by an
-/// operator starts the count anew.
+/// operator resets the count.
 const MAX_RESTORES: usize = 3;
 
 /// The time in which restores are counted.
@@ -104,7 +104,7 @@ impl Engine {
     /// Compares every sealed file with its seal, and restores those that differ.
     ///
     /// # Errors
-    /// There is no seal, or the archive cannot be written. A file that cannot be restored is part of
+    /// The seal is missing, or the archive cannot be written. A file that cannot be restored is part of
     /// the answer.
     pub fn guard_baselines(&self) -> Result<GuardPass> {
         if self.config().general.require_seal == SealRequirement::Never {
@@ -217,7 +217,7 @@ impl Engine {
         })
     }
 
-    /// Returns the names of the files to guard. Whoever can write a seal without a signature can add
+    /// Returns the names of the files to guard. A user who can write a seal without a signature can add
     /// any name to it, so only the baselines in use count then.
     fn guarded_names(&self, trusted: &TrustedSeal) -> BTreeSet<String> {
         let used = self.config().agents.iter().map(|it| it.baseline.as_str());
@@ -231,7 +231,7 @@ impl Engine {
     /// Puts the kept seal back and records it.
     fn restore_seal(&self, kept: &KeptSeal, why: &Error) -> Result<()> {
         self.ledger_head()?;
-        // What cannot be read is no file, and stays under a random name beside the seal.
+        // An unreadable object is not a file; it stays under a random name beside the seal.
         let found = SealFiles::read(&self.config().general.baseline_dir).unwrap_or_default();
         let manifest = found.manifest.as_deref().map(file_state);
         self.install_seal(kept)?;

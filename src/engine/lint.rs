@@ -119,7 +119,7 @@ impl Engine {
     }
 
     /// Returns the lint of a baseline, for an editor and anything else that judges drafts of it: the
-    /// settings, and what is known from outside the text. `name` is a file in `baseline_dir`, which
+    /// settings, and facts from outside the text. `name` is a file in `baseline_dir`, which
     /// need not exist.
     pub fn baseline_lint(&self, name: &str, decisions: &LintDecisions) -> BaselineLint {
         let mut agents = self.config().agents.iter();
@@ -212,7 +212,7 @@ impl Engine {
         }
         let content = detail.observation.content.as_ref();
         let boundary = content.and_then(|content| content.boundary);
-        // Without a usable baseline nobody knows the boundary, which is no fault of the memory.
+        // Without a usable baseline the boundary is unknown; the memory is not at fault.
         let is_scratch_known = detail.observation.is_scratch_known();
         let text = detail.memory_prefix;
         let mut facts = FleetFacts::default();
@@ -424,7 +424,7 @@ fn writable_paths(path: &Path, uid: u32) -> Vec<&Path> {
     let mut is_child_immutable = false;
     for it in path.ancestors().filter(|it| !it.as_os_str().is_empty()) {
         let is_immutable = is_immutable(it);
-        // A directory lets a user replace what is in it, except an immutable file or directory.
+        // A directory lets a user replace its entries, except an immutable file or directory.
         if !is_immutable && !is_child_immutable && is_writable_by(it, uid) {
             found.push(it);
         }

@@ -212,8 +212,8 @@ pub fn lock_seal(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
     acquire_permit(archive, &path, 1, clock, &|| false, busy)
 }
 
-/// Marks that an operator edits baselines, until the result is dropped: the guard restores nothing
-/// meanwhile. Many can do so at the same time.
+/// Marks that an operator edits baselines, until the result is dropped: until then the guard restores
+/// nothing. Several processes can hold it at the same time.
 ///
 /// # Errors
 /// As [`lock_pins`], while the guard restores a baseline.

@@ -1,9 +1,9 @@
 //! Push: which lines of the scratch a run keeps below the baseline that it installs, and what the
 //! memory is afterwards. Pure; the steps of the run are those of a reset.
 //!
-//! - What is kept is kept byte for byte. It comes from the memory that the run has archived, not
+//! - Kept lines keep every byte. They come from the memory that the run has archived, not
 //!   from the plan.
-//! - The baseline's own tail below the separator, such as a heading, is no scratch while the agent
+//! - The baseline's own tail below the separator, such as a heading, is not scratch while the agent
 //!   has not changed it: the new baseline's tail takes its place. A changed tail is scratch; if all
 //!   scratch is kept, it stays in place of the new one.
 //! - Where no separator tells the scratch from the rules, nothing can be kept.
@@ -94,7 +94,7 @@ impl PushContent {
     }
 }
 
-/// Determines the content that a push installs; `memory` is `None` where there is no file.
+/// Determines the content that a push installs; `memory` is `None` if the file is missing.
 ///
 /// # Errors
 /// The scratch cannot be told from the rules, or a chosen line is not scratch.

@@ -148,7 +148,7 @@ impl SealPlan {
         self.accepts_lint_errors = true;
     }
 
-    /// Refuses to seal files with lint errors that nobody accepted.
+    /// Refuses to seal files whose lint errors the operator has not accepted.
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`], with the number of errors of each file.
@@ -250,7 +250,7 @@ impl Engine {
                     changes.push(change);
                 }
                 Ok(None) => {}
-                // A file that nobody asked for keeps no other from being sealed.
+                // An error of a file that was not named does not stop the others.
                 Err(_) if matches!(scope, SealScope::Named(named) if !named.contains(&name)) => {}
                 Err(error) => return Err(error),
             }
@@ -551,7 +551,7 @@ impl Engine {
         self.archive.replace_program_file(&path, &bytes)
     }
 
-    /// Returns the kept copy of the seal; none if there is no valid one.
+    /// Returns the kept copy of the seal; none if it is missing or invalid.
     pub(super) fn read_kept_seal(&self) -> Option<KeptSeal> {
         let path = self.archive.program_path(KEPT_SEAL_FILE_NAME);
         serde_json::from_slice(&crate::durable::read_own_file(&path).ok()?).ok()

@@ -19,7 +19,7 @@ pub enum TextRole {
     Baseline,
     /// A live memory, whose scratch begins at this offset.
     Memory {
-        /// Offset of the first byte of scratch; the length of the text where there is no boundary.
+        /// Offset of the first byte of scratch; the length of the text without a boundary.
         scratch_start: usize,
         /// Whether the part above is exactly a version that was pushed: it is judged as a baseline,
         /// and not again here.

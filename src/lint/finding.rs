@@ -64,7 +64,7 @@ pub struct Place {
 /// A replacement of a range of bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Edit {
-    /// What is replaced; empty for an insertion.
+    /// The replaced bytes; empty for an insertion.
     pub range: TextRange,
     /// The new text.
     pub text: String,
@@ -105,7 +105,7 @@ pub struct Finding {
     /// The first place, or of an attack on a baseline the first one on a new line; the start of the
     /// file for a finding about the whole.
     pub range: TextRange,
-    /// What is wrong, made visible.
+    /// The fault in one sentence; safe to print.
     pub message: String,
     /// The further places.
     pub related: Vec<Place>,

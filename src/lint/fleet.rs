@@ -14,7 +14,7 @@ use super::{Context, Drafts};
 use crate::boundary::{LineKind, scan_lines};
 use crate::diff::{self, LineOp};
 
-/// What is known about a file from outside of it. The default knows nothing.
+/// Facts about a file from outside of it. The default has none.
 #[derive(Clone, Debug, Default)]
 pub struct FleetFacts {
     /// The last sealed or pushed version of a baseline; it may equal the text.

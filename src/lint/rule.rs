@@ -219,7 +219,7 @@ impl Serialize for RuleId {
     }
 }
 
-/// A row of the table; the builder methods set what is unusual.
+/// A row of the table; the builder methods override defaults.
 const fn rule(
     rule: RuleId,
     (id, name): (&'static str, &'static str),

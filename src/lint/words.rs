@@ -281,7 +281,7 @@ impl Words {
         str::from_utf8(lower).is_ok_and(|it| known.contains(it))
     }
 
-    /// Returns whether a value contains a word that says that it is no secret.
+    /// Returns whether a value contains a word that marks it as not secret.
     pub(super) fn is_marked_as_no_secret(&self, value: &str) -> bool {
         let lower = value.to_lowercase();
         let mut entries = numbered_entries(self.text(WordList::NotSecrets));

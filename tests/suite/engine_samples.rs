@@ -191,7 +191,7 @@ pub fn baseline_plan(agents: &[&str], is_foreign: bool) -> PreparedBaselinePlan 
     };
     PreparedBaselinePlan {
         rows: files.iter().map(row).collect(),
-        notes: vec!["resets push what is sealed".to_string()],
+        notes: vec!["resets push the sealed versions".to_string()],
         refusal: None,
         plan: BaselineChangePlan::Files(BaselinePlan {
             action: BaselineAction::Replace,

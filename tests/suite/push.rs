@@ -179,7 +179,7 @@ fn write_between_capture_and_swap_is_archived() {
         let entries = &ran.assert_ok().entries;
         assert_eq!(entries[1].kind, EntryKind::Appended);
         assert_eq!(world.read_entry(&entries[1]), b"- late\n");
-        // What is kept is what was archived first.
+        // The kept lines are those archived first.
         let expected = format!("{NEW_BASELINE}- early\n");
         assert_eq!(world.read_memory("scout"), expected.as_bytes());
         world.undo("scout", UndoMode::Refuse).assert_ok();

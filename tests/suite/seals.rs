@@ -102,7 +102,7 @@ fn saved_change_is_sealed_without_naming_it() {
     let saved = engine.save_baseline("scout.md", CHANGED.as_bytes(), Some(old));
     assert_eq!(saved.unwrap().before, Some(old));
     assert_eq!(seal(&world, &SealScope::SavedHere), ["scout.md"]);
-    // An earlier version of ours that somebody else puts back is not the one saved last.
+    // An earlier version of ours that another user puts back is not the one saved last.
     world.set_baseline("scout", BASELINE);
     assert!(seal(&world, &SealScope::SavedHere).is_empty());
 }

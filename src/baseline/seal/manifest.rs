@@ -3,7 +3,7 @@
 //!
 //! Format (GNU coreutils, sha256sum(1)): 64 hexadecimal digits, a space, a space or `*`, the name. A
 //! line that begins with a backslash has `\\`, `\n` and `\r` escaped in its name. Names written from
-//! the parent directory (`baselines/x.md`) are accepted. A line that nobody changes keeps every byte.
+//! the parent directory (`baselines/x.md`) are accepted. An unchanged line keeps every byte.
 
 use std::collections::HashMap;
 use std::path::Path;

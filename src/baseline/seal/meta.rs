@@ -20,7 +20,7 @@ impl SealMeta {
     /// Parses the file.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault.
     pub fn parse(bytes: &[u8]) -> Result<SealMeta, String> {
         serde_json::from_slice(bytes).map_err(|error| error.to_string())
     }
@@ -33,7 +33,7 @@ impl SealMeta {
         bytes
     }
 
-    /// Returns whether the seal is no longer accepted at `now`.
+    /// Returns whether the seal has expired at `now`.
     pub fn is_expired(&self, now: DateTime<FixedOffset>) -> bool {
         self.expires.is_some_and(|expires| expires <= now)
     }

@@ -26,7 +26,7 @@ const PROGRAM_NAME: &str = "ssh-keygen";
 /// Separates our signatures from those that the same key makes for other purposes.
 const NAMESPACE: &str = "memory-shepherd";
 
-/// Time limit of a check, which asks nobody.
+/// Time limit of a check, which needs no input.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time limit of making a signature: a hardware key waits to be touched.
@@ -132,7 +132,7 @@ pub fn verify(
     Ok(fingerprint_or_message(&output))
 }
 
-/// Checks that a signature fits `message`, whoever made it. Returns the fingerprint of the key, or
+/// Checks that a signature by any key fits `message`. Returns the fingerprint of the key, or
 /// why it does not fit.
 ///
 /// # Errors

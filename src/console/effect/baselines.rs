@@ -225,7 +225,7 @@ fn prepare_seal(
     let others = plan.unaccepted().count();
     let note = match (rows.is_empty(), others) {
         (true, _) => "nothing changed since the last seal".to_string(),
-        (false, 0) => "resets push what is sealed".to_string(),
+        (false, 0) => "resets push the sealed versions".to_string(),
         (false, 1) => "1 other changed file stays unsealed".to_string(),
         (false, count) => format!("{count} other changed files stay unsealed"),
     };

@@ -46,7 +46,7 @@ impl Engine {
     ) -> Result<()> {
         let (sender, changes) = bounded(1);
         let handler = move |event: notify::Result<notify::Event>| {
-            // A pass reads the files, which is no change. One signal is enough for many changes.
+            // A pass only reads the files. One signal is enough for many changes.
             let is_change = event.is_ok_and(|event| match event.kind {
                 EventKind::Access(kind) => kind == AccessKind::Close(AccessMode::Write),
                 _ => true,
@@ -112,7 +112,7 @@ impl Engine {
                     return Wake::Sweep;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                // There is no watcher, and no signal ever comes.
+                // Without a watcher, only the sweep finds changes.
                 Err(RecvTimeoutError::Disconnected) => {
                     self.clock().sleep(STOP_INTERVAL);
                     if self.clock().instant() >= end {

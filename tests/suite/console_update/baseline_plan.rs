@@ -226,7 +226,7 @@ fn prompts_have_two_forms_and_take_pasted_text() {
     console.type_line("scout-MEMORY.md");
     let effects = console.press("Tab Enter");
     assert_eq!(requested(&effects), &create("alpha-MEMORY.md"));
-    // Esc leaves the line, and nothing typed is no name.
+    // Esc leaves the line; an empty name is refused.
     console.press("Esc N q Esc");
     assert_eq!(console.model.input_line, None);
     assert_eq!(console.press("N Enter"), []);

@@ -1,4 +1,4 @@
-//! Lines of the scratch that are marked: with which keys, and what is done with them.
+//! Marked lines of the scratch: the keys that mark them, and their uses.
 
 use std::path::PathBuf;
 

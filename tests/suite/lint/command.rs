@@ -373,7 +373,7 @@ fn seal_of_lint_errors_needs_force() {
     let ran = run(&site, &["seal", "code-reviewer", "--force"]);
     assert_eq!(ran.exit_code, 0, "{}{}", ran.stdout, ran.stderr);
     assert_ne!(sealed(), before);
-    // What is sealed was accepted.
+    // A sealed version was accepted.
     assert_eq!(run(&site, &["seal", "code-reviewer"]).exit_code, 0);
 }
 

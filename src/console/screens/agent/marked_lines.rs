@@ -186,7 +186,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// What is marked afterwards has the bytes of what was marked before, in the same order.
+        /// The lines marked afterwards have the bytes of those marked before, in the same order.
         #[test]
         fn followed_lines_keep_bytes_and_order(
             old in proptest::collection::vec("[a-c]{0,1}", 0..20),

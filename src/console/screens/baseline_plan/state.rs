@@ -95,7 +95,7 @@ pub enum BaselinePlanRequest {
     Replace {
         /// The baselines.
         names: Vec<String>,
-        /// What is replaced.
+        /// The search and replace.
         replacement: TextReplacement,
     },
 }

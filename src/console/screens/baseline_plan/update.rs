@@ -349,7 +349,7 @@ pub fn apply_plan(model: &mut Model) -> Vec<Effect> {
     }
     let view = view.clone();
     let plan = view.prepared.plan.clone();
-    // What is changed in several baselines is sealed next.
+    // After a change of several baselines, the next step is to seal them.
     if !matches!(view.request, BaselinePlanRequest::Replace { .. }) {
         for row in &view.prepared.rows {
             model.baselines.marks.remove(&row.name);

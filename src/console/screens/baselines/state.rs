@@ -57,7 +57,7 @@ pub struct VersionsView {
 /// Two versions of a baseline.
 #[derive(Clone, Debug)]
 pub struct ComparisonView {
-    /// What is compared.
+    /// The two compared versions.
     pub request: ComparisonRequest,
     /// The difference; empty until it is loaded.
     pub pane: Pane,

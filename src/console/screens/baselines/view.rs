@@ -131,7 +131,7 @@ fn draw_counts(list: &BaselineList, canvas: &mut Canvas<'_>, mut x: u16) {
     }
 }
 
-/// Draws the directory, who signed the seal or what is wrong with it, and the number of marks.
+/// Draws the directory, who signed the seal or its fault, and the number of marks.
 fn draw_seal_line(model: &Model, list: &BaselineList, canvas: &mut Canvas<'_>) {
     let (text, role) = match (&list.seal_error, &list.signature) {
         (Some(error), _) | (None, Some(Err(error))) => (error.message().to_string(), Role::Bad),

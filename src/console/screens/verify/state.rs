@@ -10,7 +10,7 @@ use crate::engine::{FindingSubject, Verification, VerifyProgress};
 /// Verify screen.
 #[derive(Clone, Debug, Default)]
 pub struct VerifyScreen {
-    /// What is known.
+    /// State of the verification.
     pub stage: VerifyStage,
     /// Row index of the cursor.
     pub cursor: usize,
