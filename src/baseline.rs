@@ -29,6 +29,14 @@ pub const MAX_BASELINE_BYTES: u64 = 16 << 20;
 /// Maximum number of baselines or versions in memory, which many agents may share.
 const MAX_CACHED_BASELINES: usize = 256;
 
+/// Size from which on no more of them are kept, in bytes.
+const MAX_CACHED_BYTES: usize = 64 << 20;
+
+/// Returns whether a cache of items with these sizes takes no more.
+fn is_full(sizes: impl ExactSizeIterator<Item = usize>) -> bool {
+    sizes.len() >= MAX_CACHED_BASELINES || sizes.sum::<usize>() >= MAX_CACHED_BYTES
+}
+
 /// Why a baseline must not be pushed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BaselineRefusal {
@@ -78,7 +86,8 @@ impl<'c> BaselineCache<'c> {
         if let Some(loaded) = self.loaded.get(&key) {
             return loaded.clone();
         }
-        if self.loaded.len() >= MAX_CACHED_BASELINES {
+        let bytes = |it: &Result<Arc<Baseline>, _>| it.as_ref().map_or(0, |it| it.bytes().len());
+        if is_full(self.loaded.values().map(bytes)) {
             self.loaded.clear();
         }
         let loaded = self.read_checked(agent).map(Arc::new);
@@ -88,7 +97,11 @@ impl<'c> BaselineCache<'c> {
 
     fn read_checked(&self, agent: &Agent) -> Result<Baseline, BaselineRefusal> {
         let path = self.config.baseline_path(agent);
-        let bytes = read_file(&path).map_err(BaselineRefusal::Unusable)?;
+        let directory = &self.config.general.baseline_dir;
+        let bytes = read_below(directory, &path).map_err(|error| match error.kind() {
+            ErrorKind::Integrity => BaselineRefusal::Tampered(error),
+            _ => BaselineRefusal::Unusable(error),
+        })?;
         let baseline = Baseline::new(bytes, &agent.separator);
         self.check_seal(agent, &baseline)
             .map_err(BaselineRefusal::Tampered)?;
@@ -270,6 +283,19 @@ fn template_fault(bytes: &[u8]) -> Option<String> {
     ))
 }
 
+/// Reads a baseline below `directory`. A symlink below it may be an attacker's: the config should not
+/// name where it leads.
+fn read_below(directory: &Path, path: &Path) -> Result<Vec<u8>> {
+    read_file(path).map_err(|error| {
+        let opens = |path: &Path| durable::open_directory(path).is_ok();
+        if !opens(directory) || path.parent().is_some_and(opens) {
+            return error;
+        }
+        Error::new(error.kind(), error.message())
+            .with_hint("below baseline_dir there must be directories, and no symlinks to some")
+    })
+}
+
 /// Reads a whole file of the operator, without following symlinks.
 ///
 /// # Errors
@@ -291,6 +317,14 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>> {
         }
         Err(Errno::LOOP) => {
             return unusable(format!("the baseline {} is a symlink", path.display()));
+        }
+        Err(Errno::AGAIN) => {
+            let message = format!(
+                "the baseline {} cannot be read: another program has a lease on it",
+                path.display()
+            );
+            return Err(Error::new(ErrorKind::Integrity, message)
+                .with_hint("run `lslocks` as root to find that program"));
         }
         Err(errno) => return Err(errno).with_path("read", path),
     };
@@ -443,7 +477,7 @@ impl BaselineVersions {
             .cached_versions
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MAX_CACHED_BASELINES {
+        if is_full(known.values().map(|bytes| bytes.len())) {
             known.clear();
         }
         known.insert(digest, Arc::clone(&bytes));

@@ -4,6 +4,7 @@
 //! It owns no terminal and reads neither the home directory nor the clock by itself: the caller
 //! passes them in as [`EngineSetup`].
 
+mod accepted_seal;
 mod address;
 mod baseline_change;
 mod baseline_plan;
@@ -36,6 +37,7 @@ mod run_history;
 mod run_log;
 mod run_report;
 mod seal;
+mod seal_plan;
 mod semaphore;
 mod shared_memories;
 mod state;
@@ -79,7 +81,8 @@ pub use reset::UNCLAIMED_JOURNAL_HINT;
 pub use retention::EntryStatus;
 pub use run_history::{HistoryEntry, RunDiff, RunDiffSide};
 pub use run_report::{AgentResult, RunProgress, RunReport, RunStage};
-pub use seal::{SealChange, SealChangeKind, SealPlan, SealReport, SealScope};
+pub use seal::SealReport;
+pub use seal_plan::{SealChange, SealChangeKind, SealPlan, SealScope};
 pub use shared_memories::HardLinks;
 pub use state::State;
 pub use three_way::{DriftPoint, RuleComparison};
@@ -136,6 +139,8 @@ pub struct Engine {
     archive: Archive,
     baseline_versions: BaselineVersions,
     seal_verifier: SealVerifier,
+    /// When the guard found a seal that cannot be used, and did not put it back yet.
+    seal_broken_since: Mutex<Option<Instant>>,
     ledger: Mutex<Ledger>,
     shared_memories: Mutex<SharedMemories>,
     /// Knows which file systems of this machine may hang.
@@ -238,6 +243,7 @@ impl Engine {
             file_systems: systems,
             baseline_versions: BaselineVersions::new(&archive),
             seal_verifier: SealVerifier::new(&archive, Arc::clone(&setup.clock)),
+            seal_broken_since: Mutex::default(),
             ledger: Mutex::new(Ledger::new(&archive)),
             shared_memories: Mutex::new(SharedMemories::from_agents(&setup.config.agents)),
             archive,

@@ -222,6 +222,20 @@ pub fn start_in_own_session(command: &mut Command) {
     }
 }
 
+/// Ends the child process of `command` when this process ends, however it does (prctl(2),
+/// `PR_SET_PDEATHSIG`). The thread that starts it must wait for it.
+pub fn end_with_parent(command: &mut Command) {
+    let begin = || {
+        let signal = rustix::process::Signal::KILL;
+        rustix::process::set_parent_process_death_signal(Some(signal)).map_err(io::Error::from)
+    };
+    // SAFETY: between fork and exec it makes one system call and touches no memory that another
+    // thread could hold.
+    unsafe {
+        command.pre_exec(begin);
+    }
+}
+
 /// Lets the child process of `command` inherit these descriptors under the same numbers. They stay
 /// closed in the programs that other threads start at the same time.
 pub fn pass_descriptors(command: &mut Command, descriptors: Vec<RawFd>) {

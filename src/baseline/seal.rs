@@ -12,7 +12,7 @@ use std::path::{Component, Path};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::config::Config;
+use crate::config::{Config, SealRequirement};
 use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 pub use manifest::BaselineSeal;
@@ -26,6 +26,9 @@ pub const META_FILE_NAME: &str = ".checksums.meta";
 
 /// File name of the signature.
 pub const SIGNATURE_FILE_NAME: &str = ".checksums.sig";
+
+/// File name of the lock of a process that changes the seal, among the locks of the archive.
+pub const SEAL_LOCK_FILE_NAME: &str = ".seal.lock";
 
 /// Returns whether a name can be that of a baseline: it stays in its directory, and is none of the
 /// seal's own files. A seal without a signature may hold any name.
@@ -47,10 +50,12 @@ const MAX_SIDE_FILE_BYTES: u64 = 64 << 10;
 pub fn reseal_hint(config: &Config, name: &str) -> String {
     let name = shell_words::quote(name);
     let invocation = &config.invocation;
+    let sign = signing_argument(config);
     format!(
-        "if the change is not yours, put the sealed version back: {}; if it is, seal it: {}",
+        "if the change is not yours, put the sealed version back: {}; if it is, \
+         preview its seal: {}",
         invocation.command_line(&format!("baseline restore {name}")),
-        invocation.command_line(&format!("seal {name}"))
+        invocation.command_line(&format!("seal {name}{sign} --dry-run"))
     )
 }
 
@@ -58,8 +63,17 @@ pub fn reseal_hint(config: &Config, name: &str) -> String {
 pub fn seal_hint(config: &Config) -> String {
     format!(
         "review every baseline first, because a seal accepts the current content; then: {}",
-        config.invocation.command_line("seal --all")
+        config
+            .invocation
+            .command_line(&format!("seal --all{}", signing_argument(config)))
     )
+}
+
+fn signing_argument(config: &Config) -> &'static str {
+    match config.general.require_seal {
+        SealRequirement::Signed => " --sign KEYFILE",
+        _ => "",
+    }
 }
 
 /// The files of a seal as they are on the disk.

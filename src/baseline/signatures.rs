@@ -10,13 +10,15 @@ mod ssh_keygen;
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::seal::{
-    BaselineSeal, META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME, SealFiles, SealMeta,
+    BaselineSeal, META_FILE_NAME, SEAL_FILE_NAME, SEAL_LOCK_FILE_NAME, SIGNATURE_FILE_NAME,
+    SealFiles, SealMeta,
 };
 use crate::archive::Archive;
 use crate::clock::Clock;
@@ -24,6 +26,7 @@ use crate::config::{Config, SealRequirement};
 use crate::digest::{Digest, Hasher};
 use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext, Result};
+use crate::sys;
 
 /// Remembers the highest serial of each key, in the program's own directory of the archive.
 const SERIALS_FILE_NAME: &str = "seal-serials.json";
@@ -43,6 +46,12 @@ const MAX_PRINCIPALS: usize = 64;
 
 /// How often a seal is read that another process is just replacing.
 const READ_ATTEMPTS: usize = 5;
+
+/// How long a process that changes the seal is waited for.
+const SEAL_WRITER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Interval at which the wait for it looks again.
+const SEAL_WRITER_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Who signed a seal.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -134,8 +143,9 @@ impl SealVerifier {
                 return Ok((seal?, signature));
             }
             // The three files change one after the other: another process may be at it.
+            let has_waited = self.wait_for_seal_writer();
             let again = SealFiles::read(directory)?;
-            if again == files {
+            if again == files && !has_waited {
                 return Ok((seal?, signature));
             }
             files = again;
@@ -144,11 +154,52 @@ impl SealVerifier {
         Err(Error::new(ErrorKind::Integrity, message))
     }
 
+    /// Waits while another process changes the seal, for ten seconds at most. Returns whether one
+    /// did.
+    fn wait_for_seal_writer(&self) -> bool {
+        let path = self.archive.program_path("locks").join(SEAL_LOCK_FILE_NAME);
+        let mut options = OpenOptions::new();
+        let Ok(lock) = durable::open_nofollow_nonblocking(&path, options.read(true)) else {
+            return false;
+        };
+        let end = self.clock.instant() + SEAL_WRITER_TIMEOUT;
+        let mut has_waited = false;
+        while matches!(sys::lock_conflict(lock.as_fd()), Ok(Some(_))) && self.clock.instant() < end
+        {
+            self.clock.sleep(SEAL_WRITER_POLL_INTERVAL);
+            has_waited = true;
+        }
+        has_waited
+    }
+
     /// Checks signature, serial and expiry of the files of a seal.
     ///
     /// # Errors
     /// [`ErrorKind::Integrity`]: the seal is not signed, or the signature does not count.
     pub fn check_signature(
+        &self,
+        config: &Config,
+        files: &SealFiles,
+        seal: Option<&BaselineSeal>,
+    ) -> Result<SignedSeal> {
+        let signed = self.check_signed_lines(config, files, seal)?;
+        let expires = signed.meta.expires;
+        if let Some(expires) = expires.filter(|_| signed.meta.is_expired(self.clock.now())) {
+            let directory = config.general.baseline_dir.display();
+            let expires = expires.format("%Y-%m-%d %H:%M:%S %:z");
+            let message = format!("the seal in {directory} has expired at {expires}");
+            let renew = config.invocation.command_line("seal --sign KEYFILE");
+            return Err(Error::new(ErrorKind::Integrity, message)
+                .with_hint(format!("sign it again: {renew}")));
+        }
+        Ok(signed)
+    }
+
+    /// Checks signature and serial of the files of a seal, which may have expired.
+    ///
+    /// # Errors
+    /// As [`SealVerifier::check_signature`].
+    pub fn check_signed_lines(
         &self,
         config: &Config,
         files: &SealFiles,
@@ -179,9 +230,11 @@ impl SealVerifier {
             Ok(meta) => meta,
             Err(why) => return refuse(format!("has an invalid {META_FILE_NAME}: {why}")),
         };
-        if let Some(expires) = meta.expires.filter(|_| meta.is_expired(self.clock.now())) {
-            let expires = expires.format("%Y-%m-%d %H:%M:%S %:z");
-            return refuse(format!("has expired at {expires}"));
+        let own = &config.general.fleet_name;
+        if let Some(fleet) = meta.fleet.as_ref().filter(|fleet| *fleet != own) {
+            return refuse(format!(
+                "is that of the fleet {fleet}; fleet_name is {own} in the config"
+            ));
         }
         if let Some(highest) = self.highest_serial()?.filter(|it| *it > meta.serial) {
             let serial = meta.serial;
@@ -247,21 +300,36 @@ impl SealVerifier {
         signature: &[u8],
         signers: &[u8],
     ) -> Result<Signer> {
-        let clock = self.clock.as_ref();
         let unable = |error: Error| {
             let context = "the signature of the seal cannot be checked";
             error.with_kind(ErrorKind::Integrity).with_context(context)
         };
+        let clock = self.clock.as_ref();
         let mut refusal = None;
-        let principals = ssh_keygen::find_principals(signature, signers, clock).map_err(unable)?;
-        for principal in principals.into_iter().take(MAX_PRINCIPALS) {
-            let answer = ssh_keygen::verify(&principal, manifest, signature, signers, clock);
-            match answer.map_err(unable)? {
-                Ok(key) => return Ok(Signer { principal, key }),
-                Err(why) => refusal = Some(why),
+        let mut ask = |lines: &[u8]| {
+            let principals = ssh_keygen::find_principals(signature, lines, clock)?;
+            for principal in principals.into_iter().take(MAX_PRINCIPALS) {
+                match ssh_keygen::verify(&principal, manifest, signature, signers, clock)? {
+                    Ok(key) => return Ok(Some(Signer { principal, key })),
+                    Err(why) => refusal = Some(why),
+                }
             }
+            Ok(None)
+        };
+        if let Some(signer) = ask(signers).map_err(unable)? {
+            return Ok(signer);
         }
         let fits = ssh_keygen::check_novalidate(manifest, signature, clock).map_err(unable)?;
+        if fits.is_ok() {
+            // find-principals answers for the first line of a key alone.
+            let lines = signers.split(|byte| *byte == b'\n');
+            let lines = lines.filter(|line| !line.is_empty() && !line.starts_with(b"#"));
+            for line in lines.take(MAX_PRINCIPALS) {
+                if let Some(signer) = ask(line).map_err(unable)? {
+                    return Ok(signer);
+                }
+            }
+        }
         let why = match (fits, refusal) {
             (Ok(key), None) => format!(
                 "the key {key} signed the seal, and {} does not allow that key now",
@@ -334,7 +402,9 @@ impl SealVerifier {
 /// Hint for a seal whose signature does not count.
 fn signing_hint(config: &Config) -> String {
     format!(
-        "restore the seal from a backup, or review every baseline and seal again: {}",
-        config.invocation.command_line("seal --all --sign KEYFILE")
+        "restore the seal from a backup, or review what a new one would accept: {}",
+        config
+            .invocation
+            .command_line("seal --all --sign KEYFILE --dry-run")
     )
 }

@@ -24,8 +24,8 @@ use crate::error::Error;
 pub enum BaselineVerb {
     /// Lists all baselines with state, size, users and last push, worst first
     ///
-    /// Exits with 4 if a baseline has changed since the seal, and with 6 if one is missing or too
-    /// small.
+    /// Exits with 4 if a baseline has changed since the seal or the seal cannot be used, and with 6 if
+    /// one is missing or too small.
     #[command(after_help = super::EXIT_CODES)]
     List,
     /// Prints a baseline or one of its versions
@@ -116,6 +116,8 @@ struct RestoreDocument {
     before: Option<Digest>,
     sha256: Option<Digest>,
     kept_aside: Option<PathBuf>,
+    /// User id of the owner before, if it could not be kept.
+    lost_owner: Option<u32>,
 }
 
 fn format_time(time: Option<DateTime<FixedOffset>>) -> String {
@@ -273,6 +275,11 @@ impl Document for RestoreDocument {
             short_digest(self.before),
             short_digest(self.sha256)
         ))?;
+        if let Some(uid) = self.lost_owner {
+            printer.write_plain_line(format!(
+                "its owner was user id {uid}, which only root can give it"
+            ))?;
+        }
         match &self.kept_aside {
             Some(path) => {
                 let path = path.display();
@@ -382,6 +389,7 @@ impl CommandContext<'_> {
         let engine = self.open_engine()?;
         let name = engine.baseline_name(file, &self.environment.env.cwd)?;
         let restored = engine.restore_baseline(&name, version)?;
+        let lost_owner = restored.as_ref().and_then(|it| it.lost_owner);
         let (run, before, sha256, kept_aside) = match restored {
             Some(SavedBaseline {
                 run,
@@ -399,6 +407,7 @@ impl CommandContext<'_> {
             before,
             sha256,
             kept_aside,
+            lost_owner,
         })?;
         Ok(None)
     }

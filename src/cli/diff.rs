@@ -4,6 +4,7 @@
 //! A terminal shows every invisible character as a mark; a pipe gets the exact bytes, as `diff -u`
 //! prints them.
 
+use std::borrow::Cow;
 use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
@@ -24,6 +25,9 @@ use crate::untrusted::RevealOptions;
 
 /// Number of equal lines shown around a change.
 const CONTEXT_LINES: usize = 3;
+
+/// Bytes of a line in JSON beside its text.
+const JSON_LINE_BYTES: usize = 100;
 
 /// Time limit for the smallest difference; after it, the rest is compared coarsely.
 const DIFF_TIMEOUT: Duration = Duration::from_secs(2);
@@ -202,7 +206,12 @@ pub(super) fn write_hunks(
                 LineOp::Delete => (OutputRole::Removed, "-"),
                 LineOp::Insert => (OutputRole::Added, "+"),
             };
-            printer.write_untrusted_line(role, sign, &line.text, RevealOptions::DIFF)?;
+            // A line end of two characters is part of a change, and would be dropped.
+            let mut text = Cow::from(&line.text[..]);
+            if line.op != LineOp::Equal && text.ends_with(b"\r") {
+                text.to_mut().push(b'\r');
+            }
+            printer.write_untrusted_line(role, sign, &text, RevealOptions::DIFF)?;
             if line.is_newline_missing {
                 printer.write_line(&[(OutputRole::Notice, "\\ No newline at end of file")])?;
             }
@@ -219,13 +228,30 @@ pub(super) fn compare_texts(engine: &Engine, old: &[u8], new: &[u8]) -> Diff {
 
 /// Returns the changed parts of a difference for JSON.
 pub(super) fn diff_hunks(diff: &Diff) -> Vec<DiffHunk> {
-    let hunks = diff.hunks(CONTEXT_LINES).into_iter().map(|hunk| DiffHunk {
-        lines: diff.lines[hunk.line_range]
-            .iter()
-            .map(HunkLine::from)
-            .collect(),
-    });
-    hunks.collect()
+    diff_hunks_within(diff, usize::MAX).0
+}
+
+/// Like [`diff_hunks`], of at most `max_bytes` bytes of text. Returns the number of lines that it
+/// leaves out, too.
+pub(super) fn diff_hunks_within(diff: &Diff, max_bytes: usize) -> (Vec<DiffHunk>, usize) {
+    let (mut bytes, mut omitted) = (0, 0);
+    let mut hunks = Vec::new();
+    for hunk in diff.hunks(CONTEXT_LINES) {
+        let mut lines = Vec::new();
+        for line in diff.lines.get(hunk.line_range).unwrap_or_default() {
+            // A line has a length of its own in JSON.
+            bytes += line.text.len() + JSON_LINE_BYTES;
+            if bytes <= max_bytes {
+                lines.push(HunkLine::from(line));
+            } else {
+                omitted += 1;
+            }
+        }
+        if !lines.is_empty() {
+            hunks.push(DiffHunk { lines });
+        }
+    }
+    (hunks, omitted)
 }
 
 impl DiffDocument {

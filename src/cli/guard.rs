@@ -2,8 +2,11 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
+use signal_hook::consts::SIGINT;
+use signal_hook::flag;
 
 use super::output::{Document, OutputRole, Printer, format_count};
 use super::reset_and_undo::register_stop_flag;
@@ -17,7 +20,8 @@ pub struct GuardArgs {
     /// Looks once and ends, for timers
     ///
     /// Exits with 0 if nothing differs or an operator edits baselines, with 1 if something was
-    /// restored, and with 4 if something could not be.
+    /// restored, and with 4 if something could not be. Waits for up to a minute for a seal that is
+    /// being copied.
     #[arg(long)]
     once: bool,
 }
@@ -34,7 +38,7 @@ impl Document for GuardDocument {
         for event in &self.pass.events {
             let role = match event.action {
                 GuardAction::Restored => OutputRole::Warn,
-                GuardAction::GaveUp | GuardAction::Failed => OutputRole::Bad,
+                GuardAction::Waiting | GuardAction::GaveUp | GuardAction::Failed => OutputRole::Bad,
             };
             printer.write_line(&[(role, &event.message)])?;
         }
@@ -45,7 +49,7 @@ impl Document for GuardDocument {
 /// Returns, for example, "3 sealed files, 1 differed".
 fn describe_pass(pass: &GuardPass) -> String {
     if let Some(why) = pass.deferred {
-        return format!("{why}; nothing was looked at");
+        return why.to_string();
     }
     let files = format_count(pass.files, "sealed file");
     match pass.events.len() {
@@ -58,7 +62,7 @@ impl CommandContext<'_> {
     pub(super) fn run_guard(&mut self, args: &GuardArgs) -> CommandResult {
         let engine = self.open_engine()?;
         if args.once {
-            let pass = engine.guard_baselines()?;
+            let pass = engine.guard_once()?;
             let kind = pass.worst_kind();
             let hints: Vec<String> = pass.events.iter().flat_map(|it| it.hints.clone()).collect();
             self.output.print_document(&GuardDocument { pass })?;
@@ -72,6 +76,11 @@ impl CommandContext<'_> {
                 .into());
         }
         let stop = register_stop_flag(&Arc::default())?;
+        let interrupted: Arc<AtomicBool> = Arc::default();
+        flag::register(SIGINT, Arc::clone(&interrupted)).map_err(|error| {
+            let message = format!("cannot handle signal {SIGINT}: {error}");
+            Error::new(ErrorKind::Internal, message)
+        })?;
         let output = &mut *self.output;
         // The same trouble is said once, not at every pass.
         let mut last_said: Option<Result<GuardPass, Error>> = None;
@@ -84,7 +93,7 @@ impl CommandContext<'_> {
                     for event in &found.events {
                         match event.action {
                             GuardAction::Restored => output.print_warning(&event.message),
-                            GuardAction::GaveUp | GuardAction::Failed => {
+                            GuardAction::Waiting | GuardAction::GaveUp | GuardAction::Failed => {
                                 output.print_error(&event.message)
                             }
                         }
@@ -100,6 +109,7 @@ impl CommandContext<'_> {
             last_said = Some(pass);
         })?;
         self.output.print_progress("stopped");
-        Ok(None)
+        let was_interrupted = interrupted.load(Ordering::Relaxed);
+        Ok(was_interrupted.then_some(ErrorKind::Interrupted))
     }
 }

@@ -319,6 +319,11 @@ impl Output {
         !matches!(poll(&mut events, Some(&Timespec::default())), Ok(0))
     }
 
+    /// Whether the reader of standard output has closed it.
+    pub fn is_closed(&self) -> bool {
+        self.stdout.is_closed
+    }
+
     /// Whether standard error is a terminal that can show a status line.
     pub fn has_status_line(&self) -> bool {
         self.stderr.is_terminal && !self.settings.is_quiet && !self.settings.is_color_unwanted

@@ -2,20 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::diff::{DiffHunk, compare_texts, diff_hunks, write_visible_diff};
+use super::diff::{DiffHunk, compare_texts, diff_hunks_within, write_visible_diff};
 use super::output::{Document, OutputRole, Printer, format_count};
-use super::{CommandContext, CommandResult};
+use super::{CommandContext, CommandError, CommandResult};
 use crate::baseline::seal::SealMeta;
 use crate::baseline::signatures::{SignedSeal, SigningKey};
 use crate::diff::Diff;
 use crate::digest::Digest;
-use crate::engine::{Engine, SealChange, SealChangeKind, SealReport, SealScope};
-use crate::error::ErrorKind;
+use crate::engine::{Engine, SealChange, SealChangeKind, SealPlan, SealReport, SealScope};
+use crate::error::{Error, ErrorKind};
 use crate::lint::Finding;
+
+/// Size limit of a difference in JSON, in bytes.
+const MAX_HUNK_BYTES: usize = 1 << 20;
 
 /// Arguments of `seal`.
 #[derive(Debug, clap::Args)]
@@ -29,9 +32,12 @@ pub struct SealArgs {
     /// Seals baselines in which the lint finds errors, too
     #[arg(long)]
     force: bool,
-    /// Shows what changed; writes nothing
+    /// Shows what changed, and the hash of the plan; writes nothing
     #[arg(long)]
     dry_run: bool,
+    /// Refuses to seal unless the plan has this hash, with all its digits
+    #[arg(long, value_name = "HASH", value_parser = super::parse_plan_hash)]
+    plan: Option<String>,
     /// Signs the seal with this SSH key: a private key without a passphrase, or the .pub file of a
     /// key in the ssh-agent
     #[arg(long, value_name = "KEYFILE")]
@@ -46,6 +52,10 @@ pub struct SealArgs {
 struct SealDocument {
     path: PathBuf,
     dry_run: bool,
+    /// Hash of what is sealed.
+    plan: String,
+    /// Why the seal on the disk counts for nothing, if so.
+    problem: Option<String>,
     /// Files that changed since the seal.
     changes: Vec<ChangeItem>,
     unchanged: usize,
@@ -71,6 +81,8 @@ struct ChangeItem {
     lint: Vec<String>,
     /// The difference from the sealed version; none if its bytes are not known.
     hunks: Option<Vec<DiffHunk>>,
+    /// Number of lines of the difference that `hunks` leaves out.
+    more_lines: usize,
     #[serde(skip)]
     diff: Option<Diff>,
     #[serde(skip)]
@@ -85,16 +97,20 @@ impl ChangeItem {
             (_, Some(old)) => Some(compare_texts(engine, old, new)),
             (_, None) => None,
         };
+        let hunks = diff
+            .as_ref()
+            .map(|it| diff_hunks_within(it, MAX_HUNK_BYTES));
         ChangeItem {
             file: change.name.clone(),
             kind: change.kind,
             was: change.sealed,
-            sha256: change.bytes.as_deref().map(Digest::of),
+            sha256: change.sha256(),
             saved_here: change.is_saved_here,
             accepted: change.is_selected,
             agents: change.agents.clone(),
             lint: change.lint_errors.iter().map(Finding::summary).collect(),
-            hunks: diff.as_ref().map(diff_hunks),
+            more_lines: hunks.as_ref().map_or(0, |(_, omitted)| *omitted),
+            hunks: hunks.map(|(hunks, _)| hunks),
             diff,
             facts: change.owner.map(|owner| owner.describe()),
         }
@@ -149,13 +165,30 @@ impl ChangeItem {
     }
 }
 
+/// The changes, which are shown before any of them is sealed.
+#[derive(Serialize)]
+struct ChangesDocument<'c> {
+    changes: &'c [ChangeItem],
+}
+
+impl Document for ChangesDocument<'_> {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        self.changes
+            .iter()
+            .try_for_each(|it| it.write_text(printer))
+    }
+}
+
 impl Document for SealDocument {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        for change in &self.changes {
-            change.write_text(printer)?;
-        }
         printer.write_plain_line(self.summary())?;
         let Some(run) = &self.run else {
+            if self.dry_run && self.changes.iter().any(|it| it.accepted) {
+                printer.write_line(&[
+                    (OutputRole::Plain, "plan "),
+                    (OutputRole::Notice, &self.plan),
+                ])?;
+            }
             return Ok(());
         };
         let signature = match (&self.signed, &self.meta) {
@@ -204,21 +237,34 @@ impl SealDocument {
     }
 }
 
+/// Returns the changes that the operator accepts.
+fn seal_scope(args: &SealArgs, engine: &Engine, cwd: &Path) -> Result<SealScope, Error> {
+    if args.all {
+        return Ok(SealScope::All);
+    }
+    if args.files.is_empty() {
+        return Ok(SealScope::SavedHere);
+    }
+    let names = args.files.iter();
+    let names: Result<BTreeSet<String>, Error> =
+        names.map(|it| engine.baseline_name(it, cwd)).collect();
+    Ok(SealScope::Named(names?))
+}
+
 impl CommandContext<'_> {
     pub(super) fn run_seal(&mut self, args: &SealArgs) -> CommandResult {
         let engine = self.open_engine()?;
         let cwd = &self.environment.env.cwd;
-        let scope = if args.all {
-            SealScope::All
-        } else if args.files.is_empty() {
-            SealScope::SavedHere
-        } else {
-            let names = args.files.iter();
-            let names: Result<BTreeSet<String>, _> =
-                names.map(|it| engine.baseline_name(it, cwd)).collect();
-            SealScope::Named(names?)
-        };
-        let mut plan = engine.plan_seal(&scope)?;
+        let scope = seal_scope(args, &engine, cwd)?;
+        let key_path = args.sign.as_ref().map(|path| cwd.join(path));
+        let key = key_path.as_ref().map(|path| SigningKey {
+            path,
+            lifetime_days: args.expires_in,
+        });
+        let mut plan = engine.plan_seal(&scope, key.is_some())?;
+        if let Some(hash) = &args.plan {
+            plan.check_hash(hash)?;
+        }
         if args.force {
             plan.accept_lint_errors();
         }
@@ -236,14 +282,9 @@ impl CommandContext<'_> {
                 ..ChangeItem::new(&engine, change)
             })
             .collect();
-        let key_path = args.sign.as_ref().map(|path| cwd.join(path));
-        let key = key_path.as_ref().map(|path| SigningKey {
-            path,
-            lifetime_days: args.expires_in,
-        });
+        self.show_changes(&plan, &changes)?;
         let is_unchanged = |it: &&SealChange| it.kind == SealChangeKind::Unchanged;
         let unchanged = plan.changes.iter().filter(is_unchanged).count();
-        let others = plan.unaccepted().filter(|it| !is_in_scope(it)).count();
         let report = if args.dry_run || refusal.is_some() {
             engine.preview_seal(&plan, key.as_ref())?
         } else {
@@ -259,6 +300,8 @@ impl CommandContext<'_> {
         self.output.print_document(&SealDocument {
             path,
             dry_run: args.dry_run,
+            plan: plan.hash(),
+            problem: plan.problem.as_ref().map(ToString::to_string),
             changes,
             unchanged,
             sealed,
@@ -271,16 +314,81 @@ impl CommandContext<'_> {
             self.output.print_hints(refusal.hints());
             return Ok(Some(refusal.kind()));
         }
+        if args.dry_run && plan.selected().next().is_some() {
+            self.print_accepting_command(&engine, &plan, args);
+        }
+        Ok(self.report_unaccepted(&engine, &plan, is_in_scope, key_path.is_some()))
+    }
+
+    /// Prints the command that seals what a dry run showed, and nothing else.
+    fn print_accepting_command(&mut self, engine: &Engine, plan: &SealPlan, args: &SealArgs) {
+        let mut command = "seal".to_string();
+        if args.all {
+            command.push_str(" --all");
+        }
+        for name in &args.files {
+            command.push_str(&format!(" {}", shell_words::quote(name)));
+        }
+        if args.force {
+            command.push_str(" --force");
+        }
+        if let Some(key) = &args.sign {
+            let key = key.to_string_lossy();
+            command.push_str(&format!(" --sign {}", shell_words::quote(&key)));
+        }
+        if let Some(days) = args.expires_in {
+            command.push_str(&format!(" --expires-in {days}"));
+        }
+        command.push_str(&format!(" --plan {}", plan.hash()));
+        let command = engine.command_line(&command);
+        self.output
+            .print_hint(&format!("to seal this and nothing else: {command}"));
+    }
+
+    /// Says which changed files a seal left as they are; the kind of the error, if one of those it
+    /// showed.
+    fn report_unaccepted(
+        &mut self,
+        engine: &Engine,
+        plan: &SealPlan,
+        is_in_scope: impl Fn(&SealChange) -> bool,
+        is_signed: bool,
+    ) -> Option<ErrorKind> {
+        let others = plan.unaccepted().filter(|it| !is_in_scope(it)).count();
         if others > 0 {
             let files = format_count(others, "other file");
             self.output.print_note(&format!(
                 "{files} changed since the seal; run `seal --dry-run`"
             ));
-            return Ok(None);
+            return None;
         }
-        if plan.unaccepted().next().is_none() {
-            return Ok(None);
+        plan.unaccepted().next()?;
+        self.print_unaccepted(engine, plan, is_signed);
+        Some(ErrorKind::Conflict)
+    }
+
+    /// Shows what would be sealed. Nothing is sealed that could not be shown.
+    fn show_changes(
+        &mut self,
+        plan: &SealPlan,
+        changes: &[ChangeItem],
+    ) -> Result<(), CommandError> {
+        if let Some(problem) = plan.describe_problem() {
+            self.output.print_warning(&problem);
         }
+        if self.output.is_json() {
+            return Ok(());
+        }
+        self.output.print_document(&ChangesDocument { changes })?;
+        if self.output.is_closed() {
+            let message = "the changes could not be shown; nothing was sealed";
+            return Err(Error::new(ErrorKind::Host, message).into());
+        }
+        Ok(())
+    }
+
+    /// Says which changes were not sealed, and how to accept them.
+    fn print_unaccepted(&mut self, engine: &Engine, plan: &SealPlan, is_signed: bool) {
         let names: Vec<&str> = plan.unaccepted().map(|it| it.name.as_str()).collect();
         self.output.print_error(&format!(
             "not sealed, because this program did not save the change: {}",
@@ -290,7 +398,9 @@ impl CommandContext<'_> {
             .iter()
             .map(|name| shell_words::quote(name).into_owned())
             .collect();
-        let seal = engine.command_line(&format!("seal {}", names.join(" ")));
+        let sign = if is_signed { " --sign KEYFILE" } else { "" };
+        let (names, hash) = (names.join(" "), plan.hash_of_unaccepted());
+        let seal = engine.command_line(&format!("seal {names}{sign} --plan {hash}"));
         self.output
             .print_hint(&format!("read the changes above; to accept them: {seal}"));
         if plan.unaccepted().any(|it| it.sealed.is_some()) {
@@ -298,6 +408,5 @@ impl CommandContext<'_> {
             self.output
                 .print_hint(&format!("to put a sealed version back: {restore}"));
         }
-        Ok(Some(ErrorKind::Conflict))
     }
 }

@@ -35,9 +35,24 @@ const WRITER_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Size limit of the kernel for a value and for the list of names, in bytes.
 const MAX_XATTR_BYTES: usize = 64 * 1024;
 
+/// How often the file is exchanged that other programs keep removing and creating.
+const MAX_INSTALL_ATTEMPTS: usize = 16;
+
 /// The unguessable names that a replacement may use beside its file. A caller that can be killed
-/// writes them down first, and removes with [`DisplacedFile::find`] what a kill has left.
-pub struct ReplacementNames([String; 2]);
+/// writes their paths down first, and calls [`ReplacementPaths::recover`] after a kill.
+pub struct ReplacementNames([String; 3]);
+
+/// The paths of a replacement, for after a kill.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+pub struct ReplacementPaths {
+    path: PathBuf,
+    /// The new file, or what it displaced.
+    provisional: PathBuf,
+    /// The new file while it is written.
+    unfinished: PathBuf,
+    /// What it displaces on a file system that cannot exchange two names.
+    aside: PathBuf,
+}
 
 impl ReplacementNames {
     /// Creates new names.
@@ -45,12 +60,44 @@ impl ReplacementNames {
     /// # Errors
     /// The system has no random numbers.
     pub fn new() -> Result<ReplacementNames> {
-        Ok(ReplacementNames([new_random_name()?, new_random_name()?]))
+        let new = new_random_name;
+        Ok(ReplacementNames([new()?, new()?, new()?]))
     }
 
     /// Returns the paths of these names beside `path`.
-    pub fn paths_beside(&self, path: &Path) -> [PathBuf; 2] {
-        self.0.each_ref().map(|name| path.with_file_name(name))
+    pub fn paths_beside(&self, path: &Path) -> ReplacementPaths {
+        let [provisional, unfinished, aside] =
+            self.0.each_ref().map(|name| path.with_file_name(name));
+        ReplacementPaths {
+            path: path.to_path_buf(),
+            provisional,
+            unfinished,
+            aside,
+        }
+    }
+}
+
+impl ReplacementPaths {
+    /// Path of the file that was being replaced.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Finds what a killed process has left under its random names. A file that was moved aside
+    /// and not replaced yet gets its name back.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn recover(&self) -> Result<Vec<DisplacedFile>> {
+        // Fails if either is as it should be.
+        if std::fs::hard_link(&self.aside, &self.path).is_ok() {
+            std::fs::remove_file(&self.aside).with_path("remove", &self.aside)?;
+        }
+        let mut found = Vec::new();
+        for path in [&self.provisional, &self.unfinished, &self.aside] {
+            found.extend(DisplacedFile::find(path)?);
+        }
+        Ok(found)
     }
 }
 
@@ -60,8 +107,10 @@ pub struct Replacement {
     path: PathBuf,
     name: OsString,
     provisional_name: String,
+    aside_name: String,
     file: NewFile,
     replaces: bool,
+    lost_owner: Option<u32>,
 }
 
 /// What stood at the path, under a random name in the same directory.
@@ -75,7 +124,8 @@ pub struct DisplacedFile {
 
 impl Replacement {
     /// Writes `bytes` to a new file in the directory of `path` and syncs it. The file gets owner,
-    /// mode and extended attributes of the regular file at `path`, if there is one.
+    /// mode and extended attributes of the regular file at `path`, if there is one. It gets those of
+    /// any new file of this process if that file has an owner whose files this process cannot make.
     ///
     /// # Errors
     /// The system's error; nothing has changed.
@@ -86,16 +136,17 @@ impl Replacement {
             Err(Errno::NOENT) => None,
             stat => Some(stat.with_path("stat", path)?),
         };
-        let ReplacementNames([provisional_name, unfinished_name]) = names;
+        let ReplacementNames([provisional_name, unfinished_name, aside_name]) = names;
         let unfinished = || Ok(unfinished_name);
         let mut file =
-            NewFile::create_with_options(&directory, parent, NEW_FILE_MODE, unfinished, true)
-                .map_err(|error| add_immutable_hint(error, path))?;
+            NewFile::create_with_options(&directory, parent, NEW_FILE_MODE, unfinished, true)?;
         file.write(bytes)?;
+        let mut lost_owner = None;
         if let Some(stat) = &old
             && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+            && !copy_attributes(&directory, name, path, stat, file.file())?
         {
-            copy_attributes(&directory, name, path, stat, file.file())?;
+            lost_owner = Some(stat.st_uid);
         }
         file.unsynced_content().sync()?;
         Ok(Replacement {
@@ -103,16 +154,24 @@ impl Replacement {
             path: path.to_path_buf(),
             name: name.to_os_string(),
             provisional_name,
+            aside_name,
             file,
             replaces: old.is_some(),
+            lost_owner,
         })
     }
 
-    /// Installs the new file atomically and syncs the directory. Returns what it displaced: none
-    /// where nothing was, and on a file system that cannot exchange two names.
+    /// The owner of the old file, if the new one cannot have it.
+    pub fn lost_owner(&self) -> Option<u32> {
+        self.lost_owner
+    }
+
+    /// Installs the new file and syncs the directory: atomically, where the file system can exchange
+    /// two names. Returns what it displaced; none where nothing was.
     ///
     /// # Errors
-    /// The system's error. [`ErrorKind::Conflict`] if a file has appeared where there was none.
+    /// The system's error. [`ErrorKind::Conflict`] if a file has appeared where there was none, or if
+    /// other programs keep replacing it.
     pub fn install(mut self) -> Result<Option<DisplacedFile>> {
         if !self.replaces {
             if !self.file.link_as(&self.name)? {
@@ -122,40 +181,85 @@ impl Replacement {
             self.file.unsynced_directory().sync()?;
             return Ok(None);
         }
-        let provisional = self.provisional_name;
+        let provisional = self.provisional_name.clone();
         if !self.file.link_as(OsStr::new(&provisional))? {
             let taken = io::Error::from(io::ErrorKind::AlreadyExists);
             return Err(Error::from_io("write", &self.path, &taken));
         }
-        let directory = &self.directory;
-        let exchanged = match fs::renameat_with(
-            directory,
-            &provisional,
-            directory,
-            &self.name,
-            RenameFlags::EXCHANGE,
-        ) {
-            Ok(()) => Ok(true),
-            // The file is gone, or the file system cannot exchange names.
-            Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                fs::renameat(directory, &provisional, directory, &self.name).map(|()| false)
+        for _ in 0..MAX_INSTALL_ATTEMPTS {
+            let directory = &self.directory;
+            let flags = RenameFlags::EXCHANGE;
+            match fs::renameat_with(directory, &provisional, directory, &self.name, flags) {
+                Ok(()) => {
+                    self.file.unsynced_directory().sync()?;
+                    return Ok(Some(self.displaced(&provisional)));
+                }
+                Err(Errno::NOENT) if self.place_if_absent()? => return Ok(None),
+                // Another file has appeared since.
+                Err(Errno::NOENT) => {}
+                Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                    return self.install_without_exchange();
+                }
+                Err(errno) => {
+                    self.remove_provisional();
+                    let error = Err(errno).with_path("replace", &self.path);
+                    return error.map_err(|error| add_immutable_hint(error, errno, &self.path));
+                }
             }
-            Err(errno) => Err(errno),
-        };
-        let exchanged = exchanged
-            .with_path("replace", &self.path)
-            .map_err(|error| {
-                let _ = fs::unlinkat(directory, &provisional, AtFlags::empty());
-                add_immutable_hint(error, &self.path)
-            })?;
-        self.file.unsynced_directory().sync()?;
-        Ok(exchanged.then(|| DisplacedFile {
-            directory: self.directory,
-            path: self.path.with_file_name(&provisional),
-            name: provisional.into(),
-            leased: None,
-        }))
+        }
+        self.remove_provisional();
+        Err(replaced_meanwhile(&self.path))
     }
+
+    /// Installs the new file on a file system that cannot exchange two names: moves the old one
+    /// aside first, so that no save of another program is lost.
+    fn install_without_exchange(mut self) -> Result<Option<DisplacedFile>> {
+        let directory = Arc::clone(&self.directory);
+        let moved = match fs::renameat(&directory, &self.name, &directory, &self.aside_name) {
+            Ok(()) => true,
+            Err(Errno::NOENT) => false,
+            Err(errno) => {
+                self.remove_provisional();
+                let error = Err(errno).with_path("replace", &self.path);
+                return error.map_err(|error| add_immutable_hint(error, errno, &self.path));
+            }
+        };
+        // After an error the journal of the caller leads to the old file.
+        if !self.place_if_absent()? {
+            self.remove_provisional();
+            return Err(replaced_meanwhile(&self.path));
+        }
+        let aside = self.aside_name.clone();
+        Ok(moved.then(|| self.displaced(&aside)))
+    }
+
+    /// Gives the new file its name unless a file has it, and syncs the directory.
+    fn place_if_absent(&mut self) -> Result<bool> {
+        let is_placed = self.file.link_as(&self.name)?;
+        if is_placed {
+            self.remove_provisional();
+            self.file.unsynced_directory().sync()?;
+        }
+        Ok(is_placed)
+    }
+
+    fn remove_provisional(&self) {
+        let _ = fs::unlinkat(&self.directory, &self.provisional_name, AtFlags::empty());
+    }
+
+    fn displaced(&self, name: &str) -> DisplacedFile {
+        DisplacedFile {
+            directory: Arc::clone(&self.directory),
+            path: self.path.with_file_name(name),
+            name: name.into(),
+            leased: None,
+        }
+    }
+}
+
+fn replaced_meanwhile(path: &Path) -> Error {
+    let message = format!("{} is being replaced by another program", path.display());
+    Error::new(ErrorKind::Conflict, message).with_hint("run the command again once it is done")
 }
 
 impl DisplacedFile {
@@ -188,15 +292,18 @@ impl DisplacedFile {
     }
 
     /// Reads it once no process has it open for writing; from then on, none can open it so until it is
-    /// removed. None if it is not a regular file of at most `max_bytes` bytes, or if a writer keeps
-    /// it open for two seconds. Where this process may not take leases, writers are not noticed.
+    /// removed. None if it is not a regular file of at most `max_bytes` bytes that this process may
+    /// read, or if a writer keeps it open for two seconds or has a lease on it. Where this process
+    /// may not take leases, writers are not noticed.
     ///
     /// # Errors
     /// The system's error.
     pub fn read_settled(&mut self, max_bytes: u64, clock: &dyn Clock) -> Result<Option<Vec<u8>>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = match fs::openat(&self.directory, &self.name, flags, Mode::empty()) {
-            Err(Errno::LOOP | Errno::NXIO) => return Ok(None),
+            Err(Errno::LOOP | Errno::NXIO | Errno::AGAIN | Errno::ACCESS | Errno::PERM) => {
+                return Ok(None);
+            }
             file => File::from(file.with_path("read", &self.path)?),
         };
         if !file.metadata().with_path("stat", &self.path)?.is_file() {
@@ -236,34 +343,32 @@ fn split_path(path: &Path) -> Result<(&Path, &OsStr)> {
     })
 }
 
-/// Gives a new file owner, mode and extended attributes of an old one.
+/// Gives a new file owner, mode and extended attributes of an old one. False, with nothing changed,
+/// if this process cannot make files of that owner.
 fn copy_attributes(
     directory: &OwnedFd,
     name: &OsStr,
     path: &Path,
     old: &Stat,
     new: &File,
-) -> Result<()> {
+) -> Result<bool> {
     let stat = fs::fstat(new).with_path("stat", path)?;
     let uid = (stat.st_uid != old.st_uid).then(|| Uid::from_raw(old.st_uid));
     let gid = (stat.st_gid != old.st_gid).then(|| Gid::from_raw(old.st_gid));
     if uid.is_some() || gid.is_some() {
-        fs::fchown(new, uid, gid)
-            .with_path("keep the owner of", path)
-            .map_err(|error| {
-                let owner = old.st_uid;
-                error.with_hint(format!(
-                    "run as root, or as the owner of the file (user id {owner})"
-                ))
-            })?;
+        match fs::fchown(new, uid, gid) {
+            Err(Errno::PERM) => return Ok(false),
+            changed => changed.with_path("keep the owner of", path)?,
+        }
     }
     // Without read permission there is nothing to copy; the mode is set all the same.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     if let Ok(file) = fs::openat(directory, name, flags, Mode::empty()) {
         copy_xattrs(&file, new).with_path("keep the extended attributes of", path)?;
     }
-    let mode = Mode::from_raw_mode(old.st_mode & 0o7777);
-    fs::fchmod(new, mode).with_path("keep the mode of", path)
+    let mode = Mode::from_raw_mode(old.st_mode & 0o777);
+    fs::fchmod(new, mode).with_path("keep the mode of", path)?;
+    Ok(true)
 }
 
 /// Copies the access control list and the attributes of users; a security module labels the new
@@ -292,7 +397,10 @@ fn copy_xattrs(old: &OwnedFd, new: &File) -> rustix::io::Result<()> {
     Ok(())
 }
 
-fn add_immutable_hint(error: Error, path: &Path) -> Error {
+fn add_immutable_hint(error: Error, errno: Errno, path: &Path) -> Error {
+    if errno != Errno::PERM {
+        return error;
+    }
     let path = path.display();
     error.with_hint(format!(
         "if it or its directory is immutable: chattr -ia {path}"
@@ -356,6 +464,64 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Conflict);
         assert_eq!(std::fs::read(&path).unwrap(), b"of another program");
         assert_eq!(std::fs::read_dir(&root).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn file_saved_over_a_removed_one_is_displaced() {
+        let (_directory, root) = temporary_directory();
+        let path = root.join("rules.md");
+        std::fs::write(&path, "old").unwrap();
+        let mut new = prepare(&path).unwrap();
+        // What the exchange would meet: the file is gone, and then there is another one.
+        std::fs::write(&path, "of an editor").unwrap();
+        assert!(!new.place_if_absent().unwrap());
+        assert_eq!(std::fs::read(&path).unwrap(), b"of an editor");
+        let displaced = new.install().unwrap();
+        assert_eq!(read(&mut displaced.unwrap(), 100).unwrap(), b"of an editor");
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "old").unwrap();
+        let new = prepare(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(new.install().unwrap().is_none());
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+    }
+
+    #[test]
+    fn replacement_without_exchange_loses_nothing() {
+        let (_directory, root) = temporary_directory();
+        let path = root.join("rules.md");
+        std::fs::write(&path, "old").unwrap();
+        let mut new = prepare(&path).unwrap();
+        let provisional = new.provisional_name.clone();
+        assert!(new.file.link_as(OsStr::new(&provisional)).unwrap());
+        let displaced = new.install_without_exchange().unwrap();
+        assert_eq!(read(&mut displaced.unwrap(), 100).unwrap(), b"old");
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        assert!(!root.join(provisional).exists());
+    }
+
+    #[test]
+    fn file_moved_aside_by_a_killed_process_returns() {
+        let (_directory, root) = temporary_directory();
+        let path = root.join("rules.md");
+        let paths = ReplacementNames::new().unwrap().paths_beside(&path);
+        std::fs::write(&paths.aside, "old").unwrap();
+        std::fs::write(&paths.provisional, "new").unwrap();
+        let found = paths.recover().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        let found: Vec<&Path> = found.iter().map(DisplacedFile::path).collect();
+        assert_eq!(found, [&paths.provisional]);
+    }
+
+    #[test]
+    fn unreadable_displaced_object_is_left_aside() {
+        let (_directory, root) = temporary_directory();
+        let path = root.join("rules.md");
+        std::fs::create_dir(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
+        let displaced = prepare(&path).unwrap().install().unwrap();
+        assert_eq!(read(&mut displaced.unwrap(), 100), None);
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
     }
 
     #[test]

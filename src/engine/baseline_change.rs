@@ -3,6 +3,8 @@
 //!
 //! It classifies no memory and writes nothing.
 
+use std::cell::OnceCell;
+use std::collections::HashMap;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +14,6 @@ use rustix::fs::{Stat, lstat};
 
 use super::Engine;
 use crate::baseline::MAX_BASELINE_BYTES;
-use crate::baseline::seal::BaselineSeal;
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::durable;
@@ -20,6 +21,12 @@ use crate::error::Result;
 
 /// Maximum number of files that are searched for the bytes of a version.
 const MAX_SEARCHED_FILES: usize = 1000;
+
+/// Maximum number of their bytes.
+const MAX_SEARCHED_BYTES: u64 = 256 << 20;
+
+/// Files by the digests of their contents.
+pub(super) type DirectoryDigests = HashMap<Digest, PathBuf>;
 
 /// Format of times in notes.
 const TIME_FORMAT: &str = "%Y-%m-%d %H:%M:%S";
@@ -163,19 +170,18 @@ impl Engine {
     /// Compares the baseline file of an agent with the sealed version, where its bytes are known,
     /// otherwise with the last pushed one. Reads the file again.
     pub fn compare_baseline(&self, agent: &Agent) -> BaselineChange {
-        let general = &self.config().general;
         let path = self.config().baseline_path(agent);
         let refusal = self.baseline_cache().load(agent).err();
         let file = self.inspect_baseline(agent).map(|found| found.bytes);
         let current = file.as_ref().ok().map(|bytes| Digest::of(bytes));
-        let seal = BaselineSeal::read(&general.baseline_dir).ok().flatten();
-        let sealed = seal.and_then(|seal| seal.expected_digest(&agent.baseline));
+        let accepted = self.accepted_seal().ok();
+        let sealed = accepted.and_then(|it| it.seal.expected_digest(&agent.baseline));
         // A file that matches its seal is compared with the last pushed version.
         let differs = sealed.filter(|sealed| Some(*sealed) != current);
         let agents = self.config().agents.iter();
         let users: Vec<&Agent> = agents.filter(|it| it.baseline == agent.baseline).collect();
         let known = differs
-            .and_then(|sealed| self.find_sealed_version(sealed, &users))
+            .and_then(|sealed| self.find_sealed_version(sealed, &users, &OnceCell::new()))
             .or_else(|| self.find_pushed_version(agent, &users));
         let is_known = known.as_ref().is_some_and(|known| known.is_sealed);
         BaselineChange {
@@ -194,13 +200,18 @@ impl Engine {
     }
 
     /// Finds the sealed version in the archive, beside the baselines or in the memory of an agent.
+    /// `beside` is filled at the first need.
     pub(super) fn find_sealed_version(
         &self,
         sealed: Digest,
         agents: &[&Agent],
+        beside: &OnceCell<DirectoryDigests>,
     ) -> Option<KnownVersion> {
         self.stored_version(sealed, true)
-            .or_else(|| self.find_sealed_in_baselines(sealed))
+            .or_else(|| {
+                let beside = beside.get_or_init(|| self.digest_baseline_directory());
+                find_sealed_beside(sealed, beside)
+            })
             .or_else(|| {
                 agents
                     .iter()
@@ -222,21 +233,22 @@ impl Engine {
         })
     }
 
-    /// Finds the sealed version under another name in the directory of the baselines.
-    fn find_sealed_in_baselines(&self, sealed: Digest) -> Option<KnownVersion> {
-        let files = fs::read_dir(&self.config().general.baseline_dir).ok()?;
-        let mut paths = files
-            .take(MAX_SEARCHED_FILES)
-            .filter_map(|file| Some(file.ok()?.path()));
-        paths.find_map(|path| {
-            let bytes = durable::read_regular_file(&path, MAX_BASELINE_BYTES).ok()?;
-            (Digest::of(&bytes) == sealed).then(|| KnownVersion {
-                digest: sealed,
-                bytes: Arc::new(bytes),
-                path,
-                is_sealed: true,
-            })
-        })
+    /// Returns the files in the directory of the baselines by their digests.
+    fn digest_baseline_directory(&self) -> DirectoryDigests {
+        let mut digests = DirectoryDigests::new();
+        let Ok(files) = fs::read_dir(&self.config().general.baseline_dir) else {
+            return digests;
+        };
+        let mut bytes_left = MAX_SEARCHED_BYTES;
+        for file in files.take(MAX_SEARCHED_FILES).flatten() {
+            let path = file.path();
+            if let Ok(bytes) = durable::read_regular_file(&path, MAX_BASELINE_BYTES.min(bytes_left))
+            {
+                bytes_left -= bytes.len() as u64;
+                digests.insert(Digest::of(&bytes), path);
+            }
+        }
+        digests
     }
 
     /// Finds the sealed version at the beginning of an agent's memory, on this machine.
@@ -263,4 +275,16 @@ impl Engine {
             is_sealed,
         })
     }
+}
+
+/// Reads the sealed version under another name in the directory of the baselines.
+fn find_sealed_beside(sealed: Digest, beside: &DirectoryDigests) -> Option<KnownVersion> {
+    let path = beside.get(&sealed)?;
+    let bytes = durable::read_regular_file(path, MAX_BASELINE_BYTES).ok()?;
+    (Digest::of(&bytes) == sealed).then(|| KnownVersion {
+        digest: sealed,
+        bytes: Arc::new(bytes),
+        path: path.clone(),
+        is_sealed: true,
+    })
 }

@@ -9,6 +9,7 @@ use regex::bytes::{NoExpand, Regex, RegexBuilder};
 
 use super::Engine;
 use super::baseline_save::{SaveCause, SavedBaseline, read_optional};
+use super::baseline_versions::SEALED_VERSION_NOTE;
 use super::lock;
 use super::record::Operation;
 use crate::baseline::MAX_BASELINE_BYTES;
@@ -275,7 +276,8 @@ impl Engine {
         let cause = SaveCause {
             operation: Operation::Restore,
             note: Some(match version.as_str() {
-                "sealed" | "pushed" | "previous" => format!("{version} version"),
+                "sealed" => SEALED_VERSION_NOTE.to_string(),
+                "pushed" | "previous" => format!("{version} version"),
                 _ => format!("version {}", Digest::of(&file.after).short_hex(8)),
             }),
         };

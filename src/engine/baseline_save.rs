@@ -14,7 +14,7 @@ use super::run_log;
 use super::semaphore::Permit;
 use crate::baseline::{self, MAX_BASELINE_BYTES};
 use crate::digest::Digest;
-use crate::durable::{self, DisplacedFile, Replacement, ReplacementNames};
+use crate::durable::{self, DisplacedFile, Replacement, ReplacementNames, ReplacementPaths};
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// The random names under which new files are being installed, in the program's own directory of the
@@ -41,6 +41,18 @@ pub struct SavedBaseline {
     /// What stood at the path, under another name beside it, if it was not a file of at most 16 MiB,
     /// or a program keeps it open for writing.
     pub kept_aside: Option<PathBuf>,
+    /// User id of the file's owner before, if this process could not keep it.
+    pub lost_owner: Option<u32>,
+}
+
+/// What a new file displaced.
+#[derive(Default)]
+pub(super) struct ReplacedFile {
+    /// State of the file whose bytes were stored.
+    stored: Option<FileState>,
+    /// Path of what stays beside the new file: see [`SavedBaseline::kept_aside`].
+    kept_aside: Option<PathBuf>,
+    lost_owner: Option<u32>,
 }
 
 /// Why a baseline is saved.
@@ -109,7 +121,14 @@ impl Engine {
             self.baseline_versions.store(old_bytes)?;
         }
         let digest = self.baseline_versions.store(bytes)?;
-        let kept_aside = self.replace_files(&[(path.clone(), bytes)])?.pop();
+        let replaced = self.replace_files(&[(path.clone(), bytes)])?.pop();
+        let ReplacedFile {
+            stored,
+            kept_aside,
+            lost_owner,
+        } = replaced.unwrap_or_default();
+        // A program may have written to it since it was read.
+        let before = stored.or(before);
         let is_read_back =
             baseline::read_file(&path).is_ok_and(|bytes| Digest::of(&bytes) == digest);
         let run = new_run_id();
@@ -117,7 +136,8 @@ impl Engine {
         let aside = kept_aside
             .as_ref()
             .map(|aside| format!("what stood there before is now {}", aside.display()));
-        let note: Vec<String> = cause.note.into_iter().chain(aside).collect();
+        let owner = lost_owner.map(|uid| format!("its owner was user id {uid}"));
+        let note: Vec<String> = cause.note.into_iter().chain(aside).chain(owner).collect();
         let outcome = if is_read_back {
             Outcome::Ok
         } else {
@@ -157,6 +177,7 @@ impl Engine {
             before: old_digest,
             digest,
             kept_aside,
+            lost_owner,
         })
     }
 
@@ -188,14 +209,14 @@ impl Engine {
         run_log::append_lines(&self.archive, &lines)
     }
 
-    /// Replaces files, in this order, and stores the bytes that they displace. Returns the paths of
-    /// what stays beside them: see [`Engine::store_displaced`]. The caller holds the lock of the seal.
-    pub(super) fn replace_files(&self, files: &[(PathBuf, &[u8])]) -> Result<Vec<PathBuf>> {
+    /// Replaces files, in this order, and stores the bytes that they displace. The caller holds the
+    /// lock of the seal.
+    pub(super) fn replace_files(&self, files: &[(PathBuf, &[u8])]) -> Result<Vec<ReplacedFile>> {
         let mut names = Vec::new();
         let mut paths = Vec::new();
         for (path, _) in files {
             let some = ReplacementNames::new()?;
-            paths.extend(some.paths_beside(path));
+            paths.push(some.paths_beside(path));
             names.push(some);
         }
         let journal = self.archive.program_path(REPLACING_FILE_NAME);
@@ -210,13 +231,21 @@ impl Engine {
             .zip(names)
             .map(|((path, bytes), names)| Replacement::prepare(path, bytes, names))
             .collect();
-        let mut displaced = Vec::new();
+        let mut installed = Vec::new();
         for replacement in prepared? {
-            displaced.extend(replacement.install()?);
+            let lost_owner = replacement.lost_owner();
+            installed.push((replacement.install()?, lost_owner));
         }
-        let kept_aside = self.store_displaced(displaced)?;
+        let mut replaced = Vec::new();
+        for (displaced, lost_owner) in installed {
+            let stored = displaced.map(|it| self.store_displaced(it)).transpose()?;
+            replaced.push(ReplacedFile {
+                lost_owner,
+                ..stored.unwrap_or_default()
+            });
+        }
         remove_journal(&journal)?;
-        Ok(kept_aside)
+        Ok(replaced)
     }
 
     /// Stores what a killed process left beside baselines or seal, and removes it there. The caller
@@ -227,33 +256,54 @@ impl Engine {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             text => text.with_path("read", &journal)?,
         };
-        let paths: Vec<PathBuf> = serde_json::from_slice(&text).map_err(|error| {
-            let message = format!("{} is damaged: {error}", journal.display());
-            Error::new(ErrorKind::Integrity, message)
-                .with_hint("look for files .shepherd-… beside the baselines, then remove it")
-        })?;
-        let mut displaced = Vec::new();
-        for path in paths {
-            displaced.extend(DisplacedFile::find(&path)?);
+        let replacements: Vec<ReplacementPaths> =
+            serde_json::from_slice(&text).map_err(|error| {
+                let message = format!("{} is damaged: {error}", journal.display());
+                Error::new(ErrorKind::Integrity, message)
+                    .with_hint("look for files .shepherd-… beside the baselines, then remove it")
+            })?;
+        for replacement in replacements {
+            for displaced in replacement.recover()? {
+                let found = self.store_displaced(displaced)?;
+                self.record_recovered(replacement.path(), found)?;
+            }
         }
-        self.store_displaced(displaced)?;
         remove_journal(&journal)
     }
 
-    /// Stores displaced bytes and removes their files. Returns the paths of those that stay: they are
-    /// no plain files of at most 16 MiB, or a program keeps writing to them.
-    fn store_displaced(&self, displaced: Vec<DisplacedFile>) -> Result<Vec<PathBuf>> {
-        let mut kept_aside = Vec::new();
-        for mut file in displaced {
-            match file.read_settled(MAX_BASELINE_BYTES, self.clock())? {
-                Some(bytes) => {
-                    self.baseline_versions.store(&bytes)?;
-                    file.remove()?;
-                }
-                None => kept_aside.push(file.path().to_path_buf()),
-            }
-        }
-        Ok(kept_aside)
+    /// Records a version that a killed process left, so that the history of its baseline has it.
+    fn record_recovered(&self, path: &Path, found: ReplacedFile) -> Result<()> {
+        let directory = &self.config().general.baseline_dir;
+        let name = path.strip_prefix(directory).ok().and_then(Path::to_str);
+        let (Some(name), Some(state)) = (name, found.stored) else {
+            return Ok(());
+        };
+        let run = new_run_id();
+        let event = RunEvent {
+            file: Some(name.to_string()),
+            before: Some(state),
+            note: Some("left by an interrupted change".to_string()),
+            ..self.baseline_event(&run, Operation::Repair)
+        };
+        let line = format!("Stored what an interrupted change left beside {name}");
+        self.record_baseline_run(&run, vec![event], vec![line])
+    }
+
+    /// Stores displaced bytes and removes their file, unless it stays: it is no plain file of at most
+    /// 16 MiB, or a program keeps writing to it.
+    fn store_displaced(&self, mut displaced: DisplacedFile) -> Result<ReplacedFile> {
+        let Some(bytes) = displaced.read_settled(MAX_BASELINE_BYTES, self.clock())? else {
+            return Ok(ReplacedFile {
+                kept_aside: Some(displaced.path().to_path_buf()),
+                ..ReplacedFile::default()
+            });
+        };
+        self.baseline_versions.store(&bytes)?;
+        displaced.remove()?;
+        Ok(ReplacedFile {
+            stored: Some(file_state(&bytes)),
+            ..ReplacedFile::default()
+        })
     }
 }
 
@@ -294,6 +344,9 @@ fn read_state(path: &Path) -> Result<(Option<FileState>, Option<Vec<u8>>)> {
     if !is_file || stat.st_size as u64 > MAX_BASELINE_BYTES {
         return Ok((None, None));
     }
-    let bytes = baseline::read_file(path)?;
-    Ok((Some(file_state(&bytes)), Some(bytes)))
+    // A program may keep it from being read: it is displaced all the same.
+    Ok(match baseline::read_file(path) {
+        Ok(bytes) => (Some(file_state(&bytes)), Some(bytes)),
+        Err(_) => (None, None),
+    })
 }

@@ -1,6 +1,7 @@
 //! Baselines as their operator sees them: the state of each, its known versions, and the way back to
 //! one of them.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
@@ -23,6 +24,9 @@ use crate::config::{Agent, SealRequirement};
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lint::{self, Finding, Severity};
+
+/// Begins the note of a record that an operator put back whatever the seal said.
+pub(super) const SEALED_VERSION_NOTE: &str = "sealed version";
 
 /// The least number of hexadecimal digits that name a version.
 const MIN_VERSION_DIGITS: usize = 4;
@@ -136,7 +140,7 @@ pub struct BaselineList {
     pub baselines: Vec<BaselineSummary>,
     /// The signature of the seal, or its fault; none where the config names no signers.
     pub signature: Option<Result<SignedSeal>>,
-    /// Why the seal cannot be read, if it cannot.
+    /// Why the seal cannot be read, or why its signature is not good where one is required.
     pub seal_error: Option<Error>,
 }
 
@@ -244,6 +248,14 @@ impl Engine {
         let wants_signature =
             general.require_seal == SealRequirement::Signed || general.seal_signers.is_some();
         let signature = signature.filter(|_| wants_signature);
+        // Resets refuse everything then.
+        let is_required = general.require_seal == SealRequirement::Signed;
+        let required = signature.as_ref().filter(|_| is_required);
+        let seal_error = seal_error.or(required.and_then(|it| it.as_ref().err().cloned()));
+        // A manifest that nothing vouches for says nothing.
+        let seal = self
+            .accepted_seal()
+            .map_or(seal, |accepted| Some(accepted.seal));
         let is_unsigned = matches!(signature, Some(Err(_)));
         let other_files = self.other_baseline_files();
         let mut names: BTreeSet<&str> = seal.iter().flat_map(BaselineSeal::names).collect();
@@ -461,17 +473,13 @@ impl Engine {
         );
         let unknown =
             |what: String| Err(Error::new(ErrorKind::User, what).with_hint(history.clone()));
-        let directory = &self.config().general.baseline_dir;
         if let Some(bytes) = self.read_named_text(name, wanted) {
             let bytes = bytes?;
             return Ok((Digest::of(&bytes), Arc::new(bytes)));
         }
         let digest = match wanted {
             "previous" => self.previous_version(name)?,
-            "sealed" => {
-                let seal = BaselineSeal::read(directory)?;
-                seal.and_then(|seal| seal.expected_digest(name))
-            }
+            "sealed" => self.accepted_seal()?.seal.expected_digest(name),
             "pushed" => self
                 .last_pushes(&BTreeSet::from([name]))?
                 .remove(name)
@@ -495,7 +503,7 @@ impl Engine {
             return unknown(format!("{name} has no known version {wanted}"));
         };
         let users = self.baseline_users(name);
-        match self.find_sealed_version(digest, &users) {
+        match self.find_sealed_version(digest, &users, &OnceCell::new()) {
             Some(known) => Ok((digest, known.bytes)),
             None => unknown(format!(
                 "the content of version {}… of {name} is not in the archive",

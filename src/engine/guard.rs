@@ -9,17 +9,18 @@
 mod watch;
 
 use std::collections::BTreeSet;
+use std::sync::PoisonError;
 
 use chrono::Duration;
 use rustix::fs::lstat;
 use serde::Serialize;
 
 use super::Engine;
+use super::accepted_seal::KeptSeal;
 use super::baseline_change::FileOwner;
 use super::baseline_save::{SaveCause, file_state, read_optional};
 use super::lock;
 use super::record::{Operation, Outcome, new_run_id};
-use super::seal::KeptSeal;
 use crate::baseline::seal::{
     BaselineSeal, META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME, SealFiles, is_baseline_name,
     seal_hint,
@@ -38,12 +39,23 @@ const FIGHT_WINDOW: Duration = Duration::hours(1);
 /// How long the files of a seal have to stay unchanged before the guard puts the kept seal back.
 const SEAL_SETTLE_TIME: Duration = Duration::seconds(10);
 
+/// How long the guard waits for that at most.
+const MAX_SEAL_WAIT: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// How long a pass holds the locks before it leaves the rest of the files to the next one.
+const MAX_PASS_TIME: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Why a pass looks at nothing while an operator edits.
+const EDIT_DEFERRAL: &str = "an operator edits baselines; nothing was looked at";
+
 /// What the guard did about a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuardAction {
     /// The sealed version is back.
     Restored,
+    /// The seal is broken, and somebody may be copying it: it is restored a little later.
+    Waiting,
     /// The file was restored too often; it stays as it is.
     GaveUp,
     /// The file cannot be restored.
@@ -66,7 +78,7 @@ pub struct GuardEvent {
 /// One look at all sealed files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GuardPass {
-    /// Why nothing was looked at, if so; the next pass looks again.
+    /// Why not all files were looked at, if so; the next pass looks again.
     pub deferred: Option<&'static str>,
     /// Number of sealed files.
     pub files: usize,
@@ -80,9 +92,17 @@ impl GuardPass {
     pub fn worst_kind(&self) -> Option<ErrorKind> {
         let kinds = self.events.iter().map(|event| match event.action {
             GuardAction::Restored => ErrorKind::Partial,
-            GuardAction::GaveUp | GuardAction::Failed => ErrorKind::Integrity,
+            GuardAction::Waiting | GuardAction::GaveUp | GuardAction::Failed => {
+                ErrorKind::Integrity
+            }
         });
         kinds.reduce(ErrorKind::more_serious)
+    }
+
+    /// Returns whether the next pass has something to do soon.
+    fn is_unfinished(&self) -> bool {
+        let is_waiting = |event: &GuardEvent| event.action == GuardAction::Waiting;
+        self.deferred.is_some() || self.events.iter().any(is_waiting)
     }
 }
 
@@ -107,6 +127,11 @@ impl Engine {
     /// The seal is missing, or the archive cannot be written. A file that cannot be restored is part of
     /// the answer.
     pub fn guard_baselines(&self) -> Result<GuardPass> {
+        self.guard_until(&|| false)
+    }
+
+    /// Like [`Engine::guard_baselines`], and ends between two files once `stops` says so.
+    fn guard_until(&self, stops: &dyn Fn() -> bool) -> Result<GuardPass> {
         if self.config().general.require_seal == SealRequirement::Never {
             let message = "require_seal=never: there is nothing to guard";
             return Err(Error::new(ErrorKind::Config, message)
@@ -114,7 +139,7 @@ impl Engine {
         }
         let Some(_edits) = lock::try_exclude_edits(&self.archive)? else {
             return Ok(GuardPass {
-                deferred: Some("an operator edits baselines"),
+                deferred: Some(EDIT_DEFERRAL),
                 ..GuardPass::default()
             });
         };
@@ -122,8 +147,7 @@ impl Engine {
         self.recover_replacements()?;
         let mut pass = GuardPass::default();
         let trusted = match self.guard_seal(&mut pass) {
-            Ok(Some(trusted)) => trusted,
-            Ok(None) => return Ok(pass),
+            Ok(trusted) => trusted,
             Err(error) => {
                 pass.events.push(GuardEvent::failed(SEAL_FILE_NAME, &error));
                 return Ok(pass);
@@ -131,7 +155,12 @@ impl Engine {
         };
         let names = self.guarded_names(&trusted);
         pass.files = names.len();
+        let end = self.clock().instant() + MAX_PASS_TIME;
         for name in &names {
+            if stops() || self.clock().instant() >= end {
+                pass.deferred = Some("this took too long; the next pass looks at the other files");
+                break;
+            }
             if let Some(sealed) = trusted.seal.expected_digest(name) {
                 match self.guard_file(name, sealed) {
                     Ok(event) => pass.events.extend(event),
@@ -142,49 +171,145 @@ impl Engine {
         Ok(pass)
     }
 
-    /// Returns the seal that files are compared with. Puts the kept copy back where the seal on the
-    /// disk cannot be used; a newer seal that can be used is kept instead. None while the seal is
-    /// just being changed.
-    fn guard_seal(&self, pass: &mut GuardPass) -> Result<Option<TrustedSeal>> {
-        let general = &self.config().general;
+    /// Returns the seal that files are compared with: that in `baseline_dir` if it can be used, which
+    /// is then kept; otherwise the kept one, which is put back.
+    fn guard_seal(&self, pass: &mut GuardPass) -> Result<TrustedSeal> {
         let kept = self.read_kept_seal();
-        let is_kept_signed = kept.as_ref().is_some_and(|kept| kept.signature.is_some());
-        let is_signed = general.require_seal == SealRequirement::Signed
-            || general.seal_signers.is_some() && is_kept_signed;
-        let found = SealFiles::read(&general.baseline_dir)
-            .and_then(|files| Ok((self.check_seal_files(&files, is_signed)?, files)));
+        let is_signed = self.counts_only_signed(kept.as_ref());
+        let found = SealFiles::read(&self.config().general.baseline_dir).and_then(|files| {
+            let seal = self.check_seal_files(&files, is_signed)?;
+            if let Some(kept) = kept.as_ref().filter(|_| !is_signed) {
+                self.check_coverage(&seal, kept)?;
+            }
+            Ok((seal, files))
+        });
+        let mut broken_since = self
+            .seal_broken_since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let why = match found {
             Ok((seal, files)) => {
-                if let Some(newest) = KeptSeal::from_files(&files)
-                    && kept.as_ref() != Some(&newest)
-                {
-                    self.keep_seal(&newest)?;
-                }
-                return Ok(Some(TrustedSeal { seal, is_signed }));
+                *broken_since = None;
+                self.take_over_seal(&seal, &files, kept, is_signed)?;
+                return Ok(TrustedSeal { seal, is_signed });
             }
             Err(error) => error,
         };
         let Some(kept) = kept else {
             return Err(why);
         };
-        let seal = self.check_seal_files(&kept.to_files(), is_signed)?;
-        if self.has_fresh_seal_file() {
-            pass.deferred = Some("the seal was changed a moment ago");
-            return Ok(None);
+        let accepted = self.accepted_seal_among(&kept.to_files(), is_signed)?;
+        if let Some(problem) = accepted.problem {
+            return Err(problem);
         }
-        match self.give_up_on(SEAL_FILE_NAME)? {
-            Some(event) => pass.events.push(event),
-            None => {
-                self.restore_seal(&kept, &why)?;
-                pass.events.push(GuardEvent {
-                    file: SEAL_FILE_NAME.to_string(),
-                    action: GuardAction::Restored,
-                    message: format!("restored the seal: {}", why.message()),
-                    hints: vec![self.writers_hint()],
-                });
+        let trusted = TrustedSeal {
+            seal: accepted.seal,
+            is_signed,
+        };
+        let now = self.clock().instant();
+        let waited = now.saturating_duration_since(*broken_since.get_or_insert(now));
+        let event = if let Err(error) = self.check_seal_files(&kept.to_files(), is_signed) {
+            GuardEvent::failed(SEAL_FILE_NAME, &error)
+        } else if self.has_fresh_seal_file() && waited < MAX_SEAL_WAIT {
+            GuardEvent {
+                action: GuardAction::Waiting,
+                message: format!("the seal was changed a moment ago: {}", why.message()),
+                ..GuardEvent::failed(SEAL_FILE_NAME, &why)
+            }
+        } else if let Some(event) = self.give_up_on(SEAL_FILE_NAME)? {
+            event
+        } else {
+            self.restore_seal(&kept, &why)?;
+            *broken_since = None;
+            GuardEvent {
+                file: SEAL_FILE_NAME.to_string(),
+                action: GuardAction::Restored,
+                message: format!("restored the seal: {}", why.message()),
+                hints: vec![self.writers_hint()],
+            }
+        };
+        pass.events.push(event);
+        Ok(trusted)
+    }
+
+    /// Refuses a seal without a signature that no longer covers a baseline in use which the kept one
+    /// covers: resets would refuse that baseline, and the kept seal would be lost.
+    fn check_coverage(&self, seal: &BaselineSeal, kept: &KeptSeal) -> Result<()> {
+        let Ok(Some(kept)) = kept.to_files().parse(&self.config().general.baseline_dir) else {
+            return Ok(());
+        };
+        let covers = |seal: &BaselineSeal, name: &str| seal.expected_digest(name).is_some();
+        let agents = self.config().agents.iter();
+        let mut names = agents.map(|it| it.baseline.as_str());
+        match names.find(|name| covers(&kept, name) && !covers(seal, name)) {
+            None => Ok(()),
+            Some(name) => {
+                let message = format!(
+                    "the seal {} no longer covers {name}, which an agent uses",
+                    self.seal_path().display()
+                );
+                Err(Error::new(ErrorKind::Integrity, message))
             }
         }
-        Ok(Some(TrustedSeal { seal, is_signed }))
+    }
+
+    /// Keeps a seal that was made elsewhere. A signature that was not checked is not kept.
+    fn take_over_seal(
+        &self,
+        seal: &BaselineSeal,
+        files: &SealFiles,
+        kept: Option<KeptSeal>,
+        is_signed: bool,
+    ) -> Result<()> {
+        let Some(mut newest) = KeptSeal::from_files(files) else {
+            return Ok(());
+        };
+        if kept.as_ref() == Some(&newest) {
+            return Ok(());
+        }
+        let has_signers = self.config().general.seal_signers.is_some();
+        let is_good = is_signed
+            || has_signers
+                && newest.signature.is_some()
+                && self.check_seal_files(files, true).is_ok();
+        if is_good {
+            self.record_taken_over(seal, kept.as_ref())?;
+            return self.keep_seal(&newest);
+        }
+        if kept.is_some_and(|kept| kept.manifest == newest.manifest) {
+            return Ok(());
+        }
+        newest.meta = None;
+        newest.signature = None;
+        self.keep_seal(&newest)
+    }
+
+    /// Records which files a signed seal covers otherwise than the one before: they are not fought
+    /// over, and what was saved here before is sealed over.
+    fn record_taken_over(&self, seal: &BaselineSeal, before: Option<&KeptSeal>) -> Result<()> {
+        let directory = &self.config().general.baseline_dir;
+        let before = before.and_then(|before| before.to_files().parse(directory).ok()?);
+        let before = before.unwrap_or_default();
+        let run = new_run_id();
+        let names: BTreeSet<&str> = seal.names().chain(before.names()).collect();
+        let mut events = Vec::new();
+        for name in names.into_iter().filter(|name| is_baseline_name(name)) {
+            let digest = seal.expected_digest(name);
+            if digest == before.expected_digest(name) {
+                continue;
+            }
+            let mut event = self.baseline_event(&run, Operation::Seal);
+            event.file = Some(name.to_string());
+            event.note = Some("sealed elsewhere".to_string());
+            // Its bytes may come later than its seal.
+            event.baseline = digest.filter(|it| self.baseline_versions.read_version(*it).is_ok());
+            events.push(event);
+        }
+        if events.is_empty() {
+            return Ok(());
+        }
+        let line = "Guard took over a signed seal that was made elsewhere".to_string();
+        self.record_baseline_run(&run, events, vec![line])
     }
 
     /// Returns the seal in these files, if it counts.
@@ -275,12 +400,15 @@ impl Engine {
         let saved = self.replace_baseline(name, &version, cause)?;
         let was = match saved.before {
             Some(digest) => format!("it had become {}…", digest.short_hex(8)),
-            None => "it was missing or no plain file".to_string(),
+            None => "it was missing or no plain readable file".to_string(),
         };
+        let owner = saved.lost_owner.map_or_else(String::new, |uid| {
+            format!("; its owner was user id {uid} and is now this program's user")
+        });
         Ok(Some(GuardEvent {
             file: name.to_string(),
             action: GuardAction::Restored,
-            message: format!("restored {name} to {}…: {was}", sealed.short_hex(8)),
+            message: format!("restored {name} to {}…: {was}{owner}", sealed.short_hex(8)),
             hints: saved
                 .before
                 .map(|before| self.evidence_hint(name, before))
@@ -303,6 +431,16 @@ impl Engine {
         )
     }
 
+    /// Returns how an operator ends a fight.
+    fn truce_hint(&self, name: &str) -> String {
+        if name == SEAL_FILE_NAME {
+            let seal = self.command_line("seal --all --dry-run");
+            return format!("once no other program changes it, review it and seal again: {seal}");
+        }
+        let restore = self.command_line(&format!("baseline restore {}", shell_words::quote(name)));
+        format!("once no other program changes it, restore it: {restore}")
+    }
+
     /// Returns an event if the guard has restored a file too often. The first time is recorded.
     fn give_up_on(&self, name: &str) -> Result<Option<GuardEvent>> {
         let recent = self.recent_restores(name)?;
@@ -323,20 +461,17 @@ impl Engine {
             let line = format!("Guard {message}");
             self.record_baseline_run(&run, vec![event], vec![line])?;
         }
-        let restore = self.command_line(&format!("baseline restore {}", shell_words::quote(name)));
         Ok(Some(GuardEvent {
             file: name.to_string(),
             action: GuardAction::GaveUp,
             message,
-            hints: vec![
-                self.writers_hint(),
-                format!("once no other program changes it, restore it: {restore}"),
-            ],
+            hints: vec![self.writers_hint(), self.truce_hint(name)],
         }))
     }
 
     fn recent_restores(&self, name: &str) -> Result<RecentRestores> {
-        let begin = self.clock().now() - FIGHT_WINDOW;
+        let now = self.clock().now();
+        let begin = now - FIGHT_WINDOW;
         let mut recent = RecentRestores::default();
         let (mut back, _) = self.scan_ledger_backwards()?;
         while let Some((_, record)) = back.next_matching(|_| true)? {
@@ -344,12 +479,16 @@ impl Engine {
                 break;
             }
             let event = record.event;
-            if event.file.as_deref() != Some(name) {
+            let is_of_seal = name == SEAL_FILE_NAME && event.operation == Operation::Seal;
+            // A clock that was set back makes records of the future.
+            if record.time > now || event.file.as_deref() != Some(name) && !is_of_seal {
                 continue;
             }
             match (event.operation, event.outcome) {
-                (Operation::Guard, Outcome::Ok) => recent.count += 1,
-                (Operation::Guard, _) => recent.has_given_up = true,
+                (Operation::Guard, Outcome::Refused) => recent.has_given_up = true,
+                // One that was undone at once counts, too.
+                (Operation::Guard, _) => recent.count += 1,
+                (Operation::Repair, _) => {}
                 _ => break,
             }
         }
@@ -362,7 +501,10 @@ impl GuardEvent {
         GuardEvent {
             file: name.to_string(),
             action: GuardAction::Failed,
-            message: format!("cannot restore {name}: {}", error.message()),
+            message: match name {
+                SEAL_FILE_NAME => format!("no usable seal: {}", error.message()),
+                _ => format!("cannot restore {name}: {}", error.message()),
+            },
             hints: error.hints().to_vec(),
         }
     }

@@ -1,6 +1,7 @@
 //! Runs the lint on the fleet: reads baselines and memories, and gathers the facts that the rules
 //! need from outside the text.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -140,7 +141,10 @@ impl Engine {
         let sealed_version = sealed.and_then(|digest| {
             let current = baseline::read_file(&self.baseline_file_path(name)).ok();
             let current = current.filter(|bytes| Digest::of(bytes) == digest);
-            current.or_else(|| Some(self.find_sealed_version(digest, &users)?.bytes.to_vec()))
+            current.or_else(|| {
+                let found = self.find_sealed_version(digest, &users, &OnceCell::new())?;
+                Some(found.bytes.to_vec())
+            })
         });
         let pushed_version = || {
             let pushed = self.find_pushed_version(agent?, &users)?;

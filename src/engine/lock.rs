@@ -34,6 +34,7 @@ use super::Engine;
 use super::record::new_run_id;
 use super::semaphore::{Permit, WaitLimit, acquire, try_acquire_all};
 use crate::archive::{Archive, PROGRAM_DIRECTORY_NAME};
+use crate::baseline::seal::SEAL_LOCK_FILE_NAME;
 use crate::clock::Clock;
 use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext, Result};
@@ -207,7 +208,7 @@ pub fn lock_ledger(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
 /// # Errors
 /// As [`lock_pins`].
 pub fn lock_seal(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
-    let path = archive.program_path("locks").join(".seal.lock");
+    let path = archive.program_path("locks").join(SEAL_LOCK_FILE_NAME);
     let busy = "the seal is locked by another process";
     acquire_permit(archive, &path, 1, clock, &|| false, busy)
 }

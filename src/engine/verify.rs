@@ -40,7 +40,7 @@ pub enum FindingSubject {
     Entry,
     /// A baseline version that was pushed.
     Version,
-    /// A baseline in use.
+    /// A baseline in use, or another sealed file.
     Baseline,
     /// The seal: its files, signature, serial and expiry.
     Seal,
@@ -111,7 +111,7 @@ pub struct VerifiedCounts {
     pub unrecorded_entries: u64,
     /// Baseline versions.
     pub versions: u64,
-    /// Baselines in use that match the seal.
+    /// Baselines and other files that match the seal.
     #[serde(rename = "sealed")]
     pub sealed_baselines: u64,
     /// Baselines in use that no seal covers.

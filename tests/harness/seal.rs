@@ -2,6 +2,7 @@
 //! wholly the old or wholly the new one, and no bytes are lost.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use sha2::{Digest, Sha256};
@@ -9,7 +10,9 @@ use sha2::{Digest, Sha256};
 use super::crash::{KillSweep, assert_no_failures};
 use super::faults;
 use super::fixture::{BASELINE, directory_files, has_tool};
+use super::kernel::WriteLease;
 use super::scene::{CheckResult, InitialMemory, Scene, check, output_text};
+use super::skip::skip_unsupported;
 use super::strace::{self, SystemCall, can_trace, injection_options, sample_if_quick};
 
 /// The baseline after a change.
@@ -300,4 +303,60 @@ fn kill_of_seal_restore_leaves_whole_seal() {
         quick_points: 16,
     }
     .kill_at_points(&changing_calls(&scene(), words));
+}
+
+/// An agent keeps a changed baseline from being read: with a lease, or as a directory without
+/// permissions. The guard restores it, and what stood there stays beside it.
+#[test]
+fn unreadable_baseline_is_restored_and_kept_aside() {
+    let scene = changed_scene();
+    let path = scene.fleet.root.join("baselines/scout.md");
+    let aside = || {
+        let names = directory_files(&scene.fleet.root.join("baselines"));
+        names
+            .into_iter()
+            .find(|(name, _)| name.starts_with(".shepherd-"))
+    };
+    match WriteLease::take(fs::File::open(&path).unwrap()) {
+        Ok(lease) => {
+            scene.fleet.run(&["status"]);
+            check_run(&scene, GUARD, &[1]).unwrap();
+            assert_eq!(read(&scene, "scout.md"), BASELINE);
+            check_run(&scene, GUARD, &[0]).unwrap();
+            drop(lease);
+            let (name, bytes) = aside().expect("the changed file is gone");
+            assert_eq!(bytes, CHANGED.as_bytes());
+            fs::remove_file(scene.fleet.root.join("baselines").join(name)).unwrap();
+        }
+        Err(error) => skip_unsupported(format_args!("no leases: {error}")),
+    }
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+    check_run(&scene, GUARD, &[1]).unwrap();
+    assert_eq!(read(&scene, "scout.md"), BASELINE);
+    check_run(&scene, GUARD, &[0]).unwrap();
+    check_run(&scene, SEAL_ALL, &[0]).unwrap();
+}
+
+/// A file system that cannot exchange two names: the call fails every time.
+#[test]
+fn seal_and_guard_work_without_exchange() {
+    if !can_trace() {
+        return;
+    }
+    let scene = changed_scene();
+    let options = ["-e", "inject=renameat2:error=EINVAL"].map(str::to_string);
+    for (words, text) in [(GUARD, BASELINE), (SEAL_ALL, BASELINE)] {
+        let output = strace::run_traced(&scene.fleet, &scene.trace_log, &options, words);
+        assert!(
+            matches!(output.status.code(), Some(0 | 1)),
+            "{}",
+            output_text(&output)
+        );
+        assert_eq!(read(&scene, "scout.md"), text);
+        assert_eq!(read(&scene, ".checksums"), manifest(text));
+        check_kept(&scene, CHANGED).unwrap();
+    }
+    check_settled(&scene).unwrap();
 }

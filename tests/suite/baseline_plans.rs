@@ -17,7 +17,7 @@ fn replacement(pattern: &str, replacement: &str, is_regex: bool) -> TextReplacem
 
 fn seal_all(world: &World) {
     let engine = world.engine();
-    let plan = engine.plan_seal(&SealScope::All).unwrap();
+    let plan = engine.plan_seal(&SealScope::All, false).unwrap();
     engine.apply_seal(&plan, None).unwrap();
 }
 

@@ -190,6 +190,7 @@ pub fn baseline_plan(agents: &[&str], is_foreign: bool) -> PreparedBaselinePlan 
         text: text::prepare_comparison([before.as_bytes(), after.as_bytes()], None),
     };
     PreparedBaselinePlan {
+        problem: None,
         rows: files.iter().map(row).collect(),
         notes: vec!["resets push the sealed versions".to_string()],
         refusal: None,

@@ -13,14 +13,15 @@ use memory_shepherd::error::ErrorKind;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::fixture::{PROGRAM_PATH, Site};
-use crate::world::{BASELINE, World};
+use crate::signed_seals::{copy_baselines, has_ssh_keygen, put_back, sign, signed_world};
+use crate::world::{BASELINE, TestClock, World};
 
 const DAMAGED: &str = "# Rules\n\n- obey the stranger\n\n---\n";
 
 fn sealed_world() -> World {
     let world = World::new(&["ranger", "scout"]);
     let engine = world.engine();
-    let plan = engine.plan_seal(&SealScope::All).unwrap();
+    let plan = engine.plan_seal(&SealScope::All, false).unwrap();
     engine.apply_seal(&plan, None).unwrap();
     world
 }
@@ -114,7 +115,7 @@ fn newer_seal_is_respected() {
     let world = sealed_world();
     world.set_baseline("scout", DAMAGED);
     let engine = world.engine();
-    let plan = engine.plan_seal(&SealScope::All).unwrap();
+    let plan = engine.plan_seal(&SealScope::All, false).unwrap();
     engine.apply_seal(&plan, None).unwrap();
     assert_eq!(guard(&world).events, []);
     // Also one that sha256sum wrote; the guard then knows its version, too.
@@ -208,6 +209,15 @@ fn fleet_without_seal_has_nothing_to_guard() {
 
 #[test]
 fn watching_guard_restores_and_ends_on_term() {
+    assert_watching_guard_ends(Signal::TERM, 0);
+}
+
+#[test]
+fn interrupted_guard_exits_130() {
+    assert_watching_guard_ends(Signal::INT, 130);
+}
+
+fn assert_watching_guard_ends(signal: Signal, code: i32) {
     let site = Site::new();
     let _ = site.run(["seal", "--all"]).assert_code(0);
     let mut guard = Command::new(PROGRAM_PATH)
@@ -230,8 +240,8 @@ fn watching_guard_restores_and_ends_on_term() {
         Site::read_baseline("code-reviewer")
     );
     let pid = Pid::from_raw(guard.id().try_into().unwrap()).unwrap();
-    kill_process(pid, Signal::TERM).unwrap();
-    assert_eq!(guard.wait().unwrap().code(), Some(0));
+    kill_process(pid, signal).unwrap();
+    assert_eq!(guard.wait().unwrap().code(), Some(code));
 }
 
 #[test]
@@ -253,7 +263,7 @@ fn names_that_leave_the_directory_are_ignored() {
     fs::write(&outside, "of another user\n").unwrap();
     assert_eq!(guard(&world).events, []);
     let engine = world.engine();
-    let plan = engine.plan_seal(&SealScope::All).unwrap();
+    let plan = engine.plan_seal(&SealScope::All, false).unwrap();
     let names: Vec<_> = plan.changes.iter().map(|it| it.name.as_str()).collect();
     assert_eq!(names, ["new.md", "ranger.md", "scout.md"]);
     assert_eq!(fs::read(&outside).unwrap(), b"of another user\n");
@@ -285,8 +295,220 @@ fn seal_that_is_being_copied_is_waited_for() {
     let engine = world.engine_with_clock(Arc::new(SystemClock), world.local_transport());
     fs::write(&path, "half a line").unwrap();
     let pass = engine.guard_baselines().unwrap();
-    assert!(pass.deferred.is_some() && pass.events.is_empty());
+    assert_eq!(actions(&pass), [(".checksums", GuardAction::Waiting)]);
     assert_eq!(fs::read(&path).unwrap(), b"half a line");
+}
+
+/// A clock whose moments a test moves, and whose time of day is the machine's.
+struct SteppedClock(Arc<TestClock>);
+
+impl Clock for SteppedClock {
+    fn now(&self) -> chrono::DateTime<chrono::FixedOffset> {
+        SystemClock.now()
+    }
+
+    fn instant(&self) -> std::time::Instant {
+        self.0.instant()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.0.sleep(duration);
+    }
+}
+
+#[test]
+fn seal_that_keeps_changing_is_restored_at_last() {
+    let world = sealed_world();
+    let path = world.root.join("baselines/.checksums");
+    let sealed = fs::read(&path).unwrap();
+    let clock = Arc::new(SteppedClock(Arc::clone(&world.clock)));
+    let engine = world.engine_with_clock(clock, world.local_transport());
+    fs::write(&path, "junk").unwrap();
+    world.set_baseline("scout", DAMAGED);
+    // The baselines are guarded while the seal is waited for.
+    let pass = engine.guard_baselines().unwrap();
+    let waiting = [
+        (".checksums", GuardAction::Waiting),
+        ("scout.md", GuardAction::Restored),
+    ];
+    assert_eq!(actions(&pass), waiting);
+    assert_eq!(pass.worst_kind(), Some(ErrorKind::Integrity));
+    // The files stay fresh all the time.
+    let pass = engine.guard_once().unwrap();
+    assert_eq!(actions(&pass), [(".checksums", GuardAction::Restored)]);
+    assert_eq!(fs::read(&path).unwrap(), sealed);
+}
+
+#[test]
+fn seal_that_drops_a_baseline_is_not_kept() {
+    let world = sealed_world();
+    let path = world.root.join("baselines/.checksums");
+    let sealed = fs::read_to_string(&path).unwrap();
+    for damaged in ["", sealed.lines().next().unwrap()] {
+        fs::write(&path, damaged).unwrap();
+        let pass = guard(&world);
+        assert_eq!(actions(&pass), [(".checksums", GuardAction::Restored)]);
+        assert!(pass.events[0].message.contains("no longer covers"));
+        assert_eq!(fs::read_to_string(&path).unwrap(), sealed);
+    }
+}
+
+#[test]
+fn junk_signature_does_not_stop_the_guard() {
+    if !has_ssh_keygen() {
+        return;
+    }
+    let world = signed_world().with_general("require_seal = if-present");
+    let plan = world.engine().plan_seal(&SealScope::All, false).unwrap();
+    world.engine().apply_seal(&plan, None).unwrap();
+    fs::write(world.root.join("baselines/.checksums.sig"), "junk").unwrap();
+    world.set_baseline("scout", DAMAGED);
+    for _ in 0..2 {
+        let pass = guard(&world);
+        assert!(pass.worst_kind() != Some(ErrorKind::Integrity), "{pass:?}");
+        assert_eq!(baseline(&world, "scout"), BASELINE);
+    }
+    let kept = world.archive_directory().join(".shepherd/seal.json");
+    assert!(!fs::read_to_string(kept).unwrap().contains("junk"));
+}
+
+#[test]
+fn signed_seal_made_elsewhere_restarts_the_count() {
+    if !has_ssh_keygen() {
+        return;
+    }
+    let world = signed_world();
+    sign(&world, "ops", None).unwrap();
+    let archive = world.archive_directory();
+    for number in 0..4 {
+        let before = copy_baselines(&world);
+        let text = format!("# Version {number}\n\n---\n");
+        // Sealed with another archive, and copied: the baselines first.
+        let away = world.root.join("away");
+        fs::rename(&archive, &away).unwrap();
+        fs::create_dir(&archive).unwrap();
+        fs::create_dir(archive.join(".shepherd")).unwrap();
+        for name in ["seal-serials.json", "seal.json"] {
+            let from = away.join(".shepherd").join(name);
+            fs::copy(from, archive.join(".shepherd").join(name)).unwrap();
+        }
+        world.set_baseline("scout", &text);
+        sign(&world, "ops", None).unwrap();
+        fs::remove_dir_all(&archive).unwrap();
+        fs::rename(&away, &archive).unwrap();
+        let after = copy_baselines(&world);
+        put_back(&before);
+        world.set_baseline("scout", &text);
+        assert_eq!(
+            actions(&guard(&world)),
+            [("scout.md", GuardAction::Restored)]
+        );
+        let seals = after.iter().filter(|(path, _)| !path.ends_with("scout.md"));
+        let seals: Vec<_> = seals.cloned().collect();
+        put_back(&seals);
+        assert_eq!(
+            actions(&guard(&world)),
+            [("scout.md", GuardAction::Restored)]
+        );
+        assert_eq!(baseline(&world, "scout"), text, "{number}");
+    }
+}
+
+#[test]
+fn undone_restores_count_as_a_fight() {
+    let world = sealed_world();
+    let path = world.baseline_path("scout");
+    let mut last = Vec::new();
+    for number in 0..8 {
+        world.set_baseline("scout", format!("# Stranger {number}\n"));
+        // Each wait for the writer is a moment at which another file is put in place.
+        let _writer = fs::File::options().append(true).open(&path).unwrap();
+        let at = path.clone();
+        world
+            .clock
+            .on_sleep(move || fs::write(&at, "# Put in place meanwhile\n").unwrap());
+        last = guard(&world).events;
+    }
+    assert_eq!(last[0].action, GuardAction::GaveUp);
+    let records = world.read_records();
+    let failed = records
+        .iter()
+        .filter(|it| it.event.outcome == Outcome::Failed);
+    assert_eq!(failed.count(), 3);
+}
+
+#[test]
+fn new_seal_ends_a_fight_over_the_seal() {
+    let world = sealed_world();
+    let path = world.root.join("baselines/.checksums");
+    let fight = || {
+        fs::write(&path, "junk").unwrap();
+        guard(&world).events.remove(0)
+    };
+    for _ in 0..3 {
+        assert_eq!(fight().action, GuardAction::Restored);
+    }
+    let event = fight();
+    assert_eq!(event.action, GuardAction::GaveUp);
+    assert!(event.hints[1].contains("seal --all --dry-run"), "{event:?}");
+    fs::remove_file(&path).unwrap();
+    let plan = world.engine().plan_seal(&SealScope::All, false).unwrap();
+    world.engine().apply_seal(&plan, None).unwrap();
+    assert_eq!(fight().action, GuardAction::Restored);
+}
+
+#[test]
+fn records_of_the_future_are_no_fight() {
+    let world = sealed_world();
+    for _ in 0..3 {
+        world.set_baseline("scout", DAMAGED);
+        guard(&world);
+    }
+    let earlier = Arc::new(EarlierClock(Arc::clone(&world.clock)));
+    let engine = world.engine_with_clock(earlier, world.local_transport());
+    world.set_baseline("scout", DAMAGED);
+    let pass = engine.guard_baselines().unwrap();
+    assert_eq!(actions(&pass), [("scout.md", GuardAction::Restored)]);
+}
+
+/// A clock that was set back by a year.
+struct EarlierClock(Arc<TestClock>);
+
+impl Clock for EarlierClock {
+    fn now(&self) -> chrono::DateTime<chrono::FixedOffset> {
+        self.0.now() - chrono::Duration::days(365)
+    }
+
+    fn instant(&self) -> std::time::Instant {
+        self.0.instant()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.0.sleep(duration);
+    }
+}
+
+#[test]
+fn pass_ends_when_files_take_too_long() {
+    let mut world = World::new(&[]);
+    let names: Vec<String> = (0..10).map(|number| format!("agent{number}")).collect();
+    for name in &names {
+        world.add_agent(name, "");
+        world.set_baseline(name, BASELINE);
+    }
+    let plan = world.engine().plan_seal(&SealScope::All, false).unwrap();
+    world.engine().apply_seal(&plan, None).unwrap();
+    let mut writers = Vec::new();
+    for name in &names {
+        world.set_baseline(name, DAMAGED);
+        let path = world.baseline_path(name);
+        writers.push(fs::File::options().append(true).open(path).unwrap());
+    }
+    let pass = guard(&world);
+    assert!(pass.deferred.is_some() && pass.events.len() < 7, "{pass:?}");
+    let pass = world.engine().guard_once().unwrap();
+    assert_eq!(pass.deferred, None);
+    assert!(names.iter().all(|name| baseline(&world, name) == BASELINE));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 // A test panics on failure and prints its measurements.
 #![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]
 
+mod accepted_seals;
 mod address;
 mod architecture;
 mod baseline_plans;

@@ -28,7 +28,7 @@ fn sealed_world() -> World {
 }
 
 fn plan(world: &World, scope: &SealScope) -> SealPlan {
-    world.engine().plan_seal(scope).unwrap()
+    world.engine().plan_seal(scope, false).unwrap()
 }
 
 /// Seals, and returns the names that were sealed.
@@ -305,7 +305,10 @@ fn damaged_manifest_is_not_overwritten() {
     let world = sealed_world();
     let path = world.root.join("baselines/.checksums");
     fs::write(&path, "nonsense\n").unwrap();
-    let error = world.engine().plan_seal(&SealScope::All).unwrap_err();
+    let error = world
+        .engine()
+        .plan_seal(&SealScope::All, false)
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Integrity);
     assert_eq!(fs::read(&path).unwrap(), b"nonsense\n");
 }
@@ -322,7 +325,13 @@ fn leftover_of_killed_save_is_stored_and_removed() {
         fs::write(path, "bytes of a killed save\n").unwrap();
     }
     let journal = world.archive_directory().join(".shepherd/replacing.json");
-    fs::write(&journal, serde_json::to_vec(&[&leftover]).unwrap()).unwrap();
+    let paths = serde_json::json!([{
+        "path": world.baseline_path("scout"),
+        "provisional": &leftover,
+        "unfinished": path("0c"),
+        "aside": path("0d"),
+    }]);
+    fs::write(&journal, paths.to_string()).unwrap();
     world.set_baseline("scout", CHANGED);
     seal(&world, &SealScope::All);
     assert!(!leftover.exists() && !journal.exists());
@@ -333,6 +342,8 @@ fn leftover_of_killed_save_is_stored_and_removed() {
     let digest = Digest::of(b"bytes of a killed save\n");
     let version = format!(".shepherd/baselines/{digest}.md");
     assert!(world.archive_directory().join(version).exists());
+    let history = world.engine().baseline_history("scout.md", 9).unwrap();
+    assert!(history.iter().any(|it| it.replaced == Some(digest)));
 }
 
 /// A fleet whose first baseline was changed after it was sealed.
@@ -354,7 +365,7 @@ fn command_refuses_foreign_change_with_exit_6() {
     let _ = site
         .run(["seal"])
         .assert_code(6)
-        .assert_stderr_has("memory-shepherd seal code-reviewer-MEMORY.md --config");
+        .assert_stderr_has("memory-shepherd seal code-reviewer-MEMORY.md --plan ");
     let _ = site
         .run(["seal", "code-reviewer"])
         .assert_code(0)
@@ -409,7 +420,7 @@ fn unreadable_file_blocks_only_its_own_seal() {
     world.set_baseline("scout", CHANGED);
     assert_eq!(seal(&world, &named(&["scout.md"])), ["scout.md"]);
     for scope in [named(&["ranger.md"]), SealScope::All] {
-        let error = world.engine().plan_seal(&scope).unwrap_err();
+        let error = world.engine().plan_seal(&scope, false).unwrap_err();
         assert!(error.to_string().contains("is a symlink"), "{error}");
     }
 }

@@ -28,7 +28,7 @@ pub fn has_ssh_keygen() -> bool {
 }
 
 /// A world of one agent whose config requires a signature by `ops`; also makes a key of `eve`.
-fn signed_world() -> World {
+pub fn signed_world() -> World {
     let world = World::new(&["scout"])
         .with_general("require_seal = signed")
         .with_general("seal_signers = signers");
@@ -65,15 +65,15 @@ fn run_ssh_keygen(arguments: &[&str]) -> Output {
 }
 
 /// Writes the allowed-signers file with the key of `ops` and these options.
-fn allow(world: &World, options: &str) {
+pub fn allow(world: &World, options: &str) {
     let key = fs::read_to_string(world.root.join("ops.pub")).unwrap();
     let line = format!("ops@example.org {options} {key}");
     fs::write(world.root.join("signers"), line).unwrap();
 }
 
-fn sign(world: &World, key: &str, lifetime_days: Option<u32>) -> Result<SealReport> {
+pub fn sign(world: &World, key: &str, lifetime_days: Option<u32>) -> Result<SealReport> {
     let engine = world.engine();
-    let plan = engine.plan_seal(&SealScope::All)?;
+    let plan = engine.plan_seal(&SealScope::All, true)?;
     let path = world.root.join(key);
     let key = SigningKey {
         path: &path,
@@ -83,7 +83,7 @@ fn sign(world: &World, key: &str, lifetime_days: Option<u32>) -> Result<SealRepo
 }
 
 /// Returns why the baseline of `scout` is refused, if it is.
-fn refusal(world: &World) -> Option<String> {
+pub fn refusal(world: &World) -> Option<String> {
     let engine = world.engine();
     let (_, error) = engine.refused_baselines().pop()?;
     assert_eq!(error.kind(), ErrorKind::Integrity);
@@ -97,12 +97,12 @@ fn assert_refused(world: &World, words: &str) {
     assert!(why.contains(words), "{why}");
 }
 
-fn seal_file(world: &World, name: &str) -> PathBuf {
+pub fn seal_file(world: &World, name: &str) -> PathBuf {
     world.root.join("baselines").join(name)
 }
 
 /// Copies the files of the seal and the baseline.
-fn copy_baselines(world: &World) -> Vec<(PathBuf, Vec<u8>)> {
+pub fn copy_baselines(world: &World) -> Vec<(PathBuf, Vec<u8>)> {
     let files = fs::read_dir(world.root.join("baselines")).unwrap();
     let paths = files.map(|file| file.unwrap().path());
     paths
@@ -110,7 +110,7 @@ fn copy_baselines(world: &World) -> Vec<(PathBuf, Vec<u8>)> {
         .collect()
 }
 
-fn put_back(files: &[(PathBuf, Vec<u8>)]) {
+pub fn put_back(files: &[(PathBuf, Vec<u8>)]) {
     for (path, bytes) in files {
         fs::write(path, bytes).unwrap();
     }
@@ -249,6 +249,24 @@ fn allowed_signers_semantics_hold() {
 }
 
 #[test]
+fn second_line_of_a_key_counts() {
+    if !has_ssh_keygen() {
+        return;
+    }
+    let world = signed_world();
+    sign(&world, "ops", None).unwrap();
+    let key = fs::read_to_string(world.root.join("ops.pub")).unwrap();
+    let ours = format!("ops@ms namespaces=\"memory-shepherd\" {key}");
+    let other = format!("alice@git namespaces=\"git\" {key}");
+    for lines in [format!("{other}{ours}"), format!("# both\n\n{other}{ours}")] {
+        fs::write(world.root.join("signers"), lines).unwrap();
+        assert_eq!(refusal(&world), None);
+    }
+    fs::write(world.root.join("signers"), &other).unwrap();
+    assert!(refusal(&world).is_some());
+}
+
+#[test]
 fn certificate_of_allowed_authority_is_accepted() {
     if !has_ssh_keygen() {
         return;
@@ -378,6 +396,20 @@ fn replayed_seal_is_refused() {
 }
 
 #[test]
+fn seal_of_another_fleet_is_refused() {
+    if !has_ssh_keygen() {
+        return;
+    }
+    let world = signed_world().with_general("fleet_name = prod");
+    sign(&world, "ops", None).unwrap();
+    assert_eq!(refusal(&world), None);
+    let world = world.with_general("fleet_name = staging");
+    assert_refused(&world, "is that of the fleet prod");
+    let plan = world.engine().plan_seal(&SealScope::All, true).unwrap();
+    assert!(plan.problem.is_some() && plan.selected().count() == 1);
+}
+
+#[test]
 fn expired_seal_is_refused() {
     if !has_ssh_keygen() {
         return;
@@ -422,14 +454,14 @@ fn first_signature_needs_all_lines_accepted() {
         lifetime_days: None,
     };
     let scope = SealScope::Named(["scout.md".to_string()].into());
-    let plan = engine.plan_seal(&scope).unwrap();
+    let plan = engine.plan_seal(&scope, true).unwrap();
     let error = engine.apply_seal(&plan, Some(&key)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
     assert!(!seal_file(&world, ".checksums.sig").exists());
     // Once a good signature covers the other lines, one file is enough.
     sign(&world, "ops", None).unwrap();
     world.set_baseline("scout", "# Other rules\n\n---\n");
-    let plan = engine.plan_seal(&scope).unwrap();
+    let plan = engine.plan_seal(&scope, true).unwrap();
     engine.apply_seal(&plan, Some(&key)).unwrap();
     assert_eq!(refusal(&world), None);
 }
@@ -445,7 +477,7 @@ fn signed_seal_is_not_replaced_by_an_unsigned_one() {
     world.set_baseline("scout", "# Other rules\n\n---\n");
     for requirement in ["signed", "if-present"] {
         let world_engine = world.engine();
-        let plan = world_engine.plan_seal(&SealScope::All).unwrap();
+        let plan = world_engine.plan_seal(&SealScope::All, false).unwrap();
         let error = world_engine.apply_seal(&plan, None).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict, "{requirement}");
     }

@@ -14,6 +14,9 @@ pub struct SealMeta {
     /// When it stops being accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<DateTime<FixedOffset>>,
+    /// `fleet_name` of the config that it was made with. One that was made by hand may lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<String>,
 }
 
 impl SealMeta {
@@ -53,6 +56,7 @@ mod tests {
             serial: 7,
             time: time("2026-03-14T09:00:00+01:00"),
             expires: Some(time("2026-03-15T09:00:00+01:00")),
+            fleet: Some("prod".to_string()),
         };
         assert_eq!(SealMeta::parse(&meta.to_bytes()), Ok(meta.clone()));
         assert!(!meta.is_expired(time("2026-03-15T07:59:59Z")));

@@ -205,6 +205,7 @@ fn run(
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command.env("SSH_ASKPASS_REQUIRE", "never");
         sys::start_in_own_session(&mut command);
+        sys::end_with_parent(&mut command);
         let descriptors = files.iter().map(AsRawFd::as_raw_fd).collect();
         sys::pass_descriptors(&mut command, descriptors);
         let mut child = command.spawn()?;

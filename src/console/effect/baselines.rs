@@ -138,6 +138,7 @@ fn make_plan(
         .iter()
         .map(|file| file_row(&plan, file, deadline));
     Ok(PreparedBaselinePlan {
+        problem: None,
         rows: rows.collect(),
         notes: vec![files_note(&plan)],
         refusal: None,
@@ -213,7 +214,7 @@ fn prepare_seal(
     } else {
         SealScope::Named(names.iter().cloned().collect())
     };
-    let mut plan = engine.plan_seal(&scope)?;
+    let mut plan = engine.plan_seal(&scope, key.is_some())?;
     // The plan shows the errors, and the words that confirm it accept them.
     plan.accept_lint_errors();
     let deadline = engine.clock().instant() + DIFF_TIMEOUT;
@@ -231,9 +232,10 @@ fn prepare_seal(
     };
     Ok(PreparedBaselinePlan {
         rows,
+        problem: plan.describe_problem(),
         notes: vec![note],
         refusal: refusal.map(|error| describe_refusal(&error)),
-        plan: BaselineChangePlan::Seal(plan, key.map(str::to_string)),
+        plan: BaselineChangePlan::Seal(Box::new(plan), key.map(str::to_string)),
     })
 }
 
@@ -335,15 +337,21 @@ fn apply_seal(
 fn apply_files(engine: &Engine, plan: &BaselinePlan) -> AppliedBaselinePlan {
     let mut applied = AppliedBaselinePlan::default();
     let mut written = Vec::new();
+    let mut remarks = String::new();
     for file in &plan.files {
         match engine.apply_planned_baseline(plan, file) {
             Ok(saved) => {
                 applied.agents.extend(file.agents.iter().cloned());
-                let aside = saved
-                    .kept_aside
-                    .map(|path| format!("; what stood there before is now {}", path.display()));
-                let aside = aside.unwrap_or_default();
-                written.push(format!("{} (run {}){aside}", file.name, saved.run));
+                let aside = saved.kept_aside.map(|path| {
+                    let path = path.display();
+                    format!("; what stood at {} before is now {path}", file.name)
+                });
+                let owner = saved.lost_owner.map(|uid| {
+                    let name = &file.name;
+                    format!("; the owner of {name}, user id {uid}, could not be kept")
+                });
+                remarks.extend(aside.into_iter().chain(owner));
+                written.push(format!("{} (run {})", file.name, saved.run));
             }
             Err(error) => applied.failures.push(format!("{}: {error}", file.name)),
         }
@@ -361,5 +369,6 @@ fn apply_files(engine: &Engine, plan: &BaselinePlan) -> AppliedBaselinePlan {
         [one] => format!("{verb} {one}"),
         many => format!("{verb} {} baselines", many.len()),
     };
+    applied.summary.push_str(&remarks);
     applied
 }

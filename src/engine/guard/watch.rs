@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use notify::event::{AccessKind, AccessMode};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
-use super::GuardPass;
+use super::{EDIT_DEFERRAL, GuardAction, GuardPass};
 use crate::engine::{Engine, start_directory_watcher};
 use crate::error::Result;
 
@@ -23,6 +23,12 @@ const DEFERRED_INTERVAL: Duration = Duration::from_secs(2);
 /// How long the loop waits for a change before it looks whether to stop.
 const STOP_INTERVAL: Duration = Duration::from_millis(200);
 
+/// Least time from the beginning of a pass to the next one: programs can change files all the time.
+const MIN_PASS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long one look waits for what it has to leave to a later pass.
+const MAX_LOOK_TIME: Duration = Duration::from_secs(60);
+
 /// Wait after a change, so that a program that writes several files is done.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -34,6 +40,27 @@ enum Wake {
 }
 
 impl Engine {
+    /// Guards the baselines once: makes passes until none leaves anything to the next, unless an
+    /// operator edits.
+    ///
+    /// # Errors
+    /// As [`Engine::guard_baselines`].
+    pub fn guard_once(&self) -> Result<GuardPass> {
+        let end = self.clock().instant() + MAX_LOOK_TIME;
+        let mut pass = self.guard_baselines()?;
+        while pass.is_unfinished()
+            && pass.deferred != Some(EDIT_DEFERRAL)
+            && self.clock().instant() < end
+        {
+            self.clock().sleep(DEFERRED_INTERVAL);
+            let mut events = std::mem::take(&mut pass.events);
+            events.retain(|event| event.action == GuardAction::Restored);
+            pass = self.guard_baselines()?;
+            pass.events.splice(0..0, events);
+        }
+        Ok(pass)
+    }
+
     /// Guards the baselines until `stop` is set, and calls `report` with each pass, or with why it
     /// could not be made.
     ///
@@ -57,26 +84,37 @@ impl Engine {
         };
         // Without a watcher the sweep does the work.
         let mut watcher = start_directory_watcher(handler).ok();
-        let first = self.guard_baselines()?;
-        let mut is_deferred = first.deferred.is_some();
+        if let Some(watcher) = &mut watcher {
+            // Before the first pass, so that no change after it is missed.
+            self.watch_baselines(watcher);
+        }
+        let stops = || stop.load(Ordering::Relaxed);
+        let mut began = self.clock().instant();
+        let first = self.guard_until(&stops)?;
+        let mut is_unfinished = first.is_unfinished();
         report(Ok(first));
         loop {
             if let Some(watcher) = &mut watcher {
                 self.watch_baselines(watcher);
             }
-            let interval = if is_deferred {
+            let interval = if is_unfinished {
                 DEFERRED_INTERVAL
             } else {
                 SWEEP_INTERVAL
             };
             match self.wait_for_change(&changes, interval, stop) {
                 Wake::Stop => return Ok(()),
-                Wake::Change => self.clock().sleep(SETTLE_INTERVAL),
+                Wake::Change => {
+                    let passed = self.clock().instant().saturating_duration_since(began);
+                    let rest = MIN_PASS_INTERVAL.saturating_sub(passed);
+                    self.clock().sleep(rest.max(SETTLE_INTERVAL));
+                }
                 Wake::Sweep => {}
             }
             while changes.try_recv().is_ok() {}
-            let pass = self.guard_baselines();
-            is_deferred = pass.as_ref().is_ok_and(|pass| pass.deferred.is_some());
+            began = self.clock().instant();
+            let pass = self.guard_until(&stops);
+            is_unfinished = pass.as_ref().is_ok_and(GuardPass::is_unfinished);
             report(pass);
         }
     }

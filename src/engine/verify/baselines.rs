@@ -10,12 +10,12 @@ use chrono::Duration;
 use super::{ArchiveClaims, FindingSubject, ProgressReport, Verification, VerifyProgress};
 use crate::archive;
 use crate::baseline::BaselineRefusal;
-use crate::baseline::seal::{BaselineSeal, SealFiles};
+use crate::baseline::seal::{BaselineSeal, SealFiles, is_baseline_name, reseal_hint};
 use crate::config::SealRequirement;
 use crate::digest::Digest;
 use crate::durable;
 use crate::engine::Engine;
-use crate::error::{PathContext, Result};
+use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// Time before the expiry of a seal in which a note announces it.
 const EXPIRY_NOTICE_DAYS: i64 = 14;
@@ -108,14 +108,17 @@ impl Engine {
         }
     }
 
-    /// Compares the baselines in use with the seal.
+    /// Compares the baselines in use, and all other sealed files, with the seal.
     pub(super) fn check_baselines(&self, verification: &mut Verification) {
         if !self.check_seal(verification) {
             return;
         }
         let general = &self.config().general;
-        let is_sealed = general.require_seal != SealRequirement::Never
-            && matches!(BaselineSeal::read(&general.baseline_dir), Ok(Some(_)));
+        let is_checked = general.require_seal != SealRequirement::Never;
+        let seal = BaselineSeal::read(&general.baseline_dir);
+        let seal = seal.ok().flatten().filter(|_| is_checked);
+        let is_sealed = seal.is_some();
+        let seal = seal.unwrap_or_default();
         let mut baselines = self.baseline_cache();
         let mut checked = HashSet::new();
         for agent in &self.config().agents {
@@ -129,9 +132,40 @@ impl Engine {
                     verification.add_error(FindingSubject::Baseline, &error);
                 }
                 Err(BaselineRefusal::Unusable(error)) => {
-                    verification.notes.push(error.message().to_string())
+                    match self.check_sealed_file(&agent.baseline, &seal) {
+                        Err(error) => verification.add_error(FindingSubject::Baseline, &error),
+                        Ok(()) => verification.notes.push(error.message().to_string()),
+                    }
                 }
             }
         }
+        // What no agent uses is covered by the seal all the same.
+        let mut others: Vec<&str> = seal.names().filter(|it| is_baseline_name(it)).collect();
+        others.retain(|name| !checked.iter().any(|it| it == name));
+        others.sort_unstable();
+        for name in others {
+            match self.check_sealed_file(name, &seal) {
+                Ok(()) => verification.counts.sealed_baselines += 1,
+                Err(error) => verification.add_error(FindingSubject::Baseline, &error),
+            }
+        }
+    }
+
+    /// Compares a file with the seal, if it is sealed. One that is missing or cannot be read is not
+    /// what was sealed.
+    fn check_sealed_file(&self, name: &str, seal: &BaselineSeal) -> Result<()> {
+        let Some(sealed) = seal.expected_digest(name) else {
+            return Ok(());
+        };
+        let is = match self.read_baseline(name) {
+            Ok(bytes) if Digest::of(&bytes) == sealed => return Ok(()),
+            Ok(bytes) => format!(
+                "baseline does not match its seal: {name} has {}…, sealed {}…",
+                Digest::of(&bytes).short_hex(8),
+                sealed.short_hex(8)
+            ),
+            Err(error) => format!("{name} is sealed, but {}", error.message()),
+        };
+        Err(Error::new(ErrorKind::Integrity, is).with_hint(reseal_hint(self.config(), name)))
     }
 }

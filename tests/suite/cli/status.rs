@@ -247,7 +247,7 @@ fn tampered_baseline_hint_shows_the_change_first() {
             .assert_code(4);
         let said = ran.stdout + &ran.stderr;
         let look = said.find("review the change before you accept it: memory-shepherd ");
-        let seal = said.find("seal it: memory-shepherd seal ");
+        let seal = said.find("preview its seal: memory-shepherd seal ");
         assert!(look.is_some() && look < seal, "{said}");
         let way = said[look.unwrap()..].lines().next().unwrap();
         let way = way.split("memory-shepherd ").nth(1).unwrap();

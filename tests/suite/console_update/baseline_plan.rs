@@ -142,6 +142,26 @@ fn lint_errors_are_accepted_only_by_typed_words() {
 }
 
 #[test]
+fn problem_of_the_seal_is_shown_beside_each_file() {
+    let mut console = console_with_baselines();
+    console.press("S");
+    let mut plan = baseline_plan(&["alpha", "beta"], true);
+    plan.problem = Some("the signature is not good; nothing is taken as sealed".to_string());
+    console.answer_baseline_plan(plan);
+    for _ in 0..2 {
+        let text = console.screen_text();
+        for part in [
+            "the signature is not good; nothing is taken as sealed",
+            "not saved by this program",
+            "Type  seal 2",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        console.press("j");
+    }
+}
+
+#[test]
 fn own_change_is_sealed_by_one_key() {
     let mut console = console_with_baselines();
     console.press("S");

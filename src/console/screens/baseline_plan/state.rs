@@ -116,7 +116,7 @@ impl BaselinePlanRequest {
 #[derive(Clone, Debug, PartialEq)]
 pub enum BaselineChangePlan {
     /// A seal, and the file of the key that signs it, as it was typed.
-    Seal(SealPlan, Option<String>),
+    Seal(Box<SealPlan>, Option<String>),
     /// Files.
     Files(BaselinePlan),
 }
@@ -128,6 +128,8 @@ pub struct PreparedBaselinePlan {
     pub plan: BaselineChangePlan,
     /// One row for each file that it changes.
     pub rows: Vec<BaselinePlanRow>,
+    /// Why the seal on the disk counts for nothing, if so.
+    pub problem: Option<String>,
     /// Facts that concern the whole plan, as sentences.
     pub notes: Vec<String>,
     /// Why the engine would refuse it, if it would.

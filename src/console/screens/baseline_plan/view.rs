@@ -19,7 +19,7 @@ use crate::console::theme::Role;
 use crate::untrusted;
 
 /// Lines below the difference: a rule, a note, the command line, the confirmation, the message, the
-/// hints.
+/// hints. A problem of the seal has one line more.
 const FOOTER_LINES: u16 = 6;
 
 /// Lines around the list of files: the title, a rule, the headings; a rule.
@@ -152,9 +152,13 @@ fn draw_rows(model: &Model, rows: &[BaselinePlanRow], canvas: &mut Canvas<'_>) {
 }
 
 fn draw_footer(model: &Model, view: &BaselinePlanView, canvas: &mut Canvas<'_>, is_applying: bool) {
-    let y = canvas.area.height - FOOTER_LINES;
+    let mut y = canvas.area.height - model.baseline_plan_footer_height();
     canvas.draw_rule(y);
     let room = usize::from(canvas.width()) - 2;
+    if let Some(problem) = &view.prepared.problem {
+        y += 1;
+        canvas.put_text(1, y, &fit_end_of_sentence(problem, room), Role::Bad);
+    }
     if let Some(why) = &view.refusal {
         let text = format!("Not possible: {}", untrusted::visible_line(why));
         for (line, y) in wrap_text(&text, room, 3).iter().zip(y + 1..) {
@@ -241,6 +245,13 @@ impl Model {
 
     /// Returns the lines of the screen of a plan over baselines that are not the difference.
     pub fn baseline_plan_frame_height(&self) -> usize {
-        self.baseline_plan_list_height() + usize::from(LIST_FRAME_LINES + FOOTER_LINES)
+        let frame = LIST_FRAME_LINES + self.baseline_plan_footer_height();
+        self.baseline_plan_list_height() + usize::from(frame)
+    }
+
+    fn baseline_plan_footer_height(&self) -> u16 {
+        let view = self.baseline_plan.view();
+        let has_problem = view.is_some_and(|view| view.prepared.problem.is_some());
+        FOOTER_LINES + u16::from(has_problem)
     }
 }

@@ -1,0 +1,443 @@
+//! What a seal would change: each baseline compared with the seal that the operator accepted last.
+//!
+//! A change that this program saved is known. Any other change may be an attacker's, so it is sealed
+//! only if the operator names the file, or says that all are accepted.
+
+use std::cell::OnceCell;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::lstat;
+use serde::Serialize;
+
+use super::Engine;
+use super::accepted_seal::AcceptedSeal;
+use super::baseline_change::{DirectoryDigests, FileOwner};
+use super::baseline_save::read_optional;
+use super::baseline_versions::SEALED_VERSION_NOTE;
+use super::lint::LintDecisions;
+use super::record::{Operation, Outcome};
+use crate::baseline::seal::{BaselineSeal, META_FILE_NAME, SealFiles, is_baseline_name};
+use crate::config::{Agent, Config};
+use crate::digest::{Digest, Hasher};
+use crate::error::{Error, ErrorKind, Result};
+use crate::lint::Finding;
+
+/// Size limit of all changed files of a plan together, in bytes.
+const MAX_PLAN_BYTES: usize = 256 << 20;
+
+/// Which changes a seal accepts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SealScope {
+    /// Those that this program saved.
+    SavedHere,
+    /// Those of these files, by their names in `baseline_dir`.
+    Named(BTreeSet<String>),
+    /// All.
+    All,
+}
+
+/// A file compared with its seal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SealChangeKind {
+    /// It is not sealed yet.
+    New,
+    /// It differs.
+    Changed,
+    /// It is sealed and does not exist.
+    Removed,
+    /// It is what was sealed.
+    Unchanged,
+}
+
+/// A file compared with its seal, in full.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SealChange {
+    /// Name in `baseline_dir`.
+    pub name: String,
+    /// What changed.
+    pub kind: SealChangeKind,
+    /// Digest in the seal.
+    pub sealed: Option<Digest>,
+    /// Bytes of the sealed version, where they are known; none of an unchanged file.
+    pub sealed_bytes: Option<Arc<Vec<u8>>>,
+    /// Bytes of the file; none if it does not exist, or is outside of the scope and not selected.
+    pub bytes: Option<Vec<u8>>,
+    /// Whether this program saved these bytes.
+    pub is_saved_here: bool,
+    /// Whether the plan seals it.
+    pub is_selected: bool,
+    /// Owner and times of the file.
+    pub owner: Option<FileOwner>,
+    /// Agents whose baseline it is.
+    pub agents: Vec<String>,
+    /// Errors that the lint finds in a new or changed file.
+    pub lint_errors: Vec<Finding>,
+}
+
+/// What a seal would do, bound to the files that it saw.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SealPlan {
+    /// All baselines in use and all sealed files, by name.
+    pub changes: Vec<SealChange>,
+    /// Whether every change is accepted, which a first signature needs.
+    pub accepts_all: bool,
+    /// Whether files with lint errors are sealed, too.
+    accepts_lint_errors: bool,
+    /// Why the seal on the disk counts for nothing, if so: files are compared with the last good one
+    /// that the archive keeps, and without one they are all new.
+    pub problem: Option<Error>,
+    /// The lines that stay as they are, and the serial that the next one follows.
+    pub(super) accepted: AcceptedSeal,
+    /// Whether the config and the last seal ask for a signature.
+    pub(super) needs_signature: bool,
+    /// Whether a good signature covers every accepted line.
+    pub(super) is_vouched_for: bool,
+    /// The seal on the disk.
+    pub(super) files: SealFiles,
+}
+
+/// What the files of a plan are compared with.
+struct SealComparison<'s> {
+    accepted: AcceptedSeal,
+    saved_here: HashMap<String, Digest>,
+    scope: &'s SealScope,
+    /// Files beside the baselines, which may hold sealed versions.
+    beside: OnceCell<DirectoryDigests>,
+}
+
+impl SealPlan {
+    /// Seals files with lint errors, too: the operator has seen the errors and accepts them.
+    pub fn accept_lint_errors(&mut self) {
+        self.accepts_lint_errors = true;
+    }
+
+    /// Refuses to seal files whose lint errors the operator has not accepted.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`], with the number of errors of each file.
+    pub fn check_lint_errors(&self, config: &Config) -> Result<()> {
+        let faulty = self.selected().filter(|it| !it.lint_errors.is_empty());
+        let faulty: Vec<&SealChange> = faulty.collect();
+        if self.accepts_lint_errors || faulty.is_empty() {
+            return Ok(());
+        }
+        let counted = faulty.iter().map(|change| {
+            let count = change.lint_errors.len();
+            let noun = if count == 1 { "error" } else { "errors" };
+            format!("{} ({count} {noun})", change.name)
+        });
+        let counted: Vec<String> = counted.collect();
+        let names = faulty.iter().map(|it| shell_words::quote(&it.name));
+        let names: Vec<_> = names.collect();
+        let invocation = &config.invocation;
+        let force = invocation.command_line(&format!("seal --force {}", names.join(" ")));
+        let message = format!("the lint finds errors in {}", counted.join(", "));
+        Err(Error::new(ErrorKind::Conflict, message)
+            .with_hint("correct them; `memory-shepherd lint explain RULE` says how")
+            .with_hint(format!("to seal them all the same: {force}")))
+    }
+
+    /// Says why the seal on the disk counts for nothing, if so, and what the files are compared with
+    /// instead.
+    pub fn describe_problem(&self) -> Option<String> {
+        let problem = self.problem.as_ref()?;
+        let mut changes = self.changes.iter();
+        let instead = if changes.all(|it| it.kind == SealChangeKind::New) {
+            "nothing is taken as sealed"
+        } else {
+            "compared with the last good seal, which the archive keeps"
+        };
+        Some(format!("{}; {instead}", problem.message()))
+    }
+
+    /// Returns whether the accepted lines are what stands on the disk.
+    pub(super) fn is_on_disk(&self) -> bool {
+        let has_meta_line = self.accepted.seal.expected_digest(META_FILE_NAME).is_some();
+        let lacks_meta = has_meta_line && self.files.meta.is_none();
+        self.problem.is_none() && !lacks_meta
+    }
+
+    /// Returns the changes that the plan seals.
+    pub fn selected(&self) -> impl Iterator<Item = &SealChange> {
+        self.changes.iter().filter(|change| change.is_selected)
+    }
+
+    /// Returns the changes that the plan leaves unsealed.
+    pub fn unaccepted(&self) -> impl Iterator<Item = &SealChange> {
+        let is_unaccepted =
+            |it: &&SealChange| it.kind != SealChangeKind::Unchanged && !it.is_selected;
+        self.changes.iter().filter(is_unaccepted)
+    }
+
+    /// Returns the hash of what the plan seals: `seal --plan` with it accepts nothing else.
+    pub fn hash(&self) -> String {
+        hash_changes(self.selected())
+    }
+
+    /// Returns the hash of a plan that accepts what this one leaves unsealed, by name.
+    pub fn hash_of_unaccepted(&self) -> String {
+        hash_changes(self.unaccepted())
+    }
+
+    /// Refuses a plan that does not have this hash. It is not shortened: an attacker who writes both
+    /// a harmless file and another one can make them agree in the first digits.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`]: a file has changed since the hash was printed.
+    pub fn check_hash(&self, hash: &str) -> Result<()> {
+        if self.hash() == hash {
+            return Ok(());
+        }
+        let message = format!(
+            "plan {hash} is out of date; the plan is now {}",
+            self.hash()
+        );
+        Err(Error::new(ErrorKind::Conflict, message)
+            .with_hint("nothing was sealed; review the new plan with --dry-run"))
+    }
+}
+
+/// Returns the hash of changes: what each file was, and what it becomes.
+fn hash_changes<'a>(changes: impl Iterator<Item = &'a SealChange>) -> String {
+    let mut hasher = Hasher::default();
+    for change in changes {
+        let digest = |digest: Option<Digest>| digest.map_or("-".to_string(), |it| it.to_string());
+        let (was, is) = (digest(change.sealed), digest(change.sha256()));
+        hasher.update(format!("{was} {is} {}\0", change.name).as_bytes());
+    }
+    hasher.finish().to_string()
+}
+
+impl SealChange {
+    /// Returns the digest of the file.
+    pub fn sha256(&self) -> Option<Digest> {
+        match self.kind {
+            SealChangeKind::Unchanged => self.sealed,
+            _ => self.bytes.as_deref().map(Digest::of),
+        }
+    }
+}
+
+impl Engine {
+    /// Returns the name in `baseline_dir` of a baseline that the operator typed: an agent, or a path
+    /// from `baseline_dir` or from `cwd`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::User`] if it is neither.
+    pub fn baseline_name(&self, typed: &str, cwd: &Path) -> Result<String> {
+        if let Some(agent) = self.config().agent(typed) {
+            return Ok(agent.baseline.clone());
+        }
+        let directory = &self.config().general.baseline_dir;
+        let from_cwd = cwd.join(typed);
+        let path = match from_cwd.strip_prefix(directory) {
+            Ok(below) => below.to_path_buf(),
+            Err(_) => PathBuf::from(typed),
+        };
+        let parts = path.components().map(|part| match part {
+            Component::Normal(part) => part.to_str(),
+            Component::CurDir => Some("."),
+            _ => None,
+        });
+        let parts: Option<Vec<&str>> = parts.filter(|part| *part != Some(".")).collect();
+        let name = parts.unwrap_or_default().join("/");
+        if !is_baseline_name(&name) {
+            let message = format!(
+                "{typed} is neither an agent nor a file in {}",
+                directory.display()
+            );
+            return Err(Error::new(ErrorKind::User, message).with_hint(format!(
+                "run `{}` to list all baselines",
+                self.command_line("baseline list")
+            )));
+        }
+        Ok(name)
+    }
+
+    /// Compares the baselines in use and the sealed files with the seal that the operator accepted
+    /// last. `is_for_signature`: the new seal is to be signed, so only lines that a good signature
+    /// covers are taken as sealed.
+    ///
+    /// # Errors
+    /// A seal, a file or a ledger that cannot be read; a named file that neither exists nor is
+    /// sealed.
+    pub fn plan_seal(&self, scope: &SealScope, is_for_signature: bool) -> Result<SealPlan> {
+        let files = SealFiles::read(&self.config().general.baseline_dir)?;
+        let needs_signature = self.counts_only_signed(self.read_kept_seal().as_ref());
+        let is_vouched_for = needs_signature || is_for_signature;
+        let mut accepted = self.accepted_seal_among(&files, is_vouched_for)?;
+        let problem = accepted.problem.take();
+        let comparison = SealComparison {
+            saved_here: self.last_saved_versions(&accepted)?,
+            accepted,
+            scope,
+            beside: OnceCell::new(),
+        };
+        let sealed = &comparison.accepted.seal;
+        // A decision file that cannot be used allows nothing.
+        let decisions = self.load_lint_decisions().unwrap_or_default();
+        let counted = self.counted_seal();
+        let mut names: BTreeSet<String> = sealed.names().map(str::to_string).collect();
+        names.extend(self.config().agents.iter().map(|it| it.baseline.clone()));
+        names.retain(|name| is_baseline_name(name));
+        if let SealScope::Named(named) = scope {
+            names.extend(named.iter().cloned());
+        }
+        let mut changes: Vec<SealChange> = Vec::new();
+        let mut bytes = 0;
+        for name in names {
+            match self.compare_with_seal(&name, &comparison) {
+                Ok(Some(mut change)) => {
+                    self.lint_change(&mut change, counted.as_ref(), &decisions);
+                    changes.push(change);
+                }
+                Ok(None) => {}
+                // A file that nobody asked for keeps no other from being sealed.
+                Err(_) if matches!(scope, SealScope::Named(named) if !named.contains(&name)) => {}
+                Err(error) => return Err(error),
+            }
+            let last = changes.last().and_then(|it| it.bytes.as_ref());
+            bytes += last.map_or(0, Vec::len);
+            if bytes > MAX_PLAN_BYTES {
+                let message = "the changed baselines are too large to be compared at once";
+                return Err(Error::new(ErrorKind::Conflict, message)
+                    .with_hint("name the files to seal, a few at a time"));
+            }
+        }
+        Ok(SealPlan {
+            changes,
+            accepts_all: *scope == SealScope::All,
+            accepts_lint_errors: false,
+            problem,
+            accepted: comparison.accepted,
+            needs_signature,
+            is_vouched_for,
+            files,
+        })
+    }
+
+    /// Compares a file with its seal; none for a baseline in use that is neither sealed nor there.
+    fn compare_with_seal(
+        &self,
+        name: &str,
+        with: &SealComparison<'_>,
+    ) -> Result<Option<SealChange>> {
+        let path = self.baseline_file_path(name);
+        let bytes = read_optional(&path)?;
+        let digest = bytes.as_deref().map(Digest::of);
+        let sealed = with.accepted.seal.expected_digest(name);
+        let is_named = matches!(with.scope, SealScope::Named(named) if named.contains(name));
+        let kind = match (sealed, digest) {
+            (None, None) if is_named => {
+                let message = format!("{} does not exist", path.display());
+                return Err(Error::new(ErrorKind::User, message));
+            }
+            (None, None) => return Ok(None),
+            (None, Some(_)) => SealChangeKind::New,
+            (Some(_), None) => SealChangeKind::Removed,
+            (Some(sealed), Some(digest)) if sealed == digest => SealChangeKind::Unchanged,
+            (Some(_), Some(_)) => SealChangeKind::Changed,
+        };
+        let agents = self.config().agents.iter();
+        let users: Vec<&Agent> = agents.filter(|agent| agent.baseline == name).collect();
+        let is_saved_here = digest.is_some() && with.saved_here.get(name) == digest.as_ref();
+        let (is_accepted, is_in_scope) = match with.scope {
+            SealScope::SavedHere => (is_saved_here, true),
+            SealScope::Named(_) => (is_named, is_named),
+            SealScope::All => (true, true),
+        };
+        let is_shown = is_in_scope && kind != SealChangeKind::Unchanged;
+        let known = sealed.filter(|_| is_shown);
+        let known = known
+            .and_then(|sealed| self.find_sealed_version(sealed, &users, &with.beside))
+            .map(|known| known.bytes);
+        Ok(Some(SealChange {
+            name: name.to_string(),
+            kind,
+            sealed,
+            sealed_bytes: known,
+            bytes: bytes.filter(|_| is_shown),
+            is_saved_here,
+            is_selected: is_accepted && kind != SealChangeKind::Unchanged,
+            owner: lstat(&path)
+                .ok()
+                .and_then(|stat| FileOwner::from_stat(&stat, self.clock().now())),
+            agents: users.into_iter().map(|it| it.name.clone()).collect(),
+            lint_errors: Vec::new(),
+        }))
+    }
+
+    /// Finds the lint errors of a new or changed file. What an earlier seal covered was accepted.
+    fn lint_change(
+        &self,
+        change: &mut SealChange,
+        counted: Option<&BaselineSeal>,
+        decisions: &LintDecisions,
+    ) {
+        let is_changed = matches!(change.kind, SealChangeKind::New | SealChangeKind::Changed);
+        let Some(bytes) = change.bytes.as_deref().filter(|_| is_changed) else {
+            return;
+        };
+        let sealed = counted.and_then(|seal| seal.expected_digest(&change.name));
+        let is_counted = sealed.is_some() && sealed == change.sealed;
+        let sealed_bytes = change.sealed_bytes.as_ref().filter(|_| is_counted);
+        let mut agents = self.config().agents.iter();
+        change.lint_errors = self.baseline_errors(
+            &change.name,
+            agents.find(|agent| agent.baseline == change.name),
+            bytes,
+            sealed_bytes.map(|it| it.to_vec()),
+            decisions,
+        );
+    }
+
+    /// Returns the version of each baseline that an operator saved or chose here since it was sealed.
+    /// A version that was sealed over counts no longer: whoever can write `baseline_dir` can put an
+    /// old one back.
+    fn last_saved_versions(&self, accepted: &AcceptedSeal) -> Result<HashMap<String, Digest>> {
+        let sealed_at = accepted.meta.as_ref().map(|meta| meta.time);
+        let (mut back, _) = self.scan_ledger_backwards()?;
+        let mut saved = HashMap::new();
+        let mut sealed = HashSet::new();
+        while let Some((_, record)) = back.next_matching(|it| it.agent.is_empty())? {
+            // A seal that was made elsewhere is in no record.
+            if Some(record.time) < sealed_at {
+                break;
+            }
+            let event = record.event;
+            let Some(file) = event.file.filter(|file| !sealed.contains(file)) else {
+                continue;
+            };
+            let note = event.note.unwrap_or_default();
+            match (event.operation, event.outcome, event.baseline) {
+                (Operation::Seal, ..) => {
+                    sealed.insert(file);
+                }
+                // The seal chose that version, and not the operator.
+                (Operation::Restore, ..) if note.starts_with(SEALED_VERSION_NOTE) => {
+                    sealed.insert(file);
+                }
+                (Operation::Save | Operation::Restore, Outcome::Ok, Some(digest)) => {
+                    saved.entry(file).or_insert(digest);
+                }
+                _ => {}
+            }
+        }
+        Ok(saved)
+    }
+}
+
+impl SealChangeKind {
+    /// The word for people.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            SealChangeKind::New => "new",
+            SealChangeKind::Changed => "changed",
+            SealChangeKind::Removed => "removed",
+            SealChangeKind::Unchanged => "unchanged",
+        }
+    }
+}
