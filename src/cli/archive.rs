@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
+use super::arguments::ArchiveVerb;
 use super::output::{Document, OutputRole, Printer, format_count, number_cell, text_cell};
-use super::{ArchiveVerb, CommandContext, CommandResult};
+use super::{CommandContext, CommandResult};
 use crate::archive::EntryKind;
 use crate::engine::EntryStatus;
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
+use super::arguments::{EXIT_CODES, parse_record_count};
 use super::baseline_plans::{DiffArgs, NewArgs, ReplaceArgs};
 use super::output::{
     Document, OutputRole, Printer, TableCell, format_count, number_cell, text_cell,
@@ -26,10 +27,10 @@ pub enum BaselineVerb {
     ///
     /// Exits with 4 if a baseline has changed since the seal or the seal cannot be used, and with 6 if
     /// one is missing or too small.
-    #[command(after_help = super::EXIT_CODES)]
+    #[command(after_help = EXIT_CODES)]
     List,
     /// Prints a baseline or one of its versions
-    #[command(after_help = super::EXIT_CODES)]
+    #[command(after_help = EXIT_CODES)]
     Show {
         /// File in baseline_dir, or agent
         #[arg(value_name = "FILE|AGENT")]
@@ -39,31 +40,31 @@ pub enum BaselineVerb {
         version: Option<String>,
     },
     /// Compares two versions of a baseline, by default the sealed one with the file
-    #[command(after_help = super::EXIT_CODES)]
+    #[command(after_help = EXIT_CODES)]
     Diff(DiffArgs),
     /// Creates a baseline from the template or from another one
-    #[command(after_help = super::EXIT_CODES)]
+    #[command(after_help = EXIT_CODES)]
     New(NewArgs),
     /// Replaces text in several baselines
     ///
     /// The versions from before are kept. A file that changes before it is written is left as it is, and the
     /// exit code is 6.
-    #[command(after_help = super::EXIT_CODES)]
+    #[command(after_help = EXIT_CODES)]
     Replace(ReplaceArgs),
     /// Lists the versions of a baseline, newest last
-    #[command(after_help = super::EXIT_CODES)]
+    #[command(after_help = EXIT_CODES)]
     History {
         /// File in baseline_dir, or agent
         #[arg(value_name = "FILE|AGENT")]
         file: String,
         /// Shows at most this many versions, the newest
-        #[arg(short = 'n', value_name = "COUNT", value_parser = super::parse_record_count)]
+        #[arg(short = 'n', value_name = "COUNT", value_parser = parse_record_count)]
         count: Option<usize>,
     },
     /// Puts the sealed version of a baseline back, or another one
     ///
     /// The bytes that it replaces are kept as a version. Owner and mode of the file stay.
-    #[command(after_help = super::EXIT_CODES)]
+    #[command(after_help = EXIT_CODES)]
     Restore {
         /// File in baseline_dir, or agent
         #[arg(value_name = "FILE|AGENT")]

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{CommandContext, CommandResult, ConsoleFlags, ConsoleSetup, reset_and_undo};
+use super::arguments::ConsoleFlags;
+use super::{CommandContext, CommandResult, ConsoleSetup, reset_and_undo};
 use crate::clock;
 use crate::console::ExtraCommand;
 use crate::console::command::{Command, CommandCategory, CommandSpec, KeyContext};

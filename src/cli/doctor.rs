@@ -18,8 +18,9 @@ use rustix::fs::Access;
 use rustix::io::Errno;
 use serde::Serialize;
 
+use super::arguments::Cli;
 use super::output::{Document, OutputRole, Printer, format_count};
-use super::{Cli, CommandContext, CommandResult};
+use super::{CommandContext, CommandResult};
 use crate::baseline::describe_missing_separator;
 use crate::config::{self, Agent, Config, ConfigEnvironment, ConfigErrors, Diagnostic};
 use crate::console::command::COMMAND_TABLE;

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
+use super::arguments::EXIT_CODES;
 use super::{CommandContext, CommandResult};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Agent};
@@ -57,17 +58,17 @@ pub struct LintArgs {
 #[derive(Debug, Subcommand)]
 enum LintVerb {
     /// Explains a rule: when it fires, why, and what to do
-    #[command(after_help = super::EXIT_CODES)]
+    #[command(after_help = EXIT_CODES)]
     Explain {
         /// Number or name, such as MS402 or separator-ambiguous
         #[arg(value_name = "ID")]
         rule: String,
     },
     /// Lists all rules
-    #[command(after_help = super::EXIT_CODES)]
+    #[command(after_help = EXIT_CODES)]
     Rules,
     /// Lists the word lists that rules use, or prints one
-    #[command(after_help = super::EXIT_CODES)]
+    #[command(after_help = EXIT_CODES)]
     Words {
         /// Name of the list that is printed
         #[arg(value_name = "LIST")]

@@ -8,8 +8,9 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use serde::Serialize;
 
+use super::arguments::Cli;
 use super::output::{Document, Printer};
-use super::{Cli, CommandContext, CommandResult};
+use super::{CommandContext, CommandResult};
 
 /// A generated file, printed as it is.
 #[derive(Serialize)]

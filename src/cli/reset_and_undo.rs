@@ -12,11 +12,12 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use super::archive::format_entry_count;
+use super::arguments::{PushArgs, ResetArgs, UndoArgs};
 use super::diff::write_hunks;
 use super::log::LedgerHead;
 use super::output::{Document, ErrorItem, OutputRole, Printer, format_count, text_cell};
 use super::status::state_role;
-use super::{CommandContext, CommandResult, PushArgs, ResetArgs, UndoArgs};
+use super::{CommandContext, CommandResult};
 use crate::archive::EntryKind;
 use crate::diff::{self, Diff};
 use crate::digest::Digest;
@@ -268,7 +269,7 @@ fn check_plan_hash(plan: &Plan, hash: Option<&str>) -> Result<()> {
 
 impl CommandContext<'_> {
     pub(super) fn run_reset(&mut self, args: &ResetArgs) -> CommandResult {
-        let lock_timeout = lock_timeout_for(args.dry_run, args.wait);
+        let lock_timeout = lock_timeout_for(args.flags.dry_run, args.flags.wait);
         let engine = self.open_engine()?.with_lock_timeout(lock_timeout);
         // Exit code 0 would look like a reset of every agent.
         if args.all && engine.config().agents.is_empty() {
@@ -293,7 +294,7 @@ impl CommandContext<'_> {
             args.agents.clone()
         };
         // Without --dry-run or --plan, each agent is observed only when the run reaches it.
-        let wants_preview = args.dry_run || args.plan.is_some();
+        let wants_preview = args.flags.dry_run || args.flags.plan.is_some();
         let (plan, queue) = plan_with_locks(&engine, || {
             if args.keep_scratch {
                 engine.plan_push(&names, &ScratchSelection::All, false)
@@ -303,30 +304,30 @@ impl CommandContext<'_> {
                 engine.plan_unobserved(&names, false)
             }
         })?;
-        check_plan_hash(&plan, args.plan.as_deref())?;
-        if args.dry_run {
+        check_plan_hash(&plan, args.flags.plan.as_deref())?;
+        if args.flags.dry_run {
             return self.print_dry_run(&engine, plan);
         }
         self.apply_plan(&engine, &plan, queue, wants_preview)
     }
 
     pub(super) fn run_push(&mut self, args: &PushArgs) -> CommandResult {
-        let lock_timeout = lock_timeout_for(args.dry_run, args.wait);
+        let lock_timeout = lock_timeout_for(args.flags.dry_run, args.flags.wait);
         let engine = self.open_engine()?.with_lock_timeout(lock_timeout);
         let (plan, queue) = plan_with_locks(&engine, || {
             engine.plan_push(&args.agents, &args.keep, false)
         })?;
-        check_plan_hash(&plan, args.plan.as_deref())?;
-        if args.dry_run {
+        check_plan_hash(&plan, args.flags.plan.as_deref())?;
+        if args.flags.dry_run {
             return self.print_dry_run(&engine, plan);
         }
         // Line numbers mean the lines that were there when they were chosen.
-        let is_bound = args.plan.is_some() || matches!(args.keep, ScratchSelection::Lines(_));
+        let is_bound = args.flags.plan.is_some() || matches!(args.keep, ScratchSelection::Lines(_));
         self.apply_plan(&engine, &plan, queue, is_bound)
     }
 
     pub(super) fn run_undo(&mut self, args: &UndoArgs) -> CommandResult {
-        let lock_timeout = lock_timeout_for(args.dry_run, args.wait);
+        let lock_timeout = lock_timeout_for(args.flags.dry_run, args.flags.wait);
         let engine = self.open_engine()?.with_lock_timeout(lock_timeout);
         let target = match &args.run {
             Some(run) => UndoTarget::Run(run.clone()),
@@ -335,11 +336,11 @@ impl CommandContext<'_> {
         };
         let mode = args.undo_mode();
         let (plan, queue) = plan_with_locks(&engine, || engine.plan_undo(&target, mode, false))?;
-        check_plan_hash(&plan, args.plan.as_deref())?;
-        if args.dry_run {
+        check_plan_hash(&plan, args.flags.plan.as_deref())?;
+        if args.flags.dry_run {
             return self.print_dry_run(&engine, plan);
         }
-        self.apply_plan(&engine, &plan, queue, args.plan.is_some())
+        self.apply_plan(&engine, &plan, queue, args.flags.plan.is_some())
     }
 
     fn print_dry_run(&mut self, engine: &Engine, plan: Plan) -> CommandResult {

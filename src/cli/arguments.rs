@@ -1,0 +1,390 @@
+//! The definition of the command line: verbs, their options, and how values are parsed. The help
+//! texts are the comments here.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{ArgGroup, Args, Parser, Subcommand};
+
+use super::output::ColorChoice;
+use super::{baseline, diff, guard, lint, seal};
+use crate::digest::Digest;
+use crate::engine::{ScratchSelection, UndoMode};
+
+/// The end of every help text; scripts and timers rely on these numbers.
+pub(super) const EXIT_CODES: &str = "\
+Exit codes:
+    0  ok
+    1  some agents failed, or there are differences or findings
+    2  the command line or the config is wrong
+    3  a host or file cannot be reached or read
+    4  integrity: tampered baseline, changed host key, broken seal or ledger
+    5  another run holds the lock
+    6  the plan has changed, or the operation was refused for safety
+  130  interrupted
+Where several apply, the first of 130, 4, 2, 6, 5, 3, 1 is used.";
+
+/// Archive what agents wrote into their memories, reset them to their
+/// baselines, and undo.
+///
+/// Without a command: opens the console on a terminal, else prints `status`. An agent name alone
+/// means `reset AGENT`, and `all` means `reset --all`.
+#[derive(Debug, Parser)]
+#[command(name = "memory-shepherd", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub(super) struct Cli {
+    #[command(flatten)]
+    pub(super) console: ConsoleFlags,
+    /// Agent to reset, or `all`: the form that the original tool takes
+    #[arg(value_name = "AGENT|all")]
+    pub(super) agent: Option<String>,
+    #[command(subcommand)]
+    pub(super) verb: Option<Verb>,
+    #[command(flatten)]
+    pub(super) global: GlobalFlags,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of every command")]
+pub(super) struct GlobalFlags {
+    /// Uses this config instead of searching for one
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// Prints one JSON document
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+    /// When to use colours
+    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t)]
+    pub(super) color: ColorChoice,
+    /// Omits progress, notes and warnings
+    #[arg(short, long, global = true)]
+    pub(super) quiet: bool,
+    /// Appends a log of operations and their durations to this file
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(super) debug_log: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Args)]
+pub(super) struct ConsoleFlags {
+    /// Opens the console read-only: no command can change anything
+    #[arg(long)]
+    pub(super) read_only: bool,
+    /// Theme of the console; overrides the config
+    ///
+    /// terminal (the colours of the terminal), dark, light, high-contrast, colour-blind, mono (no
+    /// colours), or the name of a theme file.
+    #[arg(long, value_name = "NAME")]
+    pub(super) theme: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Verb {
+    /// Shows the state of every agent, worst first
+    ///
+    /// Exits with 4 if a baseline is TAMPERED, a host key has changed or the ledger is broken; with
+    /// 6 if an agent cannot be reset (for example because its baseline is missing or too small);
+    /// with 3 if an agent cannot be read; else with 0, whatever the states.
+    #[command(after_help = EXIT_CODES)]
+    Status {
+        /// Shows only these agents
+        #[arg(value_name = "AGENT")]
+        agents: Vec<String>,
+        /// Also exits with 1 if an agent is DRIFTED, NOSEP, MISSING or OVERSIZE
+        #[arg(long)]
+        exit_code: bool,
+    },
+    /// Compares the baseline of an agent with its memory
+    ///
+    /// For an agent that is BEHIND, compares the rules that it has with those of the baseline.
+    ///
+    /// On a terminal, invisible characters are shown as marks. A pipe gets the exact bytes, in the
+    /// format of patch(1).
+    #[command(after_help = EXIT_CODES)]
+    Diff(diff::DiffArgs),
+    /// Archives what agents wrote and installs their baselines
+    #[command(after_help = EXIT_CODES)]
+    Reset(ResetArgs),
+    /// Installs new baselines and keeps the agents' notes below them
+    ///
+    /// Archives what a reset archives. An agent that already has its baseline is left as it is.
+    #[command(after_help = EXIT_CODES)]
+    Push(PushArgs),
+    /// Restores the exact bytes from before a run
+    ///
+    /// Without --run, undoes the last reset of each agent that is not undone yet.
+    #[command(after_help = EXIT_CODES)]
+    Undo(UndoArgs),
+    /// Lists the recorded runs, newest last
+    #[command(after_help = EXIT_CODES)]
+    Log {
+        /// Shows at most this many records, the newest
+        #[arg(short = 'n', value_name = "COUNT", value_parser = parse_record_count)]
+        count: Option<usize>,
+        /// Shows only this agent
+        agent: Option<String>,
+    },
+    /// Lists archive entries, or pins them so that retention keeps them
+    #[command(after_help = EXIT_CODES, disable_help_subcommand = true)]
+    Archive {
+        #[command(subcommand)]
+        what: ArchiveVerb,
+    },
+    /// Lists baselines and their versions, or restores one
+    #[command(after_help = EXIT_CODES, disable_help_subcommand = true)]
+    Baseline {
+        #[command(subcommand)]
+        what: baseline::BaselineVerb,
+    },
+    /// Seals baselines: shows what changed and accepts it
+    ///
+    /// Writes `.checksums` in baseline_dir, which is the output of sha256sum. Without FILE and --all,
+    /// seals the changes that this program saved, shows all others, and exits with 6 if there are
+    /// any: accept those by naming their files. A line of the seal whose file is not sealed stays as
+    /// it is.
+    #[command(after_help = EXIT_CODES)]
+    Seal(seal::SealArgs),
+    /// Restores sealed baselines that change otherwise than by a seal
+    ///
+    /// Watches baseline_dir until it is stopped. Restores a file from the archive, keeps the bytes
+    /// that it replaces, and records that. Does nothing while an operator edits baselines, and gives
+    /// up on a file that it has restored three times within an hour.
+    #[command(after_help = EXIT_CODES)]
+    Guard(guard::GuardArgs),
+    /// Verifies ledger, archive and baselines against their checksums
+    ///
+    /// Checks the chain of the ledger, every entry and baseline version that it names, the baselines
+    /// in use against their seal, and the signature, serial and expiry of the seal. Changes nothing. The chain alone reveals neither a
+    /// truncated nor a rewritten ledger: note the head that every run prints, and pass it as
+    /// --anchor.
+    #[command(after_help = EXIT_CODES)]
+    Verify {
+        /// Requires this ledger head, noted earlier, to be in the ledger
+        #[arg(long, value_name = "SEQ:HASH", value_parser = parse_anchor)]
+        anchor: Option<(u64, Digest)>,
+    },
+    /// Checks baselines and memories against the lint rules
+    ///
+    /// Without targets, checks the baselines and memories of all agents. A file that is the baseline
+    /// or memory of an agent is checked as such; any other one as --zone says. Exits with 1 if a
+    /// finding has at least the severity of --fail-on, and with 3 if a target cannot be read.
+    #[command(after_help = EXIT_CODES, disable_help_subcommand = true)]
+    Lint(lint::LintArgs),
+    /// Checks what resets rely on; meant for pasting into a bug report
+    #[command(after_help = EXIT_CODES)]
+    Doctor,
+    /// Lists the keys of the console, including the user's own
+    ///
+    /// Prints the table of commands with the changes of console.toml. Reports every mistake in that
+    /// file, and then exits with 2.
+    #[command(after_help = EXIT_CODES)]
+    Keys,
+    /// Prints shell completions
+    #[command(after_help = EXIT_CODES)]
+    Completions {
+        /// Shell to generate completions for
+        #[arg(value_name = "SHELL", value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Prints the manual page
+    #[command(after_help = EXIT_CODES)]
+    Man,
+    /// Checks or shows the config
+    #[command(after_help = EXIT_CODES, disable_help_subcommand = true)]
+    Config {
+        #[command(subcommand)]
+        what: ConfigVerb,
+    },
+    /// Opens the console on an example fleet with agents in every state
+    ///
+    /// The fleet is in a temporary directory, which is removed at the end. Without a terminal,
+    /// prints the status of the fleet instead.
+    #[cfg(feature = "demo")]
+    #[command(after_help = EXIT_CODES)]
+    Demo {
+        /// Creates the fleet in this directory and keeps it
+        #[arg(long)]
+        dir: Option<PathBuf>,
+        /// Number of agents, 14 to 1000
+        #[arg(long, value_name = "N", value_parser = parse_demo_size)]
+        agents: Option<usize>,
+        #[command(flatten)]
+        console: ConsoleFlags,
+    },
+}
+
+/// Options of the verbs that make a plan and run it.
+#[derive(Debug, Default, Args)]
+pub(super) struct RunFlags {
+    /// Shows the plan and its hash; changes nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// Refuses to run unless the plan has this hash
+    #[arg(long, value_name = "HASH", value_parser = parse_plan_hash)]
+    pub(super) plan: Option<String>,
+    /// Waits this long for agents that another run has locked
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = parse_number::<u32>)]
+    pub(super) wait: u32,
+}
+
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("target").required(true).args(["agents", "all"])))]
+pub(super) struct ResetArgs {
+    /// Agents to reset
+    #[arg(value_name = "AGENT")]
+    pub(super) agents: Vec<String>,
+    /// Resets the whole fleet
+    #[arg(long)]
+    pub(super) all: bool,
+    /// Keeps all scratch below the baselines, as `push` does
+    #[arg(long)]
+    pub(super) keep_scratch: bool,
+    #[command(flatten)]
+    pub(super) flags: RunFlags,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PushArgs {
+    /// Agents to push to
+    #[arg(value_name = "AGENT", required = true)]
+    pub(super) agents: Vec<String>,
+    /// Scratch to keep: all, none, or lines of the memory such as 86-90,97
+    ///
+    /// Line numbers are those of the memory file. They select scratch of one agent, and only lines
+    /// below the separator.
+    #[arg(long, value_name = "all|none|LINES", default_value = "all")]
+    pub(super) keep: ScratchSelection,
+    #[command(flatten)]
+    pub(super) flags: RunFlags,
+}
+
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("target").required(true).args(["agents", "run"])))]
+pub(super) struct UndoArgs {
+    /// Agents to undo
+    #[arg(value_name = "AGENT")]
+    pub(super) agents: Vec<String>,
+    /// Undoes this run for every agent that it changed
+    #[arg(long)]
+    pub(super) run: Option<String>,
+    /// Reverts the last undo of each agent instead
+    #[arg(long, conflicts_with = "run")]
+    pub(super) redo: bool,
+    /// Keeps what an agent has written since, below the restored bytes
+    #[arg(long, conflicts_with = "overwrite")]
+    pub(super) append: bool,
+    /// Archives what an agent has written since, and restores the old file alone
+    #[arg(long)]
+    pub(super) overwrite: bool,
+    #[command(flatten)]
+    pub(super) flags: RunFlags,
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(super) enum ConfigVerb {
+    /// Reports every mistake in the config
+    #[command(after_help = EXIT_CODES)]
+    Check,
+    /// Prints every effective value and its origin
+    #[command(after_help = EXIT_CODES)]
+    Show,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ArchiveVerb {
+    /// Lists the entries of agents, oldest first, and what keeps each
+    ///
+    /// Retention deletes neither pinned entries nor those that an undo still needs.
+    #[command(after_help = EXIT_CODES)]
+    List {
+        /// Shows only these agents
+        #[arg(value_name = "AGENT")]
+        agents: Vec<String>,
+    },
+    /// Pins entries: retention never deletes them
+    #[command(after_help = EXIT_CODES)]
+    Pin {
+        /// Paths as printed by `archive list` and `log`
+        #[arg(value_name = "ENTRY", required = true)]
+        entries: Vec<PathBuf>,
+    },
+    /// Unpins entries: retention may delete them again
+    #[command(after_help = EXIT_CODES)]
+    Unpin {
+        /// Paths as printed by `archive list` and `log`
+        #[arg(value_name = "ENTRY", required = true)]
+        entries: Vec<PathBuf>,
+    },
+}
+
+impl UndoArgs {
+    /// What the undo does with notes that an agent has written since.
+    pub(super) fn undo_mode(&self) -> UndoMode {
+        match (self.append, self.overwrite) {
+            (true, _) => UndoMode::Append,
+            (_, true) => UndoMode::Overwrite,
+            _ => UndoMode::Refuse,
+        }
+    }
+}
+
+pub(super) fn parse_number<T: FromStr>(text: &str) -> Result<T, String> {
+    let parsed = text.parse().ok();
+    parsed.ok_or_else(|| "expected a whole number that is not too large".to_string())
+}
+
+pub(super) fn parse_record_count(text: &str) -> Result<usize, String> {
+    match parse_number(text)? {
+        0 => Err("expected a number of at least 1".to_string()),
+        count => Ok(count),
+    }
+}
+
+/// Parses the number of agents of the example fleet.
+#[cfg(feature = "demo")]
+pub(super) fn parse_demo_size(text: &str) -> Result<usize, String> {
+    let count = parse_number(text).ok();
+    let allowed = count.filter(|count| (14..=1000).contains(count));
+    allowed.ok_or_else(|| "expected a whole number from 14 to 1000".to_string())
+}
+
+pub(super) fn parse_plan_hash(text: &str) -> Result<String, String> {
+    let hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if text.len() >= 8 && hex {
+        Ok(text.to_ascii_lowercase())
+    } else {
+        Err("a plan hash has at least 8 hexadecimal digits".to_string())
+    }
+}
+
+pub(super) fn parse_anchor(text: &str) -> Result<(u64, Digest), String> {
+    let (seq, digest) = text
+        .split_once(':')
+        .ok_or("expected SEQ:HASH, as a run prints it")?;
+    let seq = parse_number(seq)?;
+    Ok((seq, digest.parse()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn command_line_definition_is_valid() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_help_ends_with_exit_codes() {
+        fn assert_help_ends_with_exit_codes(command: &mut clap::Command, path: &str) {
+            let help = command.render_long_help().to_string();
+            assert!(help.trim_end().ends_with(EXIT_CODES), "{path}: {help}");
+            let verbs = command.get_subcommands_mut();
+            for verb in verbs.filter(|verb| verb.get_name() != "help") {
+                let path = format!("{path} {}", verb.get_name());
+                assert_help_ends_with_exit_codes(verb, &path);
+            }
+        }
+        assert_help_ends_with_exit_codes(&mut Cli::command(), "memory-shepherd");
+    }
+}
