@@ -11,6 +11,7 @@ mod ini;
 mod keys;
 mod overlap;
 mod parser;
+mod resolved_section;
 #[cfg(test)]
 mod tests;
 

@@ -4,20 +4,19 @@
 //! missing, and a second section of a name is checked but needs no keys.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::invocation::Invocation;
-use crate::lint::{RuleId, Severity};
 
 use super::ini::{self, Diagnostics, IniItem, SourceLine};
 use super::keys::{
     CONFIG_KEYS, KEYS_WITHOUT_EFFECT, KeyValue, PathBases, SectionKind, ValueShape, canonical_key,
     closest_match,
 };
+use super::resolved_section::{KeySlot, KeySlots, ResolvedSection, is_given};
 use super::{
     ACCEPT_IN_PLACE, Agent, Config, ConfigEnvironment, ConfigErrors, DiagnosticLevel,
-    EffectiveValue, GeneralSettings, LintConfig, MemoryLocation, ProtectLevel, SealRequirement,
-    SftpExtension, SshHost, ValueOrigin, strip_dot_components,
+    MemoryLocation, SshHost, strip_dot_components,
 };
 
 /// Sections that are not agents, unless they have one of [`AGENT_KEYS`].
@@ -92,7 +91,10 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
         let memory = memory.unwrap_or_else(|| section.source.clone());
         let values = ResolvedSection::new(&reader.path_bases, slots, kind, &computed, Some(&fleet));
         effective_values.extend(values.effective_values(&section.name));
-        agents.push((values.to_agent(section, kind), memory));
+        agents.push((
+            values.to_agent(&section.name, section.source.number, kind),
+            memory,
+        ));
     }
     reader.warn_of_sharing(&agents);
     let mut agents: Vec<Agent> = agents.into_iter().map(|(agent, _)| agent).collect();
@@ -173,21 +175,6 @@ impl ConfigSection {
         let is_agent_key = |line: &ConfigLine| AGENT_KEYS.contains(&line.key.as_str());
         !RESERVED_SECTIONS.contains(&self.name.as_str()) || self.lines.iter().any(is_agent_key)
     }
-}
-
-/// The value of a key in the file.
-enum KeySlot {
-    Set(KeyValue, SourceLine),
-    Empty(SourceLine),
-    /// The key has a diagnostic: it is neither usable nor missing.
-    Invalid,
-}
-
-type KeySlots = BTreeMap<&'static str, KeySlot>;
-
-/// Whether the file sets a key, even to an invalid value.
-fn is_given(slots: &KeySlots, key: &str) -> bool {
-    matches!(slots.get(key), Some(KeySlot::Set(..) | KeySlot::Invalid))
 }
 
 /// The values of the keys of all sections.
@@ -635,180 +622,4 @@ fn strip_quotes(value: &str) -> Option<&str> {
     ['"', '\'']
         .iter()
         .find_map(|quote| value.strip_prefix(*quote)?.strip_suffix(*quote))
-}
-
-/// The effective values of a section, in the order of the table.
-struct ResolvedSection(Vec<(&'static str, KeyValue, ValueOrigin)>);
-
-impl ResolvedSection {
-    /// Precedence: the line of the file, the value of the fleet, a computed default, the default of
-    /// the table.
-    fn new(
-        base: &PathBases,
-        mut slots: KeySlots,
-        kind: SectionKind,
-        computed: &[(&str, KeyValue)],
-        fleet: Option<&ResolvedSection>,
-    ) -> ResolvedSection {
-        let docs = CONFIG_KEYS
-            .iter()
-            .filter(|doc| doc.section.has_effect_in(kind));
-        let values = docs.filter_map(|doc| {
-            if let Some(KeySlot::Set(value, source)) = slots.remove(doc.name) {
-                return Some((doc.name, value, ValueOrigin::Line(source.number)));
-            }
-            if let Some((value, origin)) = fleet.and_then(|fleet| fleet.find(doc.name)) {
-                return Some((doc.name, value.clone(), origin));
-            }
-            let computed = computed.iter().find(|(key, _)| *key == doc.name);
-            let value = match computed {
-                Some((_, value)) => value.clone(),
-                None if doc.default.is_empty() => return None,
-                None => base.parse_value(doc.shape, doc.default).ok()?,
-            };
-            Some((doc.name, value, ValueOrigin::Default))
-        });
-        ResolvedSection(values.collect())
-    }
-
-    fn find(&self, key: &str) -> Option<(&KeyValue, ValueOrigin)> {
-        let found = self.0.iter().find(|(of, ..)| *of == key);
-        found.map(|(_, value, origin)| (value, *origin))
-    }
-
-    fn text(&self, key: &str) -> Option<String> {
-        self.find(key).map(|(value, _)| value.to_string())
-    }
-
-    fn path(&self, key: &str) -> Option<PathBuf> {
-        match self.find(key)? {
-            (KeyValue::Path(path), _) => Some(path.clone()),
-            _ => None,
-        }
-    }
-
-    fn number<T: TryFrom<u64>>(&self, key: &str) -> Option<T> {
-        match self.find(key)? {
-            (KeyValue::Number(number), _) => T::try_from(*number).ok(),
-            (KeyValue::PermissionBits(bits), _) => T::try_from(u64::from(*bits)).ok(),
-            _ => None,
-        }
-    }
-}
-
-impl ResolvedSection {
-    fn effective_values(&self, section: &str) -> Vec<EffectiveValue> {
-        let entries = self.0.iter().map(|(key, value, origin)| EffectiveValue {
-            section: section.to_string(),
-            key,
-            value: value.to_string(),
-            origin: *origin,
-        });
-        entries.collect()
-    }
-
-    /// The getters return an empty value only for a key without a default in the table; a test
-    /// checks that all other keys have one.
-    fn to_general_settings(&self) -> GeneralSettings {
-        GeneralSettings {
-            baseline_dir: self.path("baseline_dir").unwrap_or_default(),
-            archive_dir: self.path("archive_dir").unwrap_or_default(),
-            max_memory_size: self.number("max_memory_size").unwrap_or_default(),
-            min_baseline_size: self.number("min_baseline_size").unwrap_or_default(),
-            archive_retention_days: self.number("archive_retention_days").unwrap_or_default(),
-            separator: self.text("separator").unwrap_or_default(),
-            fleet_name: self.text("fleet_name").unwrap_or_default(),
-            fleet_tag: self.text("fleet_tag"),
-            protect: self.protect_level(),
-            require_seal: match self.text("require_seal").as_deref() {
-                Some("always") => SealRequirement::Always,
-                Some("signed") => SealRequirement::Signed,
-                Some("never") => SealRequirement::Never,
-                _ => SealRequirement::IfPresent,
-            },
-            seal_signers: self.path("seal_signers"),
-            local_timeout: self.number("local_timeout").unwrap_or_default(),
-            remote_timeout: self.number("remote_timeout").unwrap_or_default(),
-            remote_poll: self.number("remote_poll").unwrap_or_default(),
-            archive_mode: self.number("archive_mode").unwrap_or_default(),
-            archive_group: self.text("archive_group"),
-            theme: self.text("theme").unwrap_or_default(),
-        }
-    }
-
-    fn to_lint_config(&self) -> LintConfig {
-        let words = |key: &str| {
-            let text = self.text(key).unwrap_or_default();
-            let words: Vec<String> = text.split(", ").map(str::to_string).collect();
-            words
-        };
-        let severities = words("severity").into_iter().filter_map(|item| {
-            let (rule, severity) = item.split_once('=')?;
-            Some((RuleId::parse(rule)?, Severity::parse(severity)?))
-        });
-        LintConfig {
-            is_tiny: self.has_word("profile", "tiny"),
-            is_right_to_left: self.has_word("profile", "right-to-left"),
-            ignored_rules: words("ignore")
-                .iter()
-                .filter_map(|it| RuleId::parse(it))
-                .collect(),
-            severities: severities.collect(),
-            allow_file: self.path("allow"),
-            accepted_file: self.path("accepted"),
-            words_directory: self.path("words"),
-        }
-    }
-
-    fn to_agent(&self, section: &ConfigSection, kind: SectionKind) -> Agent {
-        let location = match kind {
-            SectionKind::RemoteAgent => MemoryLocation::Remote {
-                host: SshHost {
-                    name: self.text("remote_host").unwrap_or_default(),
-                    user: self.text("remote_user"),
-                    port: self.number("remote_port"),
-                    identity_file: self.path("identity_file"),
-                    timeout_seconds: self.number("remote_timeout").unwrap_or_default(),
-                },
-                memory: self.path("remote_memory").unwrap_or_default(),
-                poll_seconds: self.number("remote_poll").unwrap_or_default(),
-                accept_degraded: self.extension_list("accept_degraded"),
-            },
-            _ => MemoryLocation::Local {
-                memory: self.path("memory_file").unwrap_or_default(),
-                accept_in_place: self.has_word("accept_degraded", ACCEPT_IN_PLACE),
-            },
-        };
-        Agent {
-            name: section.name.clone(),
-            location,
-            baseline: self.text("baseline").unwrap_or_default(),
-            archive_subdir: self.text("archive_subdir").unwrap_or_default(),
-            protect: self.protect_level(),
-            max_memory_size: self.number("max_memory_size").unwrap_or_default(),
-            separator: self.text("separator").unwrap_or_default(),
-            is_shared: self.text("shared").as_deref() != Some("no"),
-            timer_interval: self.text("every"),
-            section_line: section.source.number,
-        }
-    }
-
-    fn extension_list(&self, key: &str) -> Vec<SftpExtension> {
-        let listed = |it: &SftpExtension| self.has_word(key, it.as_str());
-        SftpExtension::ALL.into_iter().filter(listed).collect()
-    }
-
-    /// Whether a word is in the list of a key.
-    fn has_word(&self, key: &str, word: &str) -> bool {
-        let words = self.text(key).unwrap_or_default();
-        words.split(", ").any(|it| it == word)
-    }
-
-    fn protect_level(&self) -> ProtectLevel {
-        match self.text("protect").as_deref() {
-            Some("typed") => ProtectLevel::Typed,
-            Some("readonly") => ProtectLevel::ReadOnly,
-            _ => ProtectLevel::None,
-        }
-    }
 }
