@@ -33,7 +33,10 @@ pub use path_walk::{
     stat_no_symlinks, stat_no_symlinks_with_directory, sync_directory_name,
 };
 pub use random_names::{find_random_names, is_random_name, new_random_name, remove_stale_files};
-pub use replacement::{DisplacedFile, Replacement, ReplacementNames, ReplacementPaths};
+pub use replacement::{
+    DisplacedFile, ExpectedFile, InstalledFile, LostAttributes, Replacement, ReplacementNames,
+    ReplacementPaths,
+};
 pub use sync_batch::{SyncBatch, UnsyncedObject, sync_all};
 
 /// Returns whether an error says that nothing is at a path.

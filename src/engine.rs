@@ -141,6 +141,8 @@ pub struct Engine {
     seal_verifier: SealVerifier,
     /// When the guard found a seal that cannot be used, and did not put it back yet.
     seal_broken_since: Mutex<Option<Instant>>,
+    /// The file at which the last pass of the guard had no more time.
+    guard_position: Mutex<Option<String>>,
     ledger: Mutex<Ledger>,
     shared_memories: Mutex<SharedMemories>,
     /// Knows which file systems of this machine may hang.
@@ -244,6 +246,7 @@ impl Engine {
             baseline_versions: BaselineVersions::new(&archive),
             seal_verifier: SealVerifier::new(&archive, Arc::clone(&setup.clock)),
             seal_broken_since: Mutex::default(),
+            guard_position: Mutex::default(),
             ledger: Mutex::new(Ledger::new(&archive)),
             shared_memories: Mutex::new(SharedMemories::from_agents(&setup.config.agents)),
             archive,

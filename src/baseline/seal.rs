@@ -7,7 +7,7 @@ mod meta;
 
 use std::fs::File;
 use std::io::Read;
-use std::path::{Component, Path};
+use std::path::Path;
 
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
@@ -33,9 +33,9 @@ pub const SEAL_LOCK_FILE_NAME: &str = ".seal.lock";
 /// Returns whether a name can be that of a baseline: it stays in its directory, and is none of the
 /// seal's own files. A seal without a signature may hold any name.
 pub fn is_baseline_name(name: &str) -> bool {
-    let mut parts = Path::new(name).components().peekable();
-    parts.peek().is_some()
-        && parts.all(|part| matches!(part, Component::Normal(_)))
+    // Only one spelling: neither `a//b` nor `a/`.
+    let mut parts = name.split('/');
+    parts.all(|part| !["", ".", ".."].contains(&part))
         && !name.contains('\0')
         && ![SEAL_FILE_NAME, META_FILE_NAME, SIGNATURE_FILE_NAME].contains(&name)
 }
@@ -70,9 +70,12 @@ pub fn seal_hint(config: &Config) -> String {
 }
 
 fn signing_argument(config: &Config) -> &'static str {
-    match config.general.require_seal {
-        SealRequirement::Signed => " --sign KEYFILE",
-        _ => "",
+    let general = &config.general;
+    let is_signed = general.require_seal == SealRequirement::Signed;
+    if is_signed || general.seal_signers.is_some() {
+        " --sign KEYFILE"
+    } else {
+        ""
     }
 }
 

@@ -13,8 +13,10 @@ use super::output::{
     Document, OutputRole, Printer, TableCell, format_count, number_cell, text_cell,
 };
 use super::{CommandContext, CommandResult};
+use crate::baseline::seal::seal_hint;
 use crate::baseline::signatures::SignedSeal;
 use crate::digest::Digest;
+use crate::durable::LostAttributes;
 use crate::engine::{
     BaselineState, BaselineSummary, BaselineVersion, FindingCounts, SavedBaseline,
 };
@@ -117,8 +119,9 @@ struct RestoreDocument {
     before: Option<Digest>,
     sha256: Option<Digest>,
     kept_aside: Option<PathBuf>,
-    /// User id of the owner before, if it could not be kept.
-    lost_owner: Option<u32>,
+    lost: LostAttributes,
+    #[serde(skip)]
+    remarks: Vec<String>,
 }
 
 fn format_time(time: Option<DateTime<FixedOffset>>) -> String {
@@ -276,18 +279,8 @@ impl Document for RestoreDocument {
             short_digest(self.before),
             short_digest(self.sha256)
         ))?;
-        if let Some(uid) = self.lost_owner {
-            printer.write_plain_line(format!(
-                "its owner was user id {uid}, which only root can give it"
-            ))?;
-        }
-        match &self.kept_aside {
-            Some(path) => {
-                let path = path.display();
-                printer.write_plain_line(format!("what stood there before is now {path}"))
-            }
-            None => Ok(()),
-        }
+        let mut remarks = self.remarks.iter();
+        remarks.try_for_each(|remark| printer.write_plain_line(remark))
     }
 }
 
@@ -328,7 +321,7 @@ impl CommandContext<'_> {
         let has_unsealed = list
             .baselines
             .iter()
-            .any(|it| it.state == BaselineState::Unsealed);
+            .any(|it| it.state == BaselineState::Unsealed && !it.agents.is_empty());
         self.output.print_document(&ListDocument {
             baseline_dir: list.directory,
             baselines: list.baselines,
@@ -347,9 +340,7 @@ impl CommandContext<'_> {
                 .print_hint(&format!("see what changed: {seal}; put it back: {restore}"));
         }
         if has_unsealed && seal_error.is_none() {
-            let seal = engine.command_line("seal --all");
-            self.output
-                .print_hint(&format!("read the unsealed baselines, then: {seal}"));
+            self.output.print_hint(&seal_hint(engine.config()));
         }
         Ok(kind)
     }
@@ -390,25 +381,18 @@ impl CommandContext<'_> {
         let engine = self.open_engine()?;
         let name = engine.baseline_name(file, &self.environment.env.cwd)?;
         let restored = engine.restore_baseline(&name, version)?;
-        let lost_owner = restored.as_ref().and_then(|it| it.lost_owner);
-        let (run, before, sha256, kept_aside) = match restored {
-            Some(SavedBaseline {
-                run,
-                before,
-                digest,
-                kept_aside,
-                ..
-            }) => (Some(run), before, Some(digest), kept_aside),
-            None => (None, None, None, None),
-        };
         self.output.print_document(&RestoreDocument {
             file: name,
             version: version.to_string(),
-            run,
-            before,
-            sha256,
-            kept_aside,
-            lost_owner,
+            remarks: restored
+                .as_ref()
+                .map(SavedBaseline::remarks)
+                .unwrap_or_default(),
+            lost: restored.as_ref().map(|it| it.lost).unwrap_or_default(),
+            before: restored.as_ref().and_then(|it| it.before),
+            sha256: restored.as_ref().map(|it| it.digest),
+            kept_aside: restored.as_ref().and_then(|it| it.kept_aside.clone()),
+            run: restored.map(|it| it.run),
         })?;
         Ok(None)
     }

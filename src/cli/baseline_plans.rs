@@ -11,7 +11,7 @@ use super::output::{Document, OutputRole, Printer, format_count};
 use super::{CommandContext, CommandResult};
 use crate::diff::Diff;
 use crate::digest::Digest;
-use crate::engine::{Engine, PlannedBaseline, SavedBaseline, TextReplacement};
+use crate::engine::{Engine, PlannedBaseline, TextReplacement};
 use crate::error::{Error, ErrorKind};
 
 /// Arguments of `baseline diff`.
@@ -250,7 +250,13 @@ impl CommandContext<'_> {
         let mut errors: Vec<Error> = Vec::new();
         for (file, item) in plan.files.iter().zip(&mut files).filter(|_| !args.dry_run) {
             match engine.apply_planned_baseline(&plan, file) {
-                Ok(SavedBaseline { run, .. }) => item.run = Some(run),
+                Ok(saved) => {
+                    for remark in saved.remarks() {
+                        let warning = format!("{}: {remark}", file.name);
+                        self.output.print_warning(&warning);
+                    }
+                    item.run = Some(saved.run);
+                }
                 Err(error) => errors.push(error),
             }
         }

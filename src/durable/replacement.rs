@@ -1,39 +1,30 @@
 //! Replacement of a file that its operator writes as well: a baseline, a seal. Owner, mode and
 //! extended attributes stay as they are, and the caller gets what the new file displaced.
 
+mod attributes;
+mod displaced_file;
+
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use rustix::fs::{self, AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid, XattrFlags};
+use rustix::fs::{self, AtFlags, Mode, RenameFlags};
 use rustix::io::Errno;
 
-use super::{NewFile, new_random_name, open_directory, read_at_most};
-use crate::clock::Clock;
+use super::{NewFile, new_random_name, open_directory, open_directory_errno};
+use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, PathContext, Result};
-use crate::sys::{self, LeaseOutcome};
+pub use attributes::LostAttributes;
+use attributes::copy_attributes;
+pub use displaced_file::DisplacedFile;
 
 /// Mode of a file that did not exist, less the bits of the umask.
 const NEW_FILE_MODE: Mode = Mode::RUSR
     .union(Mode::WUSR)
     .union(Mode::RGRP)
     .union(Mode::ROTH);
-
-/// The access control list, which is an extended attribute.
-const ACL_NAME: &[u8] = b"system.posix_acl_access";
-
-/// How long a writer may keep a displaced file open.
-const WRITER_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Interval at which the wait for it looks again.
-const WRITER_POLL_INTERVAL: Duration = Duration::from_millis(10);
-
-/// Size limit of the kernel for a value and for the list of names, in bytes.
-const MAX_XATTR_BYTES: usize = 64 * 1024;
 
 /// How often the file is exchanged that other programs keep removing and creating.
 const MAX_INSTALL_ATTEMPTS: usize = 16;
@@ -89,15 +80,46 @@ impl ReplacementPaths {
     /// # Errors
     /// The system's error.
     pub fn recover(&self) -> Result<Vec<DisplacedFile>> {
-        // Fails if either is as it should be.
-        if std::fs::hard_link(&self.aside, &self.path).is_ok() {
-            std::fs::remove_file(&self.aside).with_path("remove", &self.aside)?;
-        }
+        self.return_aside()?;
         let mut found = Vec::new();
         for path in [&self.provisional, &self.unfinished, &self.aside] {
             found.extend(DisplacedFile::find(path)?);
         }
         Ok(found)
+    }
+
+    /// Gives a file that was moved aside its name again, if there is none.
+    fn return_aside(&self) -> Result<()> {
+        let ((parent, name), (_, aside)) = (split_path(&self.path)?, split_path(&self.aside)?);
+        let Ok(directory) = open_directory_errno(parent) else {
+            return Ok(());
+        };
+        // Fails if either is as it should be.
+        if fs::linkat(&directory, aside, &directory, name, AtFlags::empty()).is_ok() {
+            fs::unlinkat(&directory, aside, AtFlags::empty()).with_path("remove", &self.aside)?;
+            fs::fsync(&directory).with_path("sync the directory of", &self.path)?;
+        }
+        Ok(())
+    }
+}
+
+/// What has to stand at a path for a new file to replace it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpectedFile {
+    /// Anything, or nothing.
+    Any,
+    /// Nothing.
+    Absent,
+    /// A regular file with this content.
+    Content(Digest),
+}
+
+impl ExpectedFile {
+    /// What was read from a path: nothing, or a file with these bytes.
+    pub fn of(bytes: Option<&[u8]>) -> ExpectedFile {
+        bytes.map_or(ExpectedFile::Absent, |bytes| {
+            ExpectedFile::Content(Digest::of(bytes))
+        })
     }
 }
 
@@ -110,44 +132,48 @@ pub struct Replacement {
     aside_name: String,
     file: NewFile,
     replaces: bool,
-    lost_owner: Option<u32>,
+    lost: LostAttributes,
 }
 
-/// What stood at the path, under a random name in the same directory.
-pub struct DisplacedFile {
+/// A new file that has the name of the old one.
+pub struct InstalledFile {
     directory: Arc<OwnedFd>,
     path: PathBuf,
     name: OsString,
-    /// Holds the lease on it.
-    leased: Option<File>,
+    provisional_name: String,
+    identity: FileIdentity,
+    displaced: Option<DisplacedFile>,
+    lost: LostAttributes,
 }
+
+/// Device and inode of a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct FileIdentity(u64, u64);
 
 impl Replacement {
     /// Writes `bytes` to a new file in the directory of `path` and syncs it. The file gets owner,
-    /// mode and extended attributes of the regular file at `path`, if there is one. It gets those of
-    /// any new file of this process if that file has an owner whose files this process cannot make.
+    /// mode and extended attributes of the regular file at `path`, if there is one, as far as this
+    /// process may set them ([`InstalledFile::lost`]).
     ///
     /// # Errors
     /// The system's error; nothing has changed.
     pub fn prepare(path: &Path, bytes: &[u8], names: ReplacementNames) -> Result<Replacement> {
         let (parent, name) = split_path(path)?;
         let directory = Arc::new(open_directory(parent)?);
-        let old = match fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => None,
-            stat => Some(stat.with_path("stat", path)?),
+        let replaces = match fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => false,
+            stat => stat.with_path("stat", path).map(|_| true)?,
         };
         let ReplacementNames([provisional_name, unfinished_name, aside_name]) = names;
         let unfinished = || Ok(unfinished_name);
         let mut file =
             NewFile::create_with_options(&directory, parent, NEW_FILE_MODE, unfinished, true)?;
         file.write(bytes)?;
-        let mut lost_owner = None;
-        if let Some(stat) = &old
-            && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
-            && !copy_attributes(&directory, name, path, stat, file.file())?
-        {
-            lost_owner = Some(stat.st_uid);
-        }
+        let lost = if replaces {
+            copy_attributes(&directory, name, path, file.file())?
+        } else {
+            LostAttributes::default()
+        };
         file.unsynced_content().sync()?;
         Ok(Replacement {
             directory,
@@ -156,30 +182,29 @@ impl Replacement {
             provisional_name,
             aside_name,
             file,
-            replaces: old.is_some(),
-            lost_owner,
+            replaces,
+            lost,
         })
     }
 
-    /// The owner of the old file, if the new one cannot have it.
-    pub fn lost_owner(&self) -> Option<u32> {
-        self.lost_owner
-    }
-
     /// Installs the new file and syncs the directory: atomically, where the file system can exchange
-    /// two names. Returns what it displaced; none where nothing was.
+    /// two names. What does not match `expected`, of at most `max_bytes` bytes, stays at the path.
     ///
     /// # Errors
-    /// The system's error. [`ErrorKind::Conflict`] if a file has appeared where there was none, or if
-    /// other programs keep replacing it.
-    pub fn install(mut self) -> Result<Option<DisplacedFile>> {
+    /// The system's error. [`ErrorKind::Conflict`] if there is not what is expected, a file has
+    /// appeared where there was none, or other programs keep replacing it.
+    pub fn install(mut self, expected: ExpectedFile, max_bytes: u64) -> Result<InstalledFile> {
+        match (self.replaces, expected) {
+            (false, ExpectedFile::Content(_)) => return Err(self.changed_meanwhile()),
+            (true, ExpectedFile::Absent) => return Err(self.created_meanwhile()),
+            _ => {}
+        }
         if !self.replaces {
             if !self.file.link_as(&self.name)? {
-                let message = format!("{} was created by another program", self.path.display());
-                return Err(Error::new(ErrorKind::Conflict, message));
+                return Err(self.created_meanwhile());
             }
             self.file.unsynced_directory().sync()?;
-            return Ok(None);
+            return self.installed(None);
         }
         let provisional = self.provisional_name.clone();
         if !self.file.link_as(OsStr::new(&provisional))? {
@@ -187,18 +212,25 @@ impl Replacement {
             return Err(Error::from_io("write", &self.path, &taken));
         }
         for _ in 0..MAX_INSTALL_ATTEMPTS {
-            let directory = &self.directory;
-            let flags = RenameFlags::EXCHANGE;
-            match fs::renameat_with(directory, &provisional, directory, &self.name, flags) {
+            match self.exchange() {
                 Ok(()) => {
+                    let displaced = self.displaced(&provisional);
+                    if !matches(&displaced, expected, max_bytes) {
+                        self.exchange_back()?;
+                        return Err(self.changed_meanwhile());
+                    }
                     self.file.unsynced_directory().sync()?;
-                    return Ok(Some(self.displaced(&provisional)));
+                    return self.installed(Some(displaced));
                 }
-                Err(Errno::NOENT) if self.place_if_absent()? => return Ok(None),
+                Err(Errno::NOENT) if matches!(expected, ExpectedFile::Content(_)) => {
+                    self.remove_provisional();
+                    return Err(self.changed_meanwhile());
+                }
+                Err(Errno::NOENT) if self.place_if_absent()? => return self.installed(None),
                 // Another file has appeared since.
                 Err(Errno::NOENT) => {}
                 Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                    return self.install_without_exchange();
+                    return self.install_without_exchange(expected, max_bytes);
                 }
                 Err(errno) => {
                     self.remove_provisional();
@@ -211,9 +243,31 @@ impl Replacement {
         Err(replaced_meanwhile(&self.path))
     }
 
+    fn exchange(&self) -> rustix::io::Result<()> {
+        let (directory, flags) = (&self.directory, RenameFlags::EXCHANGE);
+        fs::renameat_with(
+            directory,
+            &self.provisional_name,
+            directory,
+            &self.name,
+            flags,
+        )
+    }
+
+    /// Gives the displaced file its name again, and removes the new one.
+    fn exchange_back(&self) -> Result<()> {
+        let provisional = OsStr::new(&self.provisional_name);
+        exchange_back(&self.directory, provisional, &self.name, self.identity()?)
+            .with_path("put back", &self.path)
+    }
+
     /// Installs the new file on a file system that cannot exchange two names: moves the old one
     /// aside first, so that no save of another program is lost.
-    fn install_without_exchange(mut self) -> Result<Option<DisplacedFile>> {
+    fn install_without_exchange(
+        mut self,
+        expected: ExpectedFile,
+        max_bytes: u64,
+    ) -> Result<InstalledFile> {
         let directory = Arc::clone(&self.directory);
         let moved = match fs::renameat(&directory, &self.name, &directory, &self.aside_name) {
             Ok(()) => true,
@@ -224,13 +278,27 @@ impl Replacement {
                 return error.map_err(|error| add_immutable_hint(error, errno, &self.path));
             }
         };
+        let aside = self.aside_name.clone();
+        let displaced = moved.then(|| self.displaced(&aside));
+        let is_expected = displaced
+            .as_ref()
+            .map_or(!matches!(expected, ExpectedFile::Content(_)), |displaced| {
+                matches(displaced, expected, max_bytes)
+            });
+        if !is_expected {
+            let linked = fs::linkat(&directory, &aside, &directory, &self.name, AtFlags::empty());
+            if linked.is_ok() {
+                let _ = fs::unlinkat(&directory, &aside, AtFlags::empty());
+            }
+            self.remove_provisional();
+            return Err(self.changed_meanwhile());
+        }
         // After an error the journal of the caller leads to the old file.
         if !self.place_if_absent()? {
             self.remove_provisional();
             return Err(replaced_meanwhile(&self.path));
         }
-        let aside = self.aside_name.clone();
-        Ok(moved.then(|| self.displaced(&aside)))
+        self.installed(displaced)
     }
 
     /// Gives the new file its name unless a file has it, and syncs the directory.
@@ -248,13 +316,135 @@ impl Replacement {
     }
 
     fn displaced(&self, name: &str) -> DisplacedFile {
-        DisplacedFile {
+        let path = self.path.with_file_name(name);
+        DisplacedFile::new(Arc::clone(&self.directory), &path, OsStr::new(name))
+    }
+
+    fn identity(&self) -> Result<FileIdentity> {
+        let stat = fs::fstat(&**self.file.file()).with_path("stat", &self.path)?;
+        Ok(FileIdentity(stat.st_dev, stat.st_ino))
+    }
+
+    fn installed(&self, displaced: Option<DisplacedFile>) -> Result<InstalledFile> {
+        Ok(InstalledFile {
             directory: Arc::clone(&self.directory),
-            path: self.path.with_file_name(name),
-            name: name.into(),
-            leased: None,
+            path: self.path.clone(),
+            name: self.name.clone(),
+            provisional_name: self.provisional_name.clone(),
+            identity: self.identity()?,
+            displaced,
+            lost: self.lost,
+        })
+    }
+
+    fn created_meanwhile(&self) -> Error {
+        let message = format!("{} was created by another program", self.path.display());
+        Error::new(ErrorKind::Conflict, message)
+    }
+
+    fn changed_meanwhile(&self) -> Error {
+        let message = format!("{} was changed by another program", self.path.display());
+        Error::new(ErrorKind::Conflict, message).with_hint("look at it, and run the command again")
+    }
+}
+
+impl InstalledFile {
+    /// What the new file does not have of the old one.
+    pub fn lost(&self) -> LostAttributes {
+        self.lost
+    }
+
+    /// Returns what the new file displaced; none where nothing was.
+    pub fn into_displaced(self) -> Option<DisplacedFile> {
+        self.displaced
+    }
+
+    /// Puts what the new file displaced back, unless another program has replaced the new file.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn put_back(self) -> Result<()> {
+        let (directory, name) = (&self.directory, &self.name);
+        if identity_at(directory, name) != Some(self.identity) {
+            return Ok(());
+        }
+        let displaced = self.displaced.as_ref().map(DisplacedFile::path);
+        match displaced.and_then(Path::file_name) {
+            Some(displaced) => exchange_back(directory, displaced, name, self.identity),
+            None => {
+                let provisional = OsStr::new(&self.provisional_name);
+                move_back(directory, name, provisional, self.identity)
+            }
+        }
+        .with_path("put back", &self.path)
+    }
+}
+
+/// Gives a displaced file its name again, removes the new one, and syncs the directory. A file that
+/// another program has saved there meanwhile keeps the name; the displaced one then stays under its
+/// random name, where the journal of the caller leads to it.
+fn exchange_back(
+    directory: &OwnedFd,
+    displaced: &OsStr,
+    name: &OsStr,
+    new: FileIdentity,
+) -> rustix::io::Result<()> {
+    let exchange =
+        || fs::renameat_with(directory, displaced, directory, name, RenameFlags::EXCHANGE);
+    match exchange() {
+        Err(Errno::NOENT) => {
+            let flags = RenameFlags::NOREPLACE;
+            fs::renameat_with(directory, displaced, directory, name, flags)?;
+        }
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            if identity_at(directory, name) == Some(new) {
+                fs::renameat(directory, displaced, directory, name)?;
+            }
+        }
+        exchanged => {
+            exchanged?;
+            if identity_at(directory, displaced) == Some(new) {
+                fs::unlinkat(directory, displaced, AtFlags::empty())?;
+            } else {
+                exchange()?;
+            }
         }
     }
+    fs::fsync(directory)
+}
+
+/// Removes a new file from where nothing was, and syncs the directory. Another program's file that
+/// has replaced it keeps the name.
+fn move_back(
+    directory: &OwnedFd,
+    name: &OsStr,
+    provisional: &OsStr,
+    new: FileIdentity,
+) -> rustix::io::Result<()> {
+    fs::renameat(directory, name, directory, provisional)?;
+    if identity_at(directory, provisional) == Some(new) {
+        fs::unlinkat(directory, provisional, AtFlags::empty())?;
+    } else {
+        fs::linkat(directory, provisional, directory, name, AtFlags::empty())?;
+        fs::unlinkat(directory, provisional, AtFlags::empty())?;
+    }
+    fs::fsync(directory)
+}
+
+/// Returns whether what a new file displaced is what was expected.
+fn matches(displaced: &DisplacedFile, expected: ExpectedFile, max_bytes: u64) -> bool {
+    match expected {
+        ExpectedFile::Any => true,
+        ExpectedFile::Absent => false,
+        ExpectedFile::Content(digest) => displaced
+            .read_now(max_bytes)
+            .is_some_and(|bytes| Digest::of(&bytes) == digest),
+    }
+}
+
+fn identity_at(directory: &OwnedFd, name: &OsStr) -> Option<FileIdentity> {
+    let stat = fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    Some(FileIdentity(stat.st_dev, stat.st_ino))
 }
 
 fn replaced_meanwhile(path: &Path) -> Error {
@@ -262,139 +452,11 @@ fn replaced_meanwhile(path: &Path) -> Error {
     Error::new(ErrorKind::Conflict, message).with_hint("run the command again once it is done")
 }
 
-impl DisplacedFile {
-    /// Finds what a killed process has left at a path; none if there is nothing.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub fn find(path: &Path) -> Result<Option<DisplacedFile>> {
-        let (parent, name) = split_path(path)?;
-        let directory = match super::open_directory_errno(parent) {
-            Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => return Ok(None),
-            directory => directory.with_path("open the directory", parent)?,
-        };
-        match fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => Ok(None),
-            stat => stat.with_path("stat", path).map(|_| {
-                Some(DisplacedFile {
-                    directory: Arc::new(directory),
-                    path: path.to_path_buf(),
-                    name: name.to_os_string(),
-                    leased: None,
-                })
-            }),
-        }
-    }
-
-    /// Path of its random name.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Reads it once no process has it open for writing; from then on, none can open it so until it is
-    /// removed. None if it is not a regular file of at most `max_bytes` bytes that this process may
-    /// read, or if a writer keeps it open for two seconds or has a lease on it. Where this process
-    /// may not take leases, writers are not noticed.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub fn read_settled(&mut self, max_bytes: u64, clock: &dyn Clock) -> Result<Option<Vec<u8>>> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = match fs::openat(&self.directory, &self.name, flags, Mode::empty()) {
-            Err(Errno::LOOP | Errno::NXIO | Errno::AGAIN | Errno::ACCESS | Errno::PERM) => {
-                return Ok(None);
-            }
-            file => File::from(file.with_path("read", &self.path)?),
-        };
-        if !file.metadata().with_path("stat", &self.path)?.is_file() {
-            return Ok(None);
-        }
-        let end = clock.instant() + WRITER_TIMEOUT;
-        while sys::take_read_lease(file.as_fd()) == LeaseOutcome::OpenElsewhere {
-            if clock.instant() >= end {
-                return Ok(None);
-            }
-            clock.sleep(WRITER_POLL_INTERVAL);
-        }
-        let copy = file.try_clone().with_path("read", &self.path)?;
-        self.leased = Some(file);
-        match read_at_most(copy, max_bytes) {
-            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Ok(None),
-            bytes => bytes.with_path("read", &self.path).map(Some),
-        }
-    }
-
-    /// Removes it and syncs the directory, so that the caller can forget its name. The caller keeps
-    /// its bytes elsewhere.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub fn remove(self) -> Result<()> {
-        fs::unlinkat(&self.directory, &self.name, AtFlags::empty())
-            .with_path("remove", &self.path)?;
-        fs::fsync(&self.directory).with_path("sync the directory of", &self.path)
-    }
-}
-
 fn split_path(path: &Path) -> Result<(&Path, &OsStr)> {
     path.parent().zip(path.file_name()).ok_or_else(|| {
         let message = format!("{} is not a file path", path.display());
         Error::new(ErrorKind::Host, message)
     })
-}
-
-/// Gives a new file owner, mode and extended attributes of an old one. False, with nothing changed,
-/// if this process cannot make files of that owner.
-fn copy_attributes(
-    directory: &OwnedFd,
-    name: &OsStr,
-    path: &Path,
-    old: &Stat,
-    new: &File,
-) -> Result<bool> {
-    let stat = fs::fstat(new).with_path("stat", path)?;
-    let uid = (stat.st_uid != old.st_uid).then(|| Uid::from_raw(old.st_uid));
-    let gid = (stat.st_gid != old.st_gid).then(|| Gid::from_raw(old.st_gid));
-    if uid.is_some() || gid.is_some() {
-        match fs::fchown(new, uid, gid) {
-            Err(Errno::PERM) => return Ok(false),
-            changed => changed.with_path("keep the owner of", path)?,
-        }
-    }
-    // Without read permission there is nothing to copy; the mode is set all the same.
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    if let Ok(file) = fs::openat(directory, name, flags, Mode::empty()) {
-        copy_xattrs(&file, new).with_path("keep the extended attributes of", path)?;
-    }
-    let mode = Mode::from_raw_mode(old.st_mode & 0o777);
-    fs::fchmod(new, mode).with_path("keep the mode of", path)?;
-    Ok(true)
-}
-
-/// Copies the access control list and the attributes of users; a security module labels the new
-/// file by itself.
-fn copy_xattrs(old: &OwnedFd, new: &File) -> rustix::io::Result<()> {
-    let mut list = vec![0; MAX_XATTR_BYTES];
-    let length = match fs::flistxattr(old, &mut list) {
-        Err(Errno::NOTSUP) => return Ok(()),
-        length => length?,
-    };
-    let names = list[..length].split(|byte| *byte == 0);
-    let mut has_acl = false;
-    for name in names.filter(|name| name.starts_with(b"user.") || *name == ACL_NAME) {
-        has_acl |= name == ACL_NAME;
-        let mut value = vec![0; MAX_XATTR_BYTES];
-        let length = fs::fgetxattr(old, name, &mut value[..])?;
-        fs::fsetxattr(new, name, &value[..length], XattrFlags::empty())?;
-    }
-    if !has_acl {
-        // The directory's default list may have added one.
-        match fs::fremovexattr(new, ACL_NAME) {
-            Ok(()) | Err(Errno::NODATA | Errno::NOTSUP) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(())
 }
 
 fn add_immutable_hint(error: Error, errno: Errno, path: &Path) -> Error {
@@ -410,6 +472,8 @@ fn add_immutable_hint(error: Error, errno: Errno, path: &Path) -> Error {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+
+    use rustix::fs::XattrFlags;
 
     use super::*;
     use crate::clock::SystemClock;
@@ -435,7 +499,11 @@ mod tests {
         std::fs::write(&path, "old").unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
         let has_xattrs = fs::setxattr(&path, "user.note", b"kept", XattrFlags::empty()).is_ok();
-        let displaced = prepare(&path).unwrap().install().unwrap();
+        let displaced = prepare(&path)
+            .unwrap()
+            .install(ExpectedFile::Any, 100)
+            .unwrap()
+            .into_displaced();
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o7777, 0o640);
@@ -449,7 +517,7 @@ mod tests {
         assert_eq!(read(&mut displaced, 2), None, "larger than the limit");
         let mut found = DisplacedFile::find(displaced.path()).unwrap().unwrap();
         assert_eq!(read(&mut found, 10).unwrap(), b"old");
-        displaced.remove().unwrap();
+        assert_eq!(displaced.remove(100, &SystemClock).unwrap(), None);
         assert!(DisplacedFile::find(found.path()).unwrap().is_none());
         assert_eq!(std::fs::read_dir(&root).unwrap().count(), 1);
     }
@@ -460,7 +528,7 @@ mod tests {
         let path = root.join("rules.md");
         let new = prepare(&path).unwrap();
         std::fs::write(&path, "of another program").unwrap();
-        let error = new.install().err().unwrap();
+        let error = new.install(ExpectedFile::Any, 100).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Conflict);
         assert_eq!(std::fs::read(&path).unwrap(), b"of another program");
         assert_eq!(std::fs::read_dir(&root).unwrap().count(), 1);
@@ -476,13 +544,21 @@ mod tests {
         std::fs::write(&path, "of an editor").unwrap();
         assert!(!new.place_if_absent().unwrap());
         assert_eq!(std::fs::read(&path).unwrap(), b"of an editor");
-        let displaced = new.install().unwrap();
+        let displaced = new
+            .install(ExpectedFile::Any, 100)
+            .unwrap()
+            .into_displaced();
         assert_eq!(read(&mut displaced.unwrap(), 100).unwrap(), b"of an editor");
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "old").unwrap();
         let new = prepare(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
-        assert!(new.install().unwrap().is_none());
+        assert!(
+            new.install(ExpectedFile::Any, 100)
+                .unwrap()
+                .into_displaced()
+                .is_none()
+        );
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
     }
 
@@ -494,10 +570,62 @@ mod tests {
         let mut new = prepare(&path).unwrap();
         let provisional = new.provisional_name.clone();
         assert!(new.file.link_as(OsStr::new(&provisional)).unwrap());
-        let displaced = new.install_without_exchange().unwrap();
+        let displaced = new
+            .install_without_exchange(ExpectedFile::Any, 100)
+            .unwrap()
+            .into_displaced();
         assert_eq!(read(&mut displaced.unwrap(), 100).unwrap(), b"old");
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
         assert!(!root.join(provisional).exists());
+    }
+
+    #[test]
+    fn unexpected_file_keeps_its_place() {
+        let (_directory, root) = temporary_directory();
+        let path = root.join("rules.md");
+        std::fs::write(&path, "old").unwrap();
+        let expected = ExpectedFile::of(Some(b"old"));
+        let unexpected = |expected| {
+            let error = prepare(&path).unwrap().install(expected, 100).err();
+            assert_eq!(error.unwrap().kind(), ErrorKind::Conflict);
+            let new = prepare(&path).unwrap();
+            let provisional = OsStr::new("provisional");
+            let mut new = new;
+            new.provisional_name = "provisional".to_string();
+            assert!(new.file.link_as(provisional).unwrap());
+            let error = new.install_without_exchange(expected, 100).err();
+            assert_eq!(error.unwrap().kind(), ErrorKind::Conflict);
+        };
+        std::fs::write(&path, "of an editor").unwrap();
+        unexpected(expected);
+        unexpected(ExpectedFile::Absent);
+        assert_eq!(std::fs::read(&path).unwrap(), b"of an editor");
+        assert_eq!(std::fs::read_dir(&root).unwrap().count(), 1);
+        std::fs::write(&path, "old").unwrap();
+        assert!(prepare(&path).unwrap().install(expected, 100).is_ok());
+        std::fs::remove_file(&path).unwrap();
+        let error = prepare(&path).unwrap().install(expected, 100).err();
+        assert_eq!(error.unwrap().kind(), ErrorKind::Conflict);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn installed_file_gives_way_to_what_it_displaced() {
+        let (_directory, root) = temporary_directory();
+        let path = root.join("rules.md");
+        let install = || prepare(&path).unwrap().install(ExpectedFile::Any, 100);
+        install().unwrap().put_back().unwrap();
+        assert_eq!(std::fs::read_dir(&root).unwrap().count(), 0);
+        std::fs::write(&path, "old").unwrap();
+        install().unwrap().put_back().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        assert_eq!(std::fs::read_dir(&root).unwrap().count(), 1);
+        // Another program is faster.
+        let installed = install().unwrap();
+        std::fs::write(root.join("other"), "of an editor").unwrap();
+        std::fs::rename(root.join("other"), &path).unwrap();
+        installed.put_back().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"of an editor");
     }
 
     #[test]
@@ -519,7 +647,11 @@ mod tests {
         let path = root.join("rules.md");
         std::fs::create_dir(&path).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
-        let displaced = prepare(&path).unwrap().install().unwrap();
+        let displaced = prepare(&path)
+            .unwrap()
+            .install(ExpectedFile::Any, 100)
+            .unwrap()
+            .into_displaced();
         assert_eq!(read(&mut displaced.unwrap(), 100), None);
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
     }
@@ -530,7 +662,11 @@ mod tests {
         let path = root.join("rules.md");
         std::fs::write(root.join("secret"), "secret").unwrap();
         std::os::unix::fs::symlink("secret", &path).unwrap();
-        let displaced = prepare(&path).unwrap().install().unwrap();
+        let displaced = prepare(&path)
+            .unwrap()
+            .install(ExpectedFile::Any, 100)
+            .unwrap()
+            .into_displaced();
         assert_eq!(read(&mut displaced.unwrap(), 100), None);
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
         assert_eq!(std::fs::read(root.join("secret")).unwrap(), b"secret");

@@ -4,13 +4,15 @@
 //! or that of the kept copy. A manifest that no good signature covers says nothing there, whatever
 //! it claims. Elsewhere the manifest in `baseline_dir` counts, as resets check it.
 
+use std::io;
+
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
 use crate::baseline::seal::{BaselineSeal, SealFiles, SealMeta};
 use crate::config::SealRequirement;
 use crate::durable;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// The last seal that this program wrote or accepted, in its own directory of the archive: the guard
 /// puts it back.
@@ -66,7 +68,7 @@ impl Engine {
         let general = &self.config().general;
         let is_kept_signed = kept.is_some_and(|kept| kept.signature.is_some());
         general.require_seal == SealRequirement::Signed
-            || general.seal_signers.is_some() && is_kept_signed
+            || general.seal_signers.is_some() && (is_kept_signed || self.is_kept_seal_unreadable())
     }
 
     /// Returns the seal whose lines count as accepted now.
@@ -140,6 +142,24 @@ impl Engine {
             Error::new(ErrorKind::Internal, message)
         })?;
         self.archive.replace_program_file(&path, &bytes)
+    }
+
+    /// Removes the kept copy of the seal.
+    pub(super) fn forget_kept_seal(&self) -> Result<()> {
+        let path = self.archive.program_path(KEPT_SEAL_FILE_NAME);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error).with_path("remove", &path)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns whether there is a kept seal that this user cannot read: it may be a signed one.
+    fn is_kept_seal_unreadable(&self) -> bool {
+        let path = self.archive.program_path(KEPT_SEAL_FILE_NAME);
+        let read = durable::read_own_file(&path);
+        read.is_err_and(|error| !durable::is_absent(&error))
     }
 
     /// Returns the kept copy of the seal; none if there is no valid one.

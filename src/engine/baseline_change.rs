@@ -13,10 +13,9 @@ use chrono::{DateTime, FixedOffset};
 use rustix::fs::{Stat, lstat};
 
 use super::Engine;
-use crate::baseline::MAX_BASELINE_BYTES;
+use crate::baseline;
 use crate::config::Agent;
 use crate::digest::Digest;
-use crate::durable;
 use crate::error::Result;
 
 /// Maximum number of files that are searched for the bytes of a version.
@@ -241,10 +240,15 @@ impl Engine {
         };
         let mut bytes_left = MAX_SEARCHED_BYTES;
         for file in files.take(MAX_SEARCHED_FILES).flatten() {
+            // A symlink may be an attacker's, and lead anywhere.
+            let is_file = file.file_type().is_ok_and(|kind| kind.is_file());
+            let size = file.metadata().map_or(u64::MAX, |it| it.len());
+            if !is_file || size > bytes_left {
+                continue;
+            }
             let path = file.path();
-            if let Ok(bytes) = durable::read_regular_file(&path, MAX_BASELINE_BYTES.min(bytes_left))
-            {
-                bytes_left -= bytes.len() as u64;
+            if let Ok(bytes) = baseline::read_file(&path) {
+                bytes_left = bytes_left.saturating_sub(bytes.len() as u64);
                 digests.insert(Digest::of(&bytes), path);
             }
         }
@@ -280,7 +284,7 @@ impl Engine {
 /// Reads the sealed version under another name in the directory of the baselines.
 fn find_sealed_beside(sealed: Digest, beside: &DirectoryDigests) -> Option<KnownVersion> {
     let path = beside.get(&sealed)?;
-    let bytes = durable::read_regular_file(path, MAX_BASELINE_BYTES).ok()?;
+    let bytes = baseline::read_file(path).ok()?;
     (Digest::of(&bytes) == sealed).then(|| KnownVersion {
         digest: sealed,
         bytes: Arc::new(bytes),

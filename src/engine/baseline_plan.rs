@@ -15,6 +15,7 @@ use super::record::Operation;
 use crate::baseline::MAX_BASELINE_BYTES;
 use crate::baseline::seal::is_baseline_name;
 use crate::digest::Digest;
+use crate::durable::ExpectedFile;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Maximum size of a compiled pattern in bytes.
@@ -280,6 +281,11 @@ impl Engine {
                 "pushed" | "previous" => format!("{version} version"),
                 _ => format!("version {}", Digest::of(&file.after).short_hex(8)),
             }),
+            expected: match &file.before {
+                BaselineFile::Absent => ExpectedFile::Absent,
+                BaselineFile::Readable(bytes) => ExpectedFile::of(Some(bytes)),
+                BaselineFile::Unreadable(_) => ExpectedFile::Any,
+            },
         };
         self.replace_baseline(&file.name, &file.after, cause)
     }

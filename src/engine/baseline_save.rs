@@ -14,7 +14,10 @@ use super::run_log;
 use super::semaphore::Permit;
 use crate::baseline::{self, MAX_BASELINE_BYTES};
 use crate::digest::Digest;
-use crate::durable::{self, DisplacedFile, Replacement, ReplacementNames, ReplacementPaths};
+use crate::durable::{
+    self, DisplacedFile, ExpectedFile, InstalledFile, LostAttributes, Replacement,
+    ReplacementNames, ReplacementPaths,
+};
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// The random names under which new files are being installed, in the program's own directory of the
@@ -41,8 +44,17 @@ pub struct SavedBaseline {
     /// What stood at the path, under another name beside it, if it was not a file of at most 16 MiB,
     /// or a program keeps it open for writing.
     pub kept_aside: Option<PathBuf>,
-    /// User id of the file's owner before, if this process could not keep it.
-    pub lost_owner: Option<u32>,
+    /// What the file no longer has of the one before.
+    pub lost: LostAttributes,
+}
+
+impl SavedBaseline {
+    /// Says what is not as it was before, in one sentence each, without the name of the file.
+    pub fn remarks(&self) -> Vec<String> {
+        let aside = self.kept_aside.as_ref();
+        let aside = aside.map(|path| format!("what stood there before is now {}", path.display()));
+        aside.into_iter().chain(self.lost.describe()).collect()
+    }
 }
 
 /// What a new file displaced.
@@ -52,7 +64,7 @@ pub(super) struct ReplacedFile {
     stored: Option<FileState>,
     /// Path of what stays beside the new file: see [`SavedBaseline::kept_aside`].
     kept_aside: Option<PathBuf>,
-    lost_owner: Option<u32>,
+    lost: LostAttributes,
 }
 
 /// Why a baseline is saved.
@@ -60,6 +72,8 @@ pub(super) struct SaveCause {
     pub operation: Operation,
     /// Note of the record.
     pub note: Option<String>,
+    /// What the operator saw at the path.
+    pub expected: ExpectedFile,
 }
 
 impl Engine {
@@ -96,6 +110,7 @@ impl Engine {
         let cause = SaveCause {
             operation: Operation::Save,
             note: None,
+            expected: expected.map_or(ExpectedFile::Absent, ExpectedFile::Content),
         };
         self.replace_baseline(name, bytes, cause)
     }
@@ -116,17 +131,14 @@ impl Engine {
         self.ledger_head()?;
         let path = self.baseline_file_path(name);
         self.recover_replacements()?;
-        let (before, old_bytes) = read_state(&path)?;
-        if let Some(old_bytes) = &old_bytes {
-            self.baseline_versions.store(old_bytes)?;
-        }
+        let before = read_state(&path)?;
         let digest = self.baseline_versions.store(bytes)?;
-        let replaced = self.replace_files(&[(path.clone(), bytes)])?.pop();
+        let replaced = self.replace_files(&[(path.clone(), bytes, cause.expected)])?;
         let ReplacedFile {
             stored,
             kept_aside,
-            lost_owner,
-        } = replaced.unwrap_or_default();
+            lost,
+        } = replaced.into_iter().next().unwrap_or_default();
         // A program may have written to it since it was read.
         let before = stored.or(before);
         let is_read_back =
@@ -136,8 +148,8 @@ impl Engine {
         let aside = kept_aside
             .as_ref()
             .map(|aside| format!("what stood there before is now {}", aside.display()));
-        let owner = lost_owner.map(|uid| format!("its owner was user id {uid}"));
-        let note: Vec<String> = cause.note.into_iter().chain(aside).chain(owner).collect();
+        let note = cause.note.into_iter().chain(aside).chain(lost.describe());
+        let note: Vec<String> = note.collect();
         let outcome = if is_read_back {
             Outcome::Ok
         } else {
@@ -177,7 +189,7 @@ impl Engine {
             before: old_digest,
             digest,
             kept_aside,
-            lost_owner,
+            lost,
         })
     }
 
@@ -209,12 +221,19 @@ impl Engine {
         run_log::append_lines(&self.archive, &lines)
     }
 
-    /// Replaces files, in this order, and stores the bytes that they displace. The caller holds the
-    /// lock of the seal.
-    pub(super) fn replace_files(&self, files: &[(PathBuf, &[u8])]) -> Result<Vec<ReplacedFile>> {
+    /// Replaces files, in this order, and stores the bytes that they displace; all of them, or none
+    /// if the system allows to put the first ones back. The caller holds the lock of the seal.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if something else than expected stands at a path; otherwise the
+    /// system's error.
+    pub(super) fn replace_files(
+        &self,
+        files: &[(PathBuf, &[u8], ExpectedFile)],
+    ) -> Result<Vec<ReplacedFile>> {
         let mut names = Vec::new();
         let mut paths = Vec::new();
-        for (path, _) in files {
+        for (path, ..) in files {
             let some = ReplacementNames::new()?;
             paths.push(some.paths_beside(path));
             names.push(some);
@@ -229,22 +248,39 @@ impl Engine {
         let prepared: Result<Vec<Replacement>> = files
             .iter()
             .zip(names)
-            .map(|((path, bytes), names)| Replacement::prepare(path, bytes, names))
+            .map(|((path, bytes, _), names)| Replacement::prepare(path, bytes, names))
             .collect();
-        let mut installed = Vec::new();
-        for replacement in prepared? {
-            let lost_owner = replacement.lost_owner();
-            installed.push((replacement.install()?, lost_owner));
+        let mut installed: Vec<InstalledFile> = Vec::new();
+        for (replacement, (_, _, expected)) in prepared?.into_iter().zip(files) {
+            match replacement.install(*expected, MAX_BASELINE_BYTES) {
+                Ok(file) => installed.push(file),
+                Err(error) => return Err(put_back_all(installed, error)),
+            }
         }
+        let mut is_journal_needed = false;
         let mut replaced = Vec::new();
-        for (displaced, lost_owner) in installed {
-            let stored = displaced.map(|it| self.store_displaced(it)).transpose()?;
+        for file in installed {
+            let lost = file.lost();
+            let stored = file.into_displaced().map(|displaced| {
+                let path = displaced.path().to_path_buf();
+                // The new files are in place. What cannot be stored now is stored by the next
+                // recovery.
+                self.store_displaced(displaced).unwrap_or_else(|_| {
+                    is_journal_needed = true;
+                    ReplacedFile {
+                        kept_aside: Some(path),
+                        ..ReplacedFile::default()
+                    }
+                })
+            });
             replaced.push(ReplacedFile {
-                lost_owner,
+                lost,
                 ..stored.unwrap_or_default()
             });
         }
-        remove_journal(&journal)?;
+        if !is_journal_needed {
+            remove_journal(&journal)?;
+        }
         Ok(replaced)
     }
 
@@ -275,17 +311,29 @@ impl Engine {
     fn record_recovered(&self, path: &Path, found: ReplacedFile) -> Result<()> {
         let directory = &self.config().general.baseline_dir;
         let name = path.strip_prefix(directory).ok().and_then(Path::to_str);
-        let (Some(name), Some(state)) = (name, found.stored) else {
+        let Some(name) = name else {
             return Ok(());
         };
         let run = new_run_id();
+        let (note, line) = match &found.kept_aside {
+            None => (
+                "left by an interrupted change".to_string(),
+                format!("Stored what an interrupted change left beside {name}"),
+            ),
+            Some(aside) => {
+                let aside = aside.display();
+                (
+                    format!("an interrupted change left what stood there before as {aside}"),
+                    format!("An interrupted change left what was {name} as {aside}"),
+                )
+            }
+        };
         let event = RunEvent {
             file: Some(name.to_string()),
-            before: Some(state),
-            note: Some("left by an interrupted change".to_string()),
+            before: found.stored,
+            note: Some(note),
             ..self.baseline_event(&run, Operation::Repair)
         };
-        let line = format!("Stored what an interrupted change left beside {name}");
         self.record_baseline_run(&run, vec![event], vec![line])
     }
 
@@ -299,12 +347,25 @@ impl Engine {
             });
         };
         self.baseline_versions.store(&bytes)?;
-        displaced.remove()?;
+        let late = displaced.remove(MAX_BASELINE_BYTES, self.clock())?;
+        if let Some(late) = &late {
+            self.baseline_versions.store(late)?;
+        }
         Ok(ReplacedFile {
-            stored: Some(file_state(&bytes)),
+            stored: Some(file_state(&late.unwrap_or(bytes))),
             ..ReplacedFile::default()
         })
     }
+}
+
+/// Puts back what new files displaced, the last one first, and returns the error that this is for.
+fn put_back_all(installed: Vec<InstalledFile>, mut error: Error) -> Error {
+    for file in installed.into_iter().rev() {
+        if let Err(failed) = file.put_back() {
+            error = error.with_hint(format!("not all files were put back: {failed}"));
+        }
+    }
+    error
 }
 
 fn remove_journal(path: &Path) -> Result<()> {
@@ -333,20 +394,19 @@ pub(super) fn read_optional(path: &Path) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// Returns the state of the path of a baseline, and the bytes of a regular file of at most 16 MiB.
-/// The state of anything else is unknown.
-fn read_state(path: &Path) -> Result<(Option<FileState>, Option<Vec<u8>>)> {
+/// Returns the state of the path of a baseline. That of anything else than a regular file of at most
+/// 16 MiB that can be read is unknown.
+fn read_state(path: &Path) -> Result<Option<FileState>> {
     let stat = match lstat(path) {
-        Err(Errno::NOENT) => return Ok((Some(FileState::Absent), None)),
+        Err(Errno::NOENT) => return Ok(Some(FileState::Absent)),
         stat => stat.with_path("stat", path)?,
     };
     let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     if !is_file || stat.st_size as u64 > MAX_BASELINE_BYTES {
-        return Ok((None, None));
+        return Ok(None);
     }
     // A program may keep it from being read: it is displaced all the same.
-    Ok(match baseline::read_file(path) {
-        Ok(bytes) => (Some(file_state(&bytes)), Some(bytes)),
-        Err(_) => (None, None),
-    })
+    Ok(baseline::read_file(path)
+        .ok()
+        .map(|bytes| file_state(&bytes)))
 }

@@ -223,7 +223,10 @@ impl BaselineList {
     /// Returns the kind of the worst state, which decides the exit code.
     pub fn worst_kind(&self) -> Option<ErrorKind> {
         let of_seal = self.seal_error.as_ref().map(Error::kind);
-        let of_state = self.baselines.iter().filter_map(|it| match it.state {
+        // No reset refuses a file that neither an agent nor the seal names.
+        let baselines = self.baselines.iter();
+        let counted = baselines.filter(|it| !it.agents.is_empty() || it.sealed.is_some());
+        let of_state = counted.filter_map(|it| match it.state {
             BaselineState::Changed => Some(ErrorKind::Integrity),
             BaselineState::Missing | BaselineState::TooSmall => Some(ErrorKind::Conflict),
             _ => None,
@@ -379,7 +382,9 @@ impl Engine {
         let by_agent: BTreeMap<&str, &str> = agents
             .map(|it| (it.name.as_str(), it.baseline.as_str()))
             .collect();
+        // No record concerns a file that no agent uses.
         let mut wanted = names.clone();
+        wanted.retain(|name| by_agent.values().any(|used| used == name));
         let mut pushes = BTreeMap::new();
         let (mut back, _) = self.scan_ledger_backwards()?;
         while !wanted.is_empty()

@@ -27,6 +27,7 @@ use crate::baseline::seal::{
 };
 use crate::config::SealRequirement;
 use crate::digest::Digest;
+use crate::durable::ExpectedFile;
 use crate::error::{Error, ErrorKind, Result};
 
 /// How often the guard restores a file within [`FIGHT_WINDOW`]. A seal, save or restore by an
@@ -88,7 +89,7 @@ pub struct GuardPass {
 
 impl GuardPass {
     /// Returns the kind that decides the exit code: a file that is not restored is worse than one
-    /// that is.
+    /// that is, or than one that was not looked at.
     pub fn worst_kind(&self) -> Option<ErrorKind> {
         let kinds = self.events.iter().map(|event| match event.action {
             GuardAction::Restored => ErrorKind::Partial,
@@ -96,7 +97,8 @@ impl GuardPass {
                 ErrorKind::Integrity
             }
         });
-        kinds.reduce(ErrorKind::more_serious)
+        let deferred = self.deferred.map(|_| ErrorKind::Busy);
+        kinds.chain(deferred).reduce(ErrorKind::more_serious)
     }
 
     /// Returns whether the next pass has something to do soon.
@@ -156,8 +158,21 @@ impl Engine {
         let names = self.guarded_names(&trusted);
         pass.files = names.len();
         let end = self.clock().instant() + MAX_PASS_TIME;
-        for name in &names {
-            if stops() || self.clock().instant() >= end {
+        let mut position = self
+            .guard_position
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        // From where the last pass ended, so that slow files do not hide the others.
+        let begin = position.take().unwrap_or_default();
+        let (first, last): (Vec<&String>, Vec<&String>) =
+            names.iter().partition(|name| **name < begin);
+        for name in last.into_iter().chain(first) {
+            if stops() {
+                pass.deferred = Some("stopped before all files were looked at");
+                break;
+            }
+            if self.clock().instant() >= end {
+                *position = Some(name.clone());
                 pass.deferred = Some("this took too long; the next pass looks at the other files");
                 break;
             }
@@ -359,7 +374,7 @@ impl Engine {
         // An unreadable object is not a file; it stays under a random name beside the seal.
         let found = SealFiles::read(&self.config().general.baseline_dir).unwrap_or_default();
         let manifest = found.manifest.as_deref().map(file_state);
-        self.install_seal(kept)?;
+        self.install_seal(kept, None)?;
         let run = new_run_id();
         let mut event = self.baseline_event(&run, Operation::Guard);
         event.file = Some(SEAL_FILE_NAME.to_string());
@@ -396,19 +411,19 @@ impl Engine {
         let cause = SaveCause {
             operation: Operation::Guard,
             note: Some("differed from its seal".to_string()),
+            expected: ExpectedFile::Any,
         };
         let saved = self.replace_baseline(name, &version, cause)?;
         let was = match saved.before {
             Some(digest) => format!("it had become {}…", digest.short_hex(8)),
             None => "it was missing or no plain readable file".to_string(),
         };
-        let owner = saved.lost_owner.map_or_else(String::new, |uid| {
-            format!("; its owner was user id {uid} and is now this program's user")
-        });
+        let lost = saved.lost.describe();
+        let lost = lost.map_or_else(String::new, |lost| format!("; {lost}"));
         Ok(Some(GuardEvent {
             file: name.to_string(),
             action: GuardAction::Restored,
-            message: format!("restored {name} to {}…: {was}{owner}", sealed.short_hex(8)),
+            message: format!("restored {name} to {}…: {was}{lost}", sealed.short_hex(8)),
             hints: saved
                 .before
                 .map(|before| self.evidence_hint(name, before))

@@ -17,6 +17,7 @@ use crate::baseline::seal::{
 use crate::baseline::signatures::{SignedSeal, SigningKey};
 use crate::config::SealRequirement;
 use crate::digest::Digest;
+use crate::durable::ExpectedFile;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A seal that was written.
@@ -75,8 +76,7 @@ impl Engine {
         check_names(plan, &kept, directory)?;
         // A signature may take a minute.
         check_files()?;
-        self.keep_seal(&kept)?;
-        self.install_seal(&kept)?;
+        self.install_seal(&kept, Some(&plan.files))?;
         if let Some(signed) = &signed {
             self.seal_verifier.remember_serial(signed);
         }
@@ -241,19 +241,67 @@ impl Engine {
         })
     }
 
-    /// Puts the files of a seal in their place, the manifest last.
-    pub(super) fn install_seal(&self, seal: &KeptSeal) -> Result<()> {
+    /// Keeps a seal in the archive, and puts its files in their place, the manifest last. `found` is
+    /// what stands there, if that matters. After an error the kept seal is that from before.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if something else than `found` stands there, or another program
+    /// replaces the new files at once; otherwise the system's error.
+    pub(super) fn install_seal(&self, seal: &KeptSeal, found: Option<&SealFiles>) -> Result<()> {
         let directory = &self.config().general.baseline_dir;
+        let expected = |of: fn(&SealFiles) -> &Option<Vec<u8>>| {
+            found.map_or(ExpectedFile::Any, |found| {
+                ExpectedFile::of(of(found).as_deref())
+            })
+        };
         let files = [
-            (META_FILE_NAME, seal.meta.as_ref()),
-            (SIGNATURE_FILE_NAME, seal.signature.as_ref()),
-            (SEAL_FILE_NAME, Some(&seal.manifest)),
+            (META_FILE_NAME, &seal.meta, expected(|it| &it.meta)),
+            (
+                SIGNATURE_FILE_NAME,
+                &seal.signature,
+                expected(|it| &it.signature),
+            ),
+            (
+                SEAL_FILE_NAME,
+                &Some(seal.manifest.clone()),
+                expected(|it| &it.manifest),
+            ),
         ];
-        let files: Vec<(PathBuf, &[u8])> = files
+        let files: Vec<(PathBuf, &[u8], ExpectedFile)> = files
             .into_iter()
-            .filter_map(|(name, text)| Some((directory.join(name), text?.as_bytes())))
+            .filter_map(|(name, text, expected)| {
+                Some((directory.join(name), text.as_ref()?.as_bytes(), expected))
+            })
             .collect();
-        self.replace_files(&files).map(drop)
+        let kept_before = self.read_kept_seal();
+        self.keep_seal(seal)?;
+        let installed = self
+            .replace_files(&files)
+            .and_then(|_| self.check_installed_seal(seal));
+        if installed.is_err() {
+            match kept_before {
+                Some(kept) => self.keep_seal(&kept)?,
+                None => self.forget_kept_seal()?,
+            }
+        }
+        installed
+    }
+
+    /// Reads a seal again that was put in its place.
+    fn check_installed_seal(&self, seal: &KeptSeal) -> Result<()> {
+        let directory = &self.config().general.baseline_dir;
+        let (new, found) = (seal.to_files(), SealFiles::read(directory)?);
+        let is_there = |new: &Option<Vec<u8>>, found| new.is_none() || new == found;
+        if is_there(&new.manifest, &found.manifest)
+            && is_there(&new.meta, &found.meta)
+            && is_there(&new.signature, &found.signature)
+        {
+            return Ok(());
+        }
+        let directory = directory.display();
+        let message = format!("another program replaced the new seal in {directory}");
+        Err(Error::new(ErrorKind::Conflict, message)
+            .with_hint("find the program that writes there, and seal again"))
     }
 
     fn record_seal(

@@ -292,6 +292,7 @@ impl Engine {
             match self.compare_with_seal(&name, &comparison) {
                 Ok(Some(mut change)) => {
                     self.lint_change(&mut change, counted.as_ref(), &decisions);
+                    bytes += change.bytes.as_ref().map_or(0, Vec::len);
                     changes.push(change);
                 }
                 Ok(None) => {}
@@ -299,8 +300,6 @@ impl Engine {
                 Err(_) if matches!(scope, SealScope::Named(named) if !named.contains(&name)) => {}
                 Err(error) => return Err(error),
             }
-            let last = changes.last().and_then(|it| it.bytes.as_ref());
-            bytes += last.map_or(0, Vec::len);
             if bytes > MAX_PLAN_BYTES {
                 let message = "the changed baselines are too large to be compared at once";
                 return Err(Error::new(ErrorKind::Conflict, message)

@@ -1,5 +1,6 @@
 //! The guard: what it restores, when it waits, and when it gives up.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -488,8 +489,9 @@ impl Clock for EarlierClock {
     }
 }
 
-#[test]
-fn pass_ends_when_files_take_too_long() {
+/// A world of ten damaged baselines that programs keep open for writing, so that each takes two
+/// seconds.
+fn world_of_slow_files() -> (World, Vec<String>, Vec<fs::File>) {
     let mut world = World::new(&[]);
     let names: Vec<String> = (0..10).map(|number| format!("agent{number}")).collect();
     for name in &names {
@@ -504,11 +506,34 @@ fn pass_ends_when_files_take_too_long() {
         let path = world.baseline_path(name);
         writers.push(fs::File::options().append(true).open(path).unwrap());
     }
+    (world, names, writers)
+}
+
+#[test]
+fn pass_ends_when_files_take_too_long() {
+    let (world, names, _writers) = world_of_slow_files();
     let pass = guard(&world);
     assert!(pass.deferred.is_some() && pass.events.len() < 7, "{pass:?}");
+    assert_eq!(pass.worst_kind(), Some(ErrorKind::Busy));
     let pass = world.engine().guard_once().unwrap();
     assert_eq!(pass.deferred, None);
     assert!(names.iter().all(|name| baseline(&world, name) == BASELINE));
+}
+
+#[test]
+fn pass_goes_on_where_the_last_one_ended() {
+    let (world, names, _writers) = world_of_slow_files();
+    let engine = world.engine();
+    let mut looked_at = BTreeSet::new();
+    for _ in 0..2 {
+        let pass = engine.guard_baselines().unwrap();
+        looked_at.extend(pass.events.into_iter().map(|event| event.file));
+        // The first files differ again.
+        for name in &names[..2] {
+            world.set_baseline(name, DAMAGED);
+        }
+    }
+    assert_eq!(looked_at.len(), names.len(), "{looked_at:?}");
 }
 
 #[test]

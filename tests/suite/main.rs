@@ -7,6 +7,7 @@ mod accepted_seals;
 mod address;
 mod architecture;
 mod baseline_plans;
+mod baseline_saves;
 mod baselines;
 mod behind;
 mod cli;

@@ -342,15 +342,9 @@ fn apply_files(engine: &Engine, plan: &BaselinePlan) -> AppliedBaselinePlan {
         match engine.apply_planned_baseline(plan, file) {
             Ok(saved) => {
                 applied.agents.extend(file.agents.iter().cloned());
-                let aside = saved.kept_aside.map(|path| {
-                    let path = path.display();
-                    format!("; what stood at {} before is now {path}", file.name)
-                });
-                let owner = saved.lost_owner.map(|uid| {
-                    let name = &file.name;
-                    format!("; the owner of {name}, user id {uid}, could not be kept")
-                });
-                remarks.extend(aside.into_iter().chain(owner));
+                for remark in saved.remarks() {
+                    remarks.push_str(&format!("; {}: {remark}", file.name));
+                }
                 written.push(format!("{} (run {})", file.name, saved.run));
             }
             Err(error) => applied.failures.push(format!("{}: {error}", file.name)),

@@ -21,7 +21,7 @@ use crate::engine::plan::{BoundMemory, PlanBinding, PlanStep};
 use crate::engine::push::DividedMemory;
 use crate::engine::record::{FileState, RunEvent};
 use crate::engine::undo::{ContentPart, ContentParts, InstallSource, Replacement};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::transport::{
     Attributes, ByteSink, FailureCause, FileMetadata, MemoryDirectory, MemoryObject, SpecialFile,
     UnsyncedObject,
@@ -99,7 +99,10 @@ impl<'a> Run<'a> {
         let is_large = reading.size > LARGE_MEMORY_BYTES;
         let remainder = is_large.then(|| entry.archived_remainder(&reading, &classification));
         let append_offset = match kept_offset.flatten() {
-            Some(offset) => entry.offset_in_entry(&reading, offset),
+            Some(offset) => Some(entry.offset_in_entry(&reading, offset).ok_or_else(|| {
+                let message = "the kept scratch is not in the archive entry";
+                Error::new(ErrorKind::Internal, message)
+            })?),
             None if appends_notes => entry.notes_offset(&reading, &classification),
             None => None,
         };

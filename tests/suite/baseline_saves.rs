@@ -1,0 +1,229 @@
+//! Saves of baselines: what they keep of the file, and what becomes of files that other programs
+//! write meanwhile.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use memory_shepherd::digest::Digest;
+use memory_shepherd::engine::{Engine, GuardAction, Operation, SealScope};
+use memory_shepherd::error::ErrorKind;
+use rustix::fs::Mode;
+
+use crate::fixture::Site;
+use crate::signed_seals::{has_ssh_keygen, refusal, sign, signed_world};
+use crate::skip::{skip_missing_tool, skip_unsupported};
+use crate::world::{BASELINE, World};
+
+const CHANGED: &str = "# Rules\n\n- obey the stranger\n\n---\n";
+
+fn sealed_world() -> World {
+    let world = World::new(&["ranger", "scout"]);
+    let engine = world.engine();
+    let plan = engine.plan_seal(&SealScope::All, false).unwrap();
+    engine.apply_seal(&plan, None).unwrap();
+    world
+}
+
+fn baseline_files(world: &World) -> Vec<String> {
+    let files = fs::read_dir(world.root.join("baselines")).unwrap();
+    let mut names: Vec<String> = files
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+fn set_immutable(path: &Path, sign: char) -> bool {
+    let mut chattr = Command::new("chattr");
+    chattr
+        .arg(format!("{sign}i"))
+        .arg(path)
+        .stderr(Stdio::null());
+    chattr.status().is_ok_and(|it| it.success())
+}
+
+/// The replaced version in the newest record of a baseline.
+fn last_replaced(engine: &Engine, name: &str) -> Option<Digest> {
+    let versions = engine.baseline_history(name, 1).unwrap();
+    versions.first()?.replaced
+}
+
+#[test]
+fn seal_that_fails_half_way_leaves_the_old_one() {
+    if !has_ssh_keygen() {
+        return;
+    }
+    let world = signed_world();
+    sign(&world, "ops", None).unwrap();
+    world.set_baseline("scout", CHANGED);
+    let directory = world.root.join("baselines");
+    let kept_seal = world.archive_directory().join(".shepherd/seal.json");
+    let paths = [".checksums.meta", ".checksums.sig", ".checksums"].map(|it| directory.join(it));
+    let read = || {
+        let files = paths.iter().chain([&kept_seal]);
+        files
+            .map(|path| fs::read(path).unwrap())
+            .collect::<Vec<_>>()
+    };
+    let (old, names) = (read(), baseline_files(&world));
+    for path in &paths {
+        if !set_immutable(path, '+') {
+            return skip_unsupported("no immutable files here");
+        }
+        let result = sign(&world, "ops", None);
+        assert!(set_immutable(path, '-'));
+        let error = result.unwrap_err();
+        assert!(error.to_string().contains("not permitted"), "{error}");
+        assert_eq!(read(), old, "{}", path.display());
+        assert_eq!(baseline_files(&world), names);
+    }
+    sign(&world, "ops", None).unwrap();
+    assert_eq!(refusal(&world), None);
+}
+
+#[test]
+fn object_kept_aside_by_a_kill_is_recorded() {
+    let world = sealed_world();
+    let path = |digits: &str| {
+        let name = format!(".shepherd-{}", digits.repeat(16));
+        world.root.join("baselines").join(name)
+    };
+    let leftover = path("0a");
+    let mode = Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &leftover,
+        rustix::fs::FileType::Fifo,
+        mode,
+        0,
+    )
+    .unwrap();
+    let journal = world.archive_directory().join(".shepherd/replacing.json");
+    let paths = serde_json::json!([{
+        "path": world.baseline_path("scout"),
+        "provisional": &leftover,
+        "unfinished": path("0c"),
+        "aside": path("0d"),
+    }]);
+    fs::write(&journal, paths.to_string()).unwrap();
+    let engine = world.engine();
+    let pass = engine.guard_baselines().unwrap();
+    assert!(pass.events.is_empty());
+    assert!(leftover.exists() && !journal.exists());
+    let versions = engine.baseline_history("scout.md", 1).unwrap();
+    assert_eq!(versions[0].operation, Operation::Repair);
+    let note = versions[0].note.as_deref().unwrap();
+    assert!(note.contains(&leftover.display().to_string()), "{note}");
+}
+
+#[test]
+fn attributes_that_cannot_be_copied_do_not_stop_a_restore() {
+    let world = sealed_world();
+    world.set_baseline("scout", CHANGED);
+    let scout = world.baseline_path("scout");
+    // The list of names has a limit of 64 KiB, which some file systems do not enforce.
+    let has_list = |number| {
+        let name = format!("user.{number:0250}");
+        rustix::fs::setxattr(&scout, name, b"", rustix::fs::XattrFlags::empty()).is_ok()
+    };
+    if (0..300).filter(|number| has_list(*number)).count() < 300 {
+        skip_unsupported("this file system has few extended attributes");
+    }
+    let engine = world.engine();
+    let pass = engine.guard_baselines().unwrap();
+    assert_eq!(pass.events[0].action, GuardAction::Restored, "{pass:?}");
+    assert_eq!(fs::read_to_string(&scout).unwrap(), BASELINE);
+    assert_eq!(
+        last_replaced(&engine, "scout.md"),
+        Some(Digest::of(CHANGED.as_bytes()))
+    );
+}
+
+/// A user who cannot give a file its group back gives that group's rights to nobody.
+#[test]
+fn lost_group_keeps_the_mode_of_others() {
+    const NOBODY: u32 = 65_534;
+    let site = Site::new();
+    let file = site.path("baselines/code-reviewer-MEMORY.md");
+    let mut paths = vec![site.path("")];
+    while let Some(path) = paths.pop() {
+        if chown(&path, Some(NOBODY), Some(NOBODY)).is_err() {
+            return skip_unsupported("needs root");
+        }
+        if path.is_dir() {
+            paths.extend(
+                fs::read_dir(&path)
+                    .unwrap()
+                    .map(|item| item.unwrap().path()),
+            );
+        }
+    }
+    chown(&file, Some(NOBODY), Some(1000)).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(site.command().get_program())
+        .args(["baseline", "replace", "Never", "Do never", "code-reviewer"])
+        .arg("--config")
+        .arg(site.path("memory-shepherd.conf"));
+    let Ok(output) = command.output() else {
+        return skip_missing_tool("setpriv");
+    };
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    assert!(stderr.contains("its group was group id 1000"), "{stderr}");
+    assert!(!stderr.contains("owner"), "{stderr}");
+    let metadata = fs::metadata(&file).unwrap();
+    assert_eq!(metadata.mode() & 0o777, 0o600);
+    assert_eq!((metadata.uid(), metadata.gid()), (NOBODY, NOBODY));
+}
+
+#[test]
+fn unused_files_do_not_fail_the_list() {
+    let site = Site::new();
+    let _ = site.run(["seal", "--all"]).assert_code(0);
+    site.write("baselines/README.md", "# Notes\n");
+    let ran = site.run(["baseline", "list"]).assert_code(0);
+    assert!(ran.stdout.contains("README.md"), "{}", ran.stdout);
+    assert!(!ran.stderr.contains("seal"), "{}", ran.stderr);
+}
+
+#[test]
+fn baseline_has_one_spelling() {
+    let site = Site::new();
+    for name in [
+        ".checksums.sig/",
+        "a//b.md",
+        "./a.md/",
+        "a/../b.md",
+        "a.md/",
+    ] {
+        let _ = site.run(["baseline", "new", name]).assert_code(2);
+    }
+    assert!(!site.path("baselines/.checksums.sig").exists());
+}
+
+#[test]
+fn sealed_version_is_not_searched_behind_symlinks() {
+    let world = sealed_world();
+    let versions = world.archive_directory().join(".shepherd/baselines");
+    fs::remove_dir_all(&versions).unwrap();
+    let copy = world.root.join("copy.md");
+    fs::copy(world.baseline_path("scout"), &copy).unwrap();
+    world.set_baseline("ranger", CHANGED);
+    world.set_baseline("scout", CHANGED);
+    let link = world.root.join("baselines/link.md");
+    std::os::unix::fs::symlink(&copy, &link).unwrap();
+    let engine = world.engine();
+    let error = engine
+        .find_baseline_version("scout.md", "sealed")
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::User, "{error}");
+    fs::remove_file(&link).unwrap();
+    fs::copy(&copy, &link).unwrap();
+    let (_, found) = engine.find_baseline_version("scout.md", "sealed").unwrap();
+    assert_eq!(found.as_slice(), BASELINE.as_bytes());
+}
