@@ -86,6 +86,7 @@ struct ListDocument {
     signed: Option<SignedSeal>,
     /// Fault of the seal.
     seal_error: Option<String>,
+    ledger_error: Option<String>,
 }
 
 /// The answer of `baseline show`.
@@ -299,7 +300,7 @@ impl CommandContext<'_> {
 
     fn list_baselines(&mut self) -> CommandResult {
         let engine = self.open_engine()?;
-        let list = engine.list_baselines()?;
+        let list = engine.list_baselines();
         let kind = list.worst_kind();
         let (signed, signature_error) = match list.signature {
             Some(Ok(signed)) => (Some(signed), None),
@@ -327,9 +328,10 @@ impl CommandContext<'_> {
             baselines: list.baselines,
             signed,
             seal_error: seal_error.as_ref().map(Error::to_string),
+            ledger_error: list.ledger_error.as_ref().map(Error::to_string),
         })?;
         problems.iter().for_each(|it| self.output.print_error(it));
-        if let Some(error) = &seal_error {
+        for error in [&seal_error, &list.ledger_error].into_iter().flatten() {
             self.output.print_error(error.message());
             self.output.print_hints(error.hints());
         }

@@ -42,7 +42,7 @@ pub struct SavedBaseline {
     /// Digest of the saved bytes.
     pub digest: Digest,
     /// What stood at the path, under another name beside it, if it was not a file of at most 16 MiB,
-    /// or a program keeps it open for writing.
+    /// a program keeps it open for writing, or it cannot be removed.
     pub kept_aside: Option<PathBuf>,
     /// What the file no longer has of the one before.
     pub lost: LostAttributes,
@@ -338,7 +338,7 @@ impl Engine {
     }
 
     /// Stores displaced bytes and removes their file, unless it stays: it is no plain file of at most
-    /// 16 MiB, or a program keeps writing to it.
+    /// 16 MiB, a program keeps writing to it, or it cannot be removed.
     fn store_displaced(&self, mut displaced: DisplacedFile) -> Result<ReplacedFile> {
         let Some(bytes) = displaced.read_settled(MAX_BASELINE_BYTES, self.clock())? else {
             return Ok(ReplacedFile {
@@ -347,7 +347,15 @@ impl Engine {
             });
         };
         self.baseline_versions.store(&bytes)?;
-        let late = displaced.remove(MAX_BASELINE_BYTES, self.clock())?;
+        let path = displaced.path().to_path_buf();
+        // An append-only directory, for example. The bytes are stored, and the file does no harm.
+        let Ok(late) = displaced.remove(MAX_BASELINE_BYTES, self.clock()) else {
+            return Ok(ReplacedFile {
+                stored: Some(file_state(&bytes)),
+                kept_aside: Some(path),
+                ..ReplacedFile::default()
+            });
+        };
         if let Some(late) = &late {
             self.baseline_versions.store(late)?;
         }

@@ -142,6 +142,8 @@ pub struct BaselineList {
     pub signature: Option<Result<SignedSeal>>,
     /// Why the seal cannot be read, or why its signature is not good where one is required.
     pub seal_error: Option<Error>,
+    /// Why the ledger cannot be read: no push is known then.
+    pub ledger_error: Option<Error>,
 }
 
 /// A version of a baseline in the ledger.
@@ -222,7 +224,7 @@ impl fmt::Display for SizeBand {
 impl BaselineList {
     /// Returns the kind of the worst state, which decides the exit code.
     pub fn worst_kind(&self) -> Option<ErrorKind> {
-        let of_seal = self.seal_error.as_ref().map(Error::kind);
+        let errors = [&self.seal_error, &self.ledger_error].into_iter().flatten();
         // No reset refuses a file that neither an agent nor the seal names.
         let baselines = self.baselines.iter();
         let counted = baselines.filter(|it| !it.agents.is_empty() || it.sealed.is_some());
@@ -231,7 +233,8 @@ impl BaselineList {
             BaselineState::Missing | BaselineState::TooSmall => Some(ErrorKind::Conflict),
             _ => None,
         });
-        of_state.chain(of_seal).reduce(ErrorKind::more_serious)
+        let kinds = of_state.chain(errors.map(Error::kind));
+        kinds.reduce(ErrorKind::more_serious)
     }
 }
 
@@ -239,9 +242,8 @@ impl Engine {
     /// Lists the baselines in use, those in the seal and the other `.md` files of `baseline_dir`, with
     /// the state of each.
     ///
-    /// # Errors
-    /// The ledger cannot be read. A seal or a file that cannot be read is part of the answer.
-    pub fn list_baselines(&self) -> Result<BaselineList> {
+    /// A seal, a ledger or a file that cannot be read is part of the answer.
+    pub fn list_baselines(&self) -> BaselineList {
         let general = &self.config().general;
         let (seal, signature, seal_error) = match self.seal_verifier.read_signed_seal(self.config())
         {
@@ -265,13 +267,16 @@ impl Engine {
         names.extend(self.config().agents.iter().map(|it| it.baseline.as_str()));
         names.extend(other_files.iter().map(String::as_str));
         names.retain(|name| is_baseline_name(name));
-        let mut pushes = self.last_pushes(&names)?;
+        let (mut pushes, ledger_error) = match self.last_pushes(&names) {
+            Ok(pushes) => (pushes, None),
+            Err(error) => (BTreeMap::new(), Some(error)),
+        };
         // A decision file that cannot be used is reported by the lint.
         let decisions = self.load_lint_decisions().ok();
         let mut baselines = Vec::new();
         for name in names {
             let sealed = seal.as_ref().and_then(|seal| seal.expected_digest(name));
-            let mut summary = self.summarize_baseline(name, sealed, decisions.as_ref())?;
+            let mut summary = self.summarize_baseline(name, sealed, decisions.as_ref());
             if summary.state > BaselineState::Unsigned && is_unsigned {
                 summary.state = BaselineState::Unsigned;
             }
@@ -279,12 +284,13 @@ impl Engine {
             baselines.push(summary);
         }
         baselines.sort_by_key(|it| it.state);
-        Ok(BaselineList {
+        BaselineList {
             directory: general.baseline_dir.clone(),
             baselines,
             signature,
             seal_error,
-        })
+            ledger_error,
+        }
     }
 
     /// Returns the names of the files in `baseline_dir` that look like baselines.
@@ -309,7 +315,7 @@ impl Engine {
         name: &str,
         sealed: Option<Digest>,
         decisions: Option<&LintDecisions>,
-    ) -> Result<BaselineSummary> {
+    ) -> BaselineSummary {
         let general = &self.config().general;
         let path = self.baseline_file_path(name);
         let (bytes, problem) = match read_optional(&path) {
@@ -323,8 +329,9 @@ impl Engine {
         let accepted = sealed.or(sha256);
         let mut behind = Vec::new();
         for agent in &users {
-            let pushed = self.ledger_history(&agent.name)?.pushed_versions;
-            let is_older = pushed.first().is_some_and(|it| Some(*it) != accepted);
+            let history = self.ledger_history(&agent.name).ok();
+            let pushed = history.and_then(|it| it.pushed_versions.first().copied());
+            let is_older = pushed.is_some_and(|it| Some(it) != accepted);
             behind.extend(is_older.then(|| agent.name.clone()));
         }
         let is_checked = general.require_seal != SealRequirement::Never;
@@ -341,7 +348,7 @@ impl Engine {
         let owner = lstat(&path)
             .ok()
             .and_then(|stat| FileOwner::from_stat(&stat, self.clock().now()));
-        Ok(BaselineSummary {
+        BaselineSummary {
             name: name.to_string(),
             state,
             size,
@@ -359,7 +366,7 @@ impl Engine {
                 FindingCounts::of(&report.findings)
             }),
             problem,
-        })
+        }
     }
 
     /// Reads a baseline file.

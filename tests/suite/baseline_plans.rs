@@ -146,7 +146,7 @@ fn new_baseline_begins_with_template_or_another_one() {
             .apply_planned_baseline(&plan, &plan.files[0])
             .unwrap();
         assert_eq!(saved.before, None);
-        let listed = engine.list_baselines().unwrap().baselines;
+        let listed = engine.list_baselines().baselines;
         assert!(listed.iter().any(|it| it.name == name), "{listed:?}");
     }
     let copy = fs::read_to_string(world.baseline_path("copy")).unwrap();

@@ -227,3 +227,44 @@ fn sealed_version_is_not_searched_behind_symlinks() {
     let (_, found) = engine.find_baseline_version("scout.md", "sealed").unwrap();
     assert_eq!(found.as_slice(), BASELINE.as_bytes());
 }
+
+#[test]
+fn unreadable_ledger_does_not_hide_the_list() {
+    let site = Site::new();
+    let _ = site.run(["reset", "--all"]).assert_code(0);
+    let ledger = site.path("archives/.shepherd/ledger.jsonl");
+    fs::remove_file(&ledger).unwrap();
+    fs::create_dir(&ledger).unwrap();
+    let ran = site.run(["baseline", "list", "--json"]).assert_code(3);
+    let answer = ran.json();
+    assert_eq!(answer["baselines"].as_array().unwrap().len(), 2);
+    let error = answer["ledger_error"].as_str().unwrap();
+    assert!(error.contains("ledger.jsonl"), "{error}");
+}
+
+#[test]
+fn append_only_directory_keeps_what_a_save_displaces() {
+    let world = sealed_world();
+    let engine = world.engine();
+    let directory = world.root.join("baselines");
+    let change = |sign: char| {
+        let mut chattr = Command::new("chattr");
+        chattr.arg(format!("{sign}a")).arg(&directory);
+        chattr.stderr(Stdio::null());
+        chattr.status().is_ok_and(|it| it.success())
+    };
+    if !change('+') {
+        return skip_unsupported("no append-only directories here");
+    }
+    let old = Digest::of(BASELINE.as_bytes());
+    let saved = engine.save_baseline("scout.md", CHANGED.as_bytes(), Some(old));
+    assert!(change('-'));
+    // An append-only directory refuses the exchange itself; nothing is left beside the file.
+    let is_saved = saved.is_ok();
+    let expected = if is_saved { CHANGED } else { BASELINE };
+    let scout = fs::read_to_string(world.baseline_path("scout")).unwrap();
+    assert_eq!(scout, expected);
+    engine
+        .save_baseline("ranger.md", CHANGED.as_bytes(), Some(old))
+        .unwrap();
+}

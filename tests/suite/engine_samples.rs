@@ -163,6 +163,7 @@ pub fn baseline_list(baselines: Vec<BaselineSummary>) -> BaselineList {
         baselines,
         signature: None,
         seal_error: None,
+        ledger_error: None,
     }
 }
 

@@ -254,7 +254,7 @@ impl ScriptedConsole<'_> {
             }
             Effect::LoadLog => self.send_log(),
             Effect::LoadBaselines => {
-                let list = with_fixed_owners(self.engine.list_baselines().unwrap());
+                let list = with_fixed_owners(self.engine.list_baselines());
                 self.send(Msg::BaselinesLoaded(Ok(Box::new(list))));
             }
             Effect::CompareBaseline(request) => {

@@ -34,7 +34,7 @@ impl EffectRunner {
     pub(super) fn list_baselines(&self) {
         let key = JobKey::Baselines;
         self.submit(JobClass::Baselines, Some(key), |engine| {
-            let list = engine.and_then(|it| it.list_baselines());
+            let list = engine.map(|it| it.list_baselines());
             let list = list.map(Box::new).map_err(|error| error.to_string());
             Msg::BaselinesLoaded(list)
         });

@@ -133,7 +133,8 @@ fn draw_counts(list: &BaselineList, canvas: &mut Canvas<'_>, mut x: u16) {
 
 /// Draws the directory, who signed the seal or its fault, and the number of marks.
 fn draw_seal_line(model: &Model, list: &BaselineList, canvas: &mut Canvas<'_>) {
-    let (text, role) = match (&list.seal_error, &list.signature) {
+    let list_error = list.seal_error.as_ref().or(list.ledger_error.as_ref());
+    let (text, role) = match (list_error, &list.signature) {
         (Some(error), _) | (None, Some(Err(error))) => (error.message().to_string(), Role::Bad),
         (None, Some(Ok(signed))) => {
             let time = format_time(model.now.local_time, signed.meta.time);
