@@ -126,7 +126,7 @@ pub(super) fn select_scratch(
             if bytes == 0 {
                 return Ok(nothing());
             }
-            let has_tail = divided.is_tail_replaced && !kept.starts_with(baseline.tail());
+            let has_tail = divided.is_tail_replaced && !divided.brings_tail(kept, baseline);
             let above = count_lines(&memory.prefix[..divided.offset]);
             Ok(PushContent {
                 head: head_above_scratch(baseline, has_tail),
@@ -149,8 +149,9 @@ pub(super) fn select_scratch(
                     ..nothing()
                 });
             }
+            let has_tail = !divided.brings_tail(&kept, baseline);
             Ok(PushContent {
-                head: head_above_scratch(baseline, !kept.starts_with(baseline.tail())),
+                head: head_above_scratch(baseline, has_tail),
                 summary: KeptScratch {
                     lines: count_lines(&kept),
                     bytes: kept.len() as u64,
@@ -180,7 +181,9 @@ pub(super) fn check_special_file(
 }
 
 /// Where the scratch of a memory begins.
-struct ScratchPlace {
+struct ScratchPlace<'a> {
+    /// The tail of the version that the agent has.
+    tail: &'a [u8],
     /// Offset behind the separator line.
     boundary: usize,
     /// Offset of the scratch, behind an unchanged tail of the baseline.
@@ -189,8 +192,8 @@ struct ScratchPlace {
     is_tail_replaced: bool,
 }
 
-impl ScratchPlace {
-    fn find(memory: &DividedMemory<'_>) -> Result<ScratchPlace> {
+impl<'a> ScratchPlace<'a> {
+    fn find(memory: &DividedMemory<'a>) -> Result<ScratchPlace<'a>> {
         let boundary = memory
             .boundary
             .filter(|boundary| boundary.line > 0 || !boundary.is_drifted());
@@ -206,10 +209,18 @@ impl ScratchPlace {
         let tail = memory.version.map_or(&b""[..], Baseline::tail);
         let length = unchanged_tail_length(below, tail);
         Ok(ScratchPlace {
+            tail,
             boundary,
             offset: boundary + length.unwrap_or(0),
             is_tail_replaced: length.is_some(),
         })
+    }
+
+    /// Returns whether an agent has written the tail of the new baseline itself, as the beginning of
+    /// what is kept: then it is not doubled. If the tail is not new, that is a copy of the agent's.
+    fn brings_tail(&self, kept: &[u8], baseline: &Baseline) -> bool {
+        let tail = baseline.tail();
+        self.tail != tail && kept.starts_with(tail)
     }
 }
 
@@ -246,7 +257,7 @@ fn head_above_scratch(baseline: &Baseline, has_tail: bool) -> Vec<u8> {
 fn chosen_lines(
     ranges: &[LineRange],
     memory: &DividedMemory<'_>,
-    place: &ScratchPlace,
+    place: &ScratchPlace<'_>,
 ) -> Result<(Vec<u8>, usize)> {
     let refuse = |message: String| {
         let hint = "lines are counted in the memory file, as `cat -n` does";

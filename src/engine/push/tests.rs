@@ -267,6 +267,25 @@ proptest! {
         prop_assert_eq!(again, pushed);
     }
 
+    /// An agent that has its baseline keeps its memory as it is, even if it copies the tail.
+    #[test]
+    fn push_of_the_same_baseline_changes_nothing(
+        copies in 0..3usize,
+        scratch in "[a\n]{0,10}",
+        tail in "\n|\n## Notes\n|## Notes\n\n",
+    ) {
+        let baseline = format!("# A\n\n---\n{tail}");
+        let memory = format!("{baseline}{}{scratch}", tail.repeat(copies));
+        let pushed = push(memory.as_bytes(), &baseline, &baseline, "all").unwrap();
+        prop_assert_eq!(String::from_utf8(pushed).unwrap(), memory.clone());
+        let line = baseline.lines().count() + 1;
+        let all_lines = format!("{line}-{}", memory.lines().count());
+        if memory.lines().count() >= line {
+            let pushed = push(memory.as_bytes(), &baseline, &baseline, &all_lines).unwrap();
+            prop_assert_eq!(String::from_utf8(pushed).unwrap(), memory);
+        }
+    }
+
     /// No selection of any memory panics; what it keeps is in the memory.
     #[test]
     fn any_lines_of_any_memory_are_kept_or_refused(
