@@ -66,7 +66,7 @@ pub use classify::MAX_WINDOW_BYTES;
 pub use fleet::{FleetEvent, FleetWatcher, start_directory_watcher};
 pub use guard::{GuardAction, GuardEvent, GuardPass};
 pub use host_status::HostStatus;
-pub use kept_scratch::{KeptScratch, LineRange, ScratchSelection};
+pub use kept_scratch::{ChosenLines, KeptScratch, LineRange, ScratchRequest, ScratchSelection};
 pub use ledger::RecordRange;
 pub use lint::{BaselineLint, LintDecisions, LintedFile, fix_file, lint_text};
 pub use lock::{AgentLock as Held, LockQueue};

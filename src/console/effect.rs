@@ -30,7 +30,9 @@ use super::text::{self, PreparedText};
 use super::theme::Themes;
 use super::view_state::{self, ViewStateWriter};
 use crate::config::{Agent, Config, ConfigEnvironment, ProtectLevel};
-use crate::engine::{Engine, FleetEvent, FleetWatcher, MemoryAddress, Observation, Plan};
+use crate::engine::{
+    Engine, FleetEvent, FleetWatcher, MemoryAddress, Observation, Plan, ScratchRequest,
+};
 use crate::error::Result;
 use crate::transport::sftp::askpass::{self, PromptBroker};
 use agent_texts::TextPreparer;
@@ -547,7 +549,12 @@ fn memory_location(agent: &Agent) -> (String, String) {
 fn make_plan(engine: &Engine, request: &PlanRequest, unlocked: bool) -> Result<Plan> {
     match request {
         PlanRequest::Reset(agents) => engine.plan_reset(agents, unlocked),
-        PlanRequest::Push(agents, selection) => engine.plan_push(agents, selection, unlocked),
+        PlanRequest::Push(agents, ScratchRequest::Selection(selection)) => {
+            engine.plan_push(agents, selection, unlocked)
+        }
+        PlanRequest::Push(agents, ScratchRequest::Chosen(lines)) => {
+            engine.plan_push_of_chosen(agents, lines, unlocked)
+        }
         PlanRequest::Undo(target, mode) => engine.plan_undo(target, *mode, unlocked),
     }
 }

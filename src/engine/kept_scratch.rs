@@ -1,5 +1,6 @@
 //! What a push keeps of the scratch: the selection, as operators and records write it.
 
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::str::FromStr;
 
@@ -59,6 +60,53 @@ impl ScratchSelection {
                 "{count} ranges of lines; {MAX_LINE_RANGES} at most"
             )),
         }
+    }
+}
+
+/// What an operator asks a push to keep of the scratch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScratchRequest {
+    /// This part of the memory as it is when the push is planned.
+    Selection(ScratchSelection),
+    /// Lines that were chosen in the memory as it was then.
+    Chosen(ChosenLines),
+}
+
+impl From<ScratchSelection> for ScratchRequest {
+    fn from(selection: ScratchSelection) -> ScratchRequest {
+        ScratchRequest::Selection(selection)
+    }
+}
+
+/// Lines of a memory as the operator who chose them saw them: their numbers, and their bytes without
+/// line feeds. They are found again by their bytes, so that a memory that changes never swaps one for
+/// another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChosenLines(pub BTreeMap<usize, Vec<u8>>);
+
+impl ChosenLines {
+    /// Finds the lines in a changed text, whose lines have ascending numbers. Returns for each line
+    /// where it is now, in their order; none for a line that is gone.
+    pub fn find_in(&self, text: &[(usize, &[u8])]) -> Vec<Option<usize>> {
+        let mut by_bytes: HashMap<&[u8], Vec<usize>> = HashMap::new();
+        for (number, bytes) in text {
+            by_bytes.entry(bytes).or_default().push(*number);
+        }
+        let (mut shift, mut end) = (0_isize, 0);
+        let find = |(number, bytes): (&usize, &Vec<u8>)| {
+            // Lines keep their order, and those that were neighbours probably still are.
+            let expected = number.saturating_add_signed(shift).max(end + 1);
+            let same = by_bytes.get(bytes.as_slice())?;
+            let at = same.partition_point(|it| *it < expected);
+            let before = at.checked_sub(1).map(|at| same[at]);
+            let candidates = [before.filter(|it| *it > end), same.get(at).copied()];
+            let nearest = candidates.into_iter().flatten();
+            let found = nearest.min_by_key(|it| it.abs_diff(expected))?;
+            shift = found as isize - *number as isize;
+            end = found;
+            Some(found)
+        };
+        self.0.iter().map(find).collect()
     }
 }
 

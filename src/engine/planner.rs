@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Engine;
 use super::address::host_name;
 use super::degraded;
-use super::kept_scratch::{KeptScratch, ScratchSelection};
+use super::kept_scratch::{ChosenLines, KeptScratch, ScratchRequest, ScratchSelection};
 use super::lint::PlanLint;
 use super::observation::Protection;
 use super::observe::ObservedAgent;
@@ -59,27 +59,41 @@ impl Engine {
         selection: &ScratchSelection,
         is_unlocked: bool,
     ) -> Result<Plan> {
-        let is_by_line = matches!(selection, ScratchSelection::Lines(_));
-        if is_by_line && unique_names(names).count() != 1 {
-            let message = "line numbers select scratch of one agent";
-            return Err(Error::new(ErrorKind::User, message)
-                .with_hint("push to each agent by itself, or keep all or none of the scratch"));
+        if matches!(selection, ScratchSelection::Lines(_)) {
+            check_one_agent(names)?;
         }
-        self.plan_installation(names, Some(selection), is_unlocked)
+        let request = ScratchRequest::Selection(selection.clone());
+        self.plan_installation(names, Some(&request), is_unlocked)
     }
 
-    /// Plans a push with a selection, or a reset without one.
+    /// Plans a push that keeps lines which an operator chose in the memory of one agent as it was
+    /// then. The agent is refused if one of them is gone.
+    ///
+    /// # Errors
+    /// An agent that is not configured, or several agents.
+    pub fn plan_push_of_chosen(
+        &self,
+        names: &[String],
+        lines: &ChosenLines,
+        is_unlocked: bool,
+    ) -> Result<Plan> {
+        check_one_agent(names)?;
+        let request = ScratchRequest::Chosen(lines.clone());
+        self.plan_installation(names, Some(&request), is_unlocked)
+    }
+
+    /// Plans a push with a request, or a reset without one.
     fn plan_installation(
         &self,
         names: &[String],
-        selection: Option<&ScratchSelection>,
+        request: Option<&ScratchRequest>,
         is_unlocked: bool,
     ) -> Result<Plan> {
         self.refresh_shared_memories();
         let agents = unique_names(names).map(|name| self.agent(name));
         let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
-        let (steps, skipped) = self.plan_installation_steps(&agents, selection, is_unlocked);
-        let operation = match selection {
+        let (steps, skipped) = self.plan_installation_steps(&agents, request, is_unlocked);
+        let operation = match request {
             Some(_) => Operation::Push,
             None => Operation::Reset,
         };
@@ -96,7 +110,7 @@ impl Engine {
     fn plan_installation_steps(
         &self,
         agents: &[&Agent],
-        selection: Option<&ScratchSelection>,
+        request: Option<&ScratchRequest>,
         is_unlocked: bool,
     ) -> (Vec<PlanStep>, Vec<SkippedAgent>) {
         let baselines = Mutex::new(self.baseline_cache());
@@ -104,7 +118,7 @@ impl Engine {
         plan_agents(self, agents, |agent| {
             let seen = self.observe_with_bytes(agent, &baselines);
             let state = seen.observation.state;
-            match self.installation_step(agent, &seen, selection, is_unlocked) {
+            match self.installation_step(agent, &seen, request, is_unlocked) {
                 Ok(Some(mut step)) => {
                     if let Some(baseline) = &seen.baseline {
                         step.lint_findings = lint.describe_errors(agent, baseline);
@@ -112,7 +126,7 @@ impl Engine {
                     Ok(step)
                 }
                 Ok(None) => {
-                    let is_push = selection.is_some() && state != State::Clean;
+                    let is_push = request.is_some() && state != State::Clean;
                     let reason = if is_push { PUSHED_REASON } else { EQUAL_REASON };
                     let mut reason = reason.to_string();
                     if self.has_journal(&agent.name) {
@@ -203,7 +217,7 @@ impl Engine {
         &self,
         agent: &Agent,
         seen: &ObservedAgent,
-        selection: Option<&ScratchSelection>,
+        request: Option<&ScratchRequest>,
         is_unlocked: bool,
     ) -> Result<Option<PlanStep>> {
         if let Some(block) = &seen.observation.blocker {
@@ -225,8 +239,8 @@ impl Engine {
         };
         let mut step = self.new_step(agent, seen, baseline.digest())?;
         step.new_size = baseline.bytes().len() as u64;
-        if let Some(selection) = selection
-            && self.add_kept_scratch(agent, &mut step, seen, baseline, selection)?
+        if let Some(request) = request
+            && self.add_kept_scratch(agent, &mut step, seen, baseline, request)?
         {
             return Ok(None);
         }
@@ -265,11 +279,8 @@ impl Engine {
         step: &mut PlanStep,
         seen: &ObservedAgent,
         baseline: &Baseline,
-        selection: &ScratchSelection,
+        request: &ScratchRequest,
     ) -> Result<bool> {
-        if let Some(special) = &seen.special_file {
-            push::check_special_file(special, selection)?;
-        }
         let memory = seen
             .observation
             .content
@@ -281,7 +292,14 @@ impl Engine {
                 boundary: found.boundary,
                 version: seen.version.as_deref(),
             });
-        let content = push::select_scratch(selection, memory.as_ref(), baseline)?;
+        let selection = match request {
+            ScratchRequest::Selection(selection) => selection.clone(),
+            ScratchRequest::Chosen(lines) => push::select_chosen_lines(lines, memory.as_ref())?,
+        };
+        if let Some(special) = &seen.special_file {
+            push::check_special_file(special, &selection)?;
+        }
+        let content = push::select_scratch(&selection, memory.as_ref(), baseline)?;
         self.check_push_size(agent, &content)?;
         step.new_size = content.size();
         step.binding = step.binding.clone().with_push(Some(&content));
@@ -550,6 +568,16 @@ impl Engine {
         });
         Ok(Some(step))
     }
+}
+
+/// Checks that line numbers are about one memory.
+fn check_one_agent(names: &[String]) -> Result<()> {
+    if unique_names(names).count() == 1 {
+        return Ok(());
+    }
+    let message = "line numbers select scratch of one agent";
+    Err(Error::new(ErrorKind::User, message)
+        .with_hint("push to each agent by itself, or keep all or none of the scratch"))
 }
 
 /// Plans each of these agents; hosts work at the same time.

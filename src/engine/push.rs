@@ -9,7 +9,7 @@
 //! - Where no separator tells the scratch from the rules, nothing can be kept.
 
 use super::classify::{Classification, MemoryAccumulator, count_lines};
-use super::kept_scratch::{KeptScratch, LineRange, ScratchSelection};
+use super::kept_scratch::{ChosenLines, KeptScratch, LineRange, ScratchSelection};
 use crate::boundary::{Baseline, Boundary};
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
@@ -162,6 +162,42 @@ pub(super) fn select_scratch(
             })
         }
     }
+}
+
+/// Selects lines that were chosen in an earlier state of the memory.
+///
+/// # Errors
+/// One of them is gone, or they are too many ranges now.
+pub(super) fn select_chosen_lines(
+    chosen: &ChosenLines,
+    memory: Option<&DividedMemory<'_>>,
+) -> Result<ScratchSelection> {
+    let place = memory.map(ScratchPlace::find).transpose()?;
+    let (prefix, boundary) = match (memory, &place) {
+        (Some(memory), Some(place)) => (memory.prefix, place.boundary),
+        _ => (&[][..], 0),
+    };
+    let first = count_lines(&prefix[..boundary]) as usize + 1;
+    let lines = prefix[boundary..].split_inclusive(|byte| *byte == b'\n');
+    let lines = lines.map(|line| line.strip_suffix(b"\n").unwrap_or(line));
+    let numbered: Vec<(usize, &[u8])> = (first..).zip(lines).collect();
+    let found = chosen.find_in(&numbered);
+    let lost = found.iter().filter(|it| it.is_none()).count();
+    if lost > 0 {
+        let message = format!(
+            "marked lines that are no longer in the scratch: {lost} of {}",
+            found.len()
+        );
+        return Err(Error::new(ErrorKind::Conflict, message)
+            .with_hint("look at the scratch again, and mark what is to be kept"));
+    }
+    let ranges = found.into_iter().flatten();
+    let ranges = ranges.map(|line| LineRange {
+        first: line,
+        last: line,
+    });
+    ScratchSelection::from_ranges(ranges.collect())
+        .map_err(|why| Error::new(ErrorKind::Conflict, why))
 }
 
 /// Checks that a push can keep what was selected of an object that is not read.

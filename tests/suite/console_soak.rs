@@ -20,7 +20,8 @@ use memory_shepherd::console::terminal::{Painter, TerminalFeatures};
 use memory_shepherd::console::text;
 use memory_shepherd::console::theme::Theme;
 use memory_shepherd::engine::{
-    Outcome, Reachability, RunDiff, RunDiffSide, RunProgress, RunStage as Step, State, UndoMode,
+    Outcome, Reachability, RunDiff, RunDiffSide, RunProgress, RunStage as Step, ScratchRequest,
+    State, UndoMode,
 };
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::sftp::askpass;
@@ -305,7 +306,10 @@ impl ConsoleSoak {
                 let steps: Vec<_> = names.iter().map(|name| (*name, state)).collect();
                 let made = match &of {
                     PlanRequest::Reset(_) => plan(&steps),
-                    PlanRequest::Push(_, selection) => push_plan(&steps, selection, 2),
+                    PlanRequest::Push(_, ScratchRequest::Selection(selection)) => {
+                        push_plan(&steps, selection, 2)
+                    }
+                    PlanRequest::Push(..) => push_plan(&steps, &"3,5".parse().unwrap(), 2),
                     _ => undo_plan(&names, self.numbers.below(2) == 0, UndoMode::Refuse),
                 };
                 Msg::PlanMade(

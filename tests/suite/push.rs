@@ -5,8 +5,8 @@ use std::io::Write;
 
 use memory_shepherd::archive::EntryKind;
 use memory_shepherd::engine::{
-    Engine, FileState, Operation, Outcome, Plan, RunDiffSide, ScratchSelection, State, StepAction,
-    UndoMode,
+    ChosenLines, Engine, FileState, Operation, Outcome, Plan, RunDiffSide, ScratchSelection, State,
+    StepAction, UndoMode,
 };
 use memory_shepherd::error::ErrorKind;
 use proptest::prelude::*;
@@ -45,6 +45,11 @@ fn refusal(world: &World, selection: &str) -> String {
     apply_plan(&world.engine(), &plan).assert_outcome(Outcome::Refused);
     assert_eq!(fs::read(world.memory_path("scout")).ok(), before);
     plan.skipped[0].reason.clone()
+}
+
+/// Returns lines that an operator chose, with the numbers and texts that they had.
+fn chosen_lines<const COUNT: usize>(lines: [(usize, &str); COUNT]) -> ChosenLines {
+    ChosenLines(lines.map(|(number, text)| (number, text.into())).into())
 }
 
 fn append(world: &World, text: &str) {
@@ -98,6 +103,36 @@ fn chosen_lines_are_kept_and_all_are_archived() {
     );
     assert!(refusal(&world, "6").contains("begins at line 7"));
     assert!(refusal(&world, "7-11").contains("the memory has 10 lines"));
+}
+
+#[test]
+fn chosen_lines_are_found_again_by_their_bytes() {
+    let world = behind_world("- one\n- two\n- three\n");
+    let chosen = chosen_lines([(7, "- one"), (9, "- three")]);
+    let write = |notes: &str| world.write_memory("scout", format!("{BASELINE}{notes}"));
+    write("- evil\n- evil too\n- one\n- more\n- three\n");
+    let engine = world.engine();
+    let plan_chosen = || {
+        let names = ["scout".to_string()];
+        engine.plan_push_of_chosen(&names, &chosen, false).unwrap()
+    };
+    let plan = plan_chosen();
+    let kept = plan.steps[0].kept_scratch.as_ref().unwrap();
+    assert_eq!(kept.selection.to_string(), "9,11");
+    // The lines move between plan and run, too.
+    write("- one\n- evil\n- evil too\n- three\n");
+    apply_plan(&engine, &plan).assert_outcome(Outcome::Refused);
+    apply_plan(&engine, &plan_chosen()).assert_ok();
+    let expected = format!("{NEW_BASELINE}- one\n- three\n");
+    assert_eq!(world.read_memory("scout"), expected.as_bytes());
+    write("- one\n- changed\n");
+    let plan = plan_chosen();
+    assert!(plan.steps.is_empty());
+    let reason = &plan.skipped[0].reason;
+    assert!(
+        reason.contains("no longer in the scratch: 1 of 2"),
+        "{reason}"
+    );
 }
 
 #[test]

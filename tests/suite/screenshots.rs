@@ -28,8 +28,8 @@ use memory_shepherd::demo;
 use memory_shepherd::diff::count_changes;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
-    BaselineList, Engine, EngineSetup, FileOwner, HostStatus, Plan, RunProgress, State, Trigger,
-    UndoTarget,
+    BaselineList, Engine, EngineSetup, FileOwner, HostStatus, Plan, RunProgress, ScratchRequest,
+    State, Trigger, UndoTarget,
 };
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::sftp::PerHostTransports;
@@ -211,8 +211,11 @@ impl ScriptedConsole<'_> {
             Effect::MakePlan(id, request, unlocked) => {
                 let plan = match &request {
                     PlanRequest::Reset(agents) => self.engine.plan_reset(agents, unlocked),
-                    PlanRequest::Push(agents, selection) => {
+                    PlanRequest::Push(agents, ScratchRequest::Selection(selection)) => {
                         self.engine.plan_push(agents, selection, unlocked)
+                    }
+                    PlanRequest::Push(agents, ScratchRequest::Chosen(lines)) => {
+                        self.engine.plan_push_of_chosen(agents, lines, unlocked)
                     }
                     PlanRequest::Undo(UndoTarget::Run(_), mode) => {
                         let target = UndoTarget::Run(self.run.clone());

@@ -6,7 +6,9 @@ use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::baseline_plan::state::{BaselinePlanRequest, BaselinePlanView};
 use crate::console::screens::log::state::RunSummary;
 use crate::console::screens::reset::state::{PlanRequest, PlanView, ResetStage, ResultView};
-use crate::engine::{Operation, Outcome, Protection, ScratchSelection, UndoMode, UndoTarget};
+use crate::engine::{
+    Operation, Outcome, Plan, Protection, ScratchRequest, ScratchSelection, UndoMode, UndoTarget,
+};
 
 /// Returns the command line equivalent to a plan, bound to the plan's hash; `None` if the plan has
 /// an unlocked protected agent, which the command line refuses.
@@ -17,7 +19,9 @@ pub fn for_plan(model: &Model, view: &PlanView) -> Option<String> {
     }
     let verb = match &view.request {
         PlanRequest::Reset(agents) => reset_arguments(model, agents),
-        PlanRequest::Push(agents, selection) => push_arguments(agents, Some(selection)),
+        PlanRequest::Push(agents, request) => {
+            push_arguments(agents, Some(planned_selection(request, &view.plan)?))
+        }
         PlanRequest::Undo(target, mode) => {
             let mode = match mode {
                 UndoMode::Refuse => "",
@@ -138,6 +142,20 @@ fn unprotected_agents(model: &Model, view: &ResultView) -> Option<Vec<String>> {
     Some(view.lines.iter().map(|line| line.agent.clone()).collect())
 }
 
+/// Returns what a plan keeps; `None` if it has no step for the lines that were chosen.
+fn planned_selection<'a>(
+    request: &'a ScratchRequest,
+    plan: &'a Plan,
+) -> Option<&'a ScratchSelection> {
+    match request {
+        ScratchRequest::Selection(selection) => Some(selection),
+        ScratchRequest::Chosen(_) => {
+            let step = plan.steps.first()?;
+            Some(&step.kept_scratch.as_ref()?.selection)
+        }
+    }
+}
+
 fn push_arguments(agents: &[String], kept: Option<&ScratchSelection>) -> String {
     let keep = match kept {
         None | Some(ScratchSelection::All) => String::new(),
@@ -213,7 +231,11 @@ pub fn for_command(model: &Model, command: Command) -> Option<String> {
         Command::RetryFailed => {
             let verb = match model.retry_request().ok()? {
                 PlanRequest::Reset(agents) => reset_arguments(model, &agents),
-                PlanRequest::Push(agents, selection) => push_arguments(&agents, Some(&selection)),
+                PlanRequest::Push(agents, ScratchRequest::Selection(selection)) => {
+                    push_arguments(&agents, Some(&selection))
+                }
+                // Where the lines are is known once the push is planned.
+                PlanRequest::Push(_, ScratchRequest::Chosen(_)) => return None,
                 PlanRequest::Undo(target, _) => undo_arguments(&target),
             };
             command_for(&format!("{verb} --dry-run"))

@@ -12,7 +12,7 @@ use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::log::state::{LogRow, RunSummary};
 use crate::console::screens::reset::state::{PlanRequest, REDO_VERB, ResetStage, ResultView};
 use crate::console::text::{LineKind, TextLine};
-use crate::engine::{Operation, Outcome, ScratchSelection, UndoMode, UndoTarget};
+use crate::engine::{Operation, Outcome, ScratchRequest, ScratchSelection, UndoMode, UndoTarget};
 use crate::transport::sftp::askpass::Question;
 
 /// Cells of the label of a fact.
@@ -47,20 +47,21 @@ impl Model {
     ) -> Result<PlanRequest, String> {
         let own = self.log.find_own_run(&result.run_id);
         let requested = match own.map(|run| &run.request) {
-            Some(PlanRequest::Push(_, selection)) => Some(selection),
+            Some(PlanRequest::Push(_, request)) => Some(request.clone()),
             _ => {
                 let run = self.log.find_run(&result.run_id);
                 let mut events = run.into_iter().flat_map(|run| &run.events);
-                events.find_map(|event| Some(&event.kept_scratch.as_ref()?.selection))
+                let kept = events.find_map(|event| event.kept_scratch.as_ref());
+                kept.map(|kept| kept.selection.clone().into())
             }
         };
         match requested {
-            Some(ScratchSelection::Lines(_)) => Err(format!(
+            Some(ScratchRequest::Selection(ScratchSelection::Lines(_))) => Err(format!(
                 "the numbers of its lines may have changed: mark them again, then {}",
                 self.key_hint(Command::PlanPush)
             )),
-            Some(selection) => Ok(PlanRequest::Push(agents, selection.clone())),
-            None => Ok(PlanRequest::Push(agents, ScratchSelection::All)),
+            Some(request) => Ok(PlanRequest::Push(agents, request)),
+            None => Ok(PlanRequest::Push(agents, ScratchSelection::All.into())),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screens::reset::state::{Confirmation, PlanRequest};
-use memory_shepherd::engine::{Outcome, ScratchSelection, State};
+use memory_shepherd::engine::{ChosenLines, Outcome, ScratchRequest, ScratchSelection, State};
 
 use crate::console_fixture::{TestConsole, fleet_of_four};
 use crate::engine_samples::{push_plan, run_report};
@@ -22,9 +22,18 @@ fn requested(effects: &[Effect]) -> &PlanRequest {
     }
 }
 
-fn push_request(agents: &[&str], selection: ScratchSelection) -> PlanRequest {
+fn push_request(agents: &[&str], request: impl Into<ScratchRequest>) -> PlanRequest {
     let agents = agents.iter().map(|agent| agent.to_string()).collect();
-    PlanRequest::Push(agents, selection)
+    PlanRequest::Push(agents, request.into())
+}
+
+/// The request for the lines that [`console_with_marked_lines`] marks.
+fn marked_request() -> PlanRequest {
+    let lines = [(3, "one"), (5, "three")].map(|(number, text)| (number, text.into()));
+    push_request(
+        &["charlie"],
+        ScratchRequest::Chosen(ChosenLines(lines.into())),
+    )
 }
 
 /// A console with lines 3 and 5 of the scratch of `charlie` marked.
@@ -64,8 +73,7 @@ fn push_keeps_all_scratch_of_marked_agents() {
 fn key_changes_what_push_keeps() {
     let mut console = console_with_marked_lines();
     let effects = console.press("P");
-    let marked = push_request(&["charlie"], lines("3,5"));
-    assert_eq!(*requested(&effects), marked);
+    assert_eq!(*requested(&effects), marked_request());
     let drifted = [("charlie", State::Drifted)];
     console.answer_plan(push_plan(&drifted, &lines("3,5"), 2));
     let screen = console.screen_text();
@@ -77,13 +85,17 @@ fn key_changes_what_push_keeps() {
         screen.contains("push charlie --keep 3,5 --plan"),
         "{screen}"
     );
-    for (next, kept) in [
-        (ScratchSelection::Nothing, 0),
-        (ScratchSelection::All, 4),
-        (lines("3,5"), 2),
+    let unmarked = |selection: &ScratchSelection| push_request(&["charlie"], selection.clone());
+    for (next, kept, expected) in [
+        (
+            ScratchSelection::Nothing,
+            0,
+            unmarked(&ScratchSelection::Nothing),
+        ),
+        (ScratchSelection::All, 4, unmarked(&ScratchSelection::All)),
+        (lines("3,5"), 2, marked_request()),
     ] {
         let effects = console.press("s");
-        let expected = push_request(&["charlie"], next.clone());
         assert_eq!(*requested(&effects), expected);
         console.answer_plan(push_plan(&drifted, &next, kept));
     }
@@ -113,10 +125,11 @@ fn started_push_clears_its_marked_lines() {
 }
 
 #[test]
-fn retried_push_never_reuses_line_numbers() {
+fn retried_push_keeps_same_marked_lines() {
+    let all = push_request(&["charlie"], ScratchSelection::All);
     for (selection, expected) in [
-        (ScratchSelection::All, Some(ScratchSelection::All)),
-        (lines("3,5"), None),
+        (ScratchSelection::All, all),
+        (lines("3,5"), marked_request()),
     ] {
         let mut console = console_with_marked_lines();
         if selection == ScratchSelection::All {
@@ -128,18 +141,17 @@ fn retried_push_never_reuses_line_numbers() {
         report.operation = memory_shepherd::engine::Operation::Push;
         console.send(Msg::RunEnded(Box::new(report)));
         let effects = console.press("r");
-        match expected {
-            Some(selection) => {
-                let again = push_request(&["charlie"], selection);
-                assert_eq!(*requested(&effects), again);
-            }
-            None => {
-                assert_eq!(effects, []);
-                assert_eq!(
-                    console.message_text(),
-                    "the numbers of its lines may have changed: mark them again, then P"
-                );
-            }
-        }
+        assert_eq!(*requested(&effects), expected);
     }
+}
+
+#[test]
+fn marked_lines_of_other_screens_are_pushed_by_bytes() {
+    let mut console = console_with_marked_lines();
+    // The agent changes lines above while another agent is on the screen.
+    console.press("]");
+    console.press("Esc k k k");
+    console.press("/ c h a r l i e Enter");
+    let effects = console.press("P");
+    assert_eq!(*requested(&effects), marked_request());
 }

@@ -40,7 +40,7 @@ fn push_plans_match_snapshots() {
         let text = memory_from_baseline(with_edited_rules, NOTES);
         open_agent(console, "code-reviewer", &text, Some(BASELINE));
         console.press("Tab Space j Space");
-        let selection: ScratchSelection = "14,16".parse().unwrap();
+        let selection: ScratchSelection = "164,166".parse().unwrap();
         let plan = push_plan(&[("code-reviewer", State::Drifted)], &selection, 2);
         show_plan(console, "P", plan);
     });

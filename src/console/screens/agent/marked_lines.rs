@@ -2,10 +2,10 @@
 //! save them. They are remembered with their bytes, so that a memory that changes never swaps one
 //! for another.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use crate::console::text::TextLine;
-use crate::engine::LineRange;
+use crate::engine::ChosenLines;
 
 /// Chosen lines of one agent's scratch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,15 +37,14 @@ impl MarkedLines {
         self.lines.values()
     }
 
-    /// Returns the numbers of the lines, as ranges of one line each.
-    pub fn ranges(&self) -> Vec<LineRange> {
-        let numbers = self.lines.keys().copied();
-        numbers
-            .map(|number| LineRange {
-                first: number,
-                last: number,
-            })
-            .collect()
+    /// Returns the lines with their numbers, for the plan of a push.
+    pub fn to_chosen(&self) -> ChosenLines {
+        let lines = self.lines.iter();
+        ChosenLines(
+            lines
+                .map(|(number, line)| (*number, line.bytes.clone()))
+                .collect(),
+        )
     }
 
     /// Returns the lines as a text in the order of the memory.
@@ -107,26 +106,15 @@ impl MarkedLines {
         if self.lines.iter().all(is_in_place) {
             return 0;
         }
-        let mut by_bytes: HashMap<&[u8], Vec<(usize, &TextLine)>> = HashMap::new();
-        for (number, line) in numbered {
-            by_bytes
-                .entry(&line.bytes)
-                .or_default()
-                .push((number, line));
-        }
-        let marked = std::mem::take(&mut self.lines);
-        let count = marked.len();
-        let (mut shift, mut end) = (0_isize, 0);
-        for (number, line) in marked {
-            // Lines keep their order, and those that were neighbours probably still are.
-            let expected = number.saturating_add_signed(shift);
-            let same = by_bytes.get(line.bytes.as_slice()).into_iter().flatten();
-            let below = same.filter(|(number, _)| *number > end);
-            let found = below.min_by_key(|(number, _)| number.abs_diff(expected));
-            if let Some((found, line)) = found {
-                shift = *found as isize - number as isize;
-                end = *found;
-                self.lines.insert(*found, (*line).clone());
+        let texts = numbered
+            .iter()
+            .map(|(number, line)| (*number, line.bytes.as_slice()));
+        let found = self.to_chosen().find_in(&texts.collect::<Vec<_>>());
+        let count = found.len();
+        self.lines.clear();
+        for number in found.into_iter().flatten() {
+            if let Ok(index) = numbered.binary_search_by_key(&number, |(number, _)| *number) {
+                self.lines.insert(number, numbered[index].1.clone());
             }
         }
         self.last = None;

@@ -9,7 +9,7 @@ use crate::archive::WrittenEntry;
 use crate::console::canvas::format_count;
 use crate::console::key_guard::KeyGuard;
 use crate::engine::{
-    Operation, Outcome, Plan, RunReport, RunStage as Step, ScratchSelection, UndoMode, UndoTarget,
+    Operation, Outcome, Plan, RunReport, RunStage as Step, ScratchRequest, UndoMode, UndoTarget,
 };
 
 /// What the stop of a run means.
@@ -83,7 +83,7 @@ pub enum PlanRequest {
     /// A reset of these agents.
     Reset(Vec<String>),
     /// A push to these agents that keeps this part of their scratch.
-    Push(Vec<String>, ScratchSelection),
+    Push(Vec<String>, ScratchRequest),
     /// An undo.
     Undo(UndoTarget, UndoMode),
 }
