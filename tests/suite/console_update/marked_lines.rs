@@ -52,6 +52,20 @@ fn keys_mark_lines_ranges_and_none() {
 }
 
 #[test]
+fn text_that_is_not_shown_is_not_marked() {
+    let mut console = console_with_scratch();
+    let unshown = [MEMORY, &[b'x'; 300_000][..], b"\nlast\n"].concat();
+    console.load_texts("charlie", &unshown, Some(BASELINE));
+    console.press("a");
+    assert_eq!(marked_numbers(&console), [3, 4, 5, 6]);
+    let why = "text that is not shown cannot be marked; a push that keeps all scratch keeps it";
+    assert_eq!(console.message_text(), why);
+    console.press("A j j j j Space");
+    assert!(marked_numbers(&console).is_empty());
+    assert_eq!(console.message_text(), why);
+}
+
+#[test]
 fn lines_are_marked_only_where_cursor_shows() {
     let mut console = console_with_scratch();
     console.press("f Space");

@@ -59,17 +59,16 @@ impl MarkedLines {
             return;
         };
         self.last = None;
-        if self.lines.remove(&number).is_none() {
+        if self.lines.remove(&number).is_none() && !line.is_truncated {
             self.lines.insert(number, line.clone());
             self.last = Some(number);
         }
     }
 
-    /// Marks all lines of a text.
+    /// Marks all lines of a text, except one that is only shown in part.
     pub fn extend(&mut self, text: &[TextLine]) {
-        let numbered = text
-            .iter()
-            .filter_map(|line| Some((line.new_number?, line.clone())));
+        let whole = text.iter().filter(|line| !line.is_truncated);
+        let numbered = whole.filter_map(|line| Some((line.new_number?, line.clone())));
         self.lines.extend(numbered);
     }
 
@@ -171,6 +170,18 @@ mod tests {
         assert_eq!(numbers(&lines), [9, 10]);
         assert_eq!(lines.follow(&[]), 2);
         assert!(lines.is_empty());
+    }
+
+    #[test]
+    fn line_shown_in_part_is_never_marked() {
+        let mut text = text(&["a", "b", "cut"], 5);
+        text[2].is_truncated = true;
+        let mut lines = marked(&text, &[2]);
+        assert!(lines.is_empty());
+        lines.extend(&text);
+        assert_eq!(numbers(&lines), [5, 6]);
+        lines.extend_to(&text[2], &text);
+        assert_eq!(numbers(&lines), [5, 6]);
     }
 
     proptest::proptest! {

@@ -292,12 +292,19 @@ pub fn move_cursor(model: &mut Model, by: isize) {
     model.scroll_text(by);
 }
 
-/// Marks lines of the scratch, or clears their marks.
+/// Marks lines of the scratch, or clears their marks. Says what it cannot mark, because the screen
+/// does not have it.
 pub fn change_marks(model: &mut Model, command: Command) {
     let agent = &mut model.agent;
     let text = &agent.scratch.lines;
     let marked = agent.marked_lines.entry(agent.agent.clone()).or_default();
-    match (command, text.get(agent.scratch.cursor_line)) {
+    let line = text.get(agent.scratch.cursor_line);
+    let is_cut = match command {
+        Command::ClearMarks => false,
+        Command::MarkAll => text.iter().any(|line| line.is_truncated),
+        _ => line.is_some_and(|line| line.is_truncated),
+    };
+    match (command, line) {
         (Command::ClearMarks, _) => marked.clear(),
         (Command::MarkAll, _) => marked.extend(text),
         (Command::MarkRange, Some(line)) => marked.extend_to(line, text),
@@ -306,6 +313,11 @@ pub fn change_marks(model: &mut Model, command: Command) {
             move_cursor(model, 1);
         }
         (_, None) => {}
+    }
+    if is_cut {
+        let text =
+            "text that is not shown cannot be marked; a push that keeps all scratch keeps it";
+        model.report(MessageLevel::Warn, text);
     }
 }
 
