@@ -68,7 +68,7 @@ pub use guard::{GuardAction, GuardEvent, GuardPass};
 pub use host_status::HostStatus;
 pub use kept_scratch::{ChosenLines, KeptScratch, LineRange, ScratchRequest, ScratchSelection};
 pub use ledger::RecordRange;
-pub use lint::{BaselineLint, LintDecisions, LintedFile, fix_file, lint_text};
+pub use lint::{BaselineLint, LintDecisions, LintedFile, fix_draft, lint_text};
 pub use lock::{AgentLock as Held, LockQueue};
 pub use observation::{Blocker, MemoryContent, Observation, Protection};
 pub use plan::{

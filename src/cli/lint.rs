@@ -325,41 +325,47 @@ impl CommandContext<'_> {
         let mut files = Vec::new();
         let mut unread = Vec::new();
         let mut fixed = 0;
+        let mut fault: Option<ErrorKind> = None;
         for target in &targets {
-            match self.lint_or_fix(&session, target, args.fix) {
-                Ok((linted, is_fixed)) => {
-                    files.extend(linted);
-                    fixed += usize::from(is_fixed);
+            let mut linted = session.lint(target);
+            let can_be_fixed = args.fix && target.can_be_fixed(session.zone);
+            if let (true, Ok(Some(file))) = (can_be_fixed, &linted) {
+                match self.fix(&session, file) {
+                    Ok(false) => {}
+                    Ok(true) => {
+                        fixed += 1;
+                        linted = session.lint(target);
+                    }
+                    Err(error) => {
+                        self.output.print_error(error.message());
+                        self.output.print_hints(error.hints());
+                        let kind = error.kind();
+                        fault = Some(fault.map_or(kind, |fault| fault.more_serious(kind)));
+                    }
                 }
+            }
+            match linted {
+                Ok(linted) => files.extend(linted),
                 Err(error) => unread.push(self.report_unread(target, &error)),
             }
         }
         let document = LintDocument::new(files, unread, fixed, self.environment.env.cwd.clone());
-        let kind = document.kind(args.fail_on);
+        let kinds = document.kind(args.fail_on).into_iter().chain(fault);
         self.print_lint(document, args.format)?;
-        Ok(kind)
+        Ok(kinds.reduce(ErrorKind::more_serious))
     }
 
-    /// Lints a target, and corrects it if that is wanted. Returns whether it was corrected.
-    fn lint_or_fix(
-        &mut self,
-        session: &LintSession,
-        target: &LintTarget<'_>,
-        wants_fix: bool,
-    ) -> Result<(Option<LintedFile>, bool)> {
-        let linted = session.lint(target)?;
-        let can_be_fixed = wants_fix && target.can_be_fixed(session.zone);
-        let Some(file) = linted.as_ref().filter(|_| can_be_fixed) else {
-            return Ok((linted, false));
+    /// Corrects a file that was linted. Returns whether it changed.
+    fn fix(&mut self, session: &LintSession, file: &LintedFile) -> Result<bool> {
+        let is_fixed = match &session.engine {
+            Some(engine) => engine.fix_linted_file(file)?,
+            None => engine::fix_draft(file, &SystemClock)?,
         };
-        if !engine::fix_file(file)? {
-            return Ok((linted, false));
-        }
-        if session.has_seal() {
+        if is_fixed && session.has_seal() {
             self.output
                 .print_note("a seal covers the baselines: seal the corrected one again");
         }
-        Ok((session.lint(target)?, true))
+        Ok(is_fixed)
     }
 
     fn explain_rule(&mut self, name: &str) -> CommandResult {

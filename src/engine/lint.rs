@@ -3,21 +3,23 @@
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, CWD, Mode, StatxAttributes, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use serde::Deserialize;
 
 use super::Engine;
-use crate::baseline::seal::BaselineSeal;
-use crate::baseline::{self, BaselineRefusal};
+use crate::baseline::seal::{BaselineSeal, is_baseline_name};
+use crate::baseline::{self, BaselineRefusal, MAX_BASELINE_BYTES};
 use crate::boundary::{Baseline, separator_lines};
+use crate::clock::Clock;
 use crate::config::{Agent, SealRequirement};
 use crate::digest::Digest;
-use crate::durable;
+use crate::durable::{self, Replacement, ReplacementNames};
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::lint::{
     Allowance, DriftFacts, Finding, FleetFacts, LintInput, LintReport, LintSettings, RuleId,
@@ -261,6 +263,40 @@ impl Engine {
         Ok(Some(LintedFile { path, text, report }))
     }
 
+    /// Applies the safe fixes of a linted file. A baseline is saved as an editor saves it: the version
+    /// from before is kept, and the ledger has a record. Returns whether the file changed.
+    ///
+    /// # Errors
+    /// The file has changed since it was linted, belongs to the archive or the seal, or cannot be
+    /// written.
+    pub fn fix_linted_file(&self, linted: &LintedFile) -> Result<bool> {
+        let general = &self.config().general;
+        let path = fs::canonicalize(&linted.path).with_path("find", &linted.path)?;
+        let name_below = |directory: &Path| {
+            let directory = fs::canonicalize(directory).ok()?;
+            path.strip_prefix(directory).ok()
+        };
+        let refusal = |what: &str| {
+            let message = format!("cannot fix {}: {what}", linted.path.display());
+            Err(Error::new(ErrorKind::Conflict, message).with_hint("only baselines are fixed"))
+        };
+        if name_below(&general.archive_dir).is_some() {
+            return refusal("it is in the archive");
+        }
+        let Some(name) = name_below(&general.baseline_dir) else {
+            return fix_draft(linted, self.clock());
+        };
+        let Some(name) = name.to_str().filter(|name| is_baseline_name(name)) else {
+            return refusal("a baseline cannot have that name");
+        };
+        let Some(fixed) = apply_safe_fixes(&linted.text, &linted.report.findings) else {
+            return Ok(false);
+        };
+        check_unchanged(linted)?;
+        self.save_baseline(name, &fixed, Some(Digest::of(&linted.text)))?;
+        Ok(true)
+    }
+
     /// Returns the errors that the lint finds in the text of the fleet's baselines, each file once.
     /// It looks at no memory, because one on a hung mount would delay the answer.
     ///
@@ -439,7 +475,7 @@ fn writable_paths(path: &Path, uid: u32) -> Vec<&Path> {
 
 /// Whether owner and mode let a user write a file, or replace files in a directory.
 fn is_writable_by(path: &Path, uid: u32) -> bool {
-    let Ok(meta) = std::fs::symlink_metadata(path) else {
+    let Ok(meta) = fs::symlink_metadata(path) else {
         return false;
     };
     let is_sticky_directory = meta.is_dir() && meta.mode() & 0o1000 != 0;
@@ -457,31 +493,41 @@ fn is_immutable(path: &Path) -> bool {
     status.is_ok_and(|it| it.stx_attributes.contains(StatxAttributes::IMMUTABLE))
 }
 
-/// Applies the safe fixes of a linted file, atomically. Returns whether it changed.
+/// Applies the safe fixes of a linted file of no fleet, atomically; owner, mode and attributes stay.
+/// Returns whether it changed.
 ///
 /// # Errors
-/// The file has changed since it was linted, belongs to another user, or cannot be written.
-pub fn fix_file(linted: &LintedFile) -> Result<bool> {
+/// The file has changed since it was linted, or cannot be written.
+pub fn fix_draft(linted: &LintedFile, clock: &dyn Clock) -> Result<bool> {
     let Some(fixed) = apply_safe_fixes(&linted.text, &linted.report.findings) else {
         return Ok(false);
     };
     let path = &linted.path;
-    if baseline::read_file(path)? != linted.text {
-        let message = format!("{} has changed since it was checked", path.display());
-        return Err(Error::new(ErrorKind::Conflict, message).with_hint("run the command again"));
+    check_unchanged(linted)?;
+    let replacement = Replacement::prepare(path, &fixed, ReplacementNames::new()?)?;
+    if let Some(mut displaced) = replacement.install()? {
+        let old = displaced.read_settled(MAX_BASELINE_BYTES, clock)?;
+        if old.as_ref() != Some(&linted.text) {
+            let message = format!(
+                "{} was changed while it was fixed; what stood there is now {}",
+                path.display(),
+                displaced.path().display()
+            );
+            return Err(Error::new(ErrorKind::Conflict, message)
+                .with_hint("compare the two files, and remove the second one"));
+        }
+        displaced.remove()?;
     }
-    let meta = std::fs::symlink_metadata(path).with_path("stat", path)?;
-    if meta.uid() != rustix::process::geteuid().as_raw() {
-        let message = format!(
-            "cannot fix {}: it belongs to uid {}, and a replacement would not",
-            path.display(),
-            meta.uid()
-        );
-        return Err(Error::new(ErrorKind::Conflict, message).with_hint("run as that user"));
-    }
-    let mode = Mode::from_raw_mode(meta.mode() & 0o7777);
-    durable::replace_file(path, &fixed, mode)?;
     Ok(true)
+}
+
+/// Checks that a file is what was linted.
+fn check_unchanged(linted: &LintedFile) -> Result<()> {
+    if baseline::read_file(&linted.path)? == linted.text {
+        return Ok(());
+    }
+    let message = format!("{} has changed since it was checked", linted.path.display());
+    Err(Error::new(ErrorKind::Conflict, message).with_hint("run the command again"))
 }
 
 /// Identifies a baseline version, its separator and the agent that it is allowed for, if the
@@ -550,7 +596,7 @@ fn read_decisions(path: &Path) -> Result<String> {
 /// Reads the word lists in a directory: its files `NAME.txt`.
 fn read_word_lists(directory: &Path) -> Result<BTreeMap<String, String>> {
     let unreadable = |error: Error| error.with_kind(ErrorKind::Config);
-    let entries = std::fs::read_dir(directory).with_path("read", directory);
+    let entries = fs::read_dir(directory).with_path("read", directory);
     let mut lists = BTreeMap::new();
     for entry in entries.map_err(unreadable)? {
         let path = entry
@@ -590,7 +636,6 @@ fn check_allowance(allowance: &Allowance) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::os::unix::fs::PermissionsExt;
     use std::process::Command;
 

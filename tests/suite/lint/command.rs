@@ -1,6 +1,7 @@
 //! `lint` as scripts use it: targets, exit codes, formats, fixes, settings.
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
 
 use serde_json::Value;
@@ -255,6 +256,44 @@ fn fix_changes_a_draft_once_and_no_memory() {
     assert!(!again.stdout.contains("corrected"), "{}", again.stdout);
     assert_eq!(fs::read_to_string(site.path("draft.md")).unwrap(), fixed);
     assert_eq!(fs::read(site.path(MEMORY)).unwrap(), memory);
+}
+
+#[test]
+fn fix_of_a_baseline_is_saved_as_a_version() {
+    let site = Site::new();
+    let broken = fs::read_to_string(site.path(BASELINE)).unwrap();
+    let broken = broken.replacen('\n', "\r\n", 3);
+    site.write(BASELINE, &broken);
+    fs::set_permissions(site.path(BASELINE), fs::Permissions::from_mode(0o640)).unwrap();
+    let ran = site.run(["lint", "--fix", BASELINE]);
+    assert!(ran.stdout.contains("1 file corrected"), "{}", ran.stdout);
+    let mode = fs::metadata(site.path(BASELINE)).unwrap().mode();
+    assert_eq!(mode & 0o7777, 0o640);
+    let history = site.run(["baseline", "history", BASELINE]);
+    assert!(history.stdout.contains("save"), "{}", history.stdout);
+    let restore = ["baseline", "restore", BASELINE, "--version", "previous"];
+    assert_eq!(run(&site, &restore).exit_code, 0);
+    assert_eq!(fs::read_to_string(site.path(BASELINE)).unwrap(), broken);
+}
+
+#[test]
+fn fix_changes_no_file_of_archive_or_seal() {
+    let site = Site::new();
+    site.append(MEMORY, "\nnote\r\nother\n");
+    assert_eq!(run(&site, &["reset", "code-reviewer"]).exit_code, 0);
+    assert_eq!(run(&site, &["seal", "--all"]).exit_code, 0);
+    let mut entries = fs::read_dir(site.path("archives/code-reviewer")).unwrap();
+    let entry = entries.next().unwrap().unwrap().path();
+    let seal = site.path("baselines/.checksums");
+    for path in [&entry, &seal] {
+        let before = fs::read(path).unwrap();
+        let ran = site.run(["lint", "--fix", path.to_str().unwrap()]);
+        assert_eq!(ran.exit_code, 6, "{}", ran.stderr);
+        assert!(ran.stderr.contains("cannot fix"), "{}", ran.stderr);
+        assert!(ran.stdout.contains("MS401"), "{}", ran.stdout);
+        assert_eq!(fs::read(path).unwrap(), before);
+    }
+    assert_eq!(run(&site, &["verify"]).exit_code, 0);
 }
 
 #[test]
