@@ -345,7 +345,12 @@ impl CommandContext<'_> {
                 }
             }
             match linted {
-                Ok(linted) => files.extend(linted),
+                Ok(linted) => {
+                    if let Some(error) = linted.as_ref().and_then(partly_read_error) {
+                        unread.push(self.report_unread(target, &error));
+                    }
+                    files.extend(linted);
+                }
                 Err(error) => unread.push(self.report_unread(target, &error)),
             }
         }
@@ -541,6 +546,17 @@ impl LintTarget<'_> {
             LintTarget::Memory(_) | LintTarget::StandardInput => false,
         }
     }
+}
+
+/// Returns the error of a file that was checked in part: what is behind that may be anything.
+fn partly_read_error(file: &LintedFile) -> Option<Error> {
+    let read = file.text.len() as u64;
+    let message = format!(
+        "only the first {read} of {} bytes were checked",
+        read + file.unread_bytes
+    );
+    let hint = "reset the agent, and check the archived entry";
+    (file.unread_bytes > 0).then(|| Error::new(ErrorKind::Host, message).with_hint(hint))
 }
 
 /// Whether two paths name the same file.

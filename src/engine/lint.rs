@@ -68,6 +68,8 @@ pub struct LintedFile {
     pub path: PathBuf,
     /// Its content, or the beginning of a large memory.
     pub text: Vec<u8>,
+    /// Number of bytes behind `text` that were not checked.
+    pub unread_bytes: u64,
     /// What was found.
     pub report: LintReport,
 }
@@ -195,6 +197,7 @@ impl Engine {
         Ok(LintedFile {
             path: lint.path,
             text,
+            unread_bytes: 0,
             report,
         })
     }
@@ -221,7 +224,11 @@ impl Engine {
         // Without a usable baseline the boundary is unknown; the memory is not at fault.
         let is_scratch_known = detail.observation.is_scratch_known();
         let text = detail.memory_prefix;
-        let mut facts = FleetFacts::default();
+        let size = content.map_or(text.len() as u64, |content| content.size);
+        let mut facts = FleetFacts {
+            memory_size: Some(size),
+            ..FleetFacts::default()
+        };
         let role = match boundary {
             Some(boundary) => TextRole::Memory {
                 scratch_start: boundary.offset.min(text.len()),
@@ -260,7 +267,12 @@ impl Engine {
             },
             &settings,
         );
-        Ok(Some(LintedFile { path, text, report }))
+        Ok(Some(LintedFile {
+            unread_bytes: size.saturating_sub(text.len() as u64),
+            path,
+            text,
+            report,
+        }))
     }
 
     /// Applies the safe fixes of a linted file. A baseline is saved as an editor saves it: the version
@@ -455,7 +467,12 @@ pub fn lint_text(
     };
     let report = lint(&input, settings);
     let path = path.to_path_buf();
-    LintedFile { path, text, report }
+    LintedFile {
+        path,
+        text,
+        unread_bytes: 0,
+        report,
+    }
 }
 
 /// Returns what owner, mode and flags let a user write of a file and the directories above it.

@@ -25,6 +25,8 @@ pub struct FleetFacts {
     pub seal_fault: Option<String>,
     /// How a memory differs from what was pushed; none where its baseline part is intact.
     pub drift: Option<DriftFacts>,
+    /// Size of a memory in bytes, where the text is only its beginning.
+    pub memory_size: Option<u64>,
     /// Names of the other agents of the fleet.
     pub other_agents: Vec<String>,
     /// Agents whose users can write the baseline, with what they can write.

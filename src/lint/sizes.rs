@@ -22,8 +22,9 @@ pub(super) fn check(context: &Context<'_>, drafts: &mut Drafts) {
         TextRole::Baseline => check_baseline_size(context, drafts),
         TextRole::Memory { .. } => {
             let limit = context.settings.max_memory_size;
-            let size = document.text.len();
-            if size as u64 > limit {
+            let read = document.text.len() as u64;
+            let size = context.facts().memory_size.unwrap_or(read);
+            if size > limit {
                 let message = format!("the memory has {size} bytes; max_memory_size is {limit}");
                 drafts.push(Draft::new(RuleId::OverLimit, message));
             }

@@ -259,6 +259,29 @@ fn fix_changes_a_draft_once_and_no_memory() {
 }
 
 #[test]
+fn unread_end_of_a_large_memory_is_reported() {
+    let site = Site::new();
+    site.append(
+        MEMORY,
+        &format!("\n{}{HOSTILE_NOTE}", "padding \n".repeat(200_000)),
+    );
+    let size = fs::metadata(site.path(MEMORY)).unwrap().len();
+    let ran = site.run(["lint", "code-reviewer"]);
+    assert_eq!(ran.exit_code, 3, "{}", ran.stderr);
+    let partly = format!("only the first 1048576 of {size} bytes were checked");
+    assert!(ran.stderr.contains(&partly), "{}", ran.stderr);
+    let over_limit = format!("the memory has {size} bytes");
+    assert!(ran.stdout.contains(&over_limit), "{}", ran.stdout);
+    let document = json_of(&site, &["lint", "code-reviewer", "--json"]);
+    assert!(
+        document["unread"][0]["message"]
+            .as_str()
+            .unwrap()
+            .contains(&partly)
+    );
+}
+
+#[test]
 fn fix_of_a_baseline_is_saved_as_a_version() {
     let site = Site::new();
     let broken = fs::read_to_string(site.path(BASELINE)).unwrap();
