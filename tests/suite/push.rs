@@ -136,6 +136,38 @@ fn chosen_lines_are_found_again_by_their_bytes() {
 }
 
 #[test]
+fn undo_of_a_push_appends_only_newer_notes() {
+    for (kept, written, expected) in [
+        ("- one\n- two\n", "- new\n", "- one\n- two\n- new\n"),
+        // The last line has no end yet.
+        ("- one\n- two", "\n- new\n", "- one\n- two\n- new\n"),
+        (
+            "- one\n- two",
+            " goes on\n",
+            "- one\n- two\n- two goes on\n",
+        ),
+    ] {
+        let world = behind_world(kept);
+        push(&world, "all").assert_ok();
+        append(&world, written);
+        world.undo("scout", UndoMode::Append).assert_ok();
+        let memory = String::from_utf8(world.read_memory("scout")).unwrap();
+        assert_eq!(memory, format!("{BASELINE}{expected}"));
+        assert!(world.preserves("scout", written.trim().as_bytes()));
+    }
+}
+
+#[test]
+fn undo_of_a_push_appends_all_notes_if_kept_ones_changed() {
+    let world = behind_world("- one\n- two\n");
+    push(&world, "all").assert_ok();
+    world.write_scratch("scout", "- two\n- new\n");
+    world.undo("scout", UndoMode::Append).assert_ok();
+    let memory = String::from_utf8(world.read_memory("scout")).unwrap();
+    assert_eq!(memory, format!("{BASELINE}- one\n- two\n- two\n- new\n"));
+}
+
+#[test]
 fn push_that_keeps_nothing_equals_a_reset() {
     let world = behind_world("- one\n");
     let plan = plan_push(&world.engine(), "none");

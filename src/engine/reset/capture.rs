@@ -79,7 +79,7 @@ impl<'a> Run<'a> {
         if is_absent && matches!(source.replacement, Replacement::Absent) {
             return Ok(None);
         }
-        let appends_notes = self.check_undo(agent, step, &source, event)?;
+        let appended_to = self.check_undo(agent, step, &source, event)?;
         event.kept_scratch = push.as_ref().map(|push| push.summary.clone());
         let kept_offset = push
             .map(|push| source.apply_push(engine, push))
@@ -98,13 +98,13 @@ impl<'a> Run<'a> {
         let entry = self.pending_entry(queued, agent, &object, event, now, finish)?;
         let is_large = reading.size > LARGE_MEMORY_BYTES;
         let remainder = is_large.then(|| entry.archived_remainder(&reading, &classification));
-        let append_offset = match kept_offset.flatten() {
-            Some(offset) => Some(entry.offset_in_entry(&reading, offset).ok_or_else(|| {
+        let append_offset = match (kept_offset.flatten(), &appended_to) {
+            (Some(offset), _) => Some(entry.offset_in_entry(&reading, offset).ok_or_else(|| {
                 let message = "the kept scratch is not in the archive entry";
                 Error::new(ErrorKind::Internal, message)
             })?),
-            None if appends_notes => entry.notes_offset(&reading, &classification),
-            None => None,
+            (None, Some(left)) => entry.new_notes_offset(&reading, &classification, left),
+            (None, None) => None,
         };
         Ok(Some(Captured {
             source,

@@ -8,8 +8,10 @@ use chrono::{DateTime, FixedOffset};
 use crate::archive::{self, EntryDraft, EntryKind, WrittenEntry};
 use crate::boundary::{Baseline, Boundary};
 use crate::config::Agent;
+use crate::digest::Digest;
 use crate::engine::Engine;
 use crate::engine::classify::{Classification, MemoryAccumulator, classify, window_size};
+use crate::engine::record::FileState;
 use crate::error::Error;
 
 /// The baselines that a memory is classified against.
@@ -60,8 +62,24 @@ impl PendingEntry {
         Some((above, size.checked_sub(reading.size - offset as u64)?))
     }
 
+    /// Returns the offset in an entry of what the agent has written since a run left the memory in
+    /// this state: all that follows where the memory still begins with it, else its notes.
+    pub(super) fn new_notes_offset(
+        &self,
+        reading: &MemoryAccumulator,
+        classification: &Classification,
+        left: &FileState,
+    ) -> Option<u64> {
+        let boundary = classification.boundary.map_or(0, |it| it.offset);
+        let unchanged = unchanged_length(&reading.prefix, left);
+        match unchanged.filter(|length| *length >= boundary) {
+            Some(length) => self.offset_in_entry(reading, length as u64),
+            None => self.notes_offset(reading, classification),
+        }
+    }
+
     /// Returns the offset in an entry of the agent's own notes.
-    pub(super) fn notes_offset(
+    fn notes_offset(
         &self,
         reading: &MemoryAccumulator,
         classification: &Classification,
@@ -86,6 +104,28 @@ impl PendingEntry {
             _ => offset,
         })
     }
+}
+
+/// Returns how many bytes of a memory are still those of an earlier state, up to the end of a line;
+/// `None` if it does not begin with them. A last line that the agent has continued is new.
+fn unchanged_length(memory: &[u8], left: &FileState) -> Option<usize> {
+    let FileState::File { sha256, size, .. } = left else {
+        return None;
+    };
+    let (left, new) = memory.split_at_checked(usize::try_from(*size).ok()?)?;
+    if Digest::of(left) != *sha256 {
+        return None;
+    }
+    let last_line = left
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .map_or(0, |at| at + 1);
+    Some(match new {
+        _ if last_line == left.len() => left.len(),
+        [] => left.len(),
+        [b'\n', ..] => left.len() + 1,
+        _ => last_line,
+    })
 }
 
 /// Writes a memory to an entry while it is read: keeps its beginning until the boundary can be

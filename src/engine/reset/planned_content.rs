@@ -117,7 +117,8 @@ impl Run<'_> {
         Ok(Some(content))
     }
 
-    /// Returns whether an undo appends the notes that the agent has written since.
+    /// Returns the state in which the undone run left the memory, if the undo appends what the agent
+    /// has written since.
     ///
     /// # Errors
     /// The agent has written since, and the plan does not say what to do about that.
@@ -127,14 +128,14 @@ impl Run<'_> {
         step: &PlanStep,
         source: &InstallSource,
         event: &RunEvent,
-    ) -> Result<bool, Error> {
+    ) -> Result<Option<FileState>, Error> {
         let Some(undo) = &step.undone_run else {
-            return Ok(false);
+            return Ok(None);
         };
         let records = self.undo_records(agent, &undo.run)?;
         let has_written_since = records.has_written_since(agent, event.before.as_ref());
         if !has_written_since || undo.mode == UndoMode::Overwrite {
-            return Ok(false);
+            return Ok(None);
         }
         if matches!(source.replacement, Replacement::Absent) {
             return Err(nothing_to_append_to_error(&undo.run));
@@ -145,7 +146,8 @@ impl Run<'_> {
                         them";
             return Err(Error::new(ErrorKind::Conflict, message).with_hint(hint));
         }
-        Ok(true)
+        let left = records.record.event.after.clone();
+        Ok(Some(left.unwrap_or(FileState::Absent)))
     }
 }
 
