@@ -2,8 +2,9 @@
 //! baselines. A plan holds the bytes before and after, and is applied to a file only while the file
 //! is what the plan saw. Seals have plans of their own.
 
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use regex::bytes::{NoExpand, Regex, RegexBuilder};
 
@@ -20,6 +21,12 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Maximum size of a compiled pattern in bytes.
 const MAX_PATTERN_BYTES: usize = 1 << 20;
+
+/// A reference to a group in a replacement, `$1` or `${name}`, or an escaped dollar sign.
+#[expect(clippy::expect_used, reason = "the pattern is constant")]
+static GROUP_REFERENCE: LazyLock<regex::Regex> = LazyLock::new(|| {
+    regex::Regex::new(r"\$(?:\$|\{([^}]+)\}|([0-9A-Za-z_]+))").expect("the pattern is valid")
+});
 
 /// What a plan does to baselines.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,7 +135,29 @@ impl TextReplacement {
             let message = format!("`{}` matches everywhere, even without text", self.pattern);
             return Err(Error::new(ErrorKind::User, message));
         }
-        Ok(regex)
+        match self.unknown_group(&regex).filter(|_| self.is_regex) {
+            None => Ok(regex),
+            Some(reference) => {
+                let message = format!("`{reference}` is no group of `{}`", self.pattern);
+                Err(Error::new(ErrorKind::User, message)
+                    .with_hint("write `${1}` before a letter or digit, and `$$` for a dollar sign"))
+            }
+        }
+    }
+
+    /// Returns a reference of the replacement to a group that the pattern lacks. It would stand for
+    /// no text, and so remove what it seems to keep.
+    fn unknown_group(&self, regex: &Regex) -> Option<&str> {
+        let mut references = GROUP_REFERENCE.captures_iter(&self.replacement);
+        let unknown = references.find(|reference| {
+            let name = reference.get(1).or(reference.get(2));
+            let is_known = |name: &str| match name.parse::<usize>() {
+                Ok(number) => number < regex.captures_len(),
+                Err(_) => regex.capture_names().flatten().any(|it| it == name),
+            };
+            name.is_some_and(|name| !is_known(name.as_str()))
+        });
+        Some(unknown?.get(0)?.as_str())
     }
 
     /// Returns the new text and the number of places; `None` if nothing matches.
@@ -202,7 +231,7 @@ impl Engine {
         })
     }
 
-    /// Plans to replace text in baselines.
+    /// Plans to replace text in baselines, each one once.
     ///
     /// # Errors
     /// [`ErrorKind::User`] for a pattern that cannot be used; a baseline that cannot be read.
@@ -217,7 +246,8 @@ impl Engine {
             files: Vec::new(),
             unchanged: Vec::new(),
         };
-        for name in names {
+        let mut seen = BTreeSet::new();
+        for name in names.iter().filter(|name| seen.insert(*name)) {
             let before = self.read_baseline(name)?;
             match replacement.apply(&regex, &before) {
                 Some((after, _)) if after.len() as u64 > MAX_BASELINE_BYTES => {

@@ -111,6 +111,37 @@ fn changed_file_is_not_overwritten_by_a_plan() {
 }
 
 #[test]
+fn baseline_named_twice_is_planned_once() {
+    let world = World::new(&["scout"]);
+    let name = "scout.md".to_string();
+    let replacement = replacement("be kind", "be good", false);
+    let plan = world
+        .engine()
+        .plan_replacement(&[name.clone(), name], &replacement)
+        .unwrap();
+    assert_eq!(plan.files.len(), 1);
+}
+
+#[test]
+fn reference_to_unknown_group_is_refused() {
+    let world = World::new(&["scout"]);
+    let plan = |text: &str| {
+        let replacement = replacement("be (?<how>kind)", text, true);
+        world
+            .engine()
+            .plan_replacement(&["scout.md".to_string()], &replacement)
+    };
+    for known in ["${1}ly", "$how!", "[$0]", "$$1x", "5 $"] {
+        assert_eq!(plan(known).unwrap().files.len(), 1, "{known}");
+    }
+    for unknown in ["$1ly", "$2", "${why}", "$$$1ly"] {
+        let error = plan(unknown).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::User, "{unknown}");
+        assert!(error.message().contains("is no group"), "{error}");
+    }
+}
+
+#[test]
 fn missing_or_replaced_file_is_restored() {
     let world = World::new(&["scout"]);
     seal_all(&world);

@@ -263,7 +263,7 @@ fn unread_end_of_a_large_memory_is_reported() {
     let site = Site::new();
     site.append(
         MEMORY,
-        &format!("\n{}{HOSTILE_NOTE}", "padding \n".repeat(200_000)),
+        format!("\n{}{HOSTILE_NOTE}", "padding \n".repeat(200_000)),
     );
     let size = fs::metadata(site.path(MEMORY)).unwrap().len();
     let ran = site.run(["lint", "code-reviewer"]);
