@@ -18,6 +18,7 @@ use crate::baseline::seal::is_baseline_name;
 use crate::digest::Digest;
 use crate::durable::ExpectedFile;
 use crate::error::{Error, ErrorKind, Result};
+use crate::untrusted;
 
 /// Maximum size of a compiled pattern in bytes.
 const MAX_PATTERN_BYTES: usize = 1 << 20;
@@ -204,11 +205,15 @@ impl Engine {
     /// baseline.
     ///
     /// # Errors
-    /// [`ErrorKind::User`] if the name cannot be that of a baseline; [`ErrorKind::Conflict`] if there
+    /// [`ErrorKind::User`] if commands could not name it; [`ErrorKind::Conflict`] if there
     /// is something under it.
     pub fn plan_new_baseline(&self, name: &str, source: &str) -> Result<BaselinePlan> {
-        if !is_baseline_name(name) {
-            let message = format!("a baseline cannot have the name `{name}`");
+        // Commands take a name with a dash for an option, and the name of an agent for its baseline;
+        // control characters cannot be typed.
+        let can_be_typed =
+            !name.starts_with('-') && untrusted::visible_line(name.as_bytes()) == name;
+        if !is_baseline_name(name) || !can_be_typed || self.config().agent(name).is_some() {
+            let message = format!("a new baseline cannot have the name `{name}`");
             return Err(Error::new(ErrorKind::User, message)
                 .with_hint("name a file in baseline_dir, such as scout-MEMORY.md"));
         }

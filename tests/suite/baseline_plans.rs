@@ -111,6 +111,26 @@ fn changed_file_is_not_overwritten_by_a_plan() {
 }
 
 #[test]
+fn new_baseline_has_a_name_that_commands_take() {
+    let world = World::new(&["scout"]);
+    let engine = world.engine();
+    for name in [
+        "-x.md",
+        "x\ny.md",
+        "x\u{1b}[31m.md",
+        "x\u{202e}.md",
+        "scout",
+        "../x.md",
+    ] {
+        let error = engine.plan_new_baseline(name, "template").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::User, "{name:?}");
+    }
+    for name in ["scout two.md", "späher.md", "x-.md"] {
+        engine.plan_new_baseline(name, "template").unwrap();
+    }
+}
+
+#[test]
 fn baseline_named_twice_is_planned_once() {
     let world = World::new(&["scout"]);
     let name = "scout.md".to_string();
