@@ -63,12 +63,17 @@ fn find_comment(context: &Context<'_>, rule: RuleId) -> Option<String> {
     Some(crate::untrusted::visible_line(counted.get(2)?.as_bytes()))
 }
 
-/// Whether every place of a finding is on a line with this text, so that a new place is reported.
+/// Whether every place of a finding is on a line with this text, so that a new place is reported. In
+/// an agent's text it has to be the whole line: the agent could add it to a line of its own.
 fn has_text_on_all_lines(context: &Context<'_>, finding: &Finding, text: &str) -> bool {
     let document = context.document;
     !document.lines.is_empty()
         && finding.ranges().all(|range| {
             let line = document.line_text(document.line_at(range.start.byte));
-            !text.is_empty() && line.windows(text.len()).any(|it| it == text.as_bytes())
+            if document.is_baseline() {
+                !text.is_empty() && line.windows(text.len()).any(|it| it == text.as_bytes())
+            } else {
+                line.trim_ascii() == text.trim_ascii().as_bytes()
+            }
         })
 }
