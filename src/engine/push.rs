@@ -119,6 +119,7 @@ pub(super) fn select_scratch(
             let message = "there is no memory file, so no lines of it can be kept";
             Err(Error::new(ErrorKind::Conflict, message))
         }
+        (ScratchSelection::All, Some(memory)) if memory.size == 0 => Ok(nothing()),
         (ScratchSelection::All, Some(memory)) => {
             let divided = ScratchPlace::find(memory)?;
             let kept = &memory.prefix[divided.offset..];

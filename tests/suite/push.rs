@@ -136,6 +136,14 @@ fn chosen_lines_are_found_again_by_their_bytes() {
 }
 
 #[test]
+fn empty_memory_gets_the_baseline() {
+    let world = behind_world("");
+    world.write_memory("scout", "");
+    push(&world, "all").assert_ok();
+    assert_eq!(world.read_memory("scout"), NEW_BASELINE.as_bytes());
+}
+
+#[test]
 fn undo_of_a_push_appends_only_newer_notes() {
     for (kept, written, expected) in [
         ("- one\n- two\n", "- new\n", "- one\n- two\n- new\n"),

@@ -157,7 +157,17 @@ fn files_note(plan: &BaselinePlan) -> String {
             "the file is that version already".to_string()
         }
         BaselineAction::Restore { .. } => {
-            "the replaced bytes are kept as a version; owner and mode stay".to_string()
+            let objects = plan.files.iter().map(|file| &file.before);
+            let notes = objects.map(|before| match before {
+                BaselineFile::Readable(_) => {
+                    "the replaced bytes are kept as a version; owner and mode stay"
+                }
+                BaselineFile::Absent => "there is no file now",
+                BaselineFile::Unreadable(_) => {
+                    "what is there now stays beside it, under a name .shepherd-…"
+                }
+            });
+            notes.collect::<Vec<_>>().join("; ")
         }
         BaselineAction::Create { .. } => {
             "name it in the config: `baseline = FILE` in the section of an agent".to_string()
@@ -365,4 +375,35 @@ fn apply_files(engine: &Engine, plan: &BaselinePlan) -> AppliedBaselinePlan {
     };
     applied.summary.push_str(&remarks);
     applied
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn restore_says_what_happens_to_the_object_there() {
+        let note = |before| {
+            let file = PlannedBaseline {
+                name: "scout.md".to_string(),
+                before,
+                after: Arc::new(b"# Rules\n".to_vec()),
+                replaced: 0,
+                agents: Vec::new(),
+            };
+            files_note(&BaselinePlan {
+                action: BaselineAction::Restore {
+                    version: "sealed".to_string(),
+                },
+                files: vec![file],
+                unchanged: Vec::new(),
+            })
+        };
+        assert!(note(BaselineFile::Readable(Vec::new())).contains("kept as a version"));
+        assert!(note(BaselineFile::Absent).contains("no file now"));
+        let fifo = BaselineFile::Unreadable("a FIFO".to_string());
+        assert!(note(fifo).contains("stays beside it"));
+    }
 }
