@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, Mode, StatxAttributes, StatxFlags, statx};
 use serde::Deserialize;
 
 use super::Engine;
@@ -19,7 +19,7 @@ use crate::boundary::{Baseline, separator_lines};
 use crate::clock::Clock;
 use crate::config::{Agent, SealRequirement};
 use crate::digest::Digest;
-use crate::durable::{self, Replacement, ReplacementNames};
+use crate::durable::{self, ExpectedFile, Replacement, ReplacementNames};
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::lint::{
     Allowance, DriftFacts, Finding, FleetFacts, LintInput, LintReport, LintSettings, RuleId,
@@ -522,20 +522,28 @@ pub fn fix_draft(linted: &LintedFile, clock: &dyn Clock) -> Result<bool> {
     let path = &linted.path;
     check_unchanged(linted)?;
     let replacement = Replacement::prepare(path, &fixed, ReplacementNames::new()?)?;
-    if let Some(mut displaced) = replacement.install()? {
-        let old = displaced.read_settled(MAX_BASELINE_BYTES, clock)?;
-        if old.as_ref() != Some(&linted.text) {
-            let message = format!(
-                "{} was changed while it was fixed; what stood there is now {}",
-                path.display(),
-                displaced.path().display()
-            );
-            return Err(Error::new(ErrorKind::Conflict, message)
-                .with_hint("compare the two files, and remove the second one"));
-        }
-        displaced.remove()?;
+    let expected = ExpectedFile::of(Some(&linted.text));
+    let installed = replacement.install(expected, MAX_BASELINE_BYTES)?;
+    let Some(mut displaced) = installed.into_displaced() else {
+        return Ok(true);
+    };
+    let aside = displaced.path().to_path_buf();
+    let is_settled =
+        displaced.read_settled(MAX_BASELINE_BYTES, clock)? == Some(linted.text.clone());
+    if is_settled {
+        let Some(late) = displaced.remove(MAX_BASELINE_BYTES, clock)? else {
+            return Ok(true);
+        };
+        // Written in the instant of the removal, by a program that has the old file open.
+        durable::replace_file(&aside, &late, Mode::RUSR | Mode::WUSR)?;
     }
-    Ok(true)
+    let message = format!(
+        "{} was changed while it was fixed; what stood there is now {}",
+        path.display(),
+        aside.display()
+    );
+    Err(Error::new(ErrorKind::Conflict, message)
+        .with_hint("compare the two files, and remove the second one"))
 }
 
 /// Checks that a file is what was linted.

@@ -99,10 +99,12 @@ impl<'a> Run<'a> {
         let is_large = reading.size > LARGE_MEMORY_BYTES;
         let remainder = is_large.then(|| entry.archived_remainder(&reading, &classification));
         let append_offset = match (kept_offset.flatten(), &appended_to) {
-            (Some(offset), _) => Some(entry.offset_in_entry(&reading, offset).ok_or_else(|| {
-                let message = "the kept scratch is not in the archive entry";
-                Error::new(ErrorKind::Internal, message)
-            })?),
+            (Some(offset), _) => {
+                Some(entry.offset_in_entry(&reading, offset).ok_or_else(|| {
+                    let message = "the kept scratch is not in the archive entry";
+                    Error::new(ErrorKind::Internal, message)
+                })?)
+            }
             (None, Some(left)) => entry.new_notes_offset(&reading, &classification, left),
             (None, None) => None,
         };
