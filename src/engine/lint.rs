@@ -1,65 +1,39 @@
 //! Runs the lint on the fleet: reads baselines and memories, and gathers the facts that the rules
 //! need from outside the text.
 
+mod decisions;
+mod plan_lint;
+mod writable_paths;
+
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, CWD, Mode, StatxAttributes, StatxFlags, statx};
-use serde::Deserialize;
+use rustix::fs::Mode;
+
+pub use decisions::LintDecisions;
+pub(super) use plan_lint::PlanLint;
 
 use super::Engine;
 use crate::baseline::seal::{BaselineSeal, is_baseline_name};
 use crate::baseline::{self, BaselineRefusal, MAX_BASELINE_BYTES};
-use crate::boundary::{Baseline, separator_lines};
+use crate::boundary::separator_lines;
 use crate::clock::Clock;
 use crate::config::{Agent, SealRequirement};
 use crate::digest::Digest;
 use crate::durable::{self, ExpectedFile, Replacement, ReplacementNames};
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::lint::{
-    Allowance, DriftFacts, Finding, FleetFacts, LintInput, LintReport, LintSettings, RuleId,
-    Severity, TextRole, Words, apply_safe_fixes, lint,
+    DriftFacts, Finding, FleetFacts, LintInput, LintReport, LintSettings, Severity, TextRole,
+    Words, apply_safe_fixes, lint,
 };
-
-/// Size limit of the allowlist and of the accepted findings, in bytes.
-const MAX_DECISION_BYTES: u64 = 64 << 20;
+use writable_paths::writable_paths;
 
 /// Time limit of the comparison of a memory with what was pushed; after it, the counts are those of
 /// a coarser diff.
 const DRIFT_DIFF_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// What the operator has decided about findings: the files that `[lint]` names.
-#[derive(Clone, Debug, Default)]
-pub struct LintDecisions {
-    allowances: Vec<Allowance>,
-    accepted_findings: BTreeSet<String>,
-    /// The fleet's words; those of the program by default.
-    words: Option<Arc<Words>>,
-}
-
-/// The allowlist, a TOML file.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AllowFile {
-    #[serde(default)]
-    allow: Vec<Allowance>,
-}
-
-/// What `lint --format json` prints, as far as it identifies findings.
-#[derive(Deserialize)]
-struct AcceptedFile {
-    findings: Vec<AcceptedFinding>,
-}
-
-#[derive(Deserialize)]
-struct AcceptedFinding {
-    fingerprint: String,
-}
 
 /// A file that was linted.
 #[derive(Clone, Debug)]
@@ -75,35 +49,6 @@ pub struct LintedFile {
 }
 
 impl Engine {
-    /// Reads the files of `[lint]`: which findings the operator knows, and the fleet's words.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`]: one of them cannot be read or has another format.
-    pub fn load_lint_decisions(&self) -> Result<LintDecisions> {
-        let settings = &self.config().lint;
-        let mut decisions = LintDecisions::default();
-        if let Some(path) = &settings.allow_file {
-            let parsed: AllowFile = toml::from_str(&read_decisions(path)?)
-                .map_err(|error| decision_error(path, error.message()))?;
-            for allowance in &parsed.allow {
-                check_allowance(allowance).map_err(|why| decision_error(path, &why))?;
-            }
-            decisions.allowances = parsed.allow;
-        }
-        if let Some(path) = &settings.accepted_file {
-            let parsed: AcceptedFile = serde_json::from_str(&read_decisions(path)?)
-                .map_err(|error| decision_error(path, &error.to_string()))?;
-            let fingerprints = parsed.findings.into_iter().map(|it| it.fingerprint);
-            decisions.accepted_findings = fingerprints.collect();
-        }
-        if let Some(directory) = &settings.words_directory {
-            let words = Words::with_lists(&read_word_lists(directory)?)
-                .map_err(|why| decision_error(directory, &why))?;
-            decisions.words = Some(Arc::new(words));
-        }
-        Ok(decisions)
-    }
-
     /// Returns the settings for the files of an agent; without one, those of the fleet.
     pub fn lint_settings(&self, agent: Option<&Agent>, decisions: &LintDecisions) -> LintSettings {
         let general = &self.config().general;
@@ -475,41 +420,6 @@ pub fn lint_text(
     }
 }
 
-/// Returns what owner, mode and flags let a user write of a file and the directories above it.
-fn writable_paths(path: &Path, uid: u32) -> Vec<&Path> {
-    let mut found = Vec::new();
-    let mut is_child_immutable = false;
-    for it in path.ancestors().filter(|it| !it.as_os_str().is_empty()) {
-        let is_immutable = is_immutable(it);
-        // A directory lets a user replace its entries, except an immutable file or directory.
-        if !is_immutable && !is_child_immutable && is_writable_by(it, uid) {
-            found.push(it);
-        }
-        is_child_immutable = is_immutable;
-    }
-    found
-}
-
-/// Whether owner and mode let a user write a file, or replace files in a directory.
-fn is_writable_by(path: &Path, uid: u32) -> bool {
-    let Ok(meta) = fs::symlink_metadata(path) else {
-        return false;
-    };
-    let is_sticky_directory = meta.is_dir() && meta.mode() & 0o1000 != 0;
-    meta.uid() == uid || meta.mode() & 0o002 != 0 && !is_sticky_directory
-}
-
-/// Whether a file or directory has the flag that only root sets and removes (`chattr +i`).
-fn is_immutable(path: &Path) -> bool {
-    let status = statx(
-        CWD,
-        path,
-        AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT,
-        StatxFlags::TYPE,
-    );
-    status.is_ok_and(|it| it.stx_attributes.contains(StatxAttributes::IMMUTABLE))
-}
-
 /// Applies the safe fixes of a linted file of no fleet, atomically; owner, mode and attributes stay.
 /// Returns whether it changed.
 ///
@@ -553,134 +463,4 @@ fn check_unchanged(linted: &LintedFile) -> Result<()> {
     }
     let message = format!("{} has changed since it was checked", linted.path.display());
     Err(Error::new(ErrorKind::Conflict, message).with_hint("run the command again"))
-}
-
-/// Identifies a baseline version, its separator and the agent that it is allowed for, if the
-/// allowlist names agents.
-type LintedVersion<'e> = (Digest, &'e str, Option<&'e str>);
-
-/// Lints the baselines of a plan, each version once.
-pub(super) struct PlanLint<'e> {
-    engine: &'e Engine,
-    decisions: LintDecisions,
-    seal: Option<BaselineSeal>,
-    described: Mutex<HashMap<LintedVersion<'e>, Vec<String>>>,
-}
-
-impl<'e> PlanLint<'e> {
-    /// A plan is not refused because of a lint file: the verb `lint` reports its fault.
-    pub(super) fn new(engine: &'e Engine) -> PlanLint<'e> {
-        PlanLint {
-            engine,
-            decisions: engine.load_lint_decisions().unwrap_or_default(),
-            seal: engine.counted_seal(),
-            described: Mutex::default(),
-        }
-    }
-
-    /// Describes the errors of a baseline that was read already, one a line.
-    pub(super) fn describe_errors(&self, agent: &'e Agent, baseline: &Baseline) -> Vec<String> {
-        let mut allowances = self.decisions.allowances.iter();
-        let is_for_agents = allowances.any(|it| it.agent.is_some());
-        let name = is_for_agents.then_some(agent.name.as_str());
-        let key = (baseline.digest(), agent.separator.as_str(), name);
-        if let Some(described) = self.described().get(&key) {
-            return described.clone();
-        }
-        let text = baseline.bytes();
-        let seal = self.seal.as_ref();
-        let sealed = seal.and_then(|it| it.expected_digest(&agent.baseline));
-        let sealed_version = sealed.filter(|it| *it == baseline.digest());
-        let findings = self.engine.baseline_errors(
-            &agent.baseline,
-            Some(agent),
-            text,
-            sealed_version.map(|_| text.to_vec()),
-            &self.decisions,
-        );
-        let described = findings.iter().map(|it| format!("lint {}", it.summary()));
-        let described: Vec<String> = described.collect();
-        self.described().insert(key, described.clone());
-        described
-    }
-
-    fn described(&self) -> MutexGuard<'_, HashMap<LintedVersion<'e>, Vec<String>>> {
-        self.described
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn read_decisions(path: &Path) -> Result<String> {
-    let bytes = durable::read_regular_file(path, MAX_DECISION_BYTES)
-        .with_path("read", path)
-        .map_err(|error| error.with_kind(ErrorKind::Config))?;
-    String::from_utf8(bytes).map_err(|_| decision_error(path, "it is not UTF-8"))
-}
-
-/// Reads the word lists in a directory: its files `NAME.txt`.
-fn read_word_lists(directory: &Path) -> Result<BTreeMap<String, String>> {
-    let unreadable = |error: Error| error.with_kind(ErrorKind::Config);
-    let entries = fs::read_dir(directory).with_path("read", directory);
-    let mut lists = BTreeMap::new();
-    for entry in entries.map_err(unreadable)? {
-        let path = entry
-            .with_path("read", directory)
-            .map_err(unreadable)?
-            .path();
-        if path.extension().is_none_or(|it| it != "txt") {
-            continue;
-        }
-        let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        lists.insert(name.into_owned(), read_decisions(&path)?);
-    }
-    Ok(lists)
-}
-
-fn decision_error(path: &Path, why: &str) -> Error {
-    let message = format!("cannot use {}: {}", path.display(), why.trim());
-    Error::new(ErrorKind::Config, message).with_hint("docs/lint.md describes the files of [lint]")
-}
-
-/// Checks what the types of an entry do not.
-fn check_allowance(allowance: &Allowance) -> Result<(), String> {
-    let name = &allowance.rule;
-    if RuleId::parse(name).is_none() {
-        return Err(format!("`{name}` is not a rule"));
-    }
-    if allowance.text.is_some() == allowance.fingerprint.is_some() {
-        return Err(format!(
-            "the entry for {name} needs either `text` or `fingerprint`"
-        ));
-    }
-    if allowance.reason.trim().is_empty() {
-        return Err(format!("the entry for {name} has no reason"));
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt;
-    use std::process::Command;
-
-    use super::*;
-    use crate::skip::skip_unsupported;
-
-    #[test]
-    fn immutable_file_is_not_writable_by_its_mode() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("scout.md");
-        fs::write(&path, "# Scout\n").unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
-        let other_user = rustix::process::geteuid().as_raw() + 4242;
-        assert_eq!(writable_paths(&path, other_user), [path.as_path()]);
-        let chattr = |flag: &str| Command::new("chattr").arg(flag).arg(&path).output();
-        if !chattr("+i").is_ok_and(|ran| ran.status.success()) {
-            return skip_unsupported("chattr +i needs root and a file system with flags");
-        }
-        let writable = writable_paths(&path, other_user);
-        chattr("-i").unwrap();
-        assert_eq!(writable, [""; 0].map(Path::new));
-    }
 }
