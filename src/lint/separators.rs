@@ -268,9 +268,13 @@ fn is_lookalike(line: &[u8]) -> bool {
         && !text.is_ascii()
 }
 
+/// Whether the heading of a protected section follows closely. A text may consist of lookalikes and
+/// headings, so the headings, which are in the order of their lines, are not searched from the first.
 fn has_protected_heading_below(document: &Document<'_>, index: usize) -> bool {
-    let below = index + 1..=index + SPOOF_LINES;
-    let mut headings = document.headings.iter();
-    headings
-        .any(|it| below.contains(&it.line) && PROTECTED_HEADING.is_match(document.bytes(&it.text)))
+    let headings = &document.headings;
+    let first = headings.partition_point(|it| it.line <= index);
+    let mut near = headings[first..]
+        .iter()
+        .take_while(|it| it.line <= index + SPOOF_LINES);
+    near.any(|it| PROTECTED_HEADING.is_match(document.bytes(&it.text)))
 }

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod baselines;
+mod linear_time;
 
 use proptest::prelude::*;
 

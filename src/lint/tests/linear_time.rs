@@ -1,0 +1,47 @@
+//! The time of the lint grows with the text and no faster, whatever an agent wrote into it.
+
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// Size of the smaller text, in bytes.
+const SMALL_BYTES: usize = 16 << 10;
+/// Number of times that the larger text is as long.
+const GROWTH: usize = 16;
+/// Number of times that the larger text may take as long. Linear work gives 16, quadratic work 256.
+const MAX_RATIO: f64 = 64.0;
+/// The shortest time that counts: a shorter one is noise.
+const MIN_TIME: Duration = Duration::from_millis(20);
+
+/// Checks that the time grows with the size of a text that repeats a piece, in each role and beside
+/// an earlier version.
+fn assert_linear(name: &str, piece: &str) {
+    let time_of = |size: usize| {
+        let text = piece.repeat(size / piece.len()).into_bytes();
+        let memory = TextRole::Memory {
+            scratch_start: 0,
+            is_intact: true,
+        };
+        let facts = FleetFacts {
+            earlier_version: Some(b"# scout\n\n---\n".to_vec()),
+            sealed_version: Some(text.clone()),
+            ..FleetFacts::default()
+        };
+        let settings = LintSettings::default();
+        let start = Instant::now();
+        for role in [TextRole::Baseline, memory] {
+            check(&text, role, &facts, &settings);
+        }
+        start.elapsed().max(MIN_TIME)
+    };
+    // The least of two: another program may take the processor.
+    let small = time_of(SMALL_BYTES).min(time_of(SMALL_BYTES));
+    let large = time_of(SMALL_BYTES * GROWTH);
+    let ratio = large.as_secs_f64() / small.as_secs_f64();
+    assert!(ratio < MAX_RATIO, "{name}: {small:?}, then {large:?}");
+}
+
+#[test]
+fn lint_of_lookalike_separators_is_linear() {
+    assert_linear("lookalikes and headings", "———\n# a\n");
+}
