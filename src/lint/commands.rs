@@ -69,14 +69,16 @@ pub(super) fn check(context: &Context<'_>, drafts: &mut Drafts) {
     check_blobs(document, drafts);
 }
 
-/// Returns the index of each line in the judged part on which a pattern matches, once.
+/// Returns the index of each line in the judged part on which a pattern matches. Searches each line
+/// once: the search for a match may read to the end of its line.
 fn lines_with(document: &Document<'_>, pattern: &regex::bytes::Regex) -> Vec<usize> {
-    let judged = document.judged_range();
-    let found = pattern.find_iter(&document.text[judged.clone()]);
-    let mut lines: Vec<usize> = found
-        .map(|it| document.line_at(judged.start + it.start()))
-        .collect();
-    lines.dedup();
+    let mut lines = Vec::new();
+    let mut at = document.judged_range().start;
+    while let Some(found) = pattern.find_at(document.text, at) {
+        let line = document.line_at(found.start());
+        lines.push(line);
+        at = document.lines[line].end;
+    }
     lines
 }
 
@@ -136,12 +138,14 @@ fn sends_secret(line: &[u8], words: &Words) -> bool {
     if verbs.peek().is_some() && BODY.is_match(line) {
         return true;
     }
+    // The nearest source and destination make the shortest order.
     verbs.any(|verb| {
-        let mut later = sources.iter().filter(|source| source.start >= verb.end);
-        later.any(|source| {
-            let mut behind = destinations.iter().filter(|it| it.start >= source.end);
-            behind.any(|it| it.start - verb.start <= MAX_ORDER_BYTES)
-        })
+        let source = sources.partition_point(|it| it.start < verb.end);
+        let destination = sources.get(source).and_then(|source| {
+            let behind = destinations.partition_point(|it| it.start < source.end);
+            destinations.get(behind)
+        });
+        destination.is_some_and(|it| it.start - verb.start <= MAX_ORDER_BYTES)
     })
 }
 

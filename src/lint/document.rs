@@ -84,8 +84,8 @@ pub(super) struct Document<'t> {
     pub is_english: bool,
     /// Values that look like secrets, which are never shown.
     pub secrets: SecretRanges,
-    /// The lines of the earlier version of a baseline, if there is one.
-    earlier_lines: Option<HashSet<&'t [u8]>>,
+    /// Whether each line is new since the earlier version of a baseline; empty if there is none.
+    new_lines: Vec<bool>,
 }
 
 impl<'t> Document<'t> {
@@ -118,7 +118,7 @@ impl<'t> Document<'t> {
             open_fence_line: unclosed_fence_line(text),
             is_english: false,
             secrets: SecretRanges::default(),
-            earlier_lines: None,
+            new_lines: Vec::new(),
         };
         document.find_headings();
         document.find_items();
@@ -127,16 +127,17 @@ impl<'t> Document<'t> {
     }
 
     /// Sets the earlier version that tells which lines are new.
-    pub fn compare_with(&mut self, earlier: &'t [u8]) {
+    pub fn compare_with(&mut self, earlier: &[u8]) {
         let lines = earlier.split(|byte| *byte == b'\n');
-        self.earlier_lines = Some(lines.map(<[u8]>::trim_ascii).collect());
+        let lines: HashSet<&[u8]> = lines.map(<[u8]>::trim_ascii).collect();
+        let is_new = |index| !lines.contains(self.line_text(index).trim_ascii());
+        self.new_lines = (0..self.lines.len()).map(is_new).collect();
     }
 
     /// Whether a range begins on a line that the earlier version does not have.
     pub fn is_on_new_line(&self, range: &Range<usize>) -> bool {
-        let line = || self.line_text(self.line_at(range.start)).trim_ascii();
-        let earlier = self.earlier_lines.as_ref();
-        !self.lines.is_empty() && earlier.is_some_and(|lines| !lines.contains(line()))
+        let is_new = self.new_lines.get(self.line_at(range.start));
+        is_new.is_some_and(|is_new| *is_new)
     }
 
     fn find_headings(&mut self) {

@@ -44,12 +44,7 @@ pub(super) fn is_standing_order(line: &[u8], words: &Words) -> bool {
 pub(super) fn is_quoted(document: &Document<'_>, range: &Range<usize>) -> bool {
     let line = document.line_at(range.start);
     let before = document.line_before(range.start);
-    let is_open = |mark: &str| {
-        let parts = before
-            .windows(mark.len())
-            .filter(|it| *it == mark.as_bytes());
-        parts.count() % 2 == 1
-    };
+    let is_open = |mark: u8| before.iter().filter(|byte| **byte == mark).count() % 2 == 1;
     let last = |mark: &str| {
         let mut parts = before.windows(mark.len());
         parts.rposition(|it| it == mark.as_bytes())
@@ -57,11 +52,12 @@ pub(super) fn is_quoted(document: &Document<'_>, range: &Range<usize>) -> bool {
     document.is_fenced(line)
         || document.lines[line].kind == LineKind::Quote
         || before.trim_ascii_start().starts_with(b">")
-        || is_open("`")
-        || is_open("\"")
-        || last("“") > last("”")
-        || last("„") > last("“").max(last("”"))
-        || last("«") > last("»")
+        || is_open(b'`')
+        || is_open(b'"')
+        || !before.is_ascii()
+            && (last("“") > last("”")
+                || last("„") > last("“").max(last("”"))
+                || last("«") > last("»"))
 }
 
 /// Whether a negation stands closely before an offset.

@@ -1,6 +1,7 @@
 //! Rules about what the sentences say: vague and repeated rules, pasted text, status and logs (3xx,
 //! 406, 411, 412).
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
@@ -25,6 +26,8 @@ const MAX_LABEL_WORDS: usize = 8;
 const MIN_SIMILARITY: f64 = 0.8;
 /// Number of items above which a pair of words tells nothing.
 const MAX_ITEMS_OF_A_PAIR: usize = 8;
+/// Number of earlier items that an item is compared with: those that have most pairs in common.
+const MAX_COMPARED_ITEMS: usize = 8;
 /// Number of headings with a date from which a file is a log.
 const MIN_DATED_HEADINGS: usize = 3;
 /// Number of speaker lines from which notes are a transcript.
@@ -191,8 +194,7 @@ fn check_repeated_items(document: &Document<'_>, drafts: &mut Drafts) {
                 others.push(index);
             }
         }
-        candidates.sort_unstable();
-        candidates.dedup();
+        let candidates = most_frequent(candidates);
         let repeated = candidates.into_iter().find(|it| item.repeats(&items[*it]));
         match (repeated, runs.last_mut()) {
             (Some(earlier), Some((later, first, length)))
@@ -226,6 +228,18 @@ fn check_repeated_items(document: &Document<'_>, drafts: &mut Drafts) {
         _ => format!("{number} items repeat earlier ones: line {line} {label}"),
     };
     drafts.push(Draft::new(RuleId::DuplicateRule, message).at(places));
+}
+
+/// Returns the numbers that stand most often in a list, ascending.
+fn most_frequent(mut numbers: Vec<usize>) -> Vec<usize> {
+    numbers.sort_unstable();
+    let equal = numbers.chunk_by(|one, other| one == other);
+    let mut counted: Vec<(usize, usize)> = equal.map(|it| (it.len(), it[0])).collect();
+    counted.sort_by_key(|(count, number)| (Reverse(*count), *number));
+    let most = counted.into_iter().take(MAX_COMPARED_ITEMS);
+    let mut most: Vec<usize> = most.map(|(_, number)| number).collect();
+    most.sort_unstable();
+    most
 }
 
 fn check_self_edit(context: &Context<'_>, drafts: &mut Drafts) {

@@ -1,6 +1,7 @@
 //! Values that look like secrets: found before all rules run, and masked wherever text is quoted, so
 //! that no message, excerpt or fingerprint contains one.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 
 use super::words::{WordList, Words, pattern, pattern_in_any_case, patterns};
@@ -61,17 +62,22 @@ impl SecretRanges {
 
 /// Finds all values that look like secrets, also in code.
 pub(super) fn find_secrets(text: &[u8], words: &Words) -> SecretRanges {
-    let shaped = words
-        .pattern(WordList::SecretShapes)
-        .find_iter(text)
-        .map(|it| it.range());
-    let shaped = shaped.filter(|range| is_real_shape(text, range));
-    let mut found: Vec<FoundSecret> = shaped
-        .map(|range| FoundSecret {
-            range,
-            is_shaped: true,
-        })
-        .collect();
+    let shaped = words.secret_shapes().iter();
+    let shaped = shaped.flat_map(|shape| shape.find_iter(text).map(|it| it.range()));
+    let mut shaped: Vec<Range<usize>> = shaped.filter(|range| is_real_shape(text, range)).collect();
+    shaped.sort_by_key(|range| (range.start, Reverse(range.end)));
+    let mut found: Vec<FoundSecret> = Vec::new();
+    for range in shaped {
+        match found.last_mut() {
+            Some(last) if range.start < last.range.end => {
+                last.range.end = last.range.end.max(range.end);
+            }
+            _ => found.push(FoundSecret {
+                range,
+                is_shaped: true,
+            }),
+        }
+    }
     let is_known = |range: &Range<usize>, shapes: &[FoundSecret]| {
         let at = shapes.partition_point(|it| it.range.end <= range.start);
         shapes.get(at).is_some_and(|it| it.range.start < range.end)

@@ -12,7 +12,8 @@ use regex::bytes::{Regex, RegexBuilder};
 enum ListShape {
     /// Plain words.
     Words,
-    /// Regular expressions in which the case of letters counts.
+    /// Regular expressions in which the case of letters counts, each a pattern of its own: a search
+    /// for any of them would read a long text again for each match.
     Shapes,
     /// Regular expressions in any case of letters, between these two parts of one pattern.
     Phrases(&'static str, &'static str),
@@ -169,6 +170,7 @@ pub struct Words {
     replaced: BTreeMap<WordList, String>,
     /// The pattern of each list, compiled at its first use.
     patterns: Vec<OnceLock<Regex>>,
+    secret_shapes: OnceLock<Vec<Regex>>,
     function_words: OnceLock<HashSet<String>>,
 }
 
@@ -191,6 +193,7 @@ impl Words {
         Words {
             replaced,
             patterns: WordList::ALL.iter().map(|_| OnceLock::new()).collect(),
+            secret_shapes: OnceLock::new(),
             function_words: OnceLock::new(),
         }
     }
@@ -238,6 +241,19 @@ impl Words {
             // A test compiles the lists of the program, and `with_lists` all others.
             let built = self.build(list);
             built.unwrap_or_else(|error| unreachable!("{error}"))
+        })
+    }
+
+    /// Returns the patterns of secrets.
+    pub(super) fn secret_shapes(&self) -> &[Regex] {
+        self.secret_shapes.get_or_init(|| {
+            let text = self.text(WordList::SecretShapes);
+            let entries = numbered_entries(text);
+            // A test compiles those of the program, and `with_lists` checks all others.
+            let built = entries.map(|(_, entry)| build_pattern(entry, !text.is_ascii()));
+            built
+                .collect::<Result<_, _>>()
+                .unwrap_or_else(|error| unreachable!("{error}"))
         })
     }
 
