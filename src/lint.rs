@@ -162,11 +162,14 @@ pub fn lint(input: &LintInput<'_>, settings: &LintSettings) -> LintReport {
         if settings.ignores(rule) || rule.rule().is_english_only && !is_checked(rule, &document) {
             continue;
         }
-        let mut finding = builder.build(draft);
+        let fingerprint = builder.fingerprint(&draft);
+        // Judged by all places, of which a finding lists the first.
+        let suppression = suppression::find_suppression(&context, &draft, &fingerprint);
+        let mut finding = builder.build(draft, fingerprint);
         if let Some(severity) = settings.severity_of(rule) {
             finding.severity = severity;
         }
-        match suppression::find_suppression(&context, &finding) {
+        match suppression {
             Some((kind, reason)) => report.suppressed.push(Suppressed {
                 finding,
                 kind,

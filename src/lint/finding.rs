@@ -299,13 +299,11 @@ impl<'d, 't> FindingBuilder<'d, 't> {
         places.iter().filter(|place| !is_old(place)).count()
     }
 
-    pub fn build(&mut self, draft: Draft) -> Finding {
+    pub fn build(&self, draft: Draft, fingerprint: String) -> Finding {
         let is_redacted = draft.is_redacted();
         let mut places = draft.places.0;
         let count = places.len();
         let new_count = self.sort_places(draft.rule, &mut places);
-        let normalized = self.normalized_lines(&places);
-        let fingerprint = self.fingerprint(draft.rule, normalized);
         let zone = if draft.is_fleet {
             Zone::Fleet
         } else {
@@ -382,7 +380,10 @@ impl<'d, 't> FindingBuilder<'d, 't> {
         normalized.join(&b'\n')
     }
 
-    fn fingerprint(&mut self, rule: RuleId, line: Vec<u8>) -> String {
+    /// Returns what identifies a finding while other lines move.
+    pub fn fingerprint(&mut self, draft: &Draft) -> String {
+        let rule = draft.rule;
+        let line = self.normalized_lines(&draft.places.0);
         let mut text = format!("{}|{}|", rule.code(), self.agent.unwrap_or_default()).into_bytes();
         text.extend_from_slice(&line);
         let nth = self.seen.entry((rule, line)).or_insert(0);

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::finding::Finding;
+use super::finding::Draft;
 use super::rule::RuleId;
 use super::words::{pattern, patterns};
 use super::{Context, SuppressionKind};
@@ -15,32 +15,35 @@ patterns! {
     IGNORE = pattern(r"<!--[ \t]*shepherd:ignore[ \t]+([A-Za-z0-9-]+)[ \t]+([^\n]*?)[ \t]*-->");
 }
 
-/// Returns what suppresses a finding, with the reason. A reset is refused all the
-/// same.
+/// Returns what suppresses a finding, with the reason. A reset is refused all the same.
 pub(super) fn find_suppression(
     context: &Context<'_>,
-    finding: &Finding,
+    draft: &Draft,
+    fingerprint: &str,
 ) -> Option<(SuppressionKind, Option<String>)> {
-    let comment = find_comment(context, finding.rule);
+    let comment = find_comment(context, draft.rule);
     if let Some(reason) = comment {
         return Some((SuppressionKind::Comment, Some(reason)));
     }
     let settings = context.settings;
     let allowance = settings.allowances.iter().find(|it| {
-        let is_for_rule = RuleId::parse(&it.rule) == Some(finding.rule);
+        let is_for_rule = RuleId::parse(&it.rule) == Some(draft.rule);
         let is_for_agent = it.agent.is_none() || it.agent.as_deref() == context.input.agent;
         let is_valid = it.expires.is_none_or(|last| settings.today <= last);
-        let has_fingerprint = it.fingerprint.as_ref() == Some(&finding.fingerprint);
-        let has_text = it
-            .text
-            .as_ref()
-            .is_some_and(|text| has_text_on_all_lines(context, finding, text));
-        is_for_rule && is_for_agent && is_valid && (has_fingerprint || has_text)
+        let has_fingerprint = it.fingerprint.as_deref() == Some(fingerprint);
+        is_for_rule
+            && is_for_agent
+            && is_valid
+            && (has_fingerprint
+                || it
+                    .text
+                    .as_ref()
+                    .is_some_and(|text| covers(context, draft, text)))
     });
     if let Some(allowance) = allowance {
         return Some((SuppressionKind::Allowed, Some(allowance.reason.clone())));
     }
-    let is_accepted = settings.accepted_findings.contains(&finding.fingerprint);
+    let is_accepted = settings.accepted_findings.contains(fingerprint);
     is_accepted.then_some((SuppressionKind::Accepted, None))
 }
 
@@ -63,17 +66,25 @@ fn find_comment(context: &Context<'_>, rule: RuleId) -> Option<String> {
     Some(crate::untrusted::visible_line(counted.get(2)?.as_bytes()))
 }
 
-/// Whether every place of a finding is on a line with this text, so that a new place is reported. In
-/// an agent's text it has to be the whole line: the agent could add it to a line of its own.
-fn has_text_on_all_lines(context: &Context<'_>, finding: &Finding, text: &str) -> bool {
+/// Whether an allowed text covers every place of a finding, so that a new place is reported. In a
+/// baseline it stands anywhere on the line. An agent could write it there beside an attack, so in a
+/// memory it is the place itself or its whole line.
+fn covers(context: &Context<'_>, draft: &Draft, text: &str) -> bool {
     let document = context.document;
-    !document.lines.is_empty()
-        && finding.ranges().all(|range| {
-            let line = document.line_text(document.line_at(range.start.byte));
-            if document.is_baseline() {
-                !text.is_empty() && line.windows(text.len()).any(|it| it == text.as_bytes())
-            } else {
-                line.trim_ascii() == text.trim_ascii().as_bytes()
-            }
-        })
+    let text = text.as_bytes();
+    if text.is_empty() || draft.places.is_empty() || document.lines.is_empty() {
+        return false;
+    }
+    let mut last_line = None;
+    draft.places.0.iter().all(|(range, _)| {
+        let line = document.line_at(range.start);
+        // A line is searched once for its places in a row.
+        let is_covered = |line| {
+            let line = document.line_text(line);
+            let has_text = || line.windows(text.len()).any(|it| it == text);
+            line.trim_ascii() == text || document.is_baseline() && has_text()
+        };
+        let is_seen = last_line.replace(line) == Some(line);
+        is_seen && document.is_baseline() || document.bytes(range) == text || is_covered(line)
+    })
 }
