@@ -100,9 +100,6 @@ impl DriftFacts {
         let is_edited = |line: &&diff::DiffLine| line.op == LineOp::Delete && line.is_paired;
         let edited = compared.lines.iter().filter(is_edited).count();
         let edited = edited.min(removed_lines.len()).min(added_count);
-        let mut changed = compared.lines.iter().filter(|it| it.op == LineOp::Insert);
-        let first = changed.next().and_then(|line| line.new_number).unwrap_or(1);
-        let first = scan_lines(above).nth(first - 1);
         DriftFacts {
             separator_line: 0,
             is_separator_missing: false,
@@ -111,9 +108,16 @@ impl DriftFacts {
             edited,
             moved,
             removed_lines,
-            first_difference: first.map_or(0, |line| line.start),
+            first_difference: first_difference(&compared.lines, above),
         }
     }
+}
+
+/// Returns the offset of the first line of a memory that is new, or that stands where a line is gone.
+fn first_difference(compared: &[diff::DiffLine], above: &[u8]) -> usize {
+    let equal = compared.iter().take_while(|line| line.op == LineOp::Equal);
+    let first = scan_lines(above).nth(equal.count());
+    first.map_or(above.len(), |line| line.start)
 }
 
 impl fmt::Display for DriftFacts {

@@ -292,24 +292,7 @@ fn separators_of_a_baseline_are_judged() {
 fn drift_is_reported_as_facts() {
     let pushed = "# Scout\n\n- Never delete.\n- Ask first.\n- Read all.\n\n---\n";
     let above = "# Scout\n\n- Ask first, if there is time.\n- Read all.\n- Be fast.\n\n---\n";
-    let facts = FleetFacts {
-        drift: Some(DriftFacts::compare(
-            pushed.as_bytes(),
-            above.as_bytes(),
-            None,
-        )),
-        ..FleetFacts::default()
-    };
-    let role = TextRole::Memory {
-        scratch_start: above.len(),
-        is_intact: false,
-    };
-    let report = check(above.as_bytes(), role, &facts, &LintSettings::default());
-    let drift = report
-        .findings
-        .iter()
-        .find(|it| it.rule == RuleId::Drift)
-        .unwrap();
+    let drift = check_drift(pushed, above);
     assert_eq!(drift.severity, Severity::Error);
     assert!(
         drift
@@ -321,6 +304,10 @@ fn drift_is_reported_as_facts() {
     let facts = FleetFacts {
         drift: Some(DriftFacts::without_separator()),
         ..FleetFacts::default()
+    };
+    let role = TextRole::Memory {
+        scratch_start: 0,
+        is_intact: false,
     };
     let report = check(b"# Scout\n", role, &facts, &LintSettings::default());
     assert_eq!(severity_of(&report, RuleId::SeparatorMissing), E);
@@ -364,4 +351,33 @@ fn status_and_logs_do_not_belong_in_a_baseline() {
         ),
         NONE
     );
+}
+
+/// Checks a memory against what was pushed; both parts end with a separator.
+fn check_drift(pushed: &str, above: &str) -> Finding {
+    let facts = FleetFacts {
+        drift: Some(DriftFacts::compare(
+            pushed.as_bytes(),
+            above.as_bytes(),
+            None,
+        )),
+        ..FleetFacts::default()
+    };
+    let role = TextRole::Memory {
+        scratch_start: above.len(),
+        is_intact: false,
+    };
+    let settings = LintSettings::default();
+    let report = check(above.as_bytes(), role, &facts, &settings);
+    let mut found = report.findings.into_iter();
+    found.find(|it| it.rule == RuleId::Drift).unwrap()
+}
+
+#[test]
+fn drift_begins_at_its_first_difference() {
+    let line = |pushed: &str, above: &str| check_drift(pushed, above).range.start.line;
+    assert_eq!(line("a\nb\nc\n---\n", "a\nc\n---\n"), 2, "only removed");
+    assert_eq!(line("a\nb\nc\nd\n---\n", "a\nc\nd\ne\n---\n"), 2);
+    assert_eq!(line("a\nb\n---\n", "x\na\nb\n---\n"), 1);
+    assert_eq!(line("a\nb\nc\n", "a\nb\n"), 2, "behind the last line");
 }
