@@ -212,6 +212,8 @@ pub(super) struct Draft {
     pub places: Places,
     pub fix: Option<(FixKind, Vec<DraftEdit>)>,
     pub is_fleet: bool,
+    /// What tells the finding from others of its rule, where the lines of its places do not.
+    identity: Option<Vec<u8>>,
 }
 
 impl Draft {
@@ -224,6 +226,7 @@ impl Draft {
             places: Places::default(),
             fix: None,
             is_fleet: false,
+            identity: None,
         }
     }
 
@@ -251,12 +254,21 @@ impl Draft {
         Draft { fix, ..self }
     }
 
-    /// A finding about the config, the seal or metadata, not about a place of the text.
+    /// A finding about the config, the seal or metadata, not about a place of the text. It is
+    /// another one where it says something else.
     pub fn about_fleet(self) -> Draft {
+        let identity = self.message.clone().into_bytes();
+        let draft = self.identified_by(identity);
         Draft {
             is_fleet: true,
-            ..self
+            ..draft
         }
+    }
+
+    /// Sets what tells the finding from others of its rule. It contains no secret.
+    pub fn identified_by(self, identity: Vec<u8>) -> Draft {
+        let identity = Some(identity);
+        Draft { identity, ..self }
     }
 
     /// Whether the text of its places must not be shown.
@@ -383,7 +395,8 @@ impl<'d, 't> FindingBuilder<'d, 't> {
     /// Returns what identifies a finding while other lines move.
     pub fn fingerprint(&mut self, draft: &Draft) -> String {
         let rule = draft.rule;
-        let line = self.normalized_lines(&draft.places.0);
+        let identity = draft.identity.clone();
+        let line = identity.unwrap_or_else(|| self.normalized_lines(&draft.places.0));
         let mut text = format!("{}|{}|", rule.code(), self.agent.unwrap_or_default()).into_bytes();
         text.extend_from_slice(&line);
         let nth = self.seen.entry((rule, line)).or_insert(0);

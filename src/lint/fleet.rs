@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::document::Document;
 use super::finding::{Draft, count};
 use super::rule::{RuleId, Severity};
-use super::secret_ranges::quotable;
+use super::secret_ranges::{find_secrets, quotable};
 use super::structure::introduced_name;
 use super::words::{pattern_in_any_case, patterns};
 use super::{Context, Drafts};
@@ -48,6 +48,8 @@ pub struct DriftFacts {
     moved: usize,
     /// Lines of the pushed version that are gone or edited.
     removed_lines: Vec<Vec<u8>>,
+    /// All lines that differ, with a mark each, as in a diff.
+    changes: Vec<u8>,
     /// Offset of the first line of the memory that differs.
     first_difference: usize,
 }
@@ -100,6 +102,17 @@ impl DriftFacts {
         let is_edited = |line: &&diff::DiffLine| line.op == LineOp::Delete && line.is_paired;
         let edited = compared.lines.iter().filter(is_edited).count();
         let edited = edited.min(removed_lines.len()).min(added_count);
+        let mut changes = Vec::new();
+        for line in &compared.lines {
+            let mark = match line.op {
+                LineOp::Equal => continue,
+                LineOp::Delete => b'-',
+                LineOp::Insert => b'+',
+            };
+            changes.push(mark);
+            changes.extend_from_slice(&line.text);
+            changes.push(b'\n');
+        }
         DriftFacts {
             separator_line: 0,
             is_separator_missing: false,
@@ -108,6 +121,7 @@ impl DriftFacts {
             edited,
             moved,
             removed_lines,
+            changes,
             first_difference: first_difference(&compared.lines, above),
         }
     }
@@ -253,5 +267,12 @@ fn check_drift(context: &Context<'_>, drafts: &mut Drafts) {
     } else {
         document.line_range(line)
     };
-    drafts.push(Draft::new(RuleId::Drift, message).at_range(range, "the first difference"));
+    // Another change is another finding, wherever it is: an accepted one hides no later one.
+    let secrets = find_secrets(&drift.changes, document.words);
+    let changes = secrets.mask(&drift.changes, &(0..drift.changes.len()));
+    drafts.push(
+        Draft::new(RuleId::Drift, message)
+            .at_range(range, "the first difference")
+            .identified_by(changes),
+    );
 }

@@ -451,3 +451,32 @@ fn allowed_text_covers_no_whole_file() {
     );
     assert_eq!(severity_of(&report, RuleId::Seal), E);
 }
+
+/// Returns the fingerprints of the findings of a rule about a baseline with facts.
+fn fingerprints(rule: RuleId, facts: &FleetFacts) -> Vec<String> {
+    let report = check_beside(&baseline_with(""), facts);
+    let found = report.findings.into_iter().filter(|it| it.rule == rule);
+    found.map(|it| it.fingerprint).collect()
+}
+
+#[test]
+fn fingerprint_tells_facts_about_the_fleet_apart() {
+    let seal = |fault: &str| {
+        let facts = FleetFacts {
+            seal_fault: Some(fault.into()),
+            ..FleetFacts::default()
+        };
+        fingerprints(RuleId::Seal, &facts)
+    };
+    let expired = seal("the signature has expired");
+    assert_eq!(expired, seal("the signature has expired"));
+    assert_ne!(expired, seal("baseline does not match its seal"));
+    let writable = |uid: u32| {
+        let facts = FleetFacts {
+            writers: vec![format!("uid {uid} can write it")],
+            ..FleetFacts::default()
+        };
+        fingerprints(RuleId::BaselineWritableByAgent, &facts)
+    };
+    assert_ne!(writable(1001), writable(1005));
+}

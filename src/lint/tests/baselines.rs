@@ -381,3 +381,15 @@ fn drift_begins_at_its_first_difference() {
     assert_eq!(line("a\nb\n---\n", "x\na\nb\n---\n"), 1);
     assert_eq!(line("a\nb\nc\n", "a\nb\n"), 2, "behind the last line");
 }
+
+#[test]
+fn fingerprint_of_drift_tells_all_changes() {
+    let fingerprint = |above: &str| check_drift("a\nb\nc\nd\n---\n", above).fingerprint;
+    let accepted = fingerprint("a\nx\nc\nd\n---\n");
+    assert_eq!(accepted, fingerprint("a\nx\nc\nd\n---\n"));
+    assert_ne!(accepted, fingerprint("a\nx\nc\n---\n"));
+    assert_ne!(accepted, fingerprint("a\nx\nc\nd\ny\n---\n"));
+    // A secret cannot be guessed from it.
+    let with_secret = |value: &str| fingerprint(&format!("a\npassword: {value}\nc\nd\n---\n"));
+    assert_eq!(with_secret("Hunter2-Blue"), with_secret("Hunter3-Blue"));
+}
