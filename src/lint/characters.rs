@@ -3,10 +3,9 @@
 use std::ops::Range;
 
 use super::document::Document;
-use super::finding::{Draft, Places, count};
+use super::finding::{Draft, Label, Places, count};
 use super::rule::{RuleId, Severity};
 use super::secret_ranges::quotable;
-use super::words::Words;
 use super::{Context, Drafts};
 
 /// Number of characters without width in a row from which they hide a message.
@@ -23,27 +22,38 @@ pub(super) fn check(context: &Context<'_>, drafts: &mut Drafts) {
     if document.text[judged.clone()].iter().all(is_plain) {
         return;
     }
-    let characters = characters(document, judged);
-    check_zero_width(&characters, drafts);
-    check_directions(&characters, context.settings.is_right_to_left, drafts);
-    check_tags(&characters, document.words, drafts);
-    check_controls(&characters, drafts);
+    let characters = characters(document.text, judged);
+    check_zero_width(document, characters.clone(), drafts);
+    let is_right_to_left = context.settings.is_right_to_left;
+    check_directions(document, characters.clone(), is_right_to_left, drafts);
+    check_tags(document, characters.clone(), drafts);
+    check_controls(document, characters, drafts);
 }
 
 /// Returns the characters of a range with their offsets; bytes that are not UTF-8 are left out.
-fn characters(document: &Document<'_>, range: Range<usize>) -> Vec<(usize, char)> {
-    let mut found = Vec::new();
-    let mut at = range.start;
-    for chunk in document.text[range].utf8_chunks() {
-        let valid = chunk.valid();
-        found.extend(valid.char_indices().map(|(offset, c)| (at + offset, c)));
-        at += valid.len() + chunk.invalid().len();
-    }
-    found
+fn characters(
+    text: &[u8],
+    range: Range<usize>,
+) -> impl Iterator<Item = (usize, char)> + Clone + use<'_> {
+    let start = range.start;
+    let chunks = text[range].utf8_chunks().scan(start, |at, chunk| {
+        let start = *at;
+        *at += chunk.valid().len() + chunk.invalid().len();
+        Some((start, chunk.valid()))
+    });
+    chunks.flat_map(|(start, valid)| {
+        let characters = valid.char_indices();
+        characters.map(move |(offset, c)| (start + offset, c))
+    })
 }
 
 fn range_of((at, c): (usize, char)) -> Range<usize> {
     at..at + c.len_utf8()
+}
+
+/// Names a character, such as U+200B.
+fn code_point(c: char) -> Label {
+    format!("U+{:04X}", u32::from(c)).into()
 }
 
 fn is_zero_width(c: char) -> bool {
@@ -62,21 +72,29 @@ fn is_joiner_in_place(before: Option<char>, c: char, after: Option<char>) -> boo
         || c == '\u{200D}' && joined.is_some_and(|(one, two)| is_emoji(one) && is_emoji(two))
 }
 
-fn check_zero_width(characters: &[(usize, char)], drafts: &mut Drafts) {
+fn check_zero_width(
+    document: &Document<'_>,
+    mut characters: impl Iterator<Item = (usize, char)> + Clone,
+    drafts: &mut Drafts,
+) {
     let mut places = Places::default();
     let (mut run, mut longest_run) = (0, 0);
-    for (index, (at, c)) in characters.iter().copied().enumerate() {
-        let before = index.checked_sub(1).map(|it| characters[it].1);
-        let after = characters.get(index + 1).map(|it| it.1);
+    let mut before = None;
+    while let Some((at, c)) = characters.next() {
         // A byte order mark is a matter of encoding.
         let is_byte_order_mark = at == 0 && c == '\u{FEFF}';
-        if is_zero_width(c) && !is_byte_order_mark && !is_joiner_in_place(before, c, after) {
-            places.add(range_of((at, c)), format!("U+{:04X}", u32::from(c)));
+        let is_in_place = || {
+            let after = characters.clone().next().map(|(_, c)| c);
+            is_joiner_in_place(before, c, after)
+        };
+        if is_zero_width(c) && !is_byte_order_mark && !is_in_place() {
+            places.add_character(document, range_of((at, c)), || code_point(c));
             run += 1;
             longest_run = longest_run.max(run);
         } else {
             run = 0;
         }
+        before = Some(c);
     }
     if places.is_empty() {
         return;
@@ -96,11 +114,16 @@ fn check_zero_width(characters: &[(usize, char)], drafts: &mut Drafts) {
     );
 }
 
-fn check_directions(characters: &[(usize, char)], is_right_to_left: bool, drafts: &mut Drafts) {
+fn check_directions(
+    document: &Document<'_>,
+    characters: impl Iterator<Item = (usize, char)>,
+    is_right_to_left: bool,
+    drafts: &mut Drafts,
+) {
     let mut places = Places::default();
-    for (at, c) in characters.iter().copied() {
+    for (at, c) in characters {
         if matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{61C}') {
-            places.add(range_of((at, c)), format!("U+{:04X}", u32::from(c)));
+            places.add_character(document, range_of((at, c)), || code_point(c));
         }
     }
     if places.is_empty() {
@@ -129,42 +152,46 @@ fn is_variation_selector(c: char) -> bool {
 }
 
 /// Finds tag characters outside of flags, and long runs of variation selectors; decodes both.
-fn check_tags(characters: &[(usize, char)], words: &Words, drafts: &mut Drafts) {
+fn check_tags(
+    document: &Document<'_>,
+    mut characters: impl Iterator<Item = (usize, char)> + Clone,
+    drafts: &mut Drafts,
+) {
     let mut places = Places::default();
     let mut hidden_text = String::new();
-    let mut index = 0;
-    while index < characters.len() {
-        let same_kind: fn(char) -> bool = match characters[index].1 {
+    let mut before = None;
+    while let Some((at, c)) = characters.next() {
+        let same_kind: fn(char) -> bool = match c {
             c if is_tag(c) => is_tag,
             c if is_variation_selector(c) => is_variation_selector,
             _ => {
-                index += 1;
+                before = Some(c);
                 continue;
             }
         };
-        let run = characters[index..].iter();
-        let length = run.take_while(|(_, c)| same_kind(*c)).count();
-        let run = &characters[index..index + length];
-        let before = index.checked_sub(1).map(|it| characters[it].1);
+        let mut decoded: String = decode_hidden(c).into_iter().collect();
+        let (mut last, mut length) = ((at, c), 1);
+        while let Some(next) = characters.clone().next().filter(|(_, c)| same_kind(*c)) {
+            characters.next();
+            decoded.extend(decode_hidden(next.1));
+            (last, length) = (next, length + 1);
+        }
         let is_flag = before == Some('\u{1F3F4}') && length <= MAX_FLAG_TAGS;
-        let is_harmless = if is_tag(run[0].1) {
+        let is_harmless = if is_tag(c) {
             is_flag
         } else {
             length < MIN_SELECTOR_RUN
         };
         if !is_harmless {
-            let decoded: String = run.iter().filter_map(|(_, c)| decode_hidden(*c)).collect();
-            let end = range_of(run[length - 1]).end;
-            places.add(
-                run[0].0..end,
-                format!("spells {}", quotable(decoded.as_bytes(), words)),
-            );
+            places.add_character(document, at..range_of(last).end, || {
+                format!("spells {}", quotable(decoded.as_bytes(), document.words)).into()
+            });
             hidden_text.push_str(&decoded);
         }
-        index += length;
+        before = Some(last.1);
     }
     if !places.is_empty() {
-        let shown = quotable(hidden_text.as_bytes(), words);
+        let shown = quotable(hidden_text.as_bytes(), document.words);
         let message = format!("hidden characters that spell {shown}");
         drafts.push(Draft::new(RuleId::TagCharacters, message).at(places));
     }
@@ -180,35 +207,37 @@ fn decode_hidden(c: char) -> Option<char> {
     char::from_u32(code).filter(|c| !c.is_control())
 }
 
-fn check_controls(characters: &[(usize, char)], drafts: &mut Drafts) {
+fn check_controls(
+    document: &Document<'_>,
+    mut characters: impl Iterator<Item = (usize, char)> + Clone,
+    drafts: &mut Drafts,
+) {
     let (mut colors, mut others) = (Places::default(), Places::default());
-    let mut index = 0;
-    while index < characters.len() {
-        let (at, c) = characters[index];
+    while let Some((at, c)) = characters.next() {
         match c {
-            '\x1B' if characters.get(index + 1).is_some_and(|it| it.1 == '[') => {
-                let parameters = characters[index + 2..].iter();
-                let length = parameters
-                    .take_while(|(_, c)| matches!(c, '0'..='9' | ';' | ':'))
-                    .count();
-                let last = characters.get(index + 2 + length);
-                let end = last.map_or(at + 2, |it| range_of(*it).end);
-                if last.is_some_and(|it| it.1 == 'm') {
-                    colors.add(at..end, "a colour");
-                } else {
-                    others.add(at..end, "a control sequence");
+            '\x1B' if characters.clone().next().is_some_and(|(_, c)| c == '[') => {
+                let mut end = at + 2;
+                let mut parameters = characters.clone().skip(1);
+                let is_parameter = |c: char| matches!(c, '0'..='9' | ';' | ':');
+                let last = parameters.find(|(_, c)| !is_parameter(*c));
+                if let Some(last) = last {
+                    end = range_of(last).end;
                 }
-                index += 2 + length;
+                if last.is_some_and(|(_, c)| c == 'm') {
+                    colors.add_character(document, at..end, || "a colour".into());
+                } else {
+                    others.add_character(document, at..end, || "a control sequence".into());
+                }
             }
             '\x1B' | '\u{90}' | '\u{98}' | '\u{9B}' | '\u{9D}' | '\u{9E}' | '\u{9F}' => {
-                others.add(range_of((at, c)), "a control sequence");
-                index += 1;
+                let range = range_of((at, c));
+                others.add_character(document, range, || "a control sequence".into());
             }
             '\x07' | '\x08' => {
-                others.add(range_of((at, c)), "a control character");
-                index += 1;
+                let range = range_of((at, c));
+                others.add_character(document, range, || "a control character".into());
             }
-            _ => index += 1,
+            _ => {}
         }
     }
     let (severity, what) = if others.is_empty() {
@@ -217,7 +246,7 @@ fn check_controls(characters: &[(usize, char)], drafts: &mut Drafts) {
         (Severity::Error, "control sequence")
     };
     let number = colors.len() + others.len();
-    others.0.extend(colors.0);
+    others.append(colors);
     if number > 0 {
         let message = format!("{} of terminals", count(number, what));
         drafts.push(

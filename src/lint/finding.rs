@@ -173,27 +173,63 @@ impl Serialize for Finding {
 
 /// Places of a finding that a rule has found, with a label each.
 #[derive(Default)]
-pub(super) struct Places(pub Vec<(Range<usize>, Label)>);
+pub(super) struct Places {
+    pub list: Vec<(Range<usize>, Label)>,
+    /// Number of places that [`Places::add_character`] has left out.
+    omitted: usize,
+}
 
 /// Label of a place.
 pub(super) type Label = Cow<'static, str>;
 
 impl Places {
     pub fn add(&mut self, range: Range<usize>, label: impl Into<Label>) {
-        self.0.push((range, label.into()));
+        self.list.push((range, label.into()));
+    }
+
+    /// Adds a place of a rule that may have as many as the text has bytes. Behind the number that is
+    /// listed, one on each line is enough: it tells which lines a finding is about.
+    pub fn add_character(
+        &mut self,
+        document: &Document<'_>,
+        range: Range<usize>,
+        label: impl FnOnce() -> Label,
+    ) {
+        let last = self.list.last().filter(|_| self.list.len() >= MAX_PLACES);
+        let is_on_listed_line = last.is_some_and(|(last, _)| {
+            let line = &document.lines[document.line_at(last.start)];
+            range.start < line.end
+        });
+        if is_on_listed_line {
+            self.omitted += 1;
+        } else {
+            self.list.push((range, label()));
+        }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.list.is_empty()
     }
 
+    /// Returns the number of all places.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.list.len() + self.omitted
+    }
+
+    /// Whether the list has all places.
+    pub fn is_complete(&self) -> bool {
+        self.omitted == 0
+    }
+
+    /// Adds the places of another rule's list.
+    pub fn append(&mut self, mut other: Places) {
+        self.list.append(&mut other.list);
+        self.omitted += other.omitted;
     }
 
     /// Returns the place that a message quotes: the first one on a new line, or else the first.
     pub fn foremost(&self, document: &Document<'_>) -> Option<&Range<usize>> {
-        let mut ranges = self.0.iter().map(|(range, _)| range);
+        let mut ranges = self.list.iter().map(|(range, _)| range);
         ranges
             .clone()
             .find(|range| document.is_on_new_line(range))
@@ -313,8 +349,9 @@ impl<'d, 't> FindingBuilder<'d, 't> {
 
     pub fn build(&self, draft: Draft, fingerprint: String) -> Finding {
         let is_redacted = draft.is_redacted();
-        let mut places = draft.places.0;
-        let count = places.len();
+        let count = draft.places.len();
+        let is_complete = draft.places.is_complete();
+        let mut places = draft.places.list;
         let new_count = self.sort_places(draft.rule, &mut places);
         let zone = if draft.is_fleet {
             Zone::Fleet
@@ -336,9 +373,11 @@ impl<'d, 't> FindingBuilder<'d, 't> {
             ));
         }
         if new_count > 0 && count > 1 {
-            message.push_str(&format!(
-                " ({new_count} of {count} places on new lines, listed first)"
-            ));
+            message.push_str(&if is_complete {
+                format!(" ({new_count} of {count} places on new lines, listed first)")
+            } else {
+                " (places on new lines are listed first)".to_string()
+            });
         }
         let mut ranges = places.into_iter().take(MAX_PLACES);
         let range = ranges.next().map_or(0..0, |(range, _)| range);
@@ -396,7 +435,7 @@ impl<'d, 't> FindingBuilder<'d, 't> {
     pub fn fingerprint(&mut self, draft: &Draft) -> String {
         let rule = draft.rule;
         let identity = draft.identity.clone();
-        let line = identity.unwrap_or_else(|| self.normalized_lines(&draft.places.0));
+        let line = identity.unwrap_or_else(|| self.normalized_lines(&draft.places.list));
         let mut text = format!("{}|{}|", rule.code(), self.agent.unwrap_or_default()).into_bytes();
         text.extend_from_slice(&line);
         let nth = self.seen.entry((rule, line)).or_insert(0);

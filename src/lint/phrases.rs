@@ -100,7 +100,7 @@ fn check_override(document: &Document<'_>, drafts: &mut Drafts) {
         }
     }
     if let Some((first, _)) = places
-        .0
+        .list
         .iter()
         .min_by_key(|(range, label)| (label.starts_with("quoted"), !document.is_on_new_line(range)))
     {

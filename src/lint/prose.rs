@@ -218,7 +218,7 @@ fn check_repeated_items(document: &Document<'_>, drafts: &mut Drafts) {
             },
         );
     }
-    let Some((range, label)) = places.0.first() else {
+    let Some((range, label)) = places.list.first() else {
         return;
     };
     let line = document.line_at(range.start) + 1;

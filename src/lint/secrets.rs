@@ -27,7 +27,7 @@ pub(super) fn check(context: &Context<'_>, drafts: &mut Drafts) {
         for range in found {
             places.add(range.clone(), describe_secret(&key, document.bytes(range)));
         }
-        let Some((_, first)) = places.0.first() else {
+        let Some((_, first)) = places.list.first() else {
             continue;
         };
         let more = match places.len() {

@@ -1,5 +1,7 @@
 //! Rules about sizes and encoding (1xx): they inform and seldom scold.
 
+use std::ops::Range;
+
 use super::document::{Document, TextRole};
 use super::finding::{Draft, Places, count};
 use super::rule::{RuleId, Severity};
@@ -13,6 +15,9 @@ const THIN_BYTES: usize = 2048;
 const LARGE_BYTES: usize = 20_480;
 /// Bytes above which a baseline is bloated.
 const BLOATED_BYTES: usize = 25_600;
+/// Number of places from which a file is no baseline whose line ends a fix could correct.
+const MAX_FIXED_PLACES: usize = 20_000;
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 /// Characters above which a line is huge.
 const HUGE_LINE_CHARS: usize = 2000;
 
@@ -98,11 +103,13 @@ fn check_encoding(document: &Document<'_>, drafts: &mut Drafts) {
         let mut at = judged.start;
         for chunk in text.utf8_chunks() {
             for (offset, _) in chunk.valid().match_indices('\0') {
-                broken.add(at + offset..at + offset + 1, "a NUL");
+                let range = at + offset..at + offset + 1;
+                broken.add_character(document, range, || "a NUL".into());
             }
             at += chunk.valid().len();
             if !chunk.invalid().is_empty() {
-                broken.add(at..at + chunk.invalid().len(), "not UTF-8");
+                let range = at..at + chunk.invalid().len();
+                broken.add_character(document, range, || "not UTF-8".into());
                 at += chunk.invalid().len();
             }
         }
@@ -115,53 +122,78 @@ fn check_encoding(document: &Document<'_>, drafts: &mut Drafts) {
     check_line_ends(document, drafts);
 }
 
+/// A carriage return of a text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CarriageReturn {
+    Lone,
+    /// Before a line feed.
+    OfLineEnd,
+}
+
+/// Returns the carriage returns of a range with their offsets.
+fn carriage_returns(
+    text: &[u8],
+    range: Range<usize>,
+) -> impl Iterator<Item = (usize, CarriageReturn)> {
+    range.filter(|at| text[*at] == b'\r').map(|at| {
+        let is_before_line_feed = text.get(at + 1) == Some(&b'\n');
+        let kind = if is_before_line_feed {
+            CarriageReturn::OfLineEnd
+        } else {
+            CarriageReturn::Lone
+        };
+        (at, kind)
+    })
+}
+
 /// Reports a byte order mark, lone carriage returns and mixed line ends, which `--fix` corrects in a
 /// baseline.
 fn check_line_ends(document: &Document<'_>, drafts: &mut Drafts) {
     let judged = document.judged_range();
     let text = document.text;
-    let (mut with_cr, mut line_feeds) = (Places::default(), 0);
+    let found = || carriage_returns(text, judged.clone());
+    let line_feeds = text[judged.clone()].iter().filter(|it| **it == b'\n');
+    let of_line_ends = found().filter(|(_, kind)| *kind == CarriageReturn::OfLineEnd);
+    let has_lone_cr = found().any(|(_, kind)| kind == CarriageReturn::Lone);
+    // A lone CR becomes a line feed.
+    let is_mixed = has_lone_cr || line_feeds.count() > of_line_ends.count();
+    let wrong = || found().filter(|(_, kind)| is_mixed || *kind == CarriageReturn::Lone);
     let mut places = Places::default();
-    if judged.start == 0 && text.starts_with(b"\xEF\xBB\xBF") {
-        places.add(0..3, "a byte order mark");
+    let has_byte_order_mark = judged.start == 0 && text.starts_with(BYTE_ORDER_MARK);
+    if has_byte_order_mark {
+        places.add(0..BYTE_ORDER_MARK.len(), "a byte order mark");
     }
-    for at in judged.clone() {
-        match text[at] {
-            b'\n' if at > judged.start && text[at - 1] == b'\r' => {
-                with_cr.add(at - 1..at, "CR LF");
-            }
-            b'\n' => line_feeds += 1,
-            b'\r' if text.get(at + 1) != Some(&b'\n') => {
-                // Corrected, it is a line feed.
-                line_feeds += 1;
-                places.add(at..at + 1, "a lone CR");
-            }
-            _ => {}
-        }
-    }
-    if line_feeds > 0 {
-        places.0.extend(with_cr.0);
+    for (at, kind) in wrong() {
+        let label = match kind {
+            CarriageReturn::Lone => "a lone CR",
+            CarriageReturn::OfLineEnd => "CR LF",
+        };
+        places.add_character(document, at..at + 1, || label.into());
     }
     if places.is_empty() {
         return;
     }
-    places.0.sort_by_key(|(range, _)| range.start);
-    let edits = places.0.iter().map(|(range, label)| {
-        let text = if label == "a lone CR" { "\n" } else { "" };
-        (range.clone(), text.to_string())
-    });
-    let edits: Vec<_> = edits.collect();
+    let number = places.len();
     let message = format!(
         "a byte order mark, lone carriage returns or mixed line ends, in {}",
-        count(places.len(), "place")
+        count(number, "place")
     );
     let draft = Draft::new(RuleId::BadEncoding, message)
         .severity(Severity::Warning)
         .at(places);
-    drafts.push(match document.role {
-        TextRole::Baseline => draft.safe_fix(edits),
-        _ => draft,
+    if !document.is_baseline() || number > MAX_FIXED_PLACES {
+        drafts.push(draft);
+        return;
+    }
+    let mark = has_byte_order_mark.then(|| (0..BYTE_ORDER_MARK.len(), String::new()));
+    let returns = wrong().map(|(at, kind)| {
+        let text = match kind {
+            CarriageReturn::Lone => "\n",
+            CarriageReturn::OfLineEnd => "",
+        };
+        (at..at + 1, text.to_string())
     });
+    drafts.push(draft.safe_fix(mark.into_iter().chain(returns).collect()));
 }
 
 fn check_line_lengths(document: &Document<'_>, drafts: &mut Drafts) {

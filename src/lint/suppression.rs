@@ -72,11 +72,12 @@ fn find_comment(context: &Context<'_>, rule: RuleId) -> Option<String> {
 fn covers(context: &Context<'_>, draft: &Draft, text: &str) -> bool {
     let document = context.document;
     let text = text.as_bytes();
-    if text.is_empty() || draft.places.is_empty() || document.lines.is_empty() {
+    let places = &draft.places;
+    if text.is_empty() || places.is_empty() || !places.is_complete() {
         return false;
     }
     let mut last_line = None;
-    draft.places.0.iter().all(|(range, _)| {
+    places.list.iter().all(|(range, _)| {
         let line = document.line_at(range.start);
         // A line is searched once for its places in a row.
         let is_covered = |line| {

@@ -480,3 +480,21 @@ fn fingerprint_tells_facts_about_the_fleet_apart() {
     };
     assert_ne!(writable(1001), writable(1005));
 }
+
+#[test]
+fn many_characters_give_few_places() {
+    let text = "a\r\u{200B}\x07\0".repeat(50_000);
+    let report = check_baseline(&text);
+    for rule in [
+        RuleId::BadEncoding,
+        RuleId::ZeroWidth,
+        RuleId::TerminalControl,
+    ] {
+        let mut found = report.findings.iter().filter(|it| it.rule == rule);
+        assert!(
+            found.all(|it| it.message.contains("50000") && it.fix.is_none()),
+            "{:#?}",
+            report.findings
+        );
+    }
+}
