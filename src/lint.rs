@@ -128,7 +128,7 @@ pub fn lint(input: &LintInput<'_>, settings: &LintSettings) -> LintReport {
         &settings.words,
     );
     document.secrets = secret_ranges::find_secrets(input.text, &settings.words);
-    let earlier = input.facts.earlier_version.as_deref();
+    let earlier = input.facts.earlier_version();
     if let Some(earlier) = earlier.filter(|_| document.is_baseline()) {
         document.compare_with(earlier);
     }

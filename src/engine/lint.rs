@@ -101,7 +101,10 @@ impl Engine {
         };
         let facts = FleetFacts {
             other_agents: self.other_agents(agent),
-            earlier_version: sealed_version.clone().or_else(pushed_version),
+            pushed_version: match sealed_version {
+                Some(_) => None,
+                None => pushed_version(),
+            },
             sealed_version,
             ..FleetFacts::default()
         };

@@ -17,10 +17,11 @@ use crate::diff::{self, LineOp};
 /// Facts about a file from outside of it. The default has none.
 #[derive(Clone, Debug, Default)]
 pub struct FleetFacts {
-    /// The last sealed or pushed version of a baseline; it may equal the text.
-    pub earlier_version: Option<Vec<u8>>,
-    /// The version that a good seal covers. Only its comments suppress findings.
+    /// The version of a baseline that a good seal covers; it may equal the text. Only its comments
+    /// suppress findings.
     pub sealed_version: Option<Vec<u8>>,
+    /// The last pushed version of a baseline without a good seal; it may equal the text.
+    pub pushed_version: Option<Vec<u8>>,
     /// Why the seal refuses the baseline, as a sentence.
     pub seal_fault: Option<String>,
     /// How a memory differs from what was pushed; none where its baseline part is intact.
@@ -33,6 +34,15 @@ pub struct FleetFacts {
     pub writers: Vec<String>,
     /// Agents with the same memory file or archive directory, as sentences.
     pub sharing: Vec<String>,
+}
+
+impl FleetFacts {
+    /// Returns the version of a baseline that tells what is new in it: the sealed or the last pushed
+    /// one.
+    pub(super) fn earlier_version(&self) -> Option<&[u8]> {
+        let sealed = self.sealed_version.as_deref();
+        sealed.or(self.pushed_version.as_deref())
+    }
 }
 
 /// How a memory differs above the boundary from what was pushed, in lines.
@@ -181,7 +191,7 @@ pub(super) fn check(context: &Context<'_>, drafts: &mut Drafts) {
 }
 
 fn check_size_jump(context: &Context<'_>, drafts: &mut Drafts) {
-    let Some(earlier) = &context.facts().earlier_version else {
+    let Some(earlier) = context.facts().earlier_version() else {
         return;
     };
     let (old, new) = (earlier.len(), context.document.text.len());

@@ -51,7 +51,7 @@ fn check_missing_in_baseline(context: &Context<'_>, drafts: &mut Drafts) {
     }
     let draft = Draft::new(RuleId::SeparatorMissing, message);
     // A baseline that is in use without a separator may be meant so.
-    let is_draft = context.facts().earlier_version.is_none() && !document.text.is_empty();
+    let is_draft = context.facts().earlier_version().is_none() && !document.text.is_empty();
     drafts.push(
         if is_draft && can_take_separator(document.text, separator) {
             let end = document.text.len();

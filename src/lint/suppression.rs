@@ -21,8 +21,7 @@ pub(super) fn find_suppression(
     draft: &Draft,
     fingerprint: &str,
 ) -> Option<(SuppressionKind, Option<String>)> {
-    let comment = find_comment(context, draft.rule);
-    if let Some(reason) = comment {
+    if let Some(reason) = find_comment(context, draft) {
         return Some((SuppressionKind::Comment, Some(reason)));
     }
     let settings = context.settings;
@@ -49,15 +48,23 @@ pub(super) fn find_suppression(
 
 /// Returns the reason of a comment that suppresses a rule. It counts if the sealed version of the
 /// baseline has it, too: any other text may be an agent's, and a draft is the operator's only once
-/// it is sealed.
-fn find_comment(context: &Context<'_>, rule: RuleId) -> Option<String> {
+/// it is sealed. It covers no attack that came after the seal.
+fn find_comment(context: &Context<'_>, draft: &Draft) -> Option<String> {
     let document = context.document;
+    let rule = draft.rule;
+    if has_new_attack(context, draft) {
+        return None;
+    }
     let sealed = context.facts().sealed_version.as_deref();
     let sealed = sealed.filter(|_| document.is_baseline())?;
-    let mut sealed_comments = IGNORE.captures_iter(sealed).filter(|comment| {
-        let name = comment.get(1).map_or(&b""[..], |name| name.as_bytes());
-        RuleId::parse(&String::from_utf8_lossy(name)) == Some(rule)
-    });
+    let mut sealed_comments = IGNORE
+        .captures_iter(sealed)
+        .filter(|comment| {
+            let name = comment.get(1).map_or(&b""[..], |name| name.as_bytes());
+            RuleId::parse(&String::from_utf8_lossy(name)) == Some(rule)
+        })
+        .peekable();
+    sealed_comments.peek()?;
     let kept: HashSet<&[u8]> = IGNORE
         .find_iter(document.text)
         .map(|it| it.as_bytes())
@@ -66,9 +73,16 @@ fn find_comment(context: &Context<'_>, rule: RuleId) -> Option<String> {
     Some(crate::untrusted::visible_line(counted.get(2)?.as_bytes()))
 }
 
+/// Whether a finding is about an attack with a place on a line that the earlier version of a baseline
+/// does not have.
+fn has_new_attack(context: &Context<'_>, draft: &Draft) -> bool {
+    let mut places = draft.places.list.iter();
+    draft.rule.is_attack() && places.any(|(range, _)| context.document.is_on_new_line(range))
+}
+
 /// Whether an allowed text covers every place of a finding, so that a new place is reported. In a
 /// baseline it stands anywhere on the line. An agent could write it there beside an attack, so in a
-/// memory it is the place itself or its whole line.
+/// memory, and for an attack that is new in a baseline, it is the place itself or its whole line.
 fn covers(context: &Context<'_>, draft: &Draft, text: &str) -> bool {
     let document = context.document;
     let text = text.as_bytes();
@@ -76,6 +90,7 @@ fn covers(context: &Context<'_>, draft: &Draft, text: &str) -> bool {
     if text.is_empty() || places.is_empty() || !places.is_complete() {
         return false;
     }
+    let is_operators = document.is_baseline() && !has_new_attack(context, draft);
     let mut last_line = None;
     places.list.iter().all(|(range, _)| {
         let line = document.line_at(range.start);
@@ -83,9 +98,9 @@ fn covers(context: &Context<'_>, draft: &Draft, text: &str) -> bool {
         let is_covered = |line| {
             let line = document.line_text(line);
             let has_text = || line.windows(text.len()).any(|it| it == text);
-            line.trim_ascii() == text || document.is_baseline() && has_text()
+            line.trim_ascii() == text || is_operators && has_text()
         };
         let is_seen = last_line.replace(line) == Some(line);
-        is_seen && document.is_baseline() || document.bytes(range) == text || is_covered(line)
+        is_seen && is_operators || document.bytes(range) == text || is_covered(line)
     })
 }

@@ -23,7 +23,7 @@ fn assert_linear(name: &str, piece: &str) {
             is_intact: true,
         };
         let facts = FleetFacts {
-            earlier_version: Some(b"# scout\n\n---\n".to_vec()),
+            pushed_version: Some(b"# scout\n\n---\n".to_vec()),
             sealed_version: Some(text.clone()),
             ..FleetFacts::default()
         };
