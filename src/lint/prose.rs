@@ -106,9 +106,12 @@ fn check_pasted_text(document: &Document<'_>, drafts: &mut Drafts) {
         }
         let length = index - run_start;
         let range = document.lines[run_start].start..document.line_range(index - 1).end;
+        // A fence that is open at the end of the file has one line of marks.
+        let is_open = document.open_fence_line == Some(run_start + 1);
+        let code_lines = length.saturating_sub(if is_open { 1 } else { 2 });
         match kinds[index - 1] {
-            Some(LineKind::Fenced) if length > MAX_FENCE_LINES + 2 => {
-                places.add(range, format!("a code block of {} lines", length - 2));
+            Some(LineKind::Fenced) if code_lines > MAX_FENCE_LINES => {
+                places.add(range, format!("a code block of {code_lines} lines"));
             }
             // The rows of the heading do not count; the scanner tells only the second one apart.
             Some(LineKind::TableRow) if length > MAX_TABLE_ROWS + 1 => {

@@ -49,8 +49,10 @@ pub(super) fn check(context: &Context<'_>, drafts: &mut Drafts) {
 /// equal values of one file are recognized. The key of the digest is the file itself, so that a
 /// weak secret cannot be guessed from a report alone.
 fn describe_secret(key: &str, value: &[u8]) -> String {
-    let shown = String::from_utf8_lossy(&value[..value.len().min(SHOWN_CHARS)]).into_owned();
+    let text = String::from_utf8_lossy(value);
+    let shown: String = text.chars().take(SHOWN_CHARS).collect();
+    let length = text.chars().count();
     let digest = Digest::of(&[key.as_bytes(), b"|", value].concat());
     let digest = digest.short_hex(8);
-    format!("{shown}…, {} characters, digest {digest}", value.len())
+    format!("{shown}…, {length} characters, digest {digest}")
 }

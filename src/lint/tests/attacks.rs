@@ -282,3 +282,14 @@ fn control_sequences_are_graded() {
         ],
     );
 }
+
+#[test]
+fn length_of_a_secret_is_in_characters() {
+    let password = "Grün2-Blaue-Lampe";
+    let report = check_notes(&format!("postgres://app:{password}@db.example.org/x"));
+    let found = report.findings.iter().find(|it| it.rule == RuleId::Secret);
+    let url = format!("postgres://app:{password}@db.example.org");
+    let length = format!("{} characters", url.chars().count());
+    let message = &found.unwrap().message;
+    assert!(message.contains(&length), "{message}");
+}

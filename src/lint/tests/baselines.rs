@@ -393,3 +393,18 @@ fn fingerprint_of_drift_tells_all_changes() {
     let with_secret = |value: &str| fingerprint(&format!("a\npassword: {value}\nc\nd\n---\n"));
     assert_eq!(with_secret("Hunter2-Blue"), with_secret("Hunter3-Blue"));
 }
+
+#[test]
+fn lines_of_pasted_code_are_counted() {
+    let message = |text: &str| {
+        let report = check_baseline(text);
+        let mut found = report.findings.into_iter();
+        let found = found.find(|it| it.rule == RuleId::PastedReference);
+        found.map(|it| it.related.len() + it.range.start.line)
+    };
+    let code = |lines: usize| format!("```\n{}", "x = 1\n".repeat(lines));
+    assert_eq!(message(&code(40)), None, "open at the end");
+    assert_eq!(message(&code(41)), Some(1), "open at the end");
+    assert_eq!(message(&(code(40) + "```\n")), None);
+    assert_eq!(message(&(code(41) + "```\n")), Some(1));
+}
