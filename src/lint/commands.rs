@@ -94,13 +94,8 @@ fn check_exfiltration(document: &Document<'_>, drafts: &mut Drafts) {
             places.add(document.line_range(index), "sends a secret away");
         }
     }
-    if let Some(first) = places.foremost(document) {
-        let message = format!(
-            "a secret is sent to a public address: {}",
-            document.quote(first)
-        );
-        drafts.push(Draft::new(RuleId::Exfiltration, message).at(places));
-    }
+    let what = "a secret is sent to a public address";
+    drafts.extend(Draft::quoting(RuleId::Exfiltration, what, places, document));
 }
 
 /// Whether a line sends a secret to a public address.
@@ -195,17 +190,9 @@ fn check_remote_execution(document: &Document<'_>, drafts: &mut Drafts) {
         let start = document.lines[index].start;
         places.add(start + found.start..start + found.end, "runs foreign code");
     }
-    if let Some(first) = places.foremost(document) {
-        let message = format!(
-            "runs code that comes from elsewhere: {}",
-            document.quote(first)
-        );
-        drafts.push(
-            Draft::new(RuleId::RemoteExec, message)
-                .severity(worst)
-                .at(places),
-        );
-    }
+    let what = "runs code that comes from elsewhere";
+    let draft = Draft::quoting(RuleId::RemoteExec, what, places, document);
+    drafts.extend(draft.map(|it| it.severity(worst)));
 }
 
 /// Finds encoded text that says what rules 701, 703 or 704 report.

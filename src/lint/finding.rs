@@ -266,6 +266,17 @@ impl Draft {
         }
     }
 
+    /// A finding whose message quotes its foremost place; none without places.
+    pub fn quoting(
+        rule: RuleId,
+        what: &str,
+        places: Places,
+        document: &Document<'_>,
+    ) -> Option<Draft> {
+        let message = format!("{what}: {}", document.quote(places.foremost(document)?));
+        Some(Draft::new(rule, message).at(places))
+    }
+
     pub fn severity(self, severity: Severity) -> Draft {
         Draft { severity, ..self }
     }

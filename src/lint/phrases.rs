@@ -127,13 +127,13 @@ fn check_authority(document: &Document<'_>, drafts: &mut Drafts) {
         let start = scratch.start + at;
         places.add(start..start + IGNORE_COMMENT.len(), "suppresses findings");
     }
-    if let Some(first) = places.foremost(document) {
-        let message = format!(
-            "text that claims to speak for the operator: {}",
-            document.quote(first)
-        );
-        drafts.push(Draft::new(RuleId::AuthoritySpoof, message).at(places));
-    }
+    let what = "text that claims to speak for the operator";
+    drafts.extend(Draft::quoting(
+        RuleId::AuthoritySpoof,
+        what,
+        places,
+        document,
+    ));
 }
 
 fn check_secrecy(document: &Document<'_>, drafts: &mut Drafts) {
@@ -160,14 +160,9 @@ fn check_secrecy(document: &Document<'_>, drafts: &mut Drafts) {
         }
         places.add(range, "keeps someone in the dark");
     }
-    if let Some(first) = places.foremost(document) {
-        let message = format!("keeps someone in the dark: {}", document.quote(first));
-        drafts.push(
-            Draft::new(RuleId::Secrecy, message)
-                .severity(severity)
-                .at(places),
-        );
-    }
+    let what = "keeps someone in the dark";
+    let draft = Draft::quoting(RuleId::Secrecy, what, places, document);
+    drafts.extend(draft.map(|it| it.severity(severity)));
 }
 
 fn check_standing_orders(document: &Document<'_>, drafts: &mut Drafts) {
@@ -201,8 +196,6 @@ fn check_waivers(document: &Document<'_>, drafts: &mut Drafts) {
             places.add(range, "declares a rule void");
         }
     }
-    if let Some(first) = places.foremost(document) {
-        let message = format!("a note lifts a rule: {}", document.quote(first));
-        drafts.push(Draft::new(RuleId::RuleWaiver, message).at(places));
-    }
+    let what = "a note lifts a rule";
+    drafts.extend(Draft::quoting(RuleId::RuleWaiver, what, places, document));
 }

@@ -4,6 +4,7 @@ use super::document::{Document, TextRole};
 use super::finding::{Draft, Places, count};
 use super::fix::{line_end, normalize_line_ends};
 use super::rule::{RuleId, Severity};
+use super::structure::SCRATCH_HEADING;
 use super::words::{pattern_in_any_case, patterns};
 use super::{Context, Drafts};
 use crate::boundary::{LineKind, separator_lines, unclosed_fence_line};
@@ -16,7 +17,6 @@ const SPOOF_LINES: usize = 6;
 const LOOKALIKE_DASHES: &str = "—–‐‑‒―＿";
 
 patterns! {
-    SCRATCH_HEADING = pattern_in_any_case(r"^\W*scratch\b");
     PROTECTED_HEADING = pattern_in_any_case(
         r"^\W*(?:(?:my|the|new|updated|critical|core|hard)[ \t]+){0,2}(?:rules|boundaries|autonomy|who i am|identity|red lines)\W*(?:\(.*)?$"
     );
@@ -80,15 +80,6 @@ fn check_several(document: &Document<'_>, drafts: &mut Drafts) {
     let Some(last) = lines.last().filter(|_| lines.len() > 1) else {
         return;
     };
-    let mut places = Places::default();
-    for line in &lines {
-        let label = if line.line == last.line {
-            "the boundary"
-        } else {
-            "also matches"
-        };
-        places.add(document.line_range(line.line - 1), label);
-    }
     let number = lines.len();
     let message = format!(
         "{number} lines match the separator; the boundary is line {}",
@@ -103,8 +94,22 @@ fn check_several(document: &Document<'_>, drafts: &mut Drafts) {
     drafts.push(
         Draft::new(RuleId::SeparatorAmbiguous, message)
             .severity(severity)
-            .at(places),
+            .at(separator_places(document, last.line)),
     );
+}
+
+/// Returns the places of the lines that match the separator, of which one is the boundary.
+fn separator_places(document: &Document<'_>, boundary_line: usize) -> Places {
+    let mut places = Places::default();
+    for line in document.eligible_separators() {
+        let label = if line.line == boundary_line {
+            "the boundary"
+        } else {
+            "also matches"
+        };
+        places.add(document.line_range(line.line - 1), label);
+    }
+    places
 }
 
 /// Checks the text of a baseline behind its last separator, which resets install as scratch.
@@ -169,22 +174,12 @@ fn check_memory(context: &Context<'_>, drafts: &mut Drafts) {
                        whole file";
         drafts.push(Draft::new(RuleId::SeparatorMissing, message).severity(Severity::Error));
     }
-    let eligible: Vec<_> = document.eligible_separators().collect();
-    if drift.separator_line > 0 && eligible.len() > 1 {
-        let mut places = Places::default();
-        for line in &eligible {
-            let is_chosen = line.line == drift.separator_line;
-            let label = if is_chosen {
-                "the boundary"
-            } else {
-                "also matches"
-            };
-            places.add(document.line_range(line.line - 1), label);
-        }
+    let places = separator_places(document, drift.separator_line);
+    if drift.separator_line > 0 && places.len() > 1 {
         let message = format!(
             "{} lines match the separator; line {} is the boundary, because the lines above it \
              differ least from the baseline",
-            eligible.len(),
+            places.len(),
             drift.separator_line
         );
         drafts.push(

@@ -29,6 +29,7 @@ const RULE_COUNT: std::ops::RangeInclusive<usize> = 2..=15;
 
 patterns! {
     IDENTITY_FIELD = pattern_in_any_case(r"^[ \t]*[-*]?[ \t]*\**(?:name|role)\**[ \t]*:");
+    /// The heading of the scratch, with or without its marks.
     SCRATCH_HEADING = pattern_in_any_case(r"^\W*scratch");
     PLACEHOLDER = pattern(concat!(
         r"\{(?:[A-Z][a-z]+[ ,'/-][^{}\n]*|[A-Z][a-z]+—[^{}\n]*|e\.g\.[^{}\n]*|/path[^{}\n]*)\}",

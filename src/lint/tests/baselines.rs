@@ -408,3 +408,12 @@ fn lines_of_pasted_code_are_counted() {
     assert_eq!(message(&(code(40) + "```\n")), None);
     assert_eq!(message(&(code(41) + "```\n")), Some(1));
 }
+
+#[test]
+fn scratchpad_heading_is_no_late_text() {
+    let text = baseline_with("").replace("## Scratch Notes", "## Scratchpad");
+    assert_eq!(
+        severity_of(&check_baseline(&text), RuleId::TextAfterSeparator),
+        NONE
+    );
+}
