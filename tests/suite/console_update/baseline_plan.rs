@@ -137,7 +137,7 @@ fn lint_errors_are_accepted_only_by_typed_words() {
     let typed = Confirmation::TypedText("seal 1".to_string());
     assert_eq!(confirmation(&console), &typed);
     let text = console.screen_text();
-    assert!(text.contains("1 lint error: MS305 placeholder"), "{text}");
+    assert!(text.contains("lint error: MS305 placeholder"), "{text}");
     assert!(text.contains("seal --force alpha-MEMORY.md"), "{text}");
 }
 
@@ -440,4 +440,38 @@ fn refused_request_returns_to_the_baselines() {
     console.send(Msg::BaselinePlanMade(request, Err(error)));
     assert_eq!(console.model.screen, Screen::Baselines);
     assert!(console.message_text().contains("no known version"));
+}
+
+#[test]
+fn all_lint_errors_and_the_owner_are_in_the_text() {
+    let mut console = console_with_baselines();
+    console.send(Msg::Resized(80, 24));
+    console.press("S");
+    let mut plan = baseline_plan(&["alpha", "bravo"], true);
+    plan.rows[0].lint_errors = ["one", "two", "three"]
+        .map(|word| format!("MS705 authority-spoof: {word}\u{1b}[31m"))
+        .to_vec();
+    plan.notes = vec!["2 other changed files stay unsealed".to_string()];
+    console.answer_baseline_plan(plan);
+    let text = console.screen_text();
+    for part in [
+        "not saved by this program",
+        "owner uid",
+        "authority-spoof: one",
+        "authority-spoof: two",
+        "authority-spoof: three",
+        "3 lint errors",
+        "2 other changed files stay unsealed",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains('\u{1b}'));
+    // The other file has its own facts, and the total stays.
+    console.press("j");
+    let text = console.screen_text();
+    assert!(!text.contains("authority-spoof"), "{text}");
+    assert!(
+        text.contains("owner uid") && text.contains("3 lint errors"),
+        "{text}"
+    );
 }

@@ -7,13 +7,15 @@ use crate::console::model::{Model, step_index};
 use crate::console::overlay::InputLine;
 use crate::console::screen::Screen;
 use crate::console::screens::baseline_plan::state::{
-    AppliedBaselinePlan, BaselinePlanRequest, BaselinePlanStage, BaselinePlanView, BaselinePrompt,
-    PreparedBaselinePlan,
+    AppliedBaselinePlan, BaselinePlanRequest, BaselinePlanRow, BaselinePlanStage, BaselinePlanView,
+    BaselinePrompt, PreparedBaselinePlan,
 };
 use crate::console::screens::baselines;
+use crate::console::screens::baselines::view::describe_owner;
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::screens::reset::state::Confirmation;
 use crate::console::screens::reset::update::PLAN_LIFETIME;
+use crate::console::text::{LineKind, PreparedText, TextLine};
 use crate::console::update::handoff::error_with_hint;
 use crate::engine::{Protection, TextReplacement};
 use crate::error::Error;
@@ -411,21 +413,50 @@ pub fn move_cursor(model: &mut Model, by: isize) {
     show_current_row(model);
 }
 
-/// Shows the difference of the row under the cursor.
+/// Shows the row under the cursor: what must not be overlooked about it, then its difference.
 fn show_current_row(model: &mut Model) {
-    let text = model
-        .baseline_plan
-        .current_row()
-        .map(|row| row.text.clone())
-        .unwrap_or_default();
+    let mut text = PreparedText::default();
+    let mut notes = Vec::new();
+    if let Some(row) = model.baseline_plan.current_row() {
+        text = row.text.clone();
+        notes = row_notes(model, row);
+    }
+    let has_notes = !notes.is_empty();
+    if let Some(lines) = &mut text.ignoring_whitespace {
+        lines.splice(..0, notes.clone());
+    }
+    text.lines.splice(..0, notes);
     let (lines, alternate) = model.agent.choose_lines(text);
     let screen = &mut model.baseline_plan;
     screen.pane = Default::default();
     screen.pane.replace_lines(lines);
     screen.alternate = alternate;
     model.arrange_panes();
-    let height = model.text_height();
-    model.baseline_plan.pane.scroll_to_first_hunk(height);
+    if !has_notes {
+        let height = model.text_height();
+        model.baseline_plan.pane.scroll_to_first_hunk(height);
+    }
+}
+
+/// Returns what the plan accepts with a row, a line each: a change that was not made here, and each
+/// error of the lint. The facts about the whole plan follow, because the line below the text is then
+/// about the row.
+fn row_notes(model: &Model, row: &BaselinePlanRow) -> Vec<TextLine> {
+    let mut texts = Vec::new();
+    if row.is_foreign {
+        let owner = row.owner.map(|owner| describe_owner(model, owner));
+        let owner = owner.unwrap_or_else(|| "the file is gone".to_string());
+        texts.push(format!("not saved by this program: {owner}"));
+    }
+    texts.extend(row.lint_errors.iter().map(|it| format!("lint error: {it}")));
+    if texts.is_empty() {
+        return Vec::new();
+    }
+    let view = model.baseline_plan.view();
+    texts.extend(view.into_iter().flat_map(|it| it.prepared.notes.clone()));
+    texts.push(String::new());
+    let note = |text| TextLine::note(LineKind::Note, text);
+    texts.into_iter().map(note).collect()
 }
 
 /// Goes back one level: the plan is abandoned, unless it is being applied.

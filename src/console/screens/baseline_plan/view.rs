@@ -12,7 +12,6 @@ use crate::console::screens::agent::view::text;
 use crate::console::screens::baseline_plan::state::{
     BaselinePlanRequest, BaselinePlanRow, BaselinePlanStage, BaselinePlanView,
 };
-use crate::console::screens::baselines::view::describe_owner;
 use crate::console::screens::reset::state::Confirmation;
 use crate::console::screens::reset::view::{draw_keys_ignored, draw_unlock_hint};
 use crate::console::theme::Role;
@@ -59,6 +58,7 @@ fn draw_plan(model: &Model, view: &BaselinePlanView, canvas: &mut Canvas<'_>, is
         &format_count(rows.len() as u64, "baseline"),
         Role::Text,
     ) + 2;
+    let x = draw_lint_errors(rows, canvas, x);
     draw_plan_subject(view, canvas, x);
     let status = if is_applying {
         "writing …"
@@ -85,6 +85,15 @@ fn draw_plan(model: &Model, view: &BaselinePlanView, canvas: &mut Canvas<'_>, is
         text::draw(model, canvas, y + 1);
     }
     draw_footer(model, view, canvas, is_applying);
+}
+
+/// Draws the number of lint errors that the plan accepts in all of its files. Returns the column
+/// behind it.
+fn draw_lint_errors(rows: &[BaselinePlanRow], canvas: &mut Canvas<'_>, x: u16) -> u16 {
+    match rows.iter().map(|row| row.lint_errors.len() as u64).sum() {
+        0 => x,
+        count => canvas.put_text(x, 0, &format_count(count, "lint error"), Role::Bad) + 2,
+    }
 }
 
 /// Draws what the plan restores, replaces or creates.
@@ -178,25 +187,29 @@ fn draw_footer(model: &Model, view: &BaselinePlanView, canvas: &mut Canvas<'_>, 
     }
 }
 
-/// Returns the most important fact about the plan, or about the file under the cursor.
+/// Returns what is unusual about the file under the cursor, which the text begins with in full, or
+/// else the most important fact about the plan.
 fn plan_note(model: &Model, view: &BaselinePlanView) -> (String, Role) {
     let row = model.baseline_plan.current_row();
-    if let Some((row, first)) = row.and_then(|row| Some((row, row.lint_errors.first()?))) {
-        let count = format_count(row.lint_errors.len() as u64, "lint error");
-        return (format!("{count}: {first}"), Role::Bad);
+    let row = row.filter(|row| row.is_foreign || !row.lint_errors.is_empty());
+    let Some(row) = row else {
+        let note = view.prepared.notes.first().cloned();
+        return (note.unwrap_or_default(), Role::Text);
+    };
+    let mut facts = Vec::new();
+    if !row.lint_errors.is_empty() {
+        facts.push(format_count(row.lint_errors.len() as u64, "lint error"));
     }
-    if let Some(row) = row.filter(|row| row.is_foreign) {
-        let owner = row.owner.map(|owner| describe_owner(model, owner));
-        let owner = owner.unwrap_or_else(|| "the file is gone".to_string());
-        return (
-            format!("not saved by this program: {owner}"),
-            Role::Tampered,
-        );
+    if row.is_foreign {
+        facts.push("not saved by this program".to_string());
     }
-    match view.prepared.notes.first() {
-        Some(note) => (note.clone(), Role::Text),
-        None => (String::new(), Role::Text),
-    }
+    let role = if row.is_foreign {
+        Role::Tampered
+    } else {
+        Role::Bad
+    };
+    let text = format!("{}; see the top of the text", facts.join(", "));
+    (text, role)
 }
 
 /// Draws what confirms the plan, or why nothing does.
