@@ -398,9 +398,6 @@ fn handle_config_adopted(
     read_only: bool,
 ) -> Vec<Effect> {
     let mut effects = vec![Effect::LoadLog];
-    if model.screen == Screen::Baselines {
-        effects.extend(baselines::update::reload(model));
-    }
     let mut old = std::mem::take(&mut model.rows);
     let new = |(name, address): (String, MemoryAddress)| {
         let place = old.iter().position(|row| row.name == name);
@@ -434,20 +431,27 @@ fn handle_config_adopted(
     model.read_only.is_set_by_config = read_only;
     model.read_only.is_on |= read_only && !model.is_unlocked();
     model.config_error = None;
-    let closes_plan = matches!(
+    if model.has_plan() {
+        // The rest of a typed confirmation is no command.
+        model.typed_ahead_guard = KeyGuard::new(model.now.elapsed);
+    }
+    let closes_reset_plan = matches!(
         model.reset.stage,
         ResetStage::Plan(_) | ResetStage::Planning(_)
     );
-    if closes_plan {
-        if model.has_plan() {
-            // The rest of a typed confirmation is no command.
-            model.typed_ahead_guard = KeyGuard::new(model.now.elapsed);
-        }
+    if closes_reset_plan {
         abandon_plan(model);
     }
-    if model.has_baseline_plan() {
-        model.typed_ahead_guard = KeyGuard::new(model.now.elapsed);
+    let closes_baseline_plan = matches!(
+        model.baseline_plan.stage,
+        BaselinePlanStage::Plan(_) | BaselinePlanStage::Planning(_)
+    );
+    if closes_baseline_plan {
         baseline_plan::update::abandon_plan(model);
+    }
+    let closes_plan = closes_reset_plan || closes_baseline_plan;
+    if model.shows_baseline_states() {
+        effects.extend(baselines::update::reload(model));
     }
     model.refresh_visible_agents();
     if closes_plan {

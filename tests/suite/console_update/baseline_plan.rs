@@ -15,7 +15,8 @@ use memory_shepherd::error::{Error, ErrorKind};
 use super::{MINUTE, SECOND};
 use crate::console_fixture::{TestConsole, fleet_of_four, keys_message};
 use crate::engine_samples::{
-    baseline_list, baseline_plan, baseline_summary, baseline_texts, observation_of,
+    baseline_list, baseline_plan, baseline_summary, baseline_texts, configured_agents,
+    observation_of,
 };
 
 /// The baselines of the fleet of four; that of alpha differs from its seal.
@@ -474,4 +475,44 @@ fn all_lint_errors_and_the_owner_are_in_the_text() {
         text.contains("owner uid") && text.contains("3 lint errors"),
         "{text}"
     );
+}
+
+#[test]
+fn changed_config_closes_a_plan_out_of_sight() {
+    let adopt_config = |console: &mut TestConsole| {
+        let (info, names) = (
+            console.model.config.clone(),
+            ["alpha", "bravo", "charlie", "delta"],
+        );
+        console.send(Msg::ConfigAdopted(info, configured_agents(&names), false))
+    };
+    // On the screen, off it, and while it is being made.
+    let mut console = console_with_baselines();
+    console.press("X");
+    console.answer_baseline_plan(baseline_plan(&["alpha"], false));
+    let effects = adopt_config(&mut console);
+    assert!(
+        console.message_text().contains("it closed the plan"),
+        "{}",
+        console.message_text()
+    );
+    assert!(effects.contains(&Effect::LoadBaselines), "{effects:?}");
+    let mut console = console_with_baselines();
+    console.press("X");
+    console.answer_baseline_plan(baseline_plan(&["alpha"], false));
+    console.press("1");
+    adopt_config(&mut console);
+    assert!(
+        console.message_text().contains("it closed the plan"),
+        "{}",
+        console.message_text()
+    );
+    console.press("- y");
+    assert!(!is_applied(&console));
+    let mut console = console_with_baselines();
+    console.press("X 1");
+    adopt_config(&mut console);
+    console.answer_baseline_plan(baseline_plan(&["alpha"], false));
+    console.press("- y");
+    assert!(!is_applied(&console));
 }
