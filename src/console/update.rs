@@ -164,6 +164,7 @@ fn handle_resize(model: &mut Model, size: (u16, u16)) {
     model.size = size;
     // A resize also follows another program that had the terminal.
     model.reset.visible_plan = None;
+    model.baseline_plan.visible_plan = None;
     model.keep_fleet_cursor_visible();
     model.arrange_panes();
     baselines::update::keep_cursor_visible(model);

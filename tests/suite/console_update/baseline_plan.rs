@@ -516,3 +516,18 @@ fn changed_config_closes_a_plan_out_of_sight() {
     console.press("- y");
     assert!(!is_applied(&console));
 }
+
+#[test]
+fn keys_typed_for_another_program_do_not_confirm() {
+    let mut console = console_with_baselines();
+    console.press("X");
+    console.answer_baseline_plan(baseline_plan(&["alpha"], false));
+    console.advance(SECOND);
+    // The shell had the terminal; its last keys arrive with the resize.
+    console.send(Msg::Resized(120, 36));
+    console.send(keys_message("y"));
+    assert!(!is_applied(&console));
+    console.advance(SECOND);
+    console.press("y");
+    assert!(is_applied(&console));
+}
