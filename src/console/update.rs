@@ -101,7 +101,10 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
                 hosts::update::handle_host_status(model, status);
             }
         }
-        Msg::BaselinesLoaded(list) => baselines::update::handle_list(model, list),
+        // The verification lists the baselines as well.
+        Msg::BaselinesLoaded(list) => verify::update::change_keeping_cursor(model, |model| {
+            baselines::update::handle_list(model, list);
+        }),
         Msg::BaselineVersionsLoaded(name, records) => {
             baselines::update::handle_versions(model, &name, records);
         }

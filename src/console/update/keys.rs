@@ -17,7 +17,7 @@ use crate::console::screens;
 use crate::console::screens::baseline_plan::state::BaselinePlanStage;
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::screens::reset::state::{Confirmation, ResetStage};
-use crate::console::screens::{baseline_plan, fleet, reset};
+use crate::console::screens::{baseline_plan, baselines, fleet, reset};
 
 /// More printable keys than this in one read look like pasted text.
 const MAX_TYPED_KEYS_PER_READ: usize = 8;
@@ -34,6 +34,7 @@ pub(super) fn handle_keys(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
     model.is_dirty |= model.last_message.take().is_some();
     // A key is about the agent that the cursor is on now.
     model.fleet.is_cursor_pinned |= model.fleet.cursor_agent.is_some();
+    baselines::update::pin_cursors(model);
     // An editor must not open while the operator does something else.
     model.handoff_request = None;
     let printable = keys.iter().filter(|key| key.printable_char().is_some());

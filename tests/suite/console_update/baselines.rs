@@ -246,3 +246,53 @@ fn changed_agents_reload_the_screen() {
         "{effects:?}"
     );
 }
+
+#[test]
+fn cursor_stays_on_its_baseline_and_version() {
+    let list = |agents: &[&str]| {
+        let of = |agent: &&str| baseline_summary(agent, BaselineState::Ok);
+        baseline_list(agents.iter().map(of).collect())
+    };
+    let mut console = fleet_of_four();
+    console.model.fleet.cursor_agent = None;
+    console.open_baselines(list(&["bravo", "charlie"]));
+    // A key is about the baseline that it was pressed at, also before one has moved the cursor.
+    console.press("Space k");
+    console.load_baselines(list(&["alpha", "bravo", "charlie"]));
+    assert_eq!(console.model.baselines.subject(), Some("bravo-MEMORY.md"));
+    let mut untouched = fleet_of_four();
+    untouched.model.fleet.cursor_agent = None;
+    untouched.open_baselines(list(&["bravo", "charlie"]));
+    untouched.press("v");
+    untouched.press("q");
+    untouched.load_baselines(list(&["alpha", "bravo", "charlie"]));
+    assert_eq!(untouched.model.baselines.subject(), Some("bravo-MEMORY.md"));
+    // A removed baseline hands the cursor to its neighbour and says so.
+    console.press("G");
+    console.load_baselines(list(&["alpha", "bravo"]));
+    assert_eq!(console.model.baselines.subject(), Some("bravo-MEMORY.md"));
+    assert!(
+        console.message_text().contains("charlie-MEMORY.md is gone"),
+        "{}",
+        console.message_text()
+    );
+    // A new record is put above the version under the cursor.
+    let name = "bravo-MEMORY.md".to_string();
+    console.press("v");
+    let records = baseline_versions("bravo");
+    console.send(Msg::BaselineVersionsLoaded(
+        name.clone(),
+        Ok(records.clone()),
+    ));
+    console.press("j");
+    let mut newer = records.clone();
+    newer.insert(
+        0,
+        memory_shepherd::engine::BaselineVersion {
+            run: "newer".to_string(),
+            ..records[0].clone()
+        },
+    );
+    console.send(Msg::BaselineVersionsLoaded(name, Ok(newer)));
+    assert_eq!(console.model.baselines.current_version(), Some(&records[1]));
+}

@@ -133,3 +133,68 @@ fn age_of_the_result_repaints_in_steps() {
     assert!(console.model.is_dirty);
     assert!(console.screen_text().contains("ran 1m ago"));
 }
+
+#[test]
+fn cursor_stays_on_its_row_when_rows_move() {
+    let list = |agents: [(&str, BaselineState); 3]| {
+        let of = |(agent, state)| baseline_summary(agent, state);
+        baseline_list(agents.into_iter().map(of).collect())
+    };
+    let mut console = fleet_of_four();
+    console.press("6");
+    console.load_baselines(list([
+        ("alpha", BaselineState::Changed),
+        ("bravo", BaselineState::Changed),
+        ("charlie", BaselineState::Ok),
+    ]));
+    console.press("j");
+    let subject = |console: &TestConsole| console.model.verify_subject().map(str::to_string);
+    let bravo = Some("bravo-MEMORY.md".to_string());
+    assert_eq!(subject(&console), bravo);
+    console.load_baselines(list([
+        ("alpha", BaselineState::Changed),
+        ("charlie", BaselineState::Changed),
+        ("bravo", BaselineState::Ok),
+    ]));
+    assert_eq!(subject(&console), bravo);
+    // The end of the verification puts its rows above.
+    console.send(Msg::Verified(Ok(Box::new(verification(vec![finding(
+        FindingSubject::Entry,
+        "the entry alpha/1.md was changed",
+        "copy the archive",
+    )])))));
+    assert_eq!(subject(&console), bravo);
+    // A removed row leaves the cursor on a visible one, and says so.
+    console.load_baselines(list([
+        ("alpha", BaselineState::Changed),
+        ("charlie", BaselineState::Changed),
+        ("delta", BaselineState::Ok),
+    ]));
+    assert!(
+        console.message_text().contains("bravo-MEMORY.md is gone"),
+        "{}",
+        console.message_text()
+    );
+    console.load_baselines(baseline_list(Vec::new()));
+    assert!(console.model.current_verify_row().is_some());
+}
+
+#[test]
+fn untouched_cursor_shows_the_first_failure() {
+    let mut console = fleet_of_four();
+    console.press("6");
+    console.load_baselines(baseline_list(vec![baseline_summary(
+        "alpha",
+        BaselineState::Ok,
+    )]));
+    console.send(Msg::Verified(Ok(Box::new(verification(vec![finding(
+        FindingSubject::Seal,
+        "the seal has no good signature",
+        "sign it",
+    )])))));
+    assert!(
+        console.screen_text().contains("marked"),
+        "{}",
+        console.screen_text()
+    );
+}

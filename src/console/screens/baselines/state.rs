@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use chrono::{DateTime, FixedOffset};
+
 use crate::console::screen::Screen;
 use crate::console::text::{Pane, TextLine};
 use crate::digest::Digest;
@@ -15,7 +17,7 @@ pub const NO_BASELINE_REASON: &str = "no baseline under the cursor";
 pub struct BaselinesScreen {
     /// The baselines, or why they cannot be listed; `None` until they are loaded.
     pub list: Option<Result<Box<BaselineList>, String>>,
-    /// Name of the baseline under the cursor, once a key has moved it.
+    /// Name of the baseline under the cursor, once a key has been pressed on the list.
     pub cursor_name: Option<String>,
     /// First visible row.
     pub top: usize,
@@ -52,6 +54,42 @@ pub struct VersionsView {
     pub cursor: usize,
     /// First visible row.
     pub top: usize,
+}
+
+impl VersionsView {
+    /// Returns the versions, newest first; none until they are loaded.
+    pub fn records(&self) -> &[BaselineVersion] {
+        match &self.records {
+            Some(Ok(records)) => records,
+            _ => &[],
+        }
+    }
+
+    /// Returns the version under the cursor.
+    pub fn current(&self) -> Option<&BaselineVersion> {
+        self.records().get(self.cursor)
+    }
+}
+
+/// Identity of a row of the versions, which stays when records are added above it. The time of a push
+/// does not count: it is that of the last agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VersionId {
+    run: String,
+    sha256: Option<Digest>,
+    /// Of a row that is no push.
+    time: Option<DateTime<FixedOffset>>,
+}
+
+impl VersionId {
+    /// Returns the identity of a version.
+    pub fn of(version: &BaselineVersion) -> VersionId {
+        VersionId {
+            run: version.run.clone(),
+            sha256: version.sha256,
+            time: version.agents.is_empty().then_some(version.time),
+        }
+    }
 }
 
 /// Two versions of a baseline.
@@ -178,7 +216,7 @@ impl BaselinesScreen {
         self.summaries().iter().find(|it| it.name == name)
     }
 
-    /// Returns the row index of the cursor; that of the worst baseline until a key moves it.
+    /// Returns the row index of the cursor; that of the worst baseline until a key is pressed.
     pub fn cursor_index(&self) -> usize {
         let name = self.cursor_name.as_deref();
         let mut all = self.summaries().iter();
@@ -216,10 +254,7 @@ impl BaselinesScreen {
 
     /// Returns the version under the cursor of the history.
     pub fn current_version(&self) -> Option<&BaselineVersion> {
-        match &self.versions.records {
-            Some(Ok(records)) => records.get(self.versions.cursor),
-            _ => None,
-        }
+        self.versions.current()
     }
 
     /// Returns the version that a key would put back, or why there is none.

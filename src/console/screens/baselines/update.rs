@@ -9,7 +9,7 @@ use crate::console::model::{Model, step_index};
 use crate::console::overlay::{Chooser, Overlay};
 use crate::console::screen::Screen;
 use crate::console::screens::baselines::state::{
-    BaselinesPage, ComparedVersion, ComparisonRequest, ComparisonView, VersionsView,
+    BaselinesPage, ComparedVersion, ComparisonRequest, ComparisonView, VersionId, VersionsView,
     first_compared_version,
 };
 use crate::console::screens::log::state::MessageLevel;
@@ -38,9 +38,45 @@ pub fn handle_list(model: &mut Model, list: Result<Box<BaselineList>, String>) {
         let marks = &mut model.baselines.marks;
         marks.retain(|name| names.contains(&name.as_str()));
     }
+    let old_index = model.baselines.cursor_index();
     model.baselines.list = Some(list);
+    replace_removed_cursor(model, old_index);
     keep_cursor_visible(model);
     model.is_dirty |= model.shows_baseline_states();
+}
+
+/// Puts the cursor of a baseline that is no longer listed on the one that stands in its place, and
+/// says so.
+fn replace_removed_cursor(model: &mut Model, old_index: usize) {
+    let screen = &mut model.baselines;
+    let Some(Ok(list)) = &screen.list else { return };
+    let is_listed = |name: &String| list.baselines.iter().any(|it| it.name == *name);
+    let Some(removed) = screen.cursor_name.take_if(|name| !is_listed(name)) else {
+        return;
+    };
+    let last = list.baselines.len().saturating_sub(1);
+    let next = list.baselines.get(old_index.min(last));
+    screen.cursor_name = next.map(|it| it.name.clone());
+    if model.screen == Screen::Baselines && model.baselines.page == BaselinesPage::List {
+        report_gone(model, &removed);
+    }
+}
+
+/// Reports that the baseline under the cursor is no longer listed.
+pub fn report_gone(model: &mut Model, name: &str) {
+    let text = format!("{name} is gone; the cursor is on another row");
+    model.report(MessageLevel::Warn, text);
+}
+
+/// Keeps the cursors where they are when rows move: a key is about what it was pressed at.
+pub fn pin_cursors(model: &mut Model) {
+    match model.screen {
+        Screen::Baselines if model.baselines.page == BaselinesPage::List => {
+            model.baselines.cursor_name = model.baselines.subject().map(str::to_string);
+        }
+        Screen::Verify => model.verify.is_cursor_pinned = true,
+        _ => {}
+    }
 }
 
 /// Shows the loaded versions, if they are still wanted.
@@ -51,9 +87,14 @@ pub fn handle_versions(
 ) {
     let view = &mut model.baselines.versions;
     if view.name == name {
-        let count = records.as_ref().map_or(0, Vec::len);
+        let current = view.current().map(VersionId::of);
         view.records = Some(records);
-        view.cursor = view.cursor.min(count.saturating_sub(1));
+        let records = view.records();
+        let found = records
+            .iter()
+            .position(|it| Some(VersionId::of(it)) == current);
+        let last = records.len().saturating_sub(1);
+        view.cursor = found.unwrap_or(view.cursor).min(last);
         keep_cursor_visible(model);
         model.is_dirty = true;
     }
@@ -295,12 +336,8 @@ pub fn move_cursor(model: &mut Model, by: isize) {
             model.baselines.cursor_name = all.get(index).map(|it| it.name.clone());
         }
         BaselinesPage::Versions => {
-            let count = match &model.baselines.versions.records {
-                Some(Ok(records)) => records.len(),
-                _ => 0,
-            };
             let view = &mut model.baselines.versions;
-            view.cursor = step_index(view.cursor, by, count);
+            view.cursor = step_index(view.cursor, by, view.records().len());
         }
     }
     keep_cursor_visible(model);
@@ -313,11 +350,7 @@ pub fn keep_cursor_visible(model: &mut Model) {
     let index = screen.cursor_index();
     screen.top = top_row(screen.top, index, screen.summaries().len(), height);
     let view = &mut screen.versions;
-    let count = match &view.records {
-        Some(Ok(records)) => records.len(),
-        _ => 0,
-    };
-    view.top = top_row(view.top, view.cursor, count, height);
+    view.top = top_row(view.top, view.cursor, view.records().len(), height);
 }
 
 /// Returns the first visible row of a list, near the present one, so that the cursor is visible.

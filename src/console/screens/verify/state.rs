@@ -14,6 +14,9 @@ pub struct VerifyScreen {
     pub stage: VerifyStage,
     /// Row index of the cursor.
     pub cursor: usize,
+    /// Whether a key has been pressed on the screen: the cursor then stays on its row when rows
+    /// move. Until then it is on the first.
+    pub is_cursor_pinned: bool,
     /// First visible row.
     pub top: usize,
 }

@@ -9,7 +9,7 @@ use crate::console::screen::Screen;
 use crate::console::screens::baselines;
 use crate::console::screens::baselines::update::top_row;
 use crate::console::screens::log::state::MessageLevel;
-use crate::console::screens::verify::state::{VerifyResult, VerifyStage};
+use crate::console::screens::verify::state::{VerifyResult, VerifyRow, VerifyStage};
 use crate::console::update::handoff::error_with_hint;
 use crate::engine::{Verification, VerifyProgress};
 use crate::error::{Error, ErrorKind};
@@ -37,6 +37,7 @@ pub fn start(model: &mut Model) -> Vec<Effect> {
         is_cancelled: false,
     };
     model.verify.cursor = 0;
+    model.verify.is_cursor_pinned = false;
     model.is_dirty = true;
     vec![Effect::Verify, Effect::LoadBaselines]
 }
@@ -84,14 +85,16 @@ pub fn handle_result(model: &mut Model, outcome: Result<Box<Verification>, Error
     } else if failures == 0 && outcome.is_ok() {
         model.report(MessageLevel::Info, "verification: nothing wrong");
     }
-    model.verify.stage = VerifyStage::Done(Box::new(VerifyResult {
+    let result = VerifyResult {
         outcome: outcome
             .map(|found| *found)
             .map_err(|error| error_with_hint(&error)),
         ended_at: model.now.local_time,
         duration: model.now.elapsed.saturating_sub(started_at),
-    }));
-    keep_cursor_visible(model);
+    };
+    change_keeping_cursor(model, |model| {
+        model.verify.stage = VerifyStage::Done(Box::new(result));
+    });
     vec![Effect::LoadBaselines]
 }
 
@@ -107,6 +110,26 @@ pub fn open_selected(model: &mut Model) -> Vec<Effect> {
 pub fn move_cursor(model: &mut Model, by: isize) {
     let count = model.verify_rows().len();
     model.verify.cursor = step_index(model.verify.cursor, by, count);
+    keep_cursor_visible(model);
+}
+
+/// Applies a change of the rows. A pinned cursor stays on its row, or says that it is gone.
+pub fn change_keeping_cursor(model: &mut Model, change: impl FnOnce(&mut Model)) {
+    let pinned = model
+        .current_verify_row()
+        .filter(|_| model.verify.is_cursor_pinned);
+    change(model);
+    if let Some(pinned) = pinned {
+        match model.verify_rows().iter().position(|row| *row == pinned) {
+            Some(index) => model.verify.cursor = index,
+            None if model.screen == Screen::Verify => {
+                if let VerifyRow::Baseline(name) = pinned {
+                    baselines::update::report_gone(model, &name);
+                }
+            }
+            None => {}
+        }
+    }
     keep_cursor_visible(model);
 }
 
