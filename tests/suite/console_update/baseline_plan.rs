@@ -531,3 +531,32 @@ fn keys_typed_for_another_program_do_not_confirm() {
     console.press("y");
     assert!(is_applied(&console));
 }
+
+#[test]
+fn replacement_is_for_the_baselines_of_its_prompt() {
+    let mut console = console_with_baselines();
+    console.press("Space Space s");
+    console.type_line("old");
+    let of = |agent: &str| baseline_summary(agent, BaselineState::Ok);
+    console.load_baselines(baseline_list(["bravo", "charlie"].map(of).into()));
+    console.press("Enter");
+    console.type_line("new");
+    let effects = console.press("Enter");
+    assert!(
+        matches!(requested(&effects), BaselinePlanRequest::Replace { names, .. }
+            if names == &["alpha-MEMORY.md", "bravo-MEMORY.md"]),
+        "{effects:?}"
+    );
+}
+
+#[test]
+fn refreshed_plan_keeps_the_row_under_the_cursor() {
+    let mut console = console_with_baselines();
+    console.press("a S");
+    console.answer_baseline_plan(baseline_plan(&["bravo", "charlie"], false));
+    console.press("j");
+    console.advance(MINUTE + SECOND);
+    console.answer_baseline_plan(baseline_plan(&["alpha", "bravo", "charlie"], false));
+    let row = console.model.baseline_plan.current_row().unwrap();
+    assert_eq!(row.name, "charlie-MEMORY.md");
+}

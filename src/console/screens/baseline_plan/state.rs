@@ -188,11 +188,15 @@ pub enum BaselinePrompt {
     },
     /// Text to find.
     Pattern {
+        /// The baselines to change, as they were when the line was opened.
+        names: Vec<String>,
         /// Whether it is a regular expression.
         is_regex: bool,
     },
     /// Text to put in its place.
     Replacement {
+        /// The baselines to change.
+        names: Vec<String>,
         /// Text to find.
         pattern: String,
         /// Whether it is a regular expression.
@@ -208,8 +212,10 @@ impl BaselinePrompt {
         let kind = |is_regex: bool| if is_regex { "regex" } else { "text" };
         match self {
             BaselinePrompt::NewName { source, .. } => format!("new baseline from {source}: "),
-            BaselinePrompt::Pattern { is_regex } => format!("replace {}: ", kind(*is_regex)),
-            BaselinePrompt::Replacement { pattern, is_regex } => {
+            BaselinePrompt::Pattern { is_regex, .. } => format!("replace {}: ", kind(*is_regex)),
+            BaselinePrompt::Replacement {
+                pattern, is_regex, ..
+            } => {
                 format!("replace {} `{pattern}` with: ", kind(*is_regex))
             }
             BaselinePrompt::SigningKey => "sign with key file: ".to_string(),
@@ -220,8 +226,10 @@ impl BaselinePrompt {
     pub fn tab_hint(&self) -> Option<&'static str> {
         match self {
             BaselinePrompt::NewName { other_source, .. } => other_source.as_ref().map(|_| "source"),
-            BaselinePrompt::Pattern { is_regex: false } => Some("regex"),
-            BaselinePrompt::Pattern { is_regex: true } => Some("plain text"),
+            BaselinePrompt::Pattern {
+                is_regex: false, ..
+            } => Some("regex"),
+            BaselinePrompt::Pattern { is_regex: true, .. } => Some("plain text"),
             BaselinePrompt::Replacement { .. } | BaselinePrompt::SigningKey => None,
         }
     }

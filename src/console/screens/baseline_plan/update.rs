@@ -73,7 +73,11 @@ pub fn prompt_new_name(model: &mut Model) {
 
 /// Opens the input line for the text to find.
 pub fn prompt_pattern(model: &mut Model) {
-    open_prompt(model, BaselinePrompt::Pattern { is_regex: false });
+    let prompt = BaselinePrompt::Pattern {
+        names: model.target_baselines(),
+        is_regex: false,
+    };
+    open_prompt(model, prompt);
 }
 
 /// Opens the input line for the file of the signing key.
@@ -121,7 +125,7 @@ fn exchange_form(prompt: &mut BaselinePrompt) {
             source,
             other_source: Some(other),
         } => std::mem::swap(source, other),
-        BaselinePrompt::Pattern { is_regex } => *is_regex = !*is_regex,
+        BaselinePrompt::Pattern { is_regex, .. } => *is_regex = !*is_regex,
         _ => {}
     }
 }
@@ -136,13 +140,21 @@ fn finish_prompt(model: &mut Model, prompt: BaselinePrompt, text: String) -> Vec
         BaselinePrompt::NewName { source, .. } => {
             BaselinePlanRequest::Create { name: text, source }
         }
-        BaselinePrompt::Pattern { is_regex } => {
-            let pattern = text;
-            open_prompt(model, BaselinePrompt::Replacement { pattern, is_regex });
+        BaselinePrompt::Pattern { names, is_regex } => {
+            let next = BaselinePrompt::Replacement {
+                names,
+                pattern: text,
+                is_regex,
+            };
+            open_prompt(model, next);
             return Vec::new();
         }
-        BaselinePrompt::Replacement { pattern, is_regex } => BaselinePlanRequest::Replace {
-            names: model.target_baselines(),
+        BaselinePrompt::Replacement {
+            names,
+            pattern,
+            is_regex,
+        } => BaselinePlanRequest::Replace {
+            names,
             replacement: TextReplacement {
                 pattern,
                 replacement: text,
@@ -151,6 +163,7 @@ fn finish_prompt(model: &mut Model, prompt: BaselinePrompt, text: String) -> Vec
         },
         BaselinePrompt::SigningKey => {
             let Some(view) = model.baseline_plan.view() else {
+                model.show_hint("the plan to sign was closed");
                 return Vec::new();
             };
             let BaselinePlanRequest::Seal { names, is_all, .. } = view.request.clone() else {
@@ -236,6 +249,8 @@ pub fn handle_plan(model: &mut Model, id: u64, plan: Result<Box<PreparedBaseline
     }
     model.baseline_plan.is_plan_pending = false;
     model.is_dirty = true;
+    let current = model.baseline_plan.current_row();
+    let current = current.map(|row| row.name.clone());
     let stage = std::mem::take(&mut model.baseline_plan.stage);
     let (request, old) = match stage {
         BaselinePlanStage::Planning(request) => (request, None),
@@ -273,10 +288,18 @@ pub fn handle_plan(model: &mut Model, id: u64, plan: Result<Box<PreparedBaseline
             .filter(|_| is_same)
             .map_or(String::new(), |old| old.typed_text),
     };
-    let count = view.prepared.rows.len();
-    model.baseline_plan.stage = BaselinePlanStage::Plan(Box::new(view));
-    model.baseline_plan.cursor = model.baseline_plan.cursor.min(count.saturating_sub(1));
-    show_current_row(model);
+    let screen = &mut model.baseline_plan;
+    let rows = &view.prepared.rows;
+    let found = rows
+        .iter()
+        .position(|row| Some(&row.name) == current.as_ref());
+    let last = rows.len().saturating_sub(1);
+    screen.cursor = found.unwrap_or(screen.cursor).min(last);
+    screen.stage = BaselinePlanStage::Plan(Box::new(view));
+    // The operator may be reading it.
+    if !is_same {
+        show_current_row(model);
+    }
 }
 
 /// Returns what confirms a plan: for one file whose change was made here a key, else typed words.
