@@ -5,7 +5,9 @@ use super::keymap::KeyMeaning;
 use super::model::Model;
 use super::screen::Screen;
 use super::screens::agent::state::{AgentTab, MIN_SIDE_BY_SIDE_COLUMNS};
-use super::screens::baseline_plan::state::{BaselinePlanRequest, BaselinePlanStage};
+use super::screens::baseline_plan::state::{
+    BEING_WRITTEN_REASON, BaselinePlanRequest, BaselinePlanStage,
+};
 use super::screens::baselines::state::NO_BASELINE_REASON;
 use super::screens::hosts::state::NO_HOSTS_REASON;
 use super::screens::reset::state::{Confirmation, PlanRequest, PlanView, ResetStage};
@@ -52,6 +54,14 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
     let agent = &model.agent;
     let is_agent_screen = model.screen == Screen::Agent;
     match command {
+        Command::PlanSeal | Command::PlanRestore | Command::NewBaseline | Command::ReplaceText
+            if model.is_writing_baselines() =>
+        {
+            Err(BEING_WRITTEN_REASON.to_string())
+        }
+        Command::PlanUndo if model.screen == Screen::Baselines && model.is_writing_baselines() => {
+            Err(BEING_WRITTEN_REASON.to_string())
+        }
         Command::PlanSeal
         | Command::PlanRestore
         | Command::OpenSelected
@@ -185,7 +195,7 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
 pub fn check_baseline_plan(model: &Model, command: Command) -> Result<(), String> {
     let view = match &model.baseline_plan.stage {
         BaselinePlanStage::Plan(view) => view,
-        BaselinePlanStage::Applying(_) => return Err("the plan is being applied".to_string()),
+        BaselinePlanStage::Applying(_) => return Err(BEING_WRITTEN_REASON.to_string()),
         _ => return Err("the plan is not ready yet".to_string()),
     };
     let is_seal = matches!(view.request, BaselinePlanRequest::Seal { .. });

@@ -54,7 +54,16 @@ const MAX_QUEUED_MESSAGES: usize = 64;
 /// times its index.
 const GENERATIONS_PER_ENGINE: u64 = 1 << 40;
 
-/// Handle of a run in progress: the channel carries nothing and closes when the run ends.
+/// What the console says while it waits for the end of a run before it ends.
+const RUN_WAIT_TEXT: &str = "finishing the agents in progress; ^C quits at once, and the next run \
+                             recovers unfinished agents";
+
+/// The same for a plan over baselines.
+const BASELINES_WAIT_TEXT: &str = "writing the baselines of the plan; ^C quits at once, and the files \
+                                   that are not written yet stay as they are";
+
+/// Handle of a run in progress, or of a plan over baselines being applied: the channel carries nothing
+/// and closes when that ends.
 pub type RunHandle = Receiver<Infallible>;
 
 /// Executes effects.
@@ -64,6 +73,7 @@ pub struct EffectRunner {
     messages: Sender<Msg>,
     workers: Workers,
     run_handle: Option<RunHandle>,
+    baseline_write_handle: Option<RunHandle>,
     cancel_flag: Arc<AtomicBool>,
     verify_cancel_flag: Arc<AtomicBool>,
     /// Its paths are those of a key that the operator names.
@@ -154,6 +164,7 @@ impl EffectRunner {
             file_jobs: JobQueue::new(messages.clone()),
             messages,
             run_handle: None,
+            baseline_write_handle: None,
             cancel_flag: Arc::default(),
             verify_cancel_flag: Arc::default(),
             env: env.clone(),
@@ -467,24 +478,27 @@ impl EffectRunner {
         ))
     }
 
-    /// Shuts down: lets a run finish its current agent and saves the observations.
-    /// `wait_for_run` waits for the end of a run and returns false if the operator ends the
-    /// wait; this then returns false at once.
+    /// Shuts down: lets a run finish its current agent and a plan over baselines its files, and saves
+    /// the observations. `wait` says its text, waits for the end of such work and returns false if
+    /// the operator ends the wait; this then returns false at once.
     pub fn shut_down(
         mut self,
         inbox: Receiver<Msg>,
         observations: &[Observation],
-        wait_for_run: impl FnOnce(&RunHandle) -> bool,
+        mut wait: impl FnMut(&RunHandle, &str) -> bool,
     ) -> bool {
         // A run that waits for the main thread must not block for ever.
         drop(inbox);
         self.prompt_broker.close();
-        if !self
-            .run_handle
-            .take()
-            .is_none_or(|run| !is_run_active(&run) || wait_for_run(&run))
-        {
-            return false;
+        for (work, text) in [
+            (self.run_handle.take(), RUN_WAIT_TEXT),
+            (self.baseline_write_handle.take(), BASELINES_WAIT_TEXT),
+        ] {
+            if let Some(work) = work.filter(is_run_active)
+                && !wait(&work, text)
+            {
+                return false;
+            }
         }
         if let Some(keeper) = self.view_state_writer.take() {
             keeper.shut_down();

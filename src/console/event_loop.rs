@@ -150,7 +150,8 @@ impl Console {
                     .cloned()
             })
             .collect();
-        let wait = |run: &RunHandle| wait_for_run(run, input, &mut io::stderr());
+        let wait =
+            |work: &RunHandle, text: &str| wait_for_end(work, text, input, &mut io::stderr());
         let has_run_ended = self.runner.shut_down(inbox, &last_observations, wait);
         result.map_err(|error| terminal_lost_error(&error))?;
         Ok(self.is_interrupted || !has_run_ended)
@@ -590,24 +591,27 @@ impl Console {
     }
 }
 
-/// Waits for the end of a run and says so on `out`. Returns false if the operator ends the
-/// wait.
-fn wait_for_run(run: &RunHandle, input: &Receiver<InputEvent>, out: &mut dyn Write) -> bool {
-    let text = "finishing the agents in progress; ^C quits at once, and the next run recovers \
-                unfinished agents";
-    // The terminal may be gone; the run continues.
+/// Waits for the end of work in progress and writes `text` to `out`. Returns false if the operator
+/// ends the wait.
+fn wait_for_end(
+    work: &RunHandle,
+    text: &str,
+    input: &Receiver<InputEvent>,
+    out: &mut dyn Write,
+) -> bool {
+    // The terminal may be gone; the work continues.
     let _ = writeln!(out, "{text}");
     loop {
         select! {
-            // The channel carries nothing: it closes when the run ends.
-            recv(run) -> _ => return true,
+            // The channel carries nothing: it closes when the work ends.
+            recv(work) -> _ => return true,
             recv(input) -> input => match input {
                 Ok(InputEvent::Signal(SIGINT | SIGTERM | SIGQUIT)) => return false,
                 Ok(InputEvent::Signal(SIGTSTP)) => {
                     let _ = signal_hook::low_level::emulate_default_handler(SIGTSTP);
                 }
                 Ok(_) => {}
-                Err(_) => return run.recv().is_err(),
+                Err(_) => return work.recv().is_err(),
             },
         }
     }

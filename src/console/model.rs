@@ -276,6 +276,11 @@ impl Model {
         is_plan && self.screen == Screen::BaselinePlan
     }
 
+    /// Whether a plan over baselines is being applied.
+    pub fn is_writing_baselines(&self) -> bool {
+        matches!(self.baseline_plan.stage, BaselinePlanStage::Applying(_))
+    }
+
     /// Returns the guard of the plan on the screen.
     pub fn plan_guard(&self) -> &KeyGuard {
         match self.screen {

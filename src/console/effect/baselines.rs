@@ -1,9 +1,12 @@
 //! Executes the effects on baselines: lists and compares them, makes the plans over them and applies
 //! these, and verifies.
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Sender, bounded};
 
 use super::agent_texts::DIFF_TIMEOUT;
 use super::job_queue::{JobClass, JobKey};
@@ -33,7 +36,7 @@ const VERIFY_REPORT_INTERVAL: Duration = Duration::from_millis(250);
 impl EffectRunner {
     pub(super) fn list_baselines(&self) {
         let key = JobKey::Baselines;
-        self.submit(JobClass::Baselines, Some(key), |engine| {
+        self.submit(JobClass::BaselineList, Some(key), |engine| {
             let list = engine.map(|it| it.list_baselines());
             let list = list.map(Box::new).map_err(|error| error.to_string());
             Msg::BaselinesLoaded(list)
@@ -41,7 +44,7 @@ impl EffectRunner {
     }
 
     pub(super) fn load_baseline_versions(&self, name: String) {
-        self.submit(JobClass::Baselines, None, move |engine| {
+        self.submit(JobClass::BaselineTexts, None, move |engine| {
             let versions = engine.and_then(|it| it.baseline_history(&name, MAX_HISTORY_RECORDS));
             let versions = versions.map_err(|error| error.to_string());
             Msg::BaselineVersionsLoaded(name, versions)
@@ -50,7 +53,7 @@ impl EffectRunner {
 
     pub(super) fn compare_baseline(&self, request: ComparisonRequest) {
         let key = JobKey::BaselineComparison;
-        self.submit(JobClass::Baselines, Some(key), move |engine| {
+        self.submit(JobClass::BaselineTexts, Some(key), move |engine| {
             let texts = engine.and_then(|it| compare(it, &request));
             let texts = texts.map(Box::new).map_err(|error| error.to_string());
             Msg::BaselineCompared(request, texts)
@@ -59,15 +62,18 @@ impl EffectRunner {
 
     pub(super) fn make_baseline_plan(&self, id: u64, request: BaselinePlanRequest) {
         let env = self.env.clone();
-        self.submit(JobClass::Baselines, None, move |engine| {
+        self.submit(JobClass::BaselinePlans, None, move |engine| {
             let plan = engine.and_then(|it| make_plan(it, &env, &request));
             Msg::BaselinePlanMade(id, plan.map(Box::new))
         });
     }
 
-    pub(super) fn apply_baseline_plan(&self, plan: Box<BaselineChangePlan>) {
+    pub(super) fn apply_baseline_plan(&mut self, plan: Box<BaselineChangePlan>) {
         let env = self.env.clone();
-        self.submit(JobClass::Baselines, None, move |engine| {
+        let (write_guard, write) = bounded(0);
+        self.baseline_write_handle = Some(write);
+        self.submit(JobClass::BaselinePlans, None, move |engine| {
+            let _write_guard: Sender<Infallible> = write_guard;
             let applied = engine.and_then(|it| apply_plan(it, &env, &plan));
             Msg::BaselinePlanApplied(applied)
         });

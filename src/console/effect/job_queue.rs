@@ -23,8 +23,12 @@ pub(super) enum JobClass {
     History,
     /// Clipboard, archive entries and baselines.
     Handoff,
-    /// The list of baselines, their versions, comparisons and plans.
-    Baselines,
+    /// The list of baselines, which lints all of them.
+    BaselineList,
+    /// Versions of a baseline, and two of them compared.
+    BaselineTexts,
+    /// Plans over baselines. A slow list must not keep a restore waiting.
+    BaselinePlans,
     Verify,
     /// The ledger, the config and the saved observations.
     FleetFiles,

@@ -10,7 +10,8 @@ use super::*;
 use crate::clock::SystemClock;
 use crate::config::{self, Config, ConfigErrors, SshHost};
 use crate::console::model::known_scratch_lines;
-use crate::engine::{EngineSetup, Protection, Trigger};
+use crate::console::screens::baseline_plan::state::{BaselineChangePlan, BaselinePlanRequest};
+use crate::engine::{BaselineAction, BaselinePlan, EngineSetup, Protection, Trigger};
 use crate::error::ErrorKind;
 use crate::fake_transport::FakeTransport;
 use crate::transport::{
@@ -192,7 +193,7 @@ fn silent_host_does_not_delay_other_texts_or_plans() {
         "text of the remote agent",
         &|msg| matches!(msg, Msg::TextsPrepared(texts) if texts.agent == "there"),
     );
-    assert!(runner.shut_down(inbox, &[], |_| unreachable!("there is no run")));
+    assert!(runner.shut_down(inbox, &[], |_, _| unreachable!("there is no run")));
 }
 
 #[test]
@@ -554,8 +555,8 @@ fn shutdown_waits_only_for_an_active_run() {
         let mut fleet = ReloadableFleet::new();
         let (_run_guard, run) = bounded(0);
         fleet.runner.run_handle = Some(run);
-        let waited = fleet.runner.shut_down(fleet.inbox, &[], |run| {
-            assert!(is_run_active(run));
+        let waited = fleet.runner.shut_down(fleet.inbox, &[], |run, text| {
+            assert!(is_run_active(run) && text.contains("agents"), "{text}");
             waits
         });
         assert_eq!(waited, waits);
@@ -563,7 +564,72 @@ fn shutdown_waits_only_for_an_active_run() {
     // A run that has ended is not waited for.
     let mut fleet = ReloadableFleet::new();
     fleet.runner.run_handle = Some(bounded(0).1);
-    assert!(fleet.runner.shut_down(fleet.inbox, &[], |_| false));
+    assert!(fleet.runner.shut_down(fleet.inbox, &[], |_, _| false));
+}
+
+#[test]
+fn shutdown_waits_for_baselines_being_written() {
+    for waits in [true, false] {
+        let mut fleet = ReloadableFleet::new();
+        let jobs = fleet.runner.workers.jobs.clone();
+        let (release, released) = bounded::<()>(0);
+        jobs.submit(JobClass::BaselinePlans, None, move |_| {
+            let _ = released.recv();
+            None
+        });
+        fleet
+            .runner
+            .execute(Effect::ApplyBaselinePlan(empty_baseline_plan()));
+        let mut release = Some(release);
+        let waited = fleet.runner.shut_down(fleet.inbox, &[], |work, text| {
+            assert!(is_run_active(work) && text.contains("baselines"), "{text}");
+            if waits {
+                release.take();
+                // The channel closes once all files are written.
+                assert!(work.recv().is_err());
+            }
+            waits
+        });
+        assert_eq!(waited, waits);
+    }
+}
+
+fn empty_baseline_plan() -> Box<BaselineChangePlan> {
+    Box::new(BaselineChangePlan::Files(BaselinePlan {
+        action: BaselineAction::Replace,
+        files: Vec::new(),
+        unchanged: Vec::new(),
+    }))
+}
+
+#[test]
+fn slow_list_delays_no_plan_over_baselines() {
+    let mut fleet = ReloadableFleet::new();
+    let jobs = fleet.runner.workers.jobs.clone();
+    let (_release, released) = bounded::<()>(0);
+    jobs.submit(JobClass::BaselineList, None, move |_| {
+        let _ = released.recv();
+        None
+    });
+    let request = BaselinePlanRequest::Restore {
+        name: "a.md".to_string(),
+        version: "sealed".to_string(),
+    };
+    let (runner, wait_for) = (&mut fleet.runner, &fleet.inbox);
+    runner.execute(Effect::LoadBaselines);
+    runner.execute(Effect::LoadBaselineVersions("a.md".to_string()));
+    runner.execute(Effect::MakeBaselinePlan(7, request));
+    runner.execute(Effect::ApplyBaselinePlan(empty_baseline_plan()));
+    let mut left = vec!["versions", "plan", "applied"];
+    while !left.is_empty() {
+        let answered = match wait_for.recv_timeout(WAIT_TIMEOUT).unwrap() {
+            Msg::BaselineVersionsLoaded(..) => "versions",
+            Msg::BaselinePlanMade(7, _) => "plan",
+            Msg::BaselinePlanApplied(_) => "applied",
+            _ => continue,
+        };
+        left.retain(|it| *it != answered);
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crossbeam_channel::unbounded;
 use super::*;
 
 #[test]
-fn signal_ends_the_wait_for_run() {
+fn signal_ends_the_wait() {
     for signal in [SIGINT, SIGTERM] {
         let (_going, run) = bounded(0);
         let (sender, input) = unbounded();
@@ -21,7 +21,7 @@ fn signal_ends_the_wait_for_run() {
             sender.send(input).unwrap();
         }
         let mut output = Vec::new();
-        assert!(!wait_for_run(&run, &input, &mut output));
+        assert!(!wait_for_end(&run, "^C quits at once", &input, &mut output));
         let output = String::from_utf8(output).unwrap();
         assert!(output.contains("^C quits at once"), "{output}");
     }
@@ -32,8 +32,8 @@ fn finished_run_ends_the_wait() {
     let (going, run) = bounded(0);
     let (sender, input) = unbounded();
     drop(going);
-    assert!(wait_for_run(&run, &input, &mut Vec::new()));
+    assert!(wait_for_end(&run, "", &input, &mut Vec::new()));
     // The signal reader has ended.
     drop(sender);
-    assert!(wait_for_run(&run, &input, &mut Vec::new()));
+    assert!(wait_for_end(&run, "", &input, &mut Vec::new()));
 }

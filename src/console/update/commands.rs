@@ -179,7 +179,7 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         Command::Quit if model.screen == Screen::Verify && model.verify.is_running() => {
             return verify::update::cancel(model);
         }
-        Command::Quit => return reset::update::quit(model),
+        Command::Quit => return baseline_plan::update::quit(model),
     }
     Vec::new()
 }

@@ -560,3 +560,74 @@ fn refreshed_plan_keeps_the_row_under_the_cursor() {
     let row = console.model.baseline_plan.current_row().unwrap();
     assert_eq!(row.name, "charlie-MEMORY.md");
 }
+
+#[test]
+fn quitting_while_files_are_written_asks_twice() {
+    let applying = || {
+        let mut console = console_with_baselines();
+        console.press("X");
+        console.answer_baseline_plan(baseline_plan(&["alpha"], false));
+        console.press("y");
+        console.effects.clear();
+        console
+    };
+    let quits = |console: &TestConsole| console.effects.contains(&Effect::Quit);
+    for keys in ["^c", "1 q"] {
+        let mut console = applying();
+        console.press(keys);
+        assert!(!quits(&console), "{keys}");
+        assert!(
+            console.message_text().contains("being written"),
+            "{keys}: {}",
+            console.message_text()
+        );
+        console.press(keys.rsplit(' ').next().unwrap());
+        assert!(quits(&console), "{keys}");
+    }
+    // After the end of one plan the next asks again.
+    let mut console = applying();
+    console.press("^c");
+    console.send(Msg::BaselinePlanApplied(Ok(AppliedBaselinePlan::default())));
+    console.press("X");
+    console.answer_baseline_plan(baseline_plan(&["alpha"], false));
+    console.press("y ^c");
+    assert!(!quits(&console));
+}
+
+#[test]
+fn plan_being_made_is_abandoned_before_quitting() {
+    let mut console = console_with_baselines();
+    console.press("X ^c");
+    assert!(!console.effects.contains(&Effect::Quit));
+    assert_eq!(console.model.screen, Screen::Baselines);
+    console.press("^c");
+    assert!(console.effects.contains(&Effect::Quit));
+}
+
+#[test]
+fn no_plan_is_requested_while_one_is_applied() {
+    let mut console = console_with_baselines();
+    console.press("X");
+    console.answer_baseline_plan(baseline_plan(&["alpha"], false));
+    console.press("y 3");
+    for keys in ["S", "X", "z", "s", "N"] {
+        assert_eq!(console.press(keys), [], "{keys}");
+        assert!(
+            console.message_text().contains("being written"),
+            "{keys}: {}",
+            console.message_text()
+        );
+        assert_eq!(console.model.input_line, None, "{keys}");
+    }
+    console.press("6");
+    console.press("G S");
+    assert!(
+        console.message_text().contains("being written"),
+        "{}",
+        console.message_text()
+    );
+    assert!(matches!(
+        console.model.baseline_plan.stage,
+        BaselinePlanStage::Applying(_)
+    ));
+}

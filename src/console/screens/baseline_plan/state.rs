@@ -9,6 +9,9 @@ use crate::console::screens::reset::state::Confirmation;
 use crate::console::text::{Pane, PreparedText, TextLine};
 use crate::engine::{BaselinePlan, FileOwner, SealPlan, TextReplacement};
 
+/// Reason why nothing else can be done to baselines while a plan is applied.
+pub const BEING_WRITTEN_REASON: &str = "baselines are being written";
+
 /// Screen of a plan over baselines.
 #[derive(Clone, Debug)]
 pub struct BaselinePlanScreen {
@@ -28,6 +31,8 @@ pub struct BaselinePlanScreen {
     pub last_plan_id: u64,
     /// Whether the last plan request is unanswered.
     pub is_plan_pending: bool,
+    /// Whether the operator has quit while the plan was applied; a second time leaves the console.
+    pub has_quit: bool,
     /// Screen to go back to.
     pub opened_from: Screen,
     /// File of the key that signed last, as it was typed.
@@ -45,6 +50,7 @@ impl Default for BaselinePlanScreen {
             guard: KeyGuard::default(),
             last_plan_id: 0,
             is_plan_pending: false,
+            has_quit: false,
             opened_from: Screen::Baselines,
             signing_key: String::new(),
         }

@@ -1,18 +1,20 @@
 //! What the screen of a plan over baselines does: asks for what the plan needs, requests it, shows
 //! it, replaces it when it expires, and applies it once it is confirmed.
 
+use crate::console::command::Command;
 use crate::console::key::{Key, KeyCode};
 use crate::console::message::Effect;
 use crate::console::model::{Model, step_index};
 use crate::console::overlay::InputLine;
 use crate::console::screen::Screen;
 use crate::console::screens::baseline_plan::state::{
-    AppliedBaselinePlan, BaselinePlanRequest, BaselinePlanRow, BaselinePlanStage, BaselinePlanView,
-    BaselinePrompt, PreparedBaselinePlan,
+    AppliedBaselinePlan, BEING_WRITTEN_REASON, BaselinePlanRequest, BaselinePlanRow,
+    BaselinePlanStage, BaselinePlanView, BaselinePrompt, PreparedBaselinePlan,
 };
 use crate::console::screens::baselines;
 use crate::console::screens::baselines::view::describe_owner;
 use crate::console::screens::log::state::MessageLevel;
+use crate::console::screens::reset;
 use crate::console::screens::reset::state::Confirmation;
 use crate::console::screens::reset::update::PLAN_LIFETIME;
 use crate::console::text::{LineKind, PreparedText, TextLine};
@@ -381,6 +383,7 @@ pub fn apply_plan(model: &mut Model) -> Vec<Effect> {
         }
     }
     model.baseline_plan.is_plan_pending = false;
+    model.baseline_plan.has_quit = false;
     model.baseline_plan.stage = BaselinePlanStage::Applying(view);
     model.is_dirty = true;
     vec![Effect::ApplyBaselinePlan(Box::new(plan))]
@@ -482,11 +485,30 @@ fn row_notes(model: &Model, row: &BaselinePlanRow) -> Vec<TextLine> {
     texts.into_iter().map(note).collect()
 }
 
+/// Quits. While a plan over baselines is made or applied, the first quit only says so; a plan being
+/// made is abandoned by that.
+pub fn quit(model: &mut Model) -> Vec<Effect> {
+    let key = model.key_hint(Command::Quit);
+    match model.baseline_plan.stage {
+        BaselinePlanStage::Applying(_) if !model.baseline_plan.has_quit => {
+            model.baseline_plan.has_quit = true;
+            model.show_hint(&format!("{BEING_WRITTEN_REASON}; {key} again quits"));
+            Vec::new()
+        }
+        BaselinePlanStage::Planning(_) if model.screen == Screen::BaselinePlan => {
+            abandon_plan(model);
+            model.show_hint(&format!("plan abandoned; {key} again quits"));
+            Vec::new()
+        }
+        _ => reset::update::quit(model),
+    }
+}
+
 /// Goes back one level: the plan is abandoned, unless it is being applied.
 pub fn go_back(model: &mut Model) {
     match model.baseline_plan.stage {
         BaselinePlanStage::Applying(_) => {
-            model.show_hint("the plan is being applied");
+            model.show_hint(BEING_WRITTEN_REASON);
         }
         _ => abandon_plan(model),
     }

@@ -9,9 +9,9 @@ use crate::console::key::{Key, KeyCode};
 use crate::console::message::Effect;
 use crate::console::model::{AgentRow, Model, known_scratch_lines, step_index};
 use crate::console::screens::agent::update::row_ages;
+use crate::console::screens::baseline_plan;
 use crate::console::screens::fleet::state::{SortOrder, ViewState};
 use crate::console::screens::log::state::MessageLevel;
-use crate::console::screens::reset;
 use crate::engine::FileState;
 
 /// Time after a cursor key in which the next one counts as held; the strip then waits.
@@ -183,7 +183,7 @@ pub fn go_back(model: &mut Model, key: Key) -> Vec<Effect> {
             "a run is in progress; {show} shows it, {stop} stops it after the agents in progress"
         ));
     } else if is_exit_key {
-        return reset::update::quit(model);
+        return baseline_plan::update::quit(model);
     }
     Vec::new()
 }
