@@ -5,6 +5,7 @@
 //! may have dropped the dirty pages. Callers that work on many files collect their syncs in a
 //! [`SyncBatch`], which groups them by file system.
 
+mod immutable;
 mod new_file;
 mod path_walk;
 mod random_names;
@@ -26,6 +27,7 @@ use rustix::fs::{self, AtFlags, Mode};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::sys;
+pub use immutable::{clear_immutable, is_immutable};
 pub use new_file::NewFile;
 pub use path_walk::{
     PathWalk, create_directory, is_directory_no_symlinks, open_directory, open_directory_by,

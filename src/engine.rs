@@ -7,6 +7,8 @@
 mod accepted_seal;
 mod address;
 mod baseline_change;
+mod baseline_drafts;
+mod baseline_opening;
 mod baseline_plan;
 mod baseline_save;
 mod baseline_versions;
@@ -54,6 +56,8 @@ use std::time::{Duration, Instant};
 
 pub use address::MemoryAddress;
 pub use baseline_change::{BaselineChange, FileOwner, KnownVersion};
+pub use baseline_drafts::BaselineDraft;
+pub use baseline_opening::{BaselineUser, OpenedBaseline, SealMatch};
 pub use baseline_plan::{
     BaselineAction, BaselineFile, BaselinePlan, PlannedBaseline, TextReplacement,
 };

@@ -115,6 +115,68 @@ impl Engine {
         self.replace_baseline(name, bytes, cause)
     }
 
+    /// Saves an edited baseline as [`Engine::save_baseline`] does, though its file is immutable: the
+    /// flag is cleared, and set again on what is there afterwards. A kill in between leaves the file
+    /// without its flag.
+    ///
+    /// # Errors
+    /// As [`Engine::save_baseline`], or the flag cannot be changed.
+    pub fn save_immutable_baseline(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        expected: Option<Digest>,
+    ) -> Result<SavedBaseline> {
+        let flag = durable::clear_immutable(&self.baseline_file_path(name))?;
+        let saved = self.save_baseline(name, bytes, expected)?;
+        flag.set_again()?;
+        Ok(saved)
+    }
+
+    /// Records that a program of the operator has saved a baseline in place, as
+    /// [`Engine::save_baseline`] records its own saves. `before` is the content when that program was
+    /// started, and `_edit` has kept the guard away since. None if the content is the same.
+    ///
+    /// # Errors
+    /// The file cannot be read, or the archive not be written.
+    pub fn record_external_save(
+        &self,
+        name: &str,
+        before: &[u8],
+        _edit: &BaselineEdit,
+    ) -> Result<Option<SavedBaseline>> {
+        let _lock = lock::lock_seal(&self.archive, self.clock())?;
+        let path = self.baseline_file_path(name);
+        let after = baseline::read_file(&path)?;
+        if after == before {
+            return Ok(None);
+        }
+        self.ledger_head()?;
+        let old_digest = self.baseline_versions.store(before)?;
+        let digest = self.baseline_versions.store(&after)?;
+        let run = new_run_id();
+        let event = RunEvent {
+            file: Some(name.to_string()),
+            outcome: Outcome::Ok,
+            before: Some(file_state(before)),
+            after: Some(file_state(&after)),
+            baseline: Some(digest),
+            note: Some("written by an external editor".to_string()),
+            ..self.baseline_event(&run, Operation::Save)
+        };
+        let (old, new) = (old_digest.short_hex(8), digest.short_hex(8));
+        let line = format!("An external editor saved the baseline {name}: {old} -> {new}");
+        self.record_baseline_run(&run, vec![event], vec![line])?;
+        Ok(Some(SavedBaseline {
+            run,
+            path,
+            before: Some(old_digest),
+            digest,
+            kept_aside: None,
+            lost_owner: None,
+        }))
+    }
+
     /// Path of a baseline file.
     pub(super) fn baseline_file_path(&self, name: &str) -> PathBuf {
         self.config().general.baseline_dir.join(name)

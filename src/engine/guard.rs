@@ -3,8 +3,9 @@
 //!
 //! It restores only what still verifies: a version whose digest is in the seal, a seal whose
 //! signature is good where one is required. It stores the bytes that it replaces first, and records
-//! each restore. It does nothing while an operator edits ([`Engine::begin_baseline_edit`]), and gives
-//! up on a file that it has restored too often.
+//! each restore. It does nothing while an operator edits ([`Engine::begin_baseline_edit`]), leaves a
+//! version that an operator has saved and not sealed yet, and gives up on a file that it has restored
+//! too often.
 
 mod watch;
 
@@ -390,10 +391,14 @@ impl Engine {
         let path = self.baseline_file_path(name);
         // Anything but a plain file differs.
         let bytes = read_optional(&path).ok().flatten();
-        if let Some(bytes) = bytes.filter(|bytes| Digest::of(bytes) == sealed) {
+        let digest = bytes.as_deref().map(Digest::of);
+        if let Some(bytes) = bytes.filter(|_| digest == Some(sealed)) {
             if !self.baseline_versions.version_path(sealed).exists() {
                 self.baseline_versions.store(&bytes)?;
             }
+            return Ok(None);
+        }
+        if digest.is_some() && digest == self.unsealed_save(name)? {
             return Ok(None);
         }
         let Ok(version) = self.baseline_versions.read_version(sealed) else {

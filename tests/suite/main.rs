@@ -49,6 +49,7 @@ mod disk;
 mod documents;
 #[path = "../support/earlier.rs"]
 mod earlier;
+mod editing;
 mod engine;
 mod engine_samples;
 #[path = "../support/fake_transport.rs"]
