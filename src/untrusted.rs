@@ -8,6 +8,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -93,6 +94,17 @@ pub struct VisibleToken {
     pub is_mark: bool,
 }
 
+/// Characters of a line that are shown together, for an editor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VisiblePiece {
+    /// The text to print.
+    pub text: String,
+    /// Whether this module made the text.
+    pub is_mark: bool,
+    /// The bytes of the line that it shows.
+    pub source: Range<usize>,
+}
+
 /// Purpose for which a line is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RevealPurpose {
@@ -140,6 +152,40 @@ pub fn reveal_line(line: &[u8], options: RevealOptions) -> Vec<VisibleToken> {
         options,
         false,
     )
+}
+
+/// Reveals a line as [`reveal_line`] does, piece by piece: runs of printable ASCII, whose text is
+/// their source, and single characters. Every byte is in one piece, also a final CR.
+pub fn reveal_pieces(line: &[u8], options: RevealOptions) -> Vec<VisiblePiece> {
+    let mut writer = TokenWriter::new(options);
+    // The part that does not fit is in the last piece.
+    if writer.write_line(line, false).is_none() {
+        writer.starts.push((writer.bytes_shown, writer.text_length));
+        writer.append_text("…", true);
+    }
+    let starts = std::mem::take(&mut writer.starts);
+    let mut tokens = writer.tokens.into_iter();
+    let mut token = tokens.next();
+    // Bytes of text before the token.
+    let mut passed = 0;
+    let mut pieces = Vec::with_capacity(starts.len());
+    for (index, (source, from)) in starts.iter().copied().enumerate() {
+        let next = starts.get(index + 1).copied();
+        let (source_end, to) = next.unwrap_or((line.len(), writer.text_length));
+        while let Some(current) = token.as_ref().filter(|it| from >= passed + it.text.len()) {
+            passed += current.text.len();
+            token = tokens.next();
+        }
+        let shown = token.as_ref().map(|it| (&it.text, it.is_mark));
+        let Some((text, is_mark)) = shown else { break };
+        let text = text.get(from - passed..(to - passed).min(text.len()));
+        pieces.push(VisiblePiece {
+            text: text.unwrap_or_default().to_string(),
+            is_mark,
+            source: source..source_end,
+        });
+    }
+    pieces
 }
 
 /// Reveals text as a plain string of one line, for command-line text and messages.
@@ -340,6 +386,10 @@ struct TokenWriter {
     cells_left: usize,
     /// Bytes of the line written so far.
     bytes_shown: usize,
+    /// Bytes of text in all tokens.
+    text_length: usize,
+    /// Where each piece begins: in the line, and in the text of all tokens.
+    starts: Vec<(usize, usize)>,
     /// The base for a combining mark: its offset in the last token, and the number of marks that it
     /// carries. `None` at the start, after a tab, and after our marks.
     combining_base: Option<(usize, usize)>,
@@ -348,13 +398,7 @@ struct TokenWriter {
 /// Reveals a line whose final CR is shown. `is_plain`: the result will lose its style, so our
 /// brackets must not occur in the text.
 fn reveal_tokens(line: &[u8], options: RevealOptions, is_plain: bool) -> Vec<VisibleToken> {
-    let mut writer = TokenWriter {
-        options,
-        tokens: Vec::new(),
-        cells_left: options.max_cells,
-        bytes_shown: 0,
-        combining_base: None,
-    };
+    let mut writer = TokenWriter::new(options);
     if writer.write_line(line, is_plain).is_none() {
         let remaining = line
             .get(writer.bytes_shown..)
@@ -367,11 +411,24 @@ fn reveal_tokens(line: &[u8], options: RevealOptions, is_plain: bool) -> Vec<Vis
 }
 
 impl TokenWriter {
+    fn new(options: RevealOptions) -> TokenWriter {
+        TokenWriter {
+            options,
+            tokens: Vec::new(),
+            cells_left: options.max_cells,
+            bytes_shown: 0,
+            text_length: 0,
+            starts: Vec::new(),
+            combining_base: None,
+        }
+    }
+
     fn write_line(&mut self, line: &[u8], plain: bool) -> Option<()> {
         let joiners = self.options.purpose == RevealPurpose::Prose;
         for chunk in line.utf8_chunks() {
             let mut rest = chunk.valid();
             while let Some(c) = rest.chars().next() {
+                self.starts.push((self.bytes_shown, self.text_length));
                 let emoji = emoji_length(rest, joiners);
                 let used = match char_class(c) {
                     _ if c == '\t' => self.write_tab()?,
@@ -391,6 +448,7 @@ impl TokenWriter {
                 rest = rest.get(used..).unwrap_or_default();
             }
             for byte in chunk.invalid() {
+                self.starts.push((self.bytes_shown, self.text_length));
                 self.write_mark(&format!("\\x{byte:02X}"))?;
                 self.bytes_shown += 1;
             }
@@ -511,6 +569,7 @@ impl TokenWriter {
         let mut text = last.map_or(String::new(), |last| last.text);
         let start = text.len();
         text.push_str(piece);
+        self.text_length += piece.len();
         self.tokens.push(VisibleToken {
             text,
             is_mark: mark,

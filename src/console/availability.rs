@@ -9,6 +9,7 @@ use super::screens::baseline_plan::state::{
     BEING_WRITTEN_REASON, BaselinePlanRequest, BaselinePlanStage,
 };
 use super::screens::baselines::state::NO_BASELINE_REASON;
+use super::screens::editor::state::EditorDialog;
 use super::screens::hosts::state::NO_HOSTS_REASON;
 use super::screens::reset::state::{Confirmation, PlanRequest, PlanView, ResetStage};
 use crate::engine::Protection;
@@ -151,7 +152,39 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
             model.fleet.cursor_agent.is_some(),
             "no agent under the cursor",
         ),
-        Command::EditBaseline => check_edit(model),
+        Command::EditBaseline => {
+            require(model.subject_agent().is_some(), model.no_subject_reason())
+        }
+        Command::EditExternally => check_edit(model),
+        Command::ConfirmSave
+        | Command::ShowChanges
+        | Command::MergeChanges
+        | Command::TakeTheirs
+        | Command::OverwriteFile
+        | Command::RecoverDraft
+        | Command::DiscardDraft => check_answer(command, model),
+        Command::InsertText
+        | Command::AppendText
+        | Command::AppendToLine
+        | Command::OpenLineBelow
+        | Command::OpenLineAbove
+        | Command::UndoTyping
+        | Command::RedoTyping
+        | Command::CutSelection
+        | Command::CutChar
+        | Command::CutLine
+        | Command::PasteText
+        | Command::FixFinding => {
+            let editor = model.editor.as_ref();
+            match editor.and_then(|editor| editor.read_only.as_ref()) {
+                Some(why) => Err(format!("read-only: {why}")),
+                None => Ok(()),
+            }
+        }
+        Command::UndoSave => require(
+            model.undone_save().is_some(),
+            "no save of a baseline to undo here",
+        ),
         Command::OpenPager if is_agent_screen && !agent.is_list() => {
             require(!agent.current_pane().lines.is_empty(), "no text yet")
         }
@@ -366,6 +399,29 @@ fn check_history_record(model: &Model) -> Result<(), String> {
     )
 }
 
+/// Checks a command that answers the question of the editor.
+fn check_answer(command: Command, model: &Model) -> Result<(), String> {
+    let dialog = model.editor.as_ref().and_then(|it| it.dialog.as_ref());
+    let is_offered = match dialog {
+        Some(EditorDialog::Save(dialog)) => {
+            command == Command::ConfirmSave && dialog.diff.is_some() && !dialog.is_saving
+        }
+        Some(EditorDialog::Draft { .. }) => matches!(
+            command,
+            Command::ShowChanges | Command::RecoverDraft | Command::DiscardDraft
+        ),
+        Some(EditorDialog::Changed { .. }) => matches!(
+            command,
+            Command::ShowChanges
+                | Command::MergeChanges
+                | Command::TakeTheirs
+                | Command::OverwriteFile
+        ),
+        None => false,
+    };
+    require(is_offered, "not an answer to this question")
+}
+
 /// Checks that the baseline of the agent under the cursor may be edited.
 fn check_edit(model: &Model) -> Result<(), String> {
     let agent = model
@@ -375,6 +431,11 @@ fn check_edit(model: &Model) -> Result<(), String> {
         .find_row(agent)
         .and_then(|row| row.latest_observation());
     let protected = observation.is_some_and(|seen| seen.protection == Protection::ReadOnly);
+    let is_modified = model.editor.as_ref().is_some_and(|it| it.is_modified);
+    require(
+        !is_modified,
+        "the editor has changes that are not saved: save or leave it first",
+    )?;
     require(
         !protected || model.is_unlocked(),
         format!("agent is protected as read-only; {}", model.unlock_hint()),

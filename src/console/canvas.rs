@@ -2,9 +2,11 @@
 //! formatted as sizes and counts. Drawable text has no control characters: it is text of the
 //! program, or untrusted text that was made visible.
 
+pub mod pane;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::Style;
+use ratatui::style::{Modifier, Style};
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
@@ -76,6 +78,13 @@ impl<'a> Canvas<'a> {
     pub fn highlight_cursor(&mut self, x: u16, y: u16, width: u16) {
         let area = Rect::new(x, y, width, 1).intersection(self.area);
         self.buffer.set_style(area, self.theme.style(Role::Cursor));
+    }
+
+    /// Underlines some cells of a row.
+    pub fn underline(&mut self, x: u16, y: u16, width: u16) {
+        let area = Rect::new(x, y, width, 1).intersection(self.area);
+        let style = Style::new().add_modifier(Modifier::UNDERLINED);
+        self.buffer.set_style(area, style);
     }
 
     /// Clears a region to blanks in the style of ordinary text.

@@ -31,6 +31,16 @@ pub enum KeyContext {
     BaselinePlan,
     /// Verify screen.
     Verify,
+    /// Editor, while keys are commands.
+    Editor,
+    /// Editor, while text is selected.
+    EditorSelection,
+    /// Editor, while keys type text.
+    EditorTyping,
+    /// Panel of the editor.
+    EditorPanel,
+    /// Question of the editor: a save, a change on the disk, a draft.
+    EditorDialog,
 }
 
 impl KeyContext {
@@ -50,6 +60,11 @@ impl KeyContext {
             KeyContext::Comparison => "comparison",
             KeyContext::BaselinePlan => "baseline plan",
             KeyContext::Verify => "verify",
+            KeyContext::Editor => "editor",
+            KeyContext::EditorSelection => "editor's selection",
+            KeyContext::EditorTyping => "editor's typing",
+            KeyContext::EditorPanel => "editor's panel",
+            KeyContext::EditorDialog => "editor's questions",
         }
     }
 }
@@ -109,6 +124,39 @@ pub enum Command {
     DropHiddenAgents,
     RetryFailed,
     EditBaseline,
+    EditExternally,
+    InsertText,
+    AppendText,
+    AppendToLine,
+    OpenLineBelow,
+    OpenLineAbove,
+    UndoTyping,
+    RedoTyping,
+    SelectText,
+    CutSelection,
+    CopySelection,
+    CutChar,
+    CutLine,
+    CopyTextLine,
+    PasteText,
+    CursorLeft,
+    CursorRight,
+    NextWord,
+    PreviousWord,
+    LineStart,
+    LineEnd,
+    NextFinding,
+    PreviousFinding,
+    FixFinding,
+    CommandLine,
+    UndoSave,
+    ConfirmSave,
+    ShowChanges,
+    MergeChanges,
+    TakeTheirs,
+    OverwriteFile,
+    RecoverDraft,
+    DiscardDraft,
     CopyName,
     CopyPath,
     CopyDigest,
@@ -207,8 +255,9 @@ pub struct CommandSpec {
 }
 
 use KeyContext::{
-    Agent, Any, BaselinePlan, Baselines, Comparison, Fleet, Hosts, Log, Plan, Result as Outcome,
-    Run, Verify, Versions,
+    Agent, Any, BaselinePlan, Baselines, Comparison, Editor, EditorDialog, EditorPanel,
+    EditorSelection, EditorTyping, Fleet, Hosts, Log, Plan, Result as Outcome, Run, Verify,
+    Versions,
 };
 
 /// Contexts with a list or a text to scroll.
@@ -225,6 +274,31 @@ const SCROLLABLE_CONTEXTS: &[KeyContext] = &[
     Comparison,
     BaselinePlan,
     Verify,
+    Editor,
+    EditorSelection,
+    EditorPanel,
+    EditorDialog,
+];
+
+/// Contexts that can be left.
+const LEAVABLE_CONTEXTS: &[KeyContext] = &[
+    Fleet,
+    Agent,
+    Plan,
+    Run,
+    Outcome,
+    Log,
+    Hosts,
+    Baselines,
+    Versions,
+    Comparison,
+    BaselinePlan,
+    Verify,
+    Editor,
+    EditorSelection,
+    EditorTyping,
+    EditorPanel,
+    EditorDialog,
 ];
 
 macro_rules! table {
@@ -247,7 +321,7 @@ table! {
     PlanReset              "reset"          "plan reset"         Actions    &[Fleet, Agent], ["X"], "Plan a reset of marked agents, or this one; changes nothing";
     PlanPush               "push"           "push"               Actions    &[Fleet, Agent], ["P"], "Plan a push: install baselines, keep all or marked scratch";
     ChangeKeptScratch      "keep-scratch"   "change kept scratch" Actions   &[Plan], ["s"], "Change what a push keeps of the scratch: all, marked, none";
-    PlanUndo               "undo"           "undo"               Actions    &[Fleet, Agent, Outcome, Baselines, Comparison], ["z" "u"], "Plan an undo of agents, of this run, or of a baseline change";
+    PlanUndo               "undo"           "undo"               Actions    &[Fleet, Agent, Outcome, Baselines, Comparison], ["z" "u"], "Plan an undo of agents, of a run, or of a baseline save";
     PlanRedo               "redo"           ""                   Actions    &[Fleet, Agent], ["Z"], "Plan to undo the last undo";
     ConfirmPlan            "confirm"        "run"                Actions    &[Plan, BaselinePlan], ["y"], "Run the plan, where one key is enough";
     UndoAppend             "undo-append"    "append newer notes" Actions    &[Plan], ["a"], "Undo; append what was written since to the restored file";
@@ -255,12 +329,45 @@ table! {
     KeepHiddenAgents       "keep-hidden"    "keep hidden"        Actions    &[Plan], ["h"], "Keep marked agents in the plan though the filter hides them";
     DropHiddenAgents       "drop-hidden"    "drop hidden"        Actions    &[Plan], ["v"], "Remove marked agents from the plan if the filter hides them";
     RetryFailed            "retry"          "retry"              Actions    &[Outcome], ["r"], "Plan again for failed, refused and not started agents";
-    EditBaseline           "edit"           "edit"               Actions    &[Fleet, Agent, Baselines, Comparison], ["E"], "Edit the baseline of this agent in $VISUAL or $EDITOR";
+    EditBaseline           "edit"           "edit"               Actions    &[Fleet, Agent, Baselines, Comparison], ["e"], "Edit the baseline of this agent";
+    EditExternally         "edit-external"  ""                   Actions    &[Fleet, Agent, Baselines, Comparison, Editor], ["E"], "Edit the baseline in $VISUAL or $EDITOR";
     PlanRestore            "restore"        "restore"            Actions    &[Baselines, Versions, Comparison, Verify], ["X"], "Plan to put the sealed version back, or the one chosen";
     PlanSeal               "seal"           "seal"               Actions    &[Baselines, Versions, Comparison, Verify], ["S"], "Plan a seal of marked baselines, or this one";
     ReplaceText            "replace"        "replace"            Actions    &[Baselines], ["s"], "Plan one search and replace for all marked baselines";
     NewBaseline            "new"            "new"                Actions    &[Baselines], ["N"], "Plan a new baseline from the template or from this one";
     NameSigningKey         "sign"           "sign"               Actions    &[BaselinePlan], ["K"], "Sign the seal: name the file of an SSH key";
+    InsertText             "insert"         "insert"             Actions    &[Editor], ["i"], "Type text before the cursor; Esc ends typing";
+    AppendText             "append"         ""                   Actions    &[Editor], ["a"], "Type text behind the cursor";
+    AppendToLine           "append-line"    ""                   Actions    &[Editor], ["A"], "Type text at the end of the line";
+    OpenLineBelow          "line-below"     ""                   Actions    &[Editor], ["o"], "Type a new line below";
+    OpenLineAbove          "line-above"     ""                   Actions    &[Editor], ["O"], "Type a new line above";
+    UndoTyping             "undo-typing"    "undo"               Actions    &[Editor], ["u"], "Undo the last change of the text";
+    RedoTyping             "redo-typing"    ""                   Actions    &[Editor], ["^r"], "Redo the last change that was undone";
+    ConfirmSave            "confirm-save"   "save"               Actions    &[EditorDialog], ["y"], "Save the text as shown";
+    ShowChanges            "changes"        "diff"               Actions    &[EditorDialog], ["d"], "Show or hide the difference from the file";
+    MergeChanges           "merge"          "merge"              Actions    &[EditorDialog], ["m"], "Merge both changes; conflicts are marked in the text";
+    TakeTheirs             "theirs"         "take theirs"        Actions    &[EditorDialog], ["t"], "Take the file as it is now; u brings your text back";
+    OverwriteFile          "overwrite-file" "overwrite"          Actions    &[EditorDialog], ["o"], "Save your text over the changed file; asks for the word";
+    RecoverDraft           "recover"        "recover"            Actions    &[EditorDialog], ["r"], "Continue with the text that was not saved";
+    DiscardDraft           "discard"        "discard"            Actions    &[EditorDialog], ["x"], "Forget the text that was not saved";
+    UndoSave               "undo-save"      ""                   Actions    &[Editor, Log], ["z"], "Plan to put back the version from before a save";
+    CommandLine            "command-line"   "w save, wq, q!" Actions   &[Editor, EditorSelection], [":"], "Type w, wq, q, w! or q!, or a line number";
+    NextFinding            "next-finding"   "finding"            Viewing    &[Editor, EditorPanel], ["}"], "Go to the next finding of the lint";
+    PreviousFinding        "previous-finding" ""                 Viewing    &[Editor, EditorPanel], ["{"], "Go to the previous finding of the lint";
+    FixFinding             "fix"            "fix"                Actions    &[Editor, EditorPanel], ["F"], "Apply the fix of this finding; u undoes it";
+    SelectText             "select"         "select"             Selection  &[Editor, EditorSelection], ["v"], "Begin or end a selection of text";
+    CutSelection           "cut"            "cut"                Actions    &[EditorSelection], ["d" "x"], "Cut the selected text";
+    CopySelection          "copy-selection" "copy"               Actions    &[EditorSelection], ["y"], "Copy the selected text, also to the clipboard";
+    CutChar                "cut-char"       ""                   Actions    &[Editor], ["x" "Del"], "Cut the character at the cursor";
+    CutLine                "cut-line"       ""                   Actions    &[Editor], ["dd"], "Cut the line";
+    CopyTextLine           "copy-text-line" ""                   Actions    &[Editor], ["yy"], "Copy the line, also to the clipboard";
+    PasteText              "paste"          ""                   Actions    &[Editor], ["p"], "Paste what was cut or copied";
+    CursorLeft             "left"           ""                   Navigation &[Editor, EditorSelection], ["h" "Left" "Backspace"], "Move left";
+    CursorRight            "right"          ""                   Navigation &[Editor, EditorSelection], ["l" "Right"], "Move right";
+    NextWord               "next-word"      ""                   Navigation &[Editor, EditorSelection], ["w"], "Move to the next word";
+    PreviousWord           "previous-word"  ""                   Navigation &[Editor, EditorSelection], ["b"], "Move to the previous word";
+    LineStart              "line-start"     ""                   Navigation &[Editor, EditorSelection], ["0" "Home"], "Move to the beginning of the line";
+    LineEnd                "line-end"       ""                   Navigation &[Editor, EditorSelection], ["$" "End"], "Move to the end of the line";
     AnswerQuestion         "answer"         ""                   Actions    &[Any], ["@"], "Answer a host: passphrase, password or unknown host key";
     ToggleMark             "mark"           "mark"               Selection  &[Fleet, Agent, Baselines], ["Space"], "Mark or unmark the row or scratch line, and move down";
     Filter                 "filter"         "filter"             Selection  &[Fleet], ["/"], "Filter: words !not ~fuzzy is:drifted is:marked host:NAME";
@@ -274,11 +381,11 @@ table! {
     PreviousHunk           "previous-hunk"  ""                   Viewing    &[Agent, Comparison, BaselinePlan], ["{"], "Go to the previous hunk";
     NextAgent              "next-agent"     "agent"              Navigation &[Agent, Comparison], ["]"], "Go to the next agent or baseline and stay on this screen";
     PreviousAgent          "previous-agent" ""                   Navigation &[Agent, Comparison], ["["], "Go to the previous agent or baseline and stay here";
-    NextTab                "next-tab"       "tab"                Viewing    &[Agent], ["Tab"], "Go to the next tab: diff, scratch, facts, baseline, rules";
-    PreviousTab            "previous-tab"   ""                   Viewing    &[Agent], ["S-Tab"], "Go to the previous tab";
-    Search                 "search"         "search"             Viewing    &[Agent, Log, Comparison], ["/"], "Search the text";
-    NextHit                "next-hit"       ""                   Viewing    &[Agent, Log, Comparison], ["n"], "Go to the next hit; without a search, the next hunk";
-    PreviousHit            "previous-hit"   ""                   Viewing    &[Agent, Log, Comparison], ["N"], "Go to the previous hit; without a search, the previous hunk";
+    NextTab                "next-tab"       "tab"                Viewing    &[Agent, Editor, EditorPanel], ["Tab"], "Go to the next tab, or panel of the editor";
+    PreviousTab            "previous-tab"   ""                   Viewing    &[Agent, Editor, EditorPanel], ["S-Tab"], "Go to the previous tab or panel";
+    Search                 "search"         "search"             Viewing    &[Agent, Log, Comparison, Editor, EditorSelection], ["/"], "Search the text";
+    NextHit                "next-hit"       ""                   Viewing    &[Agent, Log, Comparison, Editor, EditorSelection], ["n"], "Go to the next hit; without a search, the next hunk";
+    PreviousHit            "previous-hit"   ""                   Viewing    &[Agent, Log, Comparison, Editor, EditorSelection], ["N"], "Go to the previous hit; without a search, the previous hunk";
     ToggleSideBySide       "sides"          "side-by-side"       Viewing    &[Agent, Comparison, BaselinePlan], ["t"], "Toggle side-by-side and unified diff";
     ToggleWrap             "wrap"           "wrap"               Viewing    &[Agent, Comparison, BaselinePlan], ["w"], "Toggle line wrapping";
     ToggleWhitespaceMarks  "reveal"         "whitespace"         Viewing    &[Agent, Comparison, BaselinePlan], ["."], "Toggle whitespace marks; dangerous characters always show";
@@ -286,7 +393,7 @@ table! {
     MoreContext            "more-context"   ""                   Viewing    &[Agent, Comparison, BaselinePlan], ["="], "Show more unchanged lines around each change";
     LessContext            "less-context"   ""                   Viewing    &[Agent, Comparison, BaselinePlan], ["_"], "Show fewer unchanged lines around each change";
     ToggleIgnoreWhitespace "blanks"         ""                   Viewing    &[Agent, Comparison, BaselinePlan], ["i"], "Hide or show whitespace-only changes; findings count them";
-    OpenSelected           "open"           "open"               Viewing    &[Fleet, Agent, Outcome, Log, Hosts, Baselines, Versions, Verify], ["Enter" "l" "Right"], "Open an agent, a run, a baseline, or a host's agents";
+    OpenSelected           "open"           "open"               Viewing    &[Fleet, Agent, Outcome, Log, Hosts, Baselines, Versions, Verify, Editor, EditorPanel], ["Enter" "l" "Right"], "Open an agent, a run, a baseline, or a host's agents";
     OpenPager              "pager"          "pager"              Viewing    &[Agent, Outcome, Log, Verify], ["o"], "Open the text, or the entry under the cursor, in $PAGER";
     CopyName               "copy-name"      ""                   Viewing    &[Fleet, Agent, Outcome], ["yn" "c"], "Copy the name of the agent";
     CopyPath               "copy-path"      ""                   Viewing    &[Fleet, Agent, Outcome], ["yp"], "Copy the path of its memory";
@@ -307,7 +414,7 @@ table! {
     PageUp                 "page-up"        ""                   Navigation SCROLLABLE_CONTEXTS, ["PgUp" "^b"], "Move a page up";
     Top                    "top"            ""                   Navigation SCROLLABLE_CONTEXTS, ["gg" "Home"], "Go to the beginning";
     Bottom                 "bottom"         ""                   Navigation SCROLLABLE_CONTEXTS, ["G" "End"], "Go to the end";
-    GoBack                 "back"           "back"               Navigation SCROLLABLE_CONTEXTS, ["q" "Esc" "h" "Left"], "Go back one level; at the fleet, the first key quits";
+    GoBack                 "back"           "back"               Navigation LEAVABLE_CONTEXTS, ["q" "Esc" "h" "Left"], "Go back one level; at the fleet, the first key quits";
     GoToPreviousScreen     "last"           ""                   Navigation &[Any], ["-"], "Go to the previous screen";
     GoFleet                "fleet"          ""                   Navigation &[Any], ["1"], "Go to the fleet";
     GoAgent                "agent"          ""                   Navigation &[Any], ["2"], "Go to the agent under the cursor";
@@ -343,7 +450,7 @@ pub fn spec_of(command: Command) -> &'static CommandSpec {
 
 /// Returns the display names of a command's contexts.
 pub fn context_labels(spec: &CommandSpec) -> Vec<&'static str> {
-    if spec.contexts == SCROLLABLE_CONTEXTS {
+    if spec.contexts == SCROLLABLE_CONTEXTS || spec.contexts == LEAVABLE_CONTEXTS {
         vec![Any.label()]
     } else {
         spec.contexts.iter().map(|it| it.label()).collect()
@@ -358,6 +465,7 @@ pub fn requests_plan(command: Command) -> bool {
             | Command::PlanPush
             | Command::ChangeKeptScratch
             | Command::PlanUndo
+            | Command::UndoSave
             | Command::PlanRedo
             | Command::RetryFailed
             | Command::UndoAppend
@@ -398,16 +506,24 @@ mod tests {
 
     #[test]
     fn keys_are_unique_per_context() {
-        for context in SCROLLABLE_CONTEXTS.iter().copied().chain([Any]) {
+        for context in LEAVABLE_CONTEXTS.iter().copied().chain([Any]) {
             let mut seen: HashSet<&str> = HashSet::new();
             for spec in COMMAND_TABLE
                 .iter()
                 .filter(|spec| spec.contexts.contains(&context))
             {
                 for key in spec.keys {
-                    // At a plan, `h` keeps hidden marks and never goes back.
-                    let is_shared =
-                        context == Plan && spec.command == Command::GoBack && *key == "h";
+                    // At a plan, `h` keeps hidden marks and never goes back; in the editor, the
+                    // first of two commands has the key.
+                    let is_shared = match (context, spec.command) {
+                        (Plan, Command::GoBack) => *key == "h",
+                        (Editor | EditorSelection, Command::GoBack) => {
+                            matches!(*key, "h" | "Left")
+                        }
+                        (Editor | EditorSelection, Command::Top) => *key == "Home",
+                        (Editor | EditorSelection, Command::Bottom) => *key == "End",
+                        _ => false,
+                    };
                     assert!(seen.insert(key) || is_shared, "{key} in {context:?}");
                 }
             }

@@ -5,12 +5,15 @@
 mod agent_texts;
 mod baselines;
 mod config_reload;
+mod drafts;
+mod editor;
 mod facts;
 mod files;
 mod handoff;
 mod job_queue;
 mod ledger_runs;
 mod preferences_watcher;
+mod text_analyzer;
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -20,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 
 use super::RunExtraCommand;
-use super::handoff::{BaselineEdit, ClipboardText, CopyOutcome, PagerText};
+use super::handoff::{ClipboardText, CopyOutcome, ExternalEdit, PagerText};
 use super::message::{Effect, Msg};
 use super::preferences::LoadedPreferences;
 use super::screens::fleet::state::FleetConfig;
@@ -31,7 +34,7 @@ use super::theme::Themes;
 use super::view_state::{self, ViewStateWriter};
 use crate::config::{Agent, Config, ConfigEnvironment, ProtectLevel};
 use crate::engine::{
-    Engine, FleetEvent, FleetWatcher, MemoryAddress, Observation, Plan, ScratchRequest,
+    BaselineEdit, Engine, FleetEvent, FleetWatcher, MemoryAddress, Observation, Plan, ScratchRequest,
 };
 use crate::error::Result;
 use crate::transport::sftp::askpass::{self, PromptBroker};
@@ -39,9 +42,11 @@ use agent_texts::TextPreparer;
 pub use agent_texts::summarize_findings;
 use config_reload::ConfigReloader;
 pub use config_reload::EngineFactory;
+use drafts::DraftKeeper;
 pub use files::{Loaded, LoadedTheme};
 use job_queue::{JobClass, JobKey, JobQueue, spawn_reporting_panic};
 pub use ledger_runs::load_runs;
+use text_analyzer::TextAnalyzer;
 
 /// Maximum number of records in an agent's history.
 const MAX_HISTORY_RECORDS: usize = 1000;
@@ -85,6 +90,7 @@ pub struct EffectRunner {
     /// Number of engines before this one.
     engine_count: u64,
     view_state_writer: Option<ViewStateWriter>,
+    drafts: DraftKeeper,
     /// Jobs that do not concern the engine, so that they keep their order when it is replaced.
     file_jobs: JobQueue,
     /// Holds a sender, so that the channel stays open.
@@ -107,6 +113,7 @@ struct Workers {
     fleet_events: (Sender<FleetEvent>, Receiver<FleetEvent>),
     jobs: JobQueue,
     texts: Arc<TextPreparer>,
+    analyzer: Arc<TextAnalyzer>,
 }
 
 impl Workers {
@@ -121,6 +128,7 @@ impl Workers {
             fleet_events,
             jobs: JobQueue::new(messages.clone()),
             texts: TextPreparer::new(engine, generation_base),
+            analyzer: TextAnalyzer::new(engine),
         })
     }
 }
@@ -173,6 +181,7 @@ impl EffectRunner {
             extra_command,
             engine_count: 0,
             view_state_writer,
+            drafts: DraftKeeper::default(),
             loaded_channel: unbounded(),
         };
         // The saved observations are shown until the fleet is read.
@@ -239,6 +248,48 @@ impl EffectRunner {
                 let edit = engine.and_then(|it| handoff::prepare_edit(it, &agent));
                 Msg::BaselineInspected(agent, edit.map(Box::new))
             }),
+            Effect::OpenBaseline(name) => {
+                // Its sealed and pushed versions may be others by now.
+                workers.analyzer.forget_versions();
+                self.submit(JobClass::Handoff, None, move |engine| {
+                    let opened = engine.and_then(|it| it.open_baseline(&name));
+                    Msg::BaselineOpened(name, opened.map(Box::new))
+                })
+            }
+            Effect::AnalyzeText(name, generation, text) => {
+                let analyzer = Arc::clone(&workers.analyzer);
+                let (class, key) = (JobClass::Analysis, Some(JobKey::Analysis));
+                workers.jobs.submit(class, key, move |started| {
+                    started.ok()?;
+                    let analysis = analyzer.analyze(name, generation, &text);
+                    Some(Msg::TextAnalyzed(Box::new(analysis)))
+                });
+            }
+            Effect::CompareWithFile(name, generation, text) => {
+                self.submit(JobClass::Editor, None, move |engine| {
+                    let compared =
+                        engine.and_then(|it| editor::compare_with_file(it, &name, &text));
+                    Msg::FileCompared(name, generation, compared.map(Box::new))
+                })
+            }
+            Effect::MergeTexts(name, texts) => {
+                self.submit(JobClass::Editor, None, move |started| {
+                    let merged = started.map(|_| editor::merge(&texts));
+                    Msg::TextsMerged(name, merged.map_err(|error| error.to_string()))
+                })
+            }
+            Effect::SaveText(save) => self.submit(JobClass::Editor, None, move |engine| {
+                let name = save.name.clone();
+                let saved = engine.and_then(|it| editor::save(it, *save));
+                Msg::TextSaved(name, saved.map(Box::new))
+            }),
+            Effect::KeepDraft(change) => {
+                let job = self.drafts.begin_change(&self.engine, change);
+                self.file_jobs
+                    .submit(JobClass::Drafts, Some(JobKey::Draft), move |_| {
+                        job.perform()
+                    });
+            }
             Effect::MakePlan(id, request, unlocked) => {
                 self.submit(JobClass::Plan, None, move |engine| {
                     let plan = engine.and_then(|it| make_plan(it, &request, unlocked));
@@ -359,10 +410,19 @@ impl EffectRunner {
         });
     }
 
-    /// Inspects a baseline after the editor ended.
-    pub fn inspect_edited(&self, edit: Box<BaselineEdit>) {
-        self.submit(JobClass::Handoff, None, |engine| match engine {
-            Ok(engine) => handoff::inspect_edited(engine, edit),
+    /// Keeps the guard away for as long as an external editor has a baseline.
+    pub fn begin_external_edit(&self, number: u64, edit: Box<ExternalEdit>) {
+        let engine = Arc::clone(&self.engine);
+        self.submit_file_job(move || {
+            let mark = engine.begin_baseline_edit();
+            Loaded::ExternalEdit(number, edit, mark)
+        });
+    }
+
+    /// Inspects and records a baseline after the external editor ended.
+    pub fn inspect_edited(&self, edit: Box<ExternalEdit>, mark: BaselineEdit) {
+        self.submit(JobClass::Handoff, None, move |engine| match engine {
+            Ok(engine) => handoff::inspect_edited(engine, edit, &mark),
             Err(error) => {
                 let path = edit.original.path.display();
                 let text = format!("cannot compare {path} with what it was before: {error}");
@@ -487,6 +547,8 @@ impl EffectRunner {
         observations: &[Observation],
         mut wait: impl FnMut(&RunHandle, &str) -> bool,
     ) -> bool {
+        // Before anything that may wait: the text of the editor is on the disk.
+        self.drafts.finish();
         // A run that waits for the main thread must not block for ever.
         drop(inbox);
         self.prompt_broker.close();

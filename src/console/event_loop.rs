@@ -12,7 +12,7 @@ use tempfile::NamedTempFile;
 
 use super::effect::{EffectRunner, Loaded, LoadedTheme, RunHandle, fleet_event_message};
 use super::external_tools::{self, ChildChange, ExternalTools, ForegroundChild, InputPause};
-use super::handoff::{BaselineEdit, ClipboardText, CopyOutcome};
+use super::handoff::{ClipboardText, CopyOutcome, ExternalEdit};
 use super::input::InputEvent;
 use super::message::{Effect, Msg};
 use super::model::{Model, Moment};
@@ -23,6 +23,7 @@ use super::theme::{self, Theme, Themes};
 use super::update::handoff::error_with_hint;
 use super::update::{next_wake, update};
 use crate::clock::Clock;
+use crate::engine::BaselineEdit;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Time budget for background messages before the loop checks for keys again.
@@ -87,10 +88,10 @@ pub(super) struct Console {
     pub(super) frame_pacer: FramePacer,
     /// Whether a key was pressed since the last frame; the next one is drawn sooner.
     pub(super) is_key_pending: bool,
-    /// Number of pager texts requested so far; identifies each one.
-    pub(super) page_count: u64,
-    /// Pager text being written; any key cancels it.
-    pub(super) pending_page: Option<u64>,
+    /// Number of requests for the editor or the pager so far; identifies each one.
+    pub(super) request_count: u64,
+    /// Request for which a job prepares the file; any key cancels it.
+    pub(super) pending_request: Option<u64>,
     /// Whether a signal or the loss of the terminal ended the console.
     pub(super) is_interrupted: bool,
     pub(super) external_tools: ExternalTools,
@@ -110,7 +111,8 @@ pub(super) struct ForegroundProgram {
 
 /// Why a program gets the terminal.
 pub(super) enum ProgramPurpose {
-    EditBaseline(Box<BaselineEdit>),
+    /// The mark keeps the guard away from what the editor saves.
+    EditBaseline(Box<ExternalEdit>, BaselineEdit),
     /// The file is removed when this is dropped.
     ReadText(NamedTempFile),
 }
@@ -119,7 +121,7 @@ impl ProgramPurpose {
     /// Returns the noun for messages.
     fn program_noun(&self) -> &'static str {
         match self {
-            ProgramPurpose::EditBaseline(_) => "editor",
+            ProgramPurpose::EditBaseline(..) => "editor",
             ProgramPurpose::ReadText(_) => "pager",
         }
     }
@@ -277,7 +279,7 @@ impl Console {
                 InputEvent::Terminal(TerminalEvent::Key(key))
                     if key.kind != KeyEventKind::Release =>
                 {
-                    self.pending_page = None;
+                    self.pending_request = None;
                     keys.extend(terminal::keys_from_event(key));
                     continue;
                 }
@@ -383,16 +385,13 @@ impl Console {
                 },
                 Effect::CopyThroughTerminal(clip) => self.copy_through_terminal(clip, screen)?,
                 Effect::OpenEditor(edit) => {
-                    self.request_handoff(Ok(ProgramPurpose::EditBaseline(edit)))
+                    let number = self.begin_handoff();
+                    self.runner.begin_external_edit(number, edit);
                 }
                 Effect::OpenPager(page) => {
-                    self.page_count += 1;
-                    self.pending_page = Some(self.page_count);
-                    self.runner.write_page(
-                        self.page_count,
-                        &self.external_tools.temp_directory,
-                        page,
-                    );
+                    let number = self.begin_handoff();
+                    self.runner
+                        .write_page(number, &self.external_tools.temp_directory, page);
                 }
                 effect => self.runner.execute(effect),
             }
@@ -430,11 +429,21 @@ impl Console {
                 screen.invalidate();
                 self.model.is_dirty = true;
             }
-            Loaded::Page(number, file) if self.pending_page == Some(number) => {
+            Loaded::Page(number, file) if self.pending_request == Some(number) => {
                 self.request_handoff(file.map(ProgramPurpose::ReadText));
             }
-            Loaded::Page(..) => {}
+            Loaded::ExternalEdit(number, edit, mark) if self.pending_request == Some(number) => {
+                self.request_handoff(mark.map(|mark| ProgramPurpose::EditBaseline(edit, mark)));
+            }
+            Loaded::Page(..) | Loaded::ExternalEdit(..) => {}
         }
+    }
+
+    /// Numbers a request for the editor or the pager, which any key cancels.
+    fn begin_handoff(&mut self) -> u64 {
+        self.request_count += 1;
+        self.pending_request = Some(self.request_count);
+        self.request_count
     }
 
     /// Requests the terminal for the editor or the pager; the handoff follows once the input
@@ -491,7 +500,7 @@ impl Console {
     fn start_program(&self, purpose: &ProgramPurpose) -> Result<ForegroundChild> {
         let noun = purpose.program_noun();
         match purpose {
-            ProgramPurpose::EditBaseline(edit) => ForegroundChild::start(
+            ProgramPurpose::EditBaseline(edit, _) => ForegroundChild::start(
                 noun,
                 &self.external_tools.editor_commands()?,
                 &edit.original.path,
@@ -536,8 +545,8 @@ impl Console {
             let text = format!("the {}: {why}", purpose.program_noun());
             self.update_model(Msg::Reported(MessageLevel::Warn, text));
         }
-        if let ProgramPurpose::EditBaseline(edit) = purpose {
-            self.runner.inspect_edited(edit);
+        if let ProgramPurpose::EditBaseline(edit, mark) = purpose {
+            self.runner.inspect_edited(edit, mark);
         }
         Ok(())
     }

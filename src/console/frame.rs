@@ -13,6 +13,7 @@ use super::screens::agent::state::AgentTab;
 use super::screens::log::state::MessageLevel;
 use super::screens::reset::state::{Confirmation, ResetStage};
 use super::theme::Role;
+use crate::engine::SealMatch;
 use crate::untrusted;
 
 /// Notice shown while the key guard ignores keys that were typed ahead.
@@ -52,6 +53,8 @@ pub fn draw_hints(model: &Model, canvas: &mut Canvas<'_>) {
     let (width, height) = model.size;
     let y = height - 1;
     if let Some(prompt) = &model.input_line {
+        let editor = model.editor.as_ref();
+        let command_line = editor.map_or("", |editor| editor.command_line.as_str());
         let (label, text) = match prompt {
             InputLine::Filter(_) => ("filter: ".to_string(), model.fleet.filter.as_str()),
             InputLine::Search(_) => ("search: ".to_string(), model.search_query()),
@@ -59,18 +62,28 @@ pub fn draw_hints(model: &Model, canvas: &mut Canvas<'_>) {
             InputLine::SavePath(path) => {
                 ("save marked lines to new file: ".to_string(), path.as_str())
             }
+            InputLine::EditorCommand => (":".to_string(), command_line),
+            InputLine::OverwriteWord => ("Type overwrite and Enter: ".to_string(), command_line),
         };
         let room = usize::from(width / 2);
         let x = canvas.put_text(0, y, &shorten_untrusted(&label, room), Role::Key);
         let x = canvas.put_untrusted(x, y, text.as_bytes(), Role::Prompt);
         let x = canvas.put_text(x, y, "_", Role::Prompt);
-        let tab = match prompt {
-            InputLine::Baseline { prompt, .. } => prompt.tab_hint(),
-            InputLine::Filter(_) | InputLine::Search(_) | InputLine::SavePath(_) => None,
+        let apply = "Enter apply, Esc cancel";
+        let note = match prompt {
+            InputLine::EditorCommand => {
+                "w wq q w! q! or a line; Tab all commands, Esc cancel".to_string()
+            }
+            InputLine::OverwriteWord => "Esc cancel".to_string(),
+            InputLine::Baseline { prompt, .. } => match prompt.tab_hint() {
+                Some(tab) => format!("{apply}, Tab {tab}"),
+                None => apply.to_string(),
+            },
+            InputLine::Filter(_) | InputLine::Search(_) | InputLine::SavePath(_) => {
+                apply.to_string()
+            }
         };
-        let tab = tab.map_or_else(String::new, |tab| format!(", Tab {tab}"));
-        let hint = format!("Enter apply, Esc cancel{tab}");
-        canvas.put_text(x + 2, y, &hint, Role::Dim);
+        canvas.put_text(x + 2, y, &note, Role::Dim);
         return;
     }
     if model.pending_keys.is_hint_shown {
@@ -140,6 +153,7 @@ fn visible_hints(model: &Model) -> Vec<KeyHint> {
         let back = match spec.command {
             Command::NextHunk => Some(Command::PreviousHunk),
             Command::NextAgent => Some(Command::PreviousAgent),
+            Command::NextFinding => Some(Command::PreviousFinding),
             _ => None,
         };
         let both = [Some(spec.command), back].into_iter().flatten();
@@ -150,6 +164,7 @@ fn visible_hints(model: &Model) -> Vec<KeyHint> {
             keys: keys.join(" "),
             text: match (spec.command, context) {
                 (Command::GoBack, KeyContext::Fleet) => "quit",
+                (Command::GoBack, KeyContext::EditorTyping) => "end typing",
                 _ => spec.hint,
             },
         }
@@ -188,6 +203,7 @@ fn changes_files(command: Command) -> bool {
             command,
             Command::ConfirmPlan
                 | Command::EditBaseline
+                | Command::EditExternally
                 | Command::NewBaseline
                 | Command::ReplaceText
                 | Command::NameSigningKey
@@ -198,6 +214,10 @@ fn changes_files(command: Command) -> bool {
 fn is_hint_relevant(command: Command, model: &Model) -> bool {
     match (model.key_context(), &model.reset.stage) {
         (context, _) if command == Command::VerifyNow => context == KeyContext::Verify,
+        (KeyContext::Editor, _) if command == Command::OpenSelected => model
+            .editor
+            .as_ref()
+            .is_some_and(|it| matches!(it.opened.seal, SealMatch::Mismatch(_))),
         (KeyContext::Result, ResetStage::Result(result)) => match command {
             Command::RetryFailed => model.retry_request().is_ok(),
             Command::PlanUndo => !model.undoable_agents(result).is_empty(),
@@ -249,6 +269,13 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
             _ => true,
         },
         (KeyContext::Plan, _) => command == Command::GoBack,
+        (KeyContext::EditorDialog, _) => match command {
+            Command::GoLog | Command::Palette => false,
+            _ => availability::check_enabled(command, model).is_ok(),
+        },
+        (KeyContext::Editor | KeyContext::EditorSelection, _) => {
+            !matches!(command, Command::GoBack | Command::GoLog | Command::Palette)
+        }
         _ => true,
     }
 }

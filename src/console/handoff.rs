@@ -75,15 +75,17 @@ impl PagerText {
     }
 }
 
-/// Baseline to be edited.
+/// Baseline to be edited by another program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BaselineEdit {
+pub struct ExternalEdit {
     /// The agent that it is opened for.
     pub agent: String,
     /// All agents that share it.
     pub sharing_agents: Vec<String>,
     /// Those of them that are protected as read-only.
     pub protected_agents: Vec<String>,
+    /// Name in `baseline_dir`.
+    pub baseline: String,
     /// The baseline before the edit.
     pub original: InspectedBaseline,
 }
@@ -92,7 +94,7 @@ pub struct BaselineEdit {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SealQuestion {
     /// The edit.
-    pub edit: BaselineEdit,
+    pub edit: ExternalEdit,
     /// Ignores keys typed before the operator can have read it.
     pub guard: KeyGuard,
 }
@@ -100,8 +102,10 @@ pub struct SealQuestion {
 /// Pending request for the editor or the pager. It takes the terminal, so any key cancels it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HandoffRequest {
-    /// The baseline of an agent, to be edited.
+    /// The baseline of an agent, to be edited by another program.
     EditBaseline(String),
+    /// A baseline, to be edited here.
+    OpenBaseline(String),
     /// An entry of an agent, to be read.
     ReadEntry(String, WrittenEntry),
 }

@@ -31,6 +31,8 @@ pub enum KeyCode {
     BackTab,
     /// Backspace.
     Backspace,
+    /// Delete.
+    Delete,
     /// Arrow up.
     Up,
     /// Arrow down.
@@ -57,6 +59,7 @@ const NAMED_KEYS: &[(&str, KeyCode)] = &[
     ("Tab", KeyCode::Tab),
     ("S-Tab", KeyCode::BackTab),
     ("Backspace", KeyCode::Backspace),
+    ("Del", KeyCode::Delete),
     ("Up", KeyCode::Up),
     ("Down", KeyCode::Down),
     ("Left", KeyCode::Left),
@@ -191,13 +194,14 @@ fn suggest_key(word: &str) -> String {
         "escape" => Some("Esc"),
         "pageup" => Some("PgUp"),
         "pagedown" => Some("PgDn"),
+        "delete" => Some("Del"),
         "backtab" | "shift-tab" | "shift+tab" => Some("S-Tab"),
         _ => closest_match(word, NAMED_KEYS.iter().map(|(name, _)| *name)),
     };
     match known {
         Some(name) => format!("did you mean `{name}`?"),
         None => "a key is a character, `^r`, F1 to F12 or one of Enter, Esc, Tab, S-Tab, \
-                 Backspace, Space, Up, Down, Left, Right, PgUp, PgDn, Home, End"
+                 Backspace, Del, Space, Up, Down, Left, Right, PgUp, PgDn, Home, End"
             .to_string(),
     }
 }

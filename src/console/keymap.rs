@@ -40,7 +40,7 @@ pub const CONFIRM_KEY: char = 'y';
 pub fn check_sequences(command: Command, sequences: &[Vec<Key>]) -> Result<(), SettingError> {
     let id = command::spec_of(command).id;
     match sequences {
-        [] if command == Command::ConfirmPlan => refuse_fixed_key(id),
+        [] if is_confirmation(command) => refuse_fixed_key(id),
         [] if matches!(command, Command::Quit | Command::Help) => Err(SettingError::new(
             format!("{id} needs at least one key"),
             "",
@@ -48,6 +48,11 @@ pub fn check_sequences(command: Command, sequences: &[Vec<Key>]) -> Result<(), S
         [one] if one.contains(&TMUX_PREFIX) => refuse_tmux_prefix(),
         _ => Ok(()),
     }
+}
+
+/// Whether a command confirms what is shown, for which the key is fixed.
+fn is_confirmation(command: Command) -> bool {
+    matches!(command, Command::ConfirmPlan | Command::ConfirmSave)
 }
 
 fn refuse_fixed_key(id: &str) -> Result<(), SettingError> {
@@ -71,7 +76,7 @@ fn refuse_tmux_prefix() -> Result<(), SettingError> {
 pub fn check_sequence(command: Command, sequence: &[Key]) -> Result<(), SettingError> {
     let id = command::spec_of(command).id;
     let refuse = |message: String, hint: &str| Err(SettingError::new(message, hint));
-    if command == Command::ConfirmPlan && sequence != [Key::from_code(KeyCode::Char(CONFIRM_KEY))] {
+    if is_confirmation(command) && sequence != [Key::from_code(KeyCode::Char(CONFIRM_KEY))] {
         return refuse_fixed_key(id);
     }
     for key in sequence {
@@ -349,7 +354,7 @@ impl Keymap {
     }
 
     /// Resolves `keys` in `context`. A command of the context itself takes precedence over
-    /// one of context `Any`.
+    /// one of context `Any`, and the editor's own commands over those of several screens.
     pub fn resolve(&self, context: KeyContext, keys: &[Key]) -> KeyMeaning {
         let mut is_prefix = false;
         for (command, sequence) in self.sequences_in_context(context) {
@@ -387,19 +392,17 @@ impl Keymap {
     }
 
     fn sequences_in_context(&self, context: KeyContext) -> impl Iterator<Item = (Command, &[Key])> {
-        [context, KeyContext::Any]
-            .into_iter()
-            .flat_map(move |wanted| {
-                let holds = self
-                    .bindings
+        let ranks = [(context, true), (context, false), (KeyContext::Any, false)];
+        ranks.into_iter().flat_map(move |(wanted, is_of_editor)| {
+            let holds = self.bindings.iter().filter(move |it| {
+                it.spec.contexts.contains(&wanted) && it.is_of_editor() == is_of_editor
+            });
+            holds.flat_map(|it| {
+                it.sequences
                     .iter()
-                    .filter(move |it| it.spec.contexts.contains(&wanted));
-                holds.flat_map(|it| {
-                    it.sequences
-                        .iter()
-                        .map(|keys| (it.spec.command, keys.as_slice()))
-                })
+                    .map(|keys| (it.spec.command, keys.as_slice()))
             })
+        })
     }
 }
 
@@ -423,7 +426,18 @@ impl KeyBinding {
 
     /// Returns the first pair of sequences that cannot both be reached. Overlaps between
     /// defaults are intended.
+    /// Whether it is a command of the editor's text.
+    fn is_of_editor(&self) -> bool {
+        self.spec.contexts.first() == Some(&KeyContext::Editor)
+            || self.spec.contexts.first() == Some(&KeyContext::EditorSelection)
+    }
+
     fn find_overlap<'a>(&'a self, other: &'a KeyBinding) -> Option<(&'a Vec<Key>, &'a Vec<Key>)> {
+        // In the editor its own commands come first, as typed text does: other screens keep the keys
+        // that an operator gives them.
+        if self.is_of_editor() != other.is_of_editor() {
+            return None;
+        }
         let is_global = |it: &KeyBinding| it.spec.contexts.contains(&KeyContext::Any);
         let is_shared = |context| other.spec.contexts.contains(context);
         let share_context =
@@ -632,10 +646,14 @@ mod tests {
         assert_eq!(listed(KeyContext::Plan), "q Esc Left");
         assert_eq!(listed(KeyContext::Agent), "q Esc h Left");
         let title = keymap.title_with_exceptions(Command::GoBack);
-        assert!(title.ends_with("(h: not in plan)"), "{title}");
+        let exceptions = "(h: not in plan, editor, editor's selection) \
+             (Left: not in editor, editor's selection)";
+        assert!(title.ends_with(exceptions), "{title}");
+        let has_exceptions =
+            |it: Command| matches!(it, Command::GoBack | Command::Top | Command::Bottom);
         for spec in COMMAND_TABLE
             .iter()
-            .filter(|it| it.command != Command::GoBack)
+            .filter(|it| !has_exceptions(it.command))
         {
             assert_eq!(keymap.title_with_exceptions(spec.command), spec.title);
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset};
 
-use super::handoff::{BaselineEdit, ClipboardText, CopyOutcome, PagerText};
+use super::handoff::{ClipboardText, CopyOutcome, ExternalEdit, PagerText};
 use super::key::Key;
 use super::preferences::Preferences;
 use super::screens::baseline_plan::state::{
@@ -21,11 +21,14 @@ use super::text::{PreparedText, TextLine, Tones};
 use crate::archive::WrittenEntry;
 use crate::baseline::InspectedBaseline;
 use crate::config::{Diagnostic, SshHost};
+use crate::digest::Digest;
 use crate::engine::{
     BaselineList, BaselineVersion, ConnectionSetting, Engine, HistoryEntry, HostStatus,
-    MemoryAddress, Observation, Plan, RunProgress, RunReport, Verification, VerifyProgress,
+    MemoryAddress, Observation, OpenedBaseline, Plan, RunProgress, RunReport, SealMatch,
+    Verification, VerifyProgress,
 };
 use crate::error::Error;
+use crate::lint::Finding;
 use crate::secret::Secret;
 use crate::transport::sftp::askpass;
 
@@ -93,13 +96,23 @@ pub enum Msg {
     /// Reply to [`Effect::LoadEntry`].
     EntryLoaded(String, WrittenEntry, Result<PagerText, Error>),
     /// Reply to [`Effect::InspectBaseline`].
-    BaselineInspected(String, Result<Box<BaselineEdit>, Error>),
+    BaselineInspected(String, Result<Box<ExternalEdit>, Error>),
     /// The editor ended: the baseline now, and the numbers of added and removed lines.
     BaselineEdited(
-        Box<BaselineEdit>,
+        Box<ExternalEdit>,
         Result<InspectedBaseline, Error>,
         (usize, usize),
     ),
+    /// Reply to [`Effect::OpenBaseline`].
+    BaselineOpened(String, Result<Box<OpenedBaseline>, Error>),
+    /// Reply to [`Effect::AnalyzeText`].
+    TextAnalyzed(Box<TextAnalysis>),
+    /// Reply to [`Effect::CompareWithFile`], for the generation of the text.
+    FileCompared(String, u64, Result<Box<FileComparison>, Error>),
+    /// Reply to [`Effect::SaveText`].
+    TextSaved(String, Result<Box<SavedText>, Error>),
+    /// Reply to [`Effect::MergeTexts`]: the merged text, and whether all of it was decided.
+    TextsMerged(String, Result<(Vec<u8>, bool), String>),
     /// Message for the operator.
     Reported(MessageLevel, String),
     /// The config file changed; the effect runner reads it.
@@ -119,6 +132,39 @@ pub enum Msg {
     PreferencesInvalid(Vec<Diagnostic>),
     /// Quit at once, on a signal or the loss of the terminal.
     Quit,
+}
+
+/// What a job found in the text of an editor.
+#[derive(Debug)]
+pub struct TextAnalysis {
+    /// Name of the baseline.
+    pub baseline: String,
+    /// Generation of the text.
+    pub generation: u64,
+    /// Tones by line number.
+    pub tones: HashMap<usize, Tones>,
+    /// Findings of the lint.
+    pub findings: Vec<Finding>,
+}
+
+/// The text of an editor, compared with its file.
+#[derive(Debug)]
+pub struct FileComparison {
+    /// Content of the file now.
+    pub disk: Vec<u8>,
+    /// The file against the text.
+    pub diff: PreparedText,
+    /// Numbers of added and removed lines.
+    pub changed_lines: (usize, usize),
+}
+
+/// A text that was saved.
+#[derive(Debug)]
+pub struct SavedText {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// What the seal says of them; an error if they should have been sealed and were not.
+    pub seal: Result<SealMatch, Error>,
 }
 
 /// Texts of an agent, prepared for panes.
@@ -159,6 +205,41 @@ pub struct ComparisonTexts {
     pub changed_lines: (usize, usize),
 }
 
+/// A text to save over a baseline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextSave {
+    /// Name of the baseline.
+    pub name: String,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// Digest of the file that they may replace.
+    pub expected: Digest,
+    /// Whether the file is immutable, and becomes so again.
+    pub is_immutable: bool,
+    /// Whether the new version is sealed, too.
+    pub is_sealed: bool,
+    /// Whether the operator accepts its lint errors.
+    pub accepts_lint_errors: bool,
+}
+
+/// A change of a baseline's draft.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DraftChange {
+    /// Name of the baseline.
+    pub name: String,
+    /// Its text; none to remove the draft.
+    pub text: Option<DraftText>,
+}
+
+/// The text of a draft.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DraftText {
+    /// The text.
+    pub bytes: Arc<Vec<u8>>,
+    /// Content of the file when the edit began.
+    pub base: Arc<Vec<u8>>,
+}
+
 /// Work that the model requests from the event loop or the effect runner.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
@@ -195,7 +276,19 @@ pub enum Effect {
     /// Inspect the baseline of an agent before it is edited.
     InspectBaseline(String),
     /// Give the terminal to the editor.
-    OpenEditor(Box<BaselineEdit>),
+    OpenEditor(Box<ExternalEdit>),
+    /// Open a baseline in the editor.
+    OpenBaseline(String),
+    /// Find the tones of a baseline's text of this generation, and lint it.
+    AnalyzeText(String, u64, Arc<Vec<u8>>),
+    /// Compare a baseline's file with a text of this generation, or with a draft.
+    CompareWithFile(String, u64, Arc<Vec<u8>>),
+    /// Save a text over a baseline.
+    SaveText(Box<TextSave>),
+    /// Merge the texts of a baseline: what both began with, the operator's, the file's.
+    MergeTexts(String, [Arc<Vec<u8>>; 3]),
+    /// Write the draft of a baseline, or remove it.
+    KeepDraft(DraftChange),
     /// Make a plan; the second says whether protected agents are unlocked.
     MakePlan(u64, PlanRequest, bool),
     /// Apply a plan.

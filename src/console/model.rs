@@ -12,6 +12,7 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 
 pub use background_jobs::{BackgroundJob, BackgroundJobs, REFRESH_INTERVAL};
+pub use baseline_targets::UndoneSave;
 
 use super::command::{Command, CommandSpec, KeyContext};
 use super::handoff::HandoffRequest;
@@ -24,6 +25,7 @@ use super::screen::Screen;
 use super::screens::agent::state::AgentScreen;
 use super::screens::baseline_plan::state::{BaselinePlanScreen, BaselinePlanStage};
 use super::screens::baselines::state::{BaselinesPage, BaselinesScreen};
+use super::screens::editor::state::EditorScreen;
 use super::screens::fleet::state::{FleetConfig, FleetScreen};
 use super::screens::hosts::state::{HostProblem, HostsScreen, problem_of};
 use super::screens::log::state::{LogMessage, LogScreen, MessageLevel};
@@ -77,6 +79,8 @@ pub struct Model {
     pub baseline_plan: BaselinePlanScreen,
     /// Verify screen.
     pub verify: VerifyScreen,
+    /// The baseline that is open in the editor.
+    pub editor: Option<Box<EditorScreen>>,
     /// Overlay on top of the screen.
     pub overlay: Option<Overlay>,
     /// Input line that is open.
@@ -182,6 +186,8 @@ pub struct ReturnPoint {
     pub from_agent: Screen,
     /// From the reset screen.
     pub from_reset: Screen,
+    /// From the editor.
+    pub from_editor: Screen,
 }
 
 impl Default for ReturnPoint {
@@ -189,6 +195,7 @@ impl Default for ReturnPoint {
         ReturnPoint {
             from_agent: Screen::Fleet,
             from_reset: Screen::Fleet,
+            from_editor: Screen::Fleet,
         }
     }
 }
@@ -234,6 +241,10 @@ impl Model {
                 BaselinesPage::Versions => KeyContext::Versions,
                 BaselinesPage::Comparison => KeyContext::Comparison,
             },
+            (Screen::Editor, _) => {
+                let editor = self.editor.as_ref();
+                editor.map_or(KeyContext::Editor, |editor| editor.key_context())
+            }
             (Screen::Reset, ResetStage::Run(_)) => KeyContext::Run,
             (Screen::Reset, ResetStage::Result(_)) => KeyContext::Result,
             (Screen::Reset, _) => KeyContext::Plan,
@@ -304,6 +315,7 @@ impl Model {
             Some(Overlay::EditSealed(question)) => &question.guard,
             Some(_) => return None,
             None if self.has_plan() => self.plan_guard(),
+            None if self.screen == Screen::Editor => self.editor.as_ref()?.key_guard()?,
             None => return None,
         };
         guard.notice_until(self.now.elapsed)
@@ -313,6 +325,7 @@ impl Model {
     pub fn search_query(&self) -> &str {
         match self.screen {
             Screen::Log => &self.log.query,
+            Screen::Editor => self.editor.as_ref().map_or("", |editor| &editor.query),
             _ => &self.visible_pane().query,
         }
     }

@@ -113,6 +113,10 @@ pub enum InputLine {
     },
     /// Path of a new file for the marked lines.
     SavePath(String),
+    /// Command of the editor.
+    EditorCommand,
+    /// The word that confirms a save over a file that has changed.
+    OverwriteWord,
 }
 
 /// Keys of an incomplete sequence.

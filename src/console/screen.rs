@@ -19,4 +19,6 @@ pub enum Screen {
     BaselinePlan,
     /// Verification.
     Verify,
+    /// A baseline in the editor.
+    Editor,
 }

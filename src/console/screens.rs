@@ -24,6 +24,15 @@ pub mod baselines {
     pub(in crate::console) mod view;
 }
 
+pub mod editor {
+    //! A baseline that is edited.
+    pub mod buffer;
+    pub mod layout;
+    pub mod state;
+    pub mod update;
+    pub(in crate::console) mod view;
+}
+
 pub mod fleet {
     //! All agents.
     pub mod state;
@@ -61,7 +70,7 @@ pub mod verify {
 }
 
 use super::canvas::Canvas;
-use super::command::Command;
+use super::command::{Command, KeyContext};
 use super::key::{Key, KeyCode};
 use super::message::Effect;
 use super::model::Model;
@@ -78,6 +87,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         Screen::Baselines => baselines::view::draw(model, canvas),
         Screen::BaselinePlan => baseline_plan::view::draw(model, canvas),
         Screen::Verify => verify::view::draw(model, canvas),
+        Screen::Editor => editor::view::draw(model, canvas),
     }
 }
 
@@ -88,6 +98,7 @@ pub(super) fn page_rows(model: &Model) -> usize {
         Screen::Hosts => model.hosts_list_height(),
         Screen::Log => model.log_height(),
         Screen::Verify => model.verify_list_height(),
+        Screen::Editor => model.editor_height(),
         Screen::Agent if model.agent.is_list() => model.history_height(),
         Screen::Baselines if !model.has_text() => model.baselines_list_height(),
         Screen::Agent | Screen::Reset | Screen::Baselines | Screen::BaselinePlan => {
@@ -107,6 +118,7 @@ pub(super) fn move_cursor(model: &mut Model, by: isize) -> Vec<Effect> {
         Screen::BaselinePlan => baseline_plan::update::move_cursor(model, by),
         Screen::Verify => verify::update::move_cursor(model, by),
         Screen::Hosts => return hosts::update::move_cursor(model, by),
+        Screen::Editor => editor::update::move_cursor(model, by),
     }
     Vec::new()
 }
@@ -121,6 +133,15 @@ pub(super) fn open_selected(model: &mut Model) -> Vec<Effect> {
         Screen::Hosts => hosts::update::show_host_agents(model),
         Screen::BaselinePlan => {}
         Screen::Log => log::update::open_selected(model),
+        Screen::Editor if model.key_context() == KeyContext::EditorPanel => {
+            return editor::update::open_selected(model);
+        }
+        Screen::Editor => {
+            let baseline = model.subject_baseline().map(str::to_string);
+            return baseline.map_or_else(Vec::new, |baseline| {
+                baselines::update::open_evidence(model, baseline)
+            });
+        }
         Screen::Fleet | Screen::Reset => {
             let name = model.subject_agent().map(str::to_string);
             return name.map_or_else(Vec::new, |name| agent::update::open_from_list(model, name));
@@ -149,6 +170,7 @@ pub(super) fn go_back(model: &mut Model, key: Key) -> Vec<Effect> {
         Screen::Baselines => baselines::update::go_back(model, is_escape),
         Screen::BaselinePlan => baseline_plan::update::go_back(model),
         Screen::Hosts | Screen::Verify => model.go_to_screen(Screen::Fleet),
+        Screen::Editor => return editor::update::go_back(model, is_escape),
     }
     Vec::new()
 }
@@ -162,7 +184,7 @@ pub(super) fn visible_ages(model: &Model) -> Vec<String> {
         Screen::Log => log::update::visible_ages(model),
         Screen::Verify => verify::update::visible_ages(model),
         Screen::Baselines => baselines::update::visible_ages(model),
-        Screen::Reset | Screen::BaselinePlan => Vec::new(),
+        Screen::Reset | Screen::BaselinePlan | Screen::Editor => Vec::new(),
     }
 }
 
@@ -170,6 +192,7 @@ pub(super) fn visible_ages(model: &Model) -> Vec<String> {
 pub(super) fn begin_search(model: &mut Model) -> String {
     match model.screen {
         Screen::Log => std::mem::take(&mut model.log.query),
+        Screen::Editor => editor::update::begin_search(model),
         _ => agent::update::begin_search(model),
     }
 }
@@ -178,6 +201,7 @@ pub(super) fn begin_search(model: &mut Model) -> String {
 pub(super) fn edit_search(model: &mut Model, edit: impl FnOnce(&mut String)) {
     match model.screen {
         Screen::Log => edit(&mut model.log.query),
+        Screen::Editor => editor::update::edit_search(model, edit),
         _ => agent::update::edit_search(model, edit),
     }
 }
@@ -186,6 +210,7 @@ pub(super) fn edit_search(model: &mut Model, edit: impl FnOnce(&mut String)) {
 pub(super) fn finish_search(model: &mut Model) -> usize {
     match model.screen {
         Screen::Log => log::update::finish_search(model),
+        Screen::Editor => editor::update::finish_search(model),
         _ => model.visible_pane().hits.len(),
     }
 }
@@ -194,6 +219,7 @@ pub(super) fn finish_search(model: &mut Model) -> usize {
 pub(super) fn go_to_next_hit(model: &mut Model, is_forward: bool) {
     match model.screen {
         Screen::Log => log::update::go_to_next_hit(model, is_forward),
+        Screen::Editor => editor::update::go_to_next_hit(model, is_forward),
         _ => agent::update::go_to_next_hit(model, is_forward),
     }
 }

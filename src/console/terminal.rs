@@ -355,6 +355,7 @@ pub fn keys_from_event(key: KeyEvent) -> Vec<Key> {
         event::KeyCode::Tab => KeyCode::Tab,
         event::KeyCode::BackTab => KeyCode::BackTab,
         event::KeyCode::Backspace => KeyCode::Backspace,
+        event::KeyCode::Delete => KeyCode::Delete,
         event::KeyCode::Up => KeyCode::Up,
         event::KeyCode::Down => KeyCode::Down,
         event::KeyCode::Left => KeyCode::Left,

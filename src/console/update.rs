@@ -32,7 +32,7 @@ use super::screens::reset::state::ResetStage;
 use super::screens::reset::update::{
     PLAN_LIFETIME, abandon_plan, replace_expired_plan, request_plan, track_visible_plan,
 };
-use super::screens::{agent, baseline_plan, baselines, hosts, log, reset, verify};
+use super::screens::{agent, baseline_plan, baselines, editor, hosts, log, reset, verify};
 use crate::config::{Diagnostic, DiagnosticLevel};
 use crate::engine::{MemoryAddress, Observation};
 
@@ -113,7 +113,11 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
         }
         Msg::BaselinePlanMade(id, plan) => baseline_plan::update::handle_plan(model, id, plan),
         Msg::BaselinePlanApplied(applied) => {
-            return baseline_plan::update::handle_applied(model, applied);
+            let effects = baseline_plan::update::handle_applied(model, applied);
+            return effects
+                .into_iter()
+                .chain(editor::update::open_again(model))
+                .collect();
         }
         Msg::VerifyProgressed(step) => verify::update::handle_progress(model, step),
         Msg::Verified(outcome) => return verify::update::handle_result(model, outcome),
@@ -130,7 +134,22 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
             return handoff::handle_baseline(model, &agent, found);
         }
         Msg::BaselineEdited(edit, now, lines) => {
-            return handoff::handle_edited(model, &edit, now, lines);
+            let effects = handoff::handle_edited(model, &edit, now, lines);
+            return effects
+                .into_iter()
+                .chain(editor::update::open_again(model))
+                .collect();
+        }
+        Msg::BaselineOpened(name, opened) => {
+            return editor::update::handle_opened(model, &name, opened);
+        }
+        Msg::TextAnalyzed(analysis) => editor::update::handle_analysis(model, *analysis),
+        Msg::FileCompared(name, generation, compared) => {
+            return editor::update::handle_compared(model, &name, generation, compared);
+        }
+        Msg::TextSaved(name, saved) => return editor::update::handle_saved(model, &name, saved),
+        Msg::TextsMerged(name, merged) => {
+            return editor::update::handle_merged(model, &name, merged);
         }
         Msg::Reported(level, text) => model.report(level, text),
         Msg::PromptEvent(event) => return question::handle_prompt_event(model, event),
@@ -158,7 +177,11 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
             let text = format!("the previous preferences stay in force: {why}");
             model.report(MessageLevel::Error, text);
         }
-        Msg::Quit => return vec![Effect::CancelRun, Effect::Quit],
+        Msg::Quit => {
+            let draft = editor::update::keep_draft_now(model);
+            let quit = [Effect::CancelRun, Effect::Quit];
+            return draft.into_iter().chain(quit).collect();
+        }
     }
     Vec::new()
 }
@@ -173,6 +196,7 @@ fn handle_resize(model: &mut Model, size: (u16, u16)) {
     baselines::update::keep_cursor_visible(model);
     verify::update::keep_cursor_visible(model);
     agent::update::keep_history_cursor_visible(model);
+    editor::update::keep_cursor_visible(model);
     model.is_dirty = true;
 }
 
@@ -221,6 +245,7 @@ pub fn next_wake(model: &Model) -> Duration {
     wake_by(model.fleet.strip_due);
     wake_by(model.fleet.cursor_pin_due);
     wake_by(model.key_guard_notice_until());
+    wake_by(model.editor.as_ref().and_then(|editor| editor.draft_due));
     let pending = &model.pending_keys;
     wake_by((!pending.keys.is_empty() && !pending.is_hint_shown).then_some(pending.hint_due));
     wake_by(model.read_only.unlocked_until);
@@ -280,19 +305,18 @@ fn handle_tick(model: &mut Model) -> Vec<Effect> {
         model.visible_ages = ages;
         model.is_dirty = true;
     }
+    let mut effects: Vec<Effect> = editor::update::write_due_draft(model).into_iter().collect();
     if model.screen == Screen::BaselinePlan {
-        return baseline_plan::update::replace_expired_plan(model);
+        effects.extend(baseline_plan::update::replace_expired_plan(model));
     }
     match &model.reset.stage {
         ResetStage::Plan(_) if model.screen == Screen::Reset && !model.reset.is_plan_pending => {
-            replace_expired_plan(model)
+            effects.extend(replace_expired_plan(model));
         }
-        ResetStage::Run(_) => {
-            model.is_dirty |= model.screen == Screen::Reset;
-            Vec::new()
-        }
-        _ => Vec::new(),
+        ResetStage::Run(_) => model.is_dirty |= model.screen == Screen::Reset,
+        _ => {}
     }
+    effects
 }
 
 /// Effects of a batch of observations, collected before they are applied.

@@ -19,7 +19,7 @@ use crate::error;
 pub(super) const DIFF_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Time limit of the search for syntax tones; the rest of the text stays plain.
-const HIGHLIGHT_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const HIGHLIGHT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Equal lines around a change of a patch.
 const PATCH_CONTEXT_LINES: usize = 3;

@@ -24,8 +24,8 @@ use crate::console::text;
 use crate::diff;
 use crate::digest::Digest;
 use crate::engine::{
-    BaselineAction, BaselineFile, BaselinePlan, Engine, PlannedBaseline, SealChange,
-    SealChangeKind, SealPlan, SealScope,
+    BaselineAction, BaselineFile, BaselinePlan, BaselineVersion, Engine, Operation,
+    PlannedBaseline, SealChange, SealChangeKind, SealMatch, SealPlan, SealScope,
 };
 use crate::error::{Error, Result};
 use crate::lint::Finding;
@@ -143,17 +143,33 @@ fn make_plan(
         .files
         .iter()
         .map(|file| file_row(&plan, file, deadline));
+    let is_resealed = matches!(plan.action, BaselineAction::Restore { .. })
+        && plan.files.iter().all(|file| is_resealed(engine, file));
     Ok(PreparedBaselinePlan {
         problem: None,
         rows: rows.collect(),
-        notes: vec![files_note(&plan)],
+        notes: vec![files_note(&plan, is_resealed)],
         refusal: None,
-        plan: BaselineChangePlan::Files(plan),
+        plan: BaselineChangePlan::Files { plan, is_resealed },
     })
 }
 
+/// Returns whether the seal follows a restore, as it follows a save of the editor: the file is the
+/// sealed one, and this program has sealed, saved or pushed the version before.
+fn is_resealed(engine: &Engine, file: &PlannedBaseline) -> bool {
+    let opened = engine.open_baseline(&file.name);
+    if !opened.is_ok_and(|it| it.seal == SealMatch::Sealed) {
+        return false;
+    }
+    let version = Some(Digest::of(&file.after));
+    // A version that a restore or a save replaced may be the work of another program.
+    let is_own = |it: &BaselineVersion| it.sha256 == version && it.operation != Operation::Restore;
+    let history = engine.baseline_history(&file.name, MAX_HISTORY_RECORDS);
+    history.is_ok_and(|versions| versions.iter().any(is_own))
+}
+
 /// Says what follows from a plan over files.
-fn files_note(plan: &BaselinePlan) -> String {
+fn files_note(plan: &BaselinePlan, is_resealed: bool) -> String {
     let unchanged = match plan.unchanged.as_slice() {
         [] => String::new(),
         names => format!("; unchanged: {}", names.join(", ")),
@@ -173,7 +189,8 @@ fn files_note(plan: &BaselinePlan) -> String {
                     "what is there now stays beside it, under a name .shepherd-…"
                 }
             });
-            notes.collect::<Vec<_>>().join("; ")
+            let seal = is_resealed.then_some("it is sealed, too");
+            notes.chain(seal).collect::<Vec<_>>().join("; ")
         }
         BaselineAction::Create { .. } => {
             "name it in the config: `baseline = FILE` in the section of an agent".to_string()
@@ -314,7 +331,9 @@ fn apply_plan(
 ) -> Result<AppliedBaselinePlan> {
     match plan {
         BaselineChangePlan::Seal(plan, key) => apply_seal(engine, env, plan, key.as_deref()),
-        BaselineChangePlan::Files(plan) => Ok(apply_files(engine, plan)),
+        BaselineChangePlan::Files { plan, is_resealed } => {
+            Ok(apply_files(engine, plan, *is_resealed))
+        }
     }
 }
 
@@ -350,7 +369,7 @@ fn apply_seal(
     })
 }
 
-fn apply_files(engine: &Engine, plan: &BaselinePlan) -> AppliedBaselinePlan {
+fn apply_files(engine: &Engine, plan: &BaselinePlan, is_resealed: bool) -> AppliedBaselinePlan {
     let mut applied = AppliedBaselinePlan::default();
     let mut written = Vec::new();
     let mut remarks = String::new();
@@ -361,7 +380,16 @@ fn apply_files(engine: &Engine, plan: &BaselinePlan) -> AppliedBaselinePlan {
                 for remark in saved.remarks() {
                     remarks.push_str(&format!("; {}: {remark}", file.name));
                 }
-                written.push(format!("{} (run {})", file.name, saved.run));
+                let sealed = is_resealed.then(|| engine.seal_saved_baseline(&file.name, true));
+                let seal = match sealed {
+                    Some(Ok(_)) => ", and sealed it",
+                    _ => "",
+                };
+                written.push(format!("{} (run {}){seal}", file.name, saved.run));
+                if let Some(Err(error)) = sealed {
+                    let failure = format!("the seal of {}: {error}", file.name);
+                    applied.failures.push(failure);
+                }
             }
             Err(error) => applied.failures.push(format!("{}: {error}", file.name)),
         }

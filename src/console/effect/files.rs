@@ -6,8 +6,9 @@ use std::path::Path;
 use tempfile::NamedTempFile;
 
 use crate::console::canvas::format_count;
-use crate::console::handoff::PagerText;
+use crate::console::handoff::{ExternalEdit, PagerText};
 use crate::console::theme::{Theme, Themes};
+use crate::engine::BaselineEdit;
 use crate::error::{PathContext, Result};
 
 /// Result that the event loop handles itself.
@@ -16,6 +17,9 @@ pub enum Loaded {
     Theme(LoadedTheme),
     /// A text for the pager, by the number of its request, in a file that is removed with this.
     Page(u64, Result<NamedTempFile>),
+    /// A baseline for the external editor, by the number of its request, and the mark that keeps the
+    /// guard away.
+    ExternalEdit(u64, Box<ExternalEdit>, Result<BaselineEdit>),
 }
 
 /// A theme to apply.

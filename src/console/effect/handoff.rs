@@ -8,10 +8,10 @@ use crate::archive::WrittenEntry;
 use crate::baseline::InspectedBaseline;
 use crate::config::{Agent, ProtectLevel};
 use crate::console::external_tools;
-use crate::console::handoff::{BaselineEdit, ClipboardText, CopyOutcome, PagerText};
+use crate::console::handoff::{ClipboardText, CopyOutcome, ExternalEdit, PagerText};
 use crate::console::message::Msg;
 use crate::diff;
-use crate::engine::Engine;
+use crate::engine::{BaselineEdit, Engine};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Maximum size of an entry in the pager.
@@ -39,9 +39,10 @@ pub(super) fn load_entry(
     Ok(PagerText::new(agent, &bytes))
 }
 
-/// Inspects a baseline again after the editor has ended.
-pub(super) fn inspect_edited(engine: &Engine, edit: Box<BaselineEdit>) -> Msg {
-    let edited = inspect_baseline(engine, &edit.agent);
+/// Records what the external editor saved, and inspects the baseline again.
+pub(super) fn inspect_edited(engine: &Engine, edit: Box<ExternalEdit>, mark: &BaselineEdit) -> Msg {
+    let recorded = engine.record_external_save(&edit.baseline, &edit.original.bytes, mark);
+    let edited = recorded.and_then(|_| inspect_baseline(engine, &edit.agent));
     let new = edited.as_ref().map_or(&[][..], |edited| &edited.bytes);
     let changed_lines = diff::count_changes(&edit.original.bytes, new, None);
     Msg::BaselineEdited(edit, edited, changed_lines)
@@ -52,7 +53,7 @@ fn inspect_baseline(engine: &Engine, agent: &str) -> Result<InspectedBaseline> {
 }
 
 /// Inspects the baseline of an agent before it is edited.
-pub(super) fn prepare_edit(engine: &Engine, name: &str) -> Result<BaselineEdit> {
+pub(super) fn prepare_edit(engine: &Engine, name: &str) -> Result<ExternalEdit> {
     let agent = engine.agent(name)?;
     let sharing_agents: Vec<&Agent> = engine
         .config()
@@ -69,8 +70,9 @@ pub(super) fn prepare_edit(engine: &Engine, name: &str) -> Result<BaselineEdit> 
         return Err(Error::new(ErrorKind::Conflict, message)
             .with_hint("write the baseline, or restore it from a backup"));
     }
-    Ok(BaselineEdit {
+    Ok(ExternalEdit {
         agent: name.to_string(),
+        baseline: agent.baseline.clone(),
         protected_agents: sharing_agents
             .iter()
             .filter(|it| it.protect == ProtectLevel::ReadOnly)

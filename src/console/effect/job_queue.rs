@@ -35,6 +35,12 @@ pub(super) enum JobClass {
     /// Texts and patches of the agents of a host; `None` for this machine.
     Texts(Option<SshHost>),
     Tones,
+    /// Tones of the text in the editor.
+    Analysis,
+    /// Comparisons, merges and saves of the editor.
+    Editor,
+    /// Drafts of the editor.
+    Drafts,
     /// Themes, and texts for the pager.
     UserFiles,
 }
@@ -60,6 +66,8 @@ pub(super) enum JobKey {
     Tones,
     Baselines,
     BaselineComparison,
+    Analysis,
+    Draft,
 }
 
 /// Work of a job; returns the message in which it ends, if any. Gets an error if no thread can be

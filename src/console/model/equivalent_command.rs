@@ -3,7 +3,9 @@
 use super::{AgentRow, Model};
 use crate::console::command::Command;
 use crate::console::screens::agent::state::AgentTab;
-use crate::console::screens::baseline_plan::state::{BaselinePlanRequest, BaselinePlanView};
+use crate::console::screens::baseline_plan::state::{
+    BaselineChangePlan, BaselinePlanRequest, BaselinePlanView,
+};
 use crate::console::screens::log::state::RunSummary;
 use crate::console::screens::reset::state::{PlanRequest, PlanView, ResetStage, ResultView};
 use crate::engine::{
@@ -58,7 +60,15 @@ pub fn for_baseline_plan(model: &Model, view: &BaselinePlanView) -> String {
             format!("seal {force}{what}{}", key.unwrap_or_default())
         }
         BaselinePlanRequest::Restore { name, version } => {
-            format!("baseline restore {} --version {version}", quote(name))
+            let restore = format!("baseline restore {} --version {version}", quote(name));
+            if let BaselineChangePlan::Files {
+                is_resealed: true, ..
+            } = view.prepared.plan
+            {
+                let seal = command_line(model, &format!("seal {}", quote(name)));
+                return format!("{} && {seal}", command_line(model, &restore));
+            }
+            restore
         }
         BaselinePlanRequest::Create { name, source } => {
             format!("baseline new {} --from {}", quote(name), quote(source))

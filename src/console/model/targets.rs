@@ -191,6 +191,10 @@ impl Model {
                 },
                 _ => None,
             },
+            Screen::Editor => self.editor.as_ref().and_then(|editor| {
+                let user = editor.opened.users.first();
+                user.map(|user| user.agent.as_str())
+            }),
             Screen::Hosts => None,
             Screen::BaselinePlan => None,
             Screen::Verify => {

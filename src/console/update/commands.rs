@@ -14,7 +14,9 @@ use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::baselines::state::ComparedVersion;
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::screens::reset::state::{PlanRequest, ResetStage};
-use crate::console::screens::{agent, baseline_plan, baselines, fleet, hosts, log, reset, verify};
+use crate::console::screens::{
+    agent, baseline_plan, baselines, editor, fleet, hosts, log, reset, verify,
+};
 use crate::engine::UndoMode;
 
 /// Performs a command that `key` triggered, or shows why it cannot run now.
@@ -79,6 +81,9 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         }
         Command::NextAgent => return agent::update::open_neighbour(model, 1),
         Command::PreviousAgent => return agent::update::open_neighbour(model, -1),
+        Command::NextTab | Command::PreviousTab if model.screen == Screen::Editor => {
+            editor::update::cycle_panel(model, 1);
+        }
         Command::NextTab => return agent::update::cycle_tab(model, 1),
         Command::PreviousTab => {
             return agent::update::cycle_tab(model, AgentTab::ALL.len() - 1);
@@ -139,7 +144,7 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         Command::PlanUndo if model.screen == Screen::Baselines => {
             return baseline_plan::update::plan_restore_previous(model);
         }
-        Command::PlanUndo => return reset::update::plan_undo(model),
+        Command::PlanUndo | Command::UndoSave => return plan_undo(model),
         Command::PlanRedo => return reset::update::plan_redo(model),
         Command::ConfirmPlan if model.screen == Screen::BaselinePlan => {
             return baseline_plan::update::apply_plan(model);
@@ -165,7 +170,44 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         | Command::CopyCommand
         | Command::CopyPlan => return handoff::copy_to_clipboard(model, command),
         Command::CopyPatch => return handoff::request_patch(model),
-        Command::EditBaseline => return handoff::request_edit(model),
+        Command::EditBaseline => return open_editor(model),
+        Command::EditExternally => return handoff::request_edit(model),
+        Command::CommandLine => {
+            if let Some(editor) = &mut model.editor {
+                editor.command_line.clear();
+                model.input_line = Some(InputLine::EditorCommand);
+            }
+        }
+        Command::NextFinding => return editor::update::go_to_finding(model, true),
+        Command::PreviousFinding => return editor::update::go_to_finding(model, false),
+        Command::FixFinding => return editor::update::fix_finding(model),
+        Command::ConfirmSave
+        | Command::ShowChanges
+        | Command::MergeChanges
+        | Command::TakeTheirs
+        | Command::OverwriteFile
+        | Command::RecoverDraft
+        | Command::DiscardDraft => return editor::update::perform_answer(model, command),
+        Command::InsertText
+        | Command::AppendText
+        | Command::AppendToLine
+        | Command::OpenLineBelow
+        | Command::OpenLineAbove
+        | Command::UndoTyping
+        | Command::RedoTyping
+        | Command::SelectText
+        | Command::CutSelection
+        | Command::CopySelection
+        | Command::CutChar
+        | Command::CutLine
+        | Command::CopyTextLine
+        | Command::PasteText
+        | Command::CursorLeft
+        | Command::CursorRight
+        | Command::NextWord
+        | Command::PreviousWord
+        | Command::LineStart
+        | Command::LineEnd => return editor::update::perform(model, command),
         Command::OpenPager => return handoff::open_pager(model),
         Command::AnswerQuestion => question::open_current_question(model),
         Command::ToggleReadOnly => toggle_read_only(model),
@@ -175,13 +217,35 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
             chooser::open_chooser(model, Overlay::Palette(Chooser::with_query("")));
         }
         Command::Redraw => return vec![Effect::Redraw],
-        Command::Suspend => return vec![Effect::Suspend],
+        Command::Suspend => {
+            let draft = editor::update::keep_draft_now(model);
+            return draft.into_iter().chain([Effect::Suspend]).collect();
+        }
         Command::Quit if model.screen == Screen::Verify && model.verify.is_running() => {
             return verify::update::cancel(model);
         }
         Command::Quit => return baseline_plan::update::quit(model),
     }
     Vec::new()
+}
+
+/// Opens the baseline that a key is about.
+fn open_editor(model: &mut Model) -> Vec<Effect> {
+    let baseline = model.subject_baseline().map(str::to_string);
+    baseline.map_or_else(Vec::new, |baseline| editor::update::open(model, baseline))
+}
+
+/// Plans an undo: of a save of a baseline, if that is what the key is about, else of agents' runs.
+fn plan_undo(model: &mut Model) -> Vec<Effect> {
+    let Some(save) = model.undone_save() else {
+        return reset::update::plan_undo(model);
+    };
+    let effects = baseline_plan::update::plan_undo_of_save(model, &save);
+    if let Some(time) = save.time {
+        let name = &save.baseline;
+        model.show_hint(&format!("newest change: {name} was saved at {time}"));
+    }
+    effects
 }
 
 fn go_to_previous_screen(model: &mut Model) -> Vec<Effect> {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::baseline::InspectedBaseline;
 use crate::console::command::Command;
 use crate::console::handoff::{
-    BaselineEdit, ClipboardText, CopyOutcome, HandoffRequest, PagerText, SealQuestion,
+    ClipboardText, CopyOutcome, ExternalEdit, HandoffRequest, PagerText, SealQuestion,
 };
 use crate::console::key::Key;
 use crate::console::key_guard::KeyGuard;
@@ -103,7 +103,7 @@ pub(super) fn request_edit(model: &mut Model) -> Vec<Effect> {
 pub(super) fn handle_baseline(
     model: &mut Model,
     agent: &str,
-    inspected: Result<Box<BaselineEdit>, Error>,
+    inspected: Result<Box<ExternalEdit>, Error>,
 ) -> Vec<Effect> {
     if model.handoff_request.as_ref() != Some(&HandoffRequest::EditBaseline(agent.to_string())) {
         return Vec::new();
@@ -158,7 +158,7 @@ pub(super) fn handle_seal_key(
 /// Reports the outcome of an edit and reads the agents of the baseline again.
 pub(super) fn handle_edited(
     model: &mut Model,
-    edit: &BaselineEdit,
+    edit: &ExternalEdit,
     now: Result<InspectedBaseline, Error>,
     (added, removed): (usize, usize),
 ) -> Vec<Effect> {

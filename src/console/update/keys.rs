@@ -17,7 +17,7 @@ use crate::console::screens;
 use crate::console::screens::baseline_plan::state::BaselinePlanStage;
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::screens::reset::state::{Confirmation, ResetStage};
-use crate::console::screens::{baseline_plan, baselines, fleet, reset};
+use crate::console::screens::{baseline_plan, baselines, editor, fleet, reset};
 
 /// More printable keys than this in one read look like pasted text.
 const MAX_TYPED_KEYS_PER_READ: usize = 8;
@@ -40,7 +40,8 @@ pub(super) fn handle_keys(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
     let printable = keys.iter().filter(|key| key.printable_char().is_some());
     let is_burst = printable.count() > MAX_TYPED_KEYS_PER_READ
         && model.input_line.is_none()
-        && !is_typing_in_overlay(model);
+        && !is_typing_in_overlay(model)
+        && !editor::update::is_typing(model);
     let mut effects = Vec::new();
     let mut has_dropped = false;
     for key in keys {
@@ -83,6 +84,9 @@ fn is_pasted_key(model: &Model, key: Key) -> bool {
 
 /// Handles pasted text: a line of it goes into an answer or an input line.
 pub(super) fn handle_paste(model: &mut Model, text: &str) -> Vec<Effect> {
+    if model.input_line.is_none() && editor::update::is_typing(model) {
+        return editor::update::paste(model, text);
+    }
     let query = match (&mut model.overlay, &model.input_line) {
         (Some(Overlay::AnswerQuestion(_)), _) => return question::paste_answer(model, text),
         (None, Some(InputLine::Baseline { .. })) => {
@@ -161,6 +165,11 @@ fn is_typing_confirmation(model: &Model) -> bool {
 fn handle_key(model: &mut Model, key: Key) -> Vec<Effect> {
     let keymap = &model.preferences.keymap;
     let is_quit_key = keymap.resolve(KeyContext::Any, &[key]) == KeyMeaning::Command(Command::Quit);
+    let is_typing = editor::update::is_typing(model) && model.input_line.is_none();
+    // Out of habit, ^c ends typing.
+    if is_quit_key && is_typing && key.printable_char().is_none() {
+        return editor::update::go_back(model, true);
+    }
     // A letter may be part of typed text.
     if is_quit_key && key.printable_char().is_none() {
         return perform_command(model, Command::Quit, key);
@@ -168,7 +177,7 @@ fn handle_key(model: &mut Model, key: Key) -> Vec<Effect> {
     if model.is_too_small() {
         // Nothing is visible, so the only key is the one that quits.
         return if keymap.is_exit_key(key) && !model.is_run_active() {
-            vec![Effect::CancelRun, Effect::Quit]
+            reset::update::quit(model)
         } else {
             Vec::new()
         };
@@ -185,6 +194,15 @@ fn handle_key(model: &mut Model, key: Key) -> Vec<Effect> {
             model.input_line = line;
             return handle_input_line_key(model, key);
         }
+    }
+    if is_typing
+        && !model.is_too_small()
+        && let Some(effects) = editor::update::handle_typed_key(model, key)
+    {
+        return effects;
+    }
+    if editor::update::is_answer_ignored(model, key) {
+        return Vec::new();
     }
     if is_ignored_key(model, key) {
         return Vec::new();
@@ -312,6 +330,11 @@ fn handle_confirmation_key(model: &mut Model, key: Key) -> Option<Vec<Effect>> {
 
 fn handle_input_line_key(model: &mut Model, key: Key) -> Vec<Effect> {
     match (key.code, key.printable_char()) {
+        // The palette knows more than the commands of the editor.
+        (KeyCode::Tab, _) if model.input_line == Some(InputLine::EditorCommand) => {
+            model.input_line = None;
+            return editor::update::open_palette(model);
+        }
         (KeyCode::Up, _) => restore_input_line(model),
         (KeyCode::Esc, _) => {
             restore_input_line(model);
@@ -326,7 +349,11 @@ fn handle_input_line_key(model: &mut Model, key: Key) -> Vec<Effect> {
                 Some(InputLine::SavePath(path)) => {
                     return handoff::save_marked_lines(model, &path);
                 }
-                _ => {}
+                Some(InputLine::EditorCommand) => return editor::update::run_command_line(model),
+                Some(InputLine::OverwriteWord) => {
+                    return editor::update::confirm_overwrite(model);
+                }
+                Some(InputLine::Filter(_) | InputLine::Baseline { .. }) | None => {}
             }
         }
         (KeyCode::Backspace, _) => edit_input_line(model, |line| {
@@ -343,6 +370,7 @@ fn handle_input_line_key(model: &mut Model, key: Key) -> Vec<Effect> {
 fn restore_input_line(model: &mut Model) {
     let old = match &model.input_line {
         Some(InputLine::Filter(old) | InputLine::Search(old)) => old.clone(),
+        Some(InputLine::EditorCommand | InputLine::OverwriteWord) => String::new(),
         Some(InputLine::SavePath(_) | InputLine::Baseline { .. }) | None => return,
     };
     edit_input_line(model, |line| line.clone_from(&old));
@@ -359,6 +387,11 @@ fn edit_input_line(model: &mut Model, edit: impl FnOnce(&mut String)) {
             fleet::update::set_filter(model, filter);
         }
         Some(InputLine::Search(_)) => screens::edit_search(model, edit),
+        Some(InputLine::EditorCommand | InputLine::OverwriteWord) => {
+            if let Some(editor) = &mut model.editor {
+                edit(&mut editor.command_line);
+            }
+        }
         Some(InputLine::Baseline { .. }) | None => {}
     }
 }

@@ -152,6 +152,9 @@ fn run_chosen_item(model: &mut Model, item: ChooserItem) -> Vec<Effect> {
         ChooserItem::Command(Command::ConfirmPlan) => {
             model.show_hint(&format!("{CONFIRM_KEY} confirms a plan; Enter never does"));
         }
+        ChooserItem::Command(Command::ConfirmSave) => {
+            model.show_hint(&format!("{CONFIRM_KEY} confirms a save; Enter never does"));
+        }
         ChooserItem::Command(command) => {
             return perform_command(model, command, Key::from_code(KeyCode::Enter));
         }

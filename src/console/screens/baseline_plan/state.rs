@@ -124,7 +124,12 @@ pub enum BaselineChangePlan {
     /// A seal, and the file of the key that signs it, as it was typed.
     Seal(Box<SealPlan>, Option<String>),
     /// Files.
-    Files(BaselinePlan),
+    Files {
+        /// Their changes.
+        plan: BaselinePlan,
+        /// Whether they are sealed, too, as a save of the editor seals a file that was sealed.
+        is_resealed: bool,
+    },
 }
 
 /// Reply to the request for a plan: the plan, and its rows for the screen.

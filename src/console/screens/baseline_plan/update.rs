@@ -4,7 +4,7 @@
 use crate::console::command::Command;
 use crate::console::key::{Key, KeyCode};
 use crate::console::message::Effect;
-use crate::console::model::{Model, step_index};
+use crate::console::model::{Model, UndoneSave, step_index};
 use crate::console::overlay::InputLine;
 use crate::console::screen::Screen;
 use crate::console::screens::baseline_plan::state::{
@@ -52,6 +52,15 @@ pub fn plan_restore(model: &mut Model) -> Vec<Effect> {
 /// Requests the plan that puts the version from before the last change back.
 pub fn plan_restore_previous(model: &mut Model) -> Vec<Effect> {
     plan_restore_of(model, "previous".to_string())
+}
+
+/// Requests the plan that takes a save back.
+pub fn plan_undo_of_save(model: &mut Model, save: &UndoneSave) -> Vec<Effect> {
+    let request = BaselinePlanRequest::Restore {
+        name: save.baseline.clone(),
+        version: save.version.clone(),
+    };
+    request_plan(model, request, false)
 }
 
 fn plan_restore_of(model: &mut Model, version: String) -> Vec<Effect> {

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashSet, VecDeque};
 use chrono::{DateTime, FixedOffset};
 
 use crate::console::screens::reset::state::{PlanRequest, REDO_VERB, ResultLine, ResultView};
+use crate::digest::Digest;
 use crate::engine::{Operation, Outcome, RunEvent};
 
 /// Maximum number of runs in the log, the newest; the command line shows older ones.
@@ -140,6 +141,22 @@ impl RunSummary {
             .into_iter()
             .filter(|event| event.operation == Operation::Undo);
         undos.map(|event| event.agent.as_str()).collect()
+    }
+
+    /// Returns the baseline that a save or a restore changed, and the version that it replaced.
+    pub fn replaced_baseline(&self) -> Option<(String, Digest)> {
+        let event = self.events.first()?;
+        let is_save = matches!(event.operation, Operation::Save | Operation::Restore);
+        let replaced = event.before.as_ref().filter(|_| is_save)?.digest()?;
+        Some((event.file.clone()?, replaced))
+    }
+
+    /// Returns the version that it put back, if it is a restore of a baseline.
+    pub fn restored_version(&self) -> Option<Digest> {
+        let event = self.events.first()?;
+        event
+            .baseline
+            .filter(|_| event.operation == Operation::Restore)
     }
 
     /// Returns the run as a result.
@@ -284,7 +301,9 @@ impl LogRow<'_> {
             LogRow::Run(run) => {
                 let verb = run.verb();
                 let who = match run.events.as_slice() {
-                    [one] if one.agent.is_empty() => "archive".to_string(),
+                    [one] if one.agent.is_empty() => {
+                        one.file.clone().unwrap_or_else(|| "archive".to_string())
+                    }
                     [one] => one.agent.clone(),
                     many => format!("{} agents", many.len()),
                 };

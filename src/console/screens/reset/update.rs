@@ -7,6 +7,7 @@ use crate::console::command::Command;
 use crate::console::message::Effect;
 use crate::console::model::{Model, equivalent_command, step_index};
 use crate::console::screen::Screen;
+use crate::console::screens::editor;
 use crate::console::screens::log::state::{MessageLevel, OwnRun, RunSummary};
 use crate::console::screens::reset::state::{
     Confirmation, PlanRequest, PlanView, ResetStage, ResultView, RunView, STOP_CONSEQUENCE,
@@ -470,8 +471,18 @@ pub fn quit(model: &mut Model) -> Vec<Effect> {
             go_back(model);
             Vec::new()
         }
-        _ => vec![Effect::CancelRun, Effect::Quit],
+        _ => leave_console(model),
     }
+}
+
+/// Ends the console; a text of the editor that is not saved becomes a draft, after a warning.
+fn leave_console(model: &mut Model) -> Vec<Effect> {
+    if editor::update::warn_before_quit(model) {
+        return Vec::new();
+    }
+    let draft = editor::update::keep_draft_now(model);
+    let quit = [Effect::CancelRun, Effect::Quit];
+    draft.into_iter().chain(quit).collect()
 }
 
 /// Goes back one level; a plan is abandoned by that.

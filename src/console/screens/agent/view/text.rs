@@ -1,15 +1,15 @@
 //! Draws the text on the screen, row by row.
 
 use ratatui::layout::Rect;
-use ratatui::style::Style;
 use unicode_width::UnicodeWidthStr;
 
+use crate::console::canvas::pane::{draw_number, draw_spans, line_sign};
 use crate::console::canvas::{Canvas, shorten_untrusted};
 use crate::console::model::Model;
 use crate::console::screen::Screen;
 use crate::console::screens::agent::state::{AgentTab, SIDE_GUTTER_CELLS};
-use crate::console::text::{LineKind, PaneItem, PaneRow, StyledSpan, TextLine};
-use crate::console::theme::{Role, role_of_tone};
+use crate::console::text::{LineKind, PaneItem, PaneRow, TextLine};
+use crate::console::theme::Role;
 
 /// Draws the titles of the two sides.
 pub fn draw_side_titles(model: &Model, canvas: &mut Canvas<'_>, y: u16, titles: &[String; 2]) {
@@ -71,21 +71,6 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>, mut y: u16) {
     }
     if model.screen == Screen::Agent && model.agent.is_cached() {
         canvas.dim(area);
-    }
-}
-
-/// Draws a line number in a gutter, without padding: blanks in the numbers' style would cost bytes.
-fn draw_number(canvas: &mut Canvas<'_>, x: u16, y: u16, width: usize, number: Option<usize>) {
-    if let Some(number) = number {
-        canvas.put_text(x, y, &format!("{number:>width$}"), Role::Number);
-    }
-}
-
-fn line_sign(kind: LineKind) -> (&'static str, Role) {
-    match kind {
-        LineKind::Added => ("+", Role::Added),
-        LineKind::Removed => ("-", Role::Removed),
-        _ => (" ", Role::Number),
     }
 }
 
@@ -182,63 +167,5 @@ fn draw_side_by_side(
             row,
             hit,
         );
-    }
-}
-
-/// Draws spans in the roles of their tone, mark and line. Returns the column behind them.
-fn draw_spans(
-    canvas: &mut Canvas<'_>,
-    begin: u16,
-    y: u16,
-    line: Option<&TextLine>,
-    row: &[StyledSpan],
-    hit: Option<&str>,
-) -> u16 {
-    let kind = line.map_or(LineKind::Note, |line| line.kind);
-    let worded = line.is_some_and(|line| !line.changed_ranges.is_empty());
-    let (plain, word) = match kind {
-        LineKind::Same => (Role::Text, Role::Text),
-        LineKind::Added => (Role::Added, Role::AddedWord),
-        LineKind::Removed => (Role::Removed, Role::RemovedWord),
-        LineKind::Separator => (Role::Separator, Role::Separator),
-        LineKind::Note => (Role::Dim, Role::Dim),
-    };
-    let mut x = begin;
-    for span in row {
-        let role = match (span.is_mark, span.is_emphasized) {
-            // Word marks come from the program and have the colour of their line.
-            (true, _) if worded && is_word_mark(&span.text) => word,
-            (true, _) => Role::Revealed,
-            (false, true) => word,
-            (false, false) if kind == LineKind::Same => role_of_tone(span.tone),
-            (false, false) => plain,
-        };
-        x = canvas.put_text(x, y, &span.text, role);
-    }
-    if let Some(query) = hit {
-        let text: String = row.iter().map(|span| span.text.as_str()).collect();
-        highlight_hits(canvas, begin, y, &text, query);
-    }
-    x
-}
-
-fn is_word_mark(text: &str) -> bool {
-    matches!(text, "[-" | "-]" | "{+" | "+}")
-}
-
-/// Highlights the search hits in a row.
-fn highlight_hits(canvas: &mut Canvas<'_>, begin: u16, y: u16, text: &str, query: &str) {
-    let style: Style = canvas.theme.style(Role::Hit);
-    let lower = text.to_lowercase();
-    // Lower case may have another length; byte offsets would then be wrong, so the hits of such a
-    // row are not highlighted.
-    if lower.len() != text.len() {
-        return;
-    }
-    for (at, _) in lower.match_indices(query) {
-        let (Some(before), Some(found)) = (text.get(..at), text.get(at..at + query.len())) else {
-            continue;
-        };
-        canvas.put_styled(begin + before.width() as u16, y, found, style);
     }
 }

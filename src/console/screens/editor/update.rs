@@ -1,0 +1,343 @@
+//! What the editor does: opens a baseline, changes its text, and leaves.
+
+mod drafts;
+mod findings;
+mod panel;
+mod saving;
+mod scrolling;
+mod search;
+mod typing;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use drafts::{keep_draft_now, write_due_draft};
+pub use findings::{fix_finding, go_to_finding, handle_analysis};
+pub use panel::{cycle_panel, open_selected};
+pub use saving::{
+    confirm_overwrite, handle_compared, handle_merged, handle_saved, perform_answer,
+    run_command_line,
+};
+pub use scrolling::{keep_cursor_visible, move_cursor};
+pub use search::{begin_search, edit_search, finish_search, go_to_next_hit};
+pub use typing::{handle_typed_key, paste, perform};
+
+use super::buffer::{TextBuffer, UneditableText};
+use super::state::{EditorDialog, EditorScreen};
+use crate::console::chooser;
+use crate::console::command::{Command, KeyContext};
+use crate::console::handoff::HandoffRequest;
+use crate::console::key::{Key, KeyCode};
+use crate::console::message::Effect;
+use crate::console::model::Model;
+use crate::console::overlay::{Chooser, Overlay};
+use crate::console::screen::Screen;
+use crate::console::screens::log::state::MessageLevel;
+use crate::console::update::handoff::error_with_hint;
+use crate::engine::{OpenedBaseline, Protection, SealMatch};
+use crate::error::Error;
+
+/// Time after a change until the draft is written.
+const DRAFT_DELAY: Duration = Duration::from_millis(800);
+
+/// Returns whether keys type text into the editor.
+pub fn is_typing(model: &Model) -> bool {
+    model.overlay.is_none() && model.key_context() == KeyContext::EditorTyping
+}
+
+/// Whether a key is ignored because it was typed before the question can have been read. Leaving it
+/// changes nothing, so Esc never waits.
+pub fn is_answer_ignored(model: &mut Model, key: Key) -> bool {
+    let now = model.now.elapsed;
+    if model.screen != Screen::Editor || model.overlay.is_some() || key.code == KeyCode::Esc {
+        return false;
+    }
+    match model
+        .editor
+        .as_mut()
+        .and_then(|editor| editor.dialog.as_mut())
+    {
+        Some(EditorDialog::Save(dialog)) => dialog.guard.intercepts_key(now),
+        _ => false,
+    }
+}
+
+/// Opens the palette with what was typed behind `:`.
+pub fn open_palette(model: &mut Model) -> Vec<Effect> {
+    let editor = model.editor.as_mut();
+    let query = editor.map_or_else(String::new, |editor| {
+        std::mem::take(&mut editor.command_line)
+    });
+    chooser::open_chooser(model, Overlay::Palette(Chooser::with_query(&query)));
+    Vec::new()
+}
+
+/// Requests a baseline for the editor; goes to the editor if it is open there with unsaved text.
+pub fn open(model: &mut Model, baseline: String) -> Vec<Effect> {
+    match &model.editor {
+        Some(editor) if editor.opened.name == baseline && editor.is_modified => {
+            show(model);
+            return Vec::new();
+        }
+        Some(editor) if editor.is_modified => {
+            let text = format!(
+                "{} is open with changes that are not saved: save or leave it first",
+                editor.opened.name
+            );
+            show(model);
+            model.show_hint(&text);
+            return Vec::new();
+        }
+        _ => {}
+    }
+    model.handoff_request = Some(HandoffRequest::OpenBaseline(baseline.clone()));
+    vec![Effect::OpenBaseline(baseline)]
+}
+
+/// Requests the open baseline again, after its file or its seal may have changed. Unsaved text stays:
+/// its save compares it with the file.
+pub fn open_again(model: &Model) -> Option<Effect> {
+    let editor = model.editor.as_ref().filter(|it| !it.is_modified)?;
+    Some(Effect::OpenBaseline(editor.opened.name.clone()))
+}
+
+/// Goes to the editor.
+fn show(model: &mut Model) {
+    if model.screen != Screen::Editor {
+        model.return_point.from_editor = match model.screen {
+            Screen::Reset => Screen::Fleet,
+            screen => screen,
+        };
+    }
+    model.go_to_screen(Screen::Editor);
+    model.is_dirty = true;
+}
+
+/// Shows the requested baseline, or the present state of the one that is open.
+pub fn handle_opened(
+    model: &mut Model,
+    name: &str,
+    opened: Result<Box<OpenedBaseline>, Error>,
+) -> Vec<Effect> {
+    let request = HandoffRequest::OpenBaseline(name.to_string());
+    let is_requested = model.handoff_request.take_if(|it| *it == request).is_some();
+    let open = model.editor.as_ref();
+    let is_open = open.is_some_and(|it| it.opened.name == name && !it.is_modified);
+    if !is_requested && !is_open {
+        return Vec::new();
+    }
+    match opened {
+        Ok(opened) => {
+            let effects = show_opened(model, *opened);
+            if is_requested {
+                show(model);
+            }
+            effects
+        }
+        Err(error) => {
+            model.report(MessageLevel::Error, error_with_hint(&error));
+            Vec::new()
+        }
+    }
+}
+
+fn show_opened(model: &mut Model, opened: OpenedBaseline) -> Vec<Effect> {
+    let (buffer, fault) = match TextBuffer::from_bytes(&opened.bytes) {
+        Ok(buffer) => (buffer, None),
+        Err(fault) => (
+            TextBuffer::for_reading(&opened.bytes),
+            Some(describe_fault(model, &fault)),
+        ),
+    };
+    let read_only = fault.or_else(|| read_only_reason(model, &opened));
+    let draft = opened.draft.clone();
+    let mut editor = EditorScreen::new(opened, buffer, read_only);
+    if let Some(open) = model
+        .editor
+        .take_if(|it| it.opened.name == editor.opened.name)
+    {
+        let (line, column) = open.buffer.cursor();
+        editor.buffer.go_to(line, column);
+        editor.top = open.top;
+        editor.panel = open.panel;
+    }
+    match draft {
+        Ok(Some(draft)) if editor.read_only.is_none() && draft.bytes != editor.opened.bytes => {
+            editor.draft_generation = Some(editor.buffer.generation());
+            editor.dialog = Some(EditorDialog::Draft { draft, diff: None });
+        }
+        Ok(_) => {}
+        Err(error) => model.report(MessageLevel::Warn, error_with_hint(&error)),
+    }
+    model.editor = Some(Box::new(editor));
+    keep_cursor_visible(model);
+    model.is_dirty = true;
+    request_analysis(model).into_iter().collect()
+}
+
+fn describe_fault(model: &Model, fault: &UneditableText) -> String {
+    let key = model.key_hint(Command::EditExternally);
+    match fault {
+        UneditableText::NotUtf8(line) => {
+            format!("line {line} is not UTF-8, so bytes would be lost; {key} opens your editor")
+        }
+        UneditableText::TooLarge => {
+            format!("over 1 MiB, or a line over 60,000 characters; {key} opens your editor")
+        }
+    }
+}
+
+/// Returns why a baseline cannot be changed now.
+fn read_only_reason(model: &Model, opened: &OpenedBaseline) -> Option<String> {
+    if let Some(why) = model.read_only_reason() {
+        return Some(why);
+    }
+    let protected = opened
+        .users
+        .iter()
+        .find(|user| user.protection == Protection::ReadOnly);
+    match (protected, &opened.seal) {
+        (Some(user), _) if !model.is_unlocked() => Some(format!(
+            "{} is protected as read-only; {}, then open it again",
+            user.agent,
+            model.unlock_hint()
+        )),
+        (_, SealMatch::Mismatch(why)) => {
+            let key = model.key_hint(Command::OpenSelected);
+            Some(format!("{why}; {key} shows what changed"))
+        }
+        _ => None,
+    }
+}
+
+/// Requests the tones of the text, unless they are known.
+fn request_analysis(model: &mut Model) -> Option<Effect> {
+    let editor = model.editor.as_ref()?;
+    let generation = editor.buffer.generation();
+    let text = Arc::new(editor.buffer.to_bytes());
+    let name = editor.opened.name.clone();
+    (editor.analyzed_generation != Some(generation))
+        .then(|| Effect::AnalyzeText(name, generation, text))
+}
+
+/// Changes the text, unless it is only for reading. Returns what follows from the change.
+fn change_text(model: &mut Model, change: impl FnOnce(&mut TextBuffer)) -> Vec<Effect> {
+    let due = model.now.elapsed + DRAFT_DELAY;
+    let Some(editor) = &mut model.editor else {
+        return Vec::new();
+    };
+    if let Some(why) = &editor.read_only {
+        let why = format!("read-only: {why}");
+        model.show_hint(&why);
+        return Vec::new();
+    }
+    let generation = editor.buffer.generation();
+    editor.change_text(change);
+    let has_changed = editor.buffer.generation() != generation;
+    if has_changed {
+        editor.draft_due.get_or_insert(due);
+    }
+    keep_cursor_visible(model);
+    model.is_dirty = true;
+    match has_changed {
+        true => request_analysis(model).into_iter().collect(),
+        false => Vec::new(),
+    }
+}
+
+/// Moves the cursor of the text.
+pub(super) fn move_in_text(model: &mut Model, step: impl FnOnce(&mut TextBuffer)) -> Vec<Effect> {
+    if let Some(editor) = &mut model.editor {
+        step(&mut editor.buffer);
+        if !editor.is_typing && !editor.buffer.is_selecting() {
+            editor.buffer.rest_on_character();
+        }
+        keep_cursor_visible(model);
+        model.is_dirty = true;
+    }
+    Vec::new()
+}
+
+/// Goes back one level: typing, selection, panel, question, search, and then out of the editor.
+pub fn go_back(model: &mut Model, is_escape: bool) -> Vec<Effect> {
+    let Some(editor) = &mut model.editor else {
+        model.go_to_screen(Screen::Fleet);
+        return Vec::new();
+    };
+    model.is_dirty = true;
+    match &mut editor.dialog {
+        Some(EditorDialog::Save(dialog)) if dialog.is_saving => {
+            model.show_hint("the save is in progress");
+            return Vec::new();
+        }
+        // A draft stays until it is recovered or discarded.
+        Some(EditorDialog::Draft { diff: None, .. }) => return close(model),
+        Some(EditorDialog::Draft { diff, .. }) => {
+            *diff = None;
+            return Vec::new();
+        }
+        Some(_) => {
+            editor.dialog = None;
+            model.show_hint("not saved");
+            return Vec::new();
+        }
+        None => {}
+    }
+    if editor.is_typing {
+        editor.is_typing = false;
+        editor.buffer.end_step();
+        editor.buffer.move_columns(-1);
+        keep_cursor_visible(model);
+    } else if editor.is_panel_focused {
+        editor.is_panel_focused = false;
+    } else if editor.buffer.is_selecting() {
+        editor.buffer.end_selection();
+        editor.buffer.rest_on_character();
+    } else if is_escape && !editor.query.is_empty() {
+        editor.query.clear();
+        editor.buffer.set_query("");
+    } else if is_escape {
+        let key = model.preferences.keymap.exit_key_text();
+        model.show_hint(&format!("{key} leaves the editor"));
+    } else if editor.is_modified {
+        let key = model.key_hint(Command::CommandLine);
+        model.show_hint(&format!(
+            "not saved: {key}wq saves and leaves, {key}q! leaves without saving"
+        ));
+    } else {
+        return close(model);
+    }
+    Vec::new()
+}
+
+/// Closes the editor and goes back to where it was opened.
+pub(super) fn close(model: &mut Model) -> Vec<Effect> {
+    model.editor = None;
+    let to = model.return_point.from_editor;
+    model.go_to_screen(to);
+    if model.previous_screen == Some(Screen::Editor) {
+        model.previous_screen = None;
+    }
+    model.is_dirty = true;
+    Vec::new()
+}
+
+/// Warns before the console is left with a text that is not saved. Returns whether it warned.
+pub fn warn_before_quit(model: &mut Model) -> bool {
+    let Some(editor) = model.editor.as_mut().filter(|it| it.is_modified) else {
+        return false;
+    };
+    if std::mem::replace(&mut editor.is_quit_warned, true) {
+        return false;
+    }
+    let name = editor.opened.name.clone();
+    if editor.is_typing {
+        editor.is_typing = false;
+        editor.buffer.end_step();
+    }
+    model.report(
+        MessageLevel::Warn,
+        format!("{name} is not saved; again quits, and the next start offers its text"),
+    );
+    true
+}

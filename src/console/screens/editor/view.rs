@@ -1,0 +1,399 @@
+//! Draws the editor: the text with its marks, the panel, and the question about it.
+
+mod panel;
+
+use std::ops::Range;
+
+use ratatui::layout::Rect;
+use unicode_width::UnicodeWidthStr;
+
+use super::layout::LineLayout;
+use super::state::{EditorDialog, EditorScreen, LineNotes, MIN_PANEL_COLUMNS};
+use crate::console::age::format_time;
+use crate::console::canvas::pane::{draw_diff_rows, draw_number};
+use crate::console::canvas::{
+    Canvas, fit_end_of_sentence, format_count, format_size, limit_usage, shorten_untrusted,
+    truncate_untrusted,
+};
+use crate::console::frame::{KEYS_IGNORED_NOTICE, draw_fleet_name};
+use crate::console::model::Model;
+use crate::console::text::PaneStyle;
+use crate::console::theme::{Role, role_of_tone};
+use crate::engine::{SealMatch, SizeBand};
+use crate::lint::Severity;
+
+/// Cells left of a diff: a sign and two numbers.
+pub const DIFF_GUTTER_CELLS: usize = 14;
+
+/// Cells left of the text: a mark, and the line number.
+const GUTTER_CELLS: usize = 7;
+
+/// Cells of the panel and its border.
+const PANEL_CELLS: usize = 42;
+
+/// Bytes of text for one token, roughly, in Latin script.
+const BYTES_PER_TOKEN: usize = 4;
+
+pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
+    let Some(editor) = &model.editor else {
+        return;
+    };
+    draw_header(editor, canvas);
+    draw_users(model, editor, canvas);
+    canvas.draw_rule(2);
+    let height = model.editor_height();
+    if let Some(pane) = editor.diff() {
+        let width = usize::from(canvas.width()).saturating_sub(DIFF_GUTTER_CELLS);
+        let style = model.editor_diff_style();
+        let area = Rect::new(0, 3, canvas.width(), height as u16);
+        draw_diff_rows(canvas, area, pane, width, style);
+    } else if editor.is_panel_focused && !model.has_editor_panel() {
+        let area = Rect::new(1, 3, canvas.width() - 1, height as u16);
+        panel::draw(model, editor, canvas, area);
+    } else {
+        draw_text(model, editor, canvas);
+        if model.has_editor_panel() {
+            let x = canvas.width() - PANEL_CELLS as u16;
+            for y in 3..3 + height as u16 {
+                canvas.put_text(x, y, "│", Role::Rule);
+            }
+            let area = Rect::new(x + 2, 3, PANEL_CELLS as u16 - 2, height as u16);
+            panel::draw(model, editor, canvas, area);
+        }
+    }
+    let bottom = canvas.area.height - 4;
+    canvas.draw_rule(bottom);
+    draw_notice(model, editor, canvas, bottom + 1);
+}
+
+fn draw_header(editor: &EditorScreen, canvas: &mut Canvas<'_>) {
+    let width = usize::from(canvas.width());
+    let is_narrow = width < usize::from(MIN_PANEL_COLUMNS);
+    let size = editor.buffer.size();
+    let (line, column) = editor.buffer.cursor();
+    let mode = match (&editor.read_only, editor.is_typing) {
+        (Some(_), _) => "READ-ONLY",
+        (None, true) => "INSERT",
+        (None, false) if editor.buffer.is_selecting() => "SELECT",
+        (None, false) => "NORMAL",
+    };
+    let limit = editor.max_memory_size();
+    let band = SizeBand::of(size as u64);
+    let mut gauge = format!("{} {band}", format_size(size as u64));
+    if let Some(limit) = limit {
+        gauge.push_str(&format!(" {}", limit_usage(size as u64, limit)));
+        if !is_narrow {
+            gauge.push_str(&format!(" of {}", format_size(limit)));
+        }
+    }
+    if !is_narrow {
+        let tokens = size.div_ceil(BYTES_PER_TOKEN);
+        gauge.push_str(&format!("  ~{} tokens", format_size_of_count(tokens)));
+    }
+    let is_over = limit.is_some_and(|limit| size as u64 > limit);
+    let gauge_role = match band {
+        _ if is_over => Role::Bad,
+        SizeBand::Good => Role::Good,
+        SizeBand::Thin | SizeBand::Bloated => Role::Warn,
+        SizeBand::Short | SizeBand::Long => Role::Text,
+    };
+    let mut x = 0;
+    if !is_narrow {
+        x = canvas.put_text(0, 0, "baseline ", Role::Text);
+    }
+    let name = shorten_untrusted(&editor.opened.name, if is_narrow { 26 } else { 40 });
+    x = canvas.put_text(x, 0, &name, Role::Title) + 1;
+    if editor.is_modified {
+        x = canvas.put_text(x, 0, "MODIFIED", Role::Warn) + 1;
+    }
+    x = canvas.put_text(x + 1, 0, &gauge, gauge_role) + 2;
+    let seal = seal_note(&editor.opened.seal);
+    if !is_narrow {
+        canvas.put_text(x, 0, seal.0, seal.1);
+    }
+    let place = format!("L{}:C{}", line + 1, column + 1);
+    let end = canvas.width().saturating_sub(mode.len() as u16);
+    canvas.put_text(end, 0, mode, Role::Heading);
+    canvas.put_right(end.saturating_sub(2), 0, &place, Role::Text);
+}
+
+/// Formats a number of tokens: `812`, `3.6k`.
+fn format_size_of_count(count: usize) -> String {
+    match count {
+        0..1000 => count.to_string(),
+        _ => format!("{:.1}k", count as f64 / 1000.0),
+    }
+}
+
+fn seal_note(seal: &SealMatch) -> (&'static str, Role) {
+    match seal {
+        SealMatch::Unchecked => ("no seal", Role::Dim),
+        SealMatch::Signed => ("sealed, signed", Role::Good),
+        SealMatch::Sealed => ("sealed", Role::Good),
+        SealMatch::SavedHere(_) => ("saved, not sealed", Role::Warn),
+        SealMatch::Mismatch(_) => ("TAMPERED", Role::Tampered),
+    }
+}
+
+/// Draws the fleet's name and the agents that have the baseline.
+fn draw_users(model: &Model, editor: &EditorScreen, canvas: &mut Canvas<'_>) {
+    let x = draw_fleet_name(model, canvas, 0, 1);
+    let users: Vec<&str> = editor
+        .opened
+        .users
+        .iter()
+        .map(|user| user.agent.as_str())
+        .collect();
+    let text = format!("used by: {}", users.join(", "));
+    let is_narrow = canvas.width() < MIN_PANEL_COLUMNS;
+    let hits = match editor.query.is_empty() {
+        true => lint_summary(editor, is_narrow),
+        false => format!(
+            "\"{}\" {}",
+            editor.query,
+            format_count(editor.hit_count as u64, "hit")
+        ),
+    };
+    let hits = truncate_untrusted(&hits, 44);
+    let room = usize::from(canvas.width().saturating_sub(x + 2)).saturating_sub(hits.width());
+    canvas.put_text(x, 1, &truncate_untrusted(&text, room), Role::Text);
+    canvas.put_right(canvas.width(), 1, &hits, Role::Dim);
+}
+
+/// Returns the sign of a severity, and its role.
+fn severity_sign(severity: Severity) -> (&'static str, Role) {
+    match severity {
+        Severity::Error => ("E", Role::Bad),
+        Severity::Warning => ("W", Role::Warn),
+        Severity::Info => ("I", Role::Dim),
+    }
+}
+
+/// Returns the numbers of findings by severity, as "lint: 1 error 2 warnings"; shorter on a narrow
+/// screen.
+fn lint_summary(editor: &EditorScreen, is_narrow: bool) -> String {
+    if editor.analyzed_generation.is_none() {
+        return String::new();
+    }
+    let mut parts = Vec::new();
+    for severity in Severity::ALL.into_iter().rev() {
+        let count = editor.count_findings(severity);
+        match (count, is_narrow, severity) {
+            (0, ..) => {}
+            (count, true, _) => parts.push(format!("{}{count}", severity_sign(severity).0)),
+            (count, false, Severity::Info) => parts.push(format!("{count} info")),
+            (count, false, _) => parts.push(format_count(count as u64, severity.as_str())),
+        }
+    }
+    match (parts.is_empty(), is_narrow) {
+        (true, _) => "no findings".to_string(),
+        (false, true) => format!("{} (Tab)", parts.join(" ")),
+        (false, false) => format!("lint: {}", parts.join(" ")),
+    }
+}
+
+fn draw_text(model: &Model, editor: &EditorScreen, canvas: &mut Canvas<'_>) {
+    let width = model.editor_text_width();
+    let bottom = 3 + model.editor_height() as u16;
+    let (mut line, mut skipped) = editor.top;
+    let mut y = 3;
+    while y < bottom && line < editor.buffer.lines().len() {
+        let layout = editor.layout(line, width);
+        for (number, row) in layout.rows.iter().enumerate().skip(skipped) {
+            if y >= bottom {
+                break;
+            }
+            if number == 0 {
+                draw_number(canvas, 1, y, GUTTER_CELLS - 2, Some(line + 1));
+                if let Some(severity) = editor.line_severity(line) {
+                    let (sign, role) = severity_sign(severity);
+                    canvas.put_text(0, y, sign, role);
+                }
+            }
+            draw_row(editor, canvas, y, &layout, line, row.clone());
+            y += 1;
+        }
+        skipped = 0;
+        line += 1;
+    }
+    draw_cursor(model, editor, canvas);
+}
+
+fn draw_row(
+    editor: &EditorScreen,
+    canvas: &mut Canvas<'_>,
+    y: u16,
+    layout: &LineLayout,
+    line: usize,
+    row: Range<usize>,
+) {
+    let no_notes = LineNotes::default();
+    let notes = editor.line_notes.get(line).unwrap_or(&no_notes);
+    let tones = &notes.tones;
+    let hits = editor.buffer.hits(line);
+    let selected = editor.buffer.selected_range(line);
+    let mut x = GUTTER_CELLS as u16;
+    for glyph in &layout.glyphs[row] {
+        let at = glyph.source.start;
+        let next = tones.partition_point(|(range, _)| range.end <= at);
+        let tone = tones.get(next).filter(|(range, _)| range.contains(&at));
+        let role = match tone {
+            _ if glyph.is_mark => Role::Revealed,
+            _ if hits.iter().any(|hit| hit.contains(&at)) => Role::Hit,
+            Some((_, tone)) => role_of_tone(*tone),
+            None => Role::Text,
+        };
+        let after = canvas.put_text(x, y, layout.glyph_text(glyph), role);
+        let is_found = |(range, finding): &(Range<usize>, usize)| {
+            let finding = editor.findings.get(*finding);
+            range.contains(&at) && finding.is_some_and(|it| it.severity > Severity::Info)
+        };
+        if notes.findings.iter().any(is_found) {
+            canvas.underline(x, y, after - x);
+        }
+        if selected.as_ref().is_some_and(|it| it.contains(&at)) {
+            canvas.highlight_cursor(x, y, after - x);
+        }
+        x = after;
+    }
+}
+
+fn draw_cursor(model: &Model, editor: &EditorScreen, canvas: &mut Canvas<'_>) {
+    let width = model.editor_text_width();
+    let (line, byte) = editor.buffer.cursor_byte();
+    if editor.is_panel_focused || line < editor.top.0 {
+        return;
+    }
+    let mut y = 3;
+    for above in editor.top.0..line {
+        let rows = editor.layout(above, width).rows.len();
+        let skipped = if above == editor.top.0 {
+            editor.top.1
+        } else {
+            0
+        };
+        y += rows.saturating_sub(skipped);
+    }
+    let layout = editor.layout(line, width);
+    let (row, column) = layout.place_of(byte);
+    let skipped = if line == editor.top.0 {
+        editor.top.1
+    } else {
+        0
+    };
+    let Some(row) = row.checked_sub(skipped) else {
+        return;
+    };
+    let y = y + row;
+    if y >= 3 + model.editor_height() {
+        return;
+    }
+    let glyph = layout
+        .glyphs
+        .iter()
+        .find(|glyph| glyph.source.contains(&byte));
+    let cells = glyph.map_or(1, |glyph| glyph.width) as u16;
+    // A blank behind a full row has no cell of its own.
+    let x = (GUTTER_CELLS + column.min(width)) as u16;
+    canvas.highlight_cursor(x, y as u16, cells);
+}
+
+/// Draws the row below the text: the question, or what a save means for the agents.
+fn draw_notice(model: &Model, editor: &EditorScreen, canvas: &mut Canvas<'_>, y: u16) {
+    let room = usize::from(canvas.width()) - 2;
+    let mut put = |text: &str, role: Role| {
+        canvas.put_text(1, y, &fit_end_of_sentence(text, room), role);
+    };
+    if model.key_guard_notice_until().is_some() && model.overlay.is_none() {
+        return put(KEYS_IGNORED_NOTICE, Role::Warn);
+    }
+    let agents = format_count(editor.opened.users.len() as u64, "agent");
+    match &editor.dialog {
+        Some(EditorDialog::Draft { draft, .. }) => {
+            let time = format_time(model.now.local_time, draft.time);
+            let owner = match draft.running_process {
+                Some(process) => format!("; process {process}, which wrote it, still runs"),
+                None => String::new(),
+            };
+            put(
+                &format!("A text of {time} was not saved{owner}. Recover it?"),
+                Role::Warn,
+            );
+        }
+        Some(EditorDialog::Save(dialog)) if dialog.is_saving => put("saving …", Role::Text),
+        Some(EditorDialog::Save(dialog)) if dialog.diff.is_none() => put("comparing …", Role::Text),
+        Some(EditorDialog::Save(dialog)) => {
+            let (added, removed) = dialog.changed_lines;
+            let seal = match &editor.opened.seal {
+                SealMatch::Unchecked => "",
+                SealMatch::Sealed => " and seal it",
+                SealMatch::Signed | SealMatch::SavedHere(_) | SealMatch::Mismatch(_) => {
+                    "; resets are BLOCKED until it is sealed"
+                }
+            };
+            let lock = match editor.opened.is_immutable {
+                true => " The file is immutable: it is unlocked, written and locked again.",
+                false => "",
+            };
+            put(
+                &format!("Save +{added} -{removed} lines for {agents}{seal}?{lock}"),
+                Role::Warn,
+            );
+        }
+        Some(EditorDialog::Changed { .. }) => put(
+            "The file has changed since it was opened. Your text is not saved.",
+            Role::Warn,
+        ),
+        None => match &editor.read_only {
+            Some(why) => put(&format!("read-only: {why}"), Role::Warn),
+            None if editor.current_finding().is_some() => {
+                let finding = editor.current_finding().map(|it| &editor.findings[it]);
+                if let Some(finding) = finding {
+                    let (sign, role) = severity_sign(finding.severity);
+                    put(&format!("{sign} {}", finding.summary()), role);
+                }
+            }
+            None if editor.is_modified => put(
+                &format!("after a save, {agents} have an older version until their next reset"),
+                Role::Dim,
+            ),
+            None => {}
+        },
+    }
+}
+
+impl Model {
+    /// Returns the number of rows of the editor's text.
+    pub fn editor_height(&self) -> usize {
+        // Two lines of header, a rule; a rule, the notice, the message, the hints.
+        usize::from(self.size.1).saturating_sub(7).max(1)
+    }
+
+    /// Whether the panel is beside the text.
+    pub fn has_editor_panel(&self) -> bool {
+        self.size.0 >= MIN_PANEL_COLUMNS
+    }
+
+    /// Returns the cells of a row of the editor's text; one more is free for the cursor.
+    pub fn editor_text_width(&self) -> usize {
+        let panel = if self.has_editor_panel() {
+            PANEL_CELLS
+        } else {
+            0
+        };
+        usize::from(self.size.0)
+            .saturating_sub(GUTTER_CELLS + panel + 1)
+            .max(1)
+    }
+
+    /// Returns how diffs are laid out in the editor.
+    pub fn editor_diff_style(&self) -> PaneStyle {
+        PaneStyle {
+            is_wrapping: true,
+            is_whitespace_marked: false,
+            is_prose: false,
+            has_word_marks: self.has_word_marks,
+            half_width: 1,
+        }
+    }
+}
