@@ -244,6 +244,11 @@ fn median(values: Vec<f64>) -> f64 {
 fn main() {
     let seconds = std::env::var("SECONDS").ok();
     let seconds = seconds.and_then(|text| text.parse().ok()).unwrap_or(60);
+    editor();
+    // `cargo bench --bench console -- editor` measures nothing else.
+    if std::env::args().any(|argument| argument == "editor") {
+        return;
+    }
     for agents in [24, 1_000] {
         fleet(agents, seconds);
     }
@@ -329,6 +334,85 @@ fn fleet(agents: usize, seconds: u64) {
         millis(console.close()),
         "ms",
         Some(200.0),
+    );
+}
+
+/// Measures the delay from key to frame while text is typed into a baseline of 200 KB, with all rules
+/// of the lint.
+fn editor() {
+    println!("\na baseline of 200 KB in the editor");
+    let directory = tempfile::tempdir().expect("a directory");
+    let fleet = directory.path().join("fleet");
+    let mut demo = Command::new(BINARY);
+    demo.args(["demo", "--dir"]).arg(&fleet);
+    demo.stdin(Stdio::null()).stdout(Stdio::null());
+    demo.stderr(Stdio::null()).status().expect("the program");
+    let baseline = fleet.join("baselines/researcher-MEMORY.md");
+    let text = fs::read_to_string(&baseline).expect("a baseline");
+    fs::write(&baseline, text.repeat(200_000 / text.len() + 1)).expect("a large baseline");
+    let mut config = fs::read_to_string(fleet.join("memory-shepherd.conf")).expect("a config");
+    // The change of the baseline is the operator's.
+    config = config.replacen("[general]\n", "[general]\nrequire_seal = never\n", 1);
+    fs::write(fleet.join("memory-shepherd.conf"), config).expect("a config");
+    let mut console = Terminal::console(&fleet.join("memory-shepherd.conf"));
+    console.until("the fleet", |screen| {
+        screen.contents().contains("researcher")
+    });
+    console.drain(Duration::from_secs(1));
+    for key in ":agent researcher".chars() {
+        console.key(key.to_string().as_bytes());
+    }
+    console.key(b"\r");
+    console.send(b"e");
+    console.until("the editor", |screen| screen.contents().contains("NORMAL"));
+    console.drain(Duration::from_secs(3));
+    delays(
+        &mut console,
+        "motion to frame",
+        b"jjjjjjjjjjjj\x04\x04\x15jjj",
+        200,
+    );
+    delays(&mut console, "jump to frame", b"GkGk", 40);
+    delays(&mut console, "typing begun", b"i", 1);
+    delays(
+        &mut console,
+        "typed key to frame",
+        b"typed text, with a blank. ",
+        400,
+    );
+    console.send(b"\x1b");
+    console.drain(Duration::from_millis(300));
+    delays(&mut console, "line cut to frame", b"x", 40);
+    console.key(b":");
+    console.key(b"q");
+    console.key(b"!");
+    console.key(b"\r");
+    console.quit(b"\x03");
+}
+
+/// Measures the delays from keys to their frames.
+fn delays(console: &mut Terminal, what: &str, keys: &[u8], count: usize) {
+    let delays = (0..count).map(|number| {
+        let (pressed, before) = (Instant::now(), console.frames);
+        console.send(&keys[number % keys.len()..][..1]);
+        let end = pressed + Duration::from_secs(5);
+        let mut shown = end;
+        while console.frames == before && Instant::now() < end {
+            if let Some((at, _)) = console.take(Duration::from_millis(5)) {
+                shown = at;
+            }
+        }
+        // As fast as a hurried typist.
+        console.drain(Duration::from_millis(20));
+        millis(shown - pressed)
+    });
+    let delays = sorted(delays.collect());
+    figure(&format!("{what}, p50"), share(&delays, 50), "ms", None);
+    figure(
+        &format!("{what}, p99"),
+        share(&delays, 99),
+        "ms",
+        Some(16.0),
     );
 }
 

@@ -23,7 +23,7 @@ use ratatui::backend::TestBackend;
 use ratatui::buffer::Cell;
 use ratatui::style::{Color, Modifier};
 
-use crate::console_fixture::{TestConsole, fleet_of, keys_message};
+use crate::console_fixture::{TestConsole, fleet_of, keys_message, opened_baseline};
 use crate::engine_samples::{
     baseline_list, baseline_plan, baseline_summary, baseline_texts, baseline_versions,
     config_error_of, finding, observation_of, plan, run_report, run_summary, sample_history,
@@ -344,6 +344,7 @@ fn frames_stay_within_byte_budgets() {
     measure_observations(&mut costs, &mut wire);
     measure_agent(&mut costs, &mut wire);
     measure_baselines(&mut costs);
+    measure_editor(&mut costs);
     measure_dark_theme(&mut costs);
     costs.assert_within_budgets();
 }
@@ -463,6 +464,31 @@ fn measure_baselines(costs: &mut FrameCosts) {
 }
 
 /// Measures a theme with a background and 24-bit colors, which may need more bytes.
+fn measure_editor(costs: &mut FrameCosts) {
+    let mut wire = EmulatedConsole::new(fleet_of_size(24));
+    wire.draw_frame("fleet");
+    let rule = "- Ask before running any command that deletes, and say what it deletes and why.\n";
+    let text = format!("# Rules\n\n{}", rule.repeat(400));
+    let agent = wire.console.model.fleet.cursor_agent.clone().unwrap();
+    wire.console
+        .open_editor(opened_baseline(&[&agent], text.as_bytes()));
+    let bytes = wire.draw_frame("editor");
+    costs.record("open the editor", bytes, 5000);
+    costs.record_key("editor, cursor down", &mut wire, "j", 150);
+    wire.console.press("i");
+    wire.draw_frame("typing");
+    wire.console.press("a");
+    wire.draw_frame("typed");
+    costs.record_key("editor, typed character", &mut wire, "b", 150);
+    wire.console.press("Esc");
+    wire.console.press("gg");
+    for _ in 0..26 {
+        wire.console.press("j");
+    }
+    wire.draw_frame("scrolled");
+    costs.record_median("editor, scrolled line", &mut wire, ("j", 9), 300);
+}
+
 fn measure_dark_theme(costs: &mut FrameCosts) {
     let mut wire = EmulatedConsole::with_theme(fleet_of_size(24), "dark");
     costs.record("dark: first paint", wire.draw_frame("first paint"), 12_000);
@@ -749,6 +775,7 @@ fn hostile_names_hosts_and_notes_are_shown_as_text() {
         hostile.show_log();
         hostile.show_problems();
         hostile.show_names();
+        hostile.show_editor();
     }
 }
 
@@ -810,6 +837,18 @@ impl HostileConsole<'_> {
         console.send(Msg::TextPasted(self.evil.clone()));
         self.draw_frame();
         self.press_and_draw("Enter");
+    }
+
+    fn show_editor(&mut self) {
+        self.wire.console.press("1 gg");
+        let text = format!("# {}\n\n- rule\n", self.evil);
+        let agent = self.wire.console.model.fleet.cursor_agent.clone().unwrap();
+        let opened = opened_baseline(&[&agent], text.as_bytes());
+        self.wire.console.open_editor(opened);
+        self.draw_frame();
+        for keys in ["l", "v $", "y", "G"] {
+            self.press_and_draw(keys);
+        }
     }
 
     fn show_plan(&mut self) {
@@ -949,6 +988,18 @@ proptest! {
         wire.console.send(Msg::LogLoaded(Ok(runs)));
         wire.draw_frame(&what);
         wire.console.press("G Enter");
+        wire.draw_frame(&what);
+        // In the editor: text, cursor on each part of it, outline, typed and pasted text.
+        wire.console.press("1 gg");
+        let text = [b"# ", &payload[..], b"\nend\n"].concat();
+        let agent = wire.console.model.fleet.cursor_agent.clone().unwrap();
+        wire.console.open_editor(opened_baseline(&[&agent], &text));
+        wire.draw_frame(&what);
+        for key in ["l", "v", "$", "y", "j", "G", "i"] {
+            wire.console.press(key);
+            wire.draw_frame(&what);
+        }
+        wire.console.send(Msg::TextPasted(String::from_utf8_lossy(&payload).replace('\u{fffd}', "")));
         wire.draw_frame(&what);
     }
 }

@@ -13,13 +13,17 @@ use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{AgentTexts, ComparisonTexts, Effect, Msg};
 use memory_shepherd::console::model::{Model, Moment};
 use memory_shepherd::console::screens::baseline_plan::state::PreparedBaselinePlan;
+use memory_shepherd::console::screens::editor::state::EditorScreen;
 use memory_shepherd::console::screens::reset::state::{Confirmation, ResetStage};
 use memory_shepherd::console::text::{self, PreparedText, TextLine, Tone};
 use memory_shepherd::console::theme::Theme;
 use memory_shepherd::console::update::{self, update};
 use memory_shepherd::console::view;
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{AgentDetail, BaselineList, Observation, Plan, State};
+use memory_shepherd::engine::{
+    AgentDetail, BaselineList, BaselineUser, Observation, OpenedBaseline, Plan, Protection,
+    SealMatch, State,
+};
 use memory_shepherd::transport::sftp::askpass::{self, Question};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -85,6 +89,27 @@ pub fn fleet_of_four() -> TestConsole {
         ("charlie", State::Drifted),
         ("delta", State::Scratch),
     ])
+}
+
+/// The baseline of the first agents of [`fleet_of_four`] in the editor, sealed.
+pub fn opened_baseline(agents: &[&str], text: &[u8]) -> OpenedBaseline {
+    let user = |agent: &&str| BaselineUser {
+        agent: agent.to_string(),
+        protection: Protection::None,
+        max_memory_size: 16_384,
+        separator: "---".to_string(),
+    };
+    let name = format!("{}-MEMORY.md", agents[0]);
+    OpenedBaseline {
+        path: Path::new("/etc/memory-shepherd/baselines").join(&name),
+        name,
+        digest: Digest::of(text),
+        bytes: text.to_vec(),
+        users: agents.iter().map(user).collect(),
+        seal: SealMatch::Sealed,
+        is_immutable: false,
+        draft: Ok(None),
+    }
 }
 
 /// Row of an added command, as the demo adds one.
@@ -270,6 +295,23 @@ impl TestConsole {
             _ => None,
         });
         steps.flatten().collect()
+    }
+
+    /// Opens the baseline of the agent under the cursor in the editor.
+    pub fn open_editor(&mut self, opened: OpenedBaseline) {
+        let name = opened.name.clone();
+        assert_eq!(self.press("e"), [Effect::OpenBaseline(name.clone())]);
+        self.send(Msg::BaselineOpened(name, Ok(Box::new(opened))));
+    }
+
+    /// Returns the editor.
+    pub fn editor(&self) -> &EditorScreen {
+        self.model.editor.as_deref().unwrap()
+    }
+
+    /// Returns the text of the editor.
+    pub fn edited_text(&self) -> String {
+        String::from_utf8(self.editor().buffer.to_bytes()).unwrap()
     }
 
     /// Opens an agent and delivers its texts.

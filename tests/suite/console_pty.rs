@@ -1,6 +1,7 @@
 //! The console in a real terminal: its screens, its effects on agents, and the restored
 //! terminal after every kind of exit.
 
+mod editor;
 mod themes;
 
 use std::fs;

@@ -4,6 +4,7 @@
 mod agent;
 mod baseline_plan;
 mod baselines;
+mod editor;
 mod fleet;
 mod handoff;
 mod hosts;

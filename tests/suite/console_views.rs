@@ -6,6 +6,7 @@
 mod agent;
 mod baseline_plan;
 mod baselines;
+pub mod editor;
 mod fleet;
 mod hosts;
 mod overlays;

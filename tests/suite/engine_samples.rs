@@ -195,11 +195,14 @@ pub fn baseline_plan(agents: &[&str], is_foreign: bool) -> PreparedBaselinePlan 
         rows: files.iter().map(row).collect(),
         notes: vec!["resets push the sealed versions".to_string()],
         refusal: None,
-        plan: BaselineChangePlan::Files(BaselinePlan {
-            action: BaselineAction::Replace,
-            files,
-            unchanged: Vec::new(),
-        }),
+        plan: BaselineChangePlan::Files {
+            plan: BaselinePlan {
+                action: BaselineAction::Replace,
+                files,
+                unchanged: Vec::new(),
+            },
+            is_resealed: false,
+        },
     }
 }
 

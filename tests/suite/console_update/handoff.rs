@@ -4,7 +4,7 @@ use std::path::Path;
 
 use memory_shepherd::archive::{EntryKind, WrittenEntry};
 use memory_shepherd::baseline::InspectedBaseline;
-use memory_shepherd::console::handoff::{BaselineEdit, ClipboardText, CopyOutcome, PagerText};
+use memory_shepherd::console::handoff::{ClipboardText, CopyOutcome, ExternalEdit, PagerText};
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::overlay::Overlay;
 use memory_shepherd::console::screens::log::state::MessageLevel;
@@ -192,9 +192,10 @@ fn copy_outcome_is_reported_and_logged() {
     assert_eq!(console.model.log.messages.len(), 4, "the log keeps them");
 }
 
-fn baseline_edit(sealed: bool) -> Box<BaselineEdit> {
-    Box::new(BaselineEdit {
+fn baseline_edit(sealed: bool) -> Box<ExternalEdit> {
+    Box::new(ExternalEdit {
         agent: "charlie".to_string(),
+        baseline: "charlie-MEMORY.md".to_string(),
         sharing_agents: vec!["charlie".to_string(), "delta".to_string()],
         protected_agents: Vec::new(),
         original: InspectedBaseline {

@@ -165,15 +165,17 @@ fn every_command_is_safe_in_every_place() {
 /// Returns preferences in which every command but the confirmation has a letter that is no default
 /// key and occurs in no message.
 fn preferences_with_all_keys_rebound() -> Preferences {
-    let letters = ('\u{410}'..='\u{44f}').chain('\u{3b1}'..='\u{3c9}');
+    let letters = ('\u{410}'..='\u{44f}')
+        .chain('\u{3b1}'..='\u{3c9}')
+        .chain('\u{561}'..='\u{586}');
     let commands = COMMAND_TABLE
         .iter()
-        .filter(|spec| spec.command != Command::ConfirmPlan);
+        .filter(|spec| !matches!(spec.command, Command::ConfirmPlan | Command::ConfirmSave));
     let lines: Vec<String> = commands
         .zip(letters)
         .map(|(spec, letter)| format!("{} = \"{letter}\"\n", spec.id))
         .collect();
-    assert_eq!(lines.len() + 1, COMMAND_TABLE.len(), "too few letters");
+    assert_eq!(lines.len() + 2, COMMAND_TABLE.len(), "too few letters");
     let text = format!("[keys]\n{}", lines.concat());
     let (preferences, problems) = preferences::parse(&text, Path::new("console.toml"));
     assert_eq!(problems, []);
@@ -224,7 +226,7 @@ fn rebound_keys_leave_no_default_key_in_messages() {
     for (what, text) in &texts {
         assert_names_no_default_key(text, what);
     }
-    let is_rebound = |text: &str| text.chars().any(|c| matches!(c, '\u{3b1}'..='\u{44f}'));
+    let is_rebound = |text: &str| text.chars().any(|c| matches!(c, '\u{3b1}'..='\u{586}'));
     let naming = texts.iter().filter(|(_, text)| is_rebound(text)).count();
     assert!(naming > 50, "only {naming} messages name a key");
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use memory_shepherd::baseline::InspectedBaseline;
-use memory_shepherd::console::handoff::BaselineEdit;
+use memory_shepherd::console::handoff::ExternalEdit;
 use memory_shepherd::console::message::Msg;
 use memory_shepherd::console::screens::log::state::MessageLevel;
 use memory_shepherd::engine::{Outcome, Reachability, State};
@@ -59,10 +59,11 @@ fn sealed_baseline_question_matches_snapshot() {
             is_refused: false,
             problems: Vec::new(),
         };
-        let edit = BaselineEdit {
+        let edit = ExternalEdit {
             sharing_agents: vec![agent.clone(), "code-reviewer-eu".to_string()],
             protected_agents: Vec::new(),
             agent: agent.clone(),
+            baseline: format!("{agent}-MEMORY.md"),
             original: before,
         };
         console.send(Msg::BaselineInspected(agent, Ok(Box::new(edit))));
