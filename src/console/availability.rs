@@ -146,6 +146,9 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
         Command::ToggleMark | Command::MarkRange | Command::MarkAll if is_agent_screen => {
             check_line_cursor(model)
         }
+        Command::PromoteLines => {
+            check_line_cursor(model).and_then(|()| model.read_only_reason().map_or(Ok(()), Err))
+        }
         Command::SaveMarkedLines => check_marked_lines(model),
         Command::ClearMarks if is_agent_screen => check_marked_lines(model),
         Command::GoAgent | Command::ToggleMark | Command::MarkRange => require(

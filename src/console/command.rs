@@ -187,6 +187,7 @@ pub enum Command {
     NextHunk,
     PreviousHunk,
     ToggleMark,
+    PromoteLines,
     SaveMarkedLines,
     MarkRange,
     MarkAll,
@@ -374,6 +375,7 @@ table! {
     MarkRange              "mark-range"     ""                   Selection  &[Fleet, Agent], ["v"], "Mark from the last marked agent or line to the cursor";
     MarkAll                "mark-all"       ""                   Selection  &[Fleet, Agent, Baselines], ["a"], "Mark all rows shown, or all lines of the scratch";
     ClearMarks             "clear-marks"    ""                   Selection  &[Fleet, Agent, Baselines], ["A"], "Clear all marks, including hidden ones";
+    PromoteLines           "promote"        "promote"            Selection  &[Agent], ["p"], "Edit the baseline with the marked scratch lines inserted";
     SaveMarkedLines        "save-lines"     ""                   Selection  &[Agent], ["W"], "Save the marked lines of the scratch to a new file";
     ChooseSortOrder        "sort"           ""                   Selection  &[Fleet], ["s"], "Choose the sort order";
     ReverseSortOrder       "reverse"        ""                   Selection  &[Fleet], ["S"], "Reverse the sort order";

@@ -231,7 +231,7 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
         (KeyContext::Agent, _) => match command {
             Command::OpenSelected => model.agent.is_list() || model.agent.tab == AgentTab::Baseline,
             Command::OpenDiff => model.agent.tab != AgentTab::Diff,
-            Command::ToggleMark => model.agent.has_line_cursor(),
+            Command::ToggleMark | Command::PromoteLines => model.agent.has_line_cursor(),
             Command::NextHunk => model.agent.is_comparison(),
             Command::ToggleSideBySide => model.agent.has_diff_options(),
             Command::ToggleWhitespaceMarks => model.agent.is_file_text(),

@@ -4,6 +4,7 @@
 use super::key_guard::KeyGuard;
 use crate::archive::WrittenEntry;
 use crate::baseline::InspectedBaseline;
+use crate::console::screens::editor::promotion::PromotedLines;
 use crate::untrusted::{self, HiddenCounts};
 
 /// Text for the clipboard. It may be pasted into a shell, so it has no invisible characters and no
@@ -34,7 +35,7 @@ impl ClipboardText {
 }
 
 /// Makes invisible characters visible. Returns the text, and whether it has changed.
-fn escape_invisible(bytes: &[u8]) -> (String, bool) {
+pub fn escape_invisible(bytes: &[u8]) -> (String, bool) {
     match std::str::from_utf8(bytes) {
         Ok(text) if untrusted::count_hidden(bytes) == HiddenCounts::default() => {
             (text.to_string(), false)
@@ -105,7 +106,12 @@ pub enum HandoffRequest {
     /// The baseline of an agent, to be edited by another program.
     EditBaseline(String),
     /// A baseline, to be edited here.
-    OpenBaseline(String),
+    OpenBaseline {
+        /// Its name.
+        name: String,
+        /// Lines to insert.
+        promoted: Option<PromotedLines>,
+    },
     /// An entry of an agent, to be read.
     ReadEntry(String, WrittenEntry),
 }

@@ -23,9 +23,9 @@ use crate::baseline::InspectedBaseline;
 use crate::config::{Diagnostic, SshHost};
 use crate::digest::Digest;
 use crate::engine::{
-    BaselineList, BaselineVersion, ConnectionSetting, Engine, HistoryEntry, HostStatus,
-    MemoryAddress, Observation, OpenedBaseline, Plan, RunProgress, RunReport, SealMatch,
-    Verification, VerifyProgress,
+    BaselineList, BaselineVersion, ConnectionSetting, Engine, FindingCounts, HistoryEntry,
+    HostStatus, MemoryAddress, Observation, OpenedBaseline, Plan, RunProgress, RunReport,
+    SealMatch, Verification, VerifyProgress,
 };
 use crate::error::Error;
 use crate::lint::Finding;
@@ -97,12 +97,8 @@ pub enum Msg {
     EntryLoaded(String, WrittenEntry, Result<PagerText, Error>),
     /// Reply to [`Effect::InspectBaseline`].
     BaselineInspected(String, Result<Box<ExternalEdit>, Error>),
-    /// The editor ended: the baseline now, and the numbers of added and removed lines.
-    BaselineEdited(
-        Box<ExternalEdit>,
-        Result<InspectedBaseline, Error>,
-        (usize, usize),
-    ),
+    /// The external editor ended.
+    BaselineEdited(Box<EditedBaseline>),
     /// Reply to [`Effect::OpenBaseline`].
     BaselineOpened(String, Result<Box<OpenedBaseline>, Error>),
     /// Reply to [`Effect::AnalyzeText`].
@@ -203,6 +199,19 @@ pub struct ComparisonTexts {
     pub titles: [String; 2],
     /// Numbers of added and removed lines.
     pub changed_lines: (usize, usize),
+}
+
+/// A baseline that an external editor had.
+#[derive(Debug)]
+pub struct EditedBaseline {
+    /// The edit.
+    pub edit: ExternalEdit,
+    /// The baseline now.
+    pub now: Result<InspectedBaseline, Error>,
+    /// Numbers of added and removed lines.
+    pub changed_lines: (usize, usize),
+    /// What the lint finds in it now.
+    pub findings: FindingCounts,
 }
 
 /// A text to save over a baseline.

@@ -28,6 +28,7 @@ pub mod editor {
     //! A baseline that is edited.
     pub mod buffer;
     pub mod layout;
+    pub mod promotion;
     pub mod state;
     pub mod update;
     pub(in crate::console) mod view;

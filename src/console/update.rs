@@ -133,8 +133,8 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
         Msg::BaselineInspected(agent, found) => {
             return handoff::handle_baseline(model, &agent, found);
         }
-        Msg::BaselineEdited(edit, now, lines) => {
-            let effects = handoff::handle_edited(model, &edit, now, lines);
+        Msg::BaselineEdited(edited) => {
+            let effects = handoff::handle_edited(model, *edited);
             return effects
                 .into_iter()
                 .chain(editor::update::open_again(model))

@@ -187,7 +187,8 @@ impl BaselineState {
 }
 
 impl FindingCounts {
-    fn of(findings: &[Finding]) -> FindingCounts {
+    /// Counts the findings of a file.
+    pub fn of(findings: &[Finding]) -> FindingCounts {
         let count = |severity| findings.iter().filter(|it| it.severity == severity).count();
         FindingCounts {
             errors: count(Severity::Error),

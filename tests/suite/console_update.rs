@@ -15,6 +15,7 @@ mod marked_lines;
 mod observation;
 mod plan;
 mod preferences;
+mod promotion;
 mod protection;
 mod push;
 mod question;

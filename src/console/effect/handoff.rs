@@ -9,9 +9,9 @@ use crate::baseline::InspectedBaseline;
 use crate::config::{Agent, ProtectLevel};
 use crate::console::external_tools;
 use crate::console::handoff::{ClipboardText, CopyOutcome, ExternalEdit, PagerText};
-use crate::console::message::Msg;
+use crate::console::message::{EditedBaseline, Msg};
 use crate::diff;
-use crate::engine::{BaselineEdit, Engine};
+use crate::engine::{BaselineEdit, Engine, FindingCounts};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Maximum size of an entry in the pager.
@@ -39,13 +39,28 @@ pub(super) fn load_entry(
     Ok(PagerText::new(agent, &bytes))
 }
 
-/// Records what the external editor saved, and inspects the baseline again.
+/// Records what the external editor saved, and inspects and lints the baseline again.
 pub(super) fn inspect_edited(engine: &Engine, edit: Box<ExternalEdit>, mark: &BaselineEdit) -> Msg {
     let recorded = engine.record_external_save(&edit.baseline, &edit.original.bytes, mark);
-    let edited = recorded.and_then(|_| inspect_baseline(engine, &edit.agent));
-    let new = edited.as_ref().map_or(&[][..], |edited| &edited.bytes);
-    let changed_lines = diff::count_changes(&edit.original.bytes, new, None);
-    Msg::BaselineEdited(edit, edited, changed_lines)
+    let now = recorded.and_then(|_| inspect_baseline(engine, &edit.agent));
+    let text = now.as_ref().map_or(&[][..], |now| &now.bytes);
+    // An allowlist that cannot be read allows nothing; `lint` and `doctor` report it.
+    let decisions = engine.load_lint_decisions().unwrap_or_default();
+    let findings = match &now {
+        Ok(_) => {
+            engine
+                .baseline_lint(&edit.baseline, &decisions)
+                .lint(text)
+                .findings
+        }
+        Err(_) => Vec::new(),
+    };
+    Msg::BaselineEdited(Box::new(EditedBaseline {
+        changed_lines: diff::count_changes(&edit.original.bytes, text, None),
+        findings: FindingCounts::of(&findings),
+        edit: *edit,
+        now,
+    }))
 }
 
 fn inspect_baseline(engine: &Engine, agent: &str) -> Result<InspectedBaseline> {

@@ -112,6 +112,7 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         Command::ToggleMark | Command::MarkRange | Command::MarkAll | Command::ClearMarks => {
             screens::change_marks(model, command);
         }
+        Command::PromoteLines => return editor::update::promote_lines(model),
         Command::SaveMarkedLines => model.input_line = Some(InputLine::SavePath(String::new())),
         Command::ChooseSortOrder => {
             chooser::open_chooser(model, Overlay::Palette(Chooser::with_query("sort ")));

@@ -3,17 +3,19 @@
 
 use std::path::PathBuf;
 
-use crate::baseline::InspectedBaseline;
+use crate::console::canvas::format_count;
 use crate::console::command::Command;
 use crate::console::handoff::{
     ClipboardText, CopyOutcome, ExternalEdit, HandoffRequest, PagerText, SealQuestion,
 };
 use crate::console::key::Key;
 use crate::console::key_guard::KeyGuard;
-use crate::console::message::Effect;
+use crate::console::message::{EditedBaseline, Effect};
 use crate::console::model::Model;
 use crate::console::overlay::Overlay;
+use crate::console::screen::Screen;
 use crate::console::screens::log::state::MessageLevel;
+use crate::engine::FindingCounts;
 use crate::error::Error;
 
 /// Copies the text that a command is about.
@@ -155,13 +157,15 @@ pub(super) fn handle_seal_key(
     }
 }
 
-/// Reports the outcome of an edit and reads the agents of the baseline again.
-pub(super) fn handle_edited(
-    model: &mut Model,
-    edit: &ExternalEdit,
-    now: Result<InspectedBaseline, Error>,
-    (added, removed): (usize, usize),
-) -> Vec<Effect> {
+/// Reports the outcome of an edit, with the findings of the lint, and reads the agents of the baseline
+/// again.
+pub(super) fn handle_edited(model: &mut Model, edited: EditedBaseline) -> Vec<Effect> {
+    let EditedBaseline {
+        edit,
+        now,
+        changed_lines: (added, removed),
+        findings,
+    } = edited;
     let name = edit.original.path.file_name().unwrap_or_default();
     let name = name.to_string_lossy();
     match now {
@@ -192,14 +196,36 @@ pub(super) fn handle_edited(
             let blocked = now
                 .seal_mismatch
                 .map(|how| format!("resets are BLOCKED: {how}"));
-            let problems: Vec<String> = blocked.into_iter().chain(now.problems).collect();
+            let problems: Vec<String> = blocked
+                .into_iter()
+                .chain(now.problems)
+                .chain(describe_findings(model, findings))
+                .collect();
             if !problems.is_empty() {
                 let problems = problems.join("; ");
                 model.report(MessageLevel::Warn, format!("baseline {name}: {problems}"));
             }
         }
     }
-    vec![Effect::ReadAgents(edit.sharing_agents.clone())]
+    vec![Effect::ReadAgents(edit.sharing_agents)]
+}
+
+/// Says what the lint finds in an edited baseline, and the key that shows it, if it finds anything.
+fn describe_findings(model: &Model, counts: FindingCounts) -> Option<String> {
+    let counted = [
+        (counts.errors, "lint error"),
+        (counts.warnings, "lint warning"),
+    ];
+    let counted = counted.iter().filter(|(count, _)| *count > 0);
+    let texts: Vec<String> = counted
+        .map(|(count, noun)| format_count(*count as u64, noun))
+        .collect();
+    let command = match model.screen {
+        Screen::Editor => Command::NextFinding,
+        _ => Command::EditBaseline,
+    };
+    let key = model.key_hint(command);
+    (!texts.is_empty()).then(|| format!("{} ({key} shows them)", texts.join(", ")))
 }
 
 /// Saves the marked lines of the agent on the screen to a new file.

@@ -2,23 +2,31 @@
 
 use std::sync::Arc;
 
+use memory_shepherd::console::command::KeyContext;
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{
     DraftChange, DraftText, Effect, FileComparison, Msg, SavedText, TextAnalysis, TextSave,
 };
 use memory_shepherd::console::screen::Screen;
-use memory_shepherd::console::screens::baseline_plan::state::BaselinePlanRequest;
+use memory_shepherd::console::screens::baseline_plan::state::{
+    AppliedBaselinePlan, BaselinePlanRequest,
+};
 use memory_shepherd::console::screens::editor::buffer::TextBuffer;
 use memory_shepherd::console::screens::editor::state::EditorDialog;
+use memory_shepherd::console::screens::log::state::RunSummary;
+use memory_shepherd::console::screens::reset::state::PlanRequest;
 use memory_shepherd::console::text;
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{BaselineDraft, OpenedBaseline, Operation, Protection, SealMatch};
+use memory_shepherd::engine::{
+    BaselineDraft, BaselineState, FileState, OpenedBaseline, Operation, Outcome, Protection,
+    SealMatch,
+};
 use memory_shepherd::lint::{FleetFacts, LintInput, LintSettings, TextRole, lint};
 use proptest::prelude::*;
 
 use super::SECOND;
 use crate::console_fixture::{TestConsole, fleet_of_four, opened_baseline};
-use crate::engine_samples::{run_summary, test_time};
+use crate::engine_samples::{baseline_list, baseline_summary, run_summary, test_time};
 
 const TEXT: &str = "# Rules\n\n- be kind\n- be brief\n---\n";
 const NAME: &str = "charlie-MEMORY.md";
@@ -431,40 +439,129 @@ fn older_analysis_is_ignored() {
     assert_eq!(console.editor().analyzed_generation, None);
 }
 
-#[test]
-fn save_is_undone_from_editor_and_log() {
-    let old = Digest::of(b"old");
-    let mut run = run_summary("5a5e0001", 1, &[]);
-    let mut save = run_summary(
-        "5a5e0001",
-        1,
-        &[("x", memory_shepherd::engine::Outcome::Ok)],
-    )
-    .events
-    .remove(0);
-    save.agent = String::new();
-    save.operation = Operation::Save;
-    save.file = Some(NAME.to_string());
-    save.before = Some(memory_shepherd::engine::FileState::File {
-        sha256: old,
+/// A run that saved or restored the baseline of `charlie`: from a version to another.
+fn baseline_run(id: &str, minutes: i64, operation: Operation, texts: [&str; 2]) -> RunSummary {
+    let mut run = run_summary(id, minutes, &[("x", Outcome::Ok)]);
+    let event = &mut run.events[0];
+    event.agent = String::new();
+    event.operation = operation;
+    event.file = Some(NAME.to_string());
+    let [before, after] = texts.map(|text| Digest::of(text.as_bytes()));
+    event.before = Some(FileState::File {
+        sha256: before,
         size: 3,
         lines: 1,
     });
-    run.events = vec![save];
-    let mut console = editing(TEXT);
-    console.send(Msg::LogLoaded(Ok(vec![run])));
-    for (place, version) in [("", "previous".to_string()), ("7 G", old.to_string())] {
-        console.press(place);
-        let request = BaselinePlanRequest::Restore {
-            name: NAME.to_string(),
-            version,
-        };
-        let effects = console.press("z");
-        let id = console.model.baseline_plan.last_plan_id;
-        assert_eq!(effects, [Effect::MakeBaselinePlan(id, request)]);
-        assert_eq!(console.model.screen, Screen::BaselinePlan);
-        console.press("Esc");
+    event.baseline = Some(after);
+    run
+}
+
+/// Presses a key and returns the version that the plan would put back.
+fn planned_restore(console: &mut TestConsole, keys: &str) -> String {
+    match console.press(keys).as_slice() {
+        [Effect::MakeBaselinePlan(_, BaselinePlanRequest::Restore { name, version })] => {
+            assert_eq!(
+                (name.as_str(), console.model.screen),
+                (NAME, Screen::BaselinePlan)
+            );
+            console.press("Esc");
+            version.clone()
+        }
+        effects => panic!("{effects:?}: {}", console.message_text()),
     }
+}
+
+#[test]
+fn save_is_undone_from_editor_and_log() {
+    let mut console = editing(TEXT);
+    let save = baseline_run("5a5e0001", 1, Operation::Save, ["old", "new"]);
+    console.send(Msg::LogLoaded(Ok(vec![save])));
+    assert_eq!(planned_restore(&mut console, "z"), "previous");
+    assert_eq!(console.model.screen, Screen::Editor);
+    console.press("7 G");
+    let old = Digest::of(b"old").to_string();
+    assert_eq!(planned_restore(&mut console, "z"), old);
+}
+
+#[test]
+fn fleet_undoes_the_newest_of_resets_and_saves() {
+    let mut console = fleet_of_four();
+    let reset = |id, minutes| run_summary(id, minutes, &[("charlie", Outcome::Ok)]);
+    let mut changing_reset = reset("4e5e0002", 20);
+    changing_reset.events[0].before = Some(FileState::Absent);
+    let save = |id, minutes, texts| baseline_run(id, minutes, Operation::Save, texts);
+    let saves = [
+        save("5a5e0003", 5, ["b", "c"]),
+        save("5a5e0001", 10, ["a", "b"]),
+    ];
+    let runs = [saves.to_vec(), vec![changing_reset.clone()]].concat();
+    console.send(Msg::LogLoaded(Ok(runs.clone())));
+    let version = |text: &str| Digest::of(text.as_bytes()).to_string();
+    assert_eq!(planned_restore(&mut console, "z"), version("b"));
+    // A save that was taken back does not stand: the one before it is next, then the reset.
+    let restore = |id, minutes, texts| baseline_run(id, minutes, Operation::Restore, texts);
+    let runs = [vec![restore("4e540004", 4, ["c", "b"])], runs].concat();
+    console.send(Msg::LogLoaded(Ok(runs.clone())));
+    assert_eq!(planned_restore(&mut console, "z"), version("a"));
+    let runs = [vec![restore("4e540005", 3, ["b", "a"])], runs].concat();
+    console.send(Msg::LogLoaded(Ok(runs)));
+    assert!(matches!(
+        console.press("z").as_slice(),
+        [Effect::MakePlan(_, PlanRequest::Undo(..), _)]
+    ));
+    console.press("Esc");
+    // A later reset is undone first; so are the runs of marked agents.
+    let runs = [vec![changing_reset], saves.to_vec()].concat();
+    console.send(Msg::LogLoaded(Ok(runs)));
+    assert!(matches!(
+        console.press("z").as_slice(),
+        [Effect::MakePlan(_, PlanRequest::Undo(..), _)]
+    ));
+}
+
+#[test]
+fn applied_restore_shows_the_version_in_the_editor() {
+    let mut console = editing(TEXT);
+    console.press("j z");
+    let applied = AppliedBaselinePlan {
+        summary: "restored".to_string(),
+        ..AppliedBaselinePlan::default()
+    };
+    let effects = console.send(Msg::BaselinePlanApplied(Ok(applied)));
+    assert_eq!(console.model.screen, Screen::Editor);
+    assert!(effects.contains(&Effect::OpenBaseline(NAME.to_string())));
+    // A key does not cancel it.
+    console.press("j");
+    let reply = Msg::BaselineOpened(NAME.to_string(), Ok(Box::new(opened("a\nb\nc\n"))));
+    console.send(reply);
+    assert_eq!(console.edited_text(), "a\nb\nc\n");
+    assert_eq!(console.editor().buffer.cursor(), (2, 0));
+}
+
+#[test]
+fn tampered_baseline_leads_to_its_evidence() {
+    let mut console = fleet_of_four();
+    let mut tampered = opened(TEXT);
+    tampered.seal = SealMatch::Mismatch("it does not match".to_string());
+    console.open_editor(tampered);
+    console.press("i");
+    assert!(console.message_text().contains("Enter shows what changed"));
+    console.press("Enter");
+    assert_eq!(console.model.key_context(), KeyContext::Comparison);
+    console.press("q");
+    assert_eq!(console.model.screen, Screen::Editor);
+}
+
+#[test]
+fn baselines_screen_opens_the_editor_and_gets_the_console_back() {
+    let mut console = fleet_of_four();
+    let summary = baseline_summary("charlie", BaselineState::Ok);
+    console.open_baselines(baseline_list(vec![summary]));
+    console.open_editor(opened(TEXT));
+    assert_eq!(console.model.screen, Screen::Editor);
+    let effects = console.press("q");
+    assert_eq!(console.model.screen, Screen::Baselines);
+    assert_eq!(effects, [Effect::LoadBaselines]);
 }
 
 #[test]

@@ -5,13 +5,13 @@ use std::path::Path;
 use memory_shepherd::archive::{EntryKind, WrittenEntry};
 use memory_shepherd::baseline::InspectedBaseline;
 use memory_shepherd::console::handoff::{ClipboardText, CopyOutcome, ExternalEdit, PagerText};
-use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::message::{EditedBaseline, Effect, Msg};
 use memory_shepherd::console::overlay::Overlay;
 use memory_shepherd::console::screens::log::state::MessageLevel;
 use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
-    FileState, Operation, Outcome, Protection, Reachability, State, UndoMode,
+    FileState, FindingCounts, Operation, Outcome, Protection, Reachability, State, UndoMode,
 };
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::invocation::Invocation;
@@ -209,6 +209,36 @@ fn baseline_edit(sealed: bool) -> Box<ExternalEdit> {
     })
 }
 
+/// The reply to an edit, without findings.
+fn edited(now: Result<InspectedBaseline, Error>, changed_lines: (usize, usize)) -> Msg {
+    Msg::BaselineEdited(Box::new(EditedBaseline {
+        edit: *baseline_edit(false),
+        now,
+        changed_lines,
+        findings: FindingCounts::default(),
+    }))
+}
+
+#[test]
+fn findings_are_said_after_an_external_edit() {
+    let mut console = fleet_of_four();
+    let mut now = baseline_edit(false).original;
+    now.bytes = b"new\n".to_vec();
+    console.send(Msg::BaselineEdited(Box::new(EditedBaseline {
+        edit: *baseline_edit(false),
+        now: Ok(now),
+        changed_lines: (1, 1),
+        findings: FindingCounts {
+            errors: 1,
+            warnings: 2,
+        },
+    })));
+    assert_eq!(
+        console.message_text(),
+        "baseline shared.md: 1 lint error, 2 lint warnings (e shows them)"
+    );
+}
+
 #[test]
 fn baseline_is_checked_before_and_after_edit() {
     let mut console = fleet_of_four();
@@ -217,21 +247,13 @@ fn baseline_is_checked_before_and_after_edit() {
     let effects = console.send(Msg::BaselineInspected(name(), Ok(baseline_edit(false))));
     assert_eq!(effects, [Effect::OpenEditor(baseline_edit(false))]);
     let mut now = baseline_edit(false).original;
-    let effects = console.send(Msg::BaselineEdited(
-        baseline_edit(false),
-        Ok(now.clone()),
-        (0, 0),
-    ));
+    let effects = console.send(edited(Ok(now.clone()), (0, 0)));
     assert_eq!(
         (effects.len(), console.message_text()),
         (0, "baseline shared.md is unchanged")
     );
     now.bytes = b"new\nnew\n".to_vec();
-    let effects = console.send(Msg::BaselineEdited(
-        baseline_edit(false),
-        Ok(now.clone()),
-        (2, 1),
-    ));
+    let effects = console.send(edited(Ok(now.clone()), (2, 1)));
     assert_eq!(
         effects,
         [Effect::ReadAgents(baseline_edit(false).sharing_agents)]
@@ -241,21 +263,13 @@ fn baseline_is_checked_before_and_after_edit() {
         "baseline shared.md changed: +2 -1 lines; charlie, delta have it from the next reset on"
     );
     now.problems = vec!["it is empty".to_string(), "it is odd".to_string()];
-    console.send(Msg::BaselineEdited(
-        baseline_edit(false),
-        Ok(now.clone()),
-        (0, 1),
-    ));
+    console.send(edited(Ok(now.clone()), (0, 1)));
     assert_eq!(
         console.message_text(),
         "baseline shared.md: it is empty; it is odd"
     );
     now.is_refused = true;
-    console.send(Msg::BaselineEdited(
-        baseline_edit(false),
-        Ok(now.clone()),
-        (0, 2),
-    ));
+    console.send(edited(Ok(now.clone()), (0, 2)));
     let mut messages = console.model.log.messages.iter();
     let last_change = messages.rfind(|it| it.text.contains("changed: +0 -2"));
     assert_eq!(
@@ -263,14 +277,14 @@ fn baseline_is_checked_before_and_after_edit() {
         Some("baseline shared.md changed: +0 -2 lines")
     );
     now.seal_mismatch = Some("it differs".to_string());
-    console.send(Msg::BaselineEdited(baseline_edit(false), Ok(now), (0, 1)));
+    console.send(edited(Ok(now), (0, 1)));
     assert!(
         console
             .message_text()
             .contains(": resets are BLOCKED: it differs; it is empty")
     );
     let gone = Error::new(ErrorKind::Conflict, "it is missing");
-    console.send(Msg::BaselineEdited(baseline_edit(false), Err(gone), (0, 1)));
+    console.send(edited(Err(gone), (0, 1)));
     assert_eq!(console.message_text(), "it is missing; resets refuse it");
 }
 
@@ -279,11 +293,7 @@ fn editor_failure_stays_the_shown_message() {
     let mut console = fleet_of_four();
     let failed = "the editor: exit status 3";
     console.send(Msg::Reported(MessageLevel::Warn, failed.to_string()));
-    console.send(Msg::BaselineEdited(
-        baseline_edit(false),
-        Ok(baseline_edit(false).original),
-        (0, 0),
-    ));
+    console.send(edited(Ok(baseline_edit(false).original), (0, 0)));
     assert_eq!(console.message_text(), failed);
 }
 

@@ -195,6 +195,18 @@ impl AgentScreen {
         marked.filter(|marked| !marked.is_empty())
     }
 
+    /// Returns the marked lines of the agent on the screen, else the line under the cursor.
+    pub fn chosen_lines(&self) -> Vec<TextLine> {
+        match self.marked_lines_of(&self.agent) {
+            Some(marked) => marked.iter().cloned().collect(),
+            None => {
+                let line = self.scratch.lines.get(self.scratch.cursor_line);
+                let line = line.filter(|line| line.new_number.is_some());
+                line.cloned().into_iter().collect()
+            }
+        }
+    }
+
     /// Whether the tab shows a text whose lines can be marked, with a cursor.
     pub fn has_line_cursor(&self) -> bool {
         self.tab == AgentTab::Scratch && !self.is_full_screen

@@ -306,6 +306,21 @@ impl TextBuffer {
         self.go_to(row, column);
     }
 
+    /// Inserts lines before the line `row`, or behind the last one, in one step.
+    pub fn insert_lines(&mut self, row: usize, lines: &[String]) {
+        let text = lines.join("\n");
+        self.end_step();
+        self.begin_step();
+        if row < self.lines().len() {
+            self.go_to(row, 0);
+            self.insert_exact(&format!("{text}\n"));
+        } else {
+            self.go_to(row - 1, self.line_length(row - 1));
+            self.insert_exact(&format!("\n{text}"));
+        }
+        self.end_step();
+    }
+
     /// Deletes the character before the cursor, or joins the line with the one above.
     pub fn delete_before(&mut self) {
         let has_changed = self.area.delete_char();
@@ -388,6 +403,13 @@ impl TextBuffer {
         self.anchor = Some(self.cursor());
     }
 
+    /// Selects whole lines; the cursor is at the end of the last one.
+    pub fn select_lines(&mut self, row: usize, count: usize) {
+        let last = row + count.saturating_sub(1);
+        self.anchor = Some((row, 0));
+        self.go_to(last, self.line_length(last));
+    }
+
     /// Ends the selection. Returns false if there was none.
     pub fn end_selection(&mut self) -> bool {
         self.anchor.take().is_some()
@@ -437,6 +459,15 @@ impl TextBuffer {
         if let Some((begin, end)) = self.selection() {
             self.anchor = None;
             self.cut_range(begin, end);
+            self.keep_lines_whole(begin, end);
+        }
+    }
+
+    /// Pastes what was cut or copied as lines, if it is whole lines.
+    fn keep_lines_whole(&mut self, begin: (usize, usize), end: (usize, usize)) {
+        if begin.1 == 0 && end.1 == 0 && begin.0 < end.0 {
+            let (text, is_line) = &mut self.register;
+            *is_line = text.ends_with('\n') && text.pop().is_some();
         }
     }
 
@@ -447,6 +478,7 @@ impl TextBuffer {
             self.select(begin, end);
             self.area.copy();
             self.register = (self.area.yank_text(), false);
+            self.keep_lines_whole(begin, end);
             self.go_to(begin.0, begin.1);
         }
     }

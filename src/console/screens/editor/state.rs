@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::buffer::{TextBuffer, byte_of};
 use super::layout::LineLayout;
+use super::promotion::PromotedLines;
 use crate::console::command::KeyContext;
 use crate::console::key_guard::KeyGuard;
 use crate::console::text::{Pane, Tone, Tones};
@@ -58,6 +59,8 @@ pub struct EditorScreen {
     pub draft_due: Option<Duration>,
     /// The generation of the text that the draft has, if there is one.
     pub draft_generation: Option<u64>,
+    /// Lines that are inserted once the question about a draft is answered.
+    pub promoted: Option<PromotedLines>,
     /// Whether the next request to quit is obeyed though the text is not saved.
     pub is_quit_warned: bool,
 }
@@ -174,6 +177,7 @@ impl EditorScreen {
             panel_cursor: 0,
             draft_due: None,
             draft_generation: None,
+            promoted: None,
             is_quit_warned: false,
         }
     }

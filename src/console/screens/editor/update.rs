@@ -3,6 +3,7 @@
 mod drafts;
 mod findings;
 mod panel;
+mod promoting;
 mod saving;
 mod scrolling;
 mod search;
@@ -14,6 +15,7 @@ use std::time::Duration;
 pub use drafts::{keep_draft_now, write_due_draft};
 pub use findings::{fix_finding, go_to_finding, handle_analysis};
 pub use panel::{cycle_panel, open_selected};
+pub use promoting::promote_lines;
 pub use saving::{
     confirm_overwrite, handle_compared, handle_merged, handle_saved, perform_answer,
     run_command_line,
@@ -23,6 +25,7 @@ pub use search::{begin_search, edit_search, finish_search, go_to_next_hit};
 pub use typing::{handle_typed_key, paste, perform};
 
 use super::buffer::{TextBuffer, UneditableText};
+use super::promotion::PromotedLines;
 use super::state::{EditorDialog, EditorScreen};
 use crate::console::chooser;
 use crate::console::command::{Command, KeyContext};
@@ -32,6 +35,7 @@ use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::overlay::{Chooser, Overlay};
 use crate::console::screen::Screen;
+use crate::console::screens::baselines;
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::update::handoff::error_with_hint;
 use crate::engine::{OpenedBaseline, Protection, SealMatch};
@@ -74,6 +78,11 @@ pub fn open_palette(model: &mut Model) -> Vec<Effect> {
 
 /// Requests a baseline for the editor; goes to the editor if it is open there with unsaved text.
 pub fn open(model: &mut Model, baseline: String) -> Vec<Effect> {
+    open_for(model, baseline, None)
+}
+
+/// Requests a baseline for the editor, to insert lines.
+fn open_for(model: &mut Model, baseline: String, promoted: Option<PromotedLines>) -> Vec<Effect> {
     match &model.editor {
         Some(editor) if editor.opened.name == baseline && editor.is_modified => {
             show(model);
@@ -90,7 +99,10 @@ pub fn open(model: &mut Model, baseline: String) -> Vec<Effect> {
         }
         _ => {}
     }
-    model.handoff_request = Some(HandoffRequest::OpenBaseline(baseline.clone()));
+    model.handoff_request = Some(HandoffRequest::OpenBaseline {
+        name: baseline.clone(),
+        promoted,
+    });
     vec![Effect::OpenBaseline(baseline)]
 }
 
@@ -119,8 +131,14 @@ pub fn handle_opened(
     name: &str,
     opened: Result<Box<OpenedBaseline>, Error>,
 ) -> Vec<Effect> {
-    let request = HandoffRequest::OpenBaseline(name.to_string());
-    let is_requested = model.handoff_request.take_if(|it| *it == request).is_some();
+    let request = model.handoff_request.take_if(
+        |it| matches!(it, HandoffRequest::OpenBaseline { name: wanted, .. } if wanted == name),
+    );
+    let is_requested = request.is_some();
+    let promoted = match request {
+        Some(HandoffRequest::OpenBaseline { promoted, .. }) => promoted,
+        _ => None,
+    };
     let open = model.editor.as_ref();
     let is_open = open.is_some_and(|it| it.opened.name == name && !it.is_modified);
     if !is_requested && !is_open {
@@ -128,9 +146,13 @@ pub fn handle_opened(
     }
     match opened {
         Ok(opened) => {
-            let effects = show_opened(model, *opened);
+            let mut effects = show_opened(model, *opened);
             if is_requested {
                 show(model);
+            }
+            if let Some(editor) = model.editor.as_mut().filter(|_| promoted.is_some()) {
+                editor.promoted = promoted;
+                effects.extend(promoting::insert_promoted(model));
             }
             effects
         }
@@ -319,7 +341,11 @@ pub(super) fn close(model: &mut Model) -> Vec<Effect> {
         model.previous_screen = None;
     }
     model.is_dirty = true;
-    Vec::new()
+    match to {
+        // The list may show the state of before a save.
+        Screen::Baselines => baselines::update::reload(model),
+        _ => Vec::new(),
+    }
 }
 
 /// Warns before the console is left with a text that is not saved. Returns whether it warned.

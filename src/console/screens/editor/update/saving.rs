@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::drafts::{discard_draft, recover_draft};
+use super::promoting::insert_promoted;
 use super::{change_text, close, keep_cursor_visible, move_in_text};
 use crate::console::canvas::format_count;
 use crate::console::chooser;
@@ -45,8 +46,7 @@ pub fn run_command_line(model: &mut Model) -> Vec<Effect> {
         }
         "q!" => {
             let discarded = discard_draft(editor);
-            close(model);
-            discarded.into_iter().collect()
+            discarded.into_iter().chain(close(model)).collect()
         }
         number if number.parse::<usize>().is_ok() => {
             let line = number.parse::<usize>().unwrap_or(1).saturating_sub(1);
@@ -199,12 +199,18 @@ pub fn perform_answer(model: &mut Model, command: Command) -> Vec<Effect> {
             let generation = editor.buffer.generation();
             vec![Effect::CompareWithFile(name, generation, text)]
         }
-        (Command::RecoverDraft, Some(EditorDialog::Draft { .. })) => recover_draft(model),
+        (Command::RecoverDraft, Some(EditorDialog::Draft { .. })) => {
+            let effects = recover_draft(model);
+            effects.into_iter().chain(insert_promoted(model)).collect()
+        }
         (Command::DiscardDraft, Some(EditorDialog::Draft { .. })) => {
             editor.dialog = None;
             let discarded = discard_draft(editor);
             model.show_hint("draft discarded");
-            discarded.into_iter().collect()
+            discarded
+                .into_iter()
+                .chain(insert_promoted(model))
+                .collect()
         }
         (Command::MergeChanges, Some(EditorDialog::Changed { disk, .. })) => {
             let texts = [
@@ -423,7 +429,7 @@ fn finish_save(
     );
     effects.extend([Effect::ReadAgents(users), Effect::LoadLog]);
     if closes {
-        close(model);
+        effects.extend(close(model));
     } else {
         keep_cursor_visible(model);
     }

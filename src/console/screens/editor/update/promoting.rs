@@ -1,0 +1,103 @@
+//! Promotes lines of a scratch: opens the baseline of their agent, and inserts them above its
+//! separator, where they stay selected. Nothing is saved.
+
+use super::{change_text, keep_cursor_visible, open_for, show};
+use crate::console::canvas::format_count;
+use crate::console::command::Command;
+use crate::console::message::Effect;
+use crate::console::model::Model;
+use crate::console::screens::editor::promotion::{Insertion, PromotedLines};
+use crate::console::screens::log::state::MessageLevel;
+
+/// Opens the baseline of the agent on the screen, to insert the marked lines of its scratch, or the
+/// line under the cursor.
+pub fn promote_lines(model: &mut Model) -> Vec<Effect> {
+    let lines = model.agent.chosen_lines();
+    if lines.iter().any(|line| line.is_truncated) {
+        model.show_hint("the end of a line was not read: promote it without this line");
+        return Vec::new();
+    }
+    let promoted = PromotedLines {
+        agent: model.agent.agent.clone(),
+        lines: lines.into_iter().map(|line| line.bytes).collect(),
+    };
+    let Some(baseline) = model.subject_baseline().map(str::to_string) else {
+        return Vec::new();
+    };
+    let Some(editor) = model.editor.as_mut().filter(|it| it.is_modified) else {
+        return open_for(model, baseline, Some(promoted));
+    };
+    if editor.opened.name != baseline {
+        return open_for(model, baseline, None);
+    }
+    if editor.dialog.is_some() {
+        show(model);
+        model.show_hint("not promoted: answer the question first");
+        return Vec::new();
+    }
+    editor.promoted = Some(promoted);
+    show(model);
+    insert_promoted(model)
+}
+
+/// Inserts the lines that wait for the editor, unless a question about a draft is open.
+pub(super) fn insert_promoted(model: &mut Model) -> Vec<Effect> {
+    let Some(editor) = &mut model.editor else {
+        return Vec::new();
+    };
+    if editor.dialog.is_some() {
+        if editor.promoted.is_some() {
+            model.show_hint("the lines are inserted once this question is answered");
+        }
+        return Vec::new();
+    }
+    let Some(promoted) = editor.promoted.take() else {
+        return Vec::new();
+    };
+    let users = editor.opened.users.iter();
+    let mut separators: Vec<&str> = users.map(|user| user.separator.as_str()).collect();
+    separators.sort_unstable();
+    separators.dedup();
+    let planned = match &editor.read_only {
+        Some(why) => Err(format!("read-only: {why}")),
+        None => Insertion::plan(&editor.buffer, &promoted, &separators),
+    };
+    let insertion = match planned {
+        Ok(insertion) => insertion,
+        Err(why) => {
+            model.report(MessageLevel::Warn, format!("not promoted: {why}"));
+            return Vec::new();
+        }
+    };
+    if editor.is_typing {
+        editor.is_typing = false;
+        editor.buffer.end_step();
+    }
+    editor.is_panel_focused = false;
+    editor.buffer.end_selection();
+    editor.buffer.go_to(insertion.row, 0);
+    let effects = change_text(model, |text| {
+        text.insert_lines(insertion.row, &insertion.text_lines());
+        text.select_lines(insertion.row, insertion.lines.len());
+    });
+    keep_cursor_visible(model);
+    let count = format_count(insertion.lines.len() as u64, "line");
+    let [cut, paste, save] = [
+        Command::CutSelection,
+        Command::PasteText,
+        Command::CommandLine,
+    ]
+    .map(|it| model.key_hint(it));
+    let moves = format!("{cut} cuts, {paste} pastes, {save}w saves");
+    if insertion.has_marks {
+        model.report(
+            MessageLevel::Warn,
+            format!(
+                "{count} inserted; hidden characters are visible marks now: check them. {moves}"
+            ),
+        );
+    } else {
+        model.show_hint(&format!("{count} of {} inserted: {moves}", promoted.agent));
+    }
+    effects
+}
