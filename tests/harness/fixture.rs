@@ -1,5 +1,6 @@
 //! A fleet on the disk for the real binary, and the inspection of its files afterwards.
 
+use crate::edits::{EDIT, edit_process};
 use crate::skip::skip_missing_tool;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -134,19 +135,30 @@ impl Fleet {
     }
 
     /// Returns the program with these arguments on this fleet, behind `wrapper` (strace and its
-    /// options, say), in a scrubbed environment.
+    /// options, say), in a scrubbed environment; or an edit of a baseline as the console does it.
     pub fn command(&self, wrapper: &[&str], arguments: &[&str]) -> Command {
-        let mut words = wrapper.iter().copied().chain([Fleet::program()]);
+        let (program, variables) = match arguments {
+            [EDIT, edit] => {
+                let (words, variables) = edit_process(self, edit);
+                (words, variables.to_vec())
+            }
+            _ => {
+                let config = self.config_path().display().to_string();
+                let words = std::iter::once(Fleet::program()).chain(arguments.iter().copied());
+                let words = words.chain(["--config", config.as_str()]);
+                (words.map(str::to_string).collect(), Vec::new())
+            }
+        };
+        let wrapper = wrapper.iter().map(ToString::to_string);
+        let mut words = wrapper.chain(program);
         let mut command = Command::new(words.next().unwrap());
         command
             .args(words)
-            .args(arguments)
-            .arg("--config")
-            .arg(self.config_path())
             .current_dir(&self.root)
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .env("TZ", "UTC");
+            .env("TZ", "UTC")
+            .envs(variables);
         command
     }
 

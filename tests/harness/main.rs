@@ -14,6 +14,7 @@ mod crash;
 mod directories;
 #[path = "../support/earlier.rs"]
 mod earlier;
+mod edits;
 mod faults;
 mod fixture;
 mod flush_order;
