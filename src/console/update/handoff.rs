@@ -191,19 +191,24 @@ pub(super) fn handle_edited(model: &mut Model, edited: EditedBaseline) -> Vec<Ef
                 None if now.is_refused => String::new(),
                 None => format!("; {who} from the next reset on"),
             };
-            let text = format!("baseline {name} changed: +{added} -{removed} lines{when}");
-            model.report(MessageLevel::Info, text);
+            let found = describe_findings(model, findings);
+            let said = found.iter().map(|found| format!(", {found}"));
+            let said: String = said.collect();
+            let text = format!("baseline {name} changed: +{added} -{removed} lines{said}{when}");
+            let level = match findings.errors {
+                0 => MessageLevel::Info,
+                _ => MessageLevel::Warn,
+            };
+            model.report(level, text);
             let blocked = now
                 .seal_mismatch
                 .map(|how| format!("resets are BLOCKED: {how}"));
-            let problems: Vec<String> = blocked
-                .into_iter()
-                .chain(now.problems)
-                .chain(describe_findings(model, findings))
-                .collect();
+            let problems: Vec<String> = blocked.into_iter().chain(now.problems).collect();
             if !problems.is_empty() {
-                let problems = problems.join("; ");
-                model.report(MessageLevel::Warn, format!("baseline {name}: {problems}"));
+                // Only the last message stays on the screen.
+                let all: Vec<String> = found.into_iter().chain(problems).collect();
+                let text = format!("baseline {name}: {}", all.join("; "));
+                model.report(MessageLevel::Warn, text);
             }
         }
     }
@@ -225,7 +230,12 @@ fn describe_findings(model: &Model, counts: FindingCounts) -> Option<String> {
         _ => Command::EditBaseline,
     };
     let key = model.key_hint(command);
-    (!texts.is_empty()).then(|| format!("{} ({key} shows them)", texts.join(", ")))
+    let what = if counts.errors + counts.warnings == 1 {
+        "it"
+    } else {
+        "them"
+    };
+    (!texts.is_empty()).then(|| format!("{} ({key} shows {what})", texts.join(", ")))
 }
 
 /// Saves the marked lines of the agent on the screen to a new file.

@@ -235,7 +235,8 @@ fn findings_are_said_after_an_external_edit() {
     })));
     assert_eq!(
         console.message_text(),
-        "baseline shared.md: 1 lint error, 2 lint warnings (e shows them)"
+        "baseline shared.md changed: +1 -1 lines, 1 lint error, 2 lint warnings (e shows them); \
+         charlie, delta have it from the next reset on"
     );
 }
 
