@@ -206,7 +206,7 @@ fn editor_gets_terminal_and_change_is_reported() {
     }
     terminal.send("q is no command\r");
     terminal.wait_for("baseline code-reviewer-MEMORY.md changed: +1 -0 lines");
-    terminal.wait_for("code-reviewer has it from the next reset on");
+    terminal.wait_for("1 lint warning (e shows it); code-reviewer");
     assert_eq!(script_output(&site, "typed"), "q is no command\n".repeat(8));
     assert!(site.read(BASELINE_PATH).ends_with("- one more\n"));
     assert_eq!(terminal.current_modes(), raw);
@@ -255,7 +255,7 @@ fn edit_of_sealed_baseline_asks_and_blocks_resets() {
         terminal.screen().alternate_screen() && terminal.text().contains("TAMPERED")
     });
     terminal.send("7");
-    terminal.wait_for("resets are BLOCKED: baseline does not match its seal");
+    terminal.wait_for("resets are BLOCKED; 1 lint warning (e shows it)");
     terminal.wait_for("baseline not edited");
     terminal.send("1");
     quit_console(terminal);

@@ -200,13 +200,13 @@ pub(super) fn handle_edited(model: &mut Model, edited: EditedBaseline) -> Vec<Ef
                 _ => MessageLevel::Warn,
             };
             model.report(level, text);
-            let blocked = now
-                .seal_mismatch
-                .map(|how| format!("resets are BLOCKED: {how}"));
+            let blocked = now.seal_mismatch.as_ref();
+            let blocked = blocked.map(|_| "resets are BLOCKED".to_string());
             let problems: Vec<String> = blocked.into_iter().chain(now.problems).collect();
             if !problems.is_empty() {
-                // Only the last message stays on the screen.
-                let all: Vec<String> = found.into_iter().chain(problems).collect();
+                // Only the last message stays on the screen, and its end may not fit.
+                let all = problems.into_iter().chain(found).chain(now.seal_mismatch);
+                let all: Vec<String> = all.collect();
                 let text = format!("baseline {name}: {}", all.join("; "));
                 model.report(MessageLevel::Warn, text);
             }

@@ -282,7 +282,7 @@ fn baseline_is_checked_before_and_after_edit() {
     assert!(
         console
             .message_text()
-            .contains(": resets are BLOCKED: it differs; it is empty")
+            .ends_with(": resets are BLOCKED; it is empty; it is odd; it differs")
     );
     let gone = Error::new(ErrorKind::Conflict, "it is missing");
     console.send(edited(Err(gone), (0, 1)));
