@@ -161,6 +161,8 @@ pub struct SavedText {
     pub bytes: Vec<u8>,
     /// What the seal says of them; an error if they should have been sealed and were not.
     pub seal: Result<SealMatch, Error>,
+    /// What is not as it was before the save.
+    pub remarks: Vec<String>,
 }
 
 /// Texts of an agent, prepared for panes.

@@ -173,7 +173,7 @@ impl Engine {
             before: Some(old_digest),
             digest,
             kept_aside: None,
-            lost_owner: None,
+            lost: LostAttributes::default(),
         }))
     }
 

@@ -43,11 +43,11 @@ pub(super) fn save(engine: &Engine, save: TextSave) -> Result<SavedText> {
         is_sealed,
         accepts_lint_errors,
     } = save;
-    if is_immutable {
-        engine.save_immutable_baseline(&name, &bytes, Some(expected))?;
+    let saved = if is_immutable {
+        engine.save_immutable_baseline(&name, &bytes, Some(expected))?
     } else {
-        engine.save_baseline(&name, &bytes, Some(expected))?;
-    }
+        engine.save_baseline(&name, &bytes, Some(expected))?
+    };
     let sealed = if is_sealed {
         engine
             .seal_saved_baseline(&name, accepts_lint_errors)
@@ -56,7 +56,11 @@ pub(super) fn save(engine: &Engine, save: TextSave) -> Result<SavedText> {
         Ok(())
     };
     let seal = sealed.and_then(|()| engine.open_baseline(&name).map(|opened| opened.seal));
-    Ok(SavedText { bytes, seal })
+    Ok(SavedText {
+        bytes,
+        seal,
+        remarks: saved.remarks(),
+    })
 }
 
 #[cfg(test)]

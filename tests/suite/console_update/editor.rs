@@ -92,6 +92,7 @@ fn shown_change_is_saved_by_y_alone() {
     let saved = SavedText {
         bytes: text.clone().into_bytes(),
         seal: Ok(SealMatch::Sealed),
+        remarks: Vec::new(),
     };
     let effects = console.send(Msg::TextSaved(NAME.to_string(), Ok(Box::new(saved))));
     let agents = vec!["charlie".to_string(), "delta".to_string()];

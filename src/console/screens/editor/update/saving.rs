@@ -420,12 +420,15 @@ fn finish_save(
         ),
     };
     let agents = match users.as_slice() {
-        [one] => format!("{one} gets it"),
-        many => format!("{} agents get it", many.len()),
+        [] => "no agent uses it".to_string(),
+        [one] => format!("{one} gets it at the next reset"),
+        many => format!("{} agents get it at the next reset", many.len()),
     };
+    let remarks = saved.remarks.iter().map(|remark| format!("; {remark}"));
+    let remarks: String = remarks.collect();
     model.report(
         level,
-        format!("{name} saved: +{added} -{removed} lines{rest}; {agents} at the next reset"),
+        format!("{name} saved: +{added} -{removed} lines{rest}{remarks}; {agents}"),
     );
     effects.extend([Effect::ReadAgents(users), Effect::LoadLog]);
     if closes {
