@@ -156,7 +156,11 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
             "no agent under the cursor",
         ),
         Command::EditBaseline => {
-            require(model.subject_agent().is_some(), model.no_subject_reason())
+            let reason = match model.screen {
+                Screen::Baselines => NO_BASELINE_REASON.to_string(),
+                _ => model.no_subject_reason(),
+            };
+            require(model.subject_baseline().is_some(), reason)
         }
         Command::EditExternally => check_edit(model),
         Command::ConfirmSave

@@ -210,14 +210,25 @@ fn changes_files(command: Command) -> bool {
         )
 }
 
+/// Whether a hint is useful for the text in the editor.
+fn is_editor_hint_relevant(command: Command, model: &Model) -> bool {
+    let editor = model.editor.as_ref();
+    match command {
+        Command::OpenSelected => {
+            editor.is_some_and(|it| matches!(it.opened.seal, SealMatch::Mismatch(_)))
+        }
+        Command::InsertText | Command::UndoTyping | Command::FixFinding | Command::CommandLine => {
+            editor.is_some_and(|it| it.read_only.is_none())
+        }
+        _ => true,
+    }
+}
+
 /// Whether a hint is useful on the current screen and at the stage of a reset.
 fn is_hint_relevant(command: Command, model: &Model) -> bool {
     match (model.key_context(), &model.reset.stage) {
         (context, _) if command == Command::VerifyNow => context == KeyContext::Verify,
-        (KeyContext::Editor, _) if command == Command::OpenSelected => model
-            .editor
-            .as_ref()
-            .is_some_and(|it| matches!(it.opened.seal, SealMatch::Mismatch(_))),
+        (KeyContext::Editor, _) => is_editor_hint_relevant(command, model),
         (KeyContext::Result, ResetStage::Result(result)) => match command {
             Command::RetryFailed => model.retry_request().is_ok(),
             Command::PlanUndo => !model.undoable_agents(result).is_empty(),

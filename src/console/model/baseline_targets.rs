@@ -9,6 +9,9 @@ use crate::console::screens::verify::state::{VerifyRow, part_rows};
 use crate::digest::Digest;
 use crate::engine::{BaselineState, FindingSubject};
 
+/// Digits of a version: enough to name one in any history.
+const VERSION_DIGITS: usize = 16;
+
 /// A save of a baseline that the undo key takes back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UndoneSave {
@@ -31,7 +34,7 @@ impl Model {
                     let (baseline, version) = run.replaced_baseline()?;
                     Some(UndoneSave {
                         baseline,
-                        version: version.to_string(),
+                        version: version.short_hex(VERSION_DIGITS),
                         time: None,
                     })
                 }
@@ -69,7 +72,7 @@ impl Model {
                 (None, None) => {
                     return Some(UndoneSave {
                         baseline: name.to_string(),
-                        version: replaced.to_string(),
+                        version: replaced.short_hex(VERSION_DIGITS),
                         time: Some(format_time(self.now.local_time, run.ended_at)),
                     });
                 }

@@ -480,7 +480,7 @@ fn save_is_undone_from_editor_and_log() {
     assert_eq!(planned_restore(&mut console, "z"), "previous");
     assert_eq!(console.model.screen, Screen::Editor);
     console.press("7 G");
-    let old = Digest::of(b"old").to_string();
+    let old = Digest::of(b"old").short_hex(16);
     assert_eq!(planned_restore(&mut console, "z"), old);
 }
 
@@ -497,7 +497,7 @@ fn fleet_undoes_the_newest_of_resets_and_saves() {
     ];
     let runs = [saves.to_vec(), vec![changing_reset.clone()]].concat();
     console.send(Msg::LogLoaded(Ok(runs.clone())));
-    let version = |text: &str| Digest::of(text.as_bytes()).to_string();
+    let version = |text: &str| Digest::of(text.as_bytes()).short_hex(16);
     assert_eq!(planned_restore(&mut console, "z"), version("b"));
     // A save that was taken back does not stand: the one before it is next, then the reset.
     let restore = |id, minutes, texts| baseline_run(id, minutes, Operation::Restore, texts);
@@ -546,11 +546,24 @@ fn tampered_baseline_leads_to_its_evidence() {
     tampered.seal = SealMatch::Mismatch("it does not match".to_string());
     console.open_editor(tampered);
     console.press("i");
-    assert!(console.message_text().contains("Enter shows what changed"));
+    assert!(
+        console
+            .message_text()
+            .contains("read-only: Enter shows why; it does not match")
+    );
     console.press("Enter");
     assert_eq!(console.model.key_context(), KeyContext::Comparison);
     console.press("q");
     assert_eq!(console.model.screen, Screen::Editor);
+    // The comparison leads to the editor with its key, too, and never back again.
+    console.press("Enter e");
+    let mut tampered = opened(TEXT);
+    tampered.seal = SealMatch::Mismatch("it does not match".to_string());
+    let reply = Msg::BaselineOpened(NAME.to_string(), Ok(Box::new(tampered)));
+    console.send(reply);
+    assert_eq!(console.model.screen, Screen::Editor);
+    console.press("q");
+    assert_eq!(console.model.screen, Screen::Fleet);
 }
 
 #[test]

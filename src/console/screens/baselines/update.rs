@@ -376,7 +376,8 @@ pub fn go_back(model: &mut Model, is_escape: bool) {
             model.baselines.page = page;
             // The agent screen must not lead back here, or the two would lead to each other forever.
             model.return_point.from_agent = Screen::Fleet;
-            model.go_to_screen(screen);
+            let is_closed = screen == Screen::Editor && model.editor.is_none();
+            model.go_to_screen(if is_closed { Screen::Fleet } else { screen });
         }
         BaselinesPage::Versions => model.baselines.page = BaselinesPage::List,
         BaselinesPage::List => model.go_to_screen(Screen::Fleet),

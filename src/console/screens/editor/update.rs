@@ -115,7 +115,11 @@ pub fn open_again(model: &Model) -> Option<Effect> {
 
 /// Goes to the editor.
 fn show(model: &mut Model) {
-    if model.screen != Screen::Editor {
+    // The comparison that was opened here leads back here: the two must not lead to each other
+    // forever.
+    let is_own_comparison = model.key_context() == KeyContext::Comparison
+        && model.baselines.comparison.opened_from == Screen::Editor;
+    if model.screen != Screen::Editor && !is_own_comparison {
         model.return_point.from_editor = match model.screen {
             Screen::Reset => Screen::Fleet,
             screen => screen,
@@ -226,7 +230,7 @@ fn read_only_reason(model: &Model, opened: &OpenedBaseline) -> Option<String> {
         )),
         (_, SealMatch::Mismatch(why)) => {
             let key = model.key_hint(Command::OpenSelected);
-            Some(format!("{why}; {key} shows what changed"))
+            Some(format!("{key} shows why; {why}"))
         }
         _ => None,
     }

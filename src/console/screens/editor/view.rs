@@ -307,7 +307,10 @@ fn draw_notice(model: &Model, editor: &EditorScreen, canvas: &mut Canvas<'_>, y:
     if model.key_guard_notice_until().is_some() && model.overlay.is_none() {
         return put(KEYS_IGNORED_NOTICE, Role::Warn);
     }
-    let agents = format_count(editor.opened.users.len() as u64, "agent");
+    let agents = match editor.opened.users.len() as u64 {
+        0 => "no agent".to_string(),
+        count => format_count(count, "agent"),
+    };
     match &editor.dialog {
         Some(EditorDialog::Draft { draft, .. }) => {
             let time = format_time(model.now.local_time, draft.time);
@@ -354,7 +357,7 @@ fn draw_notice(model: &Model, editor: &EditorScreen, canvas: &mut Canvas<'_>, y:
                 }
             }
             None if editor.is_modified => put(
-                &format!("after a save, {agents} have an older version until their next reset"),
+                &format!("a save leaves {agents} behind until the next reset or push"),
                 Role::Dim,
             ),
             None => {}
