@@ -34,7 +34,8 @@ use super::theme::Themes;
 use super::view_state::{self, ViewStateWriter};
 use crate::config::{Agent, Config, ConfigEnvironment, ProtectLevel};
 use crate::engine::{
-    BaselineEdit, Engine, FleetEvent, FleetWatcher, MemoryAddress, Observation, Plan, ScratchRequest,
+    BaselineEdit, Engine, FleetEvent, FleetWatcher, MemoryAddress, Observation, Plan,
+    ScratchRequest,
 };
 use crate::error::Result;
 use crate::transport::sftp::askpass::{self, PromptBroker};
@@ -422,7 +423,7 @@ impl EffectRunner {
     /// Inspects and records a baseline after the external editor ended.
     pub fn inspect_edited(&self, edit: Box<ExternalEdit>, mark: BaselineEdit) {
         self.submit(JobClass::Handoff, None, move |engine| match engine {
-            Ok(engine) => handoff::inspect_edited(engine, edit, &mark),
+            Ok(engine) => handoff::inspect_edited(engine, *edit, &mark),
             Err(error) => {
                 let path = edit.original.path.display();
                 let text = format!("cannot compare {path} with what it was before: {error}");

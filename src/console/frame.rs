@@ -220,6 +220,7 @@ fn is_editor_hint_relevant(command: Command, model: &Model) -> bool {
         Command::InsertText | Command::UndoTyping | Command::FixFinding | Command::CommandLine => {
             editor.is_some_and(|it| it.read_only.is_none())
         }
+        Command::GoBack | Command::GoLog | Command::Palette => false,
         _ => true,
     }
 }
@@ -284,7 +285,7 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
             Command::GoLog | Command::Palette => false,
             _ => availability::check_enabled(command, model).is_ok(),
         },
-        (KeyContext::Editor | KeyContext::EditorSelection, _) => {
+        (KeyContext::EditorSelection, _) => {
             !matches!(command, Command::GoBack | Command::GoLog | Command::Palette)
         }
         _ => true,

@@ -427,13 +427,14 @@ mod tests {
                 replaced: 0,
                 agents: Vec::new(),
             };
-            files_note(&BaselinePlan {
+            let plan = BaselinePlan {
                 action: BaselineAction::Restore {
                     version: "sealed".to_string(),
                 },
                 files: vec![file],
                 unchanged: Vec::new(),
-            })
+            };
+            files_note(&plan, false)
         };
         assert!(note(BaselineFile::Readable(Vec::new())).contains("kept as a version"));
         assert!(note(BaselineFile::Absent).contains("no file now"));

@@ -40,7 +40,7 @@ pub(super) fn load_entry(
 }
 
 /// Records what the external editor saved, and inspects and lints the baseline again.
-pub(super) fn inspect_edited(engine: &Engine, edit: Box<ExternalEdit>, mark: &BaselineEdit) -> Msg {
+pub(super) fn inspect_edited(engine: &Engine, edit: ExternalEdit, mark: &BaselineEdit) -> Msg {
     let recorded = engine.record_external_save(&edit.baseline, &edit.original.bytes, mark);
     let now = recorded.and_then(|_| inspect_baseline(engine, &edit.agent));
     let text = now.as_ref().map_or(&[][..], |now| &now.bytes);
@@ -58,7 +58,7 @@ pub(super) fn inspect_edited(engine: &Engine, edit: Box<ExternalEdit>, mark: &Ba
     Msg::BaselineEdited(Box::new(EditedBaseline {
         changed_lines: diff::count_changes(&edit.original.bytes, text, None),
         findings: FindingCounts::of(&findings),
-        edit: *edit,
+        edit,
         now,
     }))
 }

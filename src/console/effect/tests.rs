@@ -595,11 +595,14 @@ fn shutdown_waits_for_baselines_being_written() {
 }
 
 fn empty_baseline_plan() -> Box<BaselineChangePlan> {
-    Box::new(BaselineChangePlan::Files(BaselinePlan {
-        action: BaselineAction::Replace,
-        files: Vec::new(),
-        unchanged: Vec::new(),
-    }))
+    Box::new(BaselineChangePlan::Files {
+        plan: BaselinePlan {
+            action: BaselineAction::Replace,
+            files: Vec::new(),
+            unchanged: Vec::new(),
+        },
+        is_resealed: false,
+    })
 }
 
 #[test]
