@@ -5,7 +5,7 @@ use memory_shepherd::console::screens::reset::state::{Confirmation, PlanRequest}
 use memory_shepherd::engine::{ChosenLines, Outcome, ScratchRequest, ScratchSelection, State};
 
 use crate::console_fixture::{TestConsole, fleet_of_four};
-use crate::engine_samples::{push_plan, run_report};
+use crate::engine_samples::{observation_of, push_plan, run_report};
 
 const BASELINE: &[u8] = b"# Rules\n---\n";
 const MEMORY: &[u8] = b"# Rules\n---\none\ntwo\nthree\nfour\n";
@@ -154,4 +154,14 @@ fn marked_lines_of_other_screens_are_pushed_by_bytes() {
     console.press("/ c h a r l i e Enter");
     let effects = console.press("P");
     assert_eq!(*requested(&effects), marked_request());
+}
+
+#[test]
+fn fleet_says_that_a_push_keeps_marked_lines_only() {
+    let mut console = console_with_marked_lines();
+    console.observe(vec![observation_of("charlie", State::Behind)]);
+    console.press("Esc / c h a r l i e Enter");
+    let screen = console.screen_text();
+    let hint = "P plans a push that keeps 2 marked lines";
+    assert!(screen.contains(hint), "{screen}");
 }

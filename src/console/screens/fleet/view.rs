@@ -660,7 +660,11 @@ fn next_step_hint(model: &Model, row: &AgentRow, observation: &Observation) -> S
         }
         State::Behind => {
             let push = key(Command::PlanPush);
-            format!("{push} plans a push that keeps its notes, {diff} shows old and new rules.")
+            let kept = match model.agent.marked_lines_of(&row.name) {
+                Some(marked) => format_count(marked.len() as u64, "marked line"),
+                None => "its notes".to_string(),
+            };
+            format!("{push} plans a push that keeps {kept}, {diff} shows old and new rules.")
         }
         State::Busy => "Locked by a run; wait until it has ended.".to_string(),
         State::Scratch => {
