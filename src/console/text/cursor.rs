@@ -20,7 +20,9 @@ impl Pane {
         self.scroll(by, width, height, style);
         let first_item = self.top.0 + usize::from(self.top.1 > 0);
         let mut last_item = self.top.0;
-        let mut rows = self.rows(last_item, width, style).len() - self.top.1;
+        let mut rows = self.rows(last_item, width, style).len();
+        // The rows above the top may be those of a wider pane.
+        rows = rows.saturating_sub(self.top.1);
         while last_item + 1 < self.items.len() && rows < height {
             last_item += 1;
             rows += self.rows(last_item, width, style).len();
@@ -112,6 +114,14 @@ mod tests {
         assert_eq!(after(2), (2, (2, 0)));
         assert_eq!(after(-2), (1, (1, 0)));
         assert_eq!(after(100), (5, (4, 0)));
+    }
+
+    #[test]
+    fn page_after_a_resize_begins_at_a_line() {
+        let mut pane = pane(&["one two three four", "b"]);
+        pane.top = (0, 3);
+        pane.page_cursor(0, 80, 1, STYLE);
+        assert_eq!(pane.cursor_line, 0);
     }
 
     #[test]
