@@ -240,6 +240,24 @@ pub fn truncate_untrusted(text: &str, width: usize) -> String {
     truncate(&untrusted::visible_line(text), width)
 }
 
+/// Returns the end of untrusted text that is being typed: made visible, and cut at its beginning.
+pub fn end_of_untrusted(text: &str, width: usize) -> String {
+    let text = untrusted::visible_line(text);
+    if text.width() <= width {
+        return text;
+    }
+    let mut used = 1;
+    let mut start = text.len();
+    for (at, grapheme) in text.grapheme_indices(true).rev() {
+        used += grapheme.width();
+        if used > width {
+            break;
+        }
+        start = at;
+    }
+    format!("…{}", &text[start..])
+}
+
 /// Cuts drawable text at its end to `width` cells.
 pub fn truncate(text: &str, width: usize) -> String {
     if text.width() <= width {

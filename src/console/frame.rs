@@ -4,7 +4,9 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::availability;
-use super::canvas::{Canvas, fit_end_of_sentence, shorten_untrusted, truncate_untrusted};
+use super::canvas::{
+    Canvas, end_of_untrusted, fit_end_of_sentence, shorten_untrusted, truncate_untrusted,
+};
 use super::command::{Command, CommandCategory, CommandSpec, KeyContext, requests_plan};
 use super::key::format_sequence;
 use super::model::Model;
@@ -67,7 +69,8 @@ pub fn draw_hints(model: &Model, canvas: &mut Canvas<'_>) {
         };
         let room = usize::from(width / 2);
         let x = canvas.put_text(0, y, &shorten_untrusted(&label, room), Role::Key);
-        let x = canvas.put_untrusted(x, y, text.as_bytes(), Role::Prompt);
+        let room = usize::from(width.saturating_sub(x + 1));
+        let x = canvas.put_text(x, y, &end_of_untrusted(text, room), Role::Prompt);
         let x = canvas.put_text(x, y, "_", Role::Prompt);
         let apply = "Enter apply, Esc cancel";
         let note = match prompt {

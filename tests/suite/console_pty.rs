@@ -560,7 +560,7 @@ fn enter_on_tampered_baseline_shows_its_change() {
         terminal.wait_for("owner uid ");
         let text = terminal.text();
         assert!(
-            text.contains("sealed") && text.contains("would have reached monitor-bot"),
+            text.contains("sealed") && text.contains("resets BLOCKED: monitor-bot"),
             "{text}"
         );
         terminal.send("q");

@@ -631,3 +631,36 @@ fn no_plan_is_requested_while_one_is_applied() {
         BaselinePlanStage::Applying(_)
     ));
 }
+
+#[test]
+fn narrow_plan_shows_labels_and_further_rows() {
+    let mut console = console_with_baselines();
+    console.send(Msg::Resized(80, 24));
+    console.press("a S");
+    let names = ["alpha", "bravo", "charlie", "delta", "echo"];
+    let mut plan = baseline_plan(&names, false);
+    plan.rows[0].label = "changed, 12 errors".to_string();
+    console.answer_baseline_plan(plan);
+    let text = console.screen_text();
+    assert!(text.contains("changed, 12 errors +1 -1"), "{text}");
+    assert!(text.contains("rows 1-3 of 5"), "{text}");
+    console.press("j j j j");
+    let text = console.screen_text();
+    assert!(text.contains("rows 3-5 of 5"), "{text}");
+}
+
+#[test]
+fn long_input_shows_the_end_being_typed() {
+    let mut console = console_with_baselines();
+    console.send(Msg::Resized(80, 24));
+    console.press("S");
+    console.answer_baseline_plan(baseline_plan(&["alpha"], false));
+    console.press("K");
+    console.type_line(&format!(
+        "/home/operator/{}/id_ed25519.pub",
+        "long/".repeat(20)
+    ));
+    let text = console.screen_text();
+    assert!(text.contains("id_ed25519.pub_"), "{text}");
+    assert!(text.contains("sign with key file: …"), "{text}");
+}

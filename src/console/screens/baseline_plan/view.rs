@@ -24,6 +24,9 @@ const FOOTER_LINES: u16 = 6;
 /// Lines around the list of files: the title, a rule, the headings; a rule.
 const LIST_FRAME_LINES: u16 = 4;
 
+/// Width of the column that says what happens to a file: `changed, 12 errors`.
+const LABEL_WIDTH: u16 = 18;
+
 pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let screen = &model.baseline_plan;
     match &screen.stage {
@@ -118,7 +121,7 @@ fn draw_rows(model: &Model, rows: &[BaselinePlanRow], canvas: &mut Canvas<'_>) {
     let longest = longest.max().unwrap_or(0).max("BASELINE".len()) as u16 + 2;
     let name_width = longest.min(canvas.width() / 3);
     let label_x = 2 + name_width;
-    let lines_x = label_x + 16;
+    let lines_x = label_x + LABEL_WIDTH + 1;
     let agents_x = lines_x + 11;
     for (x, title) in [
         (2, "BASELINE"),
@@ -129,10 +132,15 @@ fn draw_rows(model: &Model, rows: &[BaselinePlanRow], canvas: &mut Canvas<'_>) {
         canvas.put_text(x, 2, title, Role::Heading);
     }
     let height = model.baseline_plan_list_height();
+    let count = rows.len();
     let cursor = model.baseline_plan.cursor;
     let from = (cursor + 1)
         .saturating_sub(height)
-        .min(rows.len().saturating_sub(height));
+        .min(count.saturating_sub(height));
+    if count > height {
+        let visible = format!("rows {}-{} of {count}", from + 1, from + height);
+        canvas.put_right(canvas.width(), 2, &visible, Role::Dim);
+    }
     for (index, row) in rows.iter().enumerate().skip(from).take(height) {
         let y = 3 + (index - from) as u16;
         if index == cursor {
@@ -148,7 +156,8 @@ fn draw_rows(model: &Model, rows: &[BaselinePlanRow], canvas: &mut Canvas<'_>) {
         } else {
             Role::Text
         };
-        canvas.put_text(label_x, y, &row.label, role);
+        let label = truncate_untrusted(&row.label, usize::from(LABEL_WIDTH));
+        canvas.put_text(label_x, y, &label, role);
         let (added, removed) = row.changed_lines;
         canvas.put_text(lines_x, y, &format!("+{added} -{removed}"), Role::Text);
         let agents = match row.agents.as_slice() {

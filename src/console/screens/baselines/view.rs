@@ -340,12 +340,13 @@ pub fn fact_lines(model: &Model, summary: &BaselineSummary) -> [(String, Role); 
             let reach = if agents.is_empty() {
                 "no agent uses it".to_string()
             } else {
-                format!("resets BLOCKED; would have reached {agents}")
+                format!("resets BLOCKED: {agents}")
             };
             let [restore, seal] =
                 [Command::PlanRestore, Command::PlanSeal].map(|it| model.key_hint(it));
-            let reach = format!("{reach} · {restore} restores it, {seal} seals this one");
-            [plain(owner), (reach, Role::Tampered)]
+            let keys = format!("{restore} restores it, {seal} seals this one");
+            let text = format!("{keys} · {}{reach}", findings_words(summary));
+            [plain(owner), (text, Role::Tampered)]
         }
         BaselineState::Missing => {
             let why = summary.problem.clone();
