@@ -315,7 +315,7 @@ pub enum Effect {
     /// Make a plan over baselines.
     MakeBaselinePlan(u64, BaselinePlanRequest),
     /// Apply a plan over baselines.
-    ApplyBaselinePlan(Box<BaselineChangePlan>),
+    ApplyBaselinePlan(Arc<BaselineChangePlan>),
     /// Verify ledger, archive, baselines and seal.
     Verify,
     /// Stop the verification.

@@ -1,6 +1,8 @@
 //! Sample observations, plans, reports, records and questions in the form that the engine makes
 //! them, for the tests of the console.
 
+use std::sync::Arc;
+
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
@@ -195,14 +197,14 @@ pub fn baseline_plan(agents: &[&str], is_foreign: bool) -> PreparedBaselinePlan 
         rows: files.iter().map(row).collect(),
         notes: vec!["resets push the sealed versions".to_string()],
         refusal: None,
-        plan: BaselineChangePlan::Files {
+        plan: Arc::new(BaselineChangePlan::Files {
             plan: BaselinePlan {
                 action: BaselineAction::Replace,
                 files,
                 unchanged: Vec::new(),
             },
             is_resealed: false,
-        },
+        }),
     }
 }
 

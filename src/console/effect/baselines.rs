@@ -68,7 +68,7 @@ impl EffectRunner {
         });
     }
 
-    pub(super) fn apply_baseline_plan(&mut self, plan: Box<BaselineChangePlan>) {
+    pub(super) fn apply_baseline_plan(&mut self, plan: Arc<BaselineChangePlan>) {
         let env = self.env.clone();
         let (write_guard, write) = bounded(0);
         self.baseline_write_handle = Some(write);
@@ -150,7 +150,7 @@ fn make_plan(
         rows: rows.collect(),
         notes: vec![files_note(&plan, is_resealed)],
         refusal: None,
-        plan: BaselineChangePlan::Files { plan, is_resealed },
+        plan: Arc::new(BaselineChangePlan::Files { plan, is_resealed }),
     })
 }
 
@@ -268,7 +268,10 @@ fn prepare_seal(
         problem: plan.describe_problem(),
         notes: vec![note],
         refusal: refusal.map(|error| describe_refusal(&error)),
-        plan: BaselineChangePlan::Seal(Box::new(plan), key.map(str::to_string)),
+        plan: Arc::new(BaselineChangePlan::Seal(
+            Box::new(plan),
+            key.map(str::to_string),
+        )),
     })
 }
 

@@ -594,8 +594,8 @@ fn shutdown_waits_for_baselines_being_written() {
     }
 }
 
-fn empty_baseline_plan() -> Box<BaselineChangePlan> {
-    Box::new(BaselineChangePlan::Files {
+fn empty_baseline_plan() -> Arc<BaselineChangePlan> {
+    Arc::new(BaselineChangePlan::Files {
         plan: BaselinePlan {
             action: BaselineAction::Replace,
             files: Vec::new(),

@@ -1,6 +1,7 @@
 //! Plan over baselines: what a seal, a restore, a new baseline or a search and replace would write,
 //! and what confirms it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::console::key_guard::KeyGuard;
@@ -136,7 +137,7 @@ pub enum BaselineChangePlan {
 #[derive(Clone, Debug)]
 pub struct PreparedBaselinePlan {
     /// The plan.
-    pub plan: BaselineChangePlan,
+    pub plan: Arc<BaselineChangePlan>,
     /// One row for each file that it changes.
     pub rows: Vec<BaselinePlanRow>,
     /// Why the seal on the disk counts for nothing, if so.

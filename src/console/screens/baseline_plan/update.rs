@@ -1,6 +1,8 @@
 //! What the screen of a plan over baselines does: asks for what the plan needs, requests it, shows
 //! it, replaces it when it expires, and applies it once it is confirmed.
 
+use std::sync::Arc;
+
 use crate::console::command::Command;
 use crate::console::key::{Key, KeyCode};
 use crate::console::message::Effect;
@@ -383,8 +385,10 @@ pub fn apply_plan(model: &mut Model) -> Vec<Effect> {
     if view.made_at + PLAN_LIFETIME <= now {
         return replace_expired_plan(model);
     }
-    let view = view.clone();
-    let plan = view.prepared.plan.clone();
+    let BaselinePlanStage::Plan(view) = std::mem::take(&mut model.baseline_plan.stage) else {
+        return Vec::new();
+    };
+    let plan = Arc::clone(&view.prepared.plan);
     // After a change of several baselines, the next step is to seal them.
     if !matches!(view.request, BaselinePlanRequest::Replace { .. }) {
         for row in &view.prepared.rows {
@@ -395,7 +399,7 @@ pub fn apply_plan(model: &mut Model) -> Vec<Effect> {
     model.baseline_plan.has_quit = false;
     model.baseline_plan.stage = BaselinePlanStage::Applying(view);
     model.is_dirty = true;
-    vec![Effect::ApplyBaselinePlan(Box::new(plan))]
+    vec![Effect::ApplyBaselinePlan(plan)]
 }
 
 /// Reports what was written, goes back, and reads what it concerns again.
