@@ -61,11 +61,7 @@ impl Document for VerifyDocument {
             format_count(tally.versions as usize, "baseline version")
         );
         rows.push(self.part_row(FindingSubject::Version, "versions", versions));
-        let baselines = match (tally.sealed_baselines, tally.unsealed_baselines) {
-            (0, 0) => "none to check".to_string(),
-            (0, _) => format!("{} without a seal", tally.unsealed_baselines),
-            (_, _) => format!("{} match the seal", tally.sealed_baselines),
-        };
+        let baselines = found.describe_baselines();
         rows.push(self.part_row(FindingSubject::Baseline, "baselines", baselines));
         let is_seal_shown = found.signed.is_some() || self.has_finding_about(FindingSubject::Seal);
         if is_seal_shown {

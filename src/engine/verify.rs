@@ -69,6 +69,9 @@ pub struct Finding {
     /// Its subject.
     #[serde(rename = "about")]
     pub subject: FindingSubject,
+    /// Name of the baseline that it is about, if it is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<String>,
     /// Its kind, which decides the exit code.
     pub kind: ErrorKind,
     /// One sentence for people.
@@ -151,6 +154,47 @@ impl Verification {
         kinds.reduce(ErrorKind::more_serious)
     }
 
+    /// Says how many baselines match the seal, do not match it, and have none.
+    pub fn describe_baselines(&self) -> String {
+        let findings = self.findings.iter();
+        let is_baseline = |it: &&Finding| it.subject == FindingSubject::Baseline;
+        let failures = findings.filter(is_baseline).count();
+        let mut parts = Vec::new();
+        match self.counts.sealed_baselines {
+            0 => {}
+            1 => parts.push("1 matches the seal".to_string()),
+            count => parts.push(format!("{count} match the seal")),
+        }
+        let object = if parts.is_empty() {
+            " match the seal"
+        } else {
+            ""
+        };
+        match failures {
+            0 => {}
+            1 => parts.push(format!("1 does not{object}")),
+            count => parts.push(format!("{count} do not{object}")),
+        }
+        match self.counts.unsealed_baselines {
+            0 => {}
+            1 => parts.push("1 has no seal: NOT checked".to_string()),
+            count => parts.push(format!("{count} have no seal: NOT checked")),
+        }
+        if parts.is_empty() {
+            return "none to check".to_string();
+        }
+        parts.join(", ")
+    }
+
+    /// Says how many baselines in use have no seal; `None` if all have one.
+    pub fn describe_unsealed(&self) -> Option<String> {
+        match self.counts.unsealed_baselines {
+            0 => None,
+            1 => Some("1 baseline has no seal: NOT checked".to_string()),
+            count => Some(format!("{count} baselines have no seal: NOT checked")),
+        }
+    }
+
     fn add_finding(&mut self, about: FindingSubject, kind: ErrorKind, what: impl Into<String>) {
         // The first finding of a kind is always kept: it decides the exit code.
         if self.findings.len() >= MAX_FINDINGS && self.findings.iter().any(|it| it.kind == kind) {
@@ -159,6 +203,7 @@ impl Verification {
         }
         self.findings.push(Finding {
             subject: about,
+            baseline: None,
             kind,
             message: what.into(),
             hints: about.remedies().iter().map(ToString::to_string).collect(),
@@ -171,6 +216,15 @@ impl Verification {
         self.add_finding(about, error.kind(), error.message());
         if let Some(finding) = self.findings.get_mut(before) {
             finding.hints = error.hints().to_vec();
+        }
+    }
+
+    /// Adds a finding about a baseline.
+    fn add_baseline_error(&mut self, name: &str, error: &Error) {
+        let before = self.findings.len();
+        self.add_error(FindingSubject::Baseline, error);
+        if let Some(finding) = self.findings.get_mut(before) {
+            finding.baseline = Some(name.to_string());
         }
     }
 

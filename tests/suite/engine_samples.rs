@@ -240,9 +240,18 @@ pub fn verification(findings: Vec<Finding>) -> Verification {
 pub fn finding(subject: FindingSubject, message: &str, hint: &str) -> Finding {
     Finding {
         subject,
+        baseline: None,
         kind: ErrorKind::Integrity,
         message: message.to_string(),
         hints: vec![hint.to_string()],
+    }
+}
+
+/// A finding about the baseline of an agent.
+pub fn baseline_finding(agent: &str, message: &str, hint: &str) -> Finding {
+    Finding {
+        baseline: Some(format!("{agent}-MEMORY.md")),
+        ..finding(FindingSubject::Baseline, message, hint)
     }
 }
 

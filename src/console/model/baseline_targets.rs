@@ -7,7 +7,7 @@ use crate::console::screen::Screen;
 use crate::console::screens::log::state::LogRow;
 use crate::console::screens::verify::state::{VerifyRow, part_rows};
 use crate::digest::Digest;
-use crate::engine::{BaselineState, FindingSubject};
+use crate::engine::BaselineState;
 
 /// Digits of a version: enough to name one in any history.
 const VERSION_DIGITS: usize = 16;
@@ -115,10 +115,11 @@ impl Model {
         subject.map(str::to_string).into_iter().collect()
     }
 
-    /// Returns the rows of the verify screen: findings first, then the parts, the remarks, and the
+    /// Returns the rows of the verify screen: why it failed or the findings first, then the parts, the remarks, and the
     /// baselines.
     pub fn verify_rows(&self) -> Vec<VerifyRow> {
         let mut rows = Vec::new();
+        rows.extend(self.verify.failure().map(VerifyRow::Failure));
         if let Some(found) = self.verify.verification() {
             rows.extend((0..found.findings.len()).map(VerifyRow::Finding));
             rows.extend(part_rows(found));
@@ -141,17 +142,9 @@ impl Model {
             VerifyRow::Baseline(name) => name,
             VerifyRow::Finding(index) => {
                 let finding = self.verify.verification()?.findings.get(index)?;
-                if finding.subject != FindingSubject::Baseline {
-                    return None;
-                }
-                // A longer name may contain a shorter one.
-                let mentioned = summaries
-                    .iter()
-                    .filter(|it| finding.message.contains(&it.name))
-                    .max_by_key(|it| it.name.len());
-                mentioned?.name.clone()
+                finding.baseline.clone()?
             }
-            VerifyRow::Part { .. } | VerifyRow::Note(_) => return None,
+            VerifyRow::Failure(_) | VerifyRow::Part { .. } | VerifyRow::Note(_) => return None,
         };
         let mut found = summaries.iter().filter(|it| it.name == name);
         found.next().map(|it| it.name.as_str())
@@ -159,32 +152,30 @@ impl Model {
 
     /// Returns the report of the verification as text, for the clipboard and the pager.
     pub fn verify_report(&self) -> Option<String> {
+        if let Some(why) = self.verify.failure() {
+            return Some(format!("FAIL   {why}\n"));
+        }
         let found = self.verify.verification()?;
         let mut text = String::new();
         for row in part_rows(found) {
             if let VerifyRow::Part {
                 name,
-                findings,
-                is_checked,
+                result,
                 summary,
             } = row
             {
-                let result = match (findings, is_checked) {
-                    (0, true) => "ok",
-                    (0, false) => "none",
-                    _ => "FAIL",
-                };
-                text.push_str(&format!("{result:<5} {name:<10} {summary}\n"));
+                let word = result.word();
+                text.push_str(&format!("{word:<6} {name:<10} {summary}\n"));
             }
         }
         for finding in &found.findings {
-            text.push_str(&format!("FAIL  {}\n", finding.message));
+            text.push_str(&format!("FAIL   {}\n", finding.message));
             for hint in &finding.hints {
-                text.push_str(&format!("      hint: {hint}\n"));
+                text.push_str(&format!("       hint: {hint}\n"));
             }
         }
         for note in &found.notes {
-            text.push_str(&format!("note  {note}\n"));
+            text.push_str(&format!("note   {note}\n"));
         }
         for summary in self.baselines.summaries() {
             if summary.state == BaselineState::Ok {

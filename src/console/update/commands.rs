@@ -222,7 +222,7 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
             let draft = editor::update::keep_draft_now(model);
             return draft.into_iter().chain([Effect::Suspend]).collect();
         }
-        Command::Quit if model.screen == Screen::Verify && model.verify.is_running() => {
+        Command::Quit if model.screen == Screen::Verify && model.verify.can_cancel() => {
             return verify::update::cancel(model);
         }
         Command::Quit => return baseline_plan::update::quit(model),

@@ -129,11 +129,11 @@ impl Engine {
                 Ok(_) if is_sealed => verification.counts.sealed_baselines += 1,
                 Ok(_) => verification.counts.unsealed_baselines += 1,
                 Err(BaselineRefusal::Tampered(error)) => {
-                    verification.add_error(FindingSubject::Baseline, &error);
+                    verification.add_baseline_error(&agent.baseline, &error);
                 }
                 Err(BaselineRefusal::Unusable(error)) => {
                     match self.check_sealed_file(&agent.baseline, &seal) {
-                        Err(error) => verification.add_error(FindingSubject::Baseline, &error),
+                        Err(error) => verification.add_baseline_error(&agent.baseline, &error),
                         Ok(()) => verification.notes.push(error.message().to_string()),
                     }
                 }
@@ -146,7 +146,7 @@ impl Engine {
         for name in others {
             match self.check_sealed_file(name, &seal) {
                 Ok(()) => verification.counts.sealed_baselines += 1,
-                Err(error) => verification.add_error(FindingSubject::Baseline, &error),
+                Err(error) => verification.add_baseline_error(name, &error),
             }
         }
     }

@@ -8,7 +8,9 @@ use memory_shepherd::error::{Error, ErrorKind};
 
 use super::MINUTE;
 use crate::console_fixture::{TestConsole, fleet_of_four};
-use crate::engine_samples::{baseline_list, baseline_summary, finding, verification};
+use crate::engine_samples::{
+    baseline_finding, baseline_list, baseline_summary, finding, verification,
+};
 
 const TAMPERED: &str = "baseline does not match its seal: alpha-MEMORY.md has 9f2c…, sealed 77ab…";
 
@@ -19,7 +21,7 @@ fn console_with_findings() -> TestConsole {
     let list = ["alpha", "bravo"].map(|agent| baseline_summary(agent, BaselineState::Ok));
     console.load_baselines(baseline_list(list.into()));
     console.send(Msg::Verified(Ok(Box::new(verification(vec![
-        finding(FindingSubject::Baseline, TAMPERED, "review the change"),
+        baseline_finding("alpha", TAMPERED, "review the change"),
         finding(
             FindingSubject::Entry,
             "the entry alpha/1.md was changed",
@@ -171,7 +173,9 @@ fn cursor_stays_on_its_row_when_rows_move() {
         ("delta", BaselineState::Ok),
     ]));
     assert!(
-        console.message_text().contains("bravo-MEMORY.md is gone"),
+        console
+            .message_text()
+            .contains("bravo-MEMORY.md is no longer listed"),
         "{}",
         console.message_text()
     );
@@ -197,4 +201,119 @@ fn untouched_cursor_shows_the_first_failure() {
         "{}",
         console.screen_text()
     );
+}
+
+#[test]
+fn failed_verification_is_shown_in_full() {
+    let failed = |keys: &str| {
+        let mut console = fleet_of_four();
+        console.send(Msg::Resized(80, 24));
+        console.press("6");
+        console.press(keys);
+        let message = "cannot read /srv/fleets/production/archives/.shepherd/ledger.jsonl: \
+                       input/output error";
+        let error = Error::new(ErrorKind::Host, message).with_hint("check the disk");
+        console.send(Msg::Verified(Err(error)));
+        console
+    };
+    for keys in ["gg", "1"] {
+        let console = failed(keys);
+        assert!(
+            console.message_text().contains("input/output error"),
+            "{keys}"
+        );
+        assert!(console.message_text().contains("check the disk"), "{keys}");
+        assert_eq!(console.model.log.messages.len(), 1, "{keys}");
+    }
+    let mut console = failed("gg");
+    console.press("gg");
+    let text = console.screen_text();
+    for part in [
+        "FAIL",
+        ".shepherd/ledger.jsonl:",
+        "input/output error",
+        "check the disk",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let effects = console.press("ya");
+    assert!(
+        matches!(&effects[..], [Effect::CopyToClipboard(clip)] if clip.text.contains("check the disk")),
+        "{effects:?}"
+    );
+}
+
+#[test]
+fn unchecked_and_failed_baselines_are_counted() {
+    let text_of = |sealed, unsealed, failures| {
+        let mut console = fleet_of_four();
+        console.press("6");
+        let failure = baseline_finding("alpha", TAMPERED, "review the change");
+        let mut found = verification(vec![failure; failures]);
+        found.counts.sealed_baselines = sealed;
+        found.counts.unsealed_baselines = unsealed;
+        console.send(Msg::Verified(Ok(Box::new(found))));
+        console
+    };
+    for (counts, expected) in [
+        ((0, 0, 0), "baselines  none to check"),
+        ((7, 0, 0), "baselines  7 match the seal"),
+        ((0, 0, 3), "baselines  3 do not match the seal"),
+        (
+            (22, 3, 1),
+            "baselines  22 match the seal, 1 does not, 3 have no seal: NOT checked",
+        ),
+        (
+            (1, 10, 0),
+            "baselines  1 matches the seal, 10 have no seal: NOT checked",
+        ),
+        (
+            (0, 1, 2),
+            "baselines  2 do not match the seal, 1 has no seal: NOT checked",
+        ),
+    ] {
+        let console = text_of(counts.0, counts.1, counts.2);
+        let text = console.screen_text();
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    let mut partial = text_of(1, 10, 0);
+    assert_eq!(
+        partial.message_text(),
+        "verification: nothing wrong, but 10 baselines have no seal: NOT checked"
+    );
+    let text = partial.screen_text();
+    assert!(text.contains("partly     baselines"), "{text}");
+    let effects = partial.press("ya");
+    assert!(
+        matches!(&effects[..], [Effect::CopyToClipboard(clip)] if clip.text.contains("partly baselines")),
+        "{effects:?}"
+    );
+}
+
+#[test]
+fn verification_that_does_not_stop_can_be_left() {
+    let mut console = fleet_of_four();
+    console.press("V");
+    assert_eq!(console.press("^c"), [Effect::CancelVerify]);
+    assert!(
+        console.message_text().contains("^c again quits"),
+        "{}",
+        console.message_text()
+    );
+    let effects = console.press("^c");
+    assert!(effects.contains(&Effect::Quit), "{effects:?}");
+}
+
+#[test]
+fn finding_leads_to_the_baseline_that_it_names() {
+    let mut console = fleet_of_four();
+    console.press("6");
+    let list = ["alpha", "bravo"].map(|agent| baseline_summary(agent, BaselineState::Ok));
+    console.load_baselines(baseline_list(list.into()));
+    // The path contains the name of another baseline.
+    let message = "b.md is sealed, but cannot read /srv/alpha-MEMORY.md/b.md: not a directory";
+    let found = baseline_finding("bravo", message, "restore it");
+    console.send(Msg::Verified(Ok(Box::new(verification(vec![found])))));
+    console.press("gg");
+    assert_eq!(console.model.verify_subject(), Some("bravo-MEMORY.md"));
 }

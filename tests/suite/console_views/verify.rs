@@ -5,7 +5,9 @@ use memory_shepherd::engine::{BaselineState, FindingSubject, Verification, Verif
 use memory_shepherd::error::{Error, ErrorKind};
 
 use super::{TestConsole, assert_view};
-use crate::engine_samples::{baseline_list, baseline_summary, finding, verification};
+use crate::engine_samples::{
+    baseline_finding, baseline_list, baseline_summary, finding, verification,
+};
 
 const STATES: [(&str, BaselineState); 4] = [
     ("billing-bot", BaselineState::Changed),
@@ -24,8 +26,8 @@ fn show(console: &mut TestConsole, found: Verification) {
 fn with_findings() -> Verification {
     let hint = "copy the archive as evidence before you repair anything; compare it with a backup";
     let mut found = verification(vec![
-        finding(
-            FindingSubject::Baseline,
+        baseline_finding(
+            "billing-bot",
             "baseline does not match its seal: billing-bot-MEMORY.md has 9f2c1a00…, sealed 77ab03ff…",
             "review the change",
         ),

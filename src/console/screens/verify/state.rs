@@ -58,13 +58,13 @@ pub enum VerifyRow {
     Part {
         /// Name of the part.
         name: &'static str,
-        /// Number of its findings.
-        findings: usize,
-        /// Whether there was something to check.
-        is_checked: bool,
+        /// Its result.
+        result: PartResult,
         /// What was checked.
         summary: String,
     },
+    /// Why nothing could be verified.
+    Failure(String),
     /// A finding, by its index.
     Finding(usize),
     /// A remark that is not a failure.
@@ -73,13 +73,57 @@ pub enum VerifyRow {
     Baseline(String),
 }
 
+/// Result of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartResult {
+    /// All of it was checked, and nothing is wrong.
+    Ok,
+    /// Nothing is wrong with what was checked.
+    Partial,
+    /// There was nothing to check.
+    Unchecked,
+    /// Its number of findings.
+    Failed(usize),
+}
+
+impl PartResult {
+    /// Returns the word for it.
+    pub fn word(self) -> String {
+        match self {
+            PartResult::Ok => "ok".to_string(),
+            PartResult::Partial => "partly".to_string(),
+            PartResult::Unchecked => "none".to_string(),
+            PartResult::Failed(count) => format!("FAIL {count}"),
+        }
+    }
+}
+
 impl VerifyScreen {
+    /// Returns why nothing could be verified, if so.
+    pub fn failure(&self) -> Option<String> {
+        match &self.stage {
+            VerifyStage::Done(result) => result.outcome.as_ref().err().cloned(),
+            _ => None,
+        }
+    }
+
     /// Returns the verification, if there is one.
     pub fn verification(&self) -> Option<&Verification> {
         match &self.stage {
             VerifyStage::Done(result) => result.outcome.as_ref().ok(),
             _ => None,
         }
+    }
+
+    /// Whether a verification runs that the operator has not stopped yet.
+    pub fn can_cancel(&self) -> bool {
+        matches!(
+            self.stage,
+            VerifyStage::Running {
+                is_cancelled: false,
+                ..
+            }
+        )
     }
 
     /// Whether a verification runs.
@@ -106,11 +150,6 @@ pub fn part_rows(found: &Verification) -> Vec<VerifyRow> {
             counts.retired_entries
         ));
     }
-    let baselines = match (counts.sealed_baselines, counts.unsealed_baselines) {
-        (0, 0) => "none to check".to_string(),
-        (0, count) => format!("{count} without a seal: integrity is NOT checked"),
-        (count, _) => format!("{count} match the seal"),
-    };
     let signature = found.signed.as_ref().map_or_else(
         || "no signature was checked".to_string(),
         |signed| {
@@ -127,31 +166,45 @@ pub fn part_rows(found: &Verification) -> Vec<VerifyRow> {
         None => "no heads logged yet",
     };
     let versions = format!("{} compared", format_count(counts.versions, "file"));
-    let is_sealed = counts.sealed_baselines > 0;
-    let is_logged = found.is_log_valid.is_some();
+    let log = log.to_string();
+    let checked = |is_checked: bool| {
+        if is_checked {
+            PartResult::Ok
+        } else {
+            PartResult::Unchecked
+        }
+    };
+    let is_logged = checked(found.is_log_valid.is_some());
+    let is_signed = checked(found.signed.is_some());
+    let are_sealed = match (counts.sealed_baselines, counts.unsealed_baselines) {
+        (0, _) => PartResult::Unchecked,
+        (_, 0) => PartResult::Ok,
+        _ => PartResult::Partial,
+    };
+    let baselines = found.describe_baselines();
     let parts = [
-        ("ledger", FindingSubject::Ledger, true, ledger),
-        ("log", FindingSubject::Log, is_logged, log.to_string()),
-        ("entries", FindingSubject::Entry, true, entries),
-        ("versions", FindingSubject::Version, true, versions),
-        ("baselines", FindingSubject::Baseline, is_sealed, baselines),
+        ("ledger", FindingSubject::Ledger, PartResult::Ok, ledger),
+        ("log", FindingSubject::Log, is_logged, log),
+        ("entries", FindingSubject::Entry, PartResult::Ok, entries),
         (
-            "signature",
-            FindingSubject::Seal,
-            found.signed.is_some(),
-            signature,
+            "versions",
+            FindingSubject::Version,
+            PartResult::Ok,
+            versions,
         ),
+        ("baselines", FindingSubject::Baseline, are_sealed, baselines),
+        ("signature", FindingSubject::Seal, is_signed, signature),
     ];
-    parts
-        .into_iter()
-        .map(|(name, subject, is_checked, summary)| {
-            let about = found.findings.iter().filter(|it| it.subject == subject);
-            VerifyRow::Part {
-                name,
-                findings: about.count(),
-                is_checked,
-                summary,
-            }
-        })
-        .collect()
+    let rows = parts.into_iter().map(|(name, subject, result, summary)| {
+        let about = found.findings.iter().filter(|it| it.subject == subject);
+        VerifyRow::Part {
+            name,
+            result: match about.count() {
+                0 => result,
+                count => PartResult::Failed(count),
+            },
+            summary,
+        }
+    });
+    rows.collect()
 }

@@ -46,7 +46,8 @@ pub fn start(model: &mut Model) -> Vec<Effect> {
 pub fn cancel(model: &mut Model) -> Vec<Effect> {
     if let VerifyStage::Running { is_cancelled, .. } = &mut model.verify.stage {
         *is_cancelled = true;
-        model.show_hint("stopping the verification");
+        let key = model.key_hint(Command::Quit);
+        model.show_hint(&format!("stopping the verification; {key} again quits"));
         return vec![Effect::CancelVerify];
     }
     Vec::new()
@@ -66,10 +67,12 @@ pub fn handle_result(model: &mut Model, outcome: Result<Box<Verification>, Error
         return Vec::new();
     };
     model.is_dirty = true;
-    if let Err(error) = &outcome
-        && error.kind() == ErrorKind::Interrupted
-    {
-        model.report(MessageLevel::Warn, error.message());
+    match &outcome {
+        Err(error) if error.kind() == ErrorKind::Interrupted => {
+            model.report(MessageLevel::Warn, error.message());
+        }
+        Err(error) => model.report(MessageLevel::Error, error_with_hint(error)),
+        Ok(_) => {}
     }
     let failures = match &outcome {
         Ok(found) => found.findings.len() as u64 + found.omitted_findings,
@@ -82,8 +85,20 @@ pub fn handle_result(model: &mut Model, outcome: Result<Box<Verification>, Error
             count => format!("verification: {count} failures; {key} shows them"),
         };
         model.report(MessageLevel::Error, text);
-    } else if failures == 0 && outcome.is_ok() {
-        model.report(MessageLevel::Info, "verification: nothing wrong");
+    } else if failures == 0
+        && let Ok(found) = &outcome
+    {
+        let (level, text) = match found.describe_unsealed() {
+            Some(unsealed) => (
+                MessageLevel::Warn,
+                format!("verification: nothing wrong, but {unsealed}"),
+            ),
+            None => (
+                MessageLevel::Info,
+                "verification: nothing wrong".to_string(),
+            ),
+        };
+        model.report(level, text);
     }
     let result = VerifyResult {
         outcome: outcome

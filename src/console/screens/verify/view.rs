@@ -4,13 +4,13 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::console::age::{format_age, format_time};
 use crate::console::canvas::{
-    Canvas, fit_start_of_sentence, format_size, shorten_untrusted, wrap_text,
+    Canvas, fit_start_of_sentence, format_count, format_size, shorten_untrusted, wrap_text,
 };
 use crate::console::command::Command;
 use crate::console::frame::draw_fleet_name;
 use crate::console::model::Model;
 use crate::console::screens::baselines::view::{fact_lines, short_state, state_role};
-use crate::console::screens::verify::state::{VerifyRow, VerifyStage};
+use crate::console::screens::verify::state::{PartResult, VerifyRow, VerifyStage};
 use crate::console::theme::Role;
 use crate::engine::{BaselineSummary, Finding, FindingSubject, VerifyProgress};
 use crate::untrusted;
@@ -61,16 +61,18 @@ fn draw_status(model: &Model, canvas: &mut Canvas<'_>, x: u16) {
             )
         }
         VerifyStage::Done(result) => match &result.outcome {
-            Err(why) => (why.clone(), Role::Bad),
+            Err(_) => ("not verified".to_string(), Role::Bad),
             Ok(found) => {
                 let age = format_age(model.now.local_time, result.ended_at);
                 let seconds = result.duration.as_millis();
                 let took = format!("{}.{}s", seconds / 1000, seconds % 1000 / 100);
                 let ran = format!("ran {age} ago ({took})");
-                match found.findings.len() as u64 + found.omitted_findings {
-                    0 => (format!("{ran}  nothing wrong"), Role::Good),
-                    1 => (format!("{ran}  1 FAILURE"), Role::Bad),
-                    count => (format!("{ran}  {count} FAILURES"), Role::Bad),
+                let failures = found.findings.len() as u64 + found.omitted_findings;
+                match (failures, found.describe_unsealed()) {
+                    (0, Some(unsealed)) => (format!("{ran}  {unsealed}"), Role::Warn),
+                    (0, None) => (format!("{ran}  nothing wrong"), Role::Good),
+                    (1, _) => (format!("{ran}  1 FAILURE"), Role::Bad),
+                    (count, _) => (format!("{ran}  {count} FAILURES"), Role::Bad),
                 }
             }
         },
@@ -94,11 +96,10 @@ fn draw_seal_line(model: &Model, canvas: &mut Canvas<'_>) {
     let (text, role) = match (summaries.len(), sealed) {
         (0, _) => (String::new(), Role::Dim),
         (count, 0) => {
-            let key = model.key_hint(Command::PlanSeal);
-            let baselines = model.key_hint(Command::GoBaselines);
-            let text = format!(
-                "no seal: integrity of {count} baselines is NOT checked; {baselines} a {key} seals"
-            );
+            let keys = [Command::GoBaselines, Command::MarkAll, Command::PlanSeal];
+            let keys = keys.map(|it| model.key_hint(it)).join(" ");
+            let baselines = format_count(count as u64, "baseline");
+            let text = format!("no seal: integrity of {baselines} is NOT checked; {keys} seals");
             (text, Role::Warn)
         }
         (count, sealed) => (format!("seal: {sealed} of {count} baselines"), Role::Text),
@@ -112,18 +113,22 @@ fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &VerifyRow) {
     match row {
         VerifyRow::Part {
             name,
-            findings,
-            is_checked,
+            result,
             summary,
         } => {
-            let (result, role) = match (findings, is_checked) {
-                (0, true) => ("ok".to_string(), Role::Good),
-                (0, false) => ("none".to_string(), Role::Warn),
-                (count, _) => (format!("FAIL {count}"), Role::Bad),
+            let role = match result {
+                PartResult::Ok => Role::Good,
+                PartResult::Partial | PartResult::Unchecked => Role::Warn,
+                PartResult::Failed(_) => Role::Bad,
             };
-            canvas.put_text(2, y, &result, role);
+            canvas.put_text(2, y, &result.word(), role);
             let text = format!("{name:<10} {summary}");
             canvas.put_text(NAME_X, y, &fit_start_of_sentence(&text, room), Role::Text);
+        }
+        VerifyRow::Failure(why) => {
+            canvas.put_text(2, y, "FAIL", Role::Bad);
+            let text = fit_start_of_sentence(why, room);
+            canvas.put_text(NAME_X, y, &text, Role::Text);
         }
         VerifyRow::Finding(index) => {
             let found = model.verify.verification();
@@ -201,6 +206,7 @@ fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &VerifyRow)
     };
     match row {
         VerifyRow::Part { name, summary, .. } => push(&format!("{name}: {summary}"), Role::Text),
+        VerifyRow::Failure(why) => push(why, Role::Bad),
         VerifyRow::Note(note) => push(note, Role::Text),
         VerifyRow::Finding(index) => {
             let found = model.verify.verification();
