@@ -163,6 +163,7 @@ pub(super) fn change_marks(model: &mut Model, command: Command) {
 /// Goes back one level: search, filter, screen. At the fleet, the exit key quits.
 pub(super) fn go_back(model: &mut Model, key: Key) -> Vec<Effect> {
     let is_escape = key.code == KeyCode::Esc;
+    let before = (model.screen, model.baselines.page);
     match model.screen {
         Screen::Fleet => return fleet::update::go_back(model, key),
         Screen::Agent => agent::update::go_back(model, is_escape),
@@ -173,7 +174,10 @@ pub(super) fn go_back(model: &mut Model, key: Key) -> Vec<Effect> {
         Screen::Hosts | Screen::Verify => model.go_to_screen(Screen::Fleet),
         Screen::Editor => return editor::update::go_back(model, is_escape),
     }
-    Vec::new()
+    if (model.screen, model.baselines.page) == before {
+        return Vec::new();
+    }
+    baselines::update::reload_on_return(model)
 }
 
 /// Returns the ages on the current screen.

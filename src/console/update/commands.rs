@@ -255,7 +255,7 @@ fn go_to_previous_screen(model: &mut Model) -> Vec<Effect> {
     if previous == Screen::Hosts {
         hosts::update::request_settings(model)
     } else {
-        Vec::new()
+        baselines::update::reload_on_return(model)
     }
 }
 

@@ -71,7 +71,7 @@ fn changed_baseline_opens_against_its_sealed_version() {
     load_changed(&mut console);
     let text = console.screen_text();
     assert!(text.contains("when in a hurry"), "{text}");
-    assert!(text.contains("would have reached charlie"), "{text}");
+    assert!(text.contains("resets BLOCKED: charlie"), "{text}");
     assert!(
         text.contains("owner uid 1004, gid 1004, mode 0664"),
         "{text}"
@@ -272,7 +272,9 @@ fn cursor_stays_on_its_baseline_and_version() {
     console.load_baselines(list(&["alpha", "bravo"]));
     assert_eq!(console.model.baselines.subject(), Some("bravo-MEMORY.md"));
     assert!(
-        console.message_text().contains("charlie-MEMORY.md is gone"),
+        console
+            .message_text()
+            .contains("charlie-MEMORY.md is no longer listed"),
         "{}",
         console.message_text()
     );
@@ -295,4 +297,68 @@ fn cursor_stays_on_its_baseline_and_version() {
     );
     console.send(Msg::BaselineVersionsLoaded(name, Ok(newer)));
     assert_eq!(console.model.baselines.current_version(), Some(&records[1]));
+}
+
+#[test]
+fn list_is_loaded_again_on_return() {
+    let mut console = console_with_baselines();
+    console.press("1");
+    assert_eq!(console.press("-"), [Effect::LoadBaselines]);
+    // From a comparison, the versions and the agent screen.
+    console.press("gg Enter");
+    load_changed(&mut console);
+    assert_eq!(console.press("q"), [Effect::LoadBaselines]);
+    console.press("v Enter");
+    let name = "charlie-MEMORY.md".to_string();
+    let versions = baseline_versions("charlie");
+    console.send(Msg::BaselineVersionsLoaded(name.clone(), Ok(versions)));
+    console.press("Enter");
+    assert!(
+        console
+            .press("q")
+            .contains(&Effect::LoadBaselineVersions(name))
+    );
+    assert_eq!(console.press("q"), [Effect::LoadBaselines]);
+    // To a comparison and a verification.
+    console.press("Enter 1");
+    let effects = console.press("-");
+    assert!(
+        matches!(
+            effects[..],
+            [Effect::LoadBaselines, Effect::CompareBaseline(_)]
+        ),
+        "{effects:?}"
+    );
+    console.press("6 1");
+    assert_eq!(console.press("-"), [Effect::LoadBaselines]);
+    // An abandoned plan.
+    console.press("3 X");
+    assert_eq!(console.press("Esc"), [Effect::LoadBaselines]);
+}
+
+#[test]
+fn narrow_screen_shows_keys_of_the_evidence() {
+    let mut console = fleet_of_four();
+    console.send(Msg::Resized(80, 24));
+    let mut changed = baseline_summary("alpha", BaselineState::Changed);
+    changed.agents = [
+        "a-long-agent-name",
+        "another-long-agent-name",
+        "third-agent",
+    ]
+    .map(str::to_string)
+    .to_vec();
+    changed.findings = Some(memory_shepherd::engine::FindingCounts {
+        errors: 2,
+        warnings: 0,
+    });
+    console.open_baselines(baseline_list(vec![changed]));
+    let text = console.screen_text();
+    for part in [
+        "X restores it, S seals this one",
+        "resets BLOCKED",
+        "2 errors",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
 }

@@ -38,9 +38,12 @@ pub fn handle_list(model: &mut Model, list: Result<Box<BaselineList>, String>) {
         let marks = &mut model.baselines.marks;
         marks.retain(|name| names.contains(&name.as_str()));
     }
-    let old_index = model.baselines.cursor_index();
+    let current = model.baselines.cursor_name.as_deref();
+    let old_index = (model.baselines.summaries().iter()).position(|it| Some(&*it.name) == current);
     model.baselines.list = Some(list);
-    replace_removed_cursor(model, old_index);
+    if let Some(old_index) = old_index {
+        replace_removed_cursor(model, old_index);
+    }
     keep_cursor_visible(model);
     model.is_dirty |= model.shows_baseline_states();
 }
@@ -64,7 +67,7 @@ fn replace_removed_cursor(model: &mut Model, old_index: usize) {
 
 /// Reports that the baseline under the cursor is no longer listed.
 pub fn report_gone(model: &mut Model, name: &str) {
-    let text = format!("{name} is gone; the cursor is on another row");
+    let text = format!("{name} is no longer listed; the cursor has moved");
     model.report(MessageLevel::Warn, text);
 }
 
@@ -154,6 +157,15 @@ pub fn reload(model: &Model) -> Vec<Effect> {
         }
     }
     effects
+}
+
+/// Loads what the screen shows again after a visit to another: it may have changed unseen.
+pub fn reload_on_return(model: &Model) -> Vec<Effect> {
+    if model.shows_baseline_states() {
+        reload(model)
+    } else {
+        Vec::new()
+    }
 }
 
 /// Opens the evidence of an agent whose baseline differs from its seal.
