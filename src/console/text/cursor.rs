@@ -121,7 +121,7 @@ mod tests {
         let mut pane = pane(&["one two three four", "b"]);
         pane.top = (0, 3);
         pane.page_cursor(0, 80, 1, STYLE);
-        assert_eq!(pane.cursor_line, 0);
+        assert_eq!(pane.cursor_line, 1);
     }
 
     #[test]
