@@ -216,14 +216,16 @@ fn changes_files(command: Command) -> bool {
 /// Whether a hint is useful for the text in the editor.
 fn is_editor_hint_relevant(command: Command, model: &Model) -> bool {
     let editor = model.editor.as_ref();
+    let is_read_only = editor.is_some_and(|it| it.read_only.is_some());
     match command {
         Command::OpenSelected => {
             editor.is_some_and(|it| matches!(it.opened.seal, SealMatch::Mismatch(_)))
         }
         Command::InsertText | Command::UndoTyping | Command::FixFinding | Command::CommandLine => {
-            editor.is_some_and(|it| it.read_only.is_none())
+            !is_read_only
         }
-        Command::GoBack | Command::GoLog | Command::Palette => false,
+        Command::GoBack => is_read_only,
+        Command::GoLog | Command::Palette => false,
         _ => true,
     }
 }
@@ -232,7 +234,6 @@ fn is_editor_hint_relevant(command: Command, model: &Model) -> bool {
 fn is_hint_relevant(command: Command, model: &Model) -> bool {
     match (model.key_context(), &model.reset.stage) {
         (context, _) if command == Command::VerifyNow => context == KeyContext::Verify,
-        (KeyContext::Editor, _) => is_editor_hint_relevant(command, model),
         (KeyContext::Result, ResetStage::Result(result)) => match command {
             Command::RetryFailed => model.retry_request().is_ok(),
             Command::PlanUndo => !model.undoable_agents(result).is_empty(),
@@ -288,8 +289,8 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
             Command::GoLog | Command::Palette => false,
             _ => availability::check_enabled(command, model).is_ok(),
         },
-        (KeyContext::EditorSelection, _) => {
-            !matches!(command, Command::GoBack | Command::GoLog | Command::Palette)
+        (KeyContext::Editor | KeyContext::EditorSelection, _) => {
+            is_editor_hint_relevant(command, model)
         }
         _ => true,
     }
