@@ -63,7 +63,7 @@ pub fn for_baseline_plan(model: &Model, view: &BaselinePlanView) -> String {
             let restore = format!("baseline restore {} --version {version}", quote(name));
             if let BaselineChangePlan::Files {
                 is_resealed: true, ..
-            } = view.prepared.plan
+            } = *view.prepared.plan
             {
                 let seal = command_line(model, &format!("seal {}", quote(name)));
                 return format!("{} && {seal}", command_line(model, &restore));
