@@ -522,6 +522,7 @@ mod tests {
                         (Editor | EditorSelection, Command::GoBack) => {
                             matches!(*key, "h" | "Left")
                         }
+                        (Editor, Command::OpenSelected) => matches!(*key, "l" | "Right"),
                         (Editor | EditorSelection, Command::Top) => *key == "Home",
                         (Editor | EditorSelection, Command::Bottom) => *key == "End",
                         _ => false,

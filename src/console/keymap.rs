@@ -649,8 +649,10 @@ mod tests {
         let exceptions = "(h: not in plan, editor, editor's selection) \
              (Left: not in editor, editor's selection)";
         assert!(title.ends_with(exceptions), "{title}");
-        let has_exceptions =
-            |it: Command| matches!(it, Command::GoBack | Command::Top | Command::Bottom);
+        let has_exceptions = |it: Command| {
+            use Command::{Bottom, GoBack, OpenSelected, Top};
+            matches!(it, GoBack | OpenSelected | Top | Bottom)
+        };
         for spec in COMMAND_TABLE
             .iter()
             .filter(|it| !has_exceptions(it.command))
