@@ -20,10 +20,12 @@ mod log;
 mod manual;
 pub mod output;
 mod reset_and_undo;
+mod run_arguments;
 mod seal;
 mod status;
 mod three_way;
 mod usage;
+mod values;
 mod verify;
 
 use std::ffi::OsString;
@@ -45,8 +47,9 @@ use crate::transport::local::LocalTransport;
 use crate::transport::sftp::PerHostTransports;
 use crate::transport::sftp::askpass::PromptBroker;
 use crate::transport::sftp::ssh::{Connector, SshConnector};
-use arguments::{Cli, ConfigVerb, ConsoleFlags, ResetArgs, RunFlags, Verb};
+use arguments::{Cli, ConfigVerb, ConsoleFlags, Verb};
 use output::{CommandError, Output, OutputSettings};
+use run_arguments::{ResetArgs, RunFlags};
 use usage::{missing_verb_error, print_clap_error};
 
 /// The process environment, as `main` resolved it.

@@ -283,6 +283,15 @@ pub fn count_hidden(bytes: &[u8]) -> HiddenCounts {
     counts
 }
 
+/// Replaces invisible characters by marks. Returns the text, and whether it has changed: plain text
+/// stays as it is.
+pub fn escape_hidden(bytes: &[u8]) -> (String, bool) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if count_hidden(bytes) == HiddenCounts::default() => (text.to_string(), false),
+        _ => (visible_text_uncut(bytes), true),
+    }
+}
+
 /// Whether a word mixes Latin letters with Cyrillic or Greek ones (shown as a badge). Digits, `_`,
 /// combining marks and invisible characters do not end a word.
 pub fn has_mixed_scripts(bytes: &[u8]) -> bool {

@@ -4,13 +4,41 @@ use std::io;
 use std::path::PathBuf;
 
 use chrono::{DateTime, FixedOffset};
+use clap::Subcommand;
 use serde::Serialize;
 
-use super::arguments::ArchiveVerb;
 use super::output::{Document, OutputRole, Printer, format_count, number_cell, text_cell};
+use super::values::EXIT_CODES;
 use super::{CommandContext, CommandResult};
 use crate::archive::EntryKind;
 use crate::engine::EntryStatus;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ArchiveVerb {
+    /// Lists the entries of agents, oldest first, and what keeps each
+    ///
+    /// Retention deletes neither pinned entries nor those that an undo still needs.
+    #[command(after_help = EXIT_CODES)]
+    List {
+        /// Shows only these agents
+        #[arg(value_name = "AGENT")]
+        agents: Vec<String>,
+    },
+    /// Pins entries: retention never deletes them
+    #[command(after_help = EXIT_CODES)]
+    Pin {
+        /// Paths as printed by `archive list` and `log`
+        #[arg(value_name = "ENTRY", required = true)]
+        entries: Vec<PathBuf>,
+    },
+    /// Unpins entries: retention may delete them again
+    #[command(after_help = EXIT_CODES)]
+    Unpin {
+        /// Paths as printed by `archive list` and `log`
+        #[arg(value_name = "ENTRY", required = true)]
+        entries: Vec<PathBuf>,
+    },
+}
 
 /// The answer of `archive list`.
 #[derive(Serialize)]

@@ -1,28 +1,16 @@
-//! The definition of the command line: verbs, their options, and how values are parsed. The help
+//! The definition of the command line: verbs and options. The help
 //! texts are the comments here.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
-use clap::{ArgGroup, Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
+use super::archive::ArchiveVerb;
 use super::output::ColorChoice;
+use super::run_arguments::{PushArgs, ResetArgs, UndoArgs};
+use super::values::{EXIT_CODES, parse_anchor, parse_demo_size, parse_record_count};
 use super::{baseline, diff, guard, lint, seal};
 use crate::digest::Digest;
-use crate::engine::{ScratchSelection, UndoMode};
-
-/// The end of every help text; scripts and timers rely on these numbers.
-pub(super) const EXIT_CODES: &str = "\
-Exit codes:
-    0  ok
-    1  some agents failed, or there are differences or findings
-    2  the command line or the config is wrong
-    3  a host or file cannot be reached or read
-    4  integrity: tampered baseline, changed host key, broken seal or ledger
-    5  another run holds the lock
-    6  the plan has changed, or the operation was refused for safety
-  130  interrupted
-Where several apply, the first of 130, 4, 2, 6, 5, 3, 1 is used.";
 
 /// Archive what agents wrote into their memories, reset them to their
 /// baselines, and undo.
@@ -211,73 +199,6 @@ pub(super) enum Verb {
     },
 }
 
-/// Options of the verbs that make a plan and run it.
-#[derive(Debug, Default, Args)]
-pub(super) struct RunFlags {
-    /// Shows the plan and its hash; changes nothing
-    #[arg(long)]
-    pub(super) dry_run: bool,
-    /// Refuses to run unless the plan has this hash
-    #[arg(long, value_name = "HASH", value_parser = parse_plan_hash)]
-    pub(super) plan: Option<String>,
-    /// Waits this long for agents that another run has locked
-    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = parse_number::<u32>)]
-    pub(super) wait: u32,
-}
-
-#[derive(Debug, Args)]
-#[command(group(ArgGroup::new("target").required(true).args(["agents", "all"])))]
-pub(super) struct ResetArgs {
-    /// Agents to reset
-    #[arg(value_name = "AGENT")]
-    pub(super) agents: Vec<String>,
-    /// Resets the whole fleet
-    #[arg(long)]
-    pub(super) all: bool,
-    /// Keeps all scratch below the baselines, as `push` does
-    #[arg(long)]
-    pub(super) keep_scratch: bool,
-    #[command(flatten)]
-    pub(super) flags: RunFlags,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct PushArgs {
-    /// Agents to push to
-    #[arg(value_name = "AGENT", required = true)]
-    pub(super) agents: Vec<String>,
-    /// Scratch to keep: all, none, or lines of the memory such as 86-90,97
-    ///
-    /// Line numbers are those of the memory file. They select scratch of one agent, and only lines
-    /// below the separator.
-    #[arg(long, value_name = "all|none|LINES", default_value = "all")]
-    pub(super) keep: ScratchSelection,
-    #[command(flatten)]
-    pub(super) flags: RunFlags,
-}
-
-#[derive(Debug, Args)]
-#[command(group(ArgGroup::new("target").required(true).args(["agents", "run"])))]
-pub(super) struct UndoArgs {
-    /// Agents to undo
-    #[arg(value_name = "AGENT")]
-    pub(super) agents: Vec<String>,
-    /// Undoes this run for every agent that it changed
-    #[arg(long)]
-    pub(super) run: Option<String>,
-    /// Reverts the last undo of each agent instead
-    #[arg(long, conflicts_with = "run")]
-    pub(super) redo: bool,
-    /// Keeps what an agent has written since, below the restored bytes
-    #[arg(long, conflicts_with = "overwrite")]
-    pub(super) append: bool,
-    /// Archives what an agent has written since, and restores the old file alone
-    #[arg(long)]
-    pub(super) overwrite: bool,
-    #[command(flatten)]
-    pub(super) flags: RunFlags,
-}
-
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub(super) enum ConfigVerb {
     /// Reports every mistake in the config
@@ -286,81 +207,6 @@ pub(super) enum ConfigVerb {
     /// Prints every effective value and its origin
     #[command(after_help = EXIT_CODES)]
     Show,
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum ArchiveVerb {
-    /// Lists the entries of agents, oldest first, and what keeps each
-    ///
-    /// Retention deletes neither pinned entries nor those that an undo still needs.
-    #[command(after_help = EXIT_CODES)]
-    List {
-        /// Shows only these agents
-        #[arg(value_name = "AGENT")]
-        agents: Vec<String>,
-    },
-    /// Pins entries: retention never deletes them
-    #[command(after_help = EXIT_CODES)]
-    Pin {
-        /// Paths as printed by `archive list` and `log`
-        #[arg(value_name = "ENTRY", required = true)]
-        entries: Vec<PathBuf>,
-    },
-    /// Unpins entries: retention may delete them again
-    #[command(after_help = EXIT_CODES)]
-    Unpin {
-        /// Paths as printed by `archive list` and `log`
-        #[arg(value_name = "ENTRY", required = true)]
-        entries: Vec<PathBuf>,
-    },
-}
-
-impl UndoArgs {
-    /// What the undo does with notes that an agent has written since.
-    pub(super) fn undo_mode(&self) -> UndoMode {
-        match (self.append, self.overwrite) {
-            (true, _) => UndoMode::Append,
-            (_, true) => UndoMode::Overwrite,
-            _ => UndoMode::Refuse,
-        }
-    }
-}
-
-pub(super) fn parse_number<T: FromStr>(text: &str) -> Result<T, String> {
-    let parsed = text.parse().ok();
-    parsed.ok_or_else(|| "expected a whole number that is not too large".to_string())
-}
-
-pub(super) fn parse_record_count(text: &str) -> Result<usize, String> {
-    match parse_number(text)? {
-        0 => Err("expected a number of at least 1".to_string()),
-        count => Ok(count),
-    }
-}
-
-/// Parses the number of agents of the example fleet.
-#[cfg(feature = "demo")]
-pub(super) fn parse_demo_size(text: &str) -> Result<usize, String> {
-    let count = parse_number(text).ok();
-    let allowed = count.filter(|count| (14..=1000).contains(count));
-    allowed.ok_or_else(|| "expected a whole number from 14 to 1000".to_string())
-}
-
-pub(super) fn parse_plan_hash(text: &str) -> Result<String, String> {
-    let hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if text.len() >= 8 && hex {
-        Ok(text.to_ascii_lowercase())
-    } else {
-        Err("a plan hash has at least 8 hexadecimal digits".to_string())
-    }
-}
-
-pub(super) fn parse_anchor(text: &str) -> Result<(u64, Digest), String> {
-    let (seq, digest) = text
-        .split_once(':')
-        .ok_or("expected SEQ:HASH, as a run prints it")?;
-    let seq = parse_number(seq)?;
-    Ok((seq, digest.parse()?))
 }
 
 #[cfg(test)]

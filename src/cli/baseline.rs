@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
-use super::arguments::{EXIT_CODES, parse_record_count};
 use super::baseline_plans::{DiffArgs, NewArgs, ReplaceArgs};
 use super::output::{
     Document, OutputRole, Printer, TableCell, format_count, number_cell, text_cell,
 };
+use super::values::{EXIT_CODES, parse_record_count};
 use super::{CommandContext, CommandResult};
 use crate::baseline::seal::seal_hint;
 use crate::baseline::signatures::SignedSeal;

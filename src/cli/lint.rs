@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
-use super::arguments::EXIT_CODES;
+use super::values::EXIT_CODES;
 use super::{CommandContext, CommandResult};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Agent};

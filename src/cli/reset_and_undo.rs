@@ -12,10 +12,10 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use super::archive::format_entry_count;
-use super::arguments::{PushArgs, ResetArgs, UndoArgs};
 use super::diff::write_hunks;
 use super::log::LedgerHead;
 use super::output::{Document, ErrorItem, OutputRole, Printer, format_count, text_cell};
+use super::run_arguments::{PushArgs, ResetArgs, UndoArgs};
 use super::status::state_role;
 use super::{CommandContext, CommandResult};
 use crate::archive::EntryKind;

@@ -5,7 +5,7 @@ use super::key_guard::KeyGuard;
 use crate::archive::WrittenEntry;
 use crate::baseline::InspectedBaseline;
 use crate::console::screens::editor::promotion::PromotedLines;
-use crate::untrusted::{self, HiddenCounts};
+use crate::untrusted;
 
 /// Text for the clipboard. It may be pasted into a shell, so it has no invisible characters and no
 /// control characters except line ends and tabs.
@@ -24,23 +24,13 @@ pub struct ClipboardText {
 impl ClipboardText {
     /// Creates a text from untrusted bytes. Plain text stays unchanged.
     pub fn new(what: impl Into<String>, bytes: &[u8]) -> ClipboardText {
-        let (text, revealed) = escape_invisible(bytes);
+        let (text, revealed) = untrusted::escape_hidden(bytes);
         ClipboardText {
             description: what.into(),
             text,
             is_escaped: revealed,
             is_truncated: false,
         }
-    }
-}
-
-/// Makes invisible characters visible. Returns the text, and whether it has changed.
-pub fn escape_invisible(bytes: &[u8]) -> (String, bool) {
-    match std::str::from_utf8(bytes) {
-        Ok(text) if untrusted::count_hidden(bytes) == HiddenCounts::default() => {
-            (text.to_string(), false)
-        }
-        _ => (untrusted::visible_text_uncut(bytes), true),
     }
 }
 
@@ -71,7 +61,7 @@ impl PagerText {
     pub fn new(name: impl Into<String>, bytes: &[u8]) -> PagerText {
         PagerText {
             name: name.into(),
-            text: escape_invisible(bytes).0,
+            text: untrusted::escape_hidden(bytes).0,
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::buffer::TextBuffer;
 use crate::boundary::Baseline;
-use crate::console::handoff::escape_invisible;
+use crate::untrusted;
 
 /// Lines of an agent's scratch that an operator promotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,8 @@ impl Insertion {
     ) -> Result<Insertion, String> {
         let mut has_marks = false;
         let visible = promoted.lines.iter().map(|line| {
-            let (line, is_marked) = escape_invisible(line.strip_suffix(b"\r").unwrap_or(line));
+            let (line, is_marked) =
+                untrusted::escape_hidden(line.strip_suffix(b"\r").unwrap_or(line));
             has_marks |= is_marked;
             line
         });
