@@ -8,7 +8,9 @@ use clap::{Args, Parser, Subcommand};
 use super::archive::ArchiveVerb;
 use super::output::ColorChoice;
 use super::run_arguments::{PushArgs, ResetArgs, UndoArgs};
-use super::values::{EXIT_CODES, parse_anchor, parse_demo_size, parse_record_count};
+#[cfg(feature = "demo")]
+use super::values::parse_demo_size;
+use super::values::{EXIT_CODES, parse_anchor, parse_record_count};
 use super::{baseline, diff, guard, lint, seal};
 use crate::digest::Digest;
 
