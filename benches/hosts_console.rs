@@ -94,6 +94,7 @@ fn fleet(root: &Path) -> (config::Config, HashMap<String, FakeTransport>) {
         xdg_config_home: None,
         xdg_state_home: None,
         config_path_variable: None,
+        program_directory: None,
         uid: 1000,
     };
     (config::load(&path, &env).expect("a config"), hosts)

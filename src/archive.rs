@@ -1,14 +1,17 @@
 //! The archive: every byte that an agent wrote and that was removed from its memory, one file per
 //! entry. Entries are created, never replaced.
 //!
-//! Names: `YYYY-MM-DD_HHMM[-KIND][-N].md`, local time, below `<archive_dir>/<archive_subdir>/`. The
-//! program's own files are in `<archive_dir>/.shepherd/`.
+//! Names: `YYYY-MM-DD_HHMM[-KIND][-N].md`, local time, below `<archive_dir>/<archive_subdir>/`, and
+//! below the directory `quarantine` in it. The program's own files are in `<archive_dir>/.shepherd/`.
 
 mod entry;
 mod entry_draft;
+pub mod index;
 mod ownership;
 mod pins;
+mod quarantine;
 mod root_pin;
+pub mod search;
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -21,8 +24,9 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset, TimeZone};
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{self, AtFlags, DirEntry, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use serde::Serialize;
 
 use crate::digest::{Digest, Hasher};
 use crate::durable::{self, NewFile, UnsyncedObject};
@@ -30,11 +34,12 @@ use crate::error::{Error, ErrorKind, PathContext, Result};
 use entry::EntryName;
 pub use entry::{
     ArchiveEntry, BaseContent, EntryKind, WrittenEntry, format_entry_name, format_scratch_header,
-    format_stamp, parse_entry_name, strip_scratch_header,
+    format_stamp, has_scratch_header, parse_entry_name, strip_scratch_header,
 };
 pub use entry_draft::EntryDraft;
 use ownership::{check_directory_owner, may_change_owner_and_mode};
 pub use pins::{PinFault, Pins};
+pub use quarantine::{QUARANTINE_DIRECTORY_NAME, is_quarantine_directory};
 pub use root_pin::RootPin;
 use root_pin::RootPins;
 
@@ -46,7 +51,20 @@ pub const PROGRAM_DIRECTORY_NAME: &str = ".shepherd";
 const UNSYNCED_DIRECTORY_MODE: Mode = Mode::RUSR.union(Mode::XUSR);
 
 /// Maximum depth of the search for directories of agents that left the config.
-const MAX_SEARCH_DEPTH: usize = 8;
+const MAX_SEARCH_DEPTH: usize = 32;
+
+/// Unit of the number of blocks in the status of a file.
+const STAT_BLOCK_BYTES: u64 = 512;
+
+/// Space on a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct DiskSpace {
+    /// Bytes that this user may still write.
+    pub free_bytes: u64,
+    /// Bytes that are in use or that this user may still write: as in the percentage of `df`,
+    /// without those that are reserved for root.
+    pub total_bytes: u64,
+}
 
 /// Location, modes and group of the archive.
 #[derive(Clone, Debug)]
@@ -56,6 +74,35 @@ pub struct Archive {
     entry_mode: Mode,
     group: Option<u32>,
     root_pins: RootPins,
+}
+
+/// An open directory with entries.
+struct OpenDirectory {
+    fd: OwnedFd,
+    /// Its path below `archive_dir`.
+    subdir: PathBuf,
+}
+
+/// The names of entries in a directory and its quarantine.
+#[derive(Default)]
+struct EntryNames {
+    directories: Vec<OpenDirectory>,
+    /// Each with the index of its directory.
+    names: Vec<(usize, EntryName)>,
+}
+
+impl EntryNames {
+    fn add_directory(&mut self, fd: OwnedFd, subdir: &Path, path: &Path) -> Result<()> {
+        for item in fs::Dir::read_from(&fd).with_path("list", path)? {
+            let item = item.with_path("list", path)?;
+            let name = item.file_name().to_str().ok().and_then(EntryName::parse);
+            self.names
+                .extend(name.map(|name| (self.directories.len(), name)));
+        }
+        let subdir = subdir.to_path_buf();
+        self.directories.push(OpenDirectory { fd, subdir });
+        Ok(())
+    }
 }
 
 impl Archive {
@@ -141,7 +188,7 @@ impl Archive {
             },
             // Report this path, not a directory above it, which is checked below.
             Err(errno @ (Errno::LOOP | Errno::NOTDIR)) => {
-                return Err(durable::open_directory_error(errno, path));
+                return Err(self.open_directory_error(errno, path));
             }
             Err(_) => {}
         }
@@ -155,24 +202,64 @@ impl Archive {
                 .map_err(|error| error.with_context(format!("cannot create {}", path.display())))?;
         }
         let directory = durable::create_directory(path, unsynced)?;
-        self.apply_attributes(&directory, self.directory_mode, path)?;
+        self.apply_attributes(&directory, self.mode_of_directory(path), path)?;
         Ok(directory)
+    }
+
+    /// Converts the error of opening a directory; `path` is whole. A symlink in place of a directory
+    /// that no key of the config names has a hint of its own.
+    fn open_directory_error(&self, errno: Errno, path: &Path) -> Error {
+        let error = durable::open_directory_error(errno, path);
+        let is_fixed = self.is_quarantine(path)
+            || path
+                .strip_prefix(&self.root)
+                .is_ok_and(|below| below.starts_with(PROGRAM_DIRECTORY_NAME));
+        let is_symlink =
+            is_fixed && std::fs::symlink_metadata(path).is_ok_and(|it| it.is_symlink());
+        if !is_symlink {
+            return error;
+        }
+        let message = format!("{} is a symlink, which is never followed", path.display());
+        Error::new(error.kind(), message).with_hint(
+            "remove the symlink: a run creates the directory again; move the files of the old one \
+             there, if they belong to it",
+        )
+    }
+
+    /// Returns the mode of a directory; `path` is whole.
+    fn mode_of_directory(&self, path: &Path) -> Mode {
+        if self.is_quarantine(path) {
+            quarantine::DIRECTORY_MODE
+        } else {
+            self.directory_mode
+        }
+    }
+
+    /// Returns whether a directory is a quarantine; `path` is whole.
+    fn is_quarantine(&self, path: &Path) -> bool {
+        path.strip_prefix(&self.root)
+            .is_ok_and(is_quarantine_directory)
     }
 
     /// Restores the mode of a directory. A run that was killed between creating the directory and
     /// setting its mode leaves one that lacks bits, and whose name may not be on the disk. Further
-    /// bits are the operator's choice, except in the program's own directories, which have exactly
-    /// their mode.
+    /// bits are the operator's choice, except in the program's own directories and in quarantines,
+    /// which have exactly their mode.
     fn repair_mode(&self, directory: &OwnedFd, path: &Path) -> Result<()> {
         let Ok(relative_path) = path.strip_prefix(&self.root) else {
             return Ok(());
         };
         let stat = fs::fstat(directory).with_path("stat", path)?;
         check_directory_owner(&stat, path)?;
-        let (mode, wanted_mode) = (stat.st_mode & 0o7777, self.directory_mode.as_raw_mode());
+        let is_quarantine = is_quarantine_directory(relative_path);
+        let (mode, wanted_mode) = (
+            stat.st_mode & 0o7777,
+            self.mode_of_directory(path).as_raw_mode(),
+        );
         let is_lacking = mode & wanted_mode != wanted_mode
-            || self.group.is_some_and(|group| group != stat.st_gid);
-        let repaired_mode = if relative_path.starts_with(PROGRAM_DIRECTORY_NAME) {
+            || !is_quarantine && self.group.is_some_and(|group| group != stat.st_gid);
+        let is_own = is_quarantine || relative_path.starts_with(PROGRAM_DIRECTORY_NAME);
+        let repaired_mode = if is_own {
             wanted_mode
         } else {
             mode | wanted_mode
@@ -186,10 +273,13 @@ impl Archive {
         Ok(())
     }
 
-    /// Gives a file or directory of the archive its group and mode, because the umask may have
-    /// cleared bits. A change of owner clears the set-group bit, so the mode follows it.
+    /// Gives a directory of the archive, or a file of the program, its group and mode, because the
+    /// umask may have cleared bits. A change of owner clears the set-group bit, so the mode follows
+    /// it. A quarantine has no group.
     fn apply_attributes(&self, file: impl AsFd, mode: Mode, path: &Path) -> Result<()> {
-        self.set_group(&file, path)?;
+        if !self.is_quarantine(path) {
+            self.set_group(&file, path)?;
+        }
         fs::fchmod(file, mode).with_path("set the mode of", path)
     }
 
@@ -234,35 +324,49 @@ impl Archive {
         }
     }
 
-    /// Starts an entry of the agent whose directory is `subdir`.
+    /// Starts an entry in the directory `subdir`: an agent's, or its quarantine.
     ///
     /// # Errors
     /// The system's error; nothing was archived.
     pub fn start_entry(&self, subdir: &Path) -> Result<EntryDraft> {
         let path = self.root.join(subdir);
+        let mode = if is_quarantine_directory(subdir) {
+            quarantine::ENTRY_MODE
+        } else {
+            self.entry_mode
+        };
         let directory = Arc::new(self.open_or_create_directory(subdir)?);
-        let file = NewFile::create(&directory, &path, self.entry_mode)?;
-        self.apply_attributes(file.file(), self.entry_mode, &path)?;
+        let file = NewFile::create(&directory, &path, mode)?;
+        self.apply_attributes(file.file(), mode, &path)?;
         Ok(EntryDraft::new(subdir, file))
     }
 
-    /// Lists the entries of one agent, oldest first. Skips other names, and everything but regular
-    /// files.
+    /// Lists the entries of one agent, oldest first, with those in its quarantine. Skips other names,
+    /// and everything but regular files.
     ///
     /// # Errors
-    /// The system's error. A directory that does not exist has no entries.
+    /// The system's error. A directory that does not exist has no entries, and neither has a
+    /// quarantine that this process may not read.
     pub fn list_entries(&self, subdir: &Path) -> Result<Vec<ArchiveEntry>> {
-        let Some((directory, names)) = self.list_entry_names(subdir)? else {
-            return Ok(Vec::new());
-        };
-        let entries = names
-            .iter()
-            .map(|name| self.stat_entry(&directory, subdir, name));
+        let entries = self.list_entries_with_usage(subdir)?.into_iter();
+        Ok(entries.map(|(entry, _)| entry).collect())
+    }
+
+    /// Lists the entries of one agent as [`Archive::list_entries`] does, each with the number of
+    /// bytes that it takes on the disk.
+    ///
+    /// # Errors
+    /// As [`Archive::list_entries`].
+    pub fn list_entries_with_usage(&self, subdir: &Path) -> Result<Vec<(ArchiveEntry, u64)>> {
+        let listed = self.list_entry_names(subdir)?;
+        let entries = listed.names.iter().map(|(directory, name)| {
+            self.stat_entry_with_usage(&listed.directories[*directory], name)
+        });
         entries.filter_map(Result::transpose).collect()
     }
 
-    /// Lists the entries of a directory whose name *and* modification time are before `limit`,
-    /// oldest first; with `keep_newest` without the newest entry of all.
+    /// Lists the entries of a directory and its quarantine whose name *and* modification time are
+    /// before `limit`, oldest first; with `keep_newest` without the newest entry of all.
     ///
     /// # Errors
     /// The system's error. A directory that does not exist has no entries.
@@ -272,19 +376,18 @@ impl Archive {
         limit: DateTime<FixedOffset>,
         keep_newest: bool,
     ) -> Result<Vec<ArchiveEntry>> {
-        let Some((directory, names)) = self.list_entry_names(subdir)? else {
-            return Ok(Vec::new());
-        };
+        let listed = self.list_entry_names(subdir)?;
         let mut kept = !keep_newest;
         let mut expired = Vec::new();
-        for name in names.iter().rev() {
+        for (directory, name) in listed.names.iter().rev() {
             let named = limit.timezone().from_local_datetime(&name.stamp).earliest();
             let old = named.is_some_and(|named| named < limit);
             // Most entries are new; the stat of those is not needed.
             if kept && !old {
                 continue;
             }
-            let Some(entry) = self.stat_entry(&directory, subdir, name)? else {
+            let directory = &listed.directories[*directory];
+            let Some(entry) = self.stat_entry(directory, name)? else {
                 continue;
             };
             if kept && old && entry.modified < limit.timestamp() {
@@ -313,7 +416,7 @@ impl Archive {
     }
 
     /// Lists the directories below `archive_dir` that are neither claimed nor the program's own,
-    /// nor inside such a directory. Does not follow symlinks.
+    /// also those below claimed ones, without their quarantines. Does not follow symlinks.
     ///
     /// # Errors
     /// The system's error.
@@ -332,21 +435,20 @@ impl Archive {
             };
             for item in fs::Dir::read_from(&opened).with_path("list", &path)? {
                 let item = item.with_path("list", &path)?;
-                let name = item.file_name();
-                let below = directory.join(OsStr::from_bytes(name.to_bytes()));
-                let kind = match item.file_type() {
-                    FileType::Unknown => fs::statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW)
-                        .map_or(FileType::Unknown, |it| FileType::from_raw_mode(it.st_mode)),
-                    kind => kind,
-                };
-                let is_other = kind == FileType::Directory
-                    && !matches!(name.to_bytes(), b"." | b"..")
-                    && below != Path::new(PROGRAM_DIRECTORY_NAME)
-                    && !is_claimed(&below);
-                if is_other && below.components().count() <= MAX_SEARCH_DEPTH {
-                    open.push(below.clone());
-                    found.insert(below);
+                if !is_subdirectory(&opened, &item) {
+                    continue;
                 }
+                let name = OsStr::from_bytes(item.file_name().to_bytes());
+                let below = directory.join(name);
+                let is_own = below == Path::new(PROGRAM_DIRECTORY_NAME);
+                let is_quarantine = is_quarantine_directory(&below);
+                if is_own || is_quarantine || below.components().count() > MAX_SEARCH_DEPTH {
+                    continue;
+                }
+                if !is_claimed(&below) {
+                    found.insert(below.clone());
+                }
+                open.push(below);
             }
         }
         Ok(found)
@@ -370,47 +472,89 @@ impl Archive {
         match durable::open_directory_errno(&directory) {
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
             Err(errno) => Err(durable::open_directory_error(errno, &directory)),
-            Ok(directory) => self.stat_entry(&directory, subdir, &name),
+            Ok(fd) => {
+                let subdir = subdir.to_path_buf();
+                self.stat_entry(&OpenDirectory { fd, subdir }, &name)
+            }
         }
     }
 
-    /// Lists the names of entries in a directory, oldest first; none where the directory does not
-    /// exist.
-    fn list_entry_names(&self, subdir: &Path) -> Result<Option<(OwnedFd, Vec<EntryName>)>> {
+    /// Lists the names of entries in a directory and its quarantine, oldest first; none where the
+    /// directory does not exist.
+    fn list_entry_names(&self, subdir: &Path) -> Result<EntryNames> {
         let path = self.root.join(subdir);
-        let directory = match durable::open_directory_errno(&path) {
-            Err(Errno::NOENT) => return Ok(None),
-            result => result.map_err(|errno| durable::open_directory_error(errno, &path))?,
-        };
-        let mut names = Vec::new();
-        for item in fs::Dir::read_from(&directory).with_path("list", &path)? {
-            let item = item.with_path("list", &path)?;
-            names.extend(item.file_name().to_str().ok().and_then(EntryName::parse));
+        let mut listed = EntryNames::default();
+        match durable::open_directory_errno(&path) {
+            Err(Errno::NOENT) => return Ok(listed),
+            Err(errno) => return Err(durable::open_directory_error(errno, &path)),
+            Ok(fd) => listed.add_directory(fd, subdir, &path)?,
         }
-        names.sort_by_key(|name| (name.stamp, name.number, name.kind));
-        Ok(Some((directory, names)))
+        self.add_quarantine(subdir, &mut listed)?;
+        listed
+            .names
+            .sort_by_key(|(directory, name)| (name.stamp, name.number, name.kind, *directory));
+        Ok(listed)
+    }
+
+    /// Adds the names in the quarantine of a directory; none where it has no quarantine that this
+    /// process may list.
+    fn add_quarantine(&self, subdir: &Path, listed: &mut EntryNames) -> Result<()> {
+        let Some(quarantine) = quarantine::quarantine_of(subdir) else {
+            return Ok(());
+        };
+        let path = self.root.join(&quarantine);
+        match durable::open_directory_errno(&path) {
+            // The quarantine is absent, is another object, or may not be read.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => Ok(()),
+            Err(errno) => Err(durable::open_directory_error(errno, &path)),
+            Ok(fd) => listed.add_directory(fd, &quarantine, &path),
+        }
     }
 
     /// Returns the entry of a name; none when it is gone or not a regular file.
     fn stat_entry(
         &self,
-        directory: &OwnedFd,
-        subdir: &Path,
+        directory: &OpenDirectory,
         name: &EntryName,
     ) -> Result<Option<ArchiveEntry>> {
-        let stat = match fs::statat(directory, &name.text, AtFlags::SYMLINK_NOFOLLOW) {
+        let found = self.stat_entry_with_usage(directory, name)?;
+        Ok(found.map(|(entry, _)| entry))
+    }
+
+    /// Returns the entry of a name and the number of bytes that it takes on the disk; none when it
+    /// is gone or not a regular file.
+    fn stat_entry_with_usage(
+        &self,
+        directory: &OpenDirectory,
+        name: &EntryName,
+    ) -> Result<Option<(ArchiveEntry, u64)>> {
+        let subdir = &directory.subdir;
+        let stat = match fs::statat(&directory.fd, &name.text, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(None),
             result => result.with_path("stat an entry in", &self.root.join(subdir))?,
         };
         let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        Ok(file.then(|| ArchiveEntry {
+        let entry = || ArchiveEntry {
             path: subdir.join(&name.text),
             kind: name.kind,
             stamp: name.stamp,
             number: name.number,
             size: stat.st_size as u64,
             modified: stat.st_mtime,
-        }))
+        };
+        Ok(file.then(|| (entry(), stat.st_blocks as u64 * STAT_BLOCK_BYTES)))
+    }
+
+    /// Returns how much of the archive's file system is free; `None` if it does not say.
+    pub fn disk_space(&self) -> Option<DiskSpace> {
+        // The directory may not exist yet.
+        let statvfs = self.root.ancestors().find_map(|it| fs::statvfs(it).ok())?;
+        let used_blocks = statvfs.f_blocks.saturating_sub(statvfs.f_bfree);
+        let total_blocks = used_blocks.saturating_add(statvfs.f_bavail);
+        Some(DiskSpace {
+            free_bytes: statvfs.f_bavail.saturating_mul(statvfs.f_frsize),
+            total_bytes: total_blocks.saturating_mul(statvfs.f_frsize),
+        })
     }
 
     /// Opens an entry for reading, without following symlinks.
@@ -485,6 +629,21 @@ impl Archive {
             )),
         }
     }
+}
+
+/// Returns whether an item of a directory is a directory, and not the item of itself or its parent.
+fn is_subdirectory(directory: &OwnedFd, item: &DirEntry) -> bool {
+    let name = item.file_name();
+    let kind = match item.file_type() {
+        // Some file systems list no types. An entry's name need not be looked up.
+        FileType::Unknown if name.to_str().is_ok_and(|it| parse_entry_name(it).is_some()) => {
+            FileType::RegularFile
+        }
+        FileType::Unknown => fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+            .map_or(FileType::Unknown, |it| FileType::from_raw_mode(it.st_mode)),
+        kind => kind,
+    };
+    kind == FileType::Directory && !matches!(name.to_bytes(), b"." | b"..")
 }
 
 /// Returns the digest of a file that was opened at `path`, read in pieces.

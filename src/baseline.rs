@@ -1,41 +1,31 @@
-//! The baseline store: loads and checks the baselines that resets push, and stores every version
-//! that was ever pushed, sealed or replaced.
+//! The baseline store: loads and checks the baselines that resets push, and stores the versions
+//! that were pushed, sealed or replaced.
 
+mod cache_limit;
 pub mod seal;
 pub mod signatures;
+mod versions;
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
-use std::fs::OpenOptions;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::archive::{Archive, PROGRAM_DIRECTORY_NAME};
 use crate::boundary::Baseline;
 use crate::config::{Agent, Config, SealRequirement};
-use crate::digest::Digest;
-use crate::durable::{self, NewFile, UnsyncedObject};
+use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::lint;
+use cache_limit::is_full;
 use signatures::SealVerifier;
+pub use versions::{BaselineVersions, DeletionLock, StoredVersion, VersionDraft};
 
 /// Size limit of a baseline, which is read into memory whole.
 pub const MAX_BASELINE_BYTES: u64 = 16 << 20;
-
-/// Maximum number of baselines or versions in memory, which many agents may share.
-const MAX_CACHED_BASELINES: usize = 256;
-
-/// Size from which on no more of them are kept, in bytes.
-const MAX_CACHED_BYTES: usize = 64 << 20;
-
-/// Returns whether a cache of items with these sizes takes no more.
-fn is_full(sizes: impl ExactSizeIterator<Item = usize>) -> bool {
-    sizes.len() >= MAX_CACHED_BASELINES || sizes.sum::<usize>() >= MAX_CACHED_BYTES
-}
 
 /// Why a baseline must not be pushed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,8 +148,7 @@ impl<'c> BaselineCache<'c> {
             None => {
                 let message = format!("the baseline {} is not listed in the seal", agent.baseline);
                 Err(Error::new(ErrorKind::Integrity, message)
-                    .with_hint(self.comparison_hint(agent))
-                    .with_hint(seal::reseal_hint(self.config, &agent.baseline)))
+                    .with_hint(seal::unlisted_hint(self.config, &agent.baseline)))
             }
             Some(digest) if digest != baseline.digest() => {
                 let message = format!(
@@ -267,9 +256,7 @@ const MAX_NAMED_LINES: usize = 10;
 /// Says how a baseline is still the template that it was made from, if it is; to be read after its
 /// name.
 fn template_fault(bytes: &[u8]) -> Option<String> {
-    if bytes == lint::TEMPLATE {
-        return Some("is still the template that this program ships".to_string());
-    }
+    let is_template = bytes == lint::TEMPLATE;
     let lines = lint::unfilled_lines(bytes)?;
     let named = lines.iter().take(MAX_NAMED_LINES);
     let named: Vec<String> = named.map(usize::to_string).collect();
@@ -277,10 +264,13 @@ fn template_fault(bytes: &[u8]) -> Option<String> {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    Some(format!(
-        "is not filled in: placeholders in lines {}{more}",
-        named.join(", ")
-    ))
+    let fault = if is_template {
+        "is still the template that this program ships"
+    } else {
+        "is not filled in"
+    };
+    let lines = named.join(", ");
+    Some(format!("{fault}: placeholders in lines {lines}{more}"))
 }
 
 /// Reads a baseline below `directory`. A symlink below it may be an attacker's: the config should not
@@ -345,156 +335,4 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>> {
         return unusable(format!("the baseline {} is over 16 MiB", path.display()));
     }
     Ok(bytes)
-}
-
-/// Every baseline version that was ever pushed, sealed or replaced, by digest, in `<archive_dir>/.shepherd/baselines/`.
-pub struct BaselineVersions {
-    archive: Archive,
-    cached_versions: Mutex<HashMap<Digest, Arc<Vec<u8>>>>,
-}
-
-impl BaselineVersions {
-    /// Creates the store in `archive`.
-    pub fn new(archive: &Archive) -> BaselineVersions {
-        BaselineVersions {
-            archive: archive.clone(),
-            cached_versions: Mutex::default(),
-        }
-    }
-
-    /// Path of a version, whether or not it is stored.
-    pub fn version_path(&self, digest: Digest) -> PathBuf {
-        self.archive
-            .program_path("baselines")
-            .join(format!("{digest}.md"))
-    }
-
-    /// Starts to store a version; none when it is already stored.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub fn start_version(&self, digest: Digest, bytes: &[u8]) -> Result<Option<VersionDraft>> {
-        if self.is_stored(digest, bytes) {
-            return Ok(None);
-        }
-        let path = self.archive.program_path("baselines");
-        let directory = Arc::new(
-            self.archive
-                .open_or_create_directory(&Path::new(PROGRAM_DIRECTORY_NAME).join("baselines"))?,
-        );
-        let mut file = NewFile::create(&directory, &path, self.archive.file_mode())?;
-        self.archive.repair_program_file(file.file(), &path)?;
-        file.write(bytes)?;
-        let bytes = Arc::new(bytes.to_vec());
-        Ok(Some(VersionDraft {
-            digest,
-            bytes,
-            file,
-        }))
-    }
-
-    /// Stores a version, unless it is stored, and returns its digest. It is on the disk when this
-    /// returns.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub fn store(&self, bytes: &[u8]) -> Result<Digest> {
-        let digest = Digest::of(bytes);
-        if let Some(draft) = self.start_version(digest, bytes)? {
-            draft.unsynced_content().sync()?;
-            self.assign_name(draft)?;
-        }
-        durable::sync_all(self.open_unsynced(digest)?)?;
-        Ok(digest)
-    }
-
-    /// Returns whether a version is on the disk byte for byte. Neither its length nor this
-    /// process's earlier reads reveal a copy that a power cut or the disk has damaged.
-    fn is_stored(&self, digest: Digest, bytes: &[u8]) -> bool {
-        let path = self.version_path(digest);
-        let Ok(file) = durable::open_own_file(&path, OpenOptions::new().read(true)) else {
-            return false;
-        };
-        let mut kept = Vec::with_capacity(bytes.len() + 1);
-        let read = file.take(bytes.len() as u64 + 1).read_to_end(&mut kept);
-        read.is_ok() && kept == bytes
-    }
-
-    /// Gives a version its name; its content must be on the disk. The name is on the disk once
-    /// [`BaselineVersions::open_unsynced`] is synced.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub fn assign_name(&self, mut draft: VersionDraft) -> Result<()> {
-        let path = self.version_path(draft.digest);
-        if draft.file.link_as(path.file_name().unwrap_or_default())? {
-            self.cache_version(draft.digest, draft.bytes);
-        } else if !self.is_stored(draft.digest, &draft.bytes) {
-            // The stored one is damaged; otherwise another run has stored the same bytes.
-            self.archive.replace_program_file(&path, &draft.bytes)?;
-        }
-        Ok(())
-    }
-
-    /// Opens the file of a stored version and its directory, to be synced before a record relies on
-    /// them.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub fn open_unsynced(&self, version: Digest) -> Result<[UnsyncedObject; 2]> {
-        let name = format!("{version}.md");
-        self.archive.open_unsynced(
-            &Path::new(PROGRAM_DIRECTORY_NAME)
-                .join("baselines")
-                .join(name),
-        )
-    }
-
-    /// Reads the bytes of a version.
-    ///
-    /// # Errors
-    /// It is not stored, cannot be read, or does not match its digest.
-    pub fn read_version(&self, digest: Digest) -> Result<Arc<Vec<u8>>> {
-        let known = self
-            .cached_versions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(bytes) = known.get(&digest) {
-            return Ok(Arc::clone(bytes));
-        }
-        drop(known);
-        let path = self.version_path(digest);
-        let bytes = durable::read_own_file(&path).with_path("read the baseline version", &path)?;
-        if Digest::of(&bytes) != digest {
-            let message = format!("the baseline version {} is damaged", path.display());
-            return Err(Error::new(ErrorKind::Integrity, message));
-        }
-        Ok(self.cache_version(digest, Arc::new(bytes)))
-    }
-
-    fn cache_version(&self, digest: Digest, bytes: Arc<Vec<u8>>) -> Arc<Vec<u8>> {
-        let mut known = self
-            .cached_versions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if is_full(known.values().map(|bytes| bytes.len())) {
-            known.clear();
-        }
-        known.insert(digest, Arc::clone(&bytes));
-        bytes
-    }
-}
-
-/// A version that has no name yet.
-pub struct VersionDraft {
-    digest: Digest,
-    bytes: Arc<Vec<u8>>,
-    file: NewFile,
-}
-
-impl VersionDraft {
-    /// The content, to be synced before it gets its name.
-    pub fn unsynced_content(&self) -> UnsyncedObject {
-        self.file.unsynced_content()
-    }
 }

@@ -4,7 +4,9 @@
 //! The process environment comes in as an [`Environment`]; nothing here reads it. A failure goes
 //! out as an [`ErrorKind`], which alone decides the exit code.
 
+mod alerts;
 mod archive;
+mod archive_search;
 mod arguments;
 mod baseline;
 mod baseline_plans;
@@ -18,9 +20,15 @@ mod keys;
 mod lint;
 mod log;
 mod manual;
+mod metrics_file;
 pub mod output;
+mod prune;
+mod report;
 mod reset_and_undo;
 mod run_arguments;
+mod schedule;
+mod schedule_run;
+mod schedule_status;
 mod seal;
 mod status;
 mod three_way;
@@ -48,6 +56,7 @@ use crate::transport::sftp::PerHostTransports;
 use crate::transport::sftp::askpass::PromptBroker;
 use crate::transport::sftp::ssh::{Connector, SshConnector};
 use arguments::{Cli, ConfigVerb, ConsoleFlags, Verb};
+use metrics_file::MetricsFlags;
 use output::{CommandError, Output, OutputSettings};
 use run_arguments::{ResetArgs, RunFlags};
 use usage::{missing_verb_error, print_clap_error};
@@ -215,22 +224,29 @@ impl CommandContext<'_> {
             (Some(verb), None) => self.run_verb(verb),
             (None, Some(agent)) => self.run_original_form(agent),
             (None, None) if self.can_open_console() => self.run_console(flags),
-            (None, None) => self.run_status(&[], false),
+            (None, None) => self.run_status(&[], false, &MetricsFlags::default()),
         }
     }
 
     fn run_verb(&mut self, verb: Verb) -> CommandResult {
         match verb {
-            Verb::Status { agents, exit_code } => self.run_status(&agents, exit_code),
+            Verb::Status {
+                agents,
+                exit_code,
+                metrics,
+            } => self.run_status(&agents, exit_code, &metrics),
             Verb::Diff(args) => self.run_diff(&args),
             Verb::Reset(args) => self.run_reset(&args),
             Verb::Push(args) => self.run_push(&args),
             Verb::Undo(args) => self.run_undo(&args),
+            Verb::Report { since } => self.run_report(since.as_deref()),
             Verb::Log { count, agent } => self.run_log(count, agent.as_deref()),
             Verb::Archive { what } => self.run_archive(&what),
             Verb::Baseline { what } => self.run_baseline(&what),
             Verb::Seal(args) => self.run_seal(&args),
             Verb::Guard(args) => self.run_guard(&args),
+            Verb::Schedule { what } => self.run_schedule(&what),
+            Verb::Alerts { what } => self.run_alerts(&what),
             Verb::Verify { anchor } => self.run_verify(anchor),
             Verb::Lint(args) => self.run_lint(&args),
             Verb::Doctor => self.run_doctor(),
@@ -257,7 +273,9 @@ impl CommandContext<'_> {
         let result = self.run_reset(&ResetArgs {
             agents: if all { Vec::new() } else { vec![agent.clone()] },
             all,
+            scheduled: false,
             keep_scratch: false,
+            metrics: MetricsFlags::default(),
             flags: RunFlags::default(),
         });
         // A mistyped verb is parsed as an agent name.
@@ -375,16 +393,30 @@ impl CommandContext<'_> {
 
     /// Loads the config and builds its engine, which never asks for a password or passphrase.
     fn open_engine(&mut self) -> Result<Engine, CommandError> {
+        self.open_engine_for(Trigger::Cli)
+    }
+
+    /// Loads the config as [`CommandContext::open_engine`] does, for runs that `trigger` started.
+    fn open_engine_for(&mut self, trigger: Trigger) -> Result<Engine, CommandError> {
         let (config, _) = self.load_config()?;
         let group = resolve_archive_group(&config, self.environment.find_group)
             .map_err(|errors| config_failure(&config.path, errors))?;
-        Ok(self.new_cli_engine(config, group))
+        Ok(self.new_engine_for(trigger, config, group))
     }
 
     fn new_cli_engine(&self, config: Config, archive_group: Option<u32>) -> Engine {
+        self.new_engine_for(Trigger::Cli, config, archive_group)
+    }
+
+    fn new_engine_for(
+        &self,
+        trigger: Trigger,
+        config: Config,
+        archive_group: Option<u32>,
+    ) -> Engine {
         new_engine(
             config,
-            Trigger::Cli,
+            trigger,
             &self.environment.user,
             archive_group,
             build_transports(Arc::clone(&self.connector)),

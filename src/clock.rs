@@ -15,6 +15,10 @@ pub trait Clock: Send + Sync {
     fn sleep(&self, duration: Duration);
 }
 
+/// How far another clock may be ahead, of this machine or one with the same archive, and still count
+/// as right.
+pub const MAX_CLOCK_LEAD: chrono::Duration = chrono::Duration::minutes(1);
+
 /// The last second since 1970 that is in the year 9999 in every time zone: names of entries and RFC
 /// 3339 have four digits for the year.
 const MAX_UNIX_SECONDS: u64 = 253_402_300_799 - 86_400;

@@ -7,6 +7,7 @@
 //! and the documentation follow it. `main` resolves home, environment and current directory and
 //! passes them in as [`ConfigEnvironment`].
 
+mod alert_settings;
 mod ini;
 mod keys;
 mod overlap;
@@ -29,12 +30,15 @@ use crate::durable;
 use crate::error::{self, Error, ErrorKind, PathContext, Result};
 use crate::invocation::Invocation;
 use crate::lint::{RuleId, Severity};
+use crate::reset_interval::ResetInterval;
 
+pub use alert_settings::{AlertKind, AlertSettings, JournalTarget};
 use ini::Diagnostics;
 pub use ini::{Diagnostic, DiagnosticLevel};
 use keys::canonical_key;
 pub(crate) use keys::closest_match;
 pub use keys::{KeySpec, SectionKind, keys};
+pub(crate) use parser::is_agent_name;
 use parser::parse_partial;
 pub use parser::{SAME_MEMORY_HINT, parse, same_memory_message};
 
@@ -51,6 +55,8 @@ pub struct ConfigEnvironment {
     pub xdg_state_home: Option<PathBuf>,
     /// `$MEMORY_SHEPHERD_CONF`; an empty one counts as unset.
     pub config_path_variable: Option<PathBuf>,
+    /// Directory of this program.
+    pub program_directory: Option<PathBuf>,
     /// The effective user id.
     pub uid: u32,
 }
@@ -109,7 +115,7 @@ const CONFIG_FILE_NAME: &str = "memory-shepherd.conf";
 const SYSTEM_CONFIG_PATH: &str = "/etc/memory-shepherd/memory-shepherd.conf";
 
 /// Finds the config file: the flag, the variable, the current directory, the directory of the user,
-/// `/etc`. A file that is named but missing is an error and never a fall-through, so that no other
+/// that of the program (as the original script does), `/etc`. A file that is named but missing is an error and never a fall-through, so that no other
 /// fleet is used by mistake.
 pub fn locate(flag: Option<&Path>, env: &ConfigEnvironment) -> Result<LocatedConfig> {
     locate_with_system_path(flag, env, Path::new(SYSTEM_CONFIG_PATH))
@@ -132,25 +138,33 @@ fn locate_with_system_path(
         .unwrap_or(&local_path)
         .display()
         .to_string();
-    let candidates = [
-        Some(local_path.clone()),
-        user_path.filter(|path| *path != local_path),
-        Some(system.to_path_buf()),
-    ];
+    let program_path = env
+        .program_directory
+        .as_ref()
+        .map(|directory| directory.join(CONFIG_FILE_NAME));
+    let mut candidates = vec![local_path.clone()];
+    for path in [&user_path, &program_path].into_iter().flatten() {
+        if !candidates.contains(path) {
+            candidates.push(path.clone());
+        }
+    }
+    candidates.push(system.to_path_buf());
     let mut notes = Vec::new();
     let mut searched = Vec::new();
-    for path in candidates.into_iter().flatten() {
+    for path in candidates {
         searched.push(path.display().to_string());
         if !exists(&path)? {
             continue;
         }
+        let is_anywhere = path == local_path || Some(&path) == program_path.as_ref();
         if env.uid == 0
-            && path == local_path
-            && let Some(why) = distrust_reason(&local_path, &env.cwd)?
+            && is_anywhere
+            && let Some(directory) = path.parent()
+            && let Some(why) = distrust_reason(&path, directory)?
         {
             notes.push(format!(
                 "skipped {}: running as root, and {why}; to use it, pass --config",
-                local_path.display()
+                path.display()
             ));
             continue;
         }
@@ -276,6 +290,8 @@ pub struct Config {
     pub general: GeneralSettings,
     /// Settings of the lint.
     pub lint: LintConfig,
+    /// Settings of alerts; none without a section `[alerts]`.
+    pub alerts: Option<AlertSettings>,
     /// The agents in the order of the file.
     pub agents: Vec<Agent>,
     /// Warnings: lines that probably do not say what was meant.
@@ -398,6 +414,10 @@ pub struct GeneralSettings {
     pub archive_mode: u32,
     /// The group whose members may read the archive.
     pub archive_group: Option<String>,
+    /// What happens to entries with secrets or injections.
+    pub archive_findings: FindingsPolicy,
+    /// Interval of the scheduled resets of agents without one of their own.
+    pub every: ResetInterval,
     /// The theme of the screens, not checked here.
     pub theme: String,
 }
@@ -434,6 +454,26 @@ pub enum ProtectLevel {
     ReadOnly,
 }
 
+/// What happens to entries in which the scan finds secrets or injections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FindingsPolicy {
+    /// The findings are recorded.
+    #[default]
+    Record,
+    /// The entry is also kept in quarantine, where only the archive's owner can read it.
+    Quarantine,
+    /// As `Quarantine`, with a copy without the secrets in its usual place.
+    RedactCopy,
+}
+
+impl FindingsPolicy {
+    /// Returns whether entries with findings are kept in quarantine.
+    pub fn has_quarantine(self) -> bool {
+        self != FindingsPolicy::Record
+    }
+}
+
 /// Requirement on the seal for a baseline to be pushed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -460,6 +500,8 @@ pub struct Agent {
     pub baseline: String,
     /// Directory of the entries, relative to `archive_dir` and inside it.
     pub archive_subdir: String,
+    /// What happens to its entries with secrets or injections.
+    pub archive_findings: FindingsPolicy,
     /// Protection against resets.
     pub protect: ProtectLevel,
     /// Bytes; a larger memory is OVERSIZE.
@@ -468,8 +510,8 @@ pub struct Agent {
     pub separator: String,
     /// Whether the agent writes notes into the file; a file that it does not is overwritten whole.
     pub is_shared: bool,
-    /// Text of `every`, which has no effect in this version.
-    pub timer_interval: Option<String>,
+    /// Interval of its scheduled resets, if its section sets one; else that of the fleet.
+    pub own_interval: Option<ResetInterval>,
     /// The line of its section header.
     pub section_line: usize,
 }

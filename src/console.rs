@@ -141,6 +141,8 @@ pub fn initial_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model
         input_line: None,
         pending_keys: PendingKeys::default(),
         questions: Vec::new(),
+        visible_plan: None,
+        plan_guard: Default::default(),
         typed_ahead_guard: Default::default(),
         handoff_request: None,
         background_jobs: BackgroundJobs::default(),
@@ -151,6 +153,7 @@ pub fn initial_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model
         preferences_error: None,
         config_error: None,
         ledger_error: None,
+        archives: Default::default(),
         read_only: ReadOnlyState {
             is_on: by_config,
             is_set_by_config: by_config,

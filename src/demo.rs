@@ -286,6 +286,7 @@ impl DemoBuilder {
             xdg_config_home: None,
             xdg_state_home: None,
             config_path_variable: None,
+            program_directory: None,
             uid: 0,
         };
         let clock = Arc::new(SettableClock(Mutex::new(time)));

@@ -3,8 +3,8 @@
 //! Works on raw bytes: a CR, a missing line end or a byte that is not UTF-8 is a difference here
 //! too; `untrusted` shows them. The line diff is that of the `similar` crate, stopped by the
 //! deadline of the caller. The word diff inside changed lines stops at the same deadline and has
-//! fixed budgets, since agents choose the input. Nothing here reads the clock: the caller makes the
-//! deadline.
+//! fixed budgets, since agents choose the input. Texts with too many lines are only counted. Nothing
+//! here reads the clock: the caller makes the deadline.
 
 pub mod drift;
 
@@ -15,6 +15,12 @@ use std::time::Instant;
 use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
 use unicode_segmentation::UnicodeSegmentation;
 
+/// Maximum number of lines, in both texts together, that are compared: each takes a hundred times
+/// the memory of an empty line.
+pub const MAX_COMPARED_LINES: usize = 1 << 20;
+/// Memory that a compared line takes beside its text, in bytes, where it is compared twice, with
+/// and without its blanks.
+const COMPARED_LINE_BYTES: usize = 192;
 /// Maximum length, in bytes, of a line whose words are compared.
 const MAX_WORD_DIFF_LINE_BYTES: usize = 64 << 10;
 /// Maximum number of bytes of changed lines, in one diff, whose words are compared: more is a
@@ -85,9 +91,20 @@ pub struct Diff {
     pub added: usize,
     /// Number of deleted lines.
     pub removed: usize,
+    /// Whether the texts differ and have more than [`MAX_COMPARED_LINES`] lines: then `lines` is
+    /// empty, and the two numbers count everything between the first and the last difference.
+    pub is_too_large: bool,
 }
 
 impl Diff {
+    /// Says that a difference is too large to show, and how large it is; `None` if its lines can be
+    /// shown.
+    pub fn describe_too_large(&self) -> Option<String> {
+        let (added, removed) = (self.added, self.removed);
+        self.is_too_large
+            .then(|| format!("too large to show line by line: +{added} -{removed} lines"))
+    }
+
     /// Returns the hunks with up to `context` equal lines around each change; as in `diff -u`,
     /// changes at most twice that far apart share a hunk.
     pub fn hunks(&self, context: usize) -> Vec<Hunk> {
@@ -116,8 +133,18 @@ impl Diff {
 
     /// Formats the diff as unified diff, exactly as `diff -u` prints and `patch` accepts it; empty
     /// if the texts are equal. A name with control characters, quotes or backslashes is quoted as
-    /// in GNU diff, so that it cannot forge lines.
+    /// in GNU diff, so that it cannot forge lines. Of texts that are too large it says so, in a line
+    /// that `patch` does not accept.
     pub fn to_unified(&self, old_name: &str, new_name: &str, context: usize) -> Vec<u8> {
+        if let Some(why) = self.describe_too_large() {
+            let (old, new) = (quote_file_name(old_name), quote_file_name(new_name));
+            return format!(
+                "Files {} and {} differ, {why}\n",
+                old.trim_end(),
+                new.trim_end()
+            )
+            .into_bytes();
+        }
         let mut out = Vec::new();
         let (mut at, mut old_seen, mut new_seen) = (0, 0, 0);
         for hunk in self.hunks(context) {
@@ -198,6 +225,9 @@ fn quote_file_name(name: &str) -> String {
 /// Each line of a text ends with an LF, except perhaps the last. After `deadline` the rest is
 /// compared coarsely: correct, but with larger changes than necessary.
 pub fn compare_lines(old: &[u8], new: &[u8], deadline: Option<Instant>) -> Diff {
+    if let Some(diff) = compare_coarsely(old, new) {
+        return diff;
+    }
     let (old, new) = (split_lines(old), split_lines(new));
     compare_by_keys(&old, &new, [&old, &new], deadline)
 }
@@ -205,6 +235,9 @@ pub fn compare_lines(old: &[u8], new: &[u8], deadline: Option<Instant>) -> Diff 
 /// Compares like [`compare_lines`], but treats lines that differ only in blanks, tabs and line ends
 /// as equal.
 pub fn compare_lines_ignoring_blanks(old: &[u8], new: &[u8], deadline: Option<Instant>) -> Diff {
+    if let Some(diff) = compare_coarsely(old, new) {
+        return diff;
+    }
     let (old, new) = (split_lines(old), split_lines(new));
     let without_blanks = |line: &&[u8]| -> Vec<u8> {
         let bytes = line.iter().copied();
@@ -253,9 +286,65 @@ fn compare_by_keys(
 /// Counts added and removed lines: [`Diff::added`] and [`Diff::removed`] without building the lines
 /// and words.
 pub fn count_changes(old: &[u8], new: &[u8], deadline: Option<Instant>) -> (usize, usize) {
+    if let Some(diff) = compare_coarsely(old, new) {
+        return (diff.added, diff.removed);
+    }
     let changes = changed_ranges(&split_lines(old), &split_lines(new), deadline);
     changes.iter().fold((0, 0), |(added, removed), (old, new)| {
         (added + new.len(), removed + old.len())
+    })
+}
+
+/// Returns the number of lines of a text.
+pub fn count_lines(text: &[u8]) -> usize {
+    let line_feeds = text.iter().filter(|byte| **byte == b'\n').count();
+    line_feeds + usize::from(text.last().is_some_and(|byte| *byte != b'\n'))
+}
+
+/// Estimates the bytes of memory that a comparison of two texts takes, the texts included.
+pub fn estimate_memory(old: &[u8], new: &[u8]) -> usize {
+    let bytes = old.len() + new.len();
+    match count_lines(old) + count_lines(new) {
+        lines if lines <= MAX_COMPARED_LINES => bytes + lines * COMPARED_LINE_BYTES,
+        _ => bytes,
+    }
+}
+
+/// Counts what differs between two texts that have too many lines to compare them; `None` if they
+/// do not. Of equal texts it returns an empty difference.
+fn compare_coarsely(old: &[u8], new: &[u8]) -> Option<Diff> {
+    // A text has no more lines than bytes.
+    if old.len() + new.len() <= MAX_COMPARED_LINES
+        || count_lines(old) + count_lines(new) <= MAX_COMPARED_LINES
+    {
+        return None;
+    }
+    if old == new {
+        return Some(Diff::default());
+    }
+    let is_same = |(a, b): &(&u8, &u8)| a == b;
+    let prefix = old.iter().zip(new).take_while(is_same).count();
+    let start = old[..prefix].iter().rposition(|byte| *byte == b'\n');
+    let start = start.map_or(0, |at| at + 1);
+    let (old, new) = (&old[start..], &new[start..]);
+    let suffix = old.iter().rev().zip(new.iter().rev()).take_while(is_same);
+    let suffix = suffix.count();
+    // Only whole lines are common.
+    let begins_line = |text: &[u8]| {
+        text[..text.len() - suffix]
+            .last()
+            .is_none_or(|it| *it == b'\n')
+    };
+    let kept = &old[old.len() - suffix..];
+    let suffix = match kept.iter().position(|byte| *byte == b'\n') {
+        _ if begins_line(old) && begins_line(new) => suffix,
+        first_end => first_end.map_or(0, |at| suffix - at - 1),
+    };
+    Some(Diff {
+        added: count_lines(&new[..new.len() - suffix]),
+        removed: count_lines(&old[..old.len() - suffix]),
+        is_too_large: true,
+        ..Diff::default()
     })
 }
 
@@ -659,6 +748,31 @@ mod tests {
         let text = |step| (0..20_000).map(|n| line(n, step)).collect::<String>();
         let (old, new) = (text(31), text(57));
         assert_rebuilds(old.as_bytes(), new.as_bytes(), Some(Instant::now()));
+    }
+
+    #[test]
+    fn text_with_too_many_lines_is_counted() {
+        let lines = |count: usize| "a\n".repeat(count);
+        let too_many = lines(MAX_COMPARED_LINES);
+        let old = format!("first\n{too_many}last\n");
+        let new = format!("first\n{too_many}b\nlast\n");
+        let diff = compare_lines(old.as_bytes(), new.as_bytes(), None);
+        assert!(diff.is_too_large && !diff.is_empty() && diff.lines.is_empty());
+        assert_eq!((diff.added, diff.removed), (1, 0));
+        assert_eq!(count_changes(old.as_bytes(), new.as_bytes(), None), (1, 0));
+        let unified = String::from_utf8(diff.to_unified("a", "b", 3)).unwrap();
+        let why = "too large to show line by line: +1 -0 lines";
+        assert_eq!(unified, format!("Files a and b differ, {why}\n"));
+        let same = compare_lines(old.as_bytes(), old.as_bytes(), None);
+        assert!(same.is_empty() && !same.is_too_large);
+        let added = compare_lines(b"", too_many.as_bytes(), None);
+        assert!(!added.is_too_large, "just few enough");
+        // The end of a line is not a common line.
+        let texts = [format!("{too_many}xb\n"), format!("{too_many}yb\n")];
+        let diff = compare_lines(texts[0].as_bytes(), texts[1].as_bytes(), None);
+        assert_eq!((diff.added, diff.removed), (1, 1));
+        let shrunk = compare_lines(old.as_bytes(), b"first\n", None);
+        assert_eq!((shrunk.added, shrunk.removed), (0, MAX_COMPARED_LINES + 1));
     }
 
     #[test]

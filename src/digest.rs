@@ -201,6 +201,21 @@ impl From<Digest> for String {
     }
 }
 
+/// Formats the line of a file as sha256sum(1) does, with its line feed.
+pub fn format_checksum_line(name: &str, digest: Digest) -> String {
+    let mut escaped = String::new();
+    for c in name.chars() {
+        match c {
+            '\\' => escaped.push_str("\\\\"),
+            '\n' => escaped.push_str("\\n"),
+            '\r' => escaped.push_str("\\r"),
+            c => escaped.push(c),
+        }
+    }
+    let mark = if escaped == name { "" } else { "\\" };
+    format!("{mark}{digest}  {escaped}\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

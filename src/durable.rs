@@ -27,7 +27,7 @@ use rustix::fs::{self, AtFlags, Mode};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::sys;
-pub use immutable::{clear_immutable, is_immutable};
+pub use immutable::{ClearedFlag, clear_immutable, flag_commands, is_immutable};
 pub use new_file::NewFile;
 pub use path_walk::{
     PathWalk, create_directory, is_directory_no_symlinks, open_directory, open_directory_by,
@@ -174,6 +174,34 @@ fn check_regular_file(file: &File, message: &str) -> io::Result<()> {
 /// # Errors
 /// On failure before the last sync the old file is unchanged.
 pub fn replace_file(path: &Path, bytes: &[u8], mode: Mode) -> Result<()> {
+    replace_prepared_file(path, bytes, mode, |_| Ok(())).map(drop)
+}
+
+/// Replaces `path` as [`replace_file`] does, with a file that is locked before it has that name. The
+/// lock ends when the result is dropped, or with the process.
+///
+/// # Errors
+/// As [`replace_file`].
+pub fn replace_locked_file(path: &Path, bytes: &[u8], mode: Mode) -> Result<Arc<File>> {
+    replace_prepared_file(path, bytes, mode, |file| {
+        // No other process can have a file that has no name yet.
+        sys::try_lock(file.as_fd())
+            .with_path("lock", path)
+            .map(drop)
+    })
+}
+
+/// Replaces `path` as [`replace_file`] does, with a file that `prepare` has changed before it is
+/// synced and has that name.
+///
+/// # Errors
+/// As [`replace_file`], and those of `prepare`.
+pub fn replace_prepared_file(
+    path: &Path,
+    bytes: &[u8],
+    mode: Mode,
+    prepare: impl FnOnce(&File) -> Result<()>,
+) -> Result<Arc<File>> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(Error::new(
             ErrorKind::Host,
@@ -183,6 +211,7 @@ pub fn replace_file(path: &Path, bytes: &[u8], mode: Mode) -> Result<()> {
     let directory = Arc::new(open_directory(parent)?);
     let mut file = NewFile::create(&directory, parent, mode)?;
     file.write(bytes)?;
+    prepare(file.file())?;
     file.unsynced_content().sync()?;
     let provisional = new_random_name()?;
     if !file.link_as(OsStr::new(&provisional))? {
@@ -196,7 +225,8 @@ pub fn replace_file(path: &Path, bytes: &[u8], mode: Mode) -> Result<()> {
         let _ = fs::unlinkat(&directory, &provisional, AtFlags::empty());
         return Err(errno).with_path("replace", path);
     }
-    file.unsynced_directory().sync()
+    file.unsynced_directory().sync()?;
+    Ok(Arc::clone(file.file()))
 }
 
 #[cfg(test)]

@@ -6,8 +6,11 @@
 
 mod accepted_seal;
 mod address;
+mod agent_timeline;
+mod archive_search;
 mod baseline_change;
 mod baseline_drafts;
+mod baseline_file;
 mod baseline_opening;
 mod baseline_plan;
 mod baseline_save;
@@ -15,12 +18,16 @@ mod baseline_versions;
 mod classify;
 mod content_cache;
 mod degraded;
+mod entry_directories;
+mod entry_export;
+mod entry_findings;
 mod fleet;
 mod guard;
 mod host_status;
 mod irreplaceable;
 mod kept_objects;
 mod kept_scratch;
+mod last_success;
 mod ledger;
 mod lint;
 mod lock;
@@ -33,17 +40,24 @@ mod preconditions;
 mod probe;
 mod push;
 mod record;
+mod report;
 mod reset;
 mod retention;
+mod rule_change;
 mod run_history;
 mod run_log;
 mod run_report;
+mod saved_versions;
+mod scan;
 mod seal;
 mod seal_plan;
 mod semaphore;
 mod shared_memories;
 mod state;
+mod state_log;
 mod three_way;
+mod unchanged_agents;
+mod unchanged_record;
 mod undo;
 mod verify;
 
@@ -55,41 +69,62 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use address::MemoryAddress;
-pub use baseline_change::{BaselineChange, FileOwner, KnownVersion};
-pub use baseline_drafts::BaselineDraft;
-pub use baseline_opening::{BaselineUser, OpenedBaseline, SealMatch};
-pub use baseline_plan::{
-    BaselineAction, BaselineFile, BaselinePlan, PlannedBaseline, TextReplacement,
+pub use agent_timeline::{
+    AgentTimeline, EntryPresence, TimelineEntry, TimelineRow, TimelineSubject, UnchangedRuns,
 };
-pub use baseline_save::{BaselineEdit, SavedBaseline};
+pub use archive_search::{
+    ComparedTexts, EntryComparison, FoundEntry, FoundLine, FoundMemory, FoundText, IndexProgress,
+    SearchRelaxation, SearchRequest, SearchResult, SourceText, SyncReport, TextSource,
+};
+pub use baseline_change::{BaselineChange, FileOwner, KnownVersion};
+pub use baseline_drafts::{BaselineDraft, DraftFile, DraftId, FoundDrafts};
+pub use baseline_file::BaselineFile;
+pub use baseline_opening::{BaselineUser, OpenedBaseline, SealMatch};
+pub use baseline_plan::{BaselineAction, BaselinePlan, PlannedBaseline, TextReplacement};
+pub use baseline_save::{BaselineEdit, SavedBaseline, TextOrigin};
 pub use baseline_versions::{
-    BaselineList, BaselineState, BaselineSummary, BaselineVersion, FindingCounts, LastPush,
-    SizeBand,
+    BaselineHistoryPage, BaselineList, BaselineState, BaselineSummary, BaselineVersion,
+    FindingCounts, LastPush, SizeBand,
 };
 pub use classify::MAX_WINDOW_BYTES;
+pub use entry_directories::EntryDirectory;
+pub use entry_export::ExportReport;
+pub use entry_findings::EntryFindings;
 pub use fleet::{FleetEvent, FleetWatcher, start_directory_watcher};
 pub use guard::{GuardAction, GuardEvent, GuardPass};
 pub use host_status::HostStatus;
 pub use kept_scratch::{ChosenLines, KeptScratch, LineRange, ScratchRequest, ScratchSelection};
-pub use ledger::RecordRange;
-pub use lint::{BaselineLint, LintDecisions, LintedFile, fix_draft, lint_text};
-pub use lock::{AgentLock as Held, LockQueue};
+pub use last_success::RunCounts;
+pub use ledger::{RecordRange, SegmentReport};
+pub use lint::{BaselineLint, FixedFile, LintDecisions, LintedFile, fix_draft, lint_text};
+pub use lock::{AgentLock as Held, AlertLock, AlertLockKind, HeldLock, LockHolder, LockQueue};
 pub use observation::{Blocker, MemoryContent, Observation, Protection};
 pub use plan::{
     Plan, PlanBinding, PlanStep, READ_ONLY_REASON, RetentionPlan, SkippedAgent, StepAction,
     UndoMode, UndoTarget, UndoneRun,
 };
 pub use preconditions::SealStatus;
+pub use probe::{CAP_CHOWN, CAP_LEASE, has_capability};
 pub use record::{FileState, LastRun, LedgerRecord, Operation, Outcome, RunEvent, Trigger};
+pub use report::{
+    BrokenSealReport, DriftReport, FailureReport, FindingsReport, FleetReport, GrowthReport,
+    GuardReport, HostReport, LateWriterReport, ReportLevel, ReportRow, RunTotals, StateReport,
+};
 pub use reset::UNCLAIMED_JOURNAL_HINT;
-pub use retention::EntryStatus;
-pub use run_history::{HistoryEntry, RunDiff, RunDiffSide};
+pub use retention::{
+    AgentRetention, EntryList, EntryStatus, ExpiringEntry, KeepReason, KeptEntries, PruneReport,
+    RetentionOverview, ShorterRetention, VersionRetention,
+};
+pub use rule_change::{NextRuleChange, PushedVersions};
+pub use run_history::{AgentHistoryPage, HistoryEntry, RunDiff, RunDiffSide};
 pub use run_report::{AgentResult, RunProgress, RunReport, RunStage};
 pub use seal::SealReport;
 pub use seal_plan::{SealChange, SealChangeKind, SealPlan, SealScope};
 pub use shared_memories::HardLinks;
 pub use state::State;
+pub use state_log::{StateChange, StateObserver};
 pub use three_way::{DriftPoint, RuleComparison};
+pub use unchanged_agents::{UnchangedAgents, UnchangedDetails};
 pub use verify::{
     Finding, FindingSubject, LedgerSummary, Verification, VerifiedCounts, VerifyProgress,
 };
@@ -111,7 +146,7 @@ use crate::transport::{
 };
 pub use crate::transport::{ConnectionSetting, ConnectionStatus, Reachability, SwapMethod};
 use content_cache::ContentCache;
-use ledger::{AgentHistory, Ledger, ReverseScan};
+use ledger::{AgentHistory, Ledger, LedgerFiles, LockedLedger, MovedRecords, ReverseScan};
 
 use shared_memories::SharedMemories;
 
@@ -147,11 +182,18 @@ pub struct Engine {
     seal_broken_since: Mutex<Option<Instant>>,
     /// The file at which the last pass of the guard had no more time.
     guard_position: Mutex<Option<String>>,
+    guard_pauses: guard::GuardPauses,
+    finding_counts: lint::FindingCountCache,
+    scan_decisions: scan::DecisionCache,
     ledger: Mutex<Ledger>,
     shared_memories: Mutex<SharedMemories>,
     /// Knows which file systems of this machine may hang.
     file_systems: Arc<FileSystems>,
     content_cache: ContentCache,
+    remote_texts: archive_search::RemoteTexts,
+    index_state: Mutex<archive_search::IndexState>,
+    entry_findings: Mutex<entry_findings::KnownFindings>,
+    state_cache: state_log::StateCache,
     last_generation: AtomicU64,
     /// End of the wait for agents' locks; none if runs do not wait.
     lock_deadline: Option<Instant>,
@@ -247,15 +289,22 @@ impl Engine {
         ));
         Engine {
             file_systems: systems,
-            baseline_versions: BaselineVersions::new(&archive),
+            baseline_versions: BaselineVersions::new(&archive, Arc::clone(&setup.clock)),
             seal_verifier: SealVerifier::new(&archive, Arc::clone(&setup.clock)),
             seal_broken_since: Mutex::default(),
             guard_position: Mutex::default(),
+            guard_pauses: guard::GuardPauses::default(),
+            finding_counts: lint::FindingCountCache::default(),
+            scan_decisions: scan::DecisionCache::default(),
             ledger: Mutex::new(Ledger::new(&archive)),
             shared_memories: Mutex::new(SharedMemories::from_agents(&setup.config.agents)),
             archive,
             setup,
             content_cache: ContentCache::default(),
+            remote_texts: archive_search::RemoteTexts::default(),
+            index_state: Mutex::default(),
+            entry_findings: Mutex::default(),
+            state_cache: state_log::StateCache::default(),
             last_generation: AtomicU64::new(1),
             lock_deadline: None,
         }
@@ -395,8 +444,30 @@ impl Engine {
         if events.is_empty() {
             return Ok(());
         }
-        let locked = Ledger::lock_for_append(&self.archive, self.clock())?;
+        let locked = LockedLedger::lock(&self.archive, self.clock())?;
         self.ledger().append(locked, events, self.clock())
+    }
+
+    /// Moves older records of a ledger that has grown to segments, at the end of a run. Does nothing
+    /// while another process appends to the ledger; the next run does it. Readers do not wait for
+    /// it.
+    ///
+    /// # Errors
+    /// The system's error, or files of the ledger that contradict each other. No record is lost.
+    fn compact_ledger(&self) -> Result<Option<MovedRecords>> {
+        if !ledger::is_compaction_due(&self.archive) {
+            // Only an older ledger.jsonl can be short and have records of segments.
+            let files = LedgerFiles::open(&self.ledger_path())?;
+            return ledger::check_repeated_segments(&files).map(|()| None);
+        }
+        let Some(locked) = LockedLedger::try_lock(&self.archive, self.clock())? else {
+            return Ok(None);
+        };
+        let moved = ledger::move_old_records(&self.archive, &locked)?;
+        if let Some(MovedRecords { last, .. }) = moved {
+            self.ledger().adopt_replaced(last + 1);
+        }
+        Ok(moved)
     }
 
     /// Returns number and digest of the ledger's last record.
@@ -405,6 +476,15 @@ impl Engine {
     /// The ledger cannot be read.
     pub fn ledger_head(&self) -> Result<(u64, Digest)> {
         self.ledger().head()
+    }
+
+    /// Checks the files of the ledger for what a scan of its records does not show.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn check_ledger_files(&self) -> Result<SegmentReport> {
+        let files = LedgerFiles::open(&self.ledger_path())?;
+        ledger::check_segments(&files)
     }
 
     /// Path of the ledger.

@@ -179,6 +179,15 @@ impl Error {
     pub fn hints(&self) -> &[String] {
         &self.hints
     }
+
+    /// Formats the error with its hints in one line.
+    pub fn to_line(&self) -> String {
+        let mut text = self.to_string().replace('\n', " ");
+        for hint in self.hints() {
+            text.push_str(&format!("; {hint}"));
+        }
+        text
+    }
 }
 
 impl fmt::Display for Error {

@@ -8,6 +8,9 @@
 //! | [`baseline`] | baselines: loading and checking, versions, the seal |
 //! | [`boundary`] | finds where in a memory the baseline part ends, pure |
 //! | [`lint`] | rules about baselines and memories, pure |
+//! | [`schedule`] | units of systemd for scheduled resets: renders, installs, reads their state |
+//! | [`alerts`] | events that operators are told of: raised once, delivered within bounds |
+//! | [`metrics`] | states and sizes of a fleet for Prometheus |
 //! | [`archive`] | archive entries: what resets took out of memories |
 //! | [`diff`] | line and word differences, pure |
 //! | [`untrusted`] | makes foreign bytes visible as text; nothing else may |
@@ -23,6 +26,7 @@
 //! the SSH crates; no module reads the home directory, the environment or the clock by itself:
 //! `main` passes them in.
 
+pub mod alerts;
 pub mod archive;
 pub mod baseline;
 pub mod boundary;
@@ -41,6 +45,11 @@ pub mod error;
 pub mod file_systems;
 pub mod invocation;
 pub mod lint;
+pub mod metrics;
+pub mod moment;
+pub mod quantity;
+pub mod reset_interval;
+pub mod schedule;
 pub mod secret;
 // The fake names this crate as the other test binaries do.
 #[cfg(test)]

@@ -14,10 +14,12 @@ mod fleet;
 mod phrases;
 mod prose;
 mod rule;
+mod scan;
 mod secret_ranges;
 mod secrets;
 mod separators;
 mod settings;
+mod shown_text;
 mod sizes;
 mod structure;
 mod suppression;
@@ -32,11 +34,14 @@ pub use finding::{Edit, FINDING_SCHEMA, Finding, Fix, FixKind, Place, Position, 
 pub use fix::apply_safe_fixes;
 pub use fleet::{DriftFacts, FleetFacts};
 pub use rule::{RULES, Rule, RuleId, RuleScope, Severity};
+pub use scan::{ScanReport, ScanSummary, SecretPlace, redact_secrets, scan};
+pub use secret_ranges::mask_secrets;
 pub use settings::{Allowance, LintSettings};
 pub use structure::{TEMPLATE, unfilled_lines};
 pub use words::Words;
 
-use document::Document;
+use crate::diff::count_lines;
+use document::{Document, TextLanguage};
 use finding::{Draft, FindingBuilder};
 
 /// A text to check, with its facts.
@@ -119,8 +124,39 @@ impl Context<'_> {
     }
 }
 
-/// Checks a text against all rules.
+/// Maximum number of lines of a text that are checked: each takes memory, however short it is.
+const MAX_CHECKED_LINES: usize = 1 << 20;
+
+/// Checks a text against all rules; of a text with too many lines, its beginning.
 pub fn lint(input: &LintInput<'_>, settings: &LintSettings) -> LintReport {
+    let lines = count_lines(input.text);
+    if lines <= MAX_CHECKED_LINES {
+        return check_text(input, settings, None);
+    }
+    let beginning = LintInput {
+        text: checked_beginning(input.text),
+        ..*input
+    };
+    let mut report = check_text(&beginning, settings, Some(lines));
+    // An edit that is right for the beginning may be wrong for the whole.
+    let findings = report.findings.iter_mut();
+    findings.for_each(|it| it.fix = None);
+    report
+}
+
+/// Returns the part of a text with at most [`MAX_CHECKED_LINES`] lines.
+fn checked_beginning(text: &[u8]) -> &[u8] {
+    let mut line_feeds = text.iter().enumerate().filter(|(_, it)| **it == b'\n');
+    let last = line_feeds.nth(MAX_CHECKED_LINES - 1);
+    &text[..last.map_or(text.len(), |(at, _)| at + 1)]
+}
+
+/// Checks a text that is whole, or the beginning of one with `all_lines` lines.
+fn check_text(
+    input: &LintInput<'_>,
+    settings: &LintSettings,
+    all_lines: Option<usize>,
+) -> LintReport {
     let mut document = Document::parse(
         input.text,
         input.role,
@@ -138,6 +174,10 @@ pub fn lint(input: &LintInput<'_>, settings: &LintSettings) -> LintReport {
         document: &document,
     };
     let mut drafts = Vec::new();
+    drafts.extend(all_lines.map(|lines| {
+        let message = format!("the text has {lines} lines; only {MAX_CHECKED_LINES} are checked");
+        Draft::new(RuleId::TooManyLines, message)
+    }));
     for check in [
         sizes::check,
         structure::check,
@@ -187,14 +227,14 @@ pub fn lint(input: &LintInput<'_>, settings: &LintSettings) -> LintReport {
 /// Whether a rule that reads English is checked on a text. The markup of chat templates and phrases
 /// of other languages are found in any text.
 fn is_checked(rule: RuleId, document: &Document<'_>) -> bool {
-    document.is_english || rule == RuleId::OverridePhrase
+    document.language == TextLanguage::English || rule == RuleId::OverridePhrase
 }
 
 /// Lists the rules that read English and were not checked because the text is in another language,
 /// or too short to tell.
 fn unchecked_rules(context: &Context<'_>) -> Vec<Unchecked> {
     let document = context.document;
-    if document.is_english || document.text.trim_ascii().is_empty() {
+    if document.language == TextLanguage::English || document.text.trim_ascii().is_empty() {
         return Vec::new();
     }
     let rules = RULES.iter().filter(|rule| {

@@ -11,6 +11,7 @@ use memory_shepherd::cli::{self, Environment, UserAccount};
 use memory_shepherd::config::ConfigEnvironment;
 use memory_shepherd::console::external_tools::ExternalTools;
 use memory_shepherd::transport::sftp::askpass;
+use rustix::fs::Mode;
 use uzers::{get_effective_uid, get_effective_username, get_group_by_name, get_user_by_uid};
 
 fn main() -> ExitCode {
@@ -18,6 +19,10 @@ fn main() -> ExitCode {
     {
         return prompt_exit_code;
     }
+    // Files are private where they have to be; a umask that takes the owner's bits would only keep
+    // this program from its own locks and directories.
+    let umask = rustix::process::umask(Mode::empty());
+    rustix::process::umask(umask & !Mode::RWXU);
     // With a handler, a write beyond the file-size limit (`ulimit -f`) returns an error.
     // Child processes do not inherit it, as they would inherit an ignored signal.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
@@ -45,6 +50,9 @@ fn read_environment() -> Environment {
             xdg_config_home: path_variable("XDG_CONFIG_HOME"),
             xdg_state_home: path_variable("XDG_STATE_HOME"),
             config_path_variable: path_variable("MEMORY_SHEPHERD_CONF"),
+            program_directory: env::current_exe()
+                .ok()
+                .and_then(|program| program.parent().map(PathBuf::from)),
             uid,
         },
         user: user.unwrap_or_else(|| uid.to_string()),

@@ -33,7 +33,7 @@ const ESCAPE_INTRODUCERS: &str = "\x1B\u{90}\u{98}\u{9B}\u{9D}\u{9E}\u{9F}";
 const KEYCAP_BASES: [char; 12] = ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', '#', '*'];
 
 /// Agent text, names, paths, host names, banners: bytes that must not be printed as they are. There
-/// is no `Display`; `Debug` prints the revealed text.
+/// is not a `Display`; `Debug` prints the revealed text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Untrusted(Vec<u8>);
 

@@ -1,14 +1,15 @@
 //! Entries of the archive: their kinds, names and header lines. Reads and writes no files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, FixedOffset, NaiveDateTime};
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
+use crate::lint::ScanSummary;
 
 /// Content of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EntryKind {
     /// A header line, an empty line, and the scratch verbatim.
@@ -23,16 +24,19 @@ pub enum EntryKind {
     /// A description of an object that was not a readable file.
     #[serde(rename = "odd")]
     Special,
+    /// A copy of an entry in quarantine, without its secrets. No undo reads it.
+    Redacted,
 }
 
 impl EntryKind {
     /// All kinds.
-    pub const ALL: [EntryKind; 5] = [
+    pub const ALL: [EntryKind; 6] = [
         EntryKind::Scratch,
         EntryKind::FullBackup,
         EntryKind::Late,
         EntryKind::Appended,
         EntryKind::Special,
+        EntryKind::Redacted,
     ];
 
     fn name_suffix(self) -> &'static str {
@@ -42,6 +46,7 @@ impl EntryKind {
             EntryKind::Late => "-late",
             EntryKind::Appended => "-appended",
             EntryKind::Special => "-odd",
+            EntryKind::Redacted => "-redacted",
         }
     }
 }
@@ -63,6 +68,13 @@ pub struct ArchiveEntry {
     pub modified: i64,
 }
 
+impl ArchiveEntry {
+    /// The order of entries: by their time, then by the number within a minute.
+    pub fn sort_key(&self) -> (NaiveDateTime, u32, &Path) {
+        (self.stamp, self.number, &self.path)
+    }
+}
+
 /// An entry that was just written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WrittenEntry {
@@ -77,6 +89,9 @@ pub struct WrittenEntry {
     /// The content before it in the file; only for [`EntryKind::Appended`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<BaseContent>,
+    /// What the scan found in it; none without findings, and in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub findings: Option<ScanSummary>,
 }
 
 /// The content that an appended entry continues.
@@ -110,16 +125,19 @@ impl WrittenEntry {
     }
 }
 
-/// Formats the time in names and headers: local time, to the minute.
-pub fn format_stamp(at: DateTime<FixedOffset>) -> String {
-    at.format("%Y-%m-%d_%H%M").to_string()
+/// The form of the time in names and headers: local time, to the minute.
+const STAMP_FORMAT: &str = "%Y-%m-%d_%H%M";
+
+/// Formats the time in names and headers.
+pub fn format_stamp(local: NaiveDateTime) -> String {
+    local.format(STAMP_FORMAT).to_string()
 }
 
 /// Formats the first two lines of a scratch entry, as the original tool does.
 pub fn format_scratch_header(agent: &str, at: DateTime<FixedOffset>) -> String {
     format!(
         "# {agent} scratch notes — archived {}\n\n",
-        format_stamp(at)
+        format_stamp(at.naive_local())
     )
 }
 
@@ -129,14 +147,36 @@ pub fn strip_scratch_header(entry: &[u8]) -> Option<&[u8]> {
     entry.starts_with(b"# ").then(|| &entry[end + 2..])
 }
 
+/// Returns whether a text begins with the header of a scratch entry of an agent.
+pub fn has_scratch_header(text: &[u8], agent: &str) -> bool {
+    let rest = text
+        .strip_prefix(b"# ")
+        .and_then(|rest| rest.strip_prefix(agent.as_bytes()));
+    rest.is_some_and(|rest| rest.starts_with(b" scratch notes"))
+}
+
 /// Formats the name of an entry.
 pub fn format_entry_name(at: DateTime<FixedOffset>, kind: EntryKind, number: u32) -> String {
+    format_stamped_name(&format_stamp(at.naive_local()), kind, number)
+}
+
+/// Formats the name of an entry with the time of another one.
+pub(super) fn format_stamped_name(stamp: &str, kind: EntryKind, number: u32) -> String {
     let number = match number {
         0 => String::new(),
         n => format!("-{n}"),
     };
-    format!("{}{}{number}.md", format_stamp(at), kind.name_suffix())
+    format!("{stamp}{}{number}.md", kind.name_suffix())
 }
+
+/// Returns the time in the name of an entry, as the name has it.
+pub(super) fn stamp_of_name(name: &str) -> Option<&str> {
+    parse_entry_name(name)?;
+    name.get(..STAMP_LENGTH)
+}
+
+/// Length of the time in the name of an entry.
+const STAMP_LENGTH: usize = "2026-03-14_0900".len();
 
 /// The parsed name of an entry.
 pub(super) struct EntryName {
@@ -160,7 +200,6 @@ impl EntryName {
 
 /// Parses `YYYY-MM-DD_HHMM[-KIND][-N].md`, the name of an entry; none for other names.
 pub fn parse_entry_name(name: &str) -> Option<(NaiveDateTime, EntryKind, u32)> {
-    const STAMP_LENGTH: usize = "2026-03-14_0900".len();
     let stem = name.strip_suffix(".md")?;
     let (stamp, rest) = (stem.get(..STAMP_LENGTH)?, stem.get(STAMP_LENGTH..)?);
     let has_stamp_shape = stamp
@@ -173,7 +212,7 @@ pub fn parse_entry_name(name: &str) -> Option<(NaiveDateTime, EntryKind, u32)> {
     if !has_stamp_shape {
         return None;
     }
-    let stamp = NaiveDateTime::parse_from_str(stamp, "%Y-%m-%d_%H%M").ok()?;
+    let stamp = NaiveDateTime::parse_from_str(stamp, STAMP_FORMAT).ok()?;
     EntryKind::ALL.iter().rev().find_map(|kind| {
         let number = match rest.strip_prefix(kind.name_suffix())? {
             "" => 0,

@@ -7,7 +7,7 @@ use chrono::{DateTime, FixedOffset};
 use rustix::fs::{self, AtFlags};
 use rustix::io::Errno;
 
-use super::entry::{EntryKind, WrittenEntry, format_entry_name};
+use super::entry::{EntryKind, WrittenEntry, format_stamp, format_stamped_name};
 use crate::digest::Hasher;
 use crate::durable::{NewFile, UnsyncedObject};
 use crate::error::{Error, ErrorKind, PathContext, Result};
@@ -72,9 +72,14 @@ impl EntryDraft {
         kind: EntryKind,
         at: DateTime<FixedOffset>,
     ) -> Result<WrittenEntry> {
+        self.assign_stamped_name(kind, &format_stamp(at.naive_local()))
+    }
+
+    /// Assigns a name that begins with `stamp`.
+    fn assign_stamped_name(&mut self, kind: EntryKind, stamp: &str) -> Result<WrittenEntry> {
         let mut number = 0;
         for _ in 0..MAX_NAME_ATTEMPTS {
-            let name = format_entry_name(at, kind, number);
+            let name = format_stamped_name(stamp, kind, number);
             if self.file.link_as(OsStr::new(&name))? {
                 return Ok(WrittenEntry {
                     path: self.subdir.join(name),
@@ -82,10 +87,11 @@ impl EntryDraft {
                     digest: std::mem::take(&mut self.hasher).finish(),
                     size: self.size,
                     base: None,
+                    findings: None,
                 });
             }
             let next = next_free_number(number, |number| {
-                self.name_exists(&format_entry_name(at, kind, number))
+                self.name_exists(&format_stamped_name(stamp, kind, number))
             })?;
             let Some(next) = next else { break };
             number = next;
@@ -108,9 +114,14 @@ impl EntryDraft {
     ///
     /// # Errors
     /// The system's error; there is then no entry.
-    pub fn finish(mut self, kind: EntryKind, at: DateTime<FixedOffset>) -> Result<WrittenEntry> {
+    pub fn finish(self, kind: EntryKind, at: DateTime<FixedOffset>) -> Result<WrittenEntry> {
+        self.finish_stamped(kind, &format_stamp(at.naive_local()))
+    }
+
+    /// Syncs the entry and gives it such a name.
+    pub(super) fn finish_stamped(mut self, kind: EntryKind, stamp: &str) -> Result<WrittenEntry> {
         self.unsynced_content().sync()?;
-        let written = self.assign_name(kind, at)?;
+        let written = self.assign_stamped_name(kind, stamp)?;
         self.unsynced_directory().sync()?;
         Ok(written)
     }

@@ -49,7 +49,7 @@ impl PinFault {
     /// Returns whether the line may have been meant for this entry.
     pub fn may_concern(&self, entry: &Path) -> bool {
         let directory = self.directory.as_deref();
-        directory.is_none_or(|directory| entry.parent() == Some(directory))
+        directory.is_none_or(|directory| Archive::agent_directory_of(entry) == directory)
     }
 }
 
@@ -125,7 +125,11 @@ impl Pins {
                 let path = self.archive.root().join(directory);
                 super::is_below_archive(directory) && durable::is_directory_no_symlinks(&path)
             };
-            let directory = entry.parent().filter(is_known);
+            // An entry in quarantine may have got its name in the directory above.
+            let directory = entry
+                .parent()
+                .map(|_| Archive::agent_directory_of(&entry))
+                .filter(is_known);
             Some(PinFault {
                 pins_path: self.archive.program_path(PINS_FILE_NAME),
                 line: number + 1,
@@ -140,6 +144,11 @@ impl Pins {
     /// Returns whether an entry is pinned.
     pub fn contains(&self, entry: &Path) -> bool {
         self.pinned_entries.contains(entry)
+    }
+
+    /// Returns the paths of the pinned entries.
+    pub fn entries(&self) -> impl Iterator<Item = &Path> {
+        self.pinned_entries.iter().map(PathBuf::as_path)
     }
 
     /// Pins an entry; false when it is already pinned.

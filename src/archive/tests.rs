@@ -17,6 +17,7 @@ fn entry_names_match_original_and_round_trip() {
         (EntryKind::Late, 0, "2026-03-14_0900-late.md"),
         (EntryKind::Special, 3, "2026-03-14_0900-odd-3.md"),
         (EntryKind::Appended, 0, "2026-03-14_0900-appended.md"),
+        (EntryKind::Redacted, 1, "2026-03-14_0900-redacted-1.md"),
     ] {
         assert_eq!(format_entry_name(time, kind, number), name);
         let expected = (time.naive_local().with_second(0), kind, number);
@@ -201,4 +202,161 @@ fn find_entry_rejects_paths_not_of_entries() {
             "{path}"
         );
     }
+}
+
+#[test]
+fn directory_below_a_claimed_one_is_unclaimed() {
+    let (_directory, archive) = archive_with_entries(&[]);
+    let deep = (0..40).map(|_| "d").collect::<Vec<_>>().join("/");
+    for path in ["team/a/b", "team/claimed/c", ".shepherd/tx", deep.as_str()] {
+        std::fs::create_dir_all(archive.root().join(path)).unwrap();
+    }
+    std::os::unix::fs::symlink("team", archive.root().join("link")).unwrap();
+    let claimed = ["scout", "team", "team/claimed"].map(Path::new);
+    let found = archive
+        .unclaimed_directories(&|it| claimed.contains(&it))
+        .unwrap();
+    let shallow: Vec<&Path> = found
+        .iter()
+        .map(PathBuf::as_path)
+        .filter(|it| !it.starts_with("d"))
+        .collect();
+    assert_eq!(
+        shallow,
+        ["team/a", "team/a/b", "team/claimed/c"].map(Path::new)
+    );
+    let depth = found.iter().map(|it| it.components().count()).max();
+    assert_eq!(depth, Some(MAX_SEARCH_DEPTH));
+}
+
+/// An archive with one entry in quarantine.
+fn archive_with_quarantined_entry() -> (tempfile::TempDir, Archive, WrittenEntry) {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().canonicalize().unwrap();
+    let archive = Archive::new(&root, 0o644, None);
+    let at = parse_time("2026-03-14T09:00:00+01:00");
+    let mut draft = archive.start_entry(Path::new("scout/quarantine")).unwrap();
+    draft.write(b"- note\n").unwrap();
+    let written = draft.finish(EntryKind::Scratch, at).unwrap();
+    (directory, archive, written)
+}
+
+fn mode_of(archive: &Archive, path: impl AsRef<Path>) -> u32 {
+    let stat = durable::stat_no_symlinks(&archive.root().join(path)).unwrap();
+    stat.st_mode & 0o7777
+}
+
+#[test]
+fn quarantine_stays_private_in_any_mode() {
+    let (_directory, archive, written) = archive_with_quarantined_entry();
+    assert_eq!(
+        written.path,
+        Path::new("scout/quarantine/2026-03-14_0900.md")
+    );
+    assert!(Archive::is_quarantined(&written.path));
+    assert_eq!(mode_of(&archive, &written.path), 0o600);
+    let quarantine = Path::new("scout/quarantine");
+    fs::chmod(archive.root().join(quarantine), Mode::from_raw_mode(0o755)).unwrap();
+    archive.open_or_create_directory(quarantine).unwrap();
+    assert_eq!(mode_of(&archive, quarantine), 0o700);
+    let listed = archive.list_entries(Path::new("scout")).unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].path, written.path);
+    assert_eq!(
+        Archive::agent_directory_of(&written.path),
+        Path::new("scout")
+    );
+}
+
+#[test]
+fn pin_of_released_entry_concerns_its_new_name() {
+    let (_directory, archive, written) = archive_with_quarantined_entry();
+    let own = archive.program_path("");
+    std::fs::create_dir_all(&own).unwrap();
+    let released = archive.release_entry(&written).unwrap();
+    archive.end_release(&written.path, &released.path).unwrap();
+    let line = format!("{}\n", written.path.display());
+    std::fs::write(archive.program_path("pins"), line).unwrap();
+    let faults = Pins::read(&archive).unwrap().find_faults();
+    assert_eq!(faults.len(), 1);
+    assert!(faults[0].may_concern(&released.path), "{faults:?}");
+    assert!(!faults[0].may_concern(Path::new("ranger/2026-03-14_0900.md")));
+}
+
+#[test]
+fn symlink_as_own_directory_has_a_hint_that_helps() {
+    let (_directory, archive, _) = archive_with_quarantined_entry();
+    let out = archive.root().join("out");
+    std::fs::create_dir(&out).unwrap();
+    for name in ["scout/quarantine", ".shepherd"] {
+        let path = archive.root().join(name);
+        let _ = std::fs::remove_dir_all(&path);
+        std::os::unix::fs::symlink(&out, &path).unwrap();
+        let error = archive.open_or_create_directory(Path::new(name));
+        let error = error.unwrap_err();
+        assert!(error.message().contains("is a symlink"), "{error}");
+        let hint = error.hints().join("; ");
+        assert!(hint.starts_with("remove the symlink"), "{hint}");
+        std::fs::remove_file(&path).unwrap();
+        archive.open_or_create_directory(Path::new(name)).unwrap();
+    }
+}
+
+#[test]
+fn directory_right_below_the_archive_is_no_quarantine() {
+    for (path, is_quarantined) in [
+        ("quarantine/2026-03-14_0900.md", false),
+        ("quarantine/quarantine/2026-03-14_0900.md", true),
+        ("team/scout/quarantine/2026-03-14_0900.md", true),
+        ("scout/quarantined/2026-03-14_0900.md", false),
+        ("2026-03-14_0900.md", false),
+    ] {
+        assert_eq!(
+            Archive::is_quarantined(Path::new(path)),
+            is_quarantined,
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn repeated_release_gives_the_same_name() {
+    let (_directory, archive, written) = archive_with_quarantined_entry();
+    let other = archive.root().join("scout/2026-03-14_0900.md");
+    std::fs::write(&other, "- of another run\n").unwrap();
+    let released = archive.release_entry(&written).unwrap();
+    assert_eq!(released.path, Path::new("scout/2026-03-14_0900-1.md"));
+    assert_eq!(archive.release_entry(&written).unwrap(), released);
+    assert_eq!(mode_of(&archive, &released.path), 0o644);
+    archive.end_release(&written.path, &released.path).unwrap();
+    assert!(archive.find_entry(&written.path).unwrap().is_none());
+    assert_eq!(
+        archive.digest_entry(&released.path).unwrap(),
+        written.digest
+    );
+    // Once more, as after a crash.
+    archive.end_release(&written.path, &released.path).unwrap();
+    assert!(archive.find_entry(&released.path).unwrap().is_some());
+}
+
+#[test]
+fn release_ends_only_for_the_same_file() {
+    let (_directory, archive, written) = archive_with_quarantined_entry();
+    let other = archive.root().join("scout/2026-03-14_0900.md");
+    std::fs::write(&other, "- of another run\n").unwrap();
+    let path = Path::new("scout/2026-03-14_0900.md");
+    archive.end_release(&written.path, path).unwrap();
+    assert!(archive.find_entry(&written.path).unwrap().is_some());
+    assert!(archive.end_release(path, path).is_err());
+}
+
+#[test]
+fn redacted_copy_has_the_time_of_its_entry() {
+    let (_directory, archive, written) = archive_with_quarantined_entry();
+    let copy = archive
+        .write_redacted_copy(&written.path, b"- n\n")
+        .unwrap();
+    assert_eq!(copy.path, Path::new("scout/2026-03-14_0900-redacted.md"));
+    assert_eq!(copy.kind, EntryKind::Redacted);
+    assert_eq!(mode_of(&archive, &copy.path), 0o644);
 }

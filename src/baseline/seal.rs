@@ -13,6 +13,7 @@ use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::config::{Config, SealRequirement};
+use crate::diff::count_lines;
 use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 pub use manifest::BaselineSeal;
@@ -40,15 +41,27 @@ pub fn is_baseline_name(name: &str) -> bool {
         && ![SEAL_FILE_NAME, META_FILE_NAME, SIGNATURE_FILE_NAME].contains(&name)
 }
 
+/// Quotes the name of a baseline for a command line that a message suggests. A name that begins with
+/// a dash would be taken for an option.
+pub fn quote_baseline_name(name: &str) -> String {
+    if name.starts_with('-') {
+        return shell_words::quote(&format!("./{name}")).into_owned();
+    }
+    shell_words::quote(name).into_owned()
+}
+
 /// Size limit of a manifest.
 const MAX_MANIFEST_BYTES: u64 = 16 << 20;
+
+/// Limit of its lines: each one is a file that is read and compared.
+const MAX_MANIFEST_LINES: usize = 10_000;
 
 /// Size limit of the two files beside it.
 const MAX_SIDE_FILE_BYTES: u64 = 64 << 10;
 
 /// Hint for a baseline that does not match its seal.
 pub fn reseal_hint(config: &Config, name: &str) -> String {
-    let name = shell_words::quote(name);
+    let name = quote_baseline_name(name);
     let invocation = &config.invocation;
     let sign = signing_argument(config);
     format!(
@@ -57,6 +70,25 @@ pub fn reseal_hint(config: &Config, name: &str) -> String {
         invocation.command_line(&format!("baseline restore {name}")),
         invocation.command_line(&format!("seal {name}{sign} --dry-run"))
     )
+}
+
+/// Hint for a baseline that a seal does not list: it has no sealed version.
+pub fn unlisted_hint(config: &Config, name: &str) -> String {
+    let seal = format!(
+        "seal {}{} --dry-run",
+        quote_baseline_name(name),
+        signing_argument(config)
+    );
+    format!(
+        "if the file is yours, preview its seal: {}",
+        config.invocation.command_line(&seal)
+    )
+}
+
+/// Command line that seals what this program saved, and nothing else.
+pub fn seal_saved_command(config: &Config) -> String {
+    let seal = format!("seal{}", signing_argument(config));
+    config.invocation.command_line(&seal)
 }
 
 /// Hint for baselines without a seal.
@@ -133,6 +165,11 @@ impl BaselineSeal {
 fn parse_manifest(bytes: &[u8], directory: &Path) -> Result<BaselineSeal> {
     let path = directory.join(SEAL_FILE_NAME);
     let broken = |message: String| Error::new(ErrorKind::Integrity, message);
+    if count_lines(bytes) > MAX_MANIFEST_LINES {
+        let path = path.display();
+        let message = format!("the seal {path} has more than {MAX_MANIFEST_LINES} lines");
+        return Err(broken(message).with_hint("remove the lines of files that are not baselines"));
+    }
     let text = str::from_utf8(bytes)
         .map_err(|_| broken(format!("the seal {} is not text", path.display())))?;
     BaselineSeal::parse(text, directory).map_err(|line| {
@@ -182,6 +219,24 @@ fn read_seal_file(directory: &Path, name: &str, limit: u64) -> Result<Option<Vec
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn name_with_a_dash_is_no_option_of_a_hint() {
+        assert_eq!(quote_baseline_name("a b.md"), "'a b.md'");
+        assert_eq!(quote_baseline_name("--config=x"), "'./--config=x'");
+    }
+
+    #[test]
+    fn manifest_with_too_many_lines_is_refused() {
+        let line = |number: usize| format!("{}  {number}.md\n", "0".repeat(64));
+        let most: String = (0..MAX_MANIFEST_LINES).map(line).collect();
+        let parse = |text: &str| parse_manifest(text.as_bytes(), Path::new("/etc/baselines"));
+        assert_eq!(parse(&most).unwrap().names().count(), MAX_MANIFEST_LINES);
+        let error = parse(&(most + &line(MAX_MANIFEST_LINES))).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Integrity);
+        let expected = "the seal /etc/baselines/.checksums has more than 10000 lines";
+        assert_eq!(error.message(), expected);
+    }
 
     #[test]
     fn symlink_or_directory_as_seal_is_integrity_error() {

@@ -16,6 +16,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, FixedOffset};
+use serde::{Deserialize, Serialize};
+
 use super::seal::{
     BaselineSeal, META_FILE_NAME, SEAL_FILE_NAME, SEAL_LOCK_FILE_NAME, SIGNATURE_FILE_NAME,
     SealFiles, SealMeta,
@@ -30,6 +33,9 @@ use crate::sys;
 
 /// Remembers the highest serial of each key, in the program's own directory of the archive.
 const SERIALS_FILE_NAME: &str = "seal-serials.json";
+
+/// Remembers the seal with the highest serial, there, too.
+const NEWEST_SEAL_FILE_NAME: &str = "newest-seal.json";
 
 /// How long a good answer of `ssh-keygen` counts for the same files: keys and allowed signers have
 /// times of validity.
@@ -79,6 +85,13 @@ pub struct SigningKey<'a> {
     pub path: &'a Path,
     /// Days after which the seal expires, if it does.
     pub lifetime_days: Option<u32>,
+}
+
+/// The seal with the highest serial, of any key: the first one that was seen with it.
+#[derive(Serialize, Deserialize)]
+struct NewestSeal {
+    serial: u64,
+    time: DateTime<FixedOffset>,
 }
 
 /// Reads seals and checks their signatures.
@@ -185,9 +198,11 @@ impl SealVerifier {
         let signed = self.check_signed_lines(config, files, seal)?;
         let expires = signed.meta.expires;
         if let Some(expires) = expires.filter(|_| signed.meta.is_expired(self.clock.now())) {
+            // The key has signed it all the same: no older seal counts from then on.
+            self.remember_serial(&signed);
             let directory = config.general.baseline_dir.display();
             let expires = expires.format("%Y-%m-%d %H:%M:%S %:z");
-            let message = format!("the seal in {directory} has expired at {expires}");
+            let message = format!("the seal has expired at {expires} (in {directory})");
             let renew = config.invocation.command_line("seal --sign KEYFILE");
             return Err(Error::new(ErrorKind::Integrity, message)
                 .with_hint(format!("sign it again: {renew}")));
@@ -209,7 +224,8 @@ impl SealVerifier {
         let refuse = |what: String| {
             let error = Error::new(
                 ErrorKind::Integrity,
-                format!("the seal in {directory} {what}"),
+                // The cause first: lists of agents cut the rest.
+                format!("the seal {what} (in {directory})"),
             );
             Err(error.with_hint(signing_hint(config)))
         };
@@ -240,6 +256,14 @@ impl SealVerifier {
             let serial = meta.serial;
             return refuse(format!(
                 "is an old one: its serial is {serial}, and serial {highest} was seen before"
+            ));
+        }
+        // Two seals that follow the same one have one serial, and would replace each other for ever.
+        let newest = self.read_newest_seal()?;
+        if newest.is_some_and(|it| it.serial == meta.serial && it.time != meta.time) {
+            let serial = meta.serial;
+            return refuse(format!(
+                "is another one than the first that was seen with its serial {serial}"
             ));
         }
         Ok(SignedSeal { signer, meta })
@@ -364,12 +388,29 @@ impl SealVerifier {
         })
     }
 
+    fn read_newest_seal(&self) -> Result<Option<NewestSeal>> {
+        let path = self.archive.program_path(NEWEST_SEAL_FILE_NAME);
+        let bytes = match durable::read_own_file(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            bytes => bytes.with_path("read", &path)?,
+        };
+        let newest = serde_json::from_slice(&bytes).map_err(|error| {
+            let message = format!("{} is damaged: {error}", path.display());
+            Error::new(ErrorKind::Integrity, message)
+                .with_hint("verify the seal, and remove that file; the next seal writes it again")
+        });
+        newest.map(Some)
+    }
+
     /// Remembers the serial of a good seal. A reader of the archive without the right to write it
     /// does not.
     pub fn remember_serial(&self, signed: &SignedSeal) {
         let (key, serial) = (&signed.signer.key, signed.meta.serial);
         let remember = || -> Result<()> {
-            if self.read_serials()?.get(key) >= Some(&serial) {
+            let is_newest = |newest: Option<NewestSeal>| newest.is_none_or(|it| it.serial < serial);
+            if self.read_serials()?.get(key) >= Some(&serial)
+                && !is_newest(self.read_newest_seal()?)
+            {
                 return Ok(());
             }
             let lock_path = self.archive.program_path("locks").join(".serials.lock");
@@ -383,6 +424,13 @@ impl SealVerifier {
             *highest = serial.max(*highest);
             let text = serde_json::to_vec(&serials).unwrap_or_default();
             let path = self.archive.program_path(SERIALS_FILE_NAME);
+            self.archive.replace_program_file(&path, &text)?;
+            if !is_newest(self.read_newest_seal()?) {
+                return Ok(());
+            }
+            let time = signed.meta.time;
+            let text = serde_json::to_vec(&NewestSeal { serial, time }).unwrap_or_default();
+            let path = self.archive.program_path(NEWEST_SEAL_FILE_NAME);
             self.archive.replace_program_file(&path, &text)
         };
         if let Err(error) = remember() {

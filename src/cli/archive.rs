@@ -1,48 +1,105 @@
-//! `archive`: lists entries and changes their pins.
+//! `archive`: lists, prints and exports entries, and changes their pins.
 
-use std::io;
-use std::path::PathBuf;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, FixedOffset};
 use clap::Subcommand;
 use serde::Serialize;
 
-use super::output::{Document, OutputRole, Printer, format_count, number_cell, text_cell};
-use super::values::EXIT_CODES;
+use super::archive_search::{FilterArgs, SearchArgs};
+use super::output::{
+    Document, FileContent, OutputRole, Printer, format_count, number_cell, text_cell,
+};
+use super::prune::PruneArgs;
+use super::values::{EXIT_CODES, parse_record_count};
 use super::{CommandContext, CommandResult};
-use crate::archive::EntryKind;
-use crate::engine::EntryStatus;
+use crate::archive::{Archive, ArchiveEntry, EntryKind, format_stamp};
+use crate::digest::Digest;
+use crate::engine::{EntryList, EntryStatus};
+use crate::error::{Error, ErrorKind, PathContext};
+use crate::lint::ScanSummary;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ArchiveVerb {
-    /// Lists the entries of agents, oldest first, and what keeps each
+    /// Lists the entries of agents, oldest first, what keeps each, and what the scan found in it
     ///
     /// Retention deletes neither pinned entries nor those that an undo still needs.
     #[command(after_help = EXIT_CODES)]
     List {
-        /// Shows only these agents
+        /// Shows only these agents; one that left the config has the name of its directory
         #[arg(value_name = "AGENT")]
         agents: Vec<String>,
+        #[command(flatten)]
+        filter: FilterArgs,
+        /// Shows at most this many entries, the newest
+        #[arg(long, value_name = "COUNT", value_parser = parse_record_count)]
+        limit: Option<usize>,
     },
+    /// Prints an entry
+    ///
+    /// A pipe or file gets its exact bytes.
+    #[command(after_help = EXIT_CODES)]
+    Show {
+        /// Path as printed by `archive list`, `archive search` and `log`
+        #[arg(value_name = "ENTRY")]
+        entry: PathBuf,
+    },
+    /// Searches the entries of all agents and their memories
+    ///
+    /// Prints `path:line:text` for each line with a hit, as grep -n does. Terms of the query are
+    /// joined by AND: words in any case, with or without diacritics; "words in a row"; -excluded;
+    /// begin*; /regular expression/; agent:scout,code-*;
+    /// kind:scratch,full,late,appended,special,redacted; since:7d; until:2026-03; is:pinned; is:left;
+    /// in:live; in:archive. Memories on other machines are read with in:live only. The exit code is 1
+    /// when nothing is found.
+    #[command(after_help = EXIT_CODES)]
+    Search(SearchArgs),
+    /// Copies entries into a new directory, with their checksums
+    #[command(after_help = EXIT_CODES)]
+    Export {
+        /// Paths as printed by `archive list`, `archive search` and `log`; without any, all entries
+        /// that the options leave over
+        #[arg(value_name = "ENTRY")]
+        entries: Vec<PathBuf>,
+        /// New directory for the copies
+        #[arg(long, value_name = "DIR")]
+        to: PathBuf,
+        #[command(flatten)]
+        filter: FilterArgs,
+    },
+    /// Removes the search index and builds it again
+    ///
+    /// The index is derived from the entries, and kept up to date by searches.
+    #[command(after_help = EXIT_CODES)]
+    Reindex,
     /// Pins entries: retention never deletes them
     #[command(after_help = EXIT_CODES)]
     Pin {
-        /// Paths as printed by `archive list` and `log`
+        /// Paths as printed by `archive list`, `archive search` and `log`
         #[arg(value_name = "ENTRY", required = true)]
         entries: Vec<PathBuf>,
     },
     /// Unpins entries: retention may delete them again
     #[command(after_help = EXIT_CODES)]
     Unpin {
-        /// Paths as printed by `archive list` and `log`
+        /// Paths as printed by `archive list`, `archive search` and `log`
         #[arg(value_name = "ENTRY", required = true)]
         entries: Vec<PathBuf>,
     },
+    /// Deletes what retention would delete, or shows it
+    ///
+    /// Deletes the entries that are older than archive_retention_days, without a run, and the
+    /// baseline versions that no undo needs any more. Pinned entries stay, and so do the newest
+    /// entry of each agent, those that an undo needs, and those of an agent whose last run failed.
+    /// Nothing is deleted unless a run of a day ago or earlier confirms the date.
+    #[command(after_help = EXIT_CODES)]
+    Prune(PruneArgs),
 }
 
 /// The answer of `archive list`.
 #[derive(Serialize)]
-struct EntryList {
+struct EntryListDocument {
     archive: PathBuf,
     entries: Vec<EntryItem>,
 }
@@ -51,14 +108,21 @@ struct EntryList {
 #[derive(Serialize)]
 struct EntryItem {
     path: String,
+    agent: String,
+    /// Whether the agent is not in the config.
+    left: bool,
     kind: EntryKind,
     /// Local time in the name of the entry.
     stamp: String,
     size: u64,
     modified: Option<DateTime<FixedOffset>>,
     pinned: bool,
-    recorded: bool,
-    needed: bool,
+    /// Null where the ledger cannot be read.
+    recorded: Option<bool>,
+    /// Null where the ledger cannot be read.
+    needed: Option<bool>,
+    quarantined: bool,
+    findings: Option<ScanSummary>,
 }
 
 impl EntryItem {
@@ -67,18 +131,22 @@ impl EntryItem {
         let modified = DateTime::from_timestamp(entry.modified, 0);
         EntryItem {
             path: entry.path.display().to_string(),
+            agent: status.agent.clone(),
+            left: status.has_left,
             kind: entry.kind,
-            stamp: entry.stamp.format("%Y-%m-%d_%H%M").to_string(),
+            stamp: format_stamp(entry.stamp),
             size: entry.size,
             modified: modified.map(|time| time.with_timezone(&zone)),
             pinned: status.is_pinned,
             recorded: status.is_recorded,
             needed: status.is_needed,
+            quarantined: Archive::is_quarantined(&entry.path),
+            findings: status.findings.clone(),
         }
     }
 }
 
-impl Document for EntryList {
+impl Document for EntryListDocument {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         if self.entries.is_empty() {
             return printer.write_plain_line("no entries");
@@ -92,11 +160,15 @@ impl Document for EntryList {
         ]];
         for item in &self.entries {
             let reasons = [
+                (item.left, "left the config"),
                 (item.pinned, "pinned"),
-                (item.needed, "undo"),
-                (!item.recorded, "no record"),
+                (item.quarantined, "quarantine"),
+                (item.needed == Some(true), "undo"),
+                (item.recorded == Some(false), "no record"),
             ];
-            let why: Vec<&str> = reasons.iter().filter(|it| it.0).map(|it| it.1).collect();
+            let findings = item.findings.as_ref().map(ScanSummary::describe);
+            let reasons = reasons.iter().filter(|it| it.0).map(|it| it.1);
+            let why: Vec<&str> = findings.as_deref().into_iter().chain(reasons).collect();
             rows.push(vec![
                 text_cell(OutputRole::Plain, &item.stamp),
                 text_cell(OutputRole::Plain, entry_kind_label(item.kind)),
@@ -109,7 +181,7 @@ impl Document for EntryList {
         let bytes: u64 = self.entries.iter().map(|item| item.size).sum();
         printer.write_plain_line(format!(
             "{}, {bytes} bytes",
-            format_entry_count(self.entries.len())
+            format_count(self.entries.len(), "entry")
         ))
     }
 }
@@ -121,12 +193,8 @@ fn entry_kind_label(kind: EntryKind) -> &'static str {
         EntryKind::Late => "late",
         EntryKind::Appended => "appended",
         EntryKind::Special => "special",
+        EntryKind::Redacted => "redacted",
     }
-}
-
-/// Formats a count: "no entries", "1 entry", "12 entries".
-pub(super) fn format_entry_count(number: usize) -> String {
-    format_count(number, "entry").replace("entrys", "entries")
 }
 
 /// The answer of `archive pin` and `archive unpin`.
@@ -157,26 +225,176 @@ impl Document for PinDocument {
     }
 }
 
+/// The answer of `archive show`.
+#[derive(Serialize)]
+struct ShowDocument {
+    path: PathBuf,
+    kind: EntryKind,
+    stamp: String,
+    #[serde(flatten)]
+    content: FileContent,
+}
+
+impl Document for ShowDocument {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        let bytes = self.content.bytes();
+        printer.write_bytes(bytes)?;
+        if !printer.wants_exact_bytes() && !bytes.ends_with(b"\n") {
+            printer.write_plain_line("")?;
+        }
+        Ok(())
+    }
+}
+
+/// The answer of `archive export`.
+#[derive(Serialize)]
+struct ExportDocument {
+    directory: PathBuf,
+    bytes: u64,
+    entries: Vec<ExportItem>,
+}
+
+#[derive(Serialize)]
+struct ExportItem {
+    path: PathBuf,
+    sha256: Digest,
+}
+
+impl Document for ExportDocument {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        let entries = format_count(self.entries.len(), "entry");
+        let directory = self.directory.display();
+        printer.write_plain_line(format!(
+            "exported {entries}, {} bytes, to {directory}",
+            self.bytes
+        ))
+    }
+}
+
 impl CommandContext<'_> {
     pub(super) fn run_archive(&mut self, verb: &ArchiveVerb) -> CommandResult {
-        let engine = self.open_engine()?;
-        let (entries, pinned) = match verb {
-            ArchiveVerb::List { agents } => {
-                let statuses = engine.entry_statuses(agents)?;
-                let zone = *engine.clock().now().offset();
-                let list = EntryList {
-                    archive: engine.archive().root().to_path_buf(),
-                    entries: statuses
-                        .iter()
-                        .map(|kept| EntryItem::new(kept, zone))
-                        .collect(),
-                };
-                self.output.print_document(&list)?;
-                return Ok(None);
+        match verb {
+            ArchiveVerb::List {
+                agents,
+                filter,
+                limit,
+            } => self.list_entries(agents, filter, *limit),
+            ArchiveVerb::Show { entry } => self.show_entry(entry),
+            ArchiveVerb::Search(args) => self.search_archive(args),
+            ArchiveVerb::Export {
+                entries,
+                to,
+                filter,
+            } => self.export_entries(entries, to, filter),
+            ArchiveVerb::Reindex => self.rebuild_index(),
+            ArchiveVerb::Pin { entries } => self.pin_entries(entries, true),
+            ArchiveVerb::Unpin { entries } => self.pin_entries(entries, false),
+            ArchiveVerb::Prune(args) => {
+                let engine = self.open_engine()?;
+                self.run_prune(&engine, args)
             }
-            ArchiveVerb::Pin { entries } => (entries, true),
-            ArchiveVerb::Unpin { entries } => (entries, false),
+        }
+    }
+
+    fn list_entries(
+        &mut self,
+        agents: &[String],
+        filter: &FilterArgs,
+        limit: Option<usize>,
+    ) -> CommandResult {
+        let engine = self.open_engine()?;
+        let query = filter.parse_query("", &engine)?;
+        let EntryList {
+            entries: mut statuses,
+            ledger_error,
+        } = engine.entry_statuses(agents, &query.filter)?;
+        if let Some(limit) = limit {
+            statuses.sort_by(|one, other| one.entry.sort_key().cmp(&other.entry.sort_key()));
+            statuses.drain(..statuses.len().saturating_sub(limit));
+        }
+        let zone = *engine.clock().now().offset();
+        let items = statuses.iter().map(|kept| EntryItem::new(kept, zone));
+        self.output.print_document(&EntryListDocument {
+            archive: engine.archive().root().to_path_buf(),
+            entries: items.collect(),
+        })?;
+        for agent in engine.agents_with_hidden_quarantine(agents)? {
+            self.output.print_note(&format!(
+                "the entries of {agent} in quarantine are not listed: only the owner of the \
+                 archive can read them"
+            ));
+        }
+        let is_empty = statuses.is_empty().then_some(ErrorKind::Partial);
+        Ok(self.print_ledger_error(ledger_error).or(is_empty))
+    }
+
+    /// Prints why a list of entries lacks what the ledger says of them. Returns its kind.
+    fn print_ledger_error(&mut self, error: Option<Error>) -> Option<ErrorKind> {
+        let error = error?;
+        let text = format!(
+            "cannot tell what the ledger says of these entries: {}",
+            error.message()
+        );
+        self.output.print_error(&text);
+        self.output.print_hints(error.hints());
+        Some(error.kind())
+    }
+
+    fn show_entry(&mut self, typed: &Path) -> CommandResult {
+        let engine = self.open_engine()?;
+        let entry = engine.find_entry(typed)?;
+        let mut bytes = Vec::new();
+        let mut file = engine.archive().open_entry(&entry.path)?;
+        file.read_to_end(&mut bytes)
+            .with_path("read", &entry.path)?;
+        self.output.print_document(&ShowDocument {
+            path: entry.path,
+            kind: entry.kind,
+            stamp: format_stamp(entry.stamp),
+            content: FileContent::new(bytes),
+        })?;
+        Ok(None)
+    }
+
+    fn export_entries(
+        &mut self,
+        typed: &[PathBuf],
+        to: &Path,
+        filter: &FilterArgs,
+    ) -> CommandResult {
+        let engine = self.open_engine()?;
+        let mut ledger_error = None;
+        let entries: Vec<ArchiveEntry> = if typed.is_empty() {
+            let query = filter.parse_query("", &engine)?;
+            let list = engine.entry_statuses(&[], &query.filter)?;
+            ledger_error = list.ledger_error;
+            list.entries
+                .into_iter()
+                .map(|status| status.entry)
+                .collect()
+        } else {
+            let found = typed.iter().map(|typed| engine.find_entry(typed));
+            found.collect::<Result<_, _>>()?
         };
+        if entries.is_empty() {
+            self.output.print_note("no entries; nothing was written");
+            return Ok(Some(ErrorKind::Partial));
+        }
+        let directory = self.environment.env.cwd.join(to);
+        let report = engine.export_entries(&entries, &directory)?;
+        let items = report.entries.into_iter();
+        self.output.print_document(&ExportDocument {
+            directory,
+            bytes: report.bytes,
+            entries: items
+                .map(|(path, sha256)| ExportItem { path, sha256 })
+                .collect(),
+        })?;
+        Ok(self.print_ledger_error(ledger_error))
+    }
+
+    fn pin_entries(&mut self, entries: &[PathBuf], pinned: bool) -> CommandResult {
+        let engine = self.open_engine()?;
         let changed = engine.set_pinned(entries, pinned)?;
         self.output.print_document(&PinDocument {
             pinned,

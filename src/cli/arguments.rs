@@ -5,13 +5,15 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use super::alerts::AlertsVerb;
 use super::archive::ArchiveVerb;
+use super::metrics_file::MetricsFlags;
 use super::output::ColorChoice;
 use super::run_arguments::{PushArgs, ResetArgs, UndoArgs};
 #[cfg(feature = "demo")]
 use super::values::parse_demo_size;
 use super::values::{EXIT_CODES, parse_anchor, parse_record_count};
-use super::{baseline, diff, guard, lint, seal};
+use super::{baseline, diff, guard, lint, schedule, seal};
 use crate::digest::Digest;
 
 /// Archive what agents wrote into their memories, reset them to their
@@ -20,7 +22,7 @@ use crate::digest::Digest;
 /// Without a command: opens the console on a terminal, else prints `status`. An agent name alone
 /// means `reset AGENT`, and `all` means `reset --all`.
 #[derive(Debug, Parser)]
-#[command(name = "memory-shepherd", version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "memory-shepherd", version = env!("MEMORY_SHEPHERD_VERSION"), after_help = EXIT_CODES, max_term_width = 100)]
 pub(super) struct Cli {
     #[command(flatten)]
     pub(super) console: ConsoleFlags,
@@ -81,6 +83,8 @@ pub(super) enum Verb {
         /// Also exits with 1 if an agent is DRIFTED, NOSEP, MISSING or OVERSIZE
         #[arg(long)]
         exit_code: bool,
+        #[command(flatten)]
+        metrics: MetricsFlags,
     },
     /// Compares the baseline of an agent with its memory
     ///
@@ -103,6 +107,18 @@ pub(super) enum Verb {
     /// Without --run, undoes the last reset of each agent that is not undone yet.
     #[command(after_help = EXIT_CODES)]
     Undo(UndoArgs),
+    /// Reports what happened since a moment, worst first
+    ///
+    /// Runs, failures, lost hosts, broken seals, drift and when it began, secrets and injections in
+    /// what was archived, late writers, agents that write unusually much, restores by the guard,
+    /// and what retention deleted.
+    #[command(after_help = EXIT_CODES)]
+    Report {
+        /// Starts at this moment: an age such as 12h or 7d, today, yesterday, a date, or a time such
+        /// as "2026-03-14 09:00"; default: yesterday, 18:00
+        #[arg(long, value_name = "WHEN")]
+        since: Option<String>,
+    },
     /// Lists the recorded runs, newest last
     #[command(after_help = EXIT_CODES)]
     Log {
@@ -112,7 +128,7 @@ pub(super) enum Verb {
         /// Shows only this agent
         agent: Option<String>,
     },
-    /// Lists archive entries, or pins them so that retention keeps them
+    /// Finds, prints, pins or prunes archive entries
     #[command(after_help = EXIT_CODES, disable_help_subcommand = true)]
     Archive {
         #[command(subcommand)]
@@ -135,10 +151,23 @@ pub(super) enum Verb {
     /// Restores sealed baselines that change otherwise than by a seal
     ///
     /// Watches baseline_dir until it is stopped. Restores a file from the archive, keeps the bytes
-    /// that it replaces, and records that. Does nothing while an operator edits baselines, and gives
-    /// up on a file that it has restored three times within an hour.
+    /// that it replaces, and records that. Leaves versions that this program saved, waits while an
+    /// operator has a file open in Vim or Emacs, and gives up on a file that it has restored three
+    /// times within an hour.
     #[command(after_help = EXIT_CODES)]
     Guard(guard::GuardArgs),
+    /// Installs timers for scheduled resets, or shows their state
+    #[command(after_help = EXIT_CODES, disable_help_subcommand = true)]
+    Schedule {
+        #[command(subcommand)]
+        what: schedule::ScheduleVerb,
+    },
+    /// Sends alerts that are due, or a test of them
+    #[command(after_help = EXIT_CODES, disable_help_subcommand = true)]
+    Alerts {
+        #[command(subcommand)]
+        what: AlertsVerb,
+    },
     /// Verifies ledger, archive and baselines against their checksums
     ///
     /// Checks the chain of the ledger, every entry and baseline version that it names, the baselines

@@ -9,11 +9,11 @@ use serde::Serialize;
 
 use super::baseline_plans::{DiffArgs, NewArgs, ReplaceArgs};
 use super::output::{
-    Document, OutputRole, Printer, TableCell, format_count, number_cell, text_cell,
+    Document, FileContent, OutputRole, Printer, TableCell, format_count, number_cell, text_cell,
 };
 use super::values::{EXIT_CODES, parse_record_count};
 use super::{CommandContext, CommandResult};
-use crate::baseline::seal::seal_hint;
+use crate::baseline::seal::{quote_baseline_name, seal_hint, seal_saved_command};
 use crate::baseline::signatures::SignedSeal;
 use crate::digest::Digest;
 use crate::durable::LostAttributes;
@@ -93,14 +93,8 @@ struct ListDocument {
 #[derive(Serialize)]
 struct ShowDocument {
     file: String,
-    sha256: Digest,
-    size: usize,
-    text: String,
-    /// The bytes in hexadecimal, if they are not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hex: Option<String>,
-    #[serde(skip)]
-    bytes: Vec<u8>,
+    #[serde(flatten)]
+    content: FileContent,
 }
 
 /// The answer of `baseline history`.
@@ -221,7 +215,7 @@ impl Document for ListDocument {
 
 impl Document for ShowDocument {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        printer.write_bytes(&self.bytes)
+        printer.write_bytes(self.content.bytes())
     }
 }
 
@@ -317,8 +311,12 @@ impl CommandContext<'_> {
             .baselines
             .iter()
             .filter(|it| it.state == BaselineState::Changed)
-            .map(|it| shell_words::quote(&it.name).into_owned())
+            .map(|it| quote_baseline_name(&it.name))
             .collect();
+        let has_saved = list
+            .baselines
+            .iter()
+            .any(|it| it.state == BaselineState::Saved);
         let has_unsealed = list
             .baselines
             .iter()
@@ -341,6 +339,11 @@ impl CommandContext<'_> {
             self.output
                 .print_hint(&format!("see what changed: {seal}; put it back: {restore}"));
         }
+        if has_saved {
+            let seal = seal_saved_command(engine.config());
+            let hint = format!("seal what you saved, and nothing else: {seal}");
+            self.output.print_hint(&hint);
+        }
         if has_unsealed && seal_error.is_none() {
             self.output.print_hint(&seal_hint(engine.config()));
         }
@@ -356,13 +359,7 @@ impl CommandContext<'_> {
         };
         self.output.print_document(&ShowDocument {
             file: name,
-            sha256: Digest::of(&bytes),
-            size: bytes.len(),
-            text: String::from_utf8_lossy(&bytes).into_owned(),
-            hex: str::from_utf8(&bytes)
-                .is_err()
-                .then(|| crate::digest::to_hex(&bytes)),
-            bytes,
+            content: FileContent::new(bytes),
         })?;
         Ok(None)
     }
@@ -370,7 +367,12 @@ impl CommandContext<'_> {
     fn show_history(&mut self, file: &str, count: Option<usize>) -> CommandResult {
         let engine = self.open_engine()?;
         let name = engine.baseline_name(file, &self.environment.env.cwd)?;
-        let mut versions = engine.baseline_history(&name, count.unwrap_or(usize::MAX))?;
+        let page = engine.baseline_history_page(&name, count.unwrap_or(usize::MAX))?;
+        if let Some(error) = &page.unread {
+            self.output
+                .print_warning(&format!("older versions cannot be read: {error}"));
+        }
+        let mut versions = page.versions;
         versions.reverse();
         self.output.print_document(&HistoryDocument {
             file: name,
@@ -382,7 +384,11 @@ impl CommandContext<'_> {
     fn restore_baseline(&mut self, file: &str, version: &str) -> CommandResult {
         let engine = self.open_engine()?;
         let name = engine.baseline_name(file, &self.environment.env.cwd)?;
-        let restored = engine.restore_baseline(&name, version)?;
+        let plan = engine.plan_restore(std::slice::from_ref(&name), version)?;
+        self.warn_of_foreign_lines(&engine, &plan);
+        let file = plan.files.first();
+        let restored = file.map(|file| engine.apply_planned_baseline(&plan, file));
+        let restored = restored.transpose()?;
         self.output.print_document(&RestoreDocument {
             file: name,
             version: version.to_string(),

@@ -6,12 +6,15 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::diff::{DiffHunk, compare_texts, diff_hunks, write_visible_diff};
+use super::diff::{
+    DiffHunk, MAX_ALL_HUNK_BYTES, compare_texts, diff_hunks, diff_hunks_within, write_visible_diff,
+};
 use super::output::{Document, OutputRole, Printer, format_count};
 use super::{CommandContext, CommandResult};
+use crate::baseline::seal::{quote_baseline_name, seal_saved_command};
 use crate::diff::Diff;
 use crate::digest::Digest;
-use crate::engine::{Engine, PlannedBaseline, TextReplacement};
+use crate::engine::{BaselineAction, BaselinePlan, Engine, PlannedBaseline, TextReplacement};
 use crate::error::{Error, ErrorKind};
 
 /// Arguments of `baseline diff`.
@@ -68,7 +71,11 @@ struct ComparisonDocument {
     new: String,
     old_sha256: Digest,
     new_sha256: Digest,
+    /// Empty where the difference is too large.
     hunks: Vec<DiffHunk>,
+    /// Whether the difference is too large to show line by line.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    too_large: bool,
     #[serde(skip)]
     diff: Diff,
 }
@@ -102,6 +109,14 @@ struct ReplacedItem {
     /// Id of the run; none in a dry run, and where the file was not written.
     run: Option<String>,
     hunks: Vec<DiffHunk>,
+    /// Number of lines of the difference that `hunks` leaves out.
+    more_lines: usize,
+}
+
+/// A replacement as text: one file at a time, because a difference takes much memory.
+#[derive(Serialize)]
+struct ShownReplacement<'i> {
+    item: &'i ReplacedItem,
     #[serde(skip)]
     diff: Diff,
 }
@@ -124,22 +139,26 @@ impl Document for NewDocument {
     }
 }
 
+impl Document for ShownReplacement<'_> {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        let item = self.item;
+        let places = format_count(item.replaced, "place");
+        let agents = match item.agents.as_slice() {
+            [] => "no agent uses it".to_string(),
+            agents => format!("used by {}", agents.join(", ")),
+        };
+        printer.write_line(&[
+            (OutputRole::Heading, &item.file),
+            (OutputRole::Plain, &format!("  {places}  ")),
+            (OutputRole::Dim, &agents),
+        ])?;
+        let after = format!("{} (changed)", item.file);
+        write_visible_diff(printer, &self.diff, &item.file, &after)
+    }
+}
+
 impl Document for ReplaceDocument {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        for item in &self.files {
-            let places = format_count(item.replaced, "place");
-            let agents = match item.agents.as_slice() {
-                [] => "no agent uses it".to_string(),
-                agents => format!("used by {}", agents.join(", ")),
-            };
-            printer.write_line(&[
-                (OutputRole::Heading, &item.file),
-                (OutputRole::Plain, &format!("  {places}  ")),
-                (OutputRole::Dim, &agents),
-            ])?;
-            let after = format!("{} (changed)", item.file);
-            write_visible_diff(printer, &item.diff, &item.file, &after)?;
-        }
         let verb = if self.dry_run {
             "would change"
         } else {
@@ -156,9 +175,8 @@ impl Document for ReplaceDocument {
 }
 
 impl ReplacedItem {
-    fn new(engine: &Engine, file: &PlannedBaseline) -> ReplacedItem {
+    fn new(file: &PlannedBaseline) -> ReplacedItem {
         let before = file.before.bytes();
-        let diff = compare_texts(engine, before.unwrap_or_default(), &file.after);
         ReplacedItem {
             file: file.name.clone(),
             replaced: file.replaced,
@@ -166,13 +184,38 @@ impl ReplacedItem {
             sha256: Digest::of(&file.after),
             agents: file.agents.clone(),
             run: None,
-            hunks: diff_hunks(&diff),
-            diff,
+            hunks: Vec::new(),
+            more_lines: 0,
         }
     }
 }
 
 impl CommandContext<'_> {
+    /// Shows what is replaced, as text, or adds it to the items for JSON.
+    fn show_replacements(
+        &mut self,
+        engine: &Engine,
+        files: &[PlannedBaseline],
+        items: &mut [ReplacedItem],
+    ) -> Result<(), Error> {
+        let is_json = self.output.is_json();
+        let mut bytes_left = MAX_ALL_HUNK_BYTES;
+        for (file, item) in files.iter().zip(items) {
+            let before = file.before.bytes().unwrap_or_default();
+            let diff = compare_texts(engine, before, &file.after);
+            if is_json {
+                let part = diff_hunks_within(&diff, bytes_left);
+                bytes_left -= part.bytes;
+                item.more_lines = part.omitted_lines;
+                item.hunks = part.hunks;
+            } else {
+                self.output
+                    .print_document(&ShownReplacement { item, diff })?;
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn compare_baseline_versions(&mut self, args: &DiffArgs) -> CommandResult {
         let engine = self.open_engine()?;
         let name = engine.baseline_name(&args.file, &self.environment.env.cwd)?;
@@ -186,6 +229,7 @@ impl CommandContext<'_> {
             old_sha256,
             new_sha256,
             hunks: diff_hunks(&diff),
+            too_large: diff.is_too_large,
             diff,
         })?;
         Ok(None)
@@ -198,6 +242,7 @@ impl CommandContext<'_> {
             other => engine.baseline_name(other, &self.environment.env.cwd)?,
         };
         let plan = engine.plan_new_baseline(&args.name, &source)?;
+        self.warn_of_foreign_lines(&engine, &plan);
         for file in &plan.files {
             let saved = engine.apply_planned_baseline(&plan, file)?;
             self.output.print_document(&NewDocument {
@@ -214,6 +259,28 @@ impl CommandContext<'_> {
             engine.command_line(&seal)
         ));
         Ok(None)
+    }
+
+    /// Warns of files that hold more than what the operator has sealed or saved.
+    pub(super) fn warn_of_foreign_lines(&mut self, engine: &Engine, plan: &BaselinePlan) {
+        for file in plan.files.iter().filter(|file| file.is_foreign) {
+            let (what, changed) = match &plan.action {
+                BaselineAction::Create { source } => ("", source),
+                BaselineAction::Restore { .. } => ("this version of ", &file.name),
+                BaselineAction::Replace => ("", &file.name),
+            };
+            self.warn_of_foreign_baseline(engine, what, changed);
+        }
+    }
+
+    /// Warns of a baseline that may hold lines of another program; `what` stands before its name.
+    pub(super) fn warn_of_foreign_baseline(&mut self, engine: &Engine, what: &str, name: &str) {
+        let diff = format!("baseline diff {}", quote_baseline_name(name));
+        self.output.print_warning(&format!(
+            "{what}{name} was not saved by this program, and may hold lines of another one; \
+             compare it with its seal: {}",
+            engine.command_line(&diff)
+        ));
     }
 
     pub(super) fn replace_in_baselines(&mut self, args: &ReplaceArgs) -> CommandResult {
@@ -242,11 +309,8 @@ impl CommandContext<'_> {
                 is_regex: args.regex,
             },
         )?;
-        let mut files: Vec<ReplacedItem> = plan
-            .files
-            .iter()
-            .map(|file| ReplacedItem::new(&engine, file))
-            .collect();
+        let mut files: Vec<ReplacedItem> = plan.files.iter().map(ReplacedItem::new).collect();
+        self.warn_of_foreign_lines(&engine, &plan);
         let mut errors: Vec<Error> = Vec::new();
         for (file, item) in plan.files.iter().zip(&mut files).filter(|_| !args.dry_run) {
             match engine.apply_planned_baseline(&plan, file) {
@@ -260,6 +324,7 @@ impl CommandContext<'_> {
                 Err(error) => errors.push(error),
             }
         }
+        self.show_replacements(&engine, &plan.files, &mut files)?;
         let is_written = files.iter().any(|item| item.run.is_some());
         self.output.print_document(&ReplaceDocument {
             dry_run: args.dry_run,
@@ -271,7 +336,7 @@ impl CommandContext<'_> {
             self.output.print_hints(error.hints());
         }
         if is_written {
-            let seal = engine.command_line("seal");
+            let seal = seal_saved_command(engine.config());
             self.output.print_hint(&format!("seal the changes: {seal}"));
         }
         let kinds = errors.iter().map(Error::kind);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::arguments::ConsoleFlags;
+use super::metrics_file::MetricsFlags;
 use super::{CommandContext, CommandResult, ConsoleSetup, reset_and_undo};
 use crate::clock;
 use crate::console::ExtraCommand;
@@ -90,7 +91,7 @@ impl CommandContext<'_> {
             "example fleet created in {}",
             demo.directory().display()
         ));
-        self.run_status(&[], false)?;
+        self.run_status(&[], false, &MetricsFlags::default())?;
         if dir.is_none() {
             self.output
                 .print_note("the fleet is removed now; use --dir DIR to keep it");

@@ -29,6 +29,9 @@ const CONTEXT_LINES: usize = 3;
 /// Bytes of a line in JSON beside its text.
 const JSON_LINE_BYTES: usize = 100;
 
+/// Size limit of the differences of several files together, in JSON, in bytes.
+pub(super) const MAX_ALL_HUNK_BYTES: usize = 32 << 20;
+
 /// Time limit for the smallest difference; after it, the rest is compared coarsely.
 const DIFF_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -86,8 +89,12 @@ struct DiffDocument {
     /// Facts about the baseline file, for `--baseline`.
     #[serde(skip_serializing_if = "Option::is_none")]
     baseline: Option<BaselineFacts>,
+    /// Empty where the difference is too large.
     #[serde(skip_serializing_if = "Option::is_none")]
     hunks: Option<Vec<DiffHunk>>,
+    /// Whether the difference is too large to show line by line.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    too_large: bool,
     #[serde(skip)]
     diff: Diff,
 }
@@ -197,6 +204,9 @@ pub(super) fn write_hunks(
     diff: &Diff,
     context_lines: usize,
 ) -> io::Result<()> {
+    if let Some(why) = diff.describe_too_large() {
+        return printer.write_line(&[(OutputRole::Warn, &why)]);
+    }
     for hunk in diff.hunks(context_lines) {
         let lines = diff.lines.get(hunk.line_range).unwrap_or_default();
         printer.write_line(&[(OutputRole::Notice, &hunk_header(lines))])?;
@@ -228,30 +238,44 @@ pub(super) fn compare_texts(engine: &Engine, old: &[u8], new: &[u8]) -> Diff {
 
 /// Returns the changed parts of a difference for JSON.
 pub(super) fn diff_hunks(diff: &Diff) -> Vec<DiffHunk> {
-    diff_hunks_within(diff, usize::MAX).0
+    diff_hunks_within(diff, usize::MAX).hunks
 }
 
-/// Like [`diff_hunks`], of at most `max_bytes` bytes of text. Returns the number of lines that it
-/// leaves out, too.
-pub(super) fn diff_hunks_within(diff: &Diff, max_bytes: usize) -> (Vec<DiffHunk>, usize) {
-    let (mut bytes, mut omitted) = (0, 0);
-    let mut hunks = Vec::new();
+/// The changed parts of a difference for JSON, as far as they fit.
+#[derive(Default)]
+pub(super) struct BoundedHunks {
+    pub hunks: Vec<DiffHunk>,
+    /// Their bytes in JSON, about.
+    pub bytes: usize,
+    /// Number of lines that do not fit: all changed ones where the difference is too large.
+    pub omitted_lines: usize,
+}
+
+/// Like [`diff_hunks`], of at most `max_bytes` bytes.
+pub(super) fn diff_hunks_within(diff: &Diff, max_bytes: usize) -> BoundedHunks {
+    let mut part = BoundedHunks::default();
+    if diff.is_too_large {
+        part.omitted_lines = diff.added + diff.removed;
+    }
+    let mut is_full = false;
     for hunk in diff.hunks(CONTEXT_LINES) {
         let mut lines = Vec::new();
         for line in diff.lines.get(hunk.line_range).unwrap_or_default() {
             // A line has a length of its own in JSON.
-            bytes += line.text.len() + JSON_LINE_BYTES;
-            if bytes <= max_bytes {
-                lines.push(HunkLine::from(line));
+            let bytes = line.text.len() + JSON_LINE_BYTES;
+            is_full |= bytes > max_bytes - part.bytes;
+            if is_full {
+                part.omitted_lines += 1;
             } else {
-                omitted += 1;
+                part.bytes += bytes;
+                lines.push(HunkLine::from(line));
             }
         }
         if !lines.is_empty() {
-            hunks.push(DiffHunk { lines });
+            part.hunks.push(DiffHunk { lines });
         }
     }
-    (hunks, omitted)
+    part
 }
 
 impl DiffDocument {
@@ -271,6 +295,7 @@ impl DiffDocument {
             scratch_bytes: Some(0),
             not_compared: 0,
             baseline: None,
+            too_large: diff.is_too_large,
             diff,
         }
     }

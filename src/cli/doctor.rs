@@ -5,6 +5,7 @@
 
 mod hosts;
 mod kernel_probe;
+mod runs;
 mod write_access;
 
 use std::collections::HashMap;
@@ -25,8 +26,9 @@ use crate::baseline::describe_missing_separator;
 use crate::config::{self, Agent, Config, ConfigEnvironment, ConfigErrors, Diagnostic};
 use crate::console::command::COMMAND_TABLE;
 use crate::console::preferences;
-use crate::engine::{self, Engine, SealStatus, SwapMethod};
+use crate::engine::{self, Engine, SealStatus, SegmentReport, SwapMethod};
 use crate::error::{self, Error, ErrorKind};
+use crate::lint::{Finding, Severity};
 
 /// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -192,7 +194,7 @@ impl CommandContext<'_> {
         let kernel = rustix::system::uname();
         report.add_ok(format!(
             "memory-shepherd {} on {} {} {}, as {} (uid {})",
-            env!("CARGO_PKG_VERSION"),
+            env!("MEMORY_SHEPHERD_VERSION"),
             kernel.sysname().to_string_lossy(),
             kernel.release().to_string_lossy(),
             kernel.machine().to_string_lossy(),
@@ -527,17 +529,19 @@ fn check_baselines(report: &mut DoctorReport, engine: &Engine) {
             format_count(ok_count, "agent")
         ));
     }
-    report_lint_errors(report, engine);
+    report_lint(report, engine);
 }
 
-/// Reports errors that the lint finds in baselines and that refuse no reset; the others are reported
+/// Reports errors and warnings of the lint in baselines that refuse no reset; the others are reported
 /// already.
-fn report_lint_errors(report: &mut DoctorReport, engine: &Engine) {
-    let found = match engine.baseline_lint_errors() {
+fn report_lint(report: &mut DoctorReport, engine: &Engine) {
+    let found = match engine.lint_all_baselines() {
         Ok(found) => found,
         Err(error) => return report.add_error(&error),
     };
-    for finding in found.iter().filter(|it| !it.rule_row().blocks_resets) {
+    let is_reported =
+        |it: &&Finding| it.severity >= Severity::Warning && !it.rule_row().blocks_resets;
+    for finding in found.iter().filter(is_reported) {
         let path = &finding.path;
         report.add_warning(
             format!("{path}: {}", finding.summary()),
@@ -566,6 +570,7 @@ fn check_archive(report: &mut DoctorReport, engine: &Engine, answering_agents: &
             "their file system cannot exchange two files; nothing is lost",
         );
     }
+    runs::check_runs(report, engine);
     check_journals(report, engine);
     for error in engine.unreadable_entry_directories() {
         report.add_error(&error.with_context("entries"));
@@ -589,7 +594,16 @@ fn check_ledger(report: &mut DoctorReport, engine: &Engine) -> HashMap<String, S
         report.add_error(&error);
         None
     });
+    let files = engine.check_ledger_files().unwrap_or_else(|error| {
+        report.add_error(&error);
+        SegmentReport::default()
+    });
+    for error in files.all_errors() {
+        report.add_error(error);
+    }
     match read {
+        // It also explains a head that differs from the logged one.
+        Ok(_) if files.active_error.is_some() => {}
         Ok((0, _)) if logged.is_none() => report.add_ok("the ledger has no records yet"),
         Ok((seq, head)) => match logged {
             Some((logged, _)) if logged > seq => report.add_failure(

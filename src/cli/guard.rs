@@ -1,18 +1,23 @@
 //! `guard`: restores sealed baselines that changed, once or until it is stopped.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use crossbeam_channel::{bounded, unbounded};
 use serde::Serialize;
-use signal_hook::consts::SIGINT;
-use signal_hook::flag;
 
-use super::output::{Document, OutputRole, Printer, format_count};
-use super::reset_and_undo::register_stop_flag;
+use super::alerts::delivery_warnings;
+use super::output::{Document, Output, OutputRole, Printer, format_count};
+use super::reset_and_undo::StopSignals;
 use super::{CommandContext, CommandResult};
-use crate::engine::{GuardAction, GuardPass};
+use crate::alerts;
+use crate::engine::{Engine, GuardAction, GuardPass};
 use crate::error::{Error, ErrorKind};
+
+/// How often the guard looks for alerts while nothing changes.
+const ALERT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Arguments of `guard`.
 #[derive(Debug, clap::Args)]
@@ -38,7 +43,10 @@ impl Document for GuardDocument {
         for event in &self.pass.events {
             let role = match event.action {
                 GuardAction::Restored => OutputRole::Warn,
-                GuardAction::Waiting | GuardAction::GaveUp | GuardAction::Failed => OutputRole::Bad,
+                GuardAction::Waiting
+                | GuardAction::Editing
+                | GuardAction::GaveUp
+                | GuardAction::Failed => OutputRole::Bad,
             };
             printer.write_line(&[(role, &event.message)])?;
         }
@@ -52,10 +60,18 @@ fn describe_pass(pass: &GuardPass) -> String {
         return why.to_string();
     }
     let files = format_count(pass.files, "sealed file");
-    match pass.events.len() {
-        0 => format!("{files}, none differs"),
-        count => format!("{files}, {count} differed"),
-    }
+    let differed = match pass.events.len() {
+        0 if pass.unsealed.is_empty() => "none differs".to_string(),
+        count => format!("{} differed", count + pass.unsealed.len()),
+    };
+    let unsealed = match pass.unsealed.as_slice() {
+        [] => String::new(),
+        names => format!(
+            ", left alone as saved but not sealed yet: {}",
+            names.join(", ")
+        ),
+    };
+    format!("{files}, {differed}{unsealed}")
 }
 
 impl CommandContext<'_> {
@@ -65,8 +81,11 @@ impl CommandContext<'_> {
             let pass = engine.guard_once()?;
             let kind = pass.worst_kind();
             let hints: Vec<String> = pass.events.iter().flat_map(|it| it.hints.clone()).collect();
-            self.output.print_document(&GuardDocument { pass })?;
+            let printed = self.output.print_document(&GuardDocument { pass });
             self.output.print_hints(&hints);
+            // A reader that is gone must not keep an alert back.
+            self.send_alerts(&engine, None);
+            printed?;
             return Ok(kind);
         }
         if self.output.is_json() {
@@ -75,41 +94,79 @@ impl CommandContext<'_> {
                 .with_hint("add --once")
                 .into());
         }
-        let stop = register_stop_flag(&Arc::default())?;
-        let interrupted: Arc<AtomicBool> = Arc::default();
-        flag::register(SIGINT, Arc::clone(&interrupted)).map_err(|error| {
-            let message = format!("cannot handle signal {SIGINT}: {error}");
-            Error::new(ErrorKind::Internal, message)
-        })?;
+        let signals = StopSignals::register()?;
+        thread::scope(|scope| self.guard_with_alerts(&engine, &signals.stop, scope))?;
+        self.output.print_progress("stopped");
+        Ok(signals.error_kind())
+    }
+
+    /// Guards until `stop` is set. Alerts go out on a thread of their own, so that they never delay the
+    /// restore of a baseline.
+    fn guard_with_alerts<'s>(
+        &mut self,
+        engine: &'s Engine,
+        stop: &'s AtomicBool,
+        scope: &'s thread::Scope<'s, '_>,
+    ) -> Result<(), Error> {
+        let (wake_sender, wakes) = bounded(1);
+        let (warning_sender, warnings) = unbounded();
+        if engine.config().alerts.is_some() {
+            let send_alerts = move || {
+                while wakes.recv().is_ok() {
+                    let is_stopped = || stop.load(Ordering::Relaxed);
+                    let report = alerts::raise_and_deliver(engine, None, &is_stopped);
+                    for warning in report.iter().flat_map(delivery_warnings) {
+                        // Without a receiver, the guard has ended.
+                        let _ = warning_sender.send(warning);
+                    }
+                }
+            };
+            thread::Builder::new()
+                .spawn_scoped(scope, send_alerts)
+                .map_err(|error| Error::from_thread_start(&error))?;
+        }
         let output = &mut *self.output;
         // The same trouble is said once, not at every pass.
         let mut last_said: Option<Result<GuardPass, Error>> = None;
-        engine.guard_until_stopped(&stop, &mut |pass| {
-            if last_said.as_ref() == Some(&pass) {
-                return;
+        let mut last_wake: Option<Instant> = None;
+        engine.guard_until_stopped(stop, &mut |pass| {
+            warnings.try_iter().for_each(|it| output.print_warning(&it));
+            let is_news = last_said.as_ref() != Some(&pass);
+            let now = engine.clock().instant();
+            let is_due =
+                last_wake.is_none_or(|last| now.saturating_duration_since(last) >= ALERT_INTERVAL);
+            if is_news || is_due {
+                last_wake = Some(now);
+                // A wake that is not taken yet is enough.
+                let _ = wake_sender.try_send(());
             }
-            match &pass {
-                Ok(found) => {
-                    for event in &found.events {
-                        match event.action {
-                            GuardAction::Restored => output.print_warning(&event.message),
-                            GuardAction::Waiting | GuardAction::GaveUp | GuardAction::Failed => {
-                                output.print_error(&event.message)
-                            }
-                        }
-                        output.print_hints(&event.hints);
-                    }
-                    output.print_progress(&describe_pass(found));
-                }
-                Err(error) => {
-                    output.print_error(error.message());
-                    output.print_hints(error.hints());
-                }
+            if is_news {
+                print_pass(output, &pass);
+                last_said = Some(pass);
             }
-            last_said = Some(pass);
-        })?;
-        self.output.print_progress("stopped");
-        let was_interrupted = interrupted.load(Ordering::Relaxed);
-        Ok(was_interrupted.then_some(ErrorKind::Interrupted))
+        })
+    }
+}
+
+/// Prints what a pass of the guard found, or why it could not be made.
+fn print_pass(output: &mut Output, pass: &Result<GuardPass, Error>) {
+    match pass {
+        Ok(found) => {
+            for event in &found.events {
+                match event.action {
+                    GuardAction::Restored => output.print_warning(&event.message),
+                    GuardAction::Waiting
+                    | GuardAction::Editing
+                    | GuardAction::GaveUp
+                    | GuardAction::Failed => output.print_error(&event.message),
+                }
+                output.print_hints(&event.hints);
+            }
+            output.print_progress(&describe_pass(found));
+        }
+        Err(error) => {
+            output.print_error(error.message());
+            output.print_hints(error.hints());
+        }
     }
 }

@@ -16,7 +16,7 @@ use super::{CommandContext, CommandResult};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Agent};
 use crate::durable;
-use crate::engine::{self, Engine, LintDecisions, LintedFile, SealStatus};
+use crate::engine::{self, Engine, FixedFile, LintDecisions, LintedFile, SealStatus};
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::lint::{
     Finding, LintSettings, RULES, Rule, RuleId, Severity, Suppressed, TextRole, Unchecked, Words,
@@ -362,15 +362,23 @@ impl CommandContext<'_> {
 
     /// Corrects a file that was linted. Returns whether it changed.
     fn fix(&mut self, session: &LintSession, file: &LintedFile) -> Result<bool> {
-        let is_fixed = match &session.engine {
-            Some(engine) => engine.fix_linted_file(file)?,
-            None => engine::fix_draft(file, &SystemClock)?,
+        let (fixed, engine) = match &session.engine {
+            Some(engine) => (engine.fix_linted_file(file)?, engine),
+            None => {
+                let fixed = engine::fix_draft(file, &SystemClock)?;
+                return Ok(fixed != FixedFile::Unchanged);
+            }
         };
-        if is_fixed && session.has_seal() {
-            self.output
-                .print_note("a seal covers the baselines: seal the corrected one again");
+        if let FixedFile::Baseline { name, is_foreign } = &fixed {
+            if *is_foreign {
+                self.warn_of_foreign_baseline(engine, "", name);
+            }
+            if session.has_seal() {
+                let note = "a seal covers the baselines: seal the corrected one again";
+                self.output.print_note(note);
+            }
         }
-        Ok(is_fixed)
+        Ok(fixed != FixedFile::Unchanged)
     }
 
     fn explain_rule(&mut self, name: &str) -> CommandResult {
@@ -466,6 +474,9 @@ impl CommandContext<'_> {
         }
         for name in &args.targets {
             let path = self.environment.env.cwd.join(name);
+            // Of the memories only their configured paths are compared, which have no links: looking
+            // at each could hang.
+            let real_path = path.canonicalize().ok();
             let mut agents = config.agents.iter();
             if let Some(agent) = config.agent(name) {
                 add_agent(agent, &mut targets);
@@ -474,7 +485,9 @@ impl CommandContext<'_> {
             {
                 targets.push(LintTarget::Baseline(agent));
             } else if let Some(agent) = config.agents.iter().find(|it| {
-                it.location.host().is_none() && is_same_path(it.location.memory(), &path)
+                let memory = it.location.memory();
+                it.location.host().is_none()
+                    && (memory == path || Some(memory) == real_path.as_deref())
             }) {
                 targets.push(LintTarget::Memory(agent));
             } else if self.is_path(name) {

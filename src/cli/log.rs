@@ -125,8 +125,11 @@ fn record_cells(engine: &Engine, record: &LedgerRecord) -> Result<Vec<TableCell>
         .or(event.entry.as_ref())
         .map_or("-".to_string(), |entry| entry.path.display().to_string());
     let undoes = event.undone_run.as_ref().map(|run| format!("undoes {run}"));
+    let findings = event.findings().describe();
+    let findings = (!findings.is_empty()).then_some(findings);
     let note: Vec<&str> = undoes
         .iter()
+        .chain(&findings)
         .chain(&event.file)
         .chain(&event.note)
         .map(String::as_str)

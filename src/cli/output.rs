@@ -5,6 +5,7 @@
 //! [`crate::untrusted`]; the one exception is exact bytes into a pipe. The colours are the 16 of
 //! every terminal, and no meaning rests on colour alone.
 
+mod file_content;
 mod printer;
 
 use std::io::{self, BufWriter, Write};
@@ -15,6 +16,7 @@ use serde::Serialize;
 use crate::config::{Diagnostic, DiagnosticLevel};
 use crate::error::{self, Error, ErrorKind};
 use crate::untrusted::{self, RevealOptions};
+pub use file_content::FileContent;
 use printer::paint;
 pub use printer::{
     ColumnWidths, OutputRole, Printer, TableCell, format_count, number_cell, text_cell,

@@ -11,7 +11,6 @@ use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use super::archive::format_entry_count;
 use super::diff::write_hunks;
 use super::log::LedgerHead;
 use super::output::{Document, ErrorItem, OutputRole, Printer, format_count, text_cell};
@@ -19,11 +18,12 @@ use super::run_arguments::{PushArgs, ResetArgs, UndoArgs};
 use super::status::state_role;
 use super::{CommandContext, CommandResult};
 use crate::archive::EntryKind;
+use crate::config::Agent;
 use crate::diff::{self, Diff};
 use crate::digest::Digest;
 use crate::engine::{
-    AgentResult, Engine, LockQueue, Operation, Outcome, Plan, PlanStep, RunProgress, RunReport,
-    ScratchSelection, State, StepAction, UndoMode, UndoTarget,
+    AgentResult, Engine, LockQueue, Operation, Outcome, Plan, PlanStep, RetentionPlan, RunProgress,
+    RunReport, ScratchSelection, State, StepAction, Trigger, UndoMode, UndoTarget,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys;
@@ -125,31 +125,12 @@ impl Document for DryRunDocument {
             .collect();
         printer.write_table(&rows)?;
         if let Some(retention) = &plan.retention {
-            for entry in &retention.entries {
-                let path = entry.display().to_string();
-                printer.write_line(&[
-                    (OutputRole::Plain, "retention deletes "),
-                    (OutputRole::Plain, &path),
-                ])?;
-            }
-            for note in &retention.notes {
-                printer.write_line(&[(OutputRole::Warn, "note: "), (OutputRole::Plain, note)])?;
-            }
-            if let Some(block) = &retention.blocker {
-                printer.write_line(&[
-                    (OutputRole::Warn, "retention: "),
-                    (OutputRole::Plain, &block.reason),
-                ])?;
-            }
+            write_retention(printer, retention)?;
         }
-        let deleted_count = plan.retention.as_ref().map_or(0, |it| it.entries.len());
-        let deletes = match deleted_count {
-            0 => String::new(),
-            _ => format!(
-                ", and retention would delete {}",
-                format_entry_count(deleted_count)
-            ),
-        };
+        let deletes = plan
+            .retention
+            .as_ref()
+            .map_or(String::new(), describe_deletion);
         printer.write_plain_line(format!(
             "{}{deletes}; nothing was changed",
             count_dry_run(plan)
@@ -159,6 +140,47 @@ impl Document for DryRunDocument {
             (OutputRole::Notice, &plan.hash),
         ])
     }
+}
+
+/// Writes what retention would delete, and why other old entries stay.
+fn write_retention(printer: &mut Printer<'_>, retention: &RetentionPlan) -> io::Result<()> {
+    for entry in &retention.entries {
+        let path = entry.display().to_string();
+        printer.write_line(&[
+            (OutputRole::Plain, "retention deletes "),
+            (OutputRole::Plain, &path),
+        ])?;
+    }
+    for version in &retention.versions {
+        let version = version.to_string();
+        printer.write_line(&[
+            (OutputRole::Plain, "retention deletes the baseline version "),
+            (OutputRole::Plain, &version),
+        ])?;
+    }
+    for note in &retention.notes {
+        printer.write_line(&[(OutputRole::Warn, "note: "), (OutputRole::Plain, note)])?;
+    }
+    match &retention.blocker {
+        Some(block) => printer.write_line(&[
+            (OutputRole::Warn, "retention: "),
+            (OutputRole::Plain, &block.reason),
+        ]),
+        None => Ok(()),
+    }
+}
+
+/// Describes what retention would delete: `, and retention would delete 2 entries`.
+fn describe_deletion(retention: &RetentionPlan) -> String {
+    let entries = retention.entries.len();
+    let versions = retention.versions.len();
+    let entries = (entries > 0).then(|| format_count(entries, "entry"));
+    let versions = (versions > 0).then(|| format_count(versions, "baseline version"));
+    let parts: Vec<String> = entries.into_iter().chain(versions).collect();
+    if parts.is_empty() {
+        return String::new();
+    }
+    format!(", and retention would delete {}", parts.join(" and "))
 }
 
 /// Counts the agents of a plan by what a run would do: `2 agents would be reset, 1 unreachable`.
@@ -240,6 +262,8 @@ struct RunDocument<'a> {
     plan: Option<&'a str>,
     results: &'a [AgentResult],
     retired: Vec<String>,
+    #[serde(skip_serializing_if = "<[Digest]>::is_empty")]
+    retired_versions: &'a [Digest],
     /// Errors that belong to no agent.
     #[serde(rename = "trouble")]
     errors: Vec<ErrorItem<'a>>,
@@ -270,9 +294,16 @@ fn check_plan_hash(plan: &Plan, hash: Option<&str>) -> Result<()> {
 impl CommandContext<'_> {
     pub(super) fn run_reset(&mut self, args: &ResetArgs) -> CommandResult {
         let lock_timeout = lock_timeout_for(args.flags.dry_run, args.flags.wait);
-        let engine = self.open_engine()?.with_lock_timeout(lock_timeout);
+        let trigger = if args.scheduled {
+            Trigger::Timer
+        } else {
+            Trigger::Cli
+        };
+        let engine = self
+            .open_engine_for(trigger)?
+            .with_lock_timeout(lock_timeout);
         // Exit code 0 would look like a reset of every agent.
-        if args.all && engine.config().agents.is_empty() {
+        if args.agents.is_empty() && engine.config().agents.is_empty() {
             let config = engine.config().path.display();
             let message = format!("config {config} has no agents; nothing to reset");
             return Err(Error::new(ErrorKind::Config, message)
@@ -283,13 +314,11 @@ impl CommandContext<'_> {
                 .with_hint("pass --config FILE to use another config")
                 .into());
         }
-        let names = if args.all {
-            engine
-                .config()
-                .agents
-                .iter()
-                .map(|it| it.name.clone())
-                .collect()
+        let names = if args.agents.is_empty() {
+            let agents = engine.config().agents.iter();
+            let is_included = |agent: &&Agent| args.all || agent.own_interval.is_none();
+            let included = agents.filter(is_included);
+            included.map(|agent| agent.name.clone()).collect()
         } else {
             args.agents.clone()
         };
@@ -308,7 +337,13 @@ impl CommandContext<'_> {
         if args.flags.dry_run {
             return self.print_dry_run(&engine, plan);
         }
-        self.apply_plan(&engine, &plan, queue, wants_preview)
+        let result = self.apply_plan(&engine, &plan, queue, wants_preview);
+        let kind = match &result {
+            Ok(kind) => *kind,
+            Err(failure) => Some(failure.error.kind()),
+        };
+        self.write_metrics_after_run(&engine, &args.metrics, kind);
+        result
     }
 
     pub(super) fn run_push(&mut self, args: &PushArgs) -> CommandResult {
@@ -330,7 +365,8 @@ impl CommandContext<'_> {
         let lock_timeout = lock_timeout_for(args.flags.dry_run, args.flags.wait);
         let engine = self.open_engine()?.with_lock_timeout(lock_timeout);
         let target = match &args.run {
-            Some(run) => UndoTarget::Run(run.clone()),
+            Some(run) if args.agents.is_empty() => UndoTarget::Run(run.clone()),
+            Some(run) => UndoTarget::RunAgents(run.clone(), args.agents.clone()),
             None if args.redo => UndoTarget::Redo(args.agents.clone()),
             None => UndoTarget::Agents(args.agents.clone()),
         };
@@ -390,7 +426,9 @@ impl CommandContext<'_> {
         drop(queue);
         is_run_over.store(true, Ordering::Relaxed);
         pending.iter().for_each(|line| out.print_progress(line));
-        self.print_report(plan, &report)?;
+        let printed = self.print_report(plan, &report);
+        self.send_alerts(engine, Some(&report));
+        printed?;
         Ok(report.worst_kind())
     }
 
@@ -404,6 +442,7 @@ impl CommandContext<'_> {
                 plan: (!plan.is_unobserved()).then_some(plan.hash.as_str()),
                 results: &report.results,
                 retired: retired.map(|path| path.display().to_string()).collect(),
+                retired_versions: &report.retired_versions,
                 errors: errors.map(|error| ErrorItem::new(error, &[])).collect(),
                 notes: &report.notes,
                 ledger_head: report
@@ -506,4 +545,30 @@ pub(super) fn register_stop_flag(is_over: &Arc<AtomicBool>) -> Result<Arc<Atomic
             })?;
     }
     Ok(stop)
+}
+
+/// What ends a command that goes on until it is stopped.
+pub(super) struct StopSignals {
+    /// Set by INT, TERM and HUP.
+    pub(super) stop: Arc<AtomicBool>,
+    interrupted: Arc<AtomicBool>,
+}
+
+impl StopSignals {
+    /// Registers the signals.
+    pub(super) fn register() -> Result<StopSignals> {
+        let stop = register_stop_flag(&Arc::default())?;
+        let interrupted: Arc<AtomicBool> = Arc::default();
+        flag::register(SIGINT, Arc::clone(&interrupted)).map_err(|error| {
+            let message = format!("cannot handle signal {SIGINT}: {error}");
+            Error::new(ErrorKind::Internal, message)
+        })?;
+        Ok(StopSignals { stop, interrupted })
+    }
+
+    /// Returns the result of a command that was stopped: INT is an interruption, TERM an order.
+    pub(super) fn error_kind(&self) -> Option<ErrorKind> {
+        let was_interrupted = self.interrupted.load(Ordering::Relaxed);
+        was_interrupted.then_some(ErrorKind::Interrupted)
+    }
 }

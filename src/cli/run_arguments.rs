@@ -2,6 +2,7 @@
 
 use clap::{ArgGroup, Args};
 
+use super::metrics_file::MetricsFlags;
 use super::values::{parse_number, parse_plan_hash};
 use crate::engine::{ScratchSelection, UndoMode};
 
@@ -20,17 +21,26 @@ pub(super) struct RunFlags {
 }
 
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("target").required(true).args(["agents", "all"])))]
+#[command(group(
+    ArgGroup::new("target").required(true).multiple(true).args(["agents", "all", "scheduled"])
+))]
 pub(super) struct ResetArgs {
     /// Agents to reset
     #[arg(value_name = "AGENT")]
     pub(super) agents: Vec<String>,
     /// Resets the whole fleet
-    #[arg(long)]
+    #[arg(long, conflicts_with = "agents")]
     pub(super) all: bool,
+    /// Records the run as that of a timer
+    ///
+    /// Without AGENT and --all, resets all agents that have no interval of their own (`every`).
+    #[arg(long)]
+    pub(super) scheduled: bool,
     /// Keeps all scratch below the baselines, as `push` does
     #[arg(long)]
     pub(super) keep_scratch: bool,
+    #[command(flatten)]
+    pub(super) metrics: MetricsFlags,
     #[command(flatten)]
     pub(super) flags: RunFlags,
 }
@@ -51,12 +61,12 @@ pub(super) struct PushArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("target").required(true).args(["agents", "run"])))]
+#[command(group(ArgGroup::new("target").required(true).multiple(true).args(["agents", "run"])))]
 pub(super) struct UndoArgs {
     /// Agents to undo
     #[arg(value_name = "AGENT")]
     pub(super) agents: Vec<String>,
-    /// Undoes this run for every agent that it changed
+    /// Undoes this run for every agent that it changed, or for those that are named
     #[arg(long)]
     pub(super) run: Option<String>,
     /// Reverts the last undo of each agent instead

@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::diff::{DiffHunk, compare_texts, diff_hunks_within, write_visible_diff};
+use super::diff::{
+    DiffHunk, MAX_ALL_HUNK_BYTES, compare_texts, diff_hunks_within, write_visible_diff,
+};
 use super::output::{Document, OutputRole, Printer, format_count};
 use super::{CommandContext, CommandError, CommandResult};
-use crate::baseline::seal::SealMeta;
+use crate::baseline::seal::{SealMeta, quote_baseline_name};
 use crate::baseline::signatures::{SignedSeal, SigningKey};
 use crate::diff::Diff;
 use crate::digest::Digest;
@@ -26,7 +28,7 @@ pub struct SealArgs {
     /// Baselines to seal: files in baseline_dir, or agents
     #[arg(value_name = "FILE|AGENT")]
     files: Vec<String>,
-    /// Seals all baselines and every file that is sealed already
+    /// Seals all baselines that agents use and every file that is sealed already
     #[arg(long, conflicts_with = "files")]
     all: bool,
     /// Seals baselines in which the lint finds errors, too
@@ -63,6 +65,9 @@ struct SealDocument {
     run: Option<String>,
     meta: Option<SealMeta>,
     signed: Option<SignedSeal>,
+    /// Whether a key signs the seal.
+    #[serde(skip)]
+    is_signing: bool,
 }
 
 /// A file that differs from its seal.
@@ -83,6 +88,12 @@ struct ChangeItem {
     hunks: Option<Vec<DiffHunk>>,
     /// Number of lines of the difference that `hunks` leaves out.
     more_lines: usize,
+}
+
+/// A change as text: one at a time, because a difference takes much memory.
+#[derive(Serialize)]
+struct ShownChange<'c> {
+    item: &'c ChangeItem,
     #[serde(skip)]
     diff: Option<Diff>,
     #[serde(skip)]
@@ -90,16 +101,7 @@ struct ChangeItem {
 }
 
 impl ChangeItem {
-    fn new(engine: &Engine, change: &SealChange) -> ChangeItem {
-        let new = change.bytes.as_deref().unwrap_or_default();
-        let diff = match (change.kind, &change.sealed_bytes) {
-            (SealChangeKind::New, _) => Some(compare_texts(engine, b"", new)),
-            (_, Some(old)) => Some(compare_texts(engine, old, new)),
-            (_, None) => None,
-        };
-        let hunks = diff
-            .as_ref()
-            .map(|it| diff_hunks_within(it, MAX_HUNK_BYTES));
+    fn new(change: &SealChange) -> ChangeItem {
         ChangeItem {
             file: change.name.clone(),
             kind: change.kind,
@@ -109,32 +111,51 @@ impl ChangeItem {
             accepted: change.is_selected,
             agents: change.agents.clone(),
             lint: change.lint_errors.iter().map(Finding::summary).collect(),
-            more_lines: hunks.as_ref().map_or(0, |(_, omitted)| *omitted),
-            hunks: hunks.map(|(hunks, _)| hunks),
-            diff,
-            facts: change.owner.map(|owner| owner.describe()),
+            more_lines: 0,
+            hunks: None,
         }
     }
 
+    /// Adds the difference, within the bytes that are left for it.
+    fn add_hunks(&mut self, diff: &Diff, bytes_left: &mut usize) {
+        let part = diff_hunks_within(diff, MAX_HUNK_BYTES.min(*bytes_left));
+        *bytes_left -= part.bytes;
+        self.more_lines = part.omitted_lines;
+        self.hunks = Some(part.hunks);
+    }
+}
+
+/// Compares a file with its seal; none if the sealed version is not known.
+fn compare_change(engine: &Engine, change: &SealChange) -> Option<Diff> {
+    let new = change.bytes.as_deref().unwrap_or_default();
+    match (change.kind, &change.sealed_bytes) {
+        (SealChangeKind::New, _) => Some(compare_texts(engine, b"", new)),
+        (_, Some(old)) => Some(compare_texts(engine, old, new)),
+        (_, None) => None,
+    }
+}
+
+impl Document for ShownChange<'_> {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        let item = self.item;
         let digest = |digest: Option<Digest>| match digest {
             Some(digest) => format!("{}…", digest.short_hex(8)),
             None => "none".to_string(),
         };
-        let label = format!("{:<8}", self.kind.as_str());
-        let digests = format!("  {} -> {}", digest(self.was), digest(self.sha256));
-        let origin = if self.saved_here {
+        let label = format!("{:<8}", item.kind.as_str());
+        let digests = format!("  {} -> {}", digest(item.was), digest(item.sha256));
+        let origin = if item.saved_here {
             "  saved by this program"
         } else {
             "  not saved by this program"
         };
         printer.write_line(&[
             (OutputRole::Warn, &label),
-            (OutputRole::Heading, &self.file),
+            (OutputRole::Heading, &item.file),
             (OutputRole::Plain, &digests),
             (OutputRole::Notice, origin),
         ])?;
-        let agents = match self.agents.as_slice() {
+        let agents = match item.agents.as_slice() {
             [] => "no agent uses it".to_string(),
             agents => format!("used by {}", agents.join(", ")),
         };
@@ -142,19 +163,19 @@ impl ChangeItem {
         for fact in facts {
             printer.write_line(&[(OutputRole::Dim, "    "), (OutputRole::Dim, &fact)])?;
         }
-        for error in &self.lint {
+        for error in &item.lint {
             let label = "    lint error  ";
             printer.write_line(&[(OutputRole::Bad, label), (OutputRole::Plain, error)])?;
         }
         match &self.diff {
             Some(diff) => {
-                let old = match self.kind {
+                let old = match item.kind {
                     SealChangeKind::New => "/dev/null".to_string(),
-                    _ => format!("{} (sealed)", self.file),
+                    _ => format!("{} (sealed)", item.file),
                 };
-                let new = match self.kind {
+                let new = match item.kind {
                     SealChangeKind::Removed => "/dev/null",
-                    _ => &self.file,
+                    _ => &item.file,
                 };
                 write_visible_diff(printer, diff, &old, new)
             }
@@ -162,20 +183,6 @@ impl ChangeItem {
                 "    the content of the sealed version is not known: read the whole file",
             ),
         }
-    }
-}
-
-/// The changes, which are shown before any of them is sealed.
-#[derive(Serialize)]
-struct ChangesDocument<'c> {
-    changes: &'c [ChangeItem],
-}
-
-impl Document for ChangesDocument<'_> {
-    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        self.changes
-            .iter()
-            .try_for_each(|it| it.write_text(printer))
     }
 }
 
@@ -229,7 +236,14 @@ impl SealDocument {
             .collect();
         let counts = counts.join(", ");
         match (accepted.is_empty(), self.dry_run) {
+            (true, _) if self.run.is_some() && self.is_signing => {
+                format!("{counts}; signed the unchanged seal")
+            }
+            (true, _) if self.run.is_some() => format!("{counts}; wrote the unchanged seal again"),
             (true, _) if self.has_unaccepted_errors() => format!("{counts}; not sealed"),
+            (true, true) if self.is_signing => {
+                format!("{counts}; would sign the unchanged seal")
+            }
             (true, _) => format!("{counts}; nothing to seal"),
             (false, true) => format!("{counts}; would seal {}", accepted.join(", ")),
             (false, false) => format!("{counts}; sealed {}", accepted.join(", ")),
@@ -273,16 +287,16 @@ impl CommandContext<'_> {
             SealScope::Named(names) => names.contains(&change.name),
             SealScope::SavedHere | SealScope::All => true,
         };
-        let changes: Vec<ChangeItem> = plan
+        let shown: Vec<&SealChange> = plan
             .changes
             .iter()
             .filter(|change| change.kind != SealChangeKind::Unchanged && is_in_scope(change))
-            .map(|change| ChangeItem {
-                accepted: change.is_selected && refusal.is_none(),
-                ..ChangeItem::new(&engine, change)
-            })
             .collect();
-        self.show_changes(&plan, &changes)?;
+        let mut items: Vec<ChangeItem> = shown.iter().map(|it| ChangeItem::new(it)).collect();
+        for item in &mut items {
+            item.accepted &= refusal.is_none();
+        }
+        self.show_changes(&engine, &plan, &shown, &mut items)?;
         let is_unchanged = |it: &&SealChange| it.kind == SealChangeKind::Unchanged;
         let unchanged = plan.changes.iter().filter(is_unchanged).count();
         let report = if args.dry_run || refusal.is_some() {
@@ -302,12 +316,13 @@ impl CommandContext<'_> {
             dry_run: args.dry_run,
             plan: plan.hash(),
             problem: plan.problem.as_ref().map(ToString::to_string),
-            changes,
+            changes: items,
             unchanged,
             sealed,
             run,
             meta,
             signed,
+            is_signing: key.is_some(),
         })?;
         if let Some(refusal) = refusal {
             self.output.print_error(&format!("not sealed: {refusal}"));
@@ -327,7 +342,7 @@ impl CommandContext<'_> {
             command.push_str(" --all");
         }
         for name in &args.files {
-            command.push_str(&format!(" {}", shell_words::quote(name)));
+            command.push_str(&format!(" {}", quote_baseline_name(name)));
         }
         if args.force {
             command.push_str(" --force");
@@ -367,20 +382,33 @@ impl CommandContext<'_> {
         Some(ErrorKind::Conflict)
     }
 
-    /// Shows what would be sealed. Nothing is sealed that could not be shown.
+    /// Shows what would be sealed, as text, or adds it to the items for JSON. Nothing is sealed that
+    /// could not be shown.
     fn show_changes(
         &mut self,
+        engine: &Engine,
         plan: &SealPlan,
-        changes: &[ChangeItem],
+        changes: &[&SealChange],
+        items: &mut [ChangeItem],
     ) -> Result<(), CommandError> {
         if let Some(problem) = plan.describe_problem() {
             self.output.print_warning(&problem);
         }
-        if self.output.is_json() {
-            return Ok(());
+        let is_json = self.output.is_json();
+        let mut bytes_left = MAX_ALL_HUNK_BYTES;
+        for (change, item) in changes.iter().zip(items) {
+            let diff = compare_change(engine, change);
+            if !is_json {
+                self.output.print_document(&ShownChange {
+                    item,
+                    diff,
+                    facts: change.owner.map(|owner| owner.describe()),
+                })?;
+            } else if let Some(diff) = &diff {
+                item.add_hunks(diff, &mut bytes_left);
+            }
         }
-        self.output.print_document(&ChangesDocument { changes })?;
-        if self.output.is_closed() {
+        if !is_json && self.output.is_closed() {
             let message = "the changes could not be shown; nothing was sealed";
             return Err(Error::new(ErrorKind::Host, message).into());
         }
@@ -394,13 +422,12 @@ impl CommandContext<'_> {
             "not sealed, because this program did not save the change: {}",
             names.join(", ")
         ));
-        let names: Vec<String> = names
-            .iter()
-            .map(|name| shell_words::quote(name).into_owned())
-            .collect();
+        let names: Vec<String> = names.iter().map(|name| quote_baseline_name(name)).collect();
         let sign = if is_signed { " --sign KEYFILE" } else { "" };
+        let has_lint_errors = plan.unaccepted().any(|it| !it.lint_errors.is_empty());
+        let force = if has_lint_errors { "--force " } else { "" };
         let (names, hash) = (names.join(" "), plan.hash_of_unaccepted());
-        let seal = engine.command_line(&format!("seal {names}{sign} --plan {hash}"));
+        let seal = engine.command_line(&format!("seal {force}{names}{sign} --plan {hash}"));
         self.output
             .print_hint(&format!("read the changes above; to accept them: {seal}"));
         if plan.unaccepted().any(|it| it.sealed.is_some()) {

@@ -5,14 +5,17 @@ use std::io;
 use chrono::{DateTime, FixedOffset, TimeZone};
 use serde::Serialize;
 
+use super::metrics_file::MetricsFlags;
 use super::output::{
     Document, OutputRole, Printer, TableCell, format_count, number_cell, text_cell,
 };
 use super::{CommandContext, CommandResult};
 use crate::boundary::Boundary;
 use crate::digest::Digest;
-use crate::engine::{Blocker, LastRun, Observation, Outcome, Protection, State};
+use crate::engine::{Blocker, Engine, LastRun, Observation, Outcome, Protection, State};
 use crate::error::ErrorKind;
+use crate::lint::ScanSummary;
+use crate::quantity::format_size;
 use crate::untrusted::HiddenCounts;
 
 /// The answer of `status`.
@@ -35,6 +38,8 @@ struct StatusRow {
     agent: String,
     host: String,
     state: State,
+    /// When this state was first seen.
+    since: Option<DateTime<FixedOffset>>,
     #[serde(rename = "why")]
     reason: String,
     /// Whether the memory was read.
@@ -64,10 +69,13 @@ struct MemoryStatus {
     scratch_lines: Option<u64>,
     scratch_bytes: Option<u64>,
     hidden: HiddenCounts,
+    /// What the scan found in what the agent wrote.
+    findings: ScanSummary,
 }
 
 impl StatusRow {
-    fn from_observation(observation: Observation) -> StatusRow {
+    fn new(observation: Observation, engine: &Engine) -> StatusRow {
+        let since = engine.state_since(&observation.agent, observation.state);
         let zone = *observation.read_at.offset();
         let read = observation.is_content_known();
         let is_scratch_known = observation.is_scratch_known();
@@ -82,10 +90,12 @@ impl StatusRow {
                 scratch_lines: is_scratch_known.then_some(content.scratch_lines),
                 scratch_bytes: is_scratch_known.then_some(content.scratch_bytes),
                 hidden: content.hidden,
+                findings: content.findings,
             }),
             agent: observation.agent,
             host: observation.host,
             state: observation.state,
+            since,
             reason: observation.reason,
             blocked: observation.blocker,
             protection: observation.protection,
@@ -178,7 +188,14 @@ impl StatusRow {
             Some(last) => text_cell(outcome_role(last.outcome), format_last_run(last, now)),
             None => text_cell(OutputRole::Dim, if is_ledger_broken { "?" } else { "-" }),
         });
-        row.push(text_cell(OutputRole::Plain, &self.reason));
+        let memory = self.memory.as_ref();
+        let found = memory.map(|memory| memory.findings.describe());
+        let why: Vec<String> = [Some(self.reason.clone()), found]
+            .into_iter()
+            .flatten()
+            .filter(|part| !part.is_empty())
+            .collect();
+        row.push(text_cell(OutputRole::Plain, why.join("; ")));
         row
     }
 }
@@ -260,7 +277,12 @@ impl Document for StatusDocument {
 }
 
 impl CommandContext<'_> {
-    pub(super) fn run_status(&mut self, names: &[String], counts_findings: bool) -> CommandResult {
+    pub(super) fn run_status(
+        &mut self,
+        names: &[String],
+        counts_findings: bool,
+        metrics: &MetricsFlags,
+    ) -> CommandResult {
         let engine = self.open_engine()?;
         let config = engine.config();
         for name in names {
@@ -273,6 +295,7 @@ impl CommandContext<'_> {
             .filter(|agent| is_requested(&agent.name));
         let mut observations = engine.observe_all(&agents.collect::<Vec<_>>());
         observations.sort_by_key(|seen| seen.state);
+        let measured = metrics.file.as_ref().map(|_| observations.clone());
         let ledger_error = observations
             .iter()
             .find_map(|seen| seen.ledger_error.clone());
@@ -283,7 +306,7 @@ impl CommandContext<'_> {
             time: engine.clock().now(),
             agents: observations
                 .into_iter()
-                .map(StatusRow::from_observation)
+                .map(|seen| StatusRow::new(seen, &engine))
                 .collect(),
             ledger_kind: ledger_error.is_some().then(|| {
                 let error = engine.ledger_head().err();
@@ -301,7 +324,12 @@ impl CommandContext<'_> {
         }
         self.output
             .print_hints(status.agents.iter().flat_map(StatusRow::hints));
-        Ok(status.error_kind(counts_findings))
+        let kind = status.error_kind(counts_findings);
+        let unwritten = measured.and_then(|observations| {
+            self.write_metrics(&engine, metrics, "status", &observations, kind)
+        });
+        let kinds = kind.into_iter().chain(unwritten);
+        Ok(kinds.reduce(ErrorKind::more_serious))
     }
 }
 
@@ -339,21 +367,6 @@ fn format_last_run(last: &LastRun, now: DateTime<FixedOffset>) -> String {
         "%Y-%m-%d"
     };
     format!("{} {}", time.format(time_format), last.outcome_label())
-}
-
-/// Formats a number of bytes: 812, 14.1K.
-fn format_size(bytes: u64) -> String {
-    let mut value = bytes as f64;
-    for unit in ["", "K", "M", "G"] {
-        if value < 1024.0 && unit.is_empty() {
-            return bytes.to_string();
-        }
-        if value < 1024.0 {
-            return format!("{value:.1}{unit}");
-        }
-        value /= 1024.0;
-    }
-    format!("{value:.1}T")
 }
 
 /// Formats an age in coarse steps: <1m, 5m, 3h, 2d.

@@ -35,12 +35,17 @@ impl Document for VerifyDocument {
             "ledger",
             match ledger.seq {
                 0 => "no records".to_string(),
-                _ => format!(
-                    "{}, head {}:{}",
-                    format_count(tally.lines as usize, "record"),
-                    ledger.seq,
-                    ledger.sha256
-                ),
+                _ => {
+                    let records = format_count(tally.lines as usize, "record");
+                    let files = match ledger.segments {
+                        0 => String::new(),
+                        count => {
+                            let segments = format_count(count as usize, "segment");
+                            format!(" in {segments} and the active file")
+                        }
+                    };
+                    format!("{records}{files}, head {}:{}", ledger.seq, ledger.sha256)
+                }
             },
         )];
         if found.is_anchor_valid.is_some() {

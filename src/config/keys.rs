@@ -4,8 +4,11 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
+use super::alert_settings::{AlertKind, AlertShape};
 use super::{ACCEPT_IN_PLACE, SftpExtension, strip_dot_components};
+use crate::archive::QUARANTINE_DIRECTORY_NAME;
 use crate::lint::{RULES, Rule, RuleId, Severity};
+use crate::reset_interval::{IntervalFault, ResetInterval};
 
 /// The kind of section that a key belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +17,8 @@ pub enum SectionKind {
     General,
     /// In `[lint]`.
     Lint,
+    /// In `[alerts]`.
+    Alerts,
     /// In the section of any agent.
     AnyAgent,
     /// In the section of an agent on this machine.
@@ -29,7 +34,10 @@ impl SectionKind {
     }
 
     fn is_agent(self) -> bool {
-        !matches!(self, SectionKind::General | SectionKind::Lint)
+        !matches!(
+            self,
+            SectionKind::General | SectionKind::Lint | SectionKind::Alerts
+        )
     }
 }
 
@@ -48,6 +56,7 @@ pub(super) enum ValueShape {
     ArchiveSubdirectory,
     Number(u64, u64, NumberUnit),
     PermissionBits,
+    Interval,
     Choice(&'static [&'static str]),
     /// A list of these words, separated by commas.
     ChoiceList(&'static [&'static str]),
@@ -55,6 +64,8 @@ pub(super) enum ValueShape {
     LintRules,
     /// A list of lint rules with their severities, separated by commas.
     LintSeverities,
+    /// A value of `[alerts]`.
+    Alert(AlertShape),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +74,7 @@ pub(super) enum NumberUnit {
     Days,
     Seconds,
     Port,
+    Alerts,
 }
 
 /// Unit suffixes after a number, with their factor.
@@ -147,6 +159,8 @@ const ACCEPT_DEGRADED_SHAPE: ValueShape = ValueShape::ChoiceList(&[
     SftpExtension::Fsync.as_str(),
     ACCEPT_IN_PLACE,
 ]);
+const FINDINGS_SHAPE: ValueShape = ValueShape::Choice(&["record", "quarantine", "redact-copy"]);
+const TIME_SPAN_SHAPE: ValueShape = ValueShape::Alert(AlertShape::TimeSpan);
 const SEAL_SHAPE: ValueShape = ValueShape::Choice(&["if-present", "always", "signed", "never"]);
 
 /// All keys, in the order of `config show`.
@@ -168,6 +182,8 @@ pub(super) const CONFIG_KEYS: &[KeySpec] = &[
     optional_key(SectionKind::General, "remote_poll", POLL_SHAPE, "10", "interval between two polls of a remote memory, in seconds"),
     optional_key(SectionKind::General, "archive_mode", ValueShape::PermissionBits, "0600", "permission bits of entries; 0640 when archive_group is set"),
     optional_key(SectionKind::General, "archive_group", ValueShape::SingleWord, "", "the group whose members may read the archive"),
+    optional_key(SectionKind::General, "archive_findings", FINDINGS_SHAPE, "record", "entries with secrets or injections: recorded; quarantine: only the owner can read them; redact-copy: also a copy without the secrets"),
+    optional_key(SectionKind::General, "every", ValueShape::Interval, "3h", "interval of the scheduled resets of all agents without one of their own"),
     optional_key(SectionKind::General, "theme", ValueShape::Text, "terminal", "the theme of the screens"),
     optional_key(SectionKind::Lint, "profile", ValueShape::ChoiceList(&["tiny", "right-to-left"]), "", "tiny: small baselines are meant so; right-to-left: the fleet writes such scripts"),
     optional_key(SectionKind::Lint, "ignore", ValueShape::LintRules, "", "rules that are not checked, by number or name"),
@@ -175,9 +191,18 @@ pub(super) const CONFIG_KEYS: &[KeySpec] = &[
     optional_key(SectionKind::Lint, "allow", ValueShape::File, "", "a TOML file of findings that are allowed, with reason and last day"),
     optional_key(SectionKind::Lint, "accepted", ValueShape::File, "", "findings that are known, as `lint --format json` prints them; only new ones are reported"),
     optional_key(SectionKind::Lint, "words", ValueShape::Directory, "", "directory of word lists that replace those of the program; `lint words` lists them"),
+    optional_key(SectionKind::Alerts, "on", ValueShape::ChoiceList(&AlertKind::NAMES), AlertKind::ALL_NAMES, "events that raise an alert"),
+    optional_key(SectionKind::Alerts, "command", ValueShape::Alert(AlertShape::Command), "", "program with arguments that gets the event as JSON on its standard input"),
+    optional_key(SectionKind::Alerts, "url", ValueShape::Alert(AlertShape::Url), "", "address that the event is posted to as JSON"),
+    optional_key(SectionKind::Alerts, "journal", ValueShape::Alert(AlertShape::Journal), "no", "yes: events go to the journal, or to syslog without one; a path: to the journal's socket there"),
+    optional_key(SectionKind::Alerts, "unreachable_after", TIME_SPAN_SHAPE, "1h", "how long a host is unreachable before that is an event"),
+    optional_key(SectionKind::Alerts, "disk_below", ValueShape::Alert(AlertShape::Percent), "10%", "free space of the archive's file system below which that is an event"),
+    optional_key(SectionKind::Alerts, "repeat_after", TIME_SPAN_SHAPE, "24h", "time after which an event that still holds is alerted again; 0: never"),
+    optional_key(SectionKind::Alerts, "max_per_hour", ValueShape::Number(1, 1000, NumberUnit::Alerts), "20", "alerts an hour; further ones wait"),
     required_key(SectionKind::LocalAgent, "memory_file", ValueShape::File, "the agent's memory; on another machine: remote_host and remote_memory"),
     required_key(SectionKind::AnyAgent, "baseline", ValueShape::Baseline, "the baseline's file name inside baseline_dir"),
     optional_key(SectionKind::AnyAgent, "archive_subdir", ValueShape::ArchiveSubdirectory, "", "directory inside archive_dir; default: the agent's name"),
+    optional_key(SectionKind::AnyAgent, "archive_findings", FINDINGS_SHAPE, "", "as in [general], for this agent"),
     required_key(SectionKind::RemoteAgent, "remote_host", ValueShape::Host, "the host that remote_memory is on, or a Host alias of the SSH config"),
     optional_key(SectionKind::RemoteAgent, "remote_user", ValueShape::SingleWord, "", "the SSH user"),
     required_key(SectionKind::RemoteAgent, "remote_memory", ValueShape::RemoteFile, "the agent's memory on remote_host"),
@@ -187,17 +212,15 @@ pub(super) const CONFIG_KEYS: &[KeySpec] = &[
     optional_key(SectionKind::AnyAgent, "max_memory_size", SIZE_SHAPE, "", "as in [general], for this agent"),
     optional_key(SectionKind::AnyAgent, "separator", ValueShape::Separator, "", "as in [general], for this agent"),
     optional_key(SectionKind::AnyAgent, "shared", ValueShape::Choice(&["yes", "no"]), "", "no: the agent writes no notes into the file, so its baseline needs no separator; default: yes"),
-    optional_key(SectionKind::AnyAgent, "every", ValueShape::Text, "", "no effect in this version"),
+    optional_key(SectionKind::AnyAgent, "every", ValueShape::Interval, "", "interval of its scheduled resets, by a timer of its own; default: as in [general], together with the others"),
     optional_key(SectionKind::RemoteAgent, "remote_poll", POLL_SHAPE, "", "as in [general], for this agent"),
     optional_key(SectionKind::RemoteAgent, "remote_timeout", TIMEOUT_SHAPE, "", "as in [general], for the host of this agent; of several, the longest applies"),
     optional_key(SectionKind::AnyAgent, "accept_degraded", ACCEPT_DEGRADED_SHAPE, "", "degraded promises accepted: what its host's SFTP server may lack, such as fsync; in-place for a memory that is a mount point"),
 ];
 
-/// Keys without effect in this version, and what to do instead.
-pub(super) const KEYS_WITHOUT_EFFECT: &[(&str, &str)] = &[(
-    "every",
-    "remove it; schedule resets with cron or a systemd timer",
-)];
+/// Keys of `[general]` that an agent does not inherit: setting them in its section means more than
+/// the value. An agent with an interval of its own has a timer of its own.
+pub(super) const KEYS_NOT_INHERITED: &[&str] = &["every"];
 
 /// Other accepted names of keys (those of the original tool, and former ones), and the current
 /// name.
@@ -260,6 +283,7 @@ pub(super) enum KeyValue {
     Path(PathBuf),
     Number(u64),
     PermissionBits(u32),
+    Interval(ResetInterval),
 }
 
 impl fmt::Display for KeyValue {
@@ -269,6 +293,7 @@ impl fmt::Display for KeyValue {
             KeyValue::Path(path) => write!(f, "{}", path.display()),
             KeyValue::Number(number) => write!(f, "{number}"),
             KeyValue::PermissionBits(bits) => write!(f, "{bits:04o}"),
+            KeyValue::Interval(interval) => interval.fmt(f),
         }
     }
 }
@@ -306,12 +331,25 @@ impl PathBases<'_> {
             ValueShape::ArchiveSubdirectory => parse_archive_subdirectory(text),
             ValueShape::Number(min, max, unit) => parse_number(text, min, max, unit),
             ValueShape::PermissionBits => parse_permission_bits(text),
+            ValueShape::Interval => parse_interval(text),
             ValueShape::Choice(words) => parse_choice(text, words),
             ValueShape::ChoiceList(words) => parse_choice_list(text, words),
             ValueShape::LintRules => parse_lint_rules(text),
             ValueShape::LintSeverities => parse_lint_severities(text),
+            ValueShape::Alert(shape) => self.parse_alert_value(shape, text),
         };
         value.and_then(|value| check_round_trip(text, value))
+    }
+
+    /// Parses a value of `[alerts]`. Its text stays as it is, but for the path of a socket.
+    fn parse_alert_value(&self, shape: AlertShape, text: &str) -> Result<KeyValue, KeyFault> {
+        if shape == AlertShape::Journal && text.contains('/') {
+            return check_names_file(text).and_then(|()| self.parse_local_path(text));
+        }
+        match shape.check(text) {
+            Ok(()) => Ok(KeyValue::Text(text.to_string())),
+            Err((fault, hint)) => key_fault(fault, hint),
+        }
     }
 
     /// Parses a path on this machine; the result is absolute.
@@ -423,7 +461,13 @@ fn parse_archive_subdirectory(text: &str) -> Result<KeyValue, KeyFault> {
             hint,
         );
     }
-    if first.starts_with(".shepherd") || matches!(first, "reset.log" | "reset.log.old") {
+    let is_quarantine = path
+        .split('/')
+        .skip(1)
+        .any(|name| name == QUARANTINE_DIRECTORY_NAME);
+    let is_program_file =
+        first.starts_with(".shepherd") || matches!(first, "reset.log" | "reset.log.old");
+    if is_program_file || is_quarantine {
         return key_fault(
             format!("cannot be `{text}`, a name that the archive reserves"),
             "write another name",
@@ -563,6 +607,7 @@ fn parse_number(text: &str, min: u64, max: u64, unit: NumberUnit) -> Result<KeyV
                 NumberUnit::Days => ("days", "30"),
                 NumberUnit::Seconds => ("seconds", "15"),
                 NumberUnit::Port => ("a port", "22"),
+                NumberUnit::Alerts => ("a number of alerts", "20"),
             };
             let suggestion = parse_with_suffix(text, unit)
                 .filter(|number| !is_decimal && (min..=max).contains(number));
@@ -606,6 +651,11 @@ fn parse_permission_bits(text: &str) -> Result<KeyValue, KeyFault> {
             "write 0600, or 0640 together with archive_group",
         ),
     }
+}
+
+fn parse_interval(text: &str) -> Result<KeyValue, KeyFault> {
+    let parsed = text.parse().map(KeyValue::Interval);
+    parsed.map_err(|fault: IntervalFault| (fault.fault, Some(fault.hint)))
 }
 
 fn parse_choice(text: &str, words: &[&str]) -> Result<KeyValue, KeyFault> {

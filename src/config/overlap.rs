@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::ini::{Diagnostics, SourceLine, excerpt};
 use super::{Agent, Config, DiagnosticLevel, MemoryLocation, ValueOrigin};
-use crate::archive::PROGRAM_DIRECTORY_NAME;
+use crate::archive::{PROGRAM_DIRECTORY_NAME, is_quarantine_directory};
 use crate::clock::SystemClock;
 use crate::file_systems::FileSystems;
 use crate::file_systems::ancestry::{Ancestry, resolve_ancestries};
@@ -191,9 +191,14 @@ impl<'c> OverlapCheck<'c> {
         let Ok(below) = baselines.path.strip_prefix(&archive.path) else {
             return;
         };
+        let directory = if is_quarantine_directory(below) {
+            below.parent().unwrap_or(below)
+        } else {
+            below
+        };
         let mut agents = self.config.agents.iter();
-        let entries = agents.any(|agent| below == Path::new(&agent.archive_subdir));
-        if entries || below.starts_with(PROGRAM_DIRECTORY_NAME) {
+        let has_entries = agents.any(|agent| directory == Path::new(&agent.archive_subdir));
+        if has_entries || below.starts_with(PROGRAM_DIRECTORY_NAME) {
             let message = format!(
                 "baseline_dir, {}, is a directory that the archive deletes files from",
                 baselines.path.display()

@@ -10,8 +10,7 @@ use crate::invocation::Invocation;
 
 use super::ini::{self, Diagnostics, IniItem, SourceLine};
 use super::keys::{
-    CONFIG_KEYS, KEYS_WITHOUT_EFFECT, KeyValue, PathBases, SectionKind, ValueShape, canonical_key,
-    closest_match,
+    CONFIG_KEYS, KeyValue, PathBases, SectionKind, ValueShape, canonical_key, closest_match,
 };
 use super::resolved_section::{KeySlot, KeySlots, ResolvedSection, is_given};
 use super::{
@@ -20,9 +19,11 @@ use super::{
 };
 
 /// Sections that are not agents, unless they have one of [`AGENT_KEYS`].
-const RESERVED_SECTIONS: &[&str] = &[LINT_SECTION, "alerts"];
+const RESERVED_SECTIONS: &[&str] = &[LINT_SECTION, ALERTS_SECTION];
 /// The section of the lint's settings.
 const LINT_SECTION: &str = "lint";
+/// The section of alerts.
+const ALERTS_SECTION: &str = "alerts";
 const AGENT_KEYS: &[&str] = &["memory_file", "remote_host"];
 
 /// Maximum length of an agent name in bytes. Files of its runs have that name plus a random name
@@ -72,6 +73,7 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
     let SectionSlots {
         general: general_slots,
         lint: lint_slots,
+        alerts: alerts_slots,
         agents: mut agent_sections,
     } = reader.read_sections(&sections);
     reader.check_base_paths();
@@ -84,6 +86,12 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
     let mut effective_values = fleet.effective_values("general");
     let lint = ResolvedSection::new(&reader.path_bases, lint_slots, SectionKind::Lint, &[], None);
     effective_values.extend(lint.effective_values("lint"));
+    let alerts = alerts_slots.map(|slots| {
+        ResolvedSection::new(&reader.path_bases, slots, SectionKind::Alerts, &[], None)
+    });
+    if let Some(alerts) = &alerts {
+        effective_values.extend(alerts.effective_values(ALERTS_SECTION));
+    }
     let mut agents = Vec::new();
     for (section, kind, slots) in agent_sections {
         let computed = [("archive_subdir", KeyValue::Text(section.name.clone()))];
@@ -91,10 +99,8 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
         let memory = memory.unwrap_or_else(|| section.source.clone());
         let values = ResolvedSection::new(&reader.path_bases, slots, kind, &computed, Some(&fleet));
         effective_values.extend(values.effective_values(&section.name));
-        agents.push((
-            values.to_agent(&section.name, section.source.number, kind),
-            memory,
-        ));
+        let agent = values.to_agent(&section.name, section.source.number, kind);
+        agents.push((agent, memory));
     }
     reader.warn_of_sharing(&agents);
     let mut agents: Vec<Agent> = agents.into_iter().map(|(agent, _)| agent).collect();
@@ -111,6 +117,7 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
             invocation: Invocation::default(),
             general,
             lint: lint.to_lint_config(),
+            alerts: alerts.map(|alerts| alerts.to_alert_settings(reader.path_bases.directory)),
             agent_indexes,
             agents,
             warnings: Vec::new(),
@@ -182,6 +189,8 @@ impl ConfigSection {
 struct SectionSlots<'s> {
     general: KeySlots,
     lint: KeySlots,
+    /// None without such a section.
+    alerts: Option<KeySlots>,
     agents: Vec<AgentSection<'s>>,
 }
 
@@ -211,10 +220,10 @@ impl ConfigReader<'_> {
                 found.lint = self.read_slots(section, SectionKind::Lint);
                 self.check_required_keys(section, &found.lint, SectionKind::Lint);
             } else {
-                let name = &section.name;
-                let message = format!("the section [{name}] has no effect in this version");
-                let hint = Some("remove it, or comment it out".to_string());
-                self.diagnostics.add_warning(&section.source, message, hint);
+                let slots = self.read_slots(section, SectionKind::Alerts);
+                self.check_required_keys(section, &slots, SectionKind::Alerts);
+                self.check_alert_channels(section, &slots);
+                found.alerts = Some(slots);
             }
         }
         // If there are errors, they may have hidden the agents.
@@ -308,6 +317,27 @@ impl ConfigReader<'_> {
         sections
     }
 
+    /// Checks that alerts have a channel.
+    fn check_alert_channels(&mut self, section: &ConfigSection, slots: &KeySlots) {
+        let has_channel =
+            ["command", "url", "journal"]
+                .into_iter()
+                .any(|key| match slots.get(key) {
+                    Some(KeySlot::Set(value, _)) => value.to_string() != "no",
+                    Some(KeySlot::Invalid) => true,
+                    Some(KeySlot::Empty(_)) | None => false,
+                });
+        if !has_channel {
+            let message = "the section [alerts] names no channel for alerts";
+            let hint = "add `command = …`, `url = …` or `journal = yes`, or remove the section";
+            self.diagnostics.add_warning(
+                &section.source,
+                message.to_string(),
+                Some(hint.to_string()),
+            );
+        }
+    }
+
     /// Signatures need an allowed-signers file.
     fn check_seal_signers(&mut self, slots: &KeySlots) {
         if let Some(KeySlot::Set(value, source)) = slots.get("require_seal")
@@ -325,7 +355,6 @@ impl ConfigReader<'_> {
     /// Checks the name of a section, and reports it if invalid. `first_line` is the line of the
     /// first section of that name.
     fn check_section_name(&mut self, name: &str, source: &SourceLine, first_line: usize) -> bool {
-        let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         let (message, hint) = if first_line != source.number {
             let hint = format!(
                 "the first is on line {first_line}; move the keys there, or rename one section"
@@ -334,8 +363,8 @@ impl ConfigReader<'_> {
         } else if name.is_empty() {
             let hint = "write the name of the agent between the brackets";
             ("the section has no name".to_string(), hint.to_string())
-        } else if !name.chars().all(is_allowed) {
-            let suggestion = name.replace(|c| !is_allowed(c), "-");
+        } else if !is_agent_name(name) {
+            let suggestion = name.replace(|c| !is_agent_name_char(c), "-");
             let message = "a section name has only letters, digits, `_` and `-`";
             (message.to_string(), format!("write [{suggestion}]"))
         } else if name == "all" {
@@ -444,6 +473,7 @@ impl ConfigReader<'_> {
             (Some(meant), _) => format!("did you mean `{meant}`?"),
             (None, Some(SectionKind::General)) => "it belongs in [general]".to_string(),
             (None, Some(SectionKind::Lint)) => "it belongs in [lint]".to_string(),
+            (None, Some(SectionKind::Alerts)) => "it belongs in [alerts]".to_string(),
             (None, Some(_)) => "it belongs in the section of an agent".to_string(),
             (None, None) => format!(
                 "the keys are {}",
@@ -507,7 +537,6 @@ impl ConfigReader<'_> {
     ) {
         for doc in CONFIG_KEYS.iter().filter(|doc| doc.is_allowed_in(kind)) {
             let key = doc.name;
-            let without_effect = KEYS_WITHOUT_EFFECT.iter().find(|(name, _)| *name == key);
             let is_required = doc.is_required && doc.section.has_effect_in(kind);
             let missing_key_hint = || Some(format!("add `{key} = …`: {}", doc.description));
             match slots.get(key) {
@@ -535,13 +564,6 @@ impl ConfigReader<'_> {
                     let message = format!("`{key}` has no effect for an agent on this machine");
                     let hint = "remove it, or add remote_host and remote_memory".to_string();
                     self.diagnostics.add_warning(source, message, Some(hint));
-                }
-                Some(KeySlot::Set(_, source)) => {
-                    if let Some((_, hint)) = without_effect {
-                        let message = format!("`{key}` has no effect in this version");
-                        let hint = Some((*hint).to_string());
-                        self.diagnostics.add_warning(source, message, hint);
-                    }
                 }
                 _ => {}
             }
@@ -594,6 +616,7 @@ fn section_label(kind: SectionKind) -> &'static str {
     match kind {
         SectionKind::General => "[general]",
         SectionKind::Lint => "[lint]",
+        SectionKind::Alerts => "[alerts]",
         _ => "an agent",
     }
 }
@@ -622,4 +645,13 @@ fn strip_quotes(value: &str) -> Option<&str> {
     ['"', '\'']
         .iter()
         .find_map(|quote| value.strip_prefix(*quote)?.strip_suffix(*quote))
+}
+
+/// Returns whether a text can be the name of an agent: letters, digits, `_` and `-`.
+pub fn is_agent_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(is_agent_name_char)
+}
+
+fn is_agent_name_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
 }

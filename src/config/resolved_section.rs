@@ -1,15 +1,20 @@
 //! The effective values of a section of the config, and the settings that they make.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use super::alert_settings::{
+    AlertKind, AlertSettings, JournalTarget, parse_percent, parse_time_span,
+};
 use super::ini::SourceLine;
-use super::keys::{CONFIG_KEYS, KeyValue, PathBases, SectionKind};
+use super::keys::{CONFIG_KEYS, KEYS_NOT_INHERITED, KeyValue, PathBases, SectionKind};
 use super::{
-    ACCEPT_IN_PLACE, Agent, EffectiveValue, GeneralSettings, LintConfig, MemoryLocation,
-    ProtectLevel, SealRequirement, SftpExtension, SshHost, ValueOrigin,
+    ACCEPT_IN_PLACE, Agent, EffectiveValue, FindingsPolicy, GeneralSettings, LintConfig,
+    MemoryLocation, ProtectLevel, SealRequirement, SftpExtension, SshHost, ValueOrigin,
 };
 use crate::lint::{RuleId, Severity};
+use crate::reset_interval::ResetInterval;
 
 /// The value of a key in the file.
 pub(super) enum KeySlot {
@@ -48,6 +53,7 @@ impl ResolvedSection {
             if let Some(KeySlot::Set(value, source)) = slots.remove(doc.name) {
                 return Some((doc.name, value, ValueOrigin::Line(source.number)));
             }
+            let fleet = fleet.filter(|_| !KEYS_NOT_INHERITED.contains(&doc.name));
             if let Some((value, origin)) = fleet.and_then(|fleet| fleet.find(doc.name)) {
                 return Some((doc.name, value.clone(), origin));
             }
@@ -82,6 +88,13 @@ impl ResolvedSection {
         match self.find(key)? {
             (KeyValue::Number(number), _) => T::try_from(*number).ok(),
             (KeyValue::PermissionBits(bits), _) => T::try_from(u64::from(*bits)).ok(),
+            _ => None,
+        }
+    }
+
+    fn interval(&self, key: &str) -> Option<ResetInterval> {
+        match self.find(key)? {
+            (KeyValue::Interval(interval), _) => Some(*interval),
             _ => None,
         }
     }
@@ -121,6 +134,8 @@ impl ResolvedSection {
             remote_poll: self.number("remote_poll").unwrap_or_default(),
             archive_mode: self.number("archive_mode").unwrap_or_default(),
             archive_group: self.text("archive_group"),
+            archive_findings: self.findings_policy(),
+            every: self.interval("every").unwrap_or_default(),
             theme: self.text("theme").unwrap_or_default(),
         }
     }
@@ -149,6 +164,33 @@ impl ResolvedSection {
         }
     }
 
+    /// Returns the settings of alerts. `directory` is that of the config.
+    pub(super) fn to_alert_settings(&self, directory: &Path) -> AlertSettings {
+        let time_span = |key: &str| {
+            let text = self.text(key).unwrap_or_default();
+            Duration::from_secs(parse_time_span(&text).unwrap_or_default())
+        };
+        let kinds = self.text("on").unwrap_or_default();
+        let percent = self.text("disk_below").as_deref().and_then(parse_percent);
+        AlertSettings {
+            kinds: kinds.split(", ").filter_map(AlertKind::parse).collect(),
+            command: self
+                .text("command")
+                .and_then(|it| shell_words::split(&it).ok()),
+            directory: directory.to_path_buf(),
+            url: self.text("url"),
+            journal: match self.find("journal") {
+                Some((KeyValue::Path(path), _)) => JournalTarget::Socket(path.clone()),
+                Some((KeyValue::Text(text), _)) if text == "yes" => JournalTarget::System,
+                _ => JournalTarget::None,
+            },
+            unreachable_after: time_span("unreachable_after"),
+            disk_below_percent: percent.unwrap_or_default(),
+            repeat_after: Some(time_span("repeat_after")).filter(|it| !it.is_zero()),
+            max_per_hour: self.number("max_per_hour").unwrap_or_default(),
+        }
+    }
+
     pub(super) fn to_agent(&self, name: &str, section_line: usize, kind: SectionKind) -> Agent {
         let location = match kind {
             SectionKind::RemoteAgent => MemoryLocation::Remote {
@@ -173,11 +215,12 @@ impl ResolvedSection {
             location,
             baseline: self.text("baseline").unwrap_or_default(),
             archive_subdir: self.text("archive_subdir").unwrap_or_default(),
+            archive_findings: self.findings_policy(),
             protect: self.protect_level(),
             max_memory_size: self.number("max_memory_size").unwrap_or_default(),
             separator: self.text("separator").unwrap_or_default(),
             is_shared: self.text("shared").as_deref() != Some("no"),
-            timer_interval: self.text("every"),
+            own_interval: self.interval("every"),
             section_line,
         }
     }
@@ -191,6 +234,14 @@ impl ResolvedSection {
     fn has_word(&self, key: &str, word: &str) -> bool {
         let words = self.text(key).unwrap_or_default();
         words.split(", ").any(|it| it == word)
+    }
+
+    fn findings_policy(&self) -> FindingsPolicy {
+        match self.text("archive_findings").as_deref() {
+            Some("quarantine") => FindingsPolicy::Quarantine,
+            Some("redact-copy") => FindingsPolicy::RedactCopy,
+            _ => FindingsPolicy::Record,
+        }
     }
 
     fn protect_level(&self) -> ProtectLevel {

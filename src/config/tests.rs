@@ -18,6 +18,7 @@ fn test_env() -> ConfigEnvironment {
         xdg_config_home: None,
         xdg_state_home: None,
         config_path_variable: None,
+        program_directory: None,
         uid: 1000,
     }
 }
@@ -140,6 +141,8 @@ fn empty_config_has_documented_defaults() {
             remote_poll: 10,
             archive_mode: 0o600,
             archive_group: None,
+            archive_findings: FindingsPolicy::Record,
+            every: "3h".parse().unwrap(),
             theme: "terminal".into(),
         }
     );
@@ -165,11 +168,12 @@ fn local_agent_overrides_fleet_values() {
         },
         baseline: "x/a.md".into(),
         archive_subdir: "a".into(),
+        archive_findings: FindingsPolicy::Record,
         protect: ProtectLevel::Typed,
         max_memory_size: 9,
         separator: "---".into(),
         is_shared: true,
-        timer_interval: None,
+        own_interval: None,
         section_line: 4,
     };
     let b = Agent {
@@ -180,11 +184,12 @@ fn local_agent_overrides_fleet_values() {
         },
         baseline: "b.md".into(),
         archive_subdir: "x/y".into(),
+        archive_findings: FindingsPolicy::Record,
         protect: ProtectLevel::ReadOnly,
         max_memory_size: 9,
         separator: "+++".into(),
         is_shared: true,
-        timer_interval: Some("1d".into()),
+        own_interval: Some("1d".parse().unwrap()),
         section_line: 7,
     };
     assert_eq!(config.agents, [a, b]);
@@ -194,6 +199,64 @@ fn local_agent_overrides_fleet_values() {
     assert_eq!(config.origin("a", "archive_subdir"), ValueOrigin::Default);
     assert_eq!(config.origin("general", "theme"), ValueOrigin::Default);
     assert_eq!(config.origin("nobody", "theme"), ValueOrigin::Default);
+}
+
+#[test]
+fn interval_of_fleet_is_not_one_of_the_agent() {
+    let agents = "[a]\nmemory_file=a.md\nbaseline=a.md\n\
+                  [b]\nmemory_file=b.md\nbaseline=b.md\nevery = 30 min\n";
+    let config = valid_config(&format!("[general]\nevery = 6h\n{agents}"));
+    assert_eq!(config.general.every.to_string(), "6h");
+    let own: Vec<Option<String>> = config
+        .agents
+        .iter()
+        .map(|it| it.own_interval.map(|every| every.to_string()))
+        .collect();
+    assert_eq!(own, [None, Some("30m".to_string())]);
+    assert_eq!(config.origin("a", "every"), ValueOrigin::Default);
+    assert_eq!(config.origin("b", "every"), ValueOrigin::Line(9));
+}
+
+#[test]
+fn interval_that_no_calendar_has_names_nearest_ones() {
+    let found = error_lines("[general]\nevery = 90m\n");
+    assert!(
+        found[0].contains(":2: error: `every` must be an interval"),
+        "{found:?}"
+    );
+    assert!(found[0].contains("write 1h or 2h"), "{found:?}");
+    let agent = "[a]\nmemory_file=/m\nbaseline=b\nevery=daily\n";
+    assert!(error_lines(agent)[0].contains("30m, 3h or 1d"));
+}
+
+#[test]
+fn findings_policy_of_fleet_can_be_overridden() {
+    let agents = "[a]\nmemory_file=a.md\nbaseline=a.md\n\
+                  [b]\nmemory_file=b.md\nbaseline=b.md\narchive_findings=redact-copy\n";
+    let config = valid_config(&format!(
+        "[general]\narchive_findings = quarantine\n{agents}"
+    ));
+    let policies: Vec<FindingsPolicy> =
+        config.agents.iter().map(|it| it.archive_findings).collect();
+    assert_eq!(
+        policies,
+        [FindingsPolicy::Quarantine, FindingsPolicy::RedactCopy]
+    );
+    assert_eq!(config.origin("a", "archive_findings"), ValueOrigin::Line(2));
+    let found = error_lines("[general]\narchive_findings = quarantaine\n");
+    assert!(found[0].contains("did you mean `quarantine`?"), "{found:?}");
+}
+
+#[test]
+fn archive_subdirectory_in_a_quarantine_is_an_error() {
+    let agent = |value: &str| format!("[a]\nmemory_file=/m\nbaseline=b\narchive_subdir={value}\n");
+    for value in ["scout/quarantine", "x/quarantine/y", "./x/quarantine/"] {
+        let found = error_lines(&agent(value));
+        assert!(found[0].contains("the archive reserves"), "{found:?}");
+    }
+    for value in ["quarantine", "quarantine/x", "x/quarantined"] {
+        valid_config(&agent(value));
+    }
 }
 
 #[test]
@@ -408,18 +471,6 @@ fn number_unit_is_interpreted_only_in_hint() {
 }
 
 #[test]
-fn settings_without_effect_are_warnings_at_their_line() {
-    let text = "[general]\n[a]\nmemory_file=/a.md\nbaseline=a.md\nevery=3h\n[alerts]\nx=y\n";
-    let warnings = valid_config(text).warnings;
-    let lines: Vec<Option<usize>> = warnings.iter().map(|it| it.line).collect();
-    assert_eq!(lines, [Some(5), Some(6)]);
-    for warning in &warnings {
-        let text = warning.to_string();
-        assert!(text.contains("has no effect in this version"), "{text}");
-    }
-}
-
-#[test]
 fn lint_section_is_typed() {
     let config = valid_config(
         "[lint]\nprofile = tiny\nignore = ms204, vague-rule\nseverity = MS403=warning\n\
@@ -435,6 +486,67 @@ fn lint_section_is_typed() {
     assert_eq!(lint.severities, severities.into());
     assert_eq!(lint.allow_file, Some("/srv/fleet/allow.toml".into()));
     assert_eq!(config.origin("lint", "ignore"), ValueOrigin::Line(3));
+}
+
+#[test]
+fn alerts_section_is_typed() {
+    assert_eq!(valid_config("[general]\n").alerts, None);
+    let config = valid_config(
+        "[alerts]\non = tampered,disk\ncommand = ./notify 'night shift'\njournal = run/socket\n\
+         unreachable_after = 90m\ndisk_below = 5%\nrepeat_after = 0\n",
+    );
+    let expected = AlertSettings {
+        kinds: [AlertKind::Tampered, AlertKind::Disk].into(),
+        command: Some(vec!["./notify".to_string(), "night shift".to_string()]),
+        directory: "/srv/fleet".into(),
+        url: None,
+        journal: JournalTarget::Socket("/srv/fleet/run/socket".into()),
+        unreachable_after: Duration::from_secs(5400),
+        disk_below_percent: 5,
+        repeat_after: None,
+        max_per_hour: 20,
+    };
+    assert_eq!(config.alerts, Some(expected));
+    assert_eq!(config.origin("alerts", "disk_below"), ValueOrigin::Line(6));
+    let defaults = valid_config("[alerts]\njournal = yes\n").alerts.unwrap();
+    assert_eq!(defaults.kinds, AlertKind::ALL.into());
+    assert_eq!(defaults.journal, JournalTarget::System);
+    assert_eq!(defaults.repeat_after, Some(Duration::from_secs(86_400)));
+}
+
+#[test]
+fn alerts_faults_name_their_line() {
+    for (line, fault) in [
+        ("on = tampered, driftd", "must be one of tampered, hostkey"),
+        (
+            "command = notify 'x",
+            "must be a program with its arguments",
+        ),
+        (
+            "url = hooks.example.org",
+            "must begin with http:// or https://",
+        ),
+        ("journal = maybe", "must be yes, no or the path of a socket"),
+        ("repeat_after = 24", "must be a number with s, m, h or d"),
+        ("disk_below = 0", "must be a whole number of percent"),
+        ("max_per_hour = 0", "must be a whole number from 1 to 1000"),
+        ("comand = notify", "did you mean `command`?"),
+    ] {
+        let found = error_lines(&format!("[alerts]\n{line}\n")).join("\n");
+        assert!(found.contains(fault) && found.contains(":2:"), "{found}");
+    }
+}
+
+#[test]
+fn alerts_without_a_channel_are_a_warning() {
+    let warns = |text: &str| {
+        let config = valid_config(text);
+        let mut warnings = config.warnings.iter();
+        warnings.any(|it| it.to_string().contains("names no channel for alerts"))
+    };
+    assert!(warns("[alerts]\n"));
+    assert!(warns("[alerts]\njournal = no\n"));
+    assert!(!warns("[alerts]\njournal = yes\n"));
 }
 
 #[test]
@@ -565,7 +677,9 @@ fn wrong_file_gets_bounded_errors() {
     let found = error_lines(&"rubbish\n".repeat(1234));
     assert_eq!(found.len(), 1001);
     assert!(found[1000].contains("error: 234 more errors are not shown"));
-    let many = format!("[alerts]\n{}", "rule = a #b\n".repeat(1234));
+    let agent =
+        |number| format!("[a{number}]\nmemory_file=/{number}.md\nbaseline=a.md\nseparator=a #b\n");
+    let many: String = (0..1234).map(agent).collect();
     assert_eq!(valid_config(&many).warnings.len(), 1001);
 }
 
@@ -610,8 +724,12 @@ fn key_table_is_consistent() {
     }
     // Every default is a value that a line could give.
     for doc in CONFIG_KEYS.iter().filter(|doc| !doc.default.is_empty()) {
-        assert_eq!(doc.section, SectionKind::General, "{}", doc.name);
-        valid_config(&format!("[general]\n{} = {}\n", doc.name, doc.default));
+        let section = match doc.section {
+            SectionKind::General => "general",
+            SectionKind::Alerts => "alerts",
+            other => panic!("{other:?} {}", doc.name),
+        };
+        valid_config(&format!("[{section}]\n{} = {}\n", doc.name, doc.default));
     }
     // The keys without a default are those that are optional in `GeneralSettings`.
     let unset = CONFIG_KEYS
@@ -638,12 +756,20 @@ fn reparsed_config(config: &Config) -> Config {
     valid_config(&text)
 }
 
-fn without_lines(config: &Config) -> (GeneralSettings, LintConfig, Vec<Agent>) {
+fn without_lines(
+    config: &Config,
+) -> (
+    GeneralSettings,
+    LintConfig,
+    Option<AlertSettings>,
+    Vec<Agent>,
+) {
     let mut agents = config.agents.clone();
     for agent in &mut agents {
         agent.section_line = 0;
     }
-    (config.general.clone(), config.lint.clone(), agents)
+    let (general, lint) = (config.general.clone(), config.lint.clone());
+    (general, lint, config.alerts.clone(), agents)
 }
 
 #[test]

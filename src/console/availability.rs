@@ -1,18 +1,20 @@
 //! Availability: which commands the current screen offers, and why one cannot run now.
 
 use super::command::{Command, CommandSpec, KeyContext};
-use super::keymap::KeyMeaning;
+use super::keymap::{KeyMeaning, is_typed};
 use super::model::Model;
 use super::screen::Screen;
 use super::screens::agent::state::{AgentTab, MIN_SIDE_BY_SIDE_COLUMNS};
+use super::screens::archives::state::{ArchivesPage, NO_ENTRY_REASON};
 use super::screens::baseline_plan::state::{
     BEING_WRITTEN_REASON, BaselinePlanRequest, BaselinePlanStage,
 };
 use super::screens::baselines::state::NO_BASELINE_REASON;
 use super::screens::editor::state::EditorDialog;
 use super::screens::hosts::state::NO_HOSTS_REASON;
+use super::screens::log::state::LogRow;
 use super::screens::reset::state::{Confirmation, PlanRequest, PlanView, ResetStage};
-use crate::engine::Protection;
+use crate::engine::{Protection, SealMatch};
 
 /// Returns the commands available in the current context. Omits the commands about hidden marks
 /// unless the plan has some, and those about a push at other plans.
@@ -24,9 +26,9 @@ pub fn offered_commands(model: &Model) -> impl Iterator<Item = &'static CommandS
         let keys = keymap.sequences(spec.command);
         let own_meaning = KeyMeaning::Command(spec.command);
         keys.is_empty()
-            || keys
-                .iter()
-                .any(|keys| keymap.resolve(context, keys) == own_meaning)
+            || keys.iter().any(|keys| {
+                !is_typed(context, keys) && keymap.resolve(context, keys) == own_meaning
+            })
     };
     let (has_hidden_marks, is_push) = match &model.reset.stage {
         ResetStage::Plan(view) => (
@@ -54,7 +56,54 @@ pub fn offered_commands(model: &Model) -> impl Iterator<Item = &'static CommandS
 pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
     let agent = &model.agent;
     let is_agent_screen = model.screen == Screen::Agent;
+    if model.read_only.is_forced && changes_baselines(command, model) {
+        return model.read_only_reason().map_or(Ok(()), Err);
+    }
     match command {
+        Command::OpenSelected if model.key_context() == KeyContext::Retention => require(
+            model.archives.page == ArchivesPage::Retention
+                && model.archives.retention.current_group().is_some(),
+            "no agent under the cursor",
+        ),
+        Command::OpenPager | Command::OpenSelected if model.screen == Screen::Archives => {
+            if model.archives.timeline.is_open {
+                return model.archives.chosen_entry().map(drop);
+            }
+            let has_relaxation =
+                command == Command::OpenSelected && model.archives.current_relaxation().is_some();
+            let has_row = model.archives.current_row().is_some();
+            require(has_row || has_relaxation, NO_ENTRY_REASON)
+        }
+        Command::PlanPrune => model.prune_refusal().map_or(Ok(()), Err),
+        Command::ShowTimeline => require(
+            model.archives.current_row().is_some(),
+            "no agent under the cursor",
+        ),
+        Command::PlanEntryRestore => {
+            model.archives.chosen_entry()?;
+            let reset_key = model.key_hint(Command::GoReset);
+            require(
+                !model.is_running(),
+                format!("a run is in progress; {reset_key} shows it"),
+            )
+        }
+        Command::ToggleMark
+        | Command::MarkRange
+        | Command::MarkAll
+        | Command::ClearMarks
+        | Command::PromoteLines
+            if model.archives.page == ArchivesPage::Text && model.screen == Screen::Archives =>
+        {
+            check_archive_line(command, model)
+        }
+        Command::ExportEntry => model.archives.chosen_entry().map(drop),
+        Command::CompareEntry | Command::ToggleMark if model.screen == Screen::Archives => {
+            model.archives.chosen_entry().map(drop)
+        }
+        Command::TogglePin => {
+            model.archives.chosen_entry()?;
+            model.read_only_reason().map_or(Ok(()), Err)
+        }
         Command::PlanSeal | Command::PlanRestore | Command::NewBaseline | Command::ReplaceText
             if model.is_writing_baselines() =>
         {
@@ -109,6 +158,16 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
         },
         Command::NextHunk | Command::PreviousHunk => check_hunks(model),
         Command::NextHit | Command::PreviousHit
+            if model.screen == Screen::Archives
+                && model.archives.page != ArchivesPage::Comparison =>
+        {
+            let screen = &model.archives;
+            let row = screen.current_row().filter(|_| !screen.timeline.is_open);
+            let is_searched = screen.page.has_text() && !screen.pane().query.is_empty();
+            let has_hits = is_searched || row.is_some_and(|row| row.hits().is_some());
+            require(has_hits, "no hits: the query has no words")
+        }
+        Command::NextHit | Command::PreviousHit
             if model.has_text() && model.visible_pane().query.is_empty() =>
         {
             check_hunks(model)
@@ -127,6 +186,9 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
         }
         Command::Search if is_agent_screen => check_text_tab(model),
         Command::OpenSelected if is_agent_screen => check_history_record(model),
+        Command::OpenSelected if model.key_context() == KeyContext::EditorDialog => {
+            check_evidence(model)
+        }
         Command::CompareVersions
         | Command::OpenSelected
         | Command::OpenVersions
@@ -188,10 +250,7 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
                 None => Ok(()),
             }
         }
-        Command::UndoSave => require(
-            model.undone_save().is_some(),
-            "no save of a baseline to undo here",
-        ),
+        Command::UndoSave => require(model.undone_save().is_some(), no_save_reason(model)),
         Command::OpenPager if is_agent_screen && !agent.is_list() => {
             require(!agent.current_pane().lines.is_empty(), "no text yet")
         }
@@ -228,6 +287,20 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
     }
 }
 
+/// Whether a command leads to nothing but a change of baselines.
+fn changes_baselines(command: Command, model: &Model) -> bool {
+    match command {
+        Command::PlanSeal
+        | Command::PlanRestore
+        | Command::NewBaseline
+        | Command::ReplaceText
+        | Command::NameSigningKey
+        | Command::UndoSave => true,
+        Command::PlanUndo => model.screen == Screen::Baselines,
+        _ => false,
+    }
+}
+
 /// Checks that a command of a plan over baselines can run now.
 ///
 /// # Errors
@@ -257,6 +330,22 @@ pub fn check_baseline_plan(model: &Model, command: Command) -> Result<(), String
     }
 }
 
+/// Returns why the record under the cursor has no save to undo, and which keys undo its run.
+fn no_save_reason(model: &Model) -> String {
+    let row = match model.screen {
+        Screen::Log => model.log.rows().into_iter().nth(model.log.cursor),
+        _ => None,
+    };
+    match row {
+        Some(LogRow::Run(run)) if run.undoable_agents().next().is_some() => {
+            let [open, undo] =
+                [Command::OpenSelected, Command::PlanUndo].map(|it| model.key_hint(it));
+            format!("no save of a baseline: {open} opens the run, {undo} there undoes it")
+        }
+        _ => "no save of a baseline to undo here".to_string(),
+    }
+}
+
 fn require(condition: bool, reason: impl Into<String>) -> Result<(), String> {
     if condition {
         Ok(())
@@ -277,6 +366,9 @@ fn check_plan_request(command: Command, model: &Model) -> Result<(), String> {
     let targets = model.target_agents();
     let reason = match (model.key_context(), command) {
         (KeyContext::Result, Command::PlanUndo) => "nothing to undo in this run",
+        (KeyContext::Baselines, _) if model.baselines.subject().is_some() => {
+            "no agent uses this baseline"
+        }
         _ => "no agent to act on",
     };
     require(!targets.is_empty(), reason)
@@ -286,9 +378,9 @@ fn check_plan_request(command: Command, model: &Model) -> Result<(), String> {
 fn check_line_cursor(model: &Model) -> Result<(), String> {
     let agent = &model.agent;
     if agent.tab != AgentTab::Scratch {
-        let key = model.key_hint(Command::NextTab);
+        let keys = scratch_tab_keys(model);
         return Err(format!(
-            "lines are marked in the scratch tab; {key} goes there"
+            "lines are marked in the scratch tab; {keys} goes there"
         ));
     }
     let key = model.key_hint(Command::ToggleFullScreen);
@@ -301,6 +393,45 @@ fn check_line_cursor(model: &Model) -> Result<(), String> {
         line.is_some_and(|line| line.new_number.is_some()),
         "the cursor is not on a line of the scratch",
     )
+}
+
+/// Checks a command about lines of a text of the archives.
+fn check_archive_line(command: Command, model: &Model) -> Result<(), String> {
+    let screen = &model.archives;
+    match command {
+        Command::ClearMarks => require(!screen.text.marked_lines.is_empty(), "no marked lines"),
+        Command::PromoteLines => {
+            require(
+                model.subject_baseline().is_some(),
+                "the agent left the config, and no baseline is its own",
+            )?;
+            require(
+                !screen.chosen_lines().is_empty(),
+                "no line under the cursor",
+            )?;
+            model.read_only_reason().map_or(Ok(()), Err)
+        }
+        _ => require(screen.is_text_current(), "no text yet"),
+    }
+}
+
+/// Returns the key that leads to the scratch tab, and how often it is pressed: `S-Tab twice`.
+fn scratch_tab_keys(model: &Model) -> String {
+    let tab = model.agent.tab;
+    let count = AgentTab::ALL.len();
+    let steps = (0..count).find(|by| tab.cycle(*by) == AgentTab::Scratch);
+    let forward = steps.unwrap_or(0);
+    let (key, presses) = if forward <= count - forward {
+        (Command::NextTab, forward)
+    } else {
+        (Command::PreviousTab, count - forward)
+    };
+    let key = model.key_hint(key);
+    match presses {
+        ..=1 => key,
+        2 => format!("{key} twice"),
+        presses => format!("{key} {presses} times"),
+    }
 }
 
 /// Checks that lines of the agent on the screen are marked.
@@ -406,6 +537,18 @@ fn check_history_record(model: &Model) -> Result<(), String> {
     )
 }
 
+/// Checks that the editor shows what a save said of a baseline that is not sealed.
+fn check_evidence(model: &Model) -> Result<(), String> {
+    let is_unsealed_save = model.editor.as_ref().is_some_and(|it| {
+        matches!(it.dialog, Some(EditorDialog::Message(_)))
+            && matches!(
+                it.opened.seal,
+                SealMatch::SavedHere(_) | SealMatch::Mismatch(_)
+            )
+    });
+    require(is_unsealed_save, "not an answer to this question")
+}
+
 /// Checks a command that answers the question of the editor.
 fn check_answer(command: Command, model: &Model) -> Result<(), String> {
     let dialog = model.editor.as_ref().and_then(|it| it.dialog.as_ref());
@@ -417,14 +560,17 @@ fn check_answer(command: Command, model: &Model) -> Result<(), String> {
             command,
             Command::ShowChanges | Command::RecoverDraft | Command::DiscardDraft
         ),
-        Some(EditorDialog::Changed { .. }) => matches!(
-            command,
-            Command::ShowChanges
-                | Command::MergeChanges
-                | Command::TakeTheirs
-                | Command::OverwriteFile
-        ),
-        None => false,
+        Some(EditorDialog::Changed { disk, .. }) => match command {
+            Command::MergeChanges | Command::TakeTheirs => {
+                let is_editable = model
+                    .editor
+                    .as_ref()
+                    .is_some_and(|it| it.whole_text.is_none());
+                disk.bytes().is_some() && is_editable
+            }
+            _ => matches!(command, Command::ShowChanges | Command::OverwriteFile),
+        },
+        Some(EditorDialog::Message(_)) | None => false,
     };
     require(is_offered, "not an answer to this question")
 }

@@ -104,9 +104,13 @@ impl<'a> Canvas<'a> {
 /// Returns untrusted text for a column of `width` cells: made visible, and shortened in the middle
 /// if it is too long.
 pub fn shorten_untrusted(text: &str, width: usize) -> String {
-    let text = untrusted::visible_line(text);
+    shorten_middle(&untrusted::visible_line(text), width)
+}
+
+/// Cuts drawable text in its middle to `width` cells.
+fn shorten_middle(text: &str, width: usize) -> String {
     if text.width() <= width {
-        return text;
+        return text.to_string();
     }
     let room = width.saturating_sub(1);
     let take = |graphemes: &mut dyn Iterator<Item = &str>, room: usize| {
@@ -193,7 +197,7 @@ pub fn fit_end_of_sentence(text: &str, room: usize) -> String {
         Some((front, path)) if text.width() > room && path.contains('/') && !path.contains(' ') => {
             match room.checked_sub(front.width() + 2) {
                 Some(left @ MIN_TRAILING_PATH_CELLS..) => {
-                    format!("{front}: {}", shorten_untrusted(path, left))
+                    format!("{front}: {}", shorten_middle(path, left))
                 }
                 _ => truncate(front, room),
             }
@@ -228,7 +232,7 @@ pub fn shorten_paths(text: &str, room: usize) -> String {
         if excess == 0 || width <= MIN_PATH_CELLS || !word.contains('/') {
             return word.to_string();
         }
-        let short = shorten_untrusted(word, width.saturating_sub(excess).max(MIN_PATH_CELLS));
+        let short = shorten_middle(word, width.saturating_sub(excess).max(MIN_PATH_CELLS));
         excess -= excess.min(width - short.width());
         short
     });
@@ -279,28 +283,6 @@ pub fn truncate(text: &str, width: usize) -> String {
     }
 }
 
-/// Formats a number of bytes for people: `812`, `14.1K`, `3.2M`. K is 1024 bytes.
-pub fn format_size(bytes: u64) -> String {
-    let scaled = |unit: f64| bytes as f64 / unit;
-    match bytes {
-        0..1024 => format!("{bytes}"),
-        1024..1_048_576 => format!("{:.1}K", scaled(1024.0)),
-        1_048_576..1_073_741_824 => format!("{:.1}M", scaled(1_048_576.0)),
-        _ => format!("{:.1}G", scaled(1_073_741_824.0)),
-    }
-}
-
-/// Formats a number with its noun, as `1 line` or `2 lines`.
-pub fn format_count(number: u64, noun: &str) -> String {
-    match number {
-        1 => format!("1 {noun}"),
-        number => match noun.strip_suffix("ry") {
-            Some(noun) => format!("{number} {noun}ries"),
-            None => format!("{number} {noun}s"),
-        },
-    }
-}
-
 /// Formats a search and its current hit for `room` cells: the query is left out first. Empty
 /// without a search.
 pub fn search_note(query: &str, hit: Option<usize>, hits: usize, room: usize) -> String {
@@ -342,19 +324,26 @@ mod tests {
     }
 
     #[test]
+    fn cut_paths_have_no_marks_of_marks() {
+        for text in [
+            "cannot read /srv/fleet/agents/notes/a\u{202E}/b\u{202E}",
+            "the baseline is missing: /srv/fleet/baselines/a\u{202E}/b\u{202E}",
+        ] {
+            for room in 1..80 {
+                for shown in [fit_end_of_sentence(text, room), shorten_paths(text, room)] {
+                    assert!(!shown.contains("203"), "{room}: {shown}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn fit_keeps_the_start_before_a_long_cause() {
         let text = "resets are BLOCKED: x is 9da80d51, sealed was f024905b";
         assert_eq!(
             fit_end_of_sentence(text, 30),
             "resets are BLOCKED: x is 9da8…"
         );
-    }
-
-    #[test]
-    fn count_uses_plural() {
-        let counted = [(1, "entry"), (2, "entry"), (2, "day"), (0, "line")];
-        let counted = counted.map(|(number, noun)| format_count(number, noun));
-        assert_eq!(counted, ["1 entry", "2 entries", "2 days", "0 lines"]);
     }
 
     #[test]
@@ -392,18 +381,5 @@ mod tests {
             ["/a/ver", "y/long", "/path"]
         );
         assert!(wrap_text("", 7, 3).is_empty());
-    }
-
-    #[test]
-    fn sizes_are_abbreviated() {
-        assert_eq!(
-            [
-                format_size(812),
-                format_size(14438),
-                format_size(41 << 20),
-                format_size(10 << 30)
-            ],
-            ["812", "14.1K", "41.0M", "10.0G"]
-        );
     }
 }

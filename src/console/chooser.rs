@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 
+use super::age::format_time;
 use super::availability;
 use super::command::{Command, CommandCategory, KeyContext};
 use super::filter;
@@ -46,7 +47,7 @@ pub fn list_choices(model: &Model, overlay: &Overlay) -> Vec<ChooserChoice> {
             choices
         }
         Overlay::Palette(chooser) => palette_choices(model, chooser),
-        Overlay::UnlockReadOnly | Overlay::AnswerQuestion(_) | Overlay::EditSealed(_) => Vec::new(),
+        Overlay::UnlockReadOnly | Overlay::AnswerQuestion(_) => Vec::new(),
     }
 }
 
@@ -311,27 +312,40 @@ fn comparison_choices(model: &Model) -> Vec<ChooserChoice> {
         return Vec::new();
     }
     let request = &screen.comparison.request;
-    let mut versions = ComparedVersion::COMMON.to_vec();
+    // Each with what happened to it when, if that is known.
+    let common = ComparedVersion::COMMON.into_iter();
+    let mut versions: Vec<(ComparedVersion, String)> =
+        common.map(|version| (version, String::new())).collect();
     if let (Some(Ok(records)), true) = (
         &screen.versions.records,
         screen.versions.name == request.name,
     ) {
-        for digest in records.iter().filter_map(|it| it.sha256) {
+        // Also what a restore displaced: it may be the evidence.
+        let stored = records.iter().flat_map(|record| {
+            let time = format_time(model.now.local_time, record.time);
+            let act = record.operation.as_str();
+            let own = record.sha256.map(|it| (it, format!(": {act} {time}")));
+            let replaced = format!(": replaced by the {act} {time}");
+            let replaced = record.replaced.map(|it| (it, replaced));
+            own.into_iter().chain(replaced)
+        });
+        for (digest, event) in stored {
             let version = ComparedVersion::Stored(digest);
-            if !versions.contains(&version) {
-                versions.push(version);
+            if versions.iter().all(|(it, _)| *it != version) {
+                versions.push((version, event));
             }
         }
     }
     let others = screen.summaries().iter().map(|it| &it.name);
     let others = others.filter(|name| **name != request.name).cloned();
-    versions.extend(others.map(ComparedVersion::Other));
+    let others = others.map(ComparedVersion::Other);
+    versions.extend(others.map(|version| (version, String::new())));
     let sides = [(0, "old"), (1, "new")];
-    let choice = |(side, word): (usize, &str), version: &ComparedVersion| {
+    let choice = |(side, word): (usize, &str), (version, event): &(ComparedVersion, String)| {
         plain_choice(
             ChooserItem::ComparisonSide(side, version.clone()),
             format!("{word} {}", version.label()),
-            format!("Compare with it as the {word} side"),
+            format!("Compare with it as the {word} side{event}"),
         )
     };
     let of_side = |side| versions.iter().map(move |version| choice(side, version));

@@ -31,6 +31,18 @@ pub enum KeyContext {
     BaselinePlan,
     /// Verify screen.
     Verify,
+    /// Archives: what was found.
+    Archives,
+    /// Archives: the text of an entry or a memory.
+    ArchiveText,
+    /// Archives: an entry compared with another text.
+    EntryDiff,
+    /// Archives: what happened to one agent.
+    Timeline,
+    /// Archives: what retention deletes now, and why the rest stays.
+    Retention,
+    /// Archives: the plan to delete that.
+    PrunePlan,
     /// Editor, while keys are commands.
     Editor,
     /// Editor, while text is selected.
@@ -44,6 +56,17 @@ pub enum KeyContext {
 }
 
 impl KeyContext {
+    /// Whether digits are counts, and no keys of commands.
+    pub fn takes_counts(self) -> bool {
+        matches!(
+            self,
+            KeyContext::Editor
+                | KeyContext::EditorSelection
+                | KeyContext::EditorPanel
+                | KeyContext::EditorDialog
+        )
+    }
+
     /// Returns the display name, as docs and `memory-shepherd keys` show it.
     pub fn label(self) -> &'static str {
         match self {
@@ -60,6 +83,12 @@ impl KeyContext {
             KeyContext::Comparison => "comparison",
             KeyContext::BaselinePlan => "baseline plan",
             KeyContext::Verify => "verify",
+            KeyContext::Archives => "archives",
+            KeyContext::ArchiveText => "archived text",
+            KeyContext::EntryDiff => "entry diff",
+            KeyContext::Timeline => "timeline",
+            KeyContext::Retention => "retention",
+            KeyContext::PrunePlan => "prune plan",
             KeyContext::Editor => "editor",
             KeyContext::EditorSelection => "editor's selection",
             KeyContext::EditorTyping => "editor's typing",
@@ -178,6 +207,7 @@ pub enum Command {
     ToggleWrap,
     ToggleWhitespaceMarks,
     ToggleFullScreen,
+    FoldReport,
     MoreContext,
     LessContext,
     ToggleIgnoreWhitespace,
@@ -214,6 +244,15 @@ pub enum Command {
     GoHosts,
     GoBaselines,
     GoVerify,
+    GoArchives,
+    CompareEntry,
+    ChangeOrder,
+    TogglePin,
+    ShowTimeline,
+    ShowRetention,
+    PlanPrune,
+    ExportEntry,
+    PlanEntryRestore,
     VerifyNow,
     CompareVersions,
     OpenVersions,
@@ -256,9 +295,9 @@ pub struct CommandSpec {
 }
 
 use KeyContext::{
-    Agent, Any, BaselinePlan, Baselines, Comparison, Editor, EditorDialog, EditorPanel,
-    EditorSelection, EditorTyping, Fleet, Hosts, Log, Plan, Result as Outcome, Run, Verify,
-    Versions,
+    Agent, Any, ArchiveText, Archives, BaselinePlan, Baselines, Comparison, Editor, EditorDialog,
+    EditorPanel, EditorSelection, EditorTyping, EntryDiff, Fleet, Hosts, Log, Plan, PrunePlan,
+    Result as Outcome, Retention, Run, Timeline, Verify, Versions,
 };
 
 /// Contexts with a list or a text to scroll.
@@ -275,6 +314,12 @@ const SCROLLABLE_CONTEXTS: &[KeyContext] = &[
     Comparison,
     BaselinePlan,
     Verify,
+    Archives,
+    ArchiveText,
+    EntryDiff,
+    Timeline,
+    Retention,
+    PrunePlan,
     Editor,
     EditorSelection,
     EditorPanel,
@@ -295,6 +340,12 @@ const LEAVABLE_CONTEXTS: &[KeyContext] = &[
     Comparison,
     BaselinePlan,
     Verify,
+    Archives,
+    ArchiveText,
+    EntryDiff,
+    Timeline,
+    Retention,
+    PrunePlan,
     Editor,
     EditorSelection,
     EditorTyping,
@@ -320,7 +371,7 @@ macro_rules! table {
 table! {
     OpenDiff               "diff"           "diff"               Viewing    &[Fleet, Agent, Plan, Run, Outcome, Log], ["d"], "Show the live diff of the agent under the cursor";
     PlanReset              "reset"          "plan reset"         Actions    &[Fleet, Agent], ["X"], "Plan a reset of marked agents, or this one; changes nothing";
-    PlanPush               "push"           "push"               Actions    &[Fleet, Agent], ["P"], "Plan a push: install baselines, keep all or marked scratch";
+    PlanPush               "push"           "push"               Actions    &[Fleet, Agent, Baselines], ["P"], "Plan a push: install baselines, keep all or marked scratch";
     ChangeKeptScratch      "keep-scratch"   "change kept scratch" Actions   &[Plan], ["s"], "Change what a push keeps of the scratch: all, marked, none";
     PlanUndo               "undo"           "undo"               Actions    &[Fleet, Agent, Outcome, Baselines, Comparison], ["z" "u"], "Plan an undo of agents, of a run, or of a baseline save";
     PlanRedo               "redo"           ""                   Actions    &[Fleet, Agent], ["Z"], "Plan to undo the last undo";
@@ -350,9 +401,9 @@ table! {
     TakeTheirs             "theirs"         "take theirs"        Actions    &[EditorDialog], ["t"], "Take the file as it is now; u brings your text back";
     OverwriteFile          "overwrite-file" "overwrite"          Actions    &[EditorDialog], ["o"], "Save your text over the changed file; asks for the word";
     RecoverDraft           "recover"        "recover"            Actions    &[EditorDialog], ["r"], "Continue with the text that was not saved";
-    DiscardDraft           "discard"        "discard"            Actions    &[EditorDialog], ["x"], "Forget the text that was not saved";
-    UndoSave               "undo-save"      ""                   Actions    &[Editor, Log], ["z"], "Plan to put back the version from before a save";
-    CommandLine            "command-line"   "w save, wq, q!" Actions   &[Editor, EditorSelection], [":"], "Type w, wq, q, w! or q!, or a line number";
+    DiscardDraft           "discard"        "discard"            Actions    &[EditorDialog], ["x"], "Remove the text that was not saved; asks for the word";
+    UndoSave               "undo-save"      "undo save"          Actions    &[Editor, Log], ["z"], "Plan to put back the version from before a save";
+    CommandLine            "command-line"   "w save, wq, q!" Actions   &[Editor, EditorSelection, EditorPanel], [":"], "Type w, wq, q, w! or q!, or a line number";
     NextFinding            "next-finding"   "finding"            Viewing    &[Editor, EditorPanel], ["}"], "Go to the next finding of the lint";
     PreviousFinding        "previous-finding" ""                 Viewing    &[Editor, EditorPanel], ["{"], "Go to the previous finding of the lint";
     FixFinding             "fix"            "fix"                Actions    &[Editor, EditorPanel], ["F"], "Apply the fix of this finding; u undoes it";
@@ -370,44 +421,50 @@ table! {
     LineStart              "line-start"     ""                   Navigation &[Editor, EditorSelection], ["0" "Home"], "Move to the beginning of the line";
     LineEnd                "line-end"       ""                   Navigation &[Editor, EditorSelection], ["$" "End"], "Move to the end of the line";
     AnswerQuestion         "answer"         ""                   Actions    &[Any], ["@"], "Answer a host: passphrase, password or unknown host key";
-    ToggleMark             "mark"           "mark"               Selection  &[Fleet, Agent, Baselines], ["Space"], "Mark or unmark the row or scratch line, and move down";
-    Filter                 "filter"         "filter"             Selection  &[Fleet], ["/"], "Filter: words !not ~fuzzy is:drifted is:marked host:NAME";
-    MarkRange              "mark-range"     ""                   Selection  &[Fleet, Agent], ["v"], "Mark from the last marked agent or line to the cursor";
-    MarkAll                "mark-all"       ""                   Selection  &[Fleet, Agent, Baselines], ["a"], "Mark all rows shown, or all lines of the scratch";
-    ClearMarks             "clear-marks"    ""                   Selection  &[Fleet, Agent, Baselines], ["A"], "Clear all marks, including hidden ones";
-    PromoteLines           "promote"        "promote"            Selection  &[Agent], ["p"], "Edit the baseline with the marked scratch lines inserted";
+    ToggleMark             "mark"           "mark"               Selection  &[Fleet, Agent, Baselines, Archives, ArchiveText, Timeline], ["Space"], "Mark or unmark the row or scratch line, and move down";
+    Filter                 "filter"         "filter"             Selection  &[Fleet, Baselines], ["/"], "Filter: words !not ~fuzzy is:drifted is:marked host:NAME";
+    MarkRange              "mark-range"     ""                   Selection  &[Fleet, Agent, ArchiveText], ["v"], "Mark from the last marked agent or line to the cursor";
+    MarkAll                "mark-all"       ""                   Selection  &[Fleet, Agent, Baselines, ArchiveText], ["a"], "Mark all rows shown, or all lines of the scratch";
+    ClearMarks             "clear-marks"    ""                   Selection  &[Fleet, Agent, Baselines, ArchiveText], ["A"], "Clear all marks, including hidden ones";
+    PromoteLines           "promote"        "promote"            Selection  &[Agent, ArchiveText], ["p"], "Edit the baseline with the marked scratch lines inserted";
     SaveMarkedLines        "save-lines"     ""                   Selection  &[Agent], ["W"], "Save the marked lines of the scratch to a new file";
     ChooseSortOrder        "sort"           ""                   Selection  &[Fleet], ["s"], "Choose the sort order";
     ReverseSortOrder       "reverse"        ""                   Selection  &[Fleet], ["S"], "Reverse the sort order";
-    NextHunk               "next-hunk"      "hunk"               Viewing    &[Agent, Comparison, BaselinePlan], ["}"], "Go to the next hunk";
-    PreviousHunk           "previous-hunk"  ""                   Viewing    &[Agent, Comparison, BaselinePlan], ["{"], "Go to the previous hunk";
+    NextHunk               "next-hunk"      "hunk"               Viewing    &[Agent, Comparison, BaselinePlan, EntryDiff], ["}"], "Go to the next hunk";
+    PreviousHunk           "previous-hunk"  ""                   Viewing    &[Agent, Comparison, BaselinePlan, EntryDiff], ["{"], "Go to the previous hunk";
     NextAgent              "next-agent"     "agent"              Navigation &[Agent, Comparison], ["]"], "Go to the next agent or baseline and stay on this screen";
     PreviousAgent          "previous-agent" ""                   Navigation &[Agent, Comparison], ["["], "Go to the previous agent or baseline and stay here";
     NextTab                "next-tab"       "tab"                Viewing    &[Agent, Editor, EditorPanel], ["Tab"], "Go to the next tab, or panel of the editor";
     PreviousTab            "previous-tab"   ""                   Viewing    &[Agent, Editor, EditorPanel], ["S-Tab"], "Go to the previous tab or panel";
-    Search                 "search"         "search"             Viewing    &[Agent, Log, Comparison, Editor, EditorSelection], ["/"], "Search the text";
-    NextHit                "next-hit"       ""                   Viewing    &[Agent, Log, Comparison, Editor, EditorSelection], ["n"], "Go to the next hit; without a search, the next hunk";
-    PreviousHit            "previous-hit"   ""                   Viewing    &[Agent, Log, Comparison, Editor, EditorSelection], ["N"], "Go to the previous hit; without a search, the previous hunk";
-    ToggleSideBySide       "sides"          "side-by-side"       Viewing    &[Agent, Comparison, BaselinePlan], ["t"], "Toggle side-by-side and unified diff";
-    ToggleWrap             "wrap"           "wrap"               Viewing    &[Agent, Comparison, BaselinePlan], ["w"], "Toggle line wrapping";
-    ToggleWhitespaceMarks  "reveal"         "whitespace"         Viewing    &[Agent, Comparison, BaselinePlan], ["."], "Toggle whitespace marks; dangerous characters always show";
+    Search                 "search"         "search"             Viewing    &[Agent, Log, Comparison, Editor, EditorSelection, Archives, ArchiveText, EntryDiff], ["/"], "Search the text";
+    NextHit                "next-hit"       ""                   Viewing    &[Agent, Log, Comparison, Editor, EditorSelection, Archives, ArchiveText, EntryDiff], ["n"], "Go to the next hit; without a search, the next hunk";
+    PreviousHit            "previous-hit"   ""                   Viewing    &[Agent, Log, Comparison, Editor, EditorSelection, Archives, ArchiveText, EntryDiff], ["N"], "Go to the previous hit; without a search, the previous hunk";
+    ToggleSideBySide       "sides"          "side-by-side"       Viewing    &[Agent, Comparison, BaselinePlan, EntryDiff], ["t"], "Toggle side-by-side and unified diff";
+    ToggleWrap             "wrap"           "wrap"               Viewing    &[Agent, Comparison, BaselinePlan, ArchiveText, EntryDiff], ["w"], "Toggle line wrapping";
+    ToggleWhitespaceMarks  "reveal"         "whitespace"         Viewing    &[Agent, Comparison, BaselinePlan, ArchiveText, EntryDiff], ["."], "Toggle whitespace marks; dangerous characters always show";
     ToggleFullScreen       "full"           "full"               Viewing    &[Agent], ["f"], "Toggle full screen: the text without borders, for copying";
-    MoreContext            "more-context"   ""                   Viewing    &[Agent, Comparison, BaselinePlan], ["="], "Show more unchanged lines around each change";
-    LessContext            "less-context"   ""                   Viewing    &[Agent, Comparison, BaselinePlan], ["_"], "Show fewer unchanged lines around each change";
-    ToggleIgnoreWhitespace "blanks"         ""                   Viewing    &[Agent, Comparison, BaselinePlan], ["i"], "Hide or show whitespace-only changes; findings count them";
-    OpenSelected           "open"           "open"               Viewing    &[Fleet, Agent, Outcome, Log, Hosts, Baselines, Versions, Verify, Editor, EditorPanel], ["Enter" "l" "Right"], "Open an agent, a run, a baseline, or a host's agents";
-    OpenPager              "pager"          "pager"              Viewing    &[Agent, Outcome, Log, Verify], ["o"], "Open the text, or the entry under the cursor, in $PAGER";
-    CopyName               "copy-name"      ""                   Viewing    &[Fleet, Agent, Outcome], ["yn" "c"], "Copy the name of the agent";
-    CopyPath               "copy-path"      ""                   Viewing    &[Fleet, Agent, Outcome], ["yp"], "Copy the path of its memory";
+    FoldReport             "report"         ""                   Viewing    &[Log], ["f"], "Fold or unfold the report since last evening";
+    MoreContext            "more-context"   ""                   Viewing    &[Agent, Comparison, BaselinePlan, EntryDiff], ["="], "Show more unchanged lines around each change";
+    LessContext            "less-context"   ""                   Viewing    &[Agent, Comparison, BaselinePlan, EntryDiff], ["_"], "Show fewer unchanged lines around each change";
+    ToggleIgnoreWhitespace "blanks"         ""                   Viewing    &[Agent, Comparison, BaselinePlan, EntryDiff], ["i"], "Hide or show whitespace-only changes; findings count them";
+    OpenSelected           "open"           "open"               Viewing    &[Fleet, Agent, Outcome, Log, Hosts, Baselines, Versions, Verify, Editor, EditorPanel, EditorDialog, Archives, Timeline, Retention], ["Enter" "l" "Right"], "Open the row: an agent, run, baseline, host or entry";
+    CompareEntry           "compare-entry"  "diff"               Viewing    &[Archives, ArchiveText, Timeline], ["d"], "Compare the entry with the memory, or the marked entry";
+    ShowTimeline           "timeline"       "timeline"           Viewing    &[Archives, ArchiveText], ["t"], "Show all runs and entries of this agent, newest first";
+    ShowRetention          "retention"      "retention"          Viewing    &[Archives], ["r"], "Show what retention deletes now, and why the rest stays";
+    PlanPrune              "prune"          "prune"              Actions    &[Retention], ["X"], "Plan to delete what retention shows; typing confirms it";
+    OpenPager              "pager"          "pager"              Viewing    &[Agent, Outcome, Log, Verify, Archives, ArchiveText, Timeline], ["o"], "Open the text, or the entry under the cursor, in $PAGER";
+    ExportEntry            "export"         "export"             Viewing    &[Archives, ArchiveText, Timeline], ["W"], "Export the entry to a new file outside of the archive";
+    CopyName               "copy-name"      ""                   Viewing    &[Fleet, Agent, Outcome, Archives, ArchiveText, Timeline], ["yn" "c"], "Copy the name of the agent";
+    CopyPath               "copy-path"      ""                   Viewing    &[Fleet, Agent, Outcome, Archives, ArchiveText, Timeline], ["yp"], "Copy the path of the memory or entry";
     CopyDigest             "copy-digest"    ""                   Viewing    &[Fleet, Agent, Outcome], ["yh"], "Copy the digest of its memory";
     CopyPatch              "copy-diff"      ""                   Viewing    &[Fleet, Agent, Outcome], ["yd"], "Copy its changes above the separator, as a patch";
-    CopyLine               "copy-line"      ""                   Viewing    &[Agent, Outcome, Log], ["yl"], "Copy the marked lines, the line of the hit, or this row";
-    CopyAll                "copy-all"       ""                   Viewing    &[Agent, Outcome, Log, Verify], ["ya"], "Copy the whole text, or the report of a run or verification";
+    CopyLine               "copy-line"      ""                   Viewing    &[Agent, Outcome, Log, Archives, ArchiveText], ["yl"], "Copy the marked lines, the line of the hit, or this row";
+    CopyAll                "copy-all"       ""                   Viewing    &[Agent, Outcome, Log, Verify, ArchiveText], ["ya"], "Copy the whole text, or the report of a run or verification";
     CopyCommand            "copy-command"   ""                   Viewing    &[Outcome, Log], ["yc"], "Copy the command line equivalent to this run";
-    CopyPlan               "copy-plan"      ""                   Viewing    &[Plan, BaselinePlan], ["c"], "Copy the command line equivalent to this plan";
+    CopyPlan               "copy-plan"      ""                   Viewing    &[Plan, BaselinePlan, PrunePlan], ["c"], "Copy the command line equivalent to this plan";
     ReadAgent              "read"           ""                   Viewing    &[Fleet, Agent], ["r"], "Read this agent again, and retry its host at once";
     RetryHost              "try-now"        "retry now"          Viewing    &[Hosts], ["r"], "Retry this host now, and read its agents again";
-    ReadAllAgents          "read-all"       ""                   Viewing    &[Fleet, Agent, Outcome, Log, Hosts, Baselines, Versions, Comparison], ["R" "^r"], "Read all agents again, and retry lost hosts at once";
+    ReadAllAgents          "read-all"       ""                   Viewing    &[Fleet, Agent, Outcome, Log, Hosts, Baselines, Versions, Comparison, Archives, Timeline, Retention], ["R" "^r"], "Read all agents and this screen again; retry lost hosts";
     Down                   "down"           ""                   Navigation SCROLLABLE_CONTEXTS, ["j" "Down"], "Move down";
     Up                     "up"             ""                   Navigation SCROLLABLE_CONTEXTS, ["k" "Up"], "Move up";
     HalfDown               "half-down"      ""                   Navigation SCROLLABLE_CONTEXTS, ["^d"], "Move half a page down";
@@ -421,12 +478,16 @@ table! {
     GoFleet                "fleet"          ""                   Navigation &[Any], ["1"], "Go to the fleet";
     GoAgent                "agent"          ""                   Navigation &[Any], ["2"], "Go to the agent under the cursor";
     GoBaselines            "baselines"      ""                   Navigation &[Any], ["3"], "Go to the baselines: state, versions, comparisons";
+    GoArchives             "archives"       ""                   Navigation &[Any], ["4"], "Go to the archives: search all that agents wrote";
+    ChangeOrder            "order"          "order"              Selection  &[Archives], ["s"], "Search in another order: best, newest, oldest, largest";
+    PlanEntryRestore       "restore-entry"  "restore plan"       Actions    &[Archives, ArchiveText, Timeline], ["X"], "Plan to restore the memory from before this entry's run";
+    TogglePin              "pin"            "pin"                Actions    &[Archives, ArchiveText, Timeline], ["P"], "Pin the entry, which retention never deletes, or unpin it";
     GoVerify               "verify"         ""                   Navigation &[Any], ["6"], "Go to the verification of ledger, archive and baselines";
     VerifyNow              "verify-now"     "verify"             Viewing    &[Any], ["V"], "Verify now: ledger, archive, baselines and their seal";
     CompareVersions        "compare"        "compare"            Viewing    &[Baselines, Versions, Verify], ["d"], "Show what changed in the baseline under the cursor";
     OpenVersions           "versions"       "versions"           Viewing    &[Baselines, Comparison], ["v"], "Show the versions of this baseline";
-    NextVersion            "next-version"   "other version"      Viewing    &[Comparison], ["Tab"], "Compare with sealed, pushed, previous version, template";
-    PreviousVersion        "previous-version" ""                 Viewing    &[Comparison], ["S-Tab"], "Compare with these in the other direction";
+    NextVersion            "next-version"   "other version"      Viewing    &[Comparison, EntryDiff], ["Tab"], "Compare with the next version, or the next other text";
+    PreviousVersion        "previous-version" ""                 Viewing    &[Comparison, EntryDiff], ["S-Tab"], "Compare with the one before it";
     ChooseOldSide          "old-side"       "old"                Viewing    &[Comparison], ["<"], "Choose the old side: a version, or another baseline";
     ChooseNewSide          "new-side"       "new"                Viewing    &[Comparison], [">"], "Choose the new side: a version, or another baseline";
     GoReset                "plan"           ""                   Navigation &[Any], ["5"], "Go to the plan, run or result";
@@ -473,7 +534,9 @@ pub fn requests_plan(command: Command) -> bool {
             | Command::UndoAppend
             | Command::UndoOverwrite
             | Command::PlanRestore
+            | Command::PlanEntryRestore
             | Command::PlanSeal
+            | Command::PlanPrune
     )
 }
 

@@ -3,10 +3,12 @@
 //! and the engine in force, and replaces the engine after a config change.
 
 mod agent_texts;
+mod archives;
 mod baselines;
 mod config_reload;
 mod drafts;
 mod editor;
+mod external_copy;
 mod facts;
 mod files;
 mod handoff;
@@ -18,33 +20,36 @@ mod text_analyzer;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 
 use super::RunExtraCommand;
-use super::handoff::{ClipboardText, CopyOutcome, ExternalEdit, PagerText};
+use super::handoff::{ClipboardText, CopyOutcome, PagerText};
 use super::message::{Effect, Msg};
 use super::preferences::LoadedPreferences;
 use super::screens::fleet::state::FleetConfig;
-use super::screens::log::state::MessageLevel;
+use super::screens::log::state::{MessageLevel, ReportText};
 use super::screens::reset::state::PlanRequest;
 use super::text::{self, PreparedText};
 use super::theme::Themes;
 use super::view_state::{self, ViewStateWriter};
 use crate::config::{Agent, Config, ConfigEnvironment, ProtectLevel};
 use crate::engine::{
-    BaselineEdit, Engine, FleetEvent, FleetWatcher, MemoryAddress, Observation, Plan,
-    ScratchRequest,
+    BaselineFile, Engine, FleetEvent, FleetWatcher, MemoryAddress, Observation, OpenedBaseline,
+    Plan, ScratchRequest,
 };
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::moment;
 use crate::transport::sftp::askpass::{self, PromptBroker};
 use agent_texts::TextPreparer;
 pub use agent_texts::summarize_findings;
 use config_reload::ConfigReloader;
 pub use config_reload::EngineFactory;
 use drafts::DraftKeeper;
+pub use external_copy::ExternalCopy;
 pub use files::{Loaded, LoadedTheme};
+
 use job_queue::{JobClass, JobKey, JobQueue, spawn_reporting_panic};
 pub use ledger_runs::load_runs;
 use text_analyzer::TextAnalyzer;
@@ -68,8 +73,12 @@ const RUN_WAIT_TEXT: &str = "finishing the agents in progress; ^C quits at once,
 const BASELINES_WAIT_TEXT: &str = "writing the baselines of the plan; ^C quits at once, and the files \
                                    that are not written yet stay as they are";
 
-/// Handle of a run in progress, or of a plan over baselines being applied: the channel carries nothing
-/// and closes when that ends.
+/// The same while the archive is pruned.
+const PRUNE_WAIT_TEXT: &str = "deleting what retention has shown; ^C quits at once, and the rest \
+                               expires at the end of a run";
+
+/// Handle of a run in progress, of a plan over baselines being applied, or of a prune: the channel
+/// carries nothing and closes when that ends.
 pub type RunHandle = Receiver<Infallible>;
 
 /// Executes effects.
@@ -80,8 +89,13 @@ pub struct EffectRunner {
     workers: Workers,
     run_handle: Option<RunHandle>,
     baseline_write_handle: Option<RunHandle>,
+    prune_handle: Option<RunHandle>,
     cancel_flag: Arc<AtomicBool>,
     verify_cancel_flag: Arc<AtomicBool>,
+    /// Number of the search of the archives that was requested last.
+    latest_search: Arc<AtomicU64>,
+    /// Number of the timeline that was requested last.
+    latest_timeline: Arc<AtomicU64>,
     /// Its paths are those of a key that the operator names.
     env: ConfigEnvironment,
     config_reloader: ConfigReloader,
@@ -174,8 +188,11 @@ impl EffectRunner {
             messages,
             run_handle: None,
             baseline_write_handle: None,
+            prune_handle: None,
             cancel_flag: Arc::default(),
             verify_cancel_flag: Arc::default(),
+            latest_search: Arc::default(),
+            latest_timeline: Arc::default(),
             env: env.clone(),
             config_reloader: ConfigReloader::new(env, engine_factory),
             next_engine: None,
@@ -246,8 +263,8 @@ impl EffectRunner {
                 })
             }
             Effect::InspectBaseline(agent) => self.submit(JobClass::Handoff, None, move |engine| {
-                let edit = engine.and_then(|it| handoff::prepare_edit(it, &agent));
-                Msg::BaselineInspected(agent, edit.map(Box::new))
+                let opened = engine.and_then(|it| handoff::prepare_edit(it, &agent));
+                Msg::BaselineInspected(agent, opened.map(Box::new))
             }),
             Effect::OpenBaseline(name) => {
                 // Its sealed and pushed versions may be others by now.
@@ -257,6 +274,13 @@ impl EffectRunner {
                     Msg::BaselineOpened(name, opened.map(Box::new))
                 })
             }
+            Effect::CheckOpenFile(name) => self.submit(JobClass::Editor, None, move |engine| {
+                let found = match &engine {
+                    Ok(engine) => editor::check_open_file(engine, &name),
+                    Err(error) => Err(BaselineFile::Unreadable(error.to_string())),
+                };
+                Msg::OpenFileChecked(name, found)
+            }),
             Effect::AnalyzeText(name, generation, text) => {
                 let analyzer = Arc::clone(&workers.analyzer);
                 let (class, key) = (JobClass::Analysis, Some(JobKey::Analysis));
@@ -266,16 +290,16 @@ impl EffectRunner {
                     Some(Msg::TextAnalyzed(Box::new(analysis)))
                 });
             }
-            Effect::CompareWithFile(name, generation, text) => {
+            Effect::CompareWithFile(name, generation, text, known) => {
                 self.submit(JobClass::Editor, None, move |engine| {
                     let compared =
-                        engine.and_then(|it| editor::compare_with_file(it, &name, &text));
+                        engine.map(|it| editor::compare_with_file(it, &name, &text, known));
                     Msg::FileCompared(name, generation, compared.map(Box::new))
                 })
             }
             Effect::MergeTexts(name, texts) => {
                 self.submit(JobClass::Editor, None, move |started| {
-                    let merged = started.map(|_| editor::merge(&texts));
+                    let merged = started.and_then(|it| editor::merge(&texts, it.clock()));
                     Msg::TextsMerged(name, merged.map_err(|error| error.to_string()))
                 })
             }
@@ -299,9 +323,13 @@ impl EffectRunner {
             }
             Effect::LoadHistory(agent) => {
                 let key = JobKey::History(agent.clone());
+                let jobs = self.workers.jobs.clone();
                 self.submit(JobClass::History, Some(key), move |engine| {
-                    let history =
-                        engine.and_then(|it| it.agent_history(&agent, MAX_HISTORY_RECORDS));
+                    let page = engine.and_then(|it| it.agent_history(&agent, MAX_HISTORY_RECORDS));
+                    let history = page.map(|page| {
+                        report_unread_records(&jobs, page.unread);
+                        page.entries
+                    });
                     Msg::HistoryLoaded(agent, history.map_err(|error| error.to_string()))
                 })
             }
@@ -319,18 +347,47 @@ impl EffectRunner {
                     Msg::HostSettingsLoaded(host, settings.map_err(|error| error.to_string()))
                 })
             }
-            Effect::LoadLog => self.submit(JobClass::FleetFiles, Some(JobKey::Log), |engine| {
-                Msg::LogLoaded(
-                    engine
-                        .and_then(load_runs)
-                        .map_err(|error| error.to_string()),
-                )
+            Effect::LoadLog => {
+                let jobs = self.workers.jobs.clone();
+                self.submit(JobClass::FleetFiles, Some(JobKey::Log), move |engine| {
+                    let loaded = engine.and_then(load_runs).map(|(runs, unread)| {
+                        report_unread_records(&jobs, unread);
+                        runs
+                    });
+                    Msg::LogLoaded(loaded.map_err(|error| error.to_string()))
+                })
+            }
+            Effect::LoadReport => {
+                self.submit(JobClass::FleetFiles, Some(JobKey::Report), |engine| {
+                    Msg::ReportLoaded(
+                        engine
+                            .and_then(load_report)
+                            .map_err(|error| error.to_string()),
+                    )
+                })
+            }
+            Effect::FindDrafts => self.submit(JobClass::FleetFiles, None, |engine| {
+                // What cannot be listed is said when a baseline is opened.
+                let found = engine.and_then(|it| it.baselines_with_left_drafts());
+                Msg::DraftsFound(found.unwrap_or_default())
             }),
             Effect::LoadBaselines => self.list_baselines(),
             Effect::LoadBaselineVersions(name) => self.load_baseline_versions(name),
+            Effect::CompareNewRules(request) => self.compare_new_rules(request),
             Effect::CompareBaseline(request) => self.compare_baseline(request),
             Effect::MakeBaselinePlan(id, request) => self.make_baseline_plan(id, request),
+            Effect::CheckSigningKey(key) => self.check_signing_key(key),
             Effect::ApplyBaselinePlan(plan) => self.apply_baseline_plan(plan),
+            Effect::SearchArchive(request) => self.search_archive(request),
+            Effect::ReadEntryText(request) => self.read_entry_text(request),
+            Effect::CompareEntry(request) => self.compare_entry(request),
+            Effect::FindEntryRun(entry) => self.find_entry_run(entry),
+            Effect::SetPinned(entry, is_pinned) => self.set_pinned(entry, is_pinned),
+            Effect::LoadTimeline(request) => self.load_timeline(request),
+            Effect::ExportEntry(entry, path) => self.export_entry(entry, &path),
+            Effect::LoadRetention(number) => self.load_retention(number),
+            Effect::PruneArchive(shown) => self.prune_archive(shown),
+            Effect::LoadSource(source) => self.load_source(source),
             Effect::Verify => self.verify(),
             Effect::CancelVerify => self.verify_cancel_flag.store(true, Ordering::Relaxed),
             Effect::SaveViewState(view) => {
@@ -373,6 +430,15 @@ impl EffectRunner {
         self.submit_file_job(move || Loaded::Theme(files::load_theme(&themes, name, is_requested)));
     }
 
+    /// Writes the copy of a baseline that the external editor works on, in `directory`.
+    pub fn write_external_copy(&self, number: u64, directory: &Path, opened: Box<OpenedBaseline>) {
+        let directory = directory.to_path_buf();
+        self.submit_file_job(move || {
+            let copy = ExternalCopy::write(&directory, &opened);
+            Loaded::ExternalCopy(number, opened, copy)
+        });
+    }
+
     /// Writes a text for the pager to a file in `directory`.
     pub fn write_page(&self, number: u64, directory: &Path, page: PagerText) {
         let directory = directory.to_path_buf();
@@ -408,27 +474,6 @@ impl EffectRunner {
                 Err(error) => CopyOutcome::Failed(error.to_string()),
             };
             Msg::ClipboardCopied(clip, outcome)
-        });
-    }
-
-    /// Keeps the guard away for as long as an external editor has a baseline.
-    pub fn begin_external_edit(&self, number: u64, edit: Box<ExternalEdit>) {
-        let engine = Arc::clone(&self.engine);
-        self.submit_file_job(move || {
-            let mark = engine.begin_baseline_edit();
-            Loaded::ExternalEdit(number, edit, mark)
-        });
-    }
-
-    /// Inspects and records a baseline after the external editor ended.
-    pub fn inspect_edited(&self, edit: Box<ExternalEdit>, mark: BaselineEdit) {
-        self.submit(JobClass::Handoff, None, move |engine| match engine {
-            Ok(engine) => handoff::inspect_edited(engine, *edit, &mark),
-            Err(error) => {
-                let path = edit.original.path.display();
-                let text = format!("cannot compare {path} with what it was before: {error}");
-                Msg::Reported(MessageLevel::Error, text)
-            }
         });
     }
 
@@ -539,6 +584,18 @@ impl EffectRunner {
         ))
     }
 
+    /// Writes the draft of the editor to the disk, before the program stops.
+    pub fn write_draft(&self) {
+        self.drafts.write_last();
+    }
+
+    /// Writes the text of the editor to the disk, before anything that may wait: to `directory` if the
+    /// archive cannot be written. Returns what to tell the operator then.
+    pub fn finish_drafts(&mut self, directory: &Path) -> Option<String> {
+        let finished = self.drafts.finish(directory);
+        finished.err().map(|error| error.to_string())
+    }
+
     /// Shuts down: lets a run finish its current agent and a plan over baselines its files, and saves
     /// the observations. `wait` says its text, waits for the end of such work and returns false if
     /// the operator ends the wait; this then returns false at once.
@@ -548,14 +605,13 @@ impl EffectRunner {
         observations: &[Observation],
         mut wait: impl FnMut(&RunHandle, &str) -> bool,
     ) -> bool {
-        // Before anything that may wait: the text of the editor is on the disk.
-        self.drafts.finish();
         // A run that waits for the main thread must not block for ever.
         drop(inbox);
         self.prompt_broker.close();
         for (work, text) in [
             (self.run_handle.take(), RUN_WAIT_TEXT),
             (self.baseline_write_handle.take(), BASELINES_WAIT_TEXT),
+            (self.prune_handle.take(), PRUNE_WAIT_TEXT),
         ] {
             if let Some(work) = work.filter(is_run_active)
                 && !wait(&work, text)
@@ -572,6 +628,12 @@ impl EffectRunner {
         let _ = self.engine.save_observations(observations);
         true
     }
+}
+
+/// Reports what happened since the last evening.
+fn load_report(engine: &Engine) -> Result<ReportText> {
+    let report = engine.report(moment::last_evening(engine.clock().now()))?;
+    Ok(ReportText::from(&report))
 }
 
 /// Returns the name of an effect without its fields, which may be secret.
@@ -621,6 +683,15 @@ fn memory_location(agent: &Agent) -> (String, String) {
         None => path.to_string(),
     };
     (agent.name.clone(), location)
+}
+
+/// Reports why older records of the ledger are missing from what is shown.
+fn report_unread_records(jobs: &JobQueue, unread: Option<Error>) {
+    if let Some(error) = unread {
+        let text = format!("older records are not shown: {error}");
+        // The main thread may have ended.
+        let _ = jobs.send(Msg::Reported(MessageLevel::Error, text));
+    }
 }
 
 fn make_plan(engine: &Engine, request: &PlanRequest, unlocked: bool) -> Result<Plan> {

@@ -10,9 +10,11 @@ use crossterm::event::{Event as TerminalEvent, KeyEventKind};
 use signal_hook::consts::{SIGCONT, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use tempfile::NamedTempFile;
 
-use super::effect::{EffectRunner, Loaded, LoadedTheme, RunHandle, fleet_event_message};
+use super::effect::{
+    EffectRunner, ExternalCopy, Loaded, LoadedTheme, RunHandle, fleet_event_message,
+};
 use super::external_tools::{self, ChildChange, ExternalTools, ForegroundChild, InputPause};
-use super::handoff::{ClipboardText, CopyOutcome, ExternalEdit};
+use super::handoff::{ClipboardText, CopyOutcome};
 use super::input::InputEvent;
 use super::message::{Effect, Msg};
 use super::model::{Model, Moment};
@@ -20,10 +22,9 @@ use super::preferences::Preferences;
 use super::screens::log::state::MessageLevel;
 use super::terminal::{self, FramePacer, TerminalScreen};
 use super::theme::{self, Theme, Themes};
-use super::update::handoff::error_with_hint;
 use super::update::{next_wake, update};
 use crate::clock::Clock;
-use crate::engine::BaselineEdit;
+use crate::engine::OpenedBaseline;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Time budget for background messages before the loop checks for keys again.
@@ -111,8 +112,8 @@ pub(super) struct ForegroundProgram {
 
 /// Why a program gets the terminal.
 pub(super) enum ProgramPurpose {
-    /// The mark keeps the guard away from what the editor saves.
-    EditBaseline(Box<ExternalEdit>, BaselineEdit),
+    /// The editor works on the copy.
+    EditBaseline(Box<OpenedBaseline>, ExternalCopy),
     /// The file is removed when this is dropped.
     ReadText(NamedTempFile),
 }
@@ -136,12 +137,19 @@ impl Console {
         input: &Receiver<InputEvent>,
         inbox: Receiver<Msg>,
     ) -> Result<bool> {
-        self.handle_effects(vec![Effect::LoadLog], &mut screen)
+        let first = vec![Effect::LoadLog, Effect::FindDrafts];
+        self.handle_effects(first, &mut screen)
             .map_err(|error| terminal_lost_error(&error))?;
         let result = self.event_loop(&mut screen, input, &inbox);
         // The terminal is restored first: a run may still finish its current agent.
-        drop(self.foreground_program.take());
+        let directory = &self.external_tools.temp_directory;
+        let lost_text = self.runner.finish_drafts(directory);
+        let kept_copy = self.end_foreground_program();
         drop(screen);
+        for text in lost_text.into_iter().chain(kept_copy) {
+            // The terminal may be gone.
+            let _ = writeln!(io::stderr(), "{text}");
+        }
         let last_observations: Vec<_> = self
             .model
             .rows
@@ -370,6 +378,7 @@ impl Console {
             match effect {
                 Effect::Quit => keeps_running = false,
                 Effect::Suspend => {
+                    self.runner.write_draft();
                     screen.suspend()?;
                     let (columns, rows) = screen.size();
                     self.update_model(Msg::Resized(columns, rows));
@@ -384,9 +393,10 @@ impl Console {
                     copiers => self.runner.copy_to_clipboard(copiers, clip),
                 },
                 Effect::CopyThroughTerminal(clip) => self.copy_through_terminal(clip, screen)?,
-                Effect::OpenEditor(edit) => {
+                Effect::OpenEditor(opened) => {
                     let number = self.begin_handoff();
-                    self.runner.begin_external_edit(number, edit);
+                    let directory = &self.external_tools.temp_directory;
+                    self.runner.write_external_copy(number, directory, opened);
                 }
                 Effect::OpenPager(page) => {
                     let number = self.begin_handoff();
@@ -432,10 +442,10 @@ impl Console {
             Loaded::Page(number, file) if self.pending_request == Some(number) => {
                 self.request_handoff(file.map(ProgramPurpose::ReadText));
             }
-            Loaded::ExternalEdit(number, edit, mark) if self.pending_request == Some(number) => {
-                self.request_handoff(mark.map(|mark| ProgramPurpose::EditBaseline(edit, mark)));
+            Loaded::ExternalCopy(number, opened, copy) if self.pending_request == Some(number) => {
+                self.request_handoff(copy.map(|copy| ProgramPurpose::EditBaseline(opened, copy)));
             }
-            Loaded::Page(..) | Loaded::ExternalEdit(..) => {}
+            Loaded::Page(..) | Loaded::ExternalCopy(..) => {}
         }
     }
 
@@ -455,9 +465,7 @@ impl Console {
                 self.input_pause.request();
                 self.pending_handoff = Some((purpose, self.moment().elapsed + READER_STOP_TIMEOUT));
             }
-            Err(error) => {
-                self.update_model(Msg::Reported(MessageLevel::Error, error_with_hint(&error)))
-            }
+            Err(error) => self.update_model(Msg::Reported(MessageLevel::Error, error.to_line())),
         }
     }
 
@@ -476,7 +484,7 @@ impl Console {
             Ok(child) => self.foreground_program = Some(ForegroundProgram { child, purpose }),
             Err(error) => {
                 self.reclaim_terminal(screen)?;
-                self.update_model(Msg::Reported(MessageLevel::Error, error_with_hint(&error)));
+                self.update_model(Msg::Reported(MessageLevel::Error, error.to_line()));
             }
         }
         Ok(())
@@ -500,10 +508,10 @@ impl Console {
     fn start_program(&self, purpose: &ProgramPurpose) -> Result<ForegroundChild> {
         let noun = purpose.program_noun();
         match purpose {
-            ProgramPurpose::EditBaseline(edit, _) => ForegroundChild::start(
+            ProgramPurpose::EditBaseline(_, copy) => ForegroundChild::start(
                 noun,
                 &self.external_tools.editor_commands()?,
-                &edit.original.path,
+                copy.path(),
                 &[],
             ),
             ProgramPurpose::ReadText(file) => {
@@ -545,10 +553,23 @@ impl Console {
             let text = format!("the {}: {why}", purpose.program_noun());
             self.update_model(Msg::Reported(MessageLevel::Warn, text));
         }
-        if let ProgramPurpose::EditBaseline(edit, mark) = purpose {
-            self.runner.inspect_edited(edit, mark);
+        if let ProgramPurpose::EditBaseline(opened, copy) = purpose {
+            self.runner.read_external_copy(opened, copy);
         }
         Ok(())
+    }
+
+    /// Ends the program that has the terminal, and keeps what an editor wrote. Returns what to tell
+    /// the operator.
+    fn end_foreground_program(&mut self) -> Option<String> {
+        let ForegroundProgram { child, purpose } = self.foreground_program.take()?;
+        drop(child);
+        match purpose {
+            ProgramPurpose::EditBaseline(opened, copy) => {
+                self.runner.keep_external_copy(&opened, copy)
+            }
+            ProgramPurpose::ReadText(_) => None,
+        }
     }
 
     /// Takes the terminal back and resumes input.

@@ -1,7 +1,7 @@
-//! Filter language of the fleet: matches one agent against a filter and reports terms that
-//! can never match. Terms are joined by AND; `!word` excludes, `~word` matches fuzzily,
-//! `is:drifted` and `is:marked` match a state, `host:box` a host, and `host:=ops@box:2222` one
-//! of several hosts of that name. Also scores fuzzy matches for the palette.
+//! Filter language of the fleet: matches one agent against a filter and reports terms that can never
+//! match. Terms are joined by AND; `!word` excludes, `~word` matches fuzzily, `is:drifted` and
+//! `is:marked` match a state, also one that a worse one hides, `host:box` a host, and
+//! `host:=ops@box:2222` one of several hosts of that name. Also scores fuzzy matches for the palette.
 
 use std::cell::RefCell;
 
@@ -22,6 +22,8 @@ pub struct FilterSubject<'a> {
     pub login: &'a str,
     /// Display name of its state.
     pub state: &'a str,
+    /// Conditions that hold although a worse one is its state.
+    pub hidden_conditions: &'a [State],
     /// Why it is in that state.
     pub reason: &'a str,
     /// Whether it is marked.
@@ -44,7 +46,11 @@ fn matches_term(term: &str, subject: &FilterSubject<'_>) -> bool {
     if let Some(state) = term.strip_prefix("is:") {
         return match state {
             "marked" => subject.is_marked,
-            state => subject.state.to_lowercase().starts_with(state),
+            state => {
+                let hidden = subject.hidden_conditions.iter().map(|it| it.as_str());
+                let mut states = std::iter::once(subject.state).chain(hidden);
+                states.any(|it| it.to_lowercase().starts_with(state))
+            }
         };
     }
     if let Some(login) = term.strip_prefix("host:=") {
@@ -88,7 +94,7 @@ fn find_term_error(term: &str) -> Option<SettingError> {
     Some(SettingError::new(format!("`{term}` names no state"), hint))
 }
 
-/// Returns the fuzzy score of `letters` in a text; higher is better, `None` is no match.
+/// Returns the fuzzy score of `letters` in a text; higher is better, `None` if they do not match.
 pub fn fuzzy_score(letters: &str, text: &str) -> Option<u32> {
     thread_local! {
         // Its working memory is large: allocating it per call would cost more than the score.
@@ -142,6 +148,7 @@ mod tests {
             host: "box",
             login: "ops@box:2222",
             state: "DRIFTED",
+            hidden_conditions: &[State::Behind],
             reason: "rules edited: L31",
             is_marked: true,
         };
@@ -157,6 +164,8 @@ mod tests {
             ("~xyz", false),
             ("is:drifted", true),
             ("is:dr", true),
+            ("is:behind", true),
+            ("is:oversize", false),
             ("!is:clean", true),
             ("is:clean", false),
             ("is:marked box", true),

@@ -9,9 +9,12 @@ use super::canvas::{
 };
 use super::command::{Command, CommandCategory, CommandSpec, KeyContext, requests_plan};
 use super::key::format_sequence;
+use super::keymap;
 use super::model::Model;
 use super::overlay::InputLine;
+use super::screen::Screen;
 use super::screens::agent::state::AgentTab;
+use super::screens::archives::state::{ArchivesPage, MIN_PREVIEW_COLUMNS};
 use super::screens::log::state::MessageLevel;
 use super::screens::reset::state::{Confirmation, ResetStage};
 use super::theme::Role;
@@ -22,15 +25,22 @@ use crate::untrusted;
 pub const KEYS_IGNORED_NOTICE: &str =
     "Typed-ahead keys ignored: pause for half a second, then continue.";
 
-/// Draws the fleet's name, its tag and whether it is read-only, as on every screen. Returns the
-/// column behind them.
+/// What every screen but the editor shows while the editor has a text that is not saved.
+const UNSAVED_WORD: &str = "UNSAVED";
+
+/// Draws the fleet's name, its tag, whether it is read-only and whether a text is not saved, as on
+/// every screen. Returns the column behind them.
 pub fn draw_fleet_name(model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16) -> u16 {
     let mut x = canvas.put_untrusted(x, y, model.config.name.as_bytes(), Role::Title) + 1;
     if let Some(tag) = &model.config.tag {
         x = canvas.put_untrusted(x, y, format!("[{tag}]").as_bytes(), Role::Tag) + 1;
     }
     let (word, role) = access_label(model);
-    canvas.put_text(x, y, word, role) + 2
+    x = canvas.put_text(x, y, word, role) + 1;
+    if is_text_unsaved(model) {
+        x = canvas.put_text(x, y, UNSAVED_WORD, Role::Warn) + 1;
+    }
+    x + 1
 }
 
 /// Returns the cells that [`draw_fleet_name`] takes.
@@ -38,7 +48,36 @@ pub fn fleet_name_width(model: &Model) -> usize {
     let visible_width = |text: &str| untrusted::visible_line(text).width();
     let tag = model.config.tag.as_ref();
     let tag = tag.map_or(0, |tag| visible_width(&format!("[{tag}]")) + 1);
-    visible_width(&model.config.name) + 1 + tag + access_label(model).0.len() + 2
+    let unsaved = match is_text_unsaved(model) {
+        true => UNSAVED_WORD.len() + 1,
+        false => 0,
+    };
+    visible_width(&model.config.name) + 1 + tag + access_label(model).0.len() + unsaved + 2
+}
+
+/// Draws a command line at a column and a line; where it does not fit, also the key that copies it.
+pub fn draw_equivalent_command(
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    (x, y): (u16, u16),
+    command: &str,
+    copy: Command,
+) {
+    let end = canvas.width().saturating_sub(x + 1);
+    let room = |label: &str| usize::from(end).saturating_sub(label.len());
+    let mut label = "same as:  ".to_string();
+    if untrusted::visible_line(command).width() > room(&label) {
+        label = format!("same as ({} copies):  ", model.key_hint(copy));
+    }
+    let text = truncate_untrusted(command, room(&label));
+    let x = canvas.put_text(x, y, &label, Role::Dim);
+    canvas.put_text(x, y, &text, Role::Text);
+}
+
+/// Whether the editor has a text that is not saved, and does not say so itself.
+fn is_text_unsaved(model: &Model) -> bool {
+    let editor = model.editor.as_ref();
+    model.screen != Screen::Editor && editor.is_some_and(|it| it.is_modified)
 }
 
 /// Returns whether the fleet is read-only, in a word.
@@ -59,13 +98,20 @@ pub fn draw_hints(model: &Model, canvas: &mut Canvas<'_>) {
         let command_line = editor.map_or("", |editor| editor.command_line.as_str());
         let (label, text) = match prompt {
             InputLine::Filter(_) => ("filter: ".to_string(), model.fleet.filter.as_str()),
+            InputLine::BaselineFilter(_) => {
+                ("filter: ".to_string(), model.baselines.filter.as_str())
+            }
             InputLine::Search(_) => ("search: ".to_string(), model.search_query()),
             InputLine::Baseline { prompt, text } => (prompt.label(), text.as_str()),
             InputLine::SavePath(path) => {
                 ("save marked lines to new file: ".to_string(), path.as_str())
             }
+            InputLine::ExportPath { path, .. } => {
+                ("export to new file: ".to_string(), path.as_str())
+            }
             InputLine::EditorCommand => (":".to_string(), command_line),
             InputLine::OverwriteWord => ("Type overwrite and Enter: ".to_string(), command_line),
+            InputLine::DiscardWord => ("Type discard and Enter: ".to_string(), command_line),
         };
         let room = usize::from(width / 2);
         let x = canvas.put_text(0, y, &shorten_untrusted(&label, room), Role::Key);
@@ -77,14 +123,16 @@ pub fn draw_hints(model: &Model, canvas: &mut Canvas<'_>) {
             InputLine::EditorCommand => {
                 "w wq q w! q! or a line; Tab all commands, Esc cancel".to_string()
             }
-            InputLine::OverwriteWord => "Esc cancel".to_string(),
+            InputLine::OverwriteWord | InputLine::DiscardWord => "Esc cancel".to_string(),
             InputLine::Baseline { prompt, .. } => match prompt.tab_hint() {
                 Some(tab) => format!("{apply}, Tab {tab}"),
                 None => apply.to_string(),
             },
-            InputLine::Filter(_) | InputLine::Search(_) | InputLine::SavePath(_) => {
-                apply.to_string()
-            }
+            InputLine::Filter(_)
+            | InputLine::BaselineFilter(_)
+            | InputLine::Search(_)
+            | InputLine::SavePath(_)
+            | InputLine::ExportPath { .. } => apply.to_string(),
         };
         canvas.put_text(x + 2, y, &note, Role::Dim);
         return;
@@ -94,7 +142,14 @@ pub fn draw_hints(model: &Model, canvas: &mut Canvas<'_>) {
         canvas.put_text(x, y, " cancels", Role::Text);
         return;
     }
-    let help = format!("{} help", model.key_hint(Command::Help));
+    let mut help_keys = model.preferences.keymap.sequences(Command::Help).iter();
+    let help_key = help_keys
+        .find(|keys| !keymap::is_typed(model.key_context(), keys))
+        .map_or_else(
+            || model.key_hint(Command::Help),
+            |keys| format_sequence(keys),
+        );
+    let help = format!("{help_key} help");
     let end = width.saturating_sub(help.width() as u16 + 1);
     let mut available_width = draw_pending_question(model, canvas, end);
     let mut x = 1;
@@ -137,6 +192,13 @@ impl KeyHint {
     }
 }
 
+/// Whether the first key of a command is a digit.
+fn begins_with_digit(keymap: &keymap::Keymap, command: Command) -> bool {
+    let first = keymap.sequences(command).first().and_then(|it| it.first());
+    let typed = first.and_then(|key| key.printable_char());
+    typed.is_some_and(|c| c.is_ascii_digit())
+}
+
 /// Returns the hints of this screen, the most important first.
 fn visible_hints(model: &Model) -> Vec<KeyHint> {
     let context = model.key_context();
@@ -144,6 +206,7 @@ fn visible_hints(model: &Model) -> Vec<KeyHint> {
     let mut specs: Vec<_> = availability::offered_commands(model)
         .filter(|spec| !spec.hint.is_empty() && spec.command != Command::Help)
         .filter(|spec| is_hint_relevant(spec.command, model))
+        .filter(|spec| !context.takes_counts() || !begins_with_digit(keymap, spec.command))
         .filter(|spec| !(model.read_only.is_forced && changes_files(spec.command)))
         .collect();
     // Outside the fleet, actions come before commands that only show something.
@@ -160,7 +223,10 @@ fn visible_hints(model: &Model) -> Vec<KeyHint> {
             _ => None,
         };
         let both = [Some(spec.command), back].into_iter().flatten();
-        let keys = both.filter_map(|command| keymap.sequences(command).first());
+        let keys = both.filter_map(|command| {
+            let mut sequences = keymap.sequences(command).iter();
+            sequences.find(|keys| !keymap::is_typed(context, keys))
+        });
         let keys: Vec<String> = keys.map(|keys| format_sequence(keys)).collect();
         KeyHint {
             command: spec.command,
@@ -221,11 +287,26 @@ fn is_editor_hint_relevant(command: Command, model: &Model) -> bool {
         Command::OpenSelected => {
             editor.is_some_and(|it| matches!(it.opened.seal, SealMatch::Mismatch(_)))
         }
-        Command::InsertText | Command::UndoTyping | Command::FixFinding | Command::CommandLine => {
-            !is_read_only
-        }
+        Command::FixFinding => !is_read_only && editor.is_some_and(|it| it.has_fix()),
+        Command::InsertText | Command::UndoTyping | Command::CommandLine => !is_read_only,
         Command::GoBack => is_read_only,
-        Command::GoLog | Command::Palette => false,
+        Command::GoLog | Command::Palette | Command::UndoSave => false,
+        _ => true,
+    }
+}
+
+/// Whether a hint is useful on the tab of the agent screen.
+fn is_agent_hint_relevant(command: Command, model: &Model) -> bool {
+    match command {
+        Command::OpenSelected => model.agent.is_list() || model.agent.tab == AgentTab::Baseline,
+        Command::OpenDiff => model.agent.tab != AgentTab::Diff,
+        Command::ToggleMark | Command::PromoteLines => model.agent.has_line_cursor(),
+        Command::NextHunk => model.agent.is_comparison(),
+        Command::ToggleSideBySide => model.agent.has_diff_options(),
+        Command::ToggleWhitespaceMarks => model.agent.is_file_text(),
+        Command::Search | Command::ToggleWrap | Command::ToggleFullScreen | Command::OpenPager => {
+            !model.agent.is_list()
+        }
         _ => true,
     }
 }
@@ -242,22 +323,33 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
         (KeyContext::Log, _) => match command {
             Command::GoLog => false,
             Command::OpenDiff => model.subject_agent().is_some(),
+            Command::UndoSave => model.undone_save().is_some(),
             _ => true,
         },
-        (KeyContext::Agent, _) => match command {
-            Command::OpenSelected => model.agent.is_list() || model.agent.tab == AgentTab::Baseline,
-            Command::OpenDiff => model.agent.tab != AgentTab::Diff,
-            Command::ToggleMark | Command::PromoteLines => model.agent.has_line_cursor(),
-            Command::NextHunk => model.agent.is_comparison(),
-            Command::ToggleSideBySide => model.agent.has_diff_options(),
-            Command::ToggleWhitespaceMarks => model.agent.is_file_text(),
-            Command::Search
-            | Command::ToggleWrap
-            | Command::ToggleFullScreen
-            | Command::OpenPager => !model.agent.is_list(),
-            _ => true,
-        },
+        (KeyContext::Agent, _) => is_agent_hint_relevant(command, model),
         (KeyContext::Verify, _) => !matches!(command, Command::GoLog),
+        (KeyContext::Archives, _) => match command {
+            // On a narrow screen the pages of the archives need the room.
+            Command::ToggleMark => model.size.0 >= MIN_PREVIEW_COLUMNS,
+            // Those of the text.
+            Command::OpenPager | Command::ExportEntry => false,
+            _ => command != Command::GoLog,
+        },
+        (KeyContext::ArchiveText, _) => match command {
+            Command::ToggleWrap | Command::ToggleWhitespaceMarks => {
+                model.size.0 >= MIN_PREVIEW_COLUMNS
+            }
+            _ => command != Command::GoLog,
+        },
+        (KeyContext::Retention, _) => match command {
+            Command::OpenSelected | Command::PlanPrune => {
+                model.archives.page == ArchivesPage::Retention
+            }
+            _ => command != Command::GoLog,
+        },
+        // Typed letters go into the confirmation.
+        (KeyContext::PrunePlan, _) => command == Command::GoBack,
+        (KeyContext::Timeline, _) => !matches!(command, Command::ToggleMark | Command::GoLog),
         (KeyContext::BaselinePlan, _) => match command {
             Command::ConfirmPlan | Command::NameSigningKey => {
                 availability::check_baseline_plan(model, command).is_ok()
@@ -290,6 +382,9 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
             _ => availability::check_enabled(command, model).is_ok(),
         },
         (KeyContext::Editor | KeyContext::EditorSelection, _) => {
+            is_editor_hint_relevant(command, model)
+        }
+        (KeyContext::EditorPanel, _) if command == Command::FixFinding => {
             is_editor_hint_relevant(command, model)
         }
         _ => true,

@@ -1,10 +1,9 @@
-//! Texts that leave the console for the clipboard and the pager, and baselines that leave it for
-//! the editor and come back.
+//! Texts that leave the console for the clipboard and the pager, and pending requests for other
+//! programs.
 
-use super::key_guard::KeyGuard;
 use crate::archive::WrittenEntry;
-use crate::baseline::InspectedBaseline;
 use crate::console::screens::editor::promotion::PromotedLines;
+use crate::engine::TextSource;
 use crate::untrusted;
 
 /// Text for the clipboard. It may be pasted into a shell, so it has no invisible characters and no
@@ -66,30 +65,6 @@ impl PagerText {
     }
 }
 
-/// Baseline to be edited by another program.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExternalEdit {
-    /// The agent that it is opened for.
-    pub agent: String,
-    /// All agents that share it.
-    pub sharing_agents: Vec<String>,
-    /// Those of them that are protected as read-only.
-    pub protected_agents: Vec<String>,
-    /// Name in `baseline_dir`.
-    pub baseline: String,
-    /// The baseline before the edit.
-    pub original: InspectedBaseline,
-}
-
-/// Question whether to edit a sealed baseline.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SealQuestion {
-    /// The edit.
-    pub edit: ExternalEdit,
-    /// Ignores keys typed before the operator can have read it.
-    pub guard: KeyGuard,
-}
-
 /// Pending request for the editor or the pager. It takes the terminal, so any key cancels it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HandoffRequest {
@@ -104,4 +79,6 @@ pub enum HandoffRequest {
     },
     /// An entry of an agent, to be read.
     ReadEntry(String, WrittenEntry),
+    /// The text of an entry or a memory, to be read.
+    ReadSource(TextSource),
 }

@@ -286,6 +286,7 @@ impl Keymap {
         let texts: Vec<String> = self
             .sequences(command)
             .iter()
+            .filter(|keys| !is_typed(context, keys))
             .filter(|keys| {
                 let is_here =
                     |(it, own): (Command, &[Key])| it == command && own == keys.as_slice();
@@ -404,6 +405,16 @@ impl Keymap {
             })
         })
     }
+}
+
+/// Whether keys type or edit text in a context, so that they reach no command there.
+pub fn is_typed(context: KeyContext, keys: &[Key]) -> bool {
+    let edits_text = |key: &Key| match (key.code, key.has_ctrl) {
+        (KeyCode::Char(c), true) => matches!(c, 'h' | 'w' | 'u'),
+        (KeyCode::Esc | KeyCode::BackTab | KeyCode::F(_), _) => false,
+        _ => true,
+    };
+    context == KeyContext::EditorTyping && keys.iter().any(edits_text)
 }
 
 fn join_sequences(texts: &[String]) -> String {

@@ -1,31 +1,35 @@
 //! Messages to the model, and the effects that it requests in return. Plain data: `update`
 //! handles the messages, and the event loop and the effect runner execute the effects.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset};
 
-use super::handoff::{ClipboardText, CopyOutcome, ExternalEdit, PagerText};
+use super::handoff::{ClipboardText, CopyOutcome, PagerText};
 use super::key::Key;
 use super::preferences::Preferences;
+use super::screens::archives::state::timeline::TimelineRequest;
+use super::screens::archives::state::{
+    ArchiveSearchRequest, EntryComparisonRequest, EntryTextRequest, FoundRows,
+};
 use super::screens::baseline_plan::state::{
     AppliedBaselinePlan, BaselineChangePlan, BaselinePlanRequest, PreparedBaselinePlan,
 };
-use super::screens::baselines::state::ComparisonRequest;
+use super::screens::baselines::state::{ComparedVersion, ComparisonRequest};
 use super::screens::fleet::state::{FleetConfig, ViewState};
-use super::screens::log::state::{MessageLevel, RunSummary};
-use super::screens::reset::state::PlanRequest;
+use super::screens::log::state::{MessageLevel, ReportText, RunSummary};
+use super::screens::reset::state::{PlanRequest, RuleChangeRequest};
 use super::text::{PreparedText, TextLine, Tones};
 use crate::archive::WrittenEntry;
-use crate::baseline::InspectedBaseline;
 use crate::config::{Diagnostic, SshHost};
 use crate::digest::Digest;
 use crate::engine::{
-    BaselineList, BaselineVersion, ConnectionSetting, Engine, FindingCounts, HistoryEntry,
-    HostStatus, MemoryAddress, Observation, OpenedBaseline, Plan, RunProgress, RunReport,
-    SealMatch, Verification, VerifyProgress,
+    AgentTimeline, BaselineFile, BaselineList, BaselineVersion, ConnectionSetting, DraftId, Engine,
+    EntryFindings, FindingCounts, HistoryEntry, HostStatus, IndexProgress, MemoryAddress,
+    NextRuleChange, Observation, OpenedBaseline, Plan, PruneReport, RetentionOverview, RunProgress,
+    RunReport, SealMatch, SearchRelaxation, TextSource, Verification, VerifyProgress,
 };
 use crate::error::Error;
 use crate::lint::Finding;
@@ -55,6 +59,8 @@ pub enum Msg {
     TonesPrepared(String, u64, HashMap<usize, Tones>),
     /// What changed in the rules of an agent since the last push, in three versions.
     RulesCompared(String, PreparedText),
+    /// Reply to [`Effect::CompareNewRules`].
+    NewRulesCompared(RuleChangeRequest, PreparedText),
     /// History of an agent, newest record first.
     HistoryLoaded(String, Result<Vec<HistoryEntry>, String>),
     /// Diff of one record of an agent, by its sequence number.
@@ -69,6 +75,10 @@ pub enum Msg {
     RunNotStarted(String),
     /// Runs of the ledger, newest first.
     LogLoaded(Result<Vec<RunSummary>, String>),
+    /// What happened since the last evening.
+    ReportLoaded(Result<ReportText, String>),
+    /// The baselines of which the operator left a text that was not saved.
+    DraftsFound(Vec<String>),
     /// Changed connection status of hosts.
     HostsChanged(Vec<HostStatus>),
     /// The baselines, or why they cannot be listed.
@@ -79,8 +89,37 @@ pub enum Msg {
     BaselineCompared(ComparisonRequest, Result<Box<ComparisonTexts>, String>),
     /// Reply to [`Effect::MakeBaselinePlan`], by the number of the request.
     BaselinePlanMade(u64, Result<Box<PreparedBaselinePlan>, Error>),
+    /// Reply to [`Effect::CheckSigningKey`]: the key as it was typed, and why it cannot be read.
+    SigningKeyChecked(String, Result<(), Error>),
     /// Reply to [`Effect::ApplyBaselinePlan`].
     BaselinePlanApplied(Result<AppliedBaselinePlan, Error>),
+    /// Reply to [`Effect::SearchArchive`], by the number of the search; a second one follows when the
+    /// index is up to date.
+    ArchiveSearched(u64, Result<Box<FoundRows>, String>),
+    /// The queries that find something where that of a search, by its number, finds nothing.
+    ArchiveRelaxed(u64, Result<Vec<SearchRelaxation>, String>),
+    /// What the scan found in the entries that a search found, by the number of the search.
+    EntryFindingsRead(u64, Result<EntryFindings, String>),
+    /// End of a search.
+    ArchiveSearchEnded(u64),
+    /// Progress of the index.
+    IndexProgressed(IndexProgress),
+    /// Reply to [`Effect::ReadEntryText`].
+    EntryTextRead(EntryTextRequest, Result<PreparedText, String>),
+    /// Reply to [`Effect::CompareEntry`].
+    EntryCompared(EntryComparisonRequest, Result<Box<ComparedEntry>, String>),
+    /// Reply to [`Effect::FindEntryRun`]: the agent and the run.
+    EntryRunFound(PathBuf, Result<(String, String), String>),
+    /// Reply to [`Effect::SetPinned`].
+    EntryPinned(PathBuf, bool, Result<(), String>),
+    /// Reply to [`Effect::LoadTimeline`], by the number of the request.
+    TimelineLoaded(u64, Result<Box<AgentTimeline>, String>),
+    /// Reply to [`Effect::LoadRetention`], by the number of the request.
+    RetentionLoaded(u64, Result<Box<RetentionOverview>, String>),
+    /// Reply to [`Effect::PruneArchive`].
+    ArchivePruned(Result<Box<PruneReport>, String>),
+    /// Reply to [`Effect::LoadSource`].
+    SourceLoaded(TextSource, Result<PagerText, Error>),
     /// Progress of the verification.
     VerifyProgressed(VerifyProgress),
     /// Reply to [`Effect::Verify`].
@@ -96,17 +135,22 @@ pub enum Msg {
     /// Reply to [`Effect::LoadEntry`].
     EntryLoaded(String, WrittenEntry, Result<PagerText, Error>),
     /// Reply to [`Effect::InspectBaseline`].
-    BaselineInspected(String, Result<Box<ExternalEdit>, Error>),
+    BaselineInspected(String, Result<Box<OpenedBaseline>, Error>),
     /// The external editor ended.
-    BaselineEdited(Box<EditedBaseline>),
+    ExternalEditEnded(Box<ExternalText>),
     /// Reply to [`Effect::OpenBaseline`].
     BaselineOpened(String, Result<Box<OpenedBaseline>, Error>),
+    /// Reply to [`Effect::CheckOpenFile`]: the baseline as it is now, or what is at its path instead.
+    OpenFileChecked(String, Result<Box<OpenedBaseline>, BaselineFile>),
     /// Reply to [`Effect::AnalyzeText`].
     TextAnalyzed(Box<TextAnalysis>),
     /// Reply to [`Effect::CompareWithFile`], for the generation of the text.
     FileCompared(String, u64, Result<Box<FileComparison>, Error>),
     /// Reply to [`Effect::SaveText`].
     TextSaved(String, Result<Box<SavedText>, Error>),
+    /// Reply to [`Effect::KeepDraft`] with a text: the baseline, the text, and why it is not on the
+    /// disk. None for a text that a later one has replaced.
+    DraftWritten(String, Arc<Vec<u8>>, Result<(), String>),
     /// Reply to [`Effect::MergeTexts`]: the merged text, and whether all of it was decided.
     TextsMerged(String, Result<(Vec<u8>, bool), String>),
     /// Message for the operator.
@@ -141,17 +185,32 @@ pub struct TextAnalysis {
     pub tones: HashMap<usize, Tones>,
     /// Findings of the lint.
     pub findings: Vec<Finding>,
+    /// What the text changes in the rules of each agent, by its name.
+    pub rule_changes: BTreeMap<String, NextRuleChange>,
 }
 
 /// The text of an editor, compared with its file.
 #[derive(Debug)]
 pub struct FileComparison {
-    /// Content of the file now.
-    pub disk: Vec<u8>,
-    /// The file against the text.
+    /// What is at the path now.
+    pub disk: BaselineFile,
+    /// What the seal says of that.
+    pub seal: SealMatch,
+    /// Whether the difference is that from the sealed version: another program has changed the file
+    /// since.
+    pub is_from_seal: bool,
+    /// The file, or the sealed version, against the text.
     pub diff: PreparedText,
     /// Numbers of added and removed lines.
     pub changed_lines: (usize, usize),
+    /// Number of lines of the file that the text does not have.
+    pub dropped_lines: usize,
+    /// Whether the file is immutable.
+    pub is_immutable: bool,
+    /// Why a save cannot unlock it, and the commands that do.
+    pub unlock_refusal: Option<String>,
+    /// What the lint finds in the text.
+    pub findings: FindingCounts,
 }
 
 /// A text that was saved.
@@ -163,6 +222,10 @@ pub struct SavedText {
     pub seal: Result<SealMatch, Error>,
     /// What is not as it was before the save.
     pub remarks: Vec<String>,
+    /// What is wrong with them for the agents.
+    pub problems: Vec<String>,
+    /// Whether resets refuse them because of that.
+    pub is_refused: bool,
 }
 
 /// Texts of an agent, prepared for panes.
@@ -197,23 +260,32 @@ pub struct AgentTexts {
 pub struct ComparisonTexts {
     /// The difference.
     pub text: PreparedText,
+    /// The old side, which is another one than requested if the baseline is not in the seal.
+    pub old_side: ComparedVersion,
     /// Titles of the two sides.
     pub titles: [String; 2],
     /// Numbers of added and removed lines.
     pub changed_lines: (usize, usize),
 }
 
-/// A baseline that an external editor had.
+/// An entry and another text, prepared for a pane.
 #[derive(Debug)]
-pub struct EditedBaseline {
-    /// The edit.
-    pub edit: ExternalEdit,
-    /// The baseline now.
-    pub now: Result<InspectedBaseline, Error>,
+pub struct ComparedEntry {
+    /// The difference.
+    pub text: PreparedText,
+    /// Titles of the two sides.
+    pub titles: [String; 2],
     /// Numbers of added and removed lines.
     pub changed_lines: (usize, usize),
-    /// What the lint finds in it now.
-    pub findings: FindingCounts,
+}
+
+/// The copy of a baseline that an external editor had.
+#[derive(Debug)]
+pub struct ExternalText {
+    /// The baseline as it was copied.
+    pub opened: OpenedBaseline,
+    /// The copy now; an error says where it is kept.
+    pub text: Result<Vec<u8>, Error>,
 }
 
 /// A text to save over a baseline.
@@ -223,14 +295,27 @@ pub struct TextSave {
     pub name: String,
     /// The bytes.
     pub bytes: Vec<u8>,
-    /// Digest of the file that they may replace.
-    pub expected: Digest,
+    /// What they may replace.
+    pub expected: ReplacedBaseline,
     /// Whether the file is immutable, and becomes so again.
     pub is_immutable: bool,
     /// Whether the new version is sealed, too.
     pub is_sealed: bool,
+    /// Whether it may hold lines that another program wrote.
+    pub has_foreign_lines: bool,
     /// Whether the operator accepts its lint errors.
     pub accepts_lint_errors: bool,
+}
+
+/// What a save replaces, as the operator saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReplacedBaseline {
+    /// No file.
+    Absent,
+    /// A file with this digest.
+    File(Digest),
+    /// Something that cannot be read as a baseline, and why.
+    Unreadable(String),
 }
 
 /// A change of a baseline's draft.
@@ -240,6 +325,8 @@ pub struct DraftChange {
     pub name: String,
     /// Its text; none to remove the draft.
     pub text: Option<DraftText>,
+    /// The draft of an earlier edit that this one stands for, or that is not wanted any more.
+    pub replaced: Option<DraftId>,
 }
 
 /// The text of a draft.
@@ -268,6 +355,8 @@ pub enum Effect {
     PrepareTexts(String),
     /// Compare three versions of an agent's rules.
     CompareRules(String),
+    /// Compare the rules that were pushed to an agent last with those that a plan installs.
+    CompareNewRules(RuleChangeRequest),
     /// Load the history of an agent.
     LoadHistory(String),
     /// Prepare the diff of one record of an agent, by its sequence number.
@@ -286,14 +375,17 @@ pub enum Effect {
     OpenPager(PagerText),
     /// Inspect the baseline of an agent before it is edited.
     InspectBaseline(String),
-    /// Give the terminal to the editor.
-    OpenEditor(Box<ExternalEdit>),
+    /// Give the terminal to the external editor, with a copy of a baseline.
+    OpenEditor(Box<OpenedBaseline>),
     /// Open a baseline in the editor.
     OpenBaseline(String),
+    /// Look at the file and the seal of the baseline that is open in the editor.
+    CheckOpenFile(String),
     /// Find the tones of a baseline's text of this generation, and lint it.
     AnalyzeText(String, u64, Arc<Vec<u8>>),
-    /// Compare a baseline's file with a text of this generation, or with a draft.
-    CompareWithFile(String, u64, Arc<Vec<u8>>),
+    /// Compare a baseline's file with a text of this generation, or with a draft. The digest is that
+    /// of the file as the operator knows it.
+    CompareWithFile(String, u64, Arc<Vec<u8>>, Digest),
     /// Save a text over a baseline.
     SaveText(Box<TextSave>),
     /// Merge the texts of a baseline: what both began with, the operator's, the file's.
@@ -314,8 +406,30 @@ pub enum Effect {
     CompareBaseline(ComparisonRequest),
     /// Make a plan over baselines.
     MakeBaselinePlan(u64, BaselinePlanRequest),
+    /// Check that the file of a signing key, as it was typed, can be read.
+    CheckSigningKey(String),
     /// Apply a plan over baselines.
     ApplyBaselinePlan(Arc<BaselineChangePlan>),
+    /// Search the archives.
+    SearchArchive(ArchiveSearchRequest),
+    /// Read the text of an entry or a memory, and mark the hits in it.
+    ReadEntryText(EntryTextRequest),
+    /// Compare an entry with another text.
+    CompareEntry(EntryComparisonRequest),
+    /// Find the run that wrote an entry.
+    FindEntryRun(PathBuf),
+    /// Pin an entry, or unpin it.
+    SetPinned(PathBuf, bool),
+    /// Read what happened to an agent.
+    LoadTimeline(TimelineRequest),
+    /// Export an entry to a new file at a path as it was typed; `~` is the operator's home.
+    ExportEntry(PathBuf, PathBuf),
+    /// Find out what retention deletes now, and why the rest stays.
+    LoadRetention(u64),
+    /// Delete what an overview has shown.
+    PruneArchive(Arc<RetentionOverview>),
+    /// Load the text of an entry or a memory for the pager.
+    LoadSource(TextSource),
     /// Verify ledger, archive, baselines and seal.
     Verify,
     /// Stop the verification.
@@ -324,6 +438,10 @@ pub enum Effect {
     LoadHostSettings(SshHost),
     /// Read the ledger.
     LoadLog,
+    /// Make the report of what happened since the last evening.
+    LoadReport,
+    /// Look for texts of baselines that were not saved.
+    FindDrafts,
     /// Run the command that the caller of the console added.
     RunExtraCommand,
     /// Switch to the theme of this name.

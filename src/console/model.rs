@@ -23,6 +23,7 @@ use super::overlay::{InputLine, Overlay, PendingKeys};
 use super::preferences::{self, Preferences};
 use super::screen::Screen;
 use super::screens::agent::state::AgentScreen;
+use super::screens::archives::state::{ArchivesPage, ArchivesScreen};
 use super::screens::baseline_plan::state::{BaselinePlanScreen, BaselinePlanStage};
 use super::screens::baselines::state::{BaselinesPage, BaselinesScreen};
 use super::screens::editor::state::EditorScreen;
@@ -79,6 +80,8 @@ pub struct Model {
     pub baseline_plan: BaselinePlanScreen,
     /// Verify screen.
     pub verify: VerifyScreen,
+    /// Archives screen.
+    pub archives: ArchivesScreen,
     /// The baseline that is open in the editor.
     pub editor: Option<Box<EditorScreen>>,
     /// Overlay on top of the screen.
@@ -89,6 +92,10 @@ pub struct Model {
     pub pending_keys: PendingKeys,
     /// Unanswered questions of hosts, oldest first.
     pub questions: Vec<Question>,
+    /// The screen of the visible plan, and when that plan was made; `None` if no plan is visible.
+    pub visible_plan: Option<(Screen, Duration)>,
+    /// Ignores keys from the request of a plan on, and again whenever one becomes visible.
+    pub plan_guard: KeyGuard,
     /// Ignores the keys that follow the one that cancelled a question, and the rest of a
     /// confirmation whose plan a changed config closed.
     pub typed_ahead_guard: KeyGuard,
@@ -236,6 +243,14 @@ impl Model {
             (Screen::Hosts, _) => KeyContext::Hosts,
             (Screen::BaselinePlan, _) => KeyContext::BaselinePlan,
             (Screen::Verify, _) => KeyContext::Verify,
+            (Screen::Archives, _) => match self.archives.page {
+                ArchivesPage::List => KeyContext::Archives,
+                ArchivesPage::Text => KeyContext::ArchiveText,
+                ArchivesPage::Comparison => KeyContext::EntryDiff,
+                ArchivesPage::Timeline => KeyContext::Timeline,
+                ArchivesPage::Retention | ArchivesPage::RetentionAgent => KeyContext::Retention,
+                ArchivesPage::PrunePlan => KeyContext::PrunePlan,
+            },
             (Screen::Baselines, _) => match self.baselines.page {
                 BaselinesPage::List => KeyContext::Baselines,
                 BaselinesPage::Versions => KeyContext::Versions,
@@ -275,7 +290,12 @@ impl Model {
             self.reset.stage,
             ResetStage::Plan(_) | ResetStage::Planning(_)
         );
-        is_plan && self.screen == Screen::Reset || self.has_baseline_plan()
+        is_plan && self.screen == Screen::Reset || self.has_baseline_plan() || self.has_prune_plan()
+    }
+
+    /// Whether a plan to prune the archive is on the screen.
+    pub fn has_prune_plan(&self) -> bool {
+        self.screen == Screen::Archives && self.archives.page == ArchivesPage::PrunePlan
     }
 
     /// Whether a plan over baselines is on the screen, or is being made for it.
@@ -292,29 +312,42 @@ impl Model {
         matches!(self.baseline_plan.stage, BaselinePlanStage::Applying(_))
     }
 
-    /// Returns the guard of the plan on the screen.
-    pub fn plan_guard(&self) -> &KeyGuard {
-        match self.screen {
-            Screen::BaselinePlan => &self.baseline_plan.guard,
-            _ => &self.reset.guard,
+    /// Restarts the key guard when a plan becomes visible, so that it ignores keys typed before.
+    pub fn track_visible_plan(&mut self) {
+        let visible_plan = self.find_visible_plan();
+        if self.visible_plan != visible_plan {
+            self.visible_plan = visible_plan;
+            self.plan_guard.restart(self.now.elapsed);
         }
     }
 
-    /// Returns the guard of the plan on the screen, to ignore keys.
-    pub fn plan_guard_mut(&mut self) -> &mut KeyGuard {
-        match self.screen {
-            Screen::BaselinePlan => &mut self.baseline_plan.guard,
-            _ => &mut self.reset.guard,
-        }
+    /// Returns the screen of the plan that can be read now, and when that plan was made.
+    fn find_visible_plan(&self) -> Option<(Screen, Duration)> {
+        let made_at = match self.screen {
+            _ if self.is_screen_covered() || self.is_too_small() => None,
+            Screen::Reset => match &self.reset.stage {
+                ResetStage::Plan(view) => Some(view.made_at),
+                _ => None,
+            },
+            Screen::BaselinePlan => match &self.baseline_plan.stage {
+                BaselinePlanStage::Plan(view) => Some(view.made_at),
+                _ => None,
+            },
+            Screen::Archives => {
+                let plan = self.archives.retention.plan.as_ref();
+                plan.filter(|_| self.has_prune_plan()).map(|it| it.made_at)
+            }
+            _ => None,
+        };
+        made_at.map(|made_at| (self.screen, made_at))
     }
 
     /// Returns until when the screen shows that keys are ignored, if it does now.
     pub fn key_guard_notice_until(&self) -> Option<Duration> {
         let guard = match &self.overlay {
             Some(Overlay::AnswerQuestion(dialog)) => &dialog.guard,
-            Some(Overlay::EditSealed(question)) => &question.guard,
             Some(_) => return None,
-            None if self.has_plan() => self.plan_guard(),
+            None if self.has_plan() => &self.plan_guard,
             None if self.screen == Screen::Editor => self.editor.as_ref()?.key_guard()?,
             None => return None,
         };
@@ -326,6 +359,7 @@ impl Model {
         match self.screen {
             Screen::Log => &self.log.query,
             Screen::Editor => self.editor.as_ref().map_or("", |editor| &editor.query),
+            Screen::Archives if self.archives.page == ArchivesPage::List => &self.archives.query,
             _ => &self.visible_pane().query,
         }
     }

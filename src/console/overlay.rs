@@ -1,9 +1,9 @@
 //! Overlays and input lines: what is open over a screen.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::command::Command;
-use super::handoff::SealQuestion;
 use super::key::Key;
 use super::key_guard::KeyGuard;
 use super::screens::agent::state::AgentTab;
@@ -24,8 +24,6 @@ pub enum Overlay {
     UnlockReadOnly,
     /// Question of a host.
     AnswerQuestion(QuestionDialog),
-    /// Confirmation before a sealed baseline is edited.
-    EditSealed(Box<SealQuestion>),
 }
 
 /// Dialog that answers a question of a host.
@@ -102,6 +100,8 @@ pub enum ChooserItem {
 pub enum InputLine {
     /// Filter of the fleet, with the previous filter.
     Filter(String),
+    /// Filter of the baselines, with the previous filter.
+    BaselineFilter(String),
     /// Search, with the previous query.
     Search(String),
     /// Text that a plan over baselines needs.
@@ -113,10 +113,19 @@ pub enum InputLine {
     },
     /// Path of a new file for the marked lines.
     SavePath(String),
+    /// Path of a new file for an entry.
+    ExportPath {
+        /// The entry, as it was when the line was opened.
+        entry: PathBuf,
+        /// The text typed so far.
+        path: String,
+    },
     /// Command of the editor.
     EditorCommand,
     /// The word that confirms a save over a file that has changed.
     OverwriteWord,
+    /// The word that confirms the removal of a draft.
+    DiscardWord,
 }
 
 /// Keys of an incomplete sequence.

@@ -19,6 +19,8 @@ pub enum Screen {
     BaselinePlan,
     /// Verification.
     Verify,
+    /// Entries and memories that a query finds.
+    Archives,
     /// A baseline in the editor.
     Editor,
 }

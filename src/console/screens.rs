@@ -10,6 +10,13 @@ pub mod agent {
     pub(in crate::console) mod view;
 }
 
+pub mod archives {
+    //! Everything that agents wrote: found, read and compared.
+    pub mod state;
+    pub(in crate::console) mod update;
+    pub(in crate::console) mod view;
+}
+
 pub mod baseline_plan {
     //! A plan over baselines: a seal, a restore, a new baseline, a search and replace.
     pub mod state;
@@ -58,6 +65,7 @@ pub mod log {
 pub mod reset {
     //! A plan, its run and the result.
     pub(in crate::console) mod push;
+    pub(in crate::console) mod rule_change;
     pub mod state;
     pub mod update;
     pub(in crate::console) mod view;
@@ -88,6 +96,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         Screen::Baselines => baselines::view::draw(model, canvas),
         Screen::BaselinePlan => baseline_plan::view::draw(model, canvas),
         Screen::Verify => verify::view::draw(model, canvas),
+        Screen::Archives => archives::view::draw(model, canvas),
         Screen::Editor => editor::view::draw(model, canvas),
     }
 }
@@ -97,14 +106,17 @@ pub(super) fn page_rows(model: &Model) -> usize {
     match model.screen {
         Screen::Fleet => model.fleet_height(),
         Screen::Hosts => model.hosts_list_height(),
-        Screen::Log => model.log_height(),
+        Screen::Log => model.log_list_height(),
         Screen::Verify => model.verify_list_height(),
+        Screen::Archives if !model.has_text() => model.archives_list_height(),
         Screen::Editor => model.editor_height(),
         Screen::Agent if model.agent.is_list() => model.history_height(),
         Screen::Baselines if !model.has_text() => model.baselines_list_height(),
-        Screen::Agent | Screen::Reset | Screen::Baselines | Screen::BaselinePlan => {
-            model.text_height()
-        }
+        Screen::Agent
+        | Screen::Reset
+        | Screen::Baselines
+        | Screen::BaselinePlan
+        | Screen::Archives => model.text_height(),
     }
 }
 
@@ -113,11 +125,12 @@ pub(super) fn move_cursor(model: &mut Model, by: isize) -> Vec<Effect> {
     match model.screen {
         Screen::Fleet => fleet::update::move_cursor(model, by),
         Screen::Agent => agent::update::move_cursor(model, by),
-        Screen::Reset => reset::update::move_cursor(model, by),
+        Screen::Reset => return reset::update::move_cursor(model, by),
         Screen::Log => log::update::move_cursor(model, by),
         Screen::Baselines => baselines::update::move_cursor(model, by),
         Screen::BaselinePlan => baseline_plan::update::move_cursor(model, by),
         Screen::Verify => verify::update::move_cursor(model, by),
+        Screen::Archives => archives::update::move_cursor(model, by),
         Screen::Hosts => return hosts::update::move_cursor(model, by),
         Screen::Editor => editor::update::move_cursor(model, by),
     }
@@ -133,16 +146,12 @@ pub(super) fn open_selected(model: &mut Model) -> Vec<Effect> {
         Screen::Verify => return verify::update::open_selected(model),
         Screen::Hosts => hosts::update::show_host_agents(model),
         Screen::BaselinePlan => {}
+        Screen::Archives => archives::update::open_selected(model),
         Screen::Log => log::update::open_selected(model),
         Screen::Editor if model.key_context() == KeyContext::EditorPanel => {
             return editor::update::open_selected(model);
         }
-        Screen::Editor => {
-            let baseline = model.subject_baseline().map(str::to_string);
-            return baseline.map_or_else(Vec::new, |baseline| {
-                baselines::update::open_evidence(model, baseline)
-            });
-        }
+        Screen::Editor => return editor::update::open_evidence(model),
         Screen::Fleet | Screen::Reset => {
             let name = model.subject_agent().map(str::to_string);
             return name.map_or_else(Vec::new, |name| agent::update::open_from_list(model, name));
@@ -156,6 +165,7 @@ pub(super) fn change_marks(model: &mut Model, command: Command) {
     match model.screen {
         Screen::Agent => agent::update::change_marks(model, command),
         Screen::Baselines => baselines::update::change_marks(model, command),
+        Screen::Archives => archives::update::change_marks(model, command),
         _ => fleet::update::change_marks(model, command),
     }
 }
@@ -171,6 +181,7 @@ pub(super) fn go_back(model: &mut Model, key: Key) -> Vec<Effect> {
         Screen::Log => log::update::go_back(model, is_escape),
         Screen::Baselines => baselines::update::go_back(model, is_escape),
         Screen::BaselinePlan => baseline_plan::update::go_back(model),
+        Screen::Archives => archives::update::go_back(model, is_escape),
         Screen::Hosts | Screen::Verify => model.go_to_screen(Screen::Fleet),
         Screen::Editor => return editor::update::go_back(model, is_escape),
     }
@@ -188,6 +199,7 @@ pub(super) fn visible_ages(model: &Model) -> Vec<String> {
         Screen::Hosts => hosts::update::visible_ages(model),
         Screen::Log => log::update::visible_ages(model),
         Screen::Verify => verify::update::visible_ages(model),
+        Screen::Archives => archives::view::visible_ages(model),
         Screen::Baselines => baselines::update::visible_ages(model),
         Screen::Reset | Screen::BaselinePlan | Screen::Editor => Vec::new(),
     }
@@ -198,6 +210,7 @@ pub(super) fn begin_search(model: &mut Model) -> String {
     match model.screen {
         Screen::Log => std::mem::take(&mut model.log.query),
         Screen::Editor => editor::update::begin_search(model),
+        Screen::Archives => archives::update::begin_search(model),
         _ => agent::update::begin_search(model),
     }
 }
@@ -207,6 +220,7 @@ pub(super) fn edit_search(model: &mut Model, edit: impl FnOnce(&mut String)) {
     match model.screen {
         Screen::Log => edit(&mut model.log.query),
         Screen::Editor => editor::update::edit_search(model, edit),
+        Screen::Archives => archives::update::edit_search(model, edit),
         _ => agent::update::edit_search(model, edit),
     }
 }
@@ -216,6 +230,7 @@ pub(super) fn finish_search(model: &mut Model) -> usize {
     match model.screen {
         Screen::Log => log::update::finish_search(model),
         Screen::Editor => editor::update::finish_search(model),
+        Screen::Archives => archives::update::finish_search(model),
         _ => model.visible_pane().hits.len(),
     }
 }
@@ -225,6 +240,7 @@ pub(super) fn go_to_next_hit(model: &mut Model, is_forward: bool) {
     match model.screen {
         Screen::Log => log::update::go_to_next_hit(model, is_forward),
         Screen::Editor => editor::update::go_to_next_hit(model, is_forward),
+        Screen::Archives => archives::update::go_to_next_hit(model, is_forward),
         _ => agent::update::go_to_next_hit(model, is_forward),
     }
 }

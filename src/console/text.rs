@@ -13,8 +13,8 @@ use std::ops::Range;
 
 pub use arrangement::{Arrangement, PaneItem};
 pub use prepare::{
-    PreparedText, prepare_baseline_diff, prepare_comparison, prepare_diff, prepare_run_diff,
-    prepare_scratch, prepare_whole,
+    PreparedText, prepare_baseline_diff, prepare_comparison, prepare_diff, prepare_entry,
+    prepare_run_diff, prepare_scratch, prepare_whole,
 };
 pub use rows::PaneRow;
 pub use rules::prepare_rules;
@@ -93,7 +93,7 @@ pub struct TextLine {
     pub new_number: Option<usize>,
     /// Its bytes, without the line feed; in notes, text of the program.
     pub bytes: Vec<u8>,
-    /// The bytes of a changed line that changed.
+    /// The bytes of a changed line that changed; of an equal one, those that a search found.
     pub changed_ranges: Vec<Range<usize>>,
     /// Whether it is one of a removed and an added line that replace each other.
     pub is_paired: bool,
@@ -108,6 +108,12 @@ pub struct TextLine {
 }
 
 impl TextLine {
+    /// Whether a search of the archives emphasizes ranges of it: a line that did not change has none
+    /// else.
+    pub fn has_found_ranges(&self) -> bool {
+        self.kind == LineKind::Same && !self.changed_ranges.is_empty()
+    }
+
     /// Creates a line of the program's own text.
     pub fn note(kind: LineKind, text: impl Into<String>) -> TextLine {
         TextLine {
@@ -269,10 +275,15 @@ impl Pane {
 
     fn lay_out(&mut self) {
         let is_hit = |line: &TextLine| {
+            if self.query.is_empty() {
+                return line.has_found_ranges();
+            }
             let text = String::from_utf8_lossy(&line.bytes).to_lowercase();
             text.contains(&self.query)
         };
-        let hits: Vec<usize> = if self.query.is_empty() {
+        let has_search =
+            !self.query.is_empty() || self.lines.iter().any(TextLine::has_found_ranges);
+        let hits: Vec<usize> = if !has_search {
             Vec::new()
         } else {
             (0..self.lines.len())
@@ -428,7 +439,7 @@ impl Pane {
     pub fn go_to_first_hit(&mut self, height: usize) {
         let below = self.hits.iter().position(|item| *item >= self.top.0);
         self.current_hit = below.unwrap_or(0);
-        self.scroll_to_hit(height);
+        self.scroll_to_current_hit(height);
     }
 
     /// Goes to the next or previous hit, wrapping around at the ends.
@@ -436,11 +447,12 @@ impl Pane {
         let count = self.hits.len();
         if count > 0 {
             self.current_hit = (self.current_hit + if is_forward { 1 } else { count - 1 }) % count;
-            self.scroll_to_hit(height);
+            self.scroll_to_current_hit(height);
         }
     }
 
-    fn scroll_to_hit(&mut self, height: usize) {
+    /// Scrolls to the current hit, if there is one.
+    pub fn scroll_to_current_hit(&mut self, height: usize) {
         if let Some(item) = self.hits.get(self.current_hit) {
             self.scroll_to_item(*item, height);
         }

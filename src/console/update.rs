@@ -30,9 +30,11 @@ use super::screens::hosts::state::HostsScreen;
 use super::screens::log::state::MessageLevel;
 use super::screens::reset::state::ResetStage;
 use super::screens::reset::update::{
-    PLAN_LIFETIME, abandon_plan, replace_expired_plan, request_plan, track_visible_plan,
+    PLAN_LIFETIME, abandon_plan, replace_expired_plan, request_plan,
 };
-use super::screens::{agent, baseline_plan, baselines, editor, hosts, log, reset, verify};
+use super::screens::{
+    agent, archives, baseline_plan, baselines, editor, hosts, log, reset, verify,
+};
 use crate::config::{Diagnostic, DiagnosticLevel};
 use crate::engine::{MemoryAddress, Observation};
 
@@ -47,8 +49,8 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
     model.now = now;
     background_jobs::finish_jobs(model, &msg);
     let mut effects = handle_message(model, msg);
-    track_visible_plan(model);
-    baseline_plan::update::track_visible_plan(model);
+    effects.extend(archives::update::request_due(model));
+    model.track_visible_plan();
     agent::update::clamp_pane_top(model);
     // A filter is saved once it is complete.
     let view = model.fleet.view_state();
@@ -82,6 +84,9 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
         Msg::TonesPrepared(name, generation, tones) => {
             agent::update::handle_tones(model, &name, generation, &tones);
         }
+        Msg::NewRulesCompared(request, text) => {
+            reset::rule_change::handle_rule_change(model, &request, text);
+        }
         Msg::RulesCompared(name, rules) => agent::update::handle_rules(model, &name, rules),
         Msg::HistoryLoaded(name, history) => agent::update::handle_history(model, &name, history),
         Msg::RunDiffPrepared(name, seq, text) => {
@@ -89,13 +94,18 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
         }
         Msg::PlanMade(request, plan) => return reset::update::handle_plan(model, request, plan),
         Msg::RunProgressed(progress) => reset::update::handle_progress(model, progress),
-        Msg::RunEnded(report) => return reset::update::handle_run_ended(model, &report),
+        Msg::RunEnded(report) => {
+            archives::update::reload(model);
+            return reset::update::handle_run_ended(model, &report);
+        }
         Msg::RunNotStarted(why) => reset::update::handle_run_not_started(model, &why),
         Msg::LogLoaded(Ok(runs)) => return log::update::handle_runs(model, runs),
         Msg::LogLoaded(Err(why)) => {
             model.report(MessageLevel::Error, why.clone());
             model.ledger_error = Some(why);
         }
+        Msg::ReportLoaded(report) => log::update::handle_report(model, report),
+        Msg::DraftsFound(names) => editor::update::report_left_drafts(model, &names),
         Msg::HostsChanged(statuses) => {
             for status in statuses {
                 hosts::update::handle_host_status(model, status);
@@ -112,12 +122,50 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
             baselines::update::handle_comparison(model, &request, texts);
         }
         Msg::BaselinePlanMade(id, plan) => baseline_plan::update::handle_plan(model, id, plan),
+        Msg::SigningKeyChecked(key, checked) => {
+            return baseline_plan::update::handle_key_checked(model, key, checked);
+        }
         Msg::BaselinePlanApplied(applied) => {
             let effects = baseline_plan::update::handle_applied(model, applied);
             return effects
                 .into_iter()
                 .chain(editor::update::open_again(model))
                 .collect();
+        }
+        Msg::ArchiveSearched(number, found) => {
+            archives::update::handle_result(model, number, found.map(|found| *found));
+        }
+        Msg::EntryFindingsRead(number, findings) => {
+            archives::update::handle_findings(model, number, findings);
+        }
+        Msg::ArchiveRelaxed(number, found) => {
+            archives::update::handle_relaxations(model, number, found);
+        }
+        Msg::ArchiveSearchEnded(number) => archives::update::handle_search_ended(model, number),
+        Msg::IndexProgressed(progress) => archives::update::handle_progress(model, progress),
+        Msg::EntryTextRead(request, text) => {
+            archives::update::handle_text(model, &request, text);
+        }
+        Msg::EntryCompared(request, texts) => {
+            archives::update::handle_comparison(model, &request, texts);
+        }
+        Msg::EntryRunFound(entry, found) => {
+            return archives::update::handle_run_found(model, &entry, found);
+        }
+        Msg::EntryPinned(entry, is_pinned, outcome) => {
+            archives::update::handle_pinned(model, &entry, is_pinned, outcome);
+        }
+        Msg::TimelineLoaded(number, loaded) => {
+            archives::update::timeline::handle_loaded(model, number, loaded);
+        }
+        Msg::RetentionLoaded(number, loaded) => {
+            archives::update::retention::handle_loaded(model, number, loaded);
+        }
+        Msg::ArchivePruned(pruned) => {
+            return archives::update::retention::handle_pruned(model, pruned);
+        }
+        Msg::SourceLoaded(source, page) => {
+            return handoff::handle_entry(model, HandoffRequest::ReadSource(source), page);
         }
         Msg::VerifyProgressed(step) => verify::update::handle_progress(model, step),
         Msg::Verified(outcome) => return verify::update::handle_result(model, outcome),
@@ -133,23 +181,32 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
         Msg::BaselineInspected(agent, found) => {
             return handoff::handle_baseline(model, &agent, found);
         }
-        Msg::BaselineEdited(edited) => {
-            let effects = handoff::handle_edited(model, *edited);
-            return effects
-                .into_iter()
-                .chain(editor::update::open_again(model))
-                .collect();
+        Msg::ExternalEditEnded(external) => {
+            return editor::update::handle_external_text(model, *external);
         }
         Msg::BaselineOpened(name, opened) => {
             return editor::update::handle_opened(model, &name, opened);
+        }
+        Msg::OpenFileChecked(name, found) => {
+            editor::update::handle_file_checked(model, &name, found);
         }
         Msg::TextAnalyzed(analysis) => editor::update::handle_analysis(model, *analysis),
         Msg::FileCompared(name, generation, compared) => {
             return editor::update::handle_compared(model, &name, generation, compared);
         }
-        Msg::TextSaved(name, saved) => return editor::update::handle_saved(model, &name, saved),
+        Msg::TextSaved(name, saved) => {
+            let text = saved.as_ref().ok().map(|saved| saved.bytes.clone());
+            let effects = editor::update::handle_saved(model, &name, saved);
+            if let Some(text) = text {
+                agent::update::unmark_saved_lines(model, &name, &text);
+            }
+            return effects;
+        }
         Msg::TextsMerged(name, merged) => {
             return editor::update::handle_merged(model, &name, merged);
+        }
+        Msg::DraftWritten(name, bytes, outcome) => {
+            editor::update::handle_draft_written(model, &name, &bytes, outcome);
         }
         Msg::Reported(level, text) => model.report(level, text),
         Msg::PromptEvent(event) => return question::handle_prompt_event(model, event),
@@ -157,6 +214,7 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
         Msg::ConfigChanged | Msg::ConfigReloaded(_) => {}
         Msg::ConfigInvalid(problems) => handle_config_invalid(model, problems),
         Msg::ConfigAdopted(fleet, agents, read_only) => {
+            archives::update::reload(model);
             return handle_config_adopted(model, fleet, agents, read_only);
         }
         Msg::PreferencesLoaded(preferences) => {
@@ -189,12 +247,12 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
 fn handle_resize(model: &mut Model, size: (u16, u16)) {
     model.size = size;
     // A resize also follows another program that had the terminal.
-    model.reset.visible_plan = None;
-    model.baseline_plan.visible_plan = None;
+    model.visible_plan = None;
     model.keep_fleet_cursor_visible();
     model.arrange_panes();
     baselines::update::keep_cursor_visible(model);
     verify::update::keep_cursor_visible(model);
+    archives::update::keep_cursor_visible(model);
     agent::update::keep_history_cursor_visible(model);
     editor::update::keep_cursor_visible(model);
     model.is_dirty = true;
@@ -246,6 +304,7 @@ pub fn next_wake(model: &Model) -> Duration {
     wake_by(model.fleet.cursor_pin_due);
     wake_by(model.key_guard_notice_until());
     wake_by(model.editor.as_ref().and_then(|editor| editor.draft_due));
+    wake_by(editor::update::next_check(model));
     let pending = &model.pending_keys;
     wake_by((!pending.keys.is_empty() && !pending.is_hint_shown).then_some(pending.hint_due));
     wake_by(model.read_only.unlocked_until);
@@ -254,6 +313,12 @@ pub fn next_wake(model: &Model) -> Duration {
         && !model.baseline_plan.is_plan_pending
     {
         wake_by(Some(view.made_at + PLAN_LIFETIME));
+    }
+    if model.has_prune_plan()
+        && !model.archives.retention.is_loading
+        && let Some(plan) = &model.archives.retention.plan
+    {
+        wake_by(Some(plan.made_at + PLAN_LIFETIME));
     }
     match &model.reset.stage {
         ResetStage::Plan(view) if model.screen == Screen::Reset && !model.reset.is_plan_pending => {
@@ -306,8 +371,12 @@ fn handle_tick(model: &mut Model) -> Vec<Effect> {
         model.is_dirty = true;
     }
     let mut effects: Vec<Effect> = editor::update::write_due_draft(model).into_iter().collect();
+    effects.extend(editor::update::check_due_file(model));
     if model.screen == Screen::BaselinePlan {
         effects.extend(baseline_plan::update::replace_expired_plan(model));
+    }
+    if model.has_prune_plan() {
+        effects.extend(archives::update::retention::replace_expired_plan(model));
     }
     match &model.reset.stage {
         ResetStage::Plan(_) if model.screen == Screen::Reset && !model.reset.is_plan_pending => {
@@ -323,10 +392,13 @@ fn handle_tick(model: &mut Model) -> Vec<Effect> {
 #[derive(Default)]
 struct ObservationChanges {
     has_changed: bool,
-    has_run_ended: bool,
+    /// Whether a run has ended, or a baseline was changed: the ledger may tell more.
+    may_have_new_records: bool,
     is_plan_affected: bool,
     /// Whether the texts on the agent screen are outdated.
     are_texts_outdated: bool,
+    /// Whether the file in the editor, or its seal, may have changed.
+    is_open_file_affected: bool,
 }
 
 fn handle_observations(model: &mut Model, observations: Vec<Observation>) -> Vec<Effect> {
@@ -341,8 +413,11 @@ fn handle_observations(model: &mut Model, observations: Vec<Observation>) -> Vec
         let tab = agent::update::request_tab(model).into_iter();
         effects.extend(tab.filter(|effect| matches!(effect, Effect::CompareRules(_))));
     }
+    if changes.is_open_file_affected {
+        effects.extend(editor::update::check_file(model));
+    }
     // A run of this console loads the log at its end; the history follows the log.
-    if changes.has_run_ended && !model.is_running() {
+    if changes.may_have_new_records && !model.is_running() {
         effects.push(Effect::LoadLog);
     }
     if changes.has_changed {
@@ -375,9 +450,10 @@ fn handle_observations(model: &mut Model, observations: Vec<Observation>) -> Vec
 
 /// Applies an observation, unless it is older than the current one or of a previous address.
 fn apply_observation(model: &mut Model, seen: Observation, changes: &mut ObservationChanges) {
-    let Some(row) = model.rows.iter_mut().find(|row| row.name == seen.agent) else {
+    let Some(index) = model.rows.iter().position(|row| row.name == seen.agent) else {
         return;
     };
+    let row = &model.rows[index];
     let old = row.observation.as_ref();
     if row.has_moved(seen.address.as_ref())
         || old.is_some_and(|old| old.generation > seen.generation)
@@ -394,7 +470,9 @@ fn apply_observation(model: &mut Model, seen: Observation, changes: &mut Observa
     });
     if !is_same {
         changes.has_changed = true;
-        changes.has_run_ended |= old.is_some_and(|old| old.last_run != seen.last_run);
+        changes.is_open_file_affected |= editor::update::concerns_open_file(model, old, &seen);
+        changes.may_have_new_records |=
+            old.is_some_and(|old| old.last_run != seen.last_run || old.baseline != seen.baseline);
         changes.are_texts_outdated |=
             model.screen == Screen::Agent && model.agent.agent == seen.agent;
         match &model.reset.stage {
@@ -413,6 +491,7 @@ fn apply_observation(model: &mut Model, seen: Observation, changes: &mut Observa
     if let Some(why) = &seen.ledger_error {
         model.ledger_error = Some(why.clone());
     }
+    let row = &mut model.rows[index];
     if seen.is_content_known() {
         row.last_readable = Some(seen.clone());
     }
@@ -460,7 +539,7 @@ fn handle_config_adopted(
     model.read_only.is_on |= read_only && !model.is_unlocked();
     model.config_error = None;
     if model.has_plan() {
-        // The rest of a typed confirmation is no command.
+        // The rest of a typed confirmation is not a command.
         model.typed_ahead_guard = KeyGuard::new(model.now.elapsed);
     }
     let closes_reset_plan = matches!(
@@ -477,7 +556,8 @@ fn handle_config_adopted(
     if closes_baseline_plan {
         baseline_plan::update::abandon_plan(model);
     }
-    let closes_plan = closes_reset_plan || closes_baseline_plan;
+    let closes_prune_plan = archives::update::retention::abandon_plan(model);
+    let closes_plan = closes_reset_plan || closes_baseline_plan || closes_prune_plan;
     if model.shows_baseline_states() {
         effects.extend(baselines::update::reload(model));
     }

@@ -46,11 +46,13 @@ pub fn draw(model: &Model, theme: &Theme, buffer: &mut Buffer) {
 
 fn draw_too_small(model: &Model, canvas: &mut Canvas<'_>) {
     let (width, height) = model.size;
+    let note = match &model.editor {
+        Some(editor) if editor.is_modified => "UNSAVED TEXT".to_string(),
+        _ => format!("{} quits", model.preferences.keymap.exit_key_text()),
+    };
     let text = format!(
-        "{}x{} needed (now {width}x{height}) - {} quits",
-        MIN_TERMINAL_SIZE.0,
-        MIN_TERMINAL_SIZE.1,
-        model.preferences.keymap.exit_key_text()
+        "{}x{} needed (now {width}x{height}) - {note}",
+        MIN_TERMINAL_SIZE.0, MIN_TERMINAL_SIZE.1,
     );
     let y = height / 2;
     let x = width.saturating_sub(text.width() as u16) / 2;

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::time::Instant;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Diff, LineOp, compare_lines};
 
@@ -49,7 +49,7 @@ impl LineChange {
 }
 
 /// Numbers of changed lines by kind. Blank lines do not count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriftCounts {
     /// Added lines.
     pub added: usize,
@@ -349,7 +349,7 @@ mod tests {
         assert_eq!(kinds(old, &edited), [(Edited, Some(2), Some(2))]);
         let moved = "- be brief\n- be kind\n- ask before you delete anything\n";
         assert_eq!(kinds(old, moved), [(Moved, Some(3), Some(1))]);
-        // Blank lines are no rules.
+        // Blank lines are not rules.
         assert!(kinds(old, &old.replace('\n', "\n\n")).is_empty());
     }
 

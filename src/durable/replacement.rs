@@ -7,10 +7,11 @@ mod displaced_file;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{self, AtFlags, Mode, RenameFlags};
+use rustix::fs::{self, AtFlags, FileType, Mode, RenameFlags};
 use rustix::io::Errno;
 
 use super::{NewFile, new_random_name, open_directory, open_directory_errno};
@@ -25,6 +26,9 @@ const NEW_FILE_MODE: Mode = Mode::RUSR
     .union(Mode::WUSR)
     .union(Mode::RGRP)
     .union(Mode::ROTH);
+
+/// Maximum number of files beside a new one that decide its mode.
+const MAX_SIBLINGS: usize = 1000;
 
 /// How often the file is exchanged that other programs keep removing and creating.
 const MAX_INSTALL_ATTEMPTS: usize = 16;
@@ -150,6 +154,23 @@ pub struct InstalledFile {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct FileIdentity(u64, u64);
 
+/// Returns the mode of a file that does not exist: what the files beside it with the same extension
+/// have in common. One that was removed must not come back with more readers.
+fn mode_of_siblings(directory: &OwnedFd, name: &OsStr) -> Mode {
+    let extension = Path::new(name).extension();
+    let files = fs::Dir::read_from(directory).into_iter().flatten();
+    let modes = files.take(MAX_SIBLINGS).filter_map(|item| {
+        let item = item.ok()?;
+        let name = OsStr::from_bytes(item.file_name().to_bytes());
+        let stat = fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        let is_sibling = is_file && extension.is_some() && Path::new(name).extension() == extension;
+        is_sibling.then(|| Mode::from_raw_mode(stat.st_mode))
+    });
+    let owner = Mode::RUSR | Mode::WUSR;
+    modes.fold(NEW_FILE_MODE, |common, mode| common & mode) | owner
+}
+
 impl Replacement {
     /// Writes `bytes` to a new file in the directory of `path` and syncs it. The file gets owner,
     /// mode and extended attributes of the regular file at `path`, if there is one, as far as this
@@ -166,8 +187,12 @@ impl Replacement {
         };
         let ReplacementNames([provisional_name, unfinished_name, aside_name]) = names;
         let unfinished = || Ok(unfinished_name);
-        let mut file =
-            NewFile::create_with_options(&directory, parent, NEW_FILE_MODE, unfinished, true)?;
+        let mode = if replaces {
+            NEW_FILE_MODE
+        } else {
+            mode_of_siblings(&directory, name)
+        };
+        let mut file = NewFile::create_with_options(&directory, parent, mode, unfinished, true)?;
         file.write(bytes)?;
         let lost = if replaces {
             copy_attributes(&directory, name, path, file.file())?
@@ -381,7 +406,7 @@ impl InstalledFile {
 }
 
 /// Gives a displaced file its name again, removes the new one, and syncs the directory. A file that
-/// another program has saved there meanwhile keeps the name; the displaced one then stays under its
+/// another program has saved there since keeps the name; the displaced one then stays under its
 /// random name, where the journal of the caller leads to it.
 fn exchange_back(
     directory: &OwnedFd,

@@ -4,6 +4,7 @@
 //! or that of the kept copy. A manifest that no good signature covers says nothing there, whatever
 //! it claims. Elsewhere the manifest in `baseline_dir` counts, as resets check it.
 
+use std::collections::HashSet;
 use std::io;
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::Engine;
 use crate::baseline::seal::{BaselineSeal, SealFiles, SealMeta};
 use crate::config::SealRequirement;
+use crate::digest::Digest;
 use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
@@ -132,6 +134,35 @@ impl Engine {
             meta: Some(signed.meta),
             problem: None,
         })
+    }
+
+    /// Returns the versions in the accepted seal, in that in `baseline_dir` and in the kept copy.
+    ///
+    /// # Errors
+    /// One of them cannot be read.
+    pub(super) fn sealed_digests(&self) -> Result<HashSet<Digest>> {
+        let directory = &self.config().general.baseline_dir;
+        let path = self.archive.program_path(KEPT_SEAL_FILE_NAME);
+        let kept = match durable::read_own_file(&path) {
+            Err(error) if durable::is_absent(&error) => None,
+            read => read
+                .map(|_| self.read_kept_seal())
+                .with_path("read", &path)?,
+        };
+        let kept = kept.map(|kept| kept.to_files().parse(directory));
+        let on_disk = SealFiles::read(directory)?.parse(directory)?;
+        let seals = [
+            Some(self.accepted_seal()?.seal),
+            on_disk,
+            kept.transpose()?.flatten(),
+        ];
+        let digests = |seal: &BaselineSeal| -> Vec<Digest> {
+            let names = seal.names();
+            names
+                .filter_map(|name| seal.expected_digest(name))
+                .collect()
+        };
+        Ok(seals.iter().flatten().flat_map(digests).collect())
     }
 
     /// Keeps a copy of the seal where agents cannot write.

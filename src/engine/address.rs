@@ -164,6 +164,7 @@ mod tests {
             xdg_config_home: None,
             xdg_state_home: None,
             config_path_variable: None,
+            program_directory: None,
             uid: 1000,
         };
         let text = format!("[scout]\nbaseline = scout.md\n{lines}\n");

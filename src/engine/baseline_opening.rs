@@ -4,12 +4,15 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::Engine;
-use super::baseline_drafts::BaselineDraft;
+use super::baseline_drafts::FoundDrafts;
+use super::baseline_file::BaselineFile;
 use super::baseline_versions::SEALED_VERSION_NOTE;
 use super::observation::Protection;
+use super::probe;
 use super::record::{Operation, Outcome};
 use super::seal::SealReport;
 use super::seal_plan::SealScope;
+use crate::baseline::InspectedBaseline;
 use crate::baseline::seal::{SealFiles, is_baseline_name};
 use crate::config::SealRequirement;
 use crate::digest::Digest;
@@ -33,8 +36,15 @@ pub struct OpenedBaseline {
     pub seal: SealMatch,
     /// Whether the file is immutable (`chattr +i`).
     pub is_immutable: bool,
-    /// The operator's text that was not saved, or why it cannot be read.
-    pub draft: Result<Option<BaselineDraft>>,
+    /// Why a save cannot unlock the file, and the commands that do, if it is immutable and this process
+    /// lacks the right.
+    pub unlock_refusal: Option<String>,
+    /// Why resets refuse it, and what else is wrong with it for its agents.
+    pub problems: Vec<String>,
+    /// Whether resets refuse it because of them.
+    pub is_refused: bool,
+    /// The operator's texts that were not saved.
+    pub drafts: FoundDrafts,
 }
 
 /// An agent whose baseline is opened.
@@ -76,31 +86,39 @@ impl Engine {
             return Err(Error::new(ErrorKind::User, message));
         }
         let users = self.baseline_users(name);
-        let (bytes, is_checked, mismatch) = match users.first() {
-            Some(agent) => {
-                let found = self.inspect_baseline(agent)?;
-                (found.bytes, found.is_sealed, found.seal_mismatch)
-            }
+        let path = self.baseline_file_path(name);
+        let found = match users.first() {
+            Some(agent) => self.inspect_baseline(agent)?,
             None => {
                 let bytes = self.read_baseline(name)?;
-                let (is_checked, mismatch) = self.check_unused_baseline(name, Digest::of(&bytes));
-                (bytes, is_checked, mismatch)
+                let (is_sealed, seal_mismatch) =
+                    self.check_unused_baseline(name, Digest::of(&bytes));
+                InspectedBaseline {
+                    path: path.clone(),
+                    bytes,
+                    is_sealed,
+                    seal_mismatch,
+                    is_refused: false,
+                    problems: Vec::new(),
+                }
             }
         };
-        let digest = Digest::of(&bytes);
-        let seal = match mismatch {
+        let digest = Digest::of(&found.bytes);
+        let seal = match found.seal_mismatch {
             Some(why) if self.unsealed_save(name)? == Some(digest) => SealMatch::SavedHere(why),
             Some(why) => SealMatch::Mismatch(why),
-            None if !is_checked => SealMatch::Unchecked,
+            None if !found.is_sealed => SealMatch::Unchecked,
             None if self.has_signed_seal() => SealMatch::Signed,
             None => SealMatch::Sealed,
         };
-        let path = self.baseline_file_path(name);
         Ok(OpenedBaseline {
             name: name.to_string(),
             is_immutable: durable::is_immutable(&path),
+            unlock_refusal: self.unlock_refusal(name),
             path,
-            bytes,
+            bytes: found.bytes,
+            problems: found.problems,
+            is_refused: found.is_refused,
             digest,
             users: users
                 .into_iter()
@@ -112,12 +130,43 @@ impl Engine {
                 })
                 .collect(),
             seal,
-            draft: self.load_baseline_draft(name),
+            drafts: self.find_baseline_drafts(name),
+        })
+    }
+
+    /// Reads what is at the path of a baseline that is being edited, and what its seal says of it.
+    pub fn read_edited_baseline(&self, name: &str) -> (BaselineFile, SealMatch) {
+        match self.open_baseline(name) {
+            Ok(opened) => (BaselineFile::Readable(opened.bytes), opened.seal),
+            Err(error) => {
+                let file = match BaselineFile::read(&self.baseline_file_path(name)) {
+                    // The ledger, for example, cannot be read.
+                    BaselineFile::Readable(_) => BaselineFile::Unreadable(error.to_string()),
+                    file => file,
+                };
+                (file, SealMatch::Mismatch(error.to_string()))
+            }
+        }
+    }
+
+    /// Returns whether the file of a baseline is immutable (`chattr +i`).
+    pub fn is_baseline_immutable(&self, name: &str) -> bool {
+        durable::is_immutable(&self.baseline_file_path(name))
+    }
+
+    /// Returns why a save cannot unlock an immutable baseline, and the commands that do. None if it
+    /// can, and if the file is not immutable.
+    pub fn unlock_refusal(&self, name: &str) -> Option<String> {
+        let is_refused = self.is_baseline_immutable(name)
+            && probe::has_capability(probe::CAP_LINUX_IMMUTABLE) == Some(false);
+        is_refused.then(|| {
+            let commands = durable::flag_commands(&self.baseline_file_path(name));
+            format!("{name} is immutable, which only root may change; {commands}")
         })
     }
 
     /// Returns whether a seal covers a baseline that no agent uses, and why it does not match, if it
-    /// does not. What the seal does not list is no fault: no reset pushes it.
+    /// does not. A file that the seal does not list is not a fault: no reset pushes it.
     fn check_unused_baseline(&self, name: &str, digest: Digest) -> (bool, Option<String>) {
         match self.seal_verifier.read_seal(self.config()) {
             Err(error) => (true, Some(error.to_string())),
@@ -141,13 +190,15 @@ impl Engine {
     }
 
     /// Returns the version that an operator saved or restored last, if that is the last record of a
-    /// baseline: it is not sealed yet, and no attack.
+    /// baseline: it is not sealed yet, and no attack. Behind a segment that cannot be read, no save
+    /// is known.
     ///
     /// # Errors
-    /// The ledger cannot be read.
+    /// The active file of the ledger cannot be read.
     pub(super) fn unsealed_save(&self, name: &str) -> Result<Option<Digest>> {
+        let mut unread = None;
         let (mut back, _) = self.scan_ledger_backwards()?;
-        while let Some((_, record)) = back.next_matching(|it| it.agent.is_empty())? {
+        while let Some((_, record)) = back.next_readable(&mut unread, |it| it.is_about_archive())? {
             let event = record.event;
             if event.file.as_deref() != Some(name) || event.outcome != Outcome::Ok {
                 continue;
@@ -165,14 +216,29 @@ impl Engine {
         Ok(None)
     }
 
-    /// Seals one baseline that was just saved, and no other. `accepts_lint_errors`: the operator has
-    /// seen its lint errors.
+    /// Seals one baseline whose version `saved` was just saved, and nothing else.
+    /// `accepts_lint_errors`: the operator has seen its lint errors.
     ///
     /// # Errors
-    /// As [`Engine::plan_seal`] and [`Engine::apply_seal`].
-    pub fn seal_saved_baseline(&self, name: &str, accepts_lint_errors: bool) -> Result<SealReport> {
+    /// [`ErrorKind::Conflict`] if the file is no longer that version; as [`Engine::plan_seal`] and
+    /// [`Engine::apply_seal`].
+    pub fn seal_saved_baseline(
+        &self,
+        name: &str,
+        saved: Digest,
+        accepts_lint_errors: bool,
+    ) -> Result<SealReport> {
         let scope = SealScope::Named(BTreeSet::from([name.to_string()]));
         let mut plan = self.plan_seal(&scope, false)?;
+        // Another program may have written to the file since.
+        let mut changes = plan.changes.iter();
+        if !changes.any(|it| it.name == name && it.sha256() == Some(saved)) {
+            let path = self.baseline_file_path(name);
+            let message = format!("{} has changed since it was saved", path.display());
+            let show = self.command_line(&format!("seal --dry-run {}", shell_words::quote(name)));
+            return Err(Error::new(ErrorKind::Conflict, message)
+                .with_hint(format!("it is not sealed; to review the change: {show}")));
+        }
         for change in &mut plan.changes {
             change.is_selected &= change.name == name;
         }

@@ -3,22 +3,30 @@
 //! is what the plan saw. Seals have plans of their own.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
-use regex::bytes::{NoExpand, Regex, RegexBuilder};
+use regex::bytes::{Regex, RegexBuilder};
 
 use super::Engine;
-use super::baseline_save::{SaveCause, SavedBaseline, read_optional};
-use super::baseline_versions::SEALED_VERSION_NOTE;
+use super::baseline_file::BaselineFile;
+use super::baseline_save::{SaveCause, SavedBaseline};
+use super::baseline_versions::{BASELINE_EXTENSION, SEALED_VERSION_NOTE};
 use super::lock;
 use super::record::Operation;
 use crate::baseline::MAX_BASELINE_BYTES;
 use crate::baseline::seal::is_baseline_name;
+use crate::diff;
 use crate::digest::Digest;
-use crate::durable::ExpectedFile;
+use crate::durable::{self, ClearedFlag, ExpectedFile};
 use crate::error::{Error, ErrorKind, Result};
 use crate::untrusted;
+
+/// Maximum number of bytes that the files of a plan and the comparisons of these take together. A
+/// thousand usual baselines fit.
+const MAX_PLAN_BYTES: usize = 256 << 20;
+
+/// Bytes that a file of a plan takes beside its texts.
+const PLANNED_FILE_BYTES: usize = 4 << 10;
 
 /// Maximum size of a compiled pattern in bytes.
 const MAX_PATTERN_BYTES: usize = 1 << 20;
@@ -70,21 +78,13 @@ pub struct PlannedBaseline {
     pub replaced: usize,
     /// Agents whose baseline it is.
     pub agents: Vec<String>,
-}
-
-/// The object at the path of a baseline.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BaselineFile {
-    /// Nothing.
-    Absent,
-    /// A file with these bytes.
-    Readable(Vec<u8>),
-    /// Something that cannot be read as a baseline, and why.
-    Unreadable(String),
+    /// Whether lines of another program may be in what is changed, copied or put back: a seal covers
+    /// it, and no operator sealed it, or made it from what was sealed.
+    pub is_foreign: bool,
 }
 
 /// A search and replace.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TextReplacement {
     /// The text to find.
     pub pattern: String,
@@ -94,25 +94,36 @@ pub struct TextReplacement {
     pub is_regex: bool,
 }
 
-impl BaselineFile {
-    fn read(path: &Path) -> BaselineFile {
-        match read_optional(path) {
-            Ok(None) => BaselineFile::Absent,
-            Ok(Some(bytes)) => BaselineFile::Readable(bytes),
-            Err(error) => BaselineFile::Unreadable(error.message().to_string()),
-        }
-    }
+/// The memory that is left for a plan over several baselines.
+#[derive(Debug, Default)]
+pub(super) struct PlanBudget {
+    spent: usize,
+}
 
-    /// Returns its bytes, if they can be read.
-    pub fn bytes(&self) -> Option<&[u8]> {
-        match self {
-            BaselineFile::Readable(bytes) => Some(bytes),
-            BaselineFile::Absent | BaselineFile::Unreadable(_) => None,
+impl PlanBudget {
+    /// Counts a file with its texts before and after, and what it takes to compare them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`]: the plan would have more than [`MAX_PLAN_BYTES`].
+    pub(super) fn spend(&mut self, before: &[u8], after: &[u8]) -> Result<()> {
+        self.spent += diff::estimate_memory(before, after) + PLANNED_FILE_BYTES;
+        if self.spent <= MAX_PLAN_BYTES {
+            return Ok(());
         }
+        let message = "the changed baselines are too large to be compared at once";
+        Err(Error::new(ErrorKind::Conflict, message).with_hint("name the files, a few at a time"))
     }
 }
 
 impl TextReplacement {
+    /// Checks the pattern before there is a replacement.
+    ///
+    /// # Errors
+    /// [`ErrorKind::User`] for a pattern that cannot be used.
+    pub fn check_pattern(&self) -> Result<()> {
+        self.compile().map(drop)
+    }
+
     fn compile(&self) -> Result<Regex> {
         let pattern = if self.is_regex {
             self.pattern.clone()
@@ -139,7 +150,7 @@ impl TextReplacement {
         match self.unknown_group(&regex).filter(|_| self.is_regex) {
             None => Ok(regex),
             Some(reference) => {
-                let message = format!("`{reference}` is no group of `{}`", self.pattern);
+                let message = format!("`{reference}` is not a group of `{}`", self.pattern);
                 Err(Error::new(ErrorKind::User, message)
                     .with_hint("write `${1}` before a letter or digit, and `$$` for a dollar sign"))
             }
@@ -161,29 +172,49 @@ impl TextReplacement {
         Some(unknown?.get(0)?.as_str())
     }
 
-    /// Returns the new text and the number of places; `None` if nothing matches.
-    fn apply(&self, regex: &Regex, text: &[u8]) -> Option<(Vec<u8>, usize)> {
-        let count = regex.find_iter(text).count();
-        if count == 0 {
-            return None;
+    /// Returns the new text of a baseline and the number of places; `None` if nothing matches.
+    ///
+    /// # Errors
+    /// The text would be too large for a baseline.
+    fn apply(&self, regex: &Regex, name: &str, text: &[u8]) -> Result<Option<(Vec<u8>, usize)>> {
+        let mut new = Vec::new();
+        let (mut end, mut count) = (0, 0);
+        for captures in regex.captures_iter(text) {
+            let place = captures.get_match();
+            new.extend_from_slice(&text[end..place.start()]);
+            if self.is_regex {
+                captures.expand(self.replacement.as_bytes(), &mut new);
+            } else {
+                new.extend_from_slice(self.replacement.as_bytes());
+            }
+            end = place.end();
+            count += 1;
+            // A long replacement of a short text can multiply its size.
+            check_baseline_size(name, &new)?;
         }
-        let new = self.replacement.as_bytes();
-        let replaced = if self.is_regex {
-            regex.replace_all(text, new)
-        } else {
-            regex.replace_all(text, NoExpand(new))
-        };
-        Some((replaced.into_owned(), count))
+        new.extend_from_slice(&text[end..]);
+        check_baseline_size(name, &new)?;
+        Ok((count > 0).then_some((new, count)))
     }
 }
 
+fn check_baseline_size(name: &str, text: &[u8]) -> Result<()> {
+    if text.len() as u64 <= MAX_BASELINE_BYTES {
+        return Ok(());
+    }
+    let message = format!(
+        "{name} would have more than {} MiB",
+        MAX_BASELINE_BYTES >> 20
+    );
+    Err(Error::new(ErrorKind::Conflict, message).with_hint("use a shorter replacement"))
+}
+
 impl Engine {
-    /// Plans to put a version of a baseline back; without files if it is that version already.
+    /// Plans to put a version of baselines back; those that are that version already stay out.
     ///
     /// # Errors
     /// As [`Engine::find_baseline_version`].
-    pub fn plan_restore(&self, name: &str, version: &str) -> Result<BaselinePlan> {
-        let (_, bytes) = self.find_baseline_version(name, version)?;
+    pub fn plan_restore(&self, names: &[String], version: &str) -> Result<BaselinePlan> {
         let mut plan = BaselinePlan {
             action: BaselineAction::Restore {
                 version: version.to_string(),
@@ -191,12 +222,19 @@ impl Engine {
             files: Vec::new(),
             unchanged: Vec::new(),
         };
-        let before = BaselineFile::read(&self.baseline_file_path(name));
-        if before.bytes() == Some(&bytes) {
-            plan.unchanged.push(name.to_string());
-        } else {
-            plan.files
-                .push(self.planned_baseline(name, before, bytes, 0));
+        let known = self.known_versions()?;
+        let mut budget = PlanBudget::default();
+        for name in names {
+            let (digest, bytes) = self.find_baseline_version(name, version)?;
+            let before = BaselineFile::read(&self.baseline_file_path(name));
+            if before.bytes() == Some(&bytes) {
+                plan.unchanged.push(name.clone());
+                continue;
+            }
+            budget.spend(before.bytes().unwrap_or_default(), &bytes)?;
+            let mut file = self.planned_baseline(name, before, bytes, 0);
+            file.is_foreign = known.is_foreign_version(name, digest);
+            plan.files.push(file);
         }
         Ok(plan)
     }
@@ -217,21 +255,34 @@ impl Engine {
             return Err(Error::new(ErrorKind::User, message)
                 .with_hint("name a file in baseline_dir, such as scout-MEMORY.md"));
         }
+        if !name.ends_with(BASELINE_EXTENSION) && self.baseline_users(name).is_empty() {
+            let message = format!("`{name}` does not end in {BASELINE_EXTENSION}");
+            return Err(Error::new(ErrorKind::User, message).with_hint(format!(
+                "a file that no agent uses is a baseline only with that end: {name}{BASELINE_EXTENSION}"
+            )));
+        }
         let path = self.baseline_file_path(name);
         let before = BaselineFile::read(&path);
         if before != BaselineFile::Absent {
             let message = format!("{} exists already", path.display());
             return Err(Error::new(ErrorKind::Conflict, message).with_hint("choose another name"));
         }
-        let bytes = match source {
-            "template" => self.find_baseline_version(name, source)?.1,
-            other => Arc::new(self.read_baseline(other)?),
+        let (bytes, is_foreign) = match source {
+            "template" => (self.find_baseline_version(name, source)?.1, false),
+            other => {
+                let bytes = self.read_baseline(other)?;
+                let known = self.known_versions()?;
+                let is_foreign = known.is_foreign_base(other, Digest::of(&bytes));
+                (Arc::new(bytes), is_foreign)
+            }
         };
+        let mut file = self.planned_baseline(name, before, bytes, 0);
+        file.is_foreign = is_foreign;
         Ok(BaselinePlan {
             action: BaselineAction::Create {
                 source: source.to_string(),
             },
-            files: vec![self.planned_baseline(name, before, bytes, 0)],
+            files: vec![file],
             unchanged: Vec::new(),
         })
     }
@@ -251,17 +302,18 @@ impl Engine {
             files: Vec::new(),
             unchanged: Vec::new(),
         };
+        let known = self.known_versions()?;
         let mut seen = BTreeSet::new();
+        let mut budget = PlanBudget::default();
         for name in names.iter().filter(|name| seen.insert(*name)) {
             let before = self.read_baseline(name)?;
-            match replacement.apply(&regex, &before) {
-                Some((after, _)) if after.len() as u64 > MAX_BASELINE_BYTES => {
-                    let message = format!("{name} would have more than 16 MiB");
-                    return Err(Error::new(ErrorKind::Conflict, message));
-                }
+            match replacement.apply(&regex, name, &before)? {
                 Some((after, count)) if after != before => {
+                    budget.spend(&before, &after)?;
+                    let is_foreign = known.is_foreign_base(name, Digest::of(&before));
                     let before = BaselineFile::Readable(before);
-                    let file = self.planned_baseline(name, before, Arc::new(after), count);
+                    let mut file = self.planned_baseline(name, before, Arc::new(after), count);
+                    file.is_foreign = is_foreign;
                     plan.files.push(file);
                 }
                 _ => plan.unchanged.push(name.clone()),
@@ -284,15 +336,30 @@ impl Engine {
             after,
             replaced,
             agents: users.map(|agent| agent.name.clone()).collect(),
+            is_foreign: false,
         }
     }
 
-    /// Writes one file of a plan. The bytes that it replaces are stored first.
+    /// Writes one file of a plan. The bytes that it replaces are stored first. An immutable file is
+    /// unlocked, and what is there afterwards locked again.
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] if the file has changed since the plan was made; otherwise the system's
     /// error. The file is then unchanged.
     pub fn apply_planned_baseline(
+        &self,
+        plan: &BaselinePlan,
+        file: &PlannedBaseline,
+    ) -> Result<SavedBaseline> {
+        let path = self.baseline_file_path(&file.name);
+        let flag = durable::is_immutable(&path).then(|| durable::clear_immutable(&path));
+        let flag = flag.transpose()?;
+        let saved = self.write_planned_baseline(plan, file)?;
+        flag.map_or(Ok(()), ClearedFlag::set_again)?;
+        Ok(saved)
+    }
+
+    fn write_planned_baseline(
         &self,
         plan: &BaselinePlan,
         file: &PlannedBaseline,
@@ -304,8 +371,16 @@ impl Engine {
         let _edit = self.begin_baseline_edit()?;
         let _lock = lock::lock_seal(&self.archive, self.clock())?;
         let path = self.baseline_file_path(&file.name);
-        if BaselineFile::read(&path) != file.before {
-            let message = format!("{} has changed since the plan was made", path.display());
+        let found = BaselineFile::read(&path);
+        if found != file.before {
+            let path = path.display();
+            let message = match found {
+                // The process may have no file descriptor left, and the file be the same.
+                BaselineFile::Unreadable(why) => {
+                    format!("cannot tell whether {path} is what the plan saw: {why}")
+                }
+                _ => format!("{path} has changed since the plan was made"),
+            };
             return Err(Error::new(ErrorKind::Conflict, message)
                 .with_hint("make the plan again, and review it"));
         }
@@ -323,19 +398,5 @@ impl Engine {
             },
         };
         self.replace_baseline(&file.name, &file.after, cause)
-    }
-
-    /// Puts a version of a baseline back; none if the file is that version already. The bytes that
-    /// it replaces are stored first.
-    ///
-    /// # Errors
-    /// As [`Engine::find_baseline_version`]; the system's error.
-    pub fn restore_baseline(&self, name: &str, version: &str) -> Result<Option<SavedBaseline>> {
-        let plan = self.plan_restore(name, version)?;
-        let mut files = plan.files.iter();
-        files
-            .next()
-            .map(|file| self.apply_planned_baseline(&plan, file))
-            .transpose()
     }
 }

@@ -8,6 +8,7 @@ use rustix::fs::{FileType, lstat};
 use rustix::io::Errno;
 
 use super::Engine;
+use super::baseline_file::{BaselineFile, read_optional};
 use super::lock;
 use super::record::{FileState, Operation, Outcome, RunEvent, new_run_id};
 use super::run_log;
@@ -23,6 +24,18 @@ use crate::error::{Error, ErrorKind, PathContext, Result};
 /// The random names under which new files are being installed, in the program's own directory of the
 /// archive.
 const REPLACING_FILE_NAME: &str = "replacing.json";
+
+/// Begins the note of a save with lines that another program wrote.
+pub(super) const MERGED_TEXT_NOTE: &str = "with lines of another program";
+
+/// Whose lines a saved text holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextOrigin {
+    /// The operator's, besides those of the file that it replaces.
+    Operator,
+    /// Also those of another program that had changed the file: a seal accepts it only by name.
+    Merged,
+}
 
 /// Marks that an operator edits baselines: the guard restores nothing until this is dropped.
 #[derive(Debug)]
@@ -77,7 +90,7 @@ pub(super) struct SaveCause {
 }
 
 impl Engine {
-    /// Marks that an operator edits baselines. Editors hold the result while a file is open.
+    /// Marks that an operator edits baselines, until the result is dropped.
     ///
     /// # Errors
     /// The archive cannot be written, or the guard is at work for longer than a minute.
@@ -98,6 +111,20 @@ impl Engine {
         bytes: &[u8],
         expected: Option<Digest>,
     ) -> Result<SavedBaseline> {
+        self.save_baseline_of(name, bytes, expected, TextOrigin::Operator)
+    }
+
+    /// Saves an edited baseline as [`Engine::save_baseline`] does.
+    ///
+    /// # Errors
+    /// As [`Engine::save_baseline`].
+    pub fn save_baseline_of(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        expected: Option<Digest>,
+        origin: TextOrigin,
+    ) -> Result<SavedBaseline> {
         let _edit = self.begin_baseline_edit()?;
         let _lock = lock::lock_seal(&self.archive, self.clock())?;
         let path = self.baseline_file_path(name);
@@ -109,8 +136,36 @@ impl Engine {
         }
         let cause = SaveCause {
             operation: Operation::Save,
-            note: None,
+            note: (origin == TextOrigin::Merged).then(|| MERGED_TEXT_NOTE.to_string()),
             expected: expected.map_or(ExpectedFile::Absent, ExpectedFile::Content),
+        };
+        self.replace_baseline(name, bytes, cause)
+    }
+
+    /// Saves an edited baseline over an object that cannot be read as a file, which is kept beside it. `seen`
+    /// is the reason why it cannot be read, as the operator saw it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if something else is there by now; otherwise the system's error. What
+    /// is there is then unchanged.
+    pub fn save_over_unreadable(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        seen: &str,
+    ) -> Result<SavedBaseline> {
+        let _edit = self.begin_baseline_edit()?;
+        let _lock = lock::lock_seal(&self.archive, self.clock())?;
+        let path = self.baseline_file_path(name);
+        if BaselineFile::read(&path) != BaselineFile::Unreadable(seen.to_string()) {
+            let message = format!("{} has changed since it was shown", path.display());
+            return Err(Error::new(ErrorKind::Conflict, message)
+                .with_hint("look at it again before you save"));
+        }
+        let cause = SaveCause {
+            operation: Operation::Save,
+            note: None,
+            expected: ExpectedFile::Any,
         };
         self.replace_baseline(name, bytes, cause)
     }
@@ -126,55 +181,12 @@ impl Engine {
         name: &str,
         bytes: &[u8],
         expected: Option<Digest>,
+        origin: TextOrigin,
     ) -> Result<SavedBaseline> {
         let flag = durable::clear_immutable(&self.baseline_file_path(name))?;
-        let saved = self.save_baseline(name, bytes, expected)?;
+        let saved = self.save_baseline_of(name, bytes, expected, origin)?;
         flag.set_again()?;
         Ok(saved)
-    }
-
-    /// Records that a program of the operator has saved a baseline in place, as
-    /// [`Engine::save_baseline`] records its own saves. `before` is the content when that program was
-    /// started, and `_edit` has kept the guard away since. None if the content is the same.
-    ///
-    /// # Errors
-    /// The file cannot be read, or the archive not be written.
-    pub fn record_external_save(
-        &self,
-        name: &str,
-        before: &[u8],
-        _edit: &BaselineEdit,
-    ) -> Result<Option<SavedBaseline>> {
-        let _lock = lock::lock_seal(&self.archive, self.clock())?;
-        let path = self.baseline_file_path(name);
-        let after = baseline::read_file(&path)?;
-        if after == before {
-            return Ok(None);
-        }
-        self.ledger_head()?;
-        let old_digest = self.baseline_versions.store(before)?;
-        let digest = self.baseline_versions.store(&after)?;
-        let run = new_run_id();
-        let event = RunEvent {
-            file: Some(name.to_string()),
-            outcome: Outcome::Ok,
-            before: Some(file_state(before)),
-            after: Some(file_state(&after)),
-            baseline: Some(digest),
-            note: Some("written by an external editor".to_string()),
-            ..self.baseline_event(&run, Operation::Save)
-        };
-        let (old, new) = (old_digest.short_hex(8), digest.short_hex(8));
-        let line = format!("An external editor saved the baseline {name}: {old} -> {new}");
-        self.record_baseline_run(&run, vec![event], vec![line])?;
-        Ok(Some(SavedBaseline {
-            run,
-            path,
-            before: Some(old_digest),
-            digest,
-            kept_aside: None,
-            lost: LostAttributes::default(),
-        }))
     }
 
     /// Path of a baseline file.
@@ -325,15 +337,22 @@ impl Engine {
             let lost = file.lost();
             let stored = file.into_displaced().map(|displaced| {
                 let path = displaced.path().to_path_buf();
-                // The new files are in place. What cannot be stored now is stored by the next
-                // recovery.
-                self.store_displaced(displaced).unwrap_or_else(|_| {
-                    is_journal_needed = true;
-                    ReplacedFile {
-                        kept_aside: Some(path),
-                        ..ReplacedFile::default()
+                // The new files are in place. What cannot be stored or removed now is tried again by
+                // the next recovery.
+                match self.store_displaced(displaced) {
+                    Ok(stored) => {
+                        let is_removed = stored.stored.is_none() || stored.kept_aside.is_none();
+                        is_journal_needed |= !is_removed;
+                        stored
                     }
-                })
+                    Err(_) => {
+                        is_journal_needed = true;
+                        ReplacedFile {
+                            kept_aside: Some(path),
+                            ..ReplacedFile::default()
+                        }
+                    }
+                }
             });
             replaced.push(ReplacedFile {
                 lost,
@@ -399,7 +418,7 @@ impl Engine {
         self.record_baseline_run(&run, vec![event], vec![line])
     }
 
-    /// Stores displaced bytes and removes their file, unless it stays: it is no plain file of at most
+    /// Stores displaced bytes and removes their file, unless it stays: it is not a plain file of at most
     /// 16 MiB, a program keeps writing to it, or it cannot be removed.
     fn store_displaced(&self, mut displaced: DisplacedFile) -> Result<ReplacedFile> {
         let Some(bytes) = displaced.read_settled(MAX_BASELINE_BYTES, self.clock())? else {
@@ -450,17 +469,6 @@ pub(super) fn file_state(bytes: &[u8]) -> FileState {
         sha256: Digest::of(bytes),
         size: bytes.len() as u64,
         lines: (feeds + usize::from(has_rest)) as u64,
-    }
-}
-
-/// Reads a baseline file; none where there is none.
-///
-/// # Errors
-/// It is not a plain readable file.
-pub(super) fn read_optional(path: &Path) -> Result<Option<Vec<u8>>> {
-    match lstat(path) {
-        Err(Errno::NOENT) => Ok(None),
-        _ => baseline::read_file(path).map(Some),
     }
 }
 

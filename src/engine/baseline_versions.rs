@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset};
@@ -14,11 +14,11 @@ use serde::Serialize;
 
 use super::Engine;
 use super::baseline_change::FileOwner;
-use super::baseline_save::read_optional;
-use super::lint::LintDecisions;
+use super::baseline_file::read_optional;
+use super::lint::FindingCounter;
 use super::record::{FileState, LedgerRecord, Operation};
 use crate::baseline;
-use crate::baseline::seal::{BaselineSeal, is_baseline_name};
+use crate::baseline::seal::{BaselineSeal, is_baseline_name, quote_baseline_name};
 use crate::baseline::signatures::SignedSeal;
 use crate::config::{Agent, SealRequirement};
 use crate::digest::Digest;
@@ -32,9 +32,9 @@ pub(super) const SEALED_VERSION_NOTE: &str = "sealed version";
 const MIN_VERSION_DIGITS: usize = 4;
 
 /// End of the names of files that count as baselines although no agent uses them.
-const BASELINE_EXTENSION: &str = ".md";
+pub(super) const BASELINE_EXTENSION: &str = ".md";
 
-/// Maximum number of files in `baseline_dir` that are looked at.
+/// Maximum number of files in `baseline_dir` that are listed.
 const MAX_LISTED_FILES: usize = 10_000;
 
 /// Before the name of another baseline, where a version is named.
@@ -46,6 +46,8 @@ const FILE_VERSION_PREFIX: &str = "file:";
 pub enum BaselineState {
     /// It differs from the sealed version.
     Changed,
+    /// It differs from the sealed version as an operator saved it, and waits for its seal.
+    Saved,
     /// The file does not exist, or is not a plain readable file.
     Missing,
     /// It is smaller than `min_baseline_size`.
@@ -100,6 +102,9 @@ pub struct BaselineSummary {
     pub band: Option<SizeBand>,
     /// Whether it alone exceeds `max_memory_size` of an agent.
     pub over_limit: bool,
+    /// The smallest `max_memory_size` of these agents.
+    #[serde(skip)]
+    pub limit: Option<u64>,
     /// Digest of the file.
     pub sha256: Option<Digest>,
     /// Digest in the seal.
@@ -171,11 +176,21 @@ pub struct BaselineVersion {
     pub note: Option<String>,
 }
 
+/// The last versions of a baseline in the ledger.
+#[derive(Clone, Debug)]
+pub struct BaselineHistoryPage {
+    /// The versions, newest first.
+    pub versions: Vec<BaselineVersion>,
+    /// Why older records cannot be read, if that is so.
+    pub unread: Option<Error>,
+}
+
 impl BaselineState {
     /// The words for people.
     pub fn as_str(self) -> &'static str {
         match self {
             BaselineState::Changed => "changed since the seal",
+            BaselineState::Saved => "saved, not sealed",
             BaselineState::Missing => "missing",
             BaselineState::TooSmall => "too small",
             BaselineState::Unsealed => "unsealed",
@@ -231,7 +246,9 @@ impl BaselineList {
         let counted = baselines.filter(|it| !it.agents.is_empty() || it.sealed.is_some());
         let of_state = counted.filter_map(|it| match it.state {
             BaselineState::Changed => Some(ErrorKind::Integrity),
-            BaselineState::Missing | BaselineState::TooSmall => Some(ErrorKind::Conflict),
+            BaselineState::Saved | BaselineState::Missing | BaselineState::TooSmall => {
+                Some(ErrorKind::Conflict)
+            }
             _ => None,
         });
         let kinds = of_state.chain(errors.map(Error::kind));
@@ -258,31 +275,42 @@ impl Engine {
         let is_required = general.require_seal == SealRequirement::Signed;
         let required = signature.as_ref().filter(|_| is_required);
         let seal_error = seal_error.or(required.and_then(|it| it.as_ref().err().cloned()));
-        // A manifest that nothing vouches for says nothing.
+        // A manifest that nothing vouches for accepts nothing; what it lists lacks only the signature.
+        let listed = seal.clone();
         let seal = self
             .accepted_seal()
             .map_or(seal, |accepted| Some(accepted.seal));
+        let is_listed = |summary: &BaselineSummary| {
+            let listed = listed
+                .as_ref()
+                .and_then(|it| it.expected_digest(&summary.name));
+            listed.is_some() && listed == summary.sha256
+        };
         let is_unsigned = matches!(signature, Some(Err(_)));
         let other_files = self.other_baseline_files();
         let mut names: BTreeSet<&str> = seal.iter().flat_map(BaselineSeal::names).collect();
         names.extend(self.config().agents.iter().map(|it| it.baseline.as_str()));
         names.extend(other_files.iter().map(String::as_str));
         names.retain(|name| is_baseline_name(name));
-        let (mut pushes, ledger_error) = match self.last_pushes(&names) {
-            Ok(pushes) => (pushes, None),
-            Err(error) => (BTreeMap::new(), Some(error)),
-        };
-        // A decision file that cannot be used is reported by the lint.
-        let decisions = self.load_lint_decisions().ok();
+        let (mut pushes, ledger_error) = self
+            .last_pushes(&names)
+            .unwrap_or_else(|error| (BTreeMap::new(), Some(error)));
+        let mut counter = self.start_finding_counts();
         let mut baselines = Vec::new();
         for name in names {
             let sealed = seal.as_ref().and_then(|seal| seal.expected_digest(name));
-            let mut summary = self.summarize_baseline(name, sealed, decisions.as_ref());
-            if summary.state > BaselineState::Unsigned && is_unsigned {
+            let mut summary = self.summarize_baseline(name, sealed, counter.as_mut());
+            let lacks_signature = summary.state > BaselineState::Unsigned
+                || summary.state == BaselineState::Unsealed && is_listed(&summary);
+            if is_unsigned && lacks_signature {
                 summary.state = BaselineState::Unsigned;
             }
             summary.last_push = pushes.remove(name);
             baselines.push(summary);
+        }
+        self.tell_saved_from_changed(&mut baselines);
+        if let Some(counter) = counter {
+            counter.finish();
         }
         baselines.sort_by_key(|it| it.state);
         BaselineList {
@@ -294,28 +322,60 @@ impl Engine {
         }
     }
 
-    /// Returns the names of the files in `baseline_dir` that look like baselines.
+    /// Tells the operator's own saves from the changes of other programs.
+    fn tell_saved_from_changed(&self, baselines: &mut [BaselineSummary]) {
+        let is_changed = |it: &&mut BaselineSummary| it.state == BaselineState::Changed;
+        let mut changed = baselines.iter_mut().filter(is_changed).peekable();
+        if changed.peek().is_none() {
+            return;
+        }
+        // A ledger that cannot be read tells of no save.
+        let Ok(known) = self.known_versions() else {
+            return;
+        };
+        for summary in changed {
+            let is_saved = |version| known.is_last_saved(&summary.name, version);
+            if summary.sha256.is_some_and(is_saved) {
+                summary.state = BaselineState::Saved;
+            }
+        }
+    }
+
+    /// Returns the names of the files in `baseline_dir` and below that look like baselines.
     fn other_baseline_files(&self) -> Vec<String> {
-        // A directory that cannot be read shows in the state of each baseline in use.
-        let files = fs::read_dir(&self.config().general.baseline_dir).into_iter();
-        files
-            .flatten()
-            .take(MAX_LISTED_FILES)
-            .filter_map(|file| {
-                let file = file.ok()?;
-                let name = file.file_name().into_string().ok()?;
-                let is_file = file.file_type().is_ok_and(|kind| kind.is_file());
-                let is_hidden = name.starts_with('.');
-                (is_file && !is_hidden && name.ends_with(BASELINE_EXTENSION)).then_some(name)
-            })
-            .collect()
+        let root = &self.config().general.baseline_dir;
+        let mut names = Vec::new();
+        let mut directories = vec![root.clone()];
+        let mut seen = 0;
+        while let Some(directory) = directories.pop() {
+            // A directory that cannot be read shows in the state of each baseline in use.
+            for file in fs::read_dir(&directory).into_iter().flatten().flatten() {
+                seen += 1;
+                if seen > MAX_LISTED_FILES {
+                    return names;
+                }
+                // Symlinks are neither: they may lead anywhere.
+                let path = file.path();
+                match file.file_type() {
+                    Ok(kind) if kind.is_dir() => directories.push(path),
+                    Ok(kind) if kind.is_file() => {
+                        let name = path.strip_prefix(root).ok().and_then(Path::to_str);
+                        let is_listed =
+                            |it: &&str| it.ends_with(BASELINE_EXTENSION) && is_baseline_name(it);
+                        names.extend(name.filter(is_listed).map(str::to_string));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        names
     }
 
     fn summarize_baseline(
         &self,
         name: &str,
         sealed: Option<Digest>,
-        decisions: Option<&LintDecisions>,
+        counter: Option<&mut FindingCounter<'_>>,
     ) -> BaselineSummary {
         let general = &self.config().general;
         let path = self.baseline_file_path(name);
@@ -349,12 +409,14 @@ impl Engine {
         let owner = lstat(&path)
             .ok()
             .and_then(|stat| FileOwner::from_stat(&stat, self.clock().now()));
+        let text = bytes.as_deref();
         BaselineSummary {
             name: name.to_string(),
             state,
             size,
             band: size.map(SizeBand::of),
             over_limit: users.iter().any(|it| size > Some(it.max_memory_size)),
+            limit: users.iter().map(|it| it.max_memory_size).min(),
             sha256,
             sealed,
             agents: users.iter().map(|it| it.name.clone()).collect(),
@@ -362,10 +424,9 @@ impl Engine {
             changed: owner.map(|owner| owner.changed_at),
             owner,
             last_push: None,
-            findings: bytes.as_deref().zip(decisions).map(|(bytes, decisions)| {
-                let report = self.baseline_lint(name, decisions).lint(bytes);
-                FindingCounts::of(&report.findings)
-            }),
+            findings: counter
+                .zip(text)
+                .map(|(counter, text)| counter.count(name, text)),
             problem,
         }
     }
@@ -384,8 +445,12 @@ impl Engine {
         agents.filter(|agent| agent.baseline == name).collect()
     }
 
-    /// Returns the last push of each baseline that was ever pushed to an agent that uses it now.
-    fn last_pushes(&self, names: &BTreeSet<&str>) -> Result<BTreeMap<String, LastPush>> {
+    /// Returns the last push of each baseline that was ever pushed to an agent that uses it now, and
+    /// why older records cannot be read, if some pushes are not found before a damaged segment.
+    fn last_pushes(
+        &self,
+        names: &BTreeSet<&str>,
+    ) -> Result<(BTreeMap<String, LastPush>, Option<Error>)> {
         let agents = self.config().agents.iter();
         let by_agent: BTreeMap<&str, &str> = agents
             .map(|it| (it.name.as_str(), it.baseline.as_str()))
@@ -393,11 +458,11 @@ impl Engine {
         // No record concerns a file that no agent uses.
         let mut wanted = names.clone();
         wanted.retain(|name| by_agent.values().any(|used| used == name));
-        let mut pushes = BTreeMap::new();
+        let (mut pushes, mut unread) = (BTreeMap::new(), None);
         let (mut back, _) = self.scan_ledger_backwards()?;
         while !wanted.is_empty()
             && let Some((_, record)) =
-                back.next_matching(|it| by_agent.contains_key(it.agent.as_ref()))?
+                back.next_readable(&mut unread, |it| by_agent.contains_key(it.agent.as_ref()))?
         {
             let Some(sha256) = pushed_version(&record) else {
                 continue;
@@ -413,28 +478,57 @@ impl Engine {
                 pushes.insert((*name).to_string(), push);
             }
         }
-        Ok(pushes)
+        Ok((pushes, unread))
     }
 
-    /// Returns the versions of a baseline in the ledger, newest first, at most `max_versions`.
+    /// Returns the versions of a baseline in the records that can be read, newest first, at most
+    /// `max_versions`.
     ///
     /// # Errors
-    /// The ledger cannot be read.
+    /// As [`Engine::baseline_history_page`].
     pub fn baseline_history(
         &self,
         name: &str,
         max_versions: usize,
     ) -> Result<Vec<BaselineVersion>> {
+        Ok(self.baseline_history_page(name, max_versions)?.versions)
+    }
+
+    /// Returns the versions of a baseline in the ledger, newest first, at most `max_versions`.
+    ///
+    /// # Errors
+    /// The ledger cannot be read, or its chain is broken; in a segment that is damaged, only if no
+    /// record behind it is about the baseline.
+    pub fn baseline_history_page(
+        &self,
+        name: &str,
+        max_versions: usize,
+    ) -> Result<BaselineHistoryPage> {
+        let page = self.readable_baseline_history(name, max_versions)?;
+        match page.unread {
+            Some(error) if page.versions.is_empty() => Err(error),
+            _ => Ok(page),
+        }
+    }
+
+    /// Returns the versions of a baseline in the records that can be read, which may be none.
+    fn readable_baseline_history(
+        &self,
+        name: &str,
+        max_versions: usize,
+    ) -> Result<BaselineHistoryPage> {
         let users: BTreeSet<&str> = self
             .baseline_users(name)
             .into_iter()
             .map(|it| it.name.as_str())
             .collect();
+        let mut unread = None;
         let (mut back, _) = self.scan_ledger_backwards()?;
         let mut versions: Vec<BaselineVersion> = Vec::new();
         while versions.len() < max_versions
-            && let Some((_, record)) =
-                back.next_matching(|it| it.agent.is_empty() || users.contains(it.agent.as_ref()))?
+            && let Some((_, record)) = back.next_readable(&mut unread, |it| {
+                it.is_about_archive() || users.contains(it.agent.as_ref())
+            })?
         {
             let pushed = pushed_version(&record);
             let LedgerRecord { time, event, .. } = record;
@@ -466,7 +560,7 @@ impl Engine {
                 note: event.note.filter(|_| pushed.is_none()),
             });
         }
-        Ok(versions)
+        Ok(BaselineHistoryPage { versions, unread })
     }
 
     /// Returns a version of a baseline: `disk` (the file), `sealed`, `pushed` (the last one), `previous`
@@ -482,7 +576,7 @@ impl Engine {
     ) -> Result<(Digest, Arc<Vec<u8>>)> {
         let history = format!(
             "run `{}` to list its versions",
-            self.command_line(&format!("baseline history {}", shell_words::quote(name)))
+            self.command_line(&format!("baseline history {}", quote_baseline_name(name)))
         );
         let unknown =
             |what: String| Err(Error::new(ErrorKind::User, what).with_hint(history.clone()));
@@ -490,17 +584,21 @@ impl Engine {
             let bytes = bytes?;
             return Ok((Digest::of(&bytes), Arc::new(bytes)));
         }
+        let mut unread = None;
         let digest = match wanted {
-            "previous" => self.previous_version(name)?,
+            "previous" => self.previous_version(name, &mut unread)?,
             "sealed" => self.accepted_seal()?.seal.expected_digest(name),
-            "pushed" => self
-                .last_pushes(&BTreeSet::from([name]))?
-                .remove(name)
-                .map(|it| it.sha256),
+            "pushed" => {
+                let (mut pushes, error) = self.last_pushes(&BTreeSet::from([name]))?;
+                unread = error;
+                pushes.remove(name).map(|it| it.sha256)
+            }
             digits if digits.len() >= MIN_VERSION_DIGITS => {
                 let digits = digits.to_ascii_lowercase();
-                let versions = self.baseline_history(name, usize::MAX)?;
-                let matching: BTreeSet<Digest> = versions
+                let page = self.readable_baseline_history(name, usize::MAX)?;
+                unread = page.unread;
+                let matching: BTreeSet<Digest> = page
+                    .versions
                     .iter()
                     .flat_map(|it| it.sha256.into_iter().chain(it.replaced))
                     .filter(|it| it.to_string().starts_with(&digits))
@@ -513,6 +611,10 @@ impl Engine {
             _ => None,
         };
         let Some(digest) = digest else {
+            // The records that cannot be read may have it.
+            if let Some(error) = unread {
+                return Err(error);
+            }
             return unknown(format!("{name} has no known version {wanted}"));
         };
         let users = self.baseline_users(name);
@@ -523,6 +625,12 @@ impl Engine {
                 digest.short_hex(8)
             )),
         }
+    }
+
+    /// Whether the accepted seal lists a baseline.
+    pub fn is_in_seal(&self, name: &str) -> bool {
+        let accepted = self.accepted_seal();
+        accepted.is_ok_and(|it| it.seal.expected_digest(name).is_some())
     }
 
     /// Returns a text that is named by a word and not in the history; `None` for any other word.
@@ -537,13 +645,23 @@ impl Engine {
         }
     }
 
-    /// Returns the newest known version of a baseline that differs from the file.
-    fn previous_version(&self, name: &str) -> Result<Option<Digest>> {
+    /// Returns the newest version of a baseline that was sealed, saved or pushed and differs from the
+    /// file; one that may hold lines of another program only if there is no other.
+    fn previous_version(&self, name: &str, unread: &mut Option<Error>) -> Result<Option<Digest>> {
         let current = read_optional(&self.baseline_file_path(name)).ok().flatten();
         let current = current.map(|bytes| Digest::of(&bytes));
-        let versions = self.baseline_history(name, usize::MAX)?;
-        let mut known = versions.iter().flat_map(|it| [it.sha256, it.replaced]);
-        Ok(known.find_map(|digest| digest.filter(|it| Some(*it) != current)))
+        let page = self.readable_baseline_history(name, usize::MAX)?;
+        let (versions, known) = (page.versions, self.known_versions()?);
+        *unread = page.unread;
+        // What the guard or a restore displaced is a stranger's, or has a record of its own.
+        let own = versions.iter().flat_map(|it| {
+            let replaced = it.replaced.filter(|_| it.operation == Operation::Save);
+            [it.sha256, replaced]
+        });
+        let mut own = own.flatten().filter(|it| Some(*it) != current);
+        let own = own.find(|it| !known.is_foreign_version(name, *it));
+        let mut all = versions.iter().flat_map(|it| [it.sha256, it.replaced]);
+        Ok(own.or_else(|| all.find_map(|digest| digest.filter(|it| Some(*it) != current))))
     }
 }
 

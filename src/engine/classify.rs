@@ -1,5 +1,6 @@
 //! Classification of a memory against its baseline, from one sequential read of the file.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +10,9 @@ use super::state::State;
 use crate::boundary::{self, Baseline, Boundary, BoundaryRule};
 use crate::clock::Clock;
 use crate::diff;
-use crate::diff::drift::{self, LineChange};
+use crate::diff::drift::{self, DriftCounts, LineChange};
 use crate::digest::{Digest, Hasher};
+use crate::lint::ScanSummary;
 use crate::transport::Stamp;
 use crate::untrusted;
 
@@ -20,6 +22,9 @@ pub const MAX_WINDOW_BYTES: usize = 1 << 20;
 
 /// Time limit of the search for edited lines.
 const EDITS_DIFF_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// Reason of [`State::Missing`].
+pub(super) const NO_MEMORY_REASON: &str = "no memory file";
 
 /// Reason of [`State::NoSep`].
 const NO_BOUNDARY_REASON: &str = "no separator: the whole file would be archived";
@@ -106,6 +111,42 @@ pub(super) struct Classification {
     pub is_exact: bool,
 }
 
+impl Classification {
+    /// Returns the state of the memory, apart from its size.
+    pub fn state(&self) -> State {
+        match (&self.boundary, &self.version) {
+            (None, _) => State::NoSep,
+            (Some(found), Some(_)) if found.is_drifted() => State::Drifted,
+            (Some(found), Some(_)) if matches!(found.rule, BoundaryRule::Behind(_)) => {
+                State::Behind
+            }
+            (Some(_), _) if self.is_clean => State::Clean,
+            (Some(_), _) => State::Scratch,
+        }
+    }
+
+    /// Says how many lines above the boundary the agent changed, without another diff; none without
+    /// drift.
+    pub fn describe_drift(&self) -> Option<String> {
+        let boundary = self.boundary.filter(|boundary| boundary.is_drifted())?;
+        Some(describe_edit_counts(
+            boundary.added_lines,
+            boundary.removed_lines,
+        ))
+    }
+
+    /// Counts the lines above the boundary that the agent changed, by kind; none without drift. `prefix`
+    /// is the beginning of the memory.
+    pub fn count_drift(&self, prefix: &[u8], clock: &dyn Clock) -> Option<DriftCounts> {
+        let boundary = self.boundary.filter(|boundary| boundary.is_drifted())?;
+        let old = self.version.as_ref()?.operator_part();
+        let new = prefix.get(..boundary.offset).unwrap_or(prefix);
+        let deadline = clock.instant() + EDITS_DIFF_TIMEOUT;
+        let diff = diff::compare_lines(old, new, Some(deadline));
+        (!diff.is_too_large).then(|| DriftCounts::of(&drift::classify_changes(&diff)))
+    }
+}
+
 pub(super) fn classify(
     reading: &MemoryAccumulator,
     current: &Arc<Baseline>,
@@ -180,13 +221,14 @@ pub(super) struct ClassifiedContent {
 }
 
 impl ClassifiedContent {
-    /// Describes a memory that was read; `stamp` is the file's, and `current` the baseline that
-    /// `classification` was made with.
+    /// Describes a memory that was read; `stamp` is the file's, `current` the baseline that
+    /// `classification` was made with, and `findings` those of the scan.
     pub fn new(
         reading: &mut MemoryAccumulator,
         stamp: &Stamp,
         classification: &Classification,
         current: &Baseline,
+        findings: ScanSummary,
         clock: &dyn Clock,
     ) -> ClassifiedContent {
         let content = MemoryContent {
@@ -198,33 +240,24 @@ impl ClassifiedContent {
             scratch_lines: classification.scratch_lines,
             scratch_bytes: classification.scratch_bytes,
             hidden: untrusted::count_hidden(&reading.prefix),
+            findings,
         };
-        let (state, reason) = match (&classification.boundary, &classification.version) {
-            (Some(found), Some(version)) if found.is_drifted() => {
+        let state = classification.state();
+        let found = classification.boundary.as_ref();
+        let reason = match (state, found.zip(classification.version.as_ref())) {
+            (State::Drifted, Some((found, version))) => {
                 let above = &reading.prefix[..found.offset.min(reading.prefix.len())];
-                (
-                    State::Drifted,
-                    describe_edits(version.operator_part(), above, clock),
-                )
+                describe_edits(version.operator_part(), above, clock)
             }
-            (Some(found), Some(version)) if matches!(found.rule, BoundaryRule::Behind(_)) => {
-                (State::Behind, describe_lag(version, current, clock))
+            (State::Behind, Some((_, version))) => describe_lag(version, current, clock),
+            (State::Scratch, _) if classification.scratch_bytes == 0 => {
+                "no scratch, but not the baseline's exact bytes".to_string()
             }
-            (Some(_), _) if classification.is_clean => (State::Clean, String::new()),
-            (Some(_), _) if classification.scratch_bytes == 0 => (
-                State::Scratch,
-                "no scratch, but not the baseline's exact bytes".to_string(),
-            ),
-            (Some(_), _) => (State::Scratch, String::new()),
-            (None, _) => {
-                let has_cr_lf = boundary::has_cr_lf_separator(&reading.prefix, current);
-                let reason = if has_cr_lf {
-                    CR_LF_REASON
-                } else {
-                    NO_BOUNDARY_REASON
-                };
-                (State::NoSep, reason.to_string())
+            (State::NoSep, _) if boundary::has_cr_lf_separator(&reading.prefix, current) => {
+                CR_LF_REASON.to_string()
             }
+            (State::NoSep, _) => NO_BOUNDARY_REASON.to_string(),
+            _ => String::new(),
         };
         ClassifiedContent {
             content,
@@ -232,6 +265,15 @@ impl ClassifiedContent {
             reason,
         }
     }
+}
+
+/// Says that a memory is larger than its agent allows; none if it is not.
+pub(super) fn describe_oversize(size: u64, limit: u64) -> Option<String> {
+    (size > limit).then(|| format!("over the limit of {limit} bytes"))
+}
+
+fn describe_edit_counts(added: impl Display, removed: impl Display) -> String {
+    format!("rules edited: +{added} -{removed} lines")
 }
 
 /// Says how far a version is behind the current baseline: "behind by +3 -1 lines".
@@ -245,6 +287,9 @@ fn describe_lag(version: &Baseline, current: &Baseline, clock: &dyn Clock) -> St
 fn describe_edits(old: &[u8], new: &[u8], clock: &dyn Clock) -> String {
     let deadline = clock.instant() + EDITS_DIFF_TIMEOUT;
     let diff = diff::compare_lines(old, new, Some(deadline));
+    if diff.is_too_large {
+        return describe_edit_counts(diff.added, diff.removed);
+    }
     let mut numbers: Vec<usize> = diff
         .hunks(0)
         .iter()

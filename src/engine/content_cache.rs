@@ -5,8 +5,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::classify::ClassifiedContent;
+use crate::boundary::Boundary;
 use crate::clock::Clock;
 use crate::digest::Digest;
+use crate::lint::ScanSummary;
 use crate::transport::Stamp;
 
 /// A file whose last change is more recent than this may change again within the same tick of the
@@ -51,6 +53,20 @@ impl ContentCache {
         let cache = self.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
         let cached = cache.get(agent)?;
         (!cached.is_racy && cached.key == *key).then(|| cached.content.clone())
+    }
+
+    /// Returns the findings in the last content of an agent's memory, if it is the same content with
+    /// the same boundary: a new stamp alone needs no scan.
+    pub fn findings_in(
+        &self,
+        agent: &str,
+        sha256: Digest,
+        boundary: Option<Boundary>,
+    ) -> Option<ScanSummary> {
+        let cache = self.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
+        let content = &cache.get(agent)?.content.content;
+        let is_same = content.sha256 == sha256 && content.boundary == boundary;
+        is_same.then(|| content.findings.clone())
     }
 
     /// Stores the content of an agent's memory in place of an earlier one.

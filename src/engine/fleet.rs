@@ -21,6 +21,7 @@ use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
 use self::host_lanes::HostLanes;
 use self::sweep::{Sweep, UnwatchedChanges};
+use super::state_log::StateNote;
 use super::{Engine, HostStatus, Observation, lock};
 use crate::baseline::seal;
 use crate::config::MemoryLocation;
@@ -47,6 +48,9 @@ const MISSING_SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Delay between a change of the config and its report: an editor may still be writing it.
 const CONFIG_DEBOUNCE: Duration = Duration::from_millis(300);
+
+/// Delay between an observation and the record of what changed: many agents are read at once.
+const STATE_RECORD_DELAY: Duration = Duration::from_secs(1);
 
 /// Maximum number of messages handled per turn, so that agents that write faster than that do not
 /// delay the others.
@@ -192,9 +196,19 @@ struct WatchLoop {
     messages: Sender<FleetMessage>,
     /// When to report a changed config.
     config_due: Option<Instant>,
+    /// The states of observations that are not recorded yet, and when they are to be.
+    unrecorded: Vec<StateNote>,
+    record_due: Option<Instant>,
     is_unwatched: bool,
     /// Changes that wait in the inbox, and whether some were dropped.
     backlog: Arc<ChangeBacklog>,
+}
+
+/// Returns the directories of the memories of this machine.
+fn memory_directories(engine: &Engine) -> HashSet<PathBuf> {
+    let agents = engine.local_agents().into_iter();
+    let directories = agents.filter_map(|agent| agent.location.memory().parent());
+    directories.map(Path::to_path_buf).collect()
 }
 
 /// Bounds the inbox: changes past the limit are not queued but set a flag, after which all agents
@@ -259,13 +273,8 @@ impl WatchLoop {
             }
         });
         let now = engine.clock().instant();
-        let memory_directories = engine
-            .local_agents()
-            .into_iter()
-            .filter_map(|agent| agent.location.memory().parent())
-            .map(Path::to_path_buf)
-            .collect();
         let mut watch = WatchLoop {
+            memory_directories: memory_directories(&engine),
             change_scopes: change_scopes(&engine),
             engine,
             events,
@@ -275,7 +284,6 @@ impl WatchLoop {
             host_lanes: lanes,
             watcher: None,
             watched_directories: HashSet::new(),
-            memory_directories,
             due_reads: HashMap::new(),
             running_reads: HashSet::new(),
             not_before: HashMap::new(),
@@ -283,6 +291,8 @@ impl WatchLoop {
             next_sweep: Some(now + SWEEP_INTERVAL),
             messages,
             config_due: None,
+            unrecorded: Vec::new(),
+            record_due: None,
             is_unwatched: false,
             backlog,
         };
@@ -303,7 +313,12 @@ impl WatchLoop {
     fn run(mut self, inbox: &Receiver<FleetMessage>) {
         loop {
             self.dispatch_due_reads();
-            let times = [self.next_sweep, self.next_dispatch(), self.config_due];
+            let times = [
+                self.next_sweep,
+                self.next_dispatch(),
+                self.config_due,
+                self.record_due,
+            ];
             let now = self.engine.clock().instant();
             let first = match times.into_iter().flatten().min() {
                 Some(wake) => inbox.recv_timeout(wake.saturating_duration_since(now)).ok(),
@@ -311,6 +326,7 @@ impl WatchLoop {
             };
             let mut observed = Vec::new();
             let mut ended = 0;
+            let mut is_stopped = false;
             for message in first
                 .into_iter()
                 .chain(inbox.try_iter().take(MAX_MESSAGES_PER_TURN))
@@ -320,11 +336,19 @@ impl WatchLoop {
                     FleetMessage::AgentRead(..) | FleetMessage::SweepFinished(_)
                 ));
                 if !self.handle_message(message, &mut observed) {
-                    return;
+                    is_stopped = true;
+                    break;
                 }
             }
-            if !observed.is_empty() && self.events.send(FleetEvent::Observed(observed)).is_err() {
-                return; // Nobody listens any more.
+            if !observed.is_empty() {
+                self.unrecorded.extend(self.engine.notes_of(&observed));
+                let due = self.engine.clock().instant() + STATE_RECORD_DELAY;
+                self.record_due.get_or_insert(due);
+            }
+            if is_stopped
+                || !observed.is_empty() && self.events.send(FleetEvent::Observed(observed)).is_err()
+            {
+                break; // The watch is dropped, or the receiver is gone.
             }
             self.jobs.add(-ended);
             let now = self.engine.clock().instant();
@@ -334,12 +358,23 @@ impl WatchLoop {
             if self.config_due.take_if(|due| *due <= now).is_some()
                 && self.events.send(FleetEvent::ConfigChanged).is_err()
             {
-                return;
+                break;
+            }
+            if self.record_due.is_some_and(|due| due <= now) {
+                self.record_states();
             }
             if self.next_sweep.take_if(|next| *next <= now).is_some() {
                 self.start_sweep();
             }
         }
+        self.record_states();
+    }
+
+    /// Records the states of the last observations.
+    fn record_states(&mut self) {
+        self.record_due = None;
+        self.engine
+            .note_states(&std::mem::take(&mut self.unrecorded));
     }
 
     /// Looks for missed changes, in a thread of its own: while a disk does not answer, watcher and

@@ -5,28 +5,40 @@
 //! signature is good where one is required. It stores the bytes that it replaces first, and records
 //! each restore. It does nothing while an operator edits ([`Engine::begin_baseline_edit`]), leaves a
 //! version that an operator has saved and not sealed yet, and gives up on a file that it has restored
-//! too often.
+//! too often. Neither a file that cannot be restored nor versions that anyone can seal make it fill
+//! the disk.
 
+mod backoff;
+mod byte_budget;
+mod open_editor;
 mod watch;
 
 use std::collections::BTreeSet;
-use std::sync::PoisonError;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use chrono::Duration;
 use rustix::fs::lstat;
 use serde::Serialize;
 
+use backoff::Backoff;
+use byte_budget::ByteBudget;
+use open_editor::find_editor_file;
+
 use super::Engine;
 use super::accepted_seal::KeptSeal;
 use super::baseline_change::FileOwner;
-use super::baseline_save::{SaveCause, file_state, read_optional};
+use super::baseline_file::read_optional;
+use super::baseline_save::{SaveCause, file_state};
 use super::lock;
 use super::record::{Operation, Outcome, new_run_id};
+use super::state::State;
+use super::state_log::{SeenState, StateNote, StateObserver};
 use crate::baseline::seal::{
     BaselineSeal, META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME, SealFiles, is_baseline_name,
-    seal_hint,
+    quote_baseline_name, seal_hint,
 };
-use crate::config::SealRequirement;
+use crate::config::{Agent, SealRequirement};
 use crate::digest::Digest;
 use crate::durable::ExpectedFile;
 use crate::error::{Error, ErrorKind, Result};
@@ -47,8 +59,21 @@ const MAX_SEAL_WAIT: std::time::Duration = std::time::Duration::from_secs(30);
 /// How long a pass holds the locks before it leaves the rest of the files to the next one.
 const MAX_PASS_TIME: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Why a pass looks at nothing while an operator edits.
-const EDIT_DEFERRAL: &str = "an operator edits baselines; nothing was looked at";
+/// Pauses between attempts to restore a file that fail: an attempt may leave a copy and a record.
+const FAILURE_PAUSES: [std::time::Duration; 2] = [
+    std::time::Duration::from_secs(30),
+    std::time::Duration::from_secs(60 * 60),
+];
+
+/// Number of bytes of versions that the guard stores within [`BUDGET_TIME`] because a seal without a
+/// signature covers them: a process that can write `baseline_dir` can make any number of such seals.
+const MAX_UNSIGNED_BYTES: u64 = 64 << 20;
+
+/// The time for which [`MAX_UNSIGNED_BYTES`] are enough.
+const BUDGET_TIME: std::time::Duration = std::time::Duration::from_secs(60 * 60);
+
+/// Why a pass looks at nothing while an operator saves or seals.
+const EDIT_DEFERRAL: &str = "this program is saving or sealing a baseline; nothing was checked";
 
 /// What the guard did about a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -56,8 +81,10 @@ const EDIT_DEFERRAL: &str = "an operator edits baselines; nothing was looked at"
 pub enum GuardAction {
     /// The sealed version is back.
     Restored,
-    /// The seal is broken, and somebody may be copying it: it is restored a little later.
+    /// The seal is broken, and another program may be copying it: it is restored a little later.
     Waiting,
+    /// An operator has the file open in an editor: it is restored once that is closed.
+    Editing,
     /// The file was restored too often; it stays as it is.
     GaveUp,
     /// The file cannot be restored.
@@ -80,23 +107,27 @@ pub struct GuardEvent {
 /// One look at all sealed files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GuardPass {
-    /// Why not all files were looked at, if so; the next pass looks again.
+    /// Why not all files were checked, if so; the next pass checks them.
     pub deferred: Option<&'static str>,
     /// Number of sealed files.
     pub files: usize,
     /// Those that differed.
     pub events: Vec<GuardEvent>,
+    /// Those that an operator saved and has not sealed yet: they are left as they are, and resets
+    /// refuse them.
+    pub unsealed: Vec<String>,
 }
 
 impl GuardPass {
     /// Returns the kind that decides the exit code: a file that is not restored is worse than one
-    /// that is, or than one that was not looked at.
+    /// that is, or than one that was not checked.
     pub fn worst_kind(&self) -> Option<ErrorKind> {
         let kinds = self.events.iter().map(|event| match event.action {
             GuardAction::Restored => ErrorKind::Partial,
-            GuardAction::Waiting | GuardAction::GaveUp | GuardAction::Failed => {
-                ErrorKind::Integrity
-            }
+            GuardAction::Waiting
+            | GuardAction::Editing
+            | GuardAction::GaveUp
+            | GuardAction::Failed => ErrorKind::Integrity,
         });
         let deferred = self.deferred.map(|_| ErrorKind::Busy);
         kinds.chain(deferred).reduce(ErrorKind::more_serious)
@@ -106,6 +137,23 @@ impl GuardPass {
     fn is_unfinished(&self) -> bool {
         let is_waiting = |event: &GuardEvent| event.action == GuardAction::Waiting;
         self.deferred.is_some() || self.events.iter().any(is_waiting)
+    }
+}
+
+/// What the guard does not repeat without end.
+pub(super) struct GuardPauses {
+    /// Restores that failed.
+    failed: Mutex<Backoff<Error>>,
+    /// Bytes of versions under seals without a signature.
+    stored: Mutex<ByteBudget>,
+}
+
+impl Default for GuardPauses {
+    fn default() -> GuardPauses {
+        let [first, longest] = FAILURE_PAUSES;
+        let failed = Mutex::new(Backoff::new(first, longest));
+        let stored = Mutex::new(ByteBudget::new(MAX_UNSIGNED_BYTES, BUDGET_TIME));
+        GuardPauses { failed, stored }
     }
 }
 
@@ -133,8 +181,56 @@ impl Engine {
         self.guard_until(&|| false)
     }
 
+    /// Notes that the agents that use a changed baseline are TAMPERED, or were until the guard
+    /// restored it. A pass that has checked all files ends that state for the others.
+    fn note_tampering(&self, pass: &GuardPass) {
+        let time = self.clock().now();
+        let mut notes = Vec::new();
+        // A seal that is being copied is no evidence yet.
+        let is_evidence = |event: &&GuardEvent| event.action != GuardAction::Waiting;
+        for event in pass.events.iter().filter(is_evidence) {
+            let agents = self.config().agents.iter();
+            for agent in agents.filter(|agent| event.concerns(agent)) {
+                let seen = SeenState {
+                    agent: agent.name.clone(),
+                    state: State::Tampered,
+                    reason: event.message.clone(),
+                    time,
+                };
+                notes.push(match event.action {
+                    GuardAction::Restored => StateNote::EndedByGuard(seen),
+                    _ => StateNote::Seen {
+                        seen,
+                        observer: StateObserver::Guard,
+                    },
+                });
+            }
+        }
+        if !pass.is_unfinished() {
+            let agents = self.config().agents.iter();
+            let ended = agents
+                .filter(|agent| !pass.events.iter().any(|event| event.concerns(agent)))
+                .filter(|agent| self.has_tampering_ended(agent));
+            notes.extend(ended.map(|agent| StateNote::Forgotten(agent.name.clone())));
+        }
+        self.note_states(&notes);
+    }
+
+    /// Whether an agent was TAMPERED when it was last seen, and its baseline is in order now.
+    fn has_tampering_ended(&self, agent: &Agent) -> bool {
+        let known = self.last_known_state(&agent.name);
+        known.is_some_and(|(state, _)| state == State::Tampered)
+            && self.baseline_cache().load(agent).is_ok()
+    }
+
     /// Like [`Engine::guard_baselines`], and ends between two files once `stops` says so.
     fn guard_until(&self, stops: &dyn Fn() -> bool) -> Result<GuardPass> {
+        let pass = self.guard_files(stops)?;
+        self.note_tampering(&pass);
+        Ok(pass)
+    }
+
+    fn guard_files(&self, stops: &dyn Fn() -> bool) -> Result<GuardPass> {
         if self.config().general.require_seal == SealRequirement::Never {
             let message = "require_seal=never: there is nothing to guard";
             return Err(Error::new(ErrorKind::Config, message)
@@ -169,7 +265,7 @@ impl Engine {
             names.iter().partition(|name| **name < begin);
         for name in last.into_iter().chain(first) {
             if stops() {
-                pass.deferred = Some("stopped before all files were looked at");
+                pass.deferred = Some("stopped before all files were checked");
                 break;
             }
             if self.clock().instant() >= end {
@@ -178,7 +274,7 @@ impl Engine {
                 break;
             }
             if let Some(sealed) = trusted.seal.expected_digest(name) {
-                match self.guard_file(name, sealed) {
+                match self.guard_file(name, sealed, trusted.is_signed, &mut pass.unsealed) {
                     Ok(event) => pass.events.extend(event),
                     Err(error) => pass.events.push(GuardEvent::failed(name, &error)),
                 }
@@ -235,7 +331,7 @@ impl Engine {
         } else if let Some(event) = self.give_up_on(SEAL_FILE_NAME)? {
             event
         } else {
-            self.restore_seal(&kept, &why)?;
+            self.attempt_restore(SEAL_FILE_NAME, || self.restore_seal(&kept, &why))?;
             *broken_since = None;
             GuardEvent {
                 file: SEAL_FILE_NAME.to_string(),
@@ -387,19 +483,27 @@ impl Engine {
     }
 
     /// Compares a file with its sealed digest; restores it if it differs.
-    fn guard_file(&self, name: &str, sealed: Digest) -> Result<Option<GuardEvent>> {
+    fn guard_file(
+        &self,
+        name: &str,
+        sealed: Digest,
+        is_signed: bool,
+        unsealed: &mut Vec<String>,
+    ) -> Result<Option<GuardEvent>> {
         let path = self.baseline_file_path(name);
         // Anything but a plain file differs.
         let bytes = read_optional(&path).ok().flatten();
         let digest = bytes.as_deref().map(Digest::of);
         if let Some(bytes) = bytes.filter(|_| digest == Some(sealed)) {
-            if !self.baseline_versions.version_path(sealed).exists() {
-                self.baseline_versions.store(&bytes)?;
-            }
+            self.keep_sealed_version(name, &bytes, is_signed)?;
             return Ok(None);
         }
         if digest.is_some() && digest == self.unsealed_save(name)? {
+            unsealed.push(name.to_string());
             return Ok(None);
+        }
+        if let Some(editor_file) = find_editor_file(&path, self.clock().now()) {
+            return Ok(Some(self.wait_for_editor(name, &editor_file)));
         }
         let Ok(version) = self.baseline_versions.read_version(sealed) else {
             let digest = sealed.short_hex(8);
@@ -407,7 +511,7 @@ impl Engine {
                 format!("{name} differs from its seal, and the archive has no copy of {digest}…");
             return Err(Error::new(ErrorKind::Integrity, message).with_hint(format!(
                 "restore the file from a backup, or review it and seal it: {}",
-                self.command_line(&format!("seal {}", shell_words::quote(name)))
+                self.command_line(&format!("seal --dry-run {}", quote_baseline_name(name)))
             )));
         };
         if let Some(event) = self.give_up_on(name)? {
@@ -418,19 +522,25 @@ impl Engine {
             note: Some("differed from its seal".to_string()),
             expected: ExpectedFile::Any,
         };
-        let saved = self.replace_baseline(name, &version, cause)?;
+        let saved = self.attempt_restore(name, || self.replace_baseline(name, &version, cause))?;
         let was = match saved.before {
             Some(digest) => format!("it had become {}…", digest.short_hex(8)),
             None => "it was missing or no plain readable file".to_string(),
         };
-        let lost = saved.lost.describe();
-        let lost = lost.map_or_else(String::new, |lost| format!("; {lost}"));
+        let remarks = saved.remarks().into_iter();
+        let remarks: String = remarks.map(|remark| format!("; {remark}")).collect();
+        // Where the archive is full, the bytes are in the file beside it alone.
+        let is_stored = |it: &Digest| self.baseline_versions.version_path(*it).exists();
         Ok(Some(GuardEvent {
             file: name.to_string(),
             action: GuardAction::Restored,
-            message: format!("restored {name} to {}…: {was}{lost}", sealed.short_hex(8)),
+            message: format!(
+                "restored {name} to {}…: {was}{remarks}",
+                sealed.short_hex(8)
+            ),
             hints: saved
                 .before
+                .filter(is_stored)
                 .map(|before| self.evidence_hint(name, before))
                 .into_iter()
                 .chain([self.writers_hint()])
@@ -438,8 +548,76 @@ impl Engine {
         }))
     }
 
+    /// Leaves a file alone that an operator edits.
+    fn wait_for_editor(&self, name: &str, editor_file: &Path) -> GuardEvent {
+        let seal = format!("seal {}", quote_baseline_name(name));
+        GuardEvent {
+            file: name.to_string(),
+            action: GuardAction::Editing,
+            message: format!(
+                "{name} differs from its seal and is open in an editor: {} exists",
+                editor_file.display()
+            ),
+            hints: vec![format!(
+                "seal your change before you close the editor: {}; otherwise the sealed version is \
+                 put back then, or {} hour after the last change",
+                self.command_line(&seal),
+                open_editor::max_wait().num_hours()
+            )],
+        }
+    }
+
+    /// Stores the sealed version of a file if the archive lacks it.
+    fn keep_sealed_version(&self, name: &str, bytes: &[u8], is_signed: bool) -> Result<()> {
+        let path = self.baseline_versions.version_path(Digest::of(bytes));
+        if path.exists() {
+            return Ok(());
+        }
+        if !is_signed {
+            let budget = &self.guard_pauses.stored;
+            let mut budget = budget.lock().unwrap_or_else(PoisonError::into_inner);
+            if !budget.take(bytes.len() as u64, self.clock().instant()) {
+                let message = format!(
+                    "{name} is not kept as a version: {} MiB of files under a seal without a \
+                     signature were stored within an hour",
+                    MAX_UNSIGNED_BYTES >> 20
+                );
+                return Err(
+                    Error::new(ErrorKind::Integrity, message).with_hint(self.writers_hint())
+                );
+            }
+        }
+        self.baseline_versions.store(bytes)?;
+        Ok(())
+    }
+
+    /// Restores a file, unless that has failed a moment ago: then it is the same error again.
+    fn attempt_restore<T>(&self, name: &str, restore: impl FnOnce() -> Result<T>) -> Result<T> {
+        let pauses = &self.guard_pauses.failed;
+        let mut pauses = pauses.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock().instant();
+        if let Some(error) = pauses.paused_after(name, now) {
+            return Err(error.clone());
+        }
+        match restore() {
+            Ok(restored) => {
+                pauses.forget(name);
+                Ok(restored)
+            }
+            Err(error) => {
+                let failed = pauses.pause_after(name, now, |length| {
+                    let next = (self.clock().now() + length).format("%Y-%m-%d %H:%M:%S");
+                    error.with_hint(format!(
+                        "the guard tries again at {next}, and at once when it is restarted"
+                    ))
+                });
+                Err(failed.clone())
+            }
+        }
+    }
+
     fn evidence_hint(&self, name: &str, before: Digest) -> String {
-        let name = shell_words::quote(name);
+        let name = quote_baseline_name(name);
         let show = format!("baseline show {name} --version {}", before.short_hex(12));
         format!("the replaced bytes are kept: {}", self.command_line(&show))
     }
@@ -457,7 +635,7 @@ impl Engine {
             let seal = self.command_line("seal --all --dry-run");
             return format!("once no other program changes it, review it and seal again: {seal}");
         }
-        let restore = self.command_line(&format!("baseline restore {}", shell_words::quote(name)));
+        let restore = self.command_line(&format!("baseline restore {}", quote_baseline_name(name)));
         format!("once no other program changes it, restore it: {restore}")
     }
 
@@ -494,7 +672,7 @@ impl Engine {
         let begin = now - FIGHT_WINDOW;
         let mut recent = RecentRestores::default();
         let (mut back, _) = self.scan_ledger_backwards()?;
-        while let Some((_, record)) = back.next_matching(|_| true)? {
+        while let Some((_, record)) = back.next_readable(&mut None, |_| true)? {
             if record.time < begin {
                 break;
             }
@@ -517,6 +695,11 @@ impl Engine {
 }
 
 impl GuardEvent {
+    /// Whether the baseline of an agent is the changed file, or under the changed seal.
+    fn concerns(&self, agent: &Agent) -> bool {
+        self.file == SEAL_FILE_NAME || self.file == agent.baseline
+    }
+
     fn failed(name: &str, error: &Error) -> GuardEvent {
         GuardEvent {
             file: name.to_string(),

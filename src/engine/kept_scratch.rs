@@ -179,3 +179,15 @@ pub struct KeptScratch {
     /// Bytes of these lines.
     pub bytes: u64,
 }
+
+impl KeptScratch {
+    /// Says what is kept, for people.
+    pub fn describe(&self) -> String {
+        let bytes = self.bytes;
+        match (bytes, self.lines) {
+            (0, _) => "keeps no scratch".to_string(),
+            (_, 1) => format!("keeps 1 line of scratch, {bytes} bytes"),
+            (_, lines) => format!("keeps {lines} lines of scratch, {bytes} bytes"),
+        }
+    }
+}

@@ -1,8 +1,9 @@
 //! The ledger: one line of JSON for every operation on an agent. Each line carries the digest of
 //! the line before, which exposes changed, removed and reordered records.
 //!
-//! `<archive_dir>/.shepherd/ledger.jsonl`. `prev` is the SHA-256 of the line before without its
-//! line feed, and 64 zeros in the first line.
+//! `<archive_dir>/.shepherd/ledger.jsonl` is the active file, to which records are appended. `prev`
+//! is the SHA-256 of the line before without its line feed, and 64 zeros in the first line. Runs
+//! move older records to compressed segments ([`compaction`]); the chain leads through all files.
 //!
 //! A crash may leave any part of the append that it interrupted: some of its lines, one without its
 //! line feed, zeros or garbage in place of a part. Three conditions distinguish such a torn tail
@@ -15,6 +16,8 @@
 //! - `reset.log` mentions no record among these bytes: a run logs the ledger's head only after that
 //!   head is on the disk.
 //!
+//! That concerns the active file only: a segment is complete before it has its name.
+//!
 //! Readers stop before a torn tail; the next append keeps its complete lines in `ledger.torn`,
 //! truncates it and records that. Anything else is a broken chain. Two kinds of tampering look like
 //! a crash: turning the last run's records into non-records where `reset.log` is gone, which the
@@ -23,49 +26,54 @@
 //!
 //! No reader loads the whole ledger. [`Ledger::history`] and [`Ledger::latest_record_time`] read an
 //! index and the records behind it; [`ReverseScan`] reads the last records, [`RecordRange`] and
-//! [`LedgerScan`] read many, one at a time.
+//! [`LedgerScan`] read many, one at a time. A position is a record's number and digest, which find
+//! it in whichever file it is; its offsets in the active file are a hint.
 
+mod active_lines;
+mod compaction;
+#[cfg(test)]
+mod compaction_tests;
+mod files;
 mod index;
+mod locked;
+mod record_line;
 mod record_range;
 mod reverse_scan;
 mod scan;
+mod segment;
+mod segment_check;
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset};
 
 use crate::archive::Archive;
 use crate::clock::Clock;
 use crate::digest::Digest;
-use crate::durable;
-use crate::engine::lock;
 use crate::engine::record::{LedgerPosition, LedgerRecord, Operation, RunEvent, Trigger};
-use crate::engine::semaphore::Permit;
 use crate::error::{Error, ErrorKind, PathContext, Result};
-use crate::sys::{self, LockConflict};
+pub use compaction::{MovedRecords, is_compaction_due, move_old_records};
+use files::FileStamp;
+pub use files::LedgerFiles;
 use index::LedgerIndex;
 pub use index::{AgentHistory, FailedAttempt};
+use locked::LEDGER_FILE_NAME;
+pub use locked::{LockedLedger, open_for_append};
+use record_line::MAX_RECORD_BYTES;
 pub use record_range::RecordRange;
-pub use reverse_scan::ReverseScan;
-use scan::MAX_RECORD_BYTES;
-pub use scan::{LedgerScan, ScannedLine, read_record_at};
+pub use reverse_scan::{RecordSummary, ReverseScan};
+pub use scan::{LedgerScan, ScannedLine, read_record_at, read_undone_runs};
+pub use segment_check::{SegmentReport, check_repeated_segments, check_segments};
 
 /// Maximum number of late entries that one record names.
 const MAX_LATE_ENTRIES_PER_RECORD: usize = 1000;
 
-/// How long a process of an earlier version may keep the ledger locked.
-const OLD_VERSION_LOCK_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// Holds the complete lines of the last torn tail.
 const TORN_TAIL_FILE_NAME: &str = "ledger.torn";
-
-/// Name of the ledger in the program's own directory.
-const LEDGER_FILE_NAME: &str = "ledger.jsonl";
 
 /// The ledger of one archive.
 pub struct Ledger {
@@ -75,29 +83,12 @@ pub struct Ledger {
     index: LedgerIndex,
     /// Whether the index on the disk was loaded, or must not be.
     is_index_loaded: bool,
-    /// Device and inode of the ledger that was read.
-    file_id: Option<(u64, u64)>,
-    /// The error of a broken chain, cached for the file with this stamp.
-    broken_chain: Option<(LedgerStamp, Error)>,
+    /// The error of a broken chain, cached for the active file with this stamp.
+    broken_chain: Option<(FileStamp, Error)>,
+    /// The stamp of the active file, once all of its records are in the index.
+    indexed_stamp: Option<FileStamp>,
     /// Number and digest of the last record that this process appended.
     last_appended: Option<(u64, Digest)>,
-}
-
-/// Exposes changes of a file: device, inode, size, and change time in seconds and nanoseconds.
-type LedgerStamp = (u64, u64, u64, i64, i64);
-
-/// The ledger's file, open for appending and locked until it is dropped.
-pub struct LockedLedger {
-    file: File,
-    directory: OwnedFd,
-    _permit: Permit,
-}
-
-impl Drop for LockedLedger {
-    fn drop(&mut self) {
-        // A close alone may leave the lock in place: see `AgentLock`.
-        sys::unlock(self.file.as_fd());
-    }
 }
 
 impl Ledger {
@@ -108,13 +99,13 @@ impl Ledger {
             path: archive.program_path(LEDGER_FILE_NAME),
             index: LedgerIndex::default(),
             is_index_loaded: false,
-            file_id: None,
             broken_chain: None,
+            indexed_stamp: None,
             last_appended: None,
         }
     }
 
-    /// Path of the ledger.
+    /// Path of the active file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -179,32 +170,28 @@ impl Ledger {
     /// # Errors
     /// As [`Ledger::history`].
     pub fn scan_backwards(&mut self) -> Result<(ReverseScan, LedgerPosition)> {
-        let file = self.catch_up()?;
+        let files = self.catch_up()?;
         let end = self.index.position();
-        Ok((ReverseScan::new(file, &self.path, end), end))
+        Ok((ReverseScan::new(files, end), end))
     }
 
-    /// Indexes what was appended since the last call; none where there is no ledger.
-    fn catch_up(&mut self) -> Result<Option<File>> {
-        match durable::open_own_file(&self.path, OpenOptions::new().read(true)) {
-            Ok(file) => {
-                self.read_appended(&file)?;
-                Ok(Some(file))
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                self.clear_cache();
-                Ok(None)
-            }
-            Err(error) => Err(Error::from_io("read the ledger", &self.path, &error)),
+    /// Indexes what was appended since the last call.
+    fn catch_up(&mut self) -> Result<LedgerFiles> {
+        let files = LedgerFiles::open(&self.path)?;
+        if files.has_records()? {
+            self.read_appended(&files)?;
+        } else {
+            self.clear_cache();
         }
+        Ok(files)
     }
 
     /// Discards everything that was read.
     fn clear_cache(&mut self) {
         self.index = LedgerIndex::default();
         self.is_index_loaded = false;
-        self.file_id = None;
         self.broken_chain = None;
+        self.indexed_stamp = None;
         self.last_appended = None;
     }
 
@@ -214,87 +201,77 @@ impl Ledger {
         self.is_index_loaded = true;
     }
 
-    fn read_appended(&mut self, file: &File) -> Result<()> {
-        let meta = file.metadata().with_path("stat", &self.path)?;
-        let id = (meta.dev(), meta.ino());
-        let stamp = (id.0, id.1, meta.len(), meta.ctime(), meta.ctime_nsec());
+    fn read_appended(&mut self, files: &LedgerFiles) -> Result<()> {
+        let stamp = files.stamp()?;
+        if files.active().is_some() && self.indexed_stamp == Some(stamp) {
+            return Ok(());
+        }
         match &self.broken_chain {
             Some((of, error)) if *of == stamp => return Err(error.clone()),
             Some(_) => self.clear_cache(),
             None => {}
         }
-        if meta.len() < self.index.position().offset || self.file_id.is_some_and(|read| read != id)
-        {
-            // A shorter file or another inode is another ledger.
-            self.clear_cache();
+        let mut result = Ok(());
+        // The records that were read may be of another ledger, and so may the index on the disk.
+        for _ in 0..3 {
+            if !self.is_index_loaded {
+                self.is_index_loaded = true;
+                self.index = LedgerIndex::read(&self.archive, files).unwrap_or_default();
+            }
+            let began = self.index.position().seq;
+            let is_from_disk = self.index.is_on_disk();
+            result = self.index_appended(files);
+            match &result {
+                Err(error) if error.kind() == ErrorKind::Integrity && began > 0 => {
+                    if is_from_disk {
+                        self.discard_index();
+                    } else {
+                        self.clear_cache();
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Integrity => {
+                    self.broken_chain = Some((stamp, error.clone()));
+                    break;
+                }
+                _ => break,
+            }
         }
-        self.file_id = Some(id);
-        if !self.is_index_loaded {
-            self.is_index_loaded = true;
-            self.index = LedgerIndex::read(&self.archive, file).unwrap_or_default();
-        }
-        let began = self.index.position();
-        let mut result = self.index_appended(file);
-        // It may be another ledger all the same, because inodes are reused.
-        if began.offset > 0 && is_broken_chain(&result) {
-            self.discard_index();
-            self.file_id = Some(id);
-            result = self.index_appended(file);
-        }
-        if let Err(error) = &result
-            && is_broken_chain(&result)
-        {
-            self.broken_chain = Some((stamp, error.clone()));
-        }
+        self.indexed_stamp = result.is_ok().then_some(stamp);
         result
     }
 
-    fn index_appended(&mut self, file: &File) -> Result<()> {
-        let file = file.try_clone().with_path("read", &self.path)?;
-        let mut scan = LedgerScan::new(file, &self.path, self.index.position())?;
-        while let Some(record) = scan.next_record()? {
-            if !self.index.add_record(&record, scan.position()) {
-                // The index has an unknown format.
-                self.discard_index();
-                return self.catch_up().map(drop);
+    /// Indexes the records behind those that are indexed. Segments that cannot be read are left out:
+    /// no run needs their records to reset an agent. The index goes to the disk only if they are
+    /// damaged: another error may pass, and the file would keep the gap.
+    fn index_appended(&mut self, files: &LedgerFiles) -> Result<()> {
+        let mut scan = LedgerScan::new(files.clone(), self.index.position());
+        let mut last_gap = None;
+        loop {
+            match scan.next_record() {
+                Ok(Some(record)) => {
+                    if !self.index.add_record(&record, scan.position()) {
+                        // The index has an unknown format.
+                        self.discard_index();
+                        return self.catch_up().map(drop);
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    if !scan.skip_segment() {
+                        return Err(error);
+                    }
+                    last_gap = Some(scan.position().seq);
+                    if error.kind() != ErrorKind::Integrity {
+                        self.index.set_incomplete();
+                    }
+                }
             }
         }
+        self.index.set_position(scan.position());
+        if let Some(last) = last_gap {
+            self.index.set_gap(last, files.digest_of_segments(last)?);
+        }
         Ok(())
-    }
-
-    /// Opens and locks the ledger of `archive` for an append. It waits for other processes and
-    /// threads, so the caller should hold no lock that others wait for.
-    ///
-    /// # Errors
-    /// The system's error, or other runs that keep the ledger locked for longer than a minute.
-    pub fn lock_for_append(archive: &Archive, clock: &dyn Clock) -> Result<LockedLedger> {
-        let directory =
-            archive.open_or_create_directory(Path::new(crate::archive::PROGRAM_DIRECTORY_NAME))?;
-        let permit = lock::lock_ledger(archive, clock)?;
-        let file = Ledger::open_for_append(archive)?;
-        lock_out_old_versions(&file, &archive.program_path(LEDGER_FILE_NAME), clock)?;
-        Ok(LockedLedger {
-            file,
-            directory,
-            _permit: permit,
-        })
-    }
-
-    /// Opens the ledger of `archive` for an append: success means that a record can most likely be
-    /// written.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub fn open_for_append(archive: &Archive) -> Result<File> {
-        archive.open_or_create_directory(Path::new(crate::archive::PROGRAM_DIRECTORY_NAME))?;
-        let path = archive.program_path(LEDGER_FILE_NAME);
-        let mut options = OpenOptions::new();
-        options.read(true).append(true).create(true);
-        options.mode(archive.file_mode().as_raw_mode());
-        let file =
-            durable::open_own_file(&path, &mut options).with_path("open the ledger", &path)?;
-        archive.repair_program_file(&file, &path)?;
-        Ok(file)
     }
 
     /// Replaces long attributes by the position of an earlier record that has the same.
@@ -340,8 +317,9 @@ impl Ledger {
         events: Vec<RunEvent>,
         clock: &dyn Clock,
     ) -> Result<()> {
-        let mut file = &locked.file;
-        self.read_appended(file)?;
+        let mut file = &**locked.file();
+        let files = LedgerFiles::with_active(&self.path, Some(Arc::clone(locked.file())));
+        self.read_appended(&files)?;
         let mut text = Vec::new();
         let length = file.metadata().with_path("stat", &self.path)?.len();
         let begin = self.index.position();
@@ -386,10 +364,7 @@ impl Ledger {
             let _ = file.set_len(begin.offset);
             return Err(error);
         }
-        if begin.offset == 0 {
-            // The first record of a new file: sync its name, too.
-            rustix::fs::fsync(&locked.directory).with_path("sync the directory of", &self.path)?;
-        }
+        self.sync_name(&locked, &files, begin)?;
         if records
             .iter()
             .all(|(record, at)| self.index.add_record(record, *at))
@@ -402,30 +377,33 @@ impl Ledger {
         self.last_appended = Some((at.seq, at.line_digest));
         Ok(())
     }
-}
 
-/// Waits for versions that have no lock file for the ledger and lock the ledger itself, and locks
-/// them out. No version takes a shared lock, but every reader of the ledger can: a shared lock is
-/// not waited for.
-fn lock_out_old_versions(file: &File, path: &Path, clock: &dyn Clock) -> Result<()> {
-    let end = clock.instant() + OLD_VERSION_LOCK_TIMEOUT;
-    while !sys::try_lock(file.as_fd()).with_path("lock", path)? {
-        if sys::lock_conflict(file.as_fd()).with_path("lock", path)? == Some(LockConflict::Shared) {
-            return Ok(());
+    /// Syncs the name of the active file with the first record of a new file, and where compaction
+    /// was killed before it could sync the name of the one that replaced it.
+    fn sync_name(
+        &mut self,
+        locked: &LockedLedger,
+        files: &LedgerFiles,
+        begin: LedgerPosition,
+    ) -> Result<()> {
+        let first = files.first_seq()?;
+        let is_synced = first.is_none_or(|it| it <= 1) || first == self.index.synced_first_seq();
+        if begin.offset == 0 || !is_synced {
+            rustix::fs::fsync(locked.directory()).with_path("sync the directory of", &self.path)?;
+            self.index.set_synced_first_seq(first);
         }
-        if clock.instant() >= end {
-            let message = format!("{} stays locked by another process", path.display());
-            return Err(Error::new(ErrorKind::Busy, message));
-        }
-        clock.sleep(Duration::from_millis(2));
+        Ok(())
     }
-    Ok(())
-}
 
-fn is_broken_chain(result: &Result<()>) -> bool {
-    result
-        .as_ref()
-        .is_err_and(|error| error.kind() == ErrorKind::Integrity)
+    /// Adopts the active file that compaction has put in place, whose first record this is, and
+    /// writes the index of it. The caller holds the lock of the ledger.
+    pub fn adopt_replaced(&mut self, first: u64) {
+        // A failure shows with the next read.
+        if self.catch_up().is_ok() {
+            self.index.set_synced_first_seq(Some(first));
+            self.index.write_now(&self.archive);
+        }
+    }
 }
 
 /// The record of a repair, under the id of the run that found the damage.
@@ -443,7 +421,7 @@ fn repair_event(note: String, events: &[RunEvent]) -> RunEvent {
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use super::*;
     use crate::clock::SystemClock;
@@ -456,7 +434,7 @@ mod tests {
     }
 
     fn append(archive: &Archive, notes: &[&str]) -> Result<()> {
-        let locked = Ledger::lock_for_append(archive, &SystemClock)?;
+        let locked = LockedLedger::lock(archive, &SystemClock)?;
         let events = notes.iter().map(|note| event_with_note(note)).collect();
         Ledger::new(archive).append(locked, events, &SystemClock)
     }
@@ -470,6 +448,44 @@ mod tests {
             notes.push(record.event.note.unwrap_or_default());
         }
         notes
+    }
+
+    /// The bytes that this thread has read from files; none where the kernel does not count them.
+    fn read_bytes_of_thread() -> Option<u64> {
+        let counters = std::fs::read_to_string("/proc/thread-self/io").ok()?;
+        let count = counters.lines().find_map(|it| it.strip_prefix("rchar: "))?;
+        count.parse().ok()
+    }
+
+    #[test]
+    fn unchanged_ledger_is_read_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
+        let archive = Archive::new(&root, 0o600, None);
+        let long = "x".repeat(100_000);
+        append(&archive, &[&long, "last"]).unwrap();
+        let mut ledger = Ledger::new(&archive);
+        ledger.history("scout").unwrap();
+        let Some(before) = read_bytes_of_thread() else {
+            return crate::skip::skip_unsupported("no counter of the bytes that a thread reads");
+        };
+        for _ in 0..50 {
+            ledger.history("scout").unwrap();
+            ledger.latest_record_time().unwrap();
+            assert_eq!(ledger.head().unwrap().0, 2);
+        }
+        let count = read_bytes_of_thread().unwrap() - before;
+        assert!(count < 10_000, "{count} bytes were read again");
+        // A process that has read the index reads the last record alone.
+        let end = ledger.index.position();
+        let files = LedgerFiles::open(ledger.path()).unwrap();
+        let before = read_bytes_of_thread().unwrap();
+        LedgerScan::new(files, end).next_record().unwrap();
+        let count = read_bytes_of_thread().unwrap() - before;
+        assert!(
+            count < 10_000,
+            "{count} bytes were read for the last record"
+        );
     }
 
     /// The numbers of an agent's records, last one first.
@@ -536,9 +552,7 @@ mod tests {
         let root = directory.path().canonicalize().unwrap();
         let archive = Archive::new(&root, 0o600, None);
         let append_while_held = |seconds: u64| {
-            let held = Mutex::new(Some(
-                Ledger::lock_for_append(&archive, &SystemClock).unwrap(),
-            ));
+            let held = Mutex::new(Some(LockedLedger::lock(&archive, &SystemClock).unwrap()));
             let release = move |slept: Duration| {
                 if slept >= Duration::from_secs(seconds) {
                     drop(held.lock().unwrap().take());
@@ -549,7 +563,7 @@ mod tests {
                 slept: Mutex::default(),
                 act: Box::new(release),
             };
-            let locked = Ledger::lock_for_append(&archive, &clock)?;
+            let locked = LockedLedger::lock(&archive, &clock)?;
             Ledger::new(&archive).append(locked, vec![event_with_note("note")], &clock)
         };
         append_while_held(50).unwrap();

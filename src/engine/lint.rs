@@ -2,21 +2,26 @@
 //! need from outside the text.
 
 mod decisions;
+mod finding_counts;
 mod plan_lint;
 mod writable_paths;
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::Mode;
 
 pub use decisions::LintDecisions;
+pub(super) use finding_counts::{FindingCountCache, FindingCounter};
 pub(super) use plan_lint::PlanLint;
 
 use super::Engine;
+use super::baseline_change::DirectoryDigests;
 use crate::baseline::seal::{BaselineSeal, is_baseline_name};
 use crate::baseline::{self, BaselineRefusal, MAX_BASELINE_BYTES};
 use crate::boundary::separator_lines;
@@ -26,8 +31,8 @@ use crate::digest::Digest;
 use crate::durable::{self, ExpectedFile, Replacement, ReplacementNames};
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::lint::{
-    DriftFacts, Finding, FleetFacts, LintInput, LintReport, LintSettings, Severity, TextRole,
-    Words, apply_safe_fixes, lint,
+    DriftFacts, Finding, FleetFacts, LintInput, LintReport, LintSettings, TextRole,
+    apply_safe_fixes, lint,
 };
 use writable_paths::writable_paths;
 
@@ -48,6 +53,39 @@ pub struct LintedFile {
     pub report: LintReport,
 }
 
+/// What became of a file whose safe fixes were applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FixedFile {
+    /// It has none.
+    Unchanged,
+    /// It is changed, and belongs to no fleet.
+    Draft,
+    /// It is a changed baseline.
+    Baseline {
+        /// Name in `baseline_dir`.
+        name: String,
+        /// Whether another program had changed it before.
+        is_foreign: bool,
+    },
+}
+
+/// What the lint of several baselines has in common.
+struct LintSources {
+    /// The seal whose versions count.
+    seal: Option<BaselineSeal>,
+    /// Files beside the baselines, which may hold sealed versions.
+    beside: OnceCell<DirectoryDigests>,
+}
+
+impl LintSources {
+    fn new(seal: Option<BaselineSeal>) -> LintSources {
+        LintSources {
+            seal,
+            beside: OnceCell::new(),
+        }
+    }
+}
+
 impl Engine {
     /// Returns the settings for the files of an agent; without one, those of the fleet.
     pub fn lint_settings(&self, agent: Option<&Agent>, decisions: &LintDecisions) -> LintSettings {
@@ -61,9 +99,9 @@ impl Engine {
             is_shared: agent.is_none_or(|it| it.is_shared),
             ignored_rules: settings.ignored_rules.clone(),
             severities: settings.severities.clone(),
-            allowances: decisions.allowances.clone(),
-            accepted_findings: decisions.accepted_findings.clone(),
-            words: decisions.words.clone().unwrap_or_else(Words::built_in),
+            allowances: Arc::clone(&decisions.allowances),
+            accepted_findings: Arc::clone(&decisions.accepted_findings),
+            words: decisions.words(),
             today: self.clock().now().date_naive(),
         }
     }
@@ -74,7 +112,8 @@ impl Engine {
     pub fn baseline_lint(&self, name: &str, decisions: &LintDecisions) -> BaselineLint {
         let mut agents = self.config().agents.iter();
         let user = agents.find(|it| it.baseline == name);
-        self.lint_beside_versions(name, user, decisions)
+        let sources = LintSources::new(self.counted_seal());
+        self.lint_beside_versions(name, user, decisions, &sources)
     }
 
     /// As [`Engine::baseline_lint`], for one of the agents that use the baseline.
@@ -83,15 +122,16 @@ impl Engine {
         name: &str,
         agent: Option<&Agent>,
         decisions: &LintDecisions,
+        sources: &LintSources,
     ) -> BaselineLint {
-        let agents = self.config().agents.iter();
-        let users: Vec<&Agent> = agents.filter(|it| it.baseline == name).collect();
-        let sealed = self.counted_seal().and_then(|it| it.expected_digest(name));
+        let users = self.baseline_users(name);
+        let seal = sources.seal.as_ref();
+        let sealed = seal.and_then(|it| it.expected_digest(name));
         let sealed_version = sealed.and_then(|digest| {
             let current = baseline::read_file(&self.baseline_file_path(name)).ok();
             let current = current.filter(|bytes| Digest::of(bytes) == digest);
             current.or_else(|| {
-                let found = self.find_sealed_version(digest, &users, &OnceCell::new())?;
+                let found = self.find_sealed_version(digest, &users, &sources.beside)?;
                 Some(found.bytes.to_vec())
             })
         });
@@ -133,7 +173,8 @@ impl Engine {
     /// # Errors
     /// The baseline cannot be read.
     pub fn lint_baseline(&self, agent: &Agent, decisions: &LintDecisions) -> Result<LintedFile> {
-        let mut lint = self.lint_beside_versions(&agent.baseline, Some(agent), decisions);
+        let sources = LintSources::new(self.counted_seal());
+        let mut lint = self.lint_beside_versions(&agent.baseline, Some(agent), decisions, &sources);
         let text = baseline::read_file(&lint.path)?;
         lint.facts.seal_fault = match self.baseline_cache().load(agent) {
             Err(BaselineRefusal::Tampered(error)) => Some(error.to_string()),
@@ -224,17 +265,21 @@ impl Engine {
     }
 
     /// Applies the safe fixes of a linted file. A baseline is saved as an editor saves it: the version
-    /// from before is kept, and the ledger has a record. Returns whether the file changed.
+    /// from before is kept, and the ledger has a record.
     ///
     /// # Errors
     /// The file has changed since it was linted, belongs to the archive or the seal, or cannot be
     /// written.
-    pub fn fix_linted_file(&self, linted: &LintedFile) -> Result<bool> {
+    pub fn fix_linted_file(&self, linted: &LintedFile) -> Result<FixedFile> {
         let general = &self.config().general;
         let path = fs::canonicalize(&linted.path).with_path("find", &linted.path)?;
+        // A directory that is mounted elsewhere, too, has another path there.
         let name_below = |directory: &Path| {
-            let directory = fs::canonicalize(directory).ok()?;
-            path.strip_prefix(directory).ok()
+            let identity = |path: &Path| fs::metadata(path).map(|it| (it.dev(), it.ino())).ok();
+            let wanted = identity(directory)?;
+            let mut above = path.ancestors().skip(1);
+            let found = above.find(|it| identity(it) == Some(wanted))?;
+            path.strip_prefix(found).ok()
         };
         let refusal = |what: &str| {
             let message = format!("cannot fix {}: {what}", linted.path.display());
@@ -244,25 +289,35 @@ impl Engine {
             return refusal("it is in the archive");
         }
         let Some(name) = name_below(&general.baseline_dir) else {
+            if let Some(agent) = self.agent_of_memory_file(&path) {
+                return refusal(&format!("it is the memory of {agent}"));
+            }
+            let config = fs::canonicalize(&self.config().path);
+            if config.is_ok_and(|config| config == path) {
+                return refusal("it is the config");
+            }
             return fix_draft(linted, self.clock());
         };
         let Some(name) = name.to_str().filter(|name| is_baseline_name(name)) else {
             return refusal("a baseline cannot have that name");
         };
         let Some(fixed) = apply_safe_fixes(&linted.text, &linted.report.findings) else {
-            return Ok(false);
+            return Ok(FixedFile::Unchanged);
         };
         check_unchanged(linted)?;
-        self.save_baseline(name, &fixed, Some(Digest::of(&linted.text)))?;
-        Ok(true)
+        let before = Digest::of(&linted.text);
+        let is_foreign = self.known_versions()?.is_foreign_base(name, before);
+        self.save_baseline(name, &fixed, Some(before))?;
+        let name = name.to_string();
+        Ok(FixedFile::Baseline { name, is_foreign })
     }
 
-    /// Returns the errors that the lint finds in the text of the fleet's baselines, each file once.
+    /// Returns what the lint finds in the text of the fleet's baselines, each file once.
     /// It looks at no memory, because one on a hung mount would delay the answer.
     ///
     /// # Errors
     /// A file of `[lint]` cannot be used.
-    pub fn baseline_lint_errors(&self) -> Result<Vec<Finding>> {
+    pub fn lint_all_baselines(&self) -> Result<Vec<Finding>> {
         let decisions = self.load_lint_decisions()?;
         let seal = self.counted_seal();
         let mut seen = BTreeSet::new();
@@ -280,14 +335,14 @@ impl Engine {
             let sealed = sealed.filter(|it| *it == Digest::of(&text));
             let version = sealed.map(|_| text.clone());
             let name = &agent.baseline;
-            findings.extend(self.baseline_errors(name, Some(agent), &text, version, &decisions));
+            findings.extend(self.baseline_findings(name, Some(agent), &text, version, &decisions));
         }
         Ok(findings)
     }
 
-    /// Returns the errors in a baseline that was read already, as plans and seals show them. They
+    /// Returns the findings of a baseline that was read already, as plans and seals show them. They
     /// are those of the text: what the seal says about it is shown otherwise.
-    pub(super) fn baseline_errors(
+    pub(super) fn baseline_findings(
         &self,
         name: &str,
         agent: Option<&Agent>,
@@ -299,13 +354,9 @@ impl Engine {
             sealed_version,
             ..FleetFacts::default()
         };
-        let report = self
-            .lint_with_facts(name, agent, facts, decisions)
-            .lint(text);
-        let findings = report.findings.into_iter();
-        findings
-            .filter(|it| it.severity == Severity::Error)
-            .collect()
+        self.lint_with_facts(name, agent, facts, decisions)
+            .lint(text)
+            .findings
     }
 
     /// Names of the other agents.
@@ -391,7 +442,7 @@ impl BaselineLint {
 }
 
 /// Returns the offset behind the last separator line of a memory; its length if there is none.
-fn end_of_last_separator(text: &[u8], separator: &str) -> usize {
+pub(super) fn end_of_last_separator(text: &[u8], separator: &str) -> usize {
     let lines = separator_lines(text, separator.as_bytes());
     let last = lines.iter().rev().find(|line| line.is_eligible);
     last.map_or(text.len(), |line| line.end)
@@ -424,13 +475,12 @@ pub fn lint_text(
 }
 
 /// Applies the safe fixes of a linted file of no fleet, atomically; owner, mode and attributes stay.
-/// Returns whether it changed.
 ///
 /// # Errors
 /// The file has changed since it was linted, or cannot be written.
-pub fn fix_draft(linted: &LintedFile, clock: &dyn Clock) -> Result<bool> {
+pub fn fix_draft(linted: &LintedFile, clock: &dyn Clock) -> Result<FixedFile> {
     let Some(fixed) = apply_safe_fixes(&linted.text, &linted.report.findings) else {
-        return Ok(false);
+        return Ok(FixedFile::Unchanged);
     };
     let path = &linted.path;
     check_unchanged(linted)?;
@@ -438,14 +488,14 @@ pub fn fix_draft(linted: &LintedFile, clock: &dyn Clock) -> Result<bool> {
     let expected = ExpectedFile::of(Some(&linted.text));
     let installed = replacement.install(expected, MAX_BASELINE_BYTES)?;
     let Some(mut displaced) = installed.into_displaced() else {
-        return Ok(true);
+        return Ok(FixedFile::Draft);
     };
     let aside = displaced.path().to_path_buf();
     let is_settled =
         displaced.read_settled(MAX_BASELINE_BYTES, clock)? == Some(linted.text.clone());
     if is_settled {
         let Some(late) = displaced.remove(MAX_BASELINE_BYTES, clock)? else {
-            return Ok(true);
+            return Ok(FixedFile::Draft);
         };
         // Written in the instant of the removal, by a program that has the old file open.
         durable::replace_file(&aside, &late, Mode::RUSR | Mode::WUSR)?;

@@ -5,11 +5,17 @@
 //!
 //! | file | holder of its lock |
 //! |---|---|
-//! | `AGENT.lock` | the run that works on an agent |
+//! | `AGENT.lock` | the run that works on an agent, or the command that prunes its entries |
 //! | `AGENT.queue` | the run that waits for that run to end |
-//! | `.ledger.lock` | a process that appends to the ledger |
+//! | `.ledger.lock` | a process that appends to the ledger, or replaces its active file |
+//! | `.index.lock` | a process that changes the search index |
+//! | `.index-turn.lock` | a search that begins to read it, or a process that waits to replace its file |
+//! | `.index-use.lock` | up to [`MAX_INDEX_USERS`] searches that read it, or a process that replaces its file |
 //! | `.pins.lock` | a process that changes pins or deletes entries |
 //! | `.replace.lock` | up to [`MAX_REPLACING_RUNS`] runs that replace memories |
+//! | `.alerts.lock` | a process that reads and writes the file of the alerts |
+//! | `.alert-delivery.lock` | the process that delivers alerts |
+//! | `.versions.lock` | a process that deletes baseline versions: see [`crate::baseline`] |
 //!
 //! All of them have mode 0600, also with `archive_group`: a user who may open a file for reading
 //! can hold a shared lock on it for ever, and so block every run. Members of the group see the
@@ -47,6 +53,12 @@ pub const MAX_REPLACING_RUNS: u64 = 16;
 /// Maximum number of editors, seals and restores of baselines at the same time.
 const MAX_BASELINE_EDITS: u64 = 64;
 
+/// Maximum number of searches that read the index at the same time.
+const MAX_INDEX_USERS: u64 = 64;
+
+/// Maximum wait for searches that read the index.
+const INDEX_USERS_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Maximum wait for the ledger, for the pins or for a permit to replace memories.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -81,14 +93,14 @@ pub struct LockHolder {
 }
 
 impl LockHolder {
-    /// Returns, for example, "run 5a10 of ops (process 4711, since 01:00:06)".
+    /// Returns, for example, "run 5a10 of ops (process 4711, since 2026-03-14 01:00:06)".
     pub fn describe(&self) -> String {
         format!(
             "run {} of {} (process {}, since {})",
             self.run,
             self.user,
             self.pid,
-            self.since.format("%H:%M:%S")
+            self.since.format("%Y-%m-%d %H:%M:%S")
         )
     }
 }
@@ -198,9 +210,28 @@ pub fn lock_pins(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
 /// # Errors
 /// As [`lock_pins`].
 pub fn lock_ledger(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
-    let path = archive.program_path("locks").join(".ledger.lock");
+    let path = ledger_lock_path(archive);
     let busy = "the ledger is locked by another process";
     acquire_permit(archive, &path, 1, clock, &|| false, busy)
+}
+
+/// Acquires the lock for appends to the ledger as [`lock_ledger`] does; none if another process holds
+/// it or waits for it.
+///
+/// # Errors
+/// The system's error.
+pub fn try_lock_ledger(archive: &Archive, clock: &dyn Clock) -> Result<Option<Permit>> {
+    let path = ledger_lock_path(archive);
+    let wait = WaitLimit {
+        clock,
+        timeout: Duration::ZERO,
+        is_cancelled: &|| true,
+    };
+    acquire(open_lock_file(archive, &path)?, &path, 1, &wait)
+}
+
+fn ledger_lock_path(archive: &Archive) -> PathBuf {
+    archive.program_path("locks").join(".ledger.lock")
 }
 
 /// Acquires the lock for changes of the seal and of baseline files.
@@ -231,6 +262,120 @@ pub fn mark_baseline_edit(archive: &Archive, clock: &dyn Clock) -> Result<Permit
 pub fn try_exclude_edits(archive: &Archive) -> Result<Option<Permit>> {
     let path = edit_lock_path(archive);
     try_acquire_all(open_lock_file(archive, &path)?, &path)
+}
+
+/// Acquires the lock for changes of the search index; none if another process holds it.
+///
+/// # Errors
+/// The system's error.
+pub fn try_lock_index(archive: &Archive) -> Result<Option<Permit>> {
+    let path = index_lock_path(archive);
+    try_acquire_all(open_lock_file(archive, &path)?, &path)
+}
+
+/// Acquires the lock for changes of the search index.
+///
+/// # Errors
+/// As [`lock_pins`].
+pub fn lock_index(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
+    let busy = "the search index is being updated by another process";
+    acquire_permit(
+        archive,
+        &index_lock_path(archive),
+        1,
+        clock,
+        &|| false,
+        busy,
+    )
+}
+
+/// Marks that a search reads the index, until the result is dropped: until then no process
+/// replaces its file. Several processes can hold it at the same time.
+///
+/// # Errors
+/// As [`lock_pins`], while a process replaces the index.
+pub fn mark_index_use(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
+    let busy = "the search index is being replaced by another process";
+    let turn = index_turn_path(archive);
+    let _turn = acquire_permit(archive, &turn, 1, clock, &|| false, busy)?;
+    let path = index_use_path(archive);
+    acquire_permit(archive, &path, MAX_INDEX_USERS, clock, &|| false, busy)
+}
+
+/// Keeps searches from reading the index, so that its file can be replaced. Waits for those in
+/// progress; later ones wait for it.
+///
+/// # Errors
+/// [`ErrorKind::Busy`] when one goes on for long, otherwise the system's error.
+pub fn exclude_index_users(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
+    let busy = "the search index is being replaced by another process";
+    let turn = index_turn_path(archive);
+    // Without a turn, searches that follow each other would never leave a gap.
+    let _turn = acquire_permit(archive, &turn, 1, clock, &|| false, busy)?;
+    let path = index_use_path(archive);
+    let end = clock.instant() + INDEX_USERS_TIMEOUT;
+    loop {
+        if let Some(permit) = try_acquire_all(open_lock_file(archive, &path)?, &path)? {
+            return Ok(permit);
+        }
+        if clock.instant() >= end {
+            let message = "the search index is in use by another process";
+            return Err(Error::new(ErrorKind::Busy, message));
+        }
+        clock.sleep(LOCK_POLL_INTERVAL);
+    }
+}
+
+fn index_lock_path(archive: &Archive) -> PathBuf {
+    archive.program_path("locks").join(".index.lock")
+}
+
+fn index_turn_path(archive: &Archive) -> PathBuf {
+    archive.program_path("locks").join(".index-turn.lock")
+}
+
+fn index_use_path(archive: &Archive) -> PathBuf {
+    archive.program_path("locks").join(".index-use.lock")
+}
+
+/// Takes the lock for changes of the last known states; none while another process holds it.
+///
+/// # Errors
+/// The system's error.
+pub fn try_lock_states(archive: &Archive) -> Result<Option<Permit>> {
+    let path = archive.program_path("locks").join(".states.lock");
+    try_acquire_all(open_lock_file(archive, &path)?, &path)
+}
+
+/// A lock of the alerts; dropping it releases it.
+#[derive(Debug)]
+pub struct AlertLock {
+    _permit: Permit,
+}
+
+/// What a lock of the alerts is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AlertLockKind {
+    /// The file of the alerts; held while it is read and written.
+    Outbox,
+    /// The delivery of alerts; held while it lasts.
+    Delivery,
+}
+
+impl Engine {
+    /// Tries to take a lock of the alerts.
+    ///
+    /// # Errors
+    /// The archive cannot be written.
+    pub fn try_lock_alerts(&self, kind: AlertLockKind) -> Result<Option<AlertLock>> {
+        let name = match kind {
+            AlertLockKind::Outbox => ".alerts.lock",
+            AlertLockKind::Delivery => ".alert-delivery.lock",
+        };
+        let path = self.archive.program_path("locks").join(name);
+        let permit = try_acquire_all(open_lock_file(&self.archive, &path)?, &path)?;
+        Ok(permit.map(|_permit| AlertLock { _permit }))
+    }
 }
 
 fn edit_lock_path(archive: &Archive) -> PathBuf {
@@ -338,6 +483,14 @@ impl Engine {
         !left.is_zero()
     }
 
+    /// Returns the locks of agents that runs hold now.
+    pub fn held_locks(&self) -> Vec<HeldLock> {
+        let agents = self.config().agents.iter();
+        agents
+            .filter_map(|agent| find_held_lock(self.archive(), &agent.name))
+            .collect()
+    }
+
     /// Holds the lock of an agent as a run does, until the result is dropped, and leaves the agent
     /// unchanged.
     ///
@@ -355,9 +508,24 @@ impl Engine {
     }
 }
 
+/// An agent's lock that is not free.
+#[derive(Clone, Debug)]
+pub struct HeldLock {
+    /// The agent.
+    pub agent: String,
+    /// Its holder; none for one that has not written who it is.
+    pub holder: Option<LockHolder>,
+}
+
 /// Describes the holder of an agent's lock without taking the lock; none when it is free. The
 /// description is empty for a holder that has not written one.
 pub fn describe_holder(archive: &Archive, agent: &str) -> Option<String> {
+    let held = find_held_lock(archive, agent)?;
+    Some(held.holder.map_or_else(String::new, |it| it.describe()))
+}
+
+/// Finds the holder of an agent's lock without taking the lock; none when it is free.
+fn find_held_lock(archive: &Archive, agent: &str) -> Option<HeldLock> {
     let note = holder_path(archive, agent);
     // Opening a FIFO would otherwise wait for a writer.
     let open =
@@ -373,7 +541,10 @@ pub fn describe_holder(archive: &Archive, agent: &str) -> Option<String> {
     let holder = open(&note)
         .ok()
         .and_then(|mut file| wait_for_holder(&mut file));
-    Some(holder.map_or_else(String::new, |holder| holder.describe()))
+    Some(HeldLock {
+        agent: agent.to_string(),
+        holder,
+    })
 }
 
 /// Opens a lock file. A new file at its path would be another lock, so the file is replaced only if
@@ -411,7 +582,7 @@ fn open_or_create(path: &Path) -> Result<File> {
 }
 
 /// Returns whether the path still leads to this open file.
-fn is_still_at(file: &File, path: &Path) -> bool {
+pub(super) fn is_still_at(file: &File, path: &Path) -> bool {
     let identity = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
     let opened = file.metadata().map(identity);
     let stands = std::fs::symlink_metadata(path).map(identity);

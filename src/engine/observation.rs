@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 use super::address::MemoryAddress;
 use super::record::LastRun;
 use super::state::State;
-use crate::boundary::Boundary;
+use crate::boundary::{Boundary, BoundaryRule};
 use crate::config::ProtectLevel;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind};
+use crate::lint::ScanSummary;
 use crate::untrusted::HiddenCounts;
 
 /// State of an agent at one moment.
@@ -71,6 +72,31 @@ impl Observation {
     pub fn is_scratch_known(&self) -> bool {
         let content = self.content.as_ref();
         content.is_some_and(|content| content.boundary.is_some() || self.baseline.is_some())
+    }
+
+    /// Returns the conditions that need an operator and hold although a worse one is the state.
+    pub fn hidden_conditions(&self) -> Vec<State> {
+        let Some(content) = &self.content else {
+            return Vec::new();
+        };
+        let rule = content.boundary.map(|boundary| boundary.rule);
+        let is_behind = match rule {
+            Some(BoundaryRule::Behind(_)) => true,
+            Some(BoundaryRule::Aligned(version)) => self.baseline.is_some_and(|it| it != version),
+            Some(BoundaryRule::Intact) | None => false,
+        };
+        let is_drifted = content
+            .boundary
+            .is_some_and(|boundary| boundary.is_drifted());
+        let conditions = [
+            (State::Drifted, is_drifted),
+            (State::Oversize, content.size > self.max_size),
+            (State::Behind, is_behind),
+        ];
+        let hidden = conditions
+            .into_iter()
+            .filter(|(state, holds)| *holds && *state != self.state);
+        hidden.map(|(state, _)| state).collect()
     }
 
     /// Returns whether a reset displaces scratch alone, or nothing. Plans of all other steps need a
@@ -154,6 +180,10 @@ pub struct MemoryContent {
     pub scratch_bytes: u64,
     /// Hidden characters in the part of the memory that was kept.
     pub hidden: HiddenCounts,
+    /// What the scan found in what the agent wrote; nothing in observations saved by earlier
+    /// versions.
+    #[serde(default)]
+    pub findings: ScanSummary,
 }
 
 /// Why an agent cannot be reset now.

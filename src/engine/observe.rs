@@ -5,7 +5,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::address::{MemoryAddress, host_name};
-use super::classify::{ClassifiedContent, MemoryAccumulator, classify, window_size};
+use super::classify::{
+    ClassifiedContent, MemoryAccumulator, NO_MEMORY_REASON, classify, describe_oversize,
+    window_size,
+};
 use super::content_cache::ContentKey;
 use super::observation::{Blocker, Observation};
 use super::parallel;
@@ -361,7 +364,7 @@ impl Engine {
         match memory {
             Ok(ObservedMemory::Absent) => {
                 observation.is_absent = true;
-                conditions.add(State::Missing, "no memory file");
+                conditions.add(State::Missing, NO_MEMORY_REASON);
             }
             Ok(ObservedMemory::Special(special)) => {
                 if let SpecialFile::ForeignHardLink(_) = special {
@@ -373,14 +376,14 @@ impl Engine {
                     conditions.add(State::Error, format!("it is {special}; a reset refuses it"));
                     conditions.blockers.push(Blocker::from_error(&error));
                 } else {
-                    conditions.add(State::Error, special.describe_in_place_of_memory());
+                    conditions.add(State::Error, self.describe_special(&special));
                 }
                 seen.special_file = Some(special);
             }
             Ok(ObservedMemory::File(classified, bytes)) => {
-                if classified.content.size > agent.max_memory_size {
-                    let limit = agent.max_memory_size;
-                    conditions.add(State::Oversize, format!("over the limit of {limit} bytes"));
+                let size = classified.content.size;
+                if let Some(reason) = describe_oversize(size, agent.max_memory_size) {
+                    conditions.add(State::Oversize, reason);
                 }
                 // Measured against nothing, every memory would be drift.
                 let is_measured = subject.reference_baseline().is_some();
@@ -494,9 +497,10 @@ impl Engine {
         stamp: Stamp,
     ) -> Option<Box<ClassifiedContent>> {
         let key = subject.content_key(stamp);
-        self.content_cache
-            .get(&subject.agent.name, &key)
-            .map(Box::new)
+        let content = self.content_cache.get(&subject.agent.name, &key)?;
+        self.remote_texts
+            .confirm(&subject.agent.name, self.clock().now());
+        Some(Box::new(content))
     }
 
     /// Classifies what was read, and stores it in the cache.
@@ -519,11 +523,20 @@ impl Engine {
         };
         let current = subject.reference_or_empty();
         let classification = classify(&reading, &current, &subject.earlier_versions);
+        let findings = self
+            .content_cache
+            .findings_in(
+                &subject.agent.name,
+                reading.digest(),
+                classification.boundary,
+            )
+            .unwrap_or_else(|| self.scan_memory(subject.agent, &reading, &classification));
         let content = ClassifiedContent::new(
             &mut reading,
             &file.stamp,
             &classification,
             &current,
+            findings,
             self.clock(),
         );
         self.content_cache.store(
@@ -532,6 +545,16 @@ impl Engine {
             content.clone(),
             self.clock(),
         );
+        if subject.agent.location.host().is_some() {
+            let now = self.clock().now();
+            let texts = &self.remote_texts;
+            texts.keep(
+                &subject.agent.name,
+                &reading.prefix,
+                classification.boundary,
+                now,
+            );
+        }
         let bytes = bytes.then(|| ClassifiedBytes {
             prefix: reading.prefix,
             version: classification.version.unwrap_or(current),

@@ -190,6 +190,8 @@ pub enum UndoTarget {
     Redo(Vec<String>),
     /// A run, for every agent that it changed.
     Run(String),
+    /// A run, for these of the agents that it changed.
+    RunAgents(String, Vec<String>),
 }
 
 /// One agent of a plan.
@@ -230,7 +232,7 @@ pub struct PlanStep {
     pub protection: Protection,
     /// What the operator should know before confirming.
     pub notes: Vec<String>,
-    /// Errors that the lint finds in the baseline, a line each.
+    /// What the lint finds in the baseline and in the scratch that a push keeps, a line each.
     #[serde(default)]
     #[serde(rename = "lint")]
     pub lint_findings: Vec<String>,
@@ -252,7 +254,7 @@ pub struct PlanStep {
 }
 
 impl PlanStep {
-    /// Returns what the operator should know before confirming: errors of the baseline first.
+    /// Returns what the operator should know before confirming: findings of the lint first.
     pub fn checks(&self) -> impl Iterator<Item = &String> {
         self.lint_findings.iter().chain(&self.notes)
     }
@@ -388,12 +390,18 @@ pub struct Plan {
 pub struct RetentionPlan {
     /// Paths below `archive_dir`, the oldest of each directory first.
     pub entries: Vec<PathBuf>,
+    /// Baseline versions that no undo needs any more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub versions: Vec<Digest>,
     /// Why it would delete nothing, if it cannot.
     #[serde(rename = "blocked")]
     pub blocker: Option<Blocker>,
     /// Other expired entries that stay, and why.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// Whether the baseline versions were checked.
+    #[serde(skip)]
+    pub(super) has_checked_versions: bool,
 }
 
 impl Plan {

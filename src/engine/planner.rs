@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Engine;
 use super::address::host_name;
 use super::degraded;
-use super::kept_scratch::{ChosenLines, KeptScratch, ScratchRequest, ScratchSelection};
+use super::kept_scratch::{ChosenLines, ScratchRequest, ScratchSelection};
 use super::lint::PlanLint;
 use super::observation::Protection;
 use super::observe::ObservedAgent;
@@ -26,12 +26,12 @@ use super::state::State;
 use super::undo::{self, AgentRecords, Replacement, UndoRecords, UndoneReset};
 use crate::archive::EntryKind;
 use crate::baseline::describe_missing_separator;
-use crate::boundary::{Baseline, BoundaryRule};
+use crate::boundary::BoundaryRule;
 use crate::config::Agent;
 use crate::diff;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
-use crate::transport::{SpecialFile, SwapForecast};
+use crate::transport::SwapForecast;
 
 /// Time limit of the comparison of a baseline with the version that was pushed last; after it, the
 /// counts are those of a coarser diff.
@@ -118,13 +118,8 @@ impl Engine {
         plan_agents(self, agents, |agent| {
             let seen = self.observe_with_bytes(agent, &baselines);
             let state = seen.observation.state;
-            match self.installation_step(agent, &seen, request, is_unlocked) {
-                Ok(Some(mut step)) => {
-                    if let Some(baseline) = &seen.baseline {
-                        step.lint_findings = lint.describe_errors(agent, baseline);
-                    }
-                    Ok(step)
-                }
+            match self.installation_step(agent, &seen, request, is_unlocked, &lint) {
+                Ok(Some(step)) => Ok(step),
                 Ok(None) => {
                     let is_push = request.is_some() && state != State::Clean;
                     let reason = if is_push { PUSHED_REASON } else { EQUAL_REASON };
@@ -144,12 +139,14 @@ impl Engine {
 
     /// Adds to a plan what is deleted from the archive afterwards.
     fn with_retention(&self, mut plan: Plan) -> Plan {
-        let retention = self.plan_retention(&RetentionScope::from_plan(&plan));
-        if !retention.entries.is_empty() {
+        let retention = self.plan_retention(&RetentionScope::from_plan(self.config(), &plan));
+        if !retention.entries.is_empty() || !retention.versions.is_empty() {
             let entries = retention.entries.iter().map(|it| it.to_string_lossy());
+            let versions = retention.versions.iter().map(|it| it.to_string().into());
             let text: Vec<_> = [plan.hash.as_str().into()]
                 .into_iter()
                 .chain(entries)
+                .chain(versions)
                 .collect();
             plan.hash = Digest::of(text.join("\0").as_bytes()).short_hex(12);
         }
@@ -213,12 +210,13 @@ impl Engine {
     }
 
     /// Plans the reset of one agent, or the push to it; none where it needs no change.
-    fn installation_step(
-        &self,
-        agent: &Agent,
+    fn installation_step<'e>(
+        &'e self,
+        agent: &'e Agent,
         seen: &ObservedAgent,
         request: Option<&ScratchRequest>,
         is_unlocked: bool,
+        lint: &PlanLint<'e>,
     ) -> Result<Option<PlanStep>> {
         if let Some(block) = &seen.observation.blocker {
             return Err(block.to_error(&block.reason));
@@ -239,8 +237,9 @@ impl Engine {
         };
         let mut step = self.new_step(agent, seen, baseline.digest())?;
         step.new_size = baseline.bytes().len() as u64;
+        step.lint_findings = lint.describe_baseline(agent, baseline);
         if let Some(request) = request
-            && self.add_kept_scratch(agent, &mut step, seen, baseline, request)?
+            && self.add_kept_scratch(agent, &mut step, seen, request, lint)?
         {
             return Ok(None);
         }
@@ -278,9 +277,12 @@ impl Engine {
         agent: &Agent,
         step: &mut PlanStep,
         seen: &ObservedAgent,
-        baseline: &Baseline,
         request: &ScratchRequest,
+        lint: &PlanLint<'_>,
     ) -> Result<bool> {
+        let Some(baseline) = &seen.baseline else {
+            return Ok(false);
+        };
         let memory = seen
             .observation
             .content
@@ -303,12 +305,9 @@ impl Engine {
         self.check_push_size(agent, &content)?;
         step.new_size = content.size();
         step.binding = step.binding.clone().with_push(Some(&content));
-        let KeptScratch { lines, bytes, .. } = content.summary;
-        step.notes.extend(match (bytes, lines) {
-            (0, _) => (step.scratch_lines > 0).then(|| "keeps no scratch".to_string()),
-            (_, 1) => Some(format!("keeps 1 line of scratch, {bytes} bytes")),
-            _ => Some(format!("keeps {lines} lines of scratch, {bytes} bytes")),
-        });
+        if content.summary.bytes > 0 || step.scratch_lines > 0 {
+            step.notes.push(content.summary.describe());
+        }
         let limit = agent.max_memory_size;
         if content.size() > limit {
             step.notes.push(format!(
@@ -316,6 +315,9 @@ impl Engine {
                 content.size()
             ));
         }
+        let kept = content.kept_bytes(memory.as_ref());
+        step.lint_findings
+            .extend(lint.describe_kept_scratch(agent, &content.head, kept));
         step.kept_scratch = Some(content.summary.clone());
         Ok(memory.is_some_and(|memory| content.equals(&memory)))
     }
@@ -390,7 +392,7 @@ impl Engine {
         notes.extend(
             seen.special_file
                 .as_ref()
-                .map(SpecialFile::describe_in_place_of_memory),
+                .map(|special| self.describe_special(special)),
         );
         Ok(PlanStep {
             agent: agent.name.clone(),
@@ -442,6 +444,9 @@ impl Engine {
             let state = seen.observation.state;
             let refuse = |error| SkippedAgent::from_error(agent, state, &error);
             let Some(of_agent) = of_agent else {
+                if let Some(error) = records.unread().cloned() {
+                    return Err(refuse(error.with_context("cannot find a run to undo")));
+                }
                 let reason = target.nothing_to_undo_reason(records.undone_reset(&agent.name));
                 return Err(refuse(Error::new(ErrorKind::Conflict, reason)));
             };
@@ -456,6 +461,10 @@ impl Engine {
             };
             if let (UndoTarget::Agents(_), Some(newer)) = (target, &of_agent.skipped_run) {
                 let note = format!("run {newer} is already undone; this undoes run {run}");
+                step.notes.push(note);
+            }
+            if let (UndoTarget::Run(_), Some(error)) = (target, records.unread()) {
+                let note = format!("the run may have changed more agents before: {error}");
                 step.notes.push(note);
             }
             Ok(step)
@@ -479,12 +488,24 @@ impl Engine {
                 let records = UndoRecords::from_last_runs(self, &agents, redo)?;
                 return Ok((agents, records));
             }
+            UndoTarget::RunAgents(run, names) => {
+                let agents = unique_names(names).map(|name| self.agent(name));
+                let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
+                let runs = agents
+                    .iter()
+                    .map(|agent| (agent.name.as_str(), run.as_str()));
+                let records = UndoRecords::from_runs(self, &runs.collect())?;
+                return Ok((agents, records));
+            }
             UndoTarget::Run(run) => run,
         };
         let records = UndoRecords::from_run(self, run)?;
         let agents = records.agents().filter_map(|name| self.agent(name).ok());
         let agents: Vec<&Agent> = agents.collect();
         if records.agents().next().is_none() {
+            if let Some(error) = records.unread().cloned() {
+                return Err(error.with_context(format!("cannot find run {run}")));
+            }
             let mut is_recorded = false;
             self.for_each_record_backwards(|record| {
                 is_recorded = record.event.run == *run;
@@ -612,6 +633,7 @@ impl UndoTarget {
     fn nothing_to_undo_reason(&self, undone_reset: Option<&UndoneReset>) -> String {
         match (self, undone_reset) {
             (UndoTarget::Redo(_), _) => "no undo to redo".to_string(),
+            (UndoTarget::RunAgents(run, _), _) => format!("run {run} did not change its memory"),
             (_, None) => "nothing to undo in the ledger".to_string(),
             (_, Some(UndoneReset { run, undone_by })) => {
                 format!(

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crossbeam_channel::bounded;
 
 use super::Engine;
-use crate::archive::PROGRAM_DIRECTORY_NAME;
+use crate::archive::{PROGRAM_DIRECTORY_NAME, QUARANTINE_DIRECTORY_NAME};
 use crate::baseline::seal::{self, META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME};
 use crate::config::{Agent, SealRequirement};
 use crate::durable;
@@ -111,9 +111,11 @@ impl Engine {
     pub fn refused_archive_directories(&self, agents: &[&Agent]) -> Vec<Error> {
         let own = Path::new(PROGRAM_DIRECTORY_NAME);
         let program = ["locks", "tx", "baselines"].map(|name| own.join(name));
-        let entries = agents
-            .iter()
-            .map(|agent| agent.archive_subdir.as_str().into());
+        let entries = agents.iter().flat_map(|agent| {
+            let directory = PathBuf::from(&agent.archive_subdir);
+            let quarantine = directory.join(QUARANTINE_DIRECTORY_NAME);
+            [directory, quarantine]
+        });
         let directories: BTreeSet<PathBuf> = [PathBuf::new(), own.to_path_buf()]
             .into_iter()
             .chain(program)

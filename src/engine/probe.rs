@@ -19,6 +19,22 @@ pub struct FileSupport {
     pub has_leases: bool,
 }
 
+/// Bit of the capability to change the owner of any file (capabilities(7)).
+pub const CAP_CHOWN: u32 = 0;
+/// Bit of the capability to change the immutable flag of a file.
+pub const CAP_LINUX_IMMUTABLE: u32 = 9;
+/// Bit of the capability to take leases on any file.
+pub const CAP_LEASE: u32 = 28;
+
+/// Returns whether this process has a capability, by its bit; `None` without /proc.
+pub fn has_capability(bit: u32) -> Option<bool> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let mut lines = status.lines();
+    let mask = lines.find_map(|line| line.strip_prefix("CapEff:"))?;
+    let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
+    Some(mask & (1 << bit) != 0)
+}
+
 impl Engine {
     /// Tries to create an unnamed file in the archive and to take a lease on it.
     ///

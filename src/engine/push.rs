@@ -68,6 +68,17 @@ impl PushContent {
         self.head.len() as u64 + self.summary.bytes
     }
 
+    /// Returns the kept scratch, as far as the beginning of the memory that was read holds it.
+    pub fn kept_bytes<'m>(&'m self, memory: Option<&DividedMemory<'m>>) -> &'m [u8] {
+        match &self.scratch {
+            KeptBytes::From(offset) => {
+                let prefix = memory.map_or(&[][..], |memory| memory.prefix);
+                usize::try_from(*offset).map_or(&[], |offset| prefix.get(offset..).unwrap_or(&[]))
+            }
+            KeptBytes::Chosen(bytes) => bytes,
+        }
+    }
+
     /// Returns whether the memory is this content already.
     pub fn equals(&self, memory: &DividedMemory<'_>) -> bool {
         let head = self.head.as_slice();

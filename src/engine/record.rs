@@ -8,10 +8,13 @@ use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use super::kept_scratch::KeptScratch;
+use super::unchanged_agents::UnchangedAgents;
 use crate::archive::{EntryKind, WrittenEntry};
 use crate::boundary::Boundary;
+use crate::diff::drift::DriftCounts;
 use crate::digest::Digest;
 use crate::durable;
+use crate::lint::ScanSummary;
 use crate::transport::{Attributes, ObjectId, SpecialFile, SwapMethod};
 
 /// The operation that a record describes.
@@ -27,7 +30,7 @@ pub enum Operation {
     /// Recovery from an interrupted run: a torn tail of the ledger, or displaced files. Memories
     /// stay unchanged.
     Repair,
-    /// Retention deletes entries. The record precedes the deletion.
+    /// Retention deletes entries or baseline versions. The record precedes the deletion.
     Retire,
     /// Entries were pinned: retention never deletes them.
     Pin,
@@ -229,7 +232,8 @@ pub struct RunEvent {
     pub trigger: Trigger,
     /// The operator's user name.
     pub user: String,
-    /// The agent; empty when the ledger itself was repaired, for retention, pins and baselines.
+    /// The agent; empty when the ledger itself was repaired, for retention, pins and baselines, and
+    /// where `unchanged` names several.
     pub agent: String,
     /// The memory's host.
     pub host: String,
@@ -242,6 +246,9 @@ pub struct RunEvent {
     pub memory: Option<PathBuf>,
     /// How the run ended for this agent.
     pub outcome: Outcome,
+    /// The agents that the run found unchanged, if they are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unchanged: Option<Box<UnchangedAgents>>,
     /// Why it failed, or other information for the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
@@ -265,6 +272,10 @@ pub struct RunEvent {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "late")]
     pub late_entries: Vec<WrittenEntry>,
+    /// Copies of these entries without their secrets, where the entries are in quarantine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "redacted")]
+    pub redacted_entries: Vec<WrittenEntry>,
     /// Names beside the memory of displaced objects that no entry holds: a directory, or a file
     /// that could not be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -276,6 +287,10 @@ pub struct RunEvent {
     /// The boundary in the memory before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boundary: Option<Boundary>,
+    /// Lines above that boundary that the agent changed, by kind; none without drift, and in records
+    /// of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<DriftCounts>,
     /// Lines of scratch before; none in records of earlier versions of this program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scratch_lines: Option<u64>,
@@ -308,6 +323,9 @@ pub struct RunEvent {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "retired")]
     pub retired_entries: Vec<PathBuf>,
+    /// Baseline versions that retention was about to delete.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retired_versions: Vec<Digest>,
     /// Entries that were pinned or unpinned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "pins")]
@@ -334,6 +352,7 @@ impl RunEvent {
             login: None,
             memory: None,
             outcome: Outcome::Ok,
+            unchanged: None,
             note: None,
             file: None,
             before: None,
@@ -341,9 +360,11 @@ impl RunEvent {
             baseline: None,
             entry: None,
             late_entries: Vec::new(),
+            redacted_entries: Vec::new(),
             kept_names: Vec::new(),
             kept_ids: BTreeMap::new(),
             boundary: None,
+            drift: None,
             scratch_lines: None,
             kept_scratch: None,
             split_version: None,
@@ -353,6 +374,7 @@ impl RunEvent {
             duration_ms: 0,
             undone_run: None,
             retired_entries: Vec::new(),
+            retired_versions: Vec::new(),
             pinned_entries: Vec::new(),
         }
     }
@@ -379,9 +401,28 @@ impl RunEvent {
         is_described && self.kept_names.is_empty() && self.late_writes().next().is_none()
     }
 
-    /// All entries that the run wrote for this agent.
+    /// Adds a note behind those that it has.
+    pub fn add_note(&mut self, note: &str) {
+        self.note = Some(match self.note.take() {
+            Some(before) => format!("{before}; {note}"),
+            None => note.to_string(),
+        });
+    }
+
+    /// All entries that the run wrote for this agent, redacted copies included.
     pub fn entries(&self) -> impl Iterator<Item = &WrittenEntry> {
-        self.entry.iter().chain(&self.late_entries)
+        self.entry
+            .iter()
+            .chain(&self.late_entries)
+            .chain(&self.redacted_entries)
+    }
+
+    /// What the scan found in these entries.
+    pub fn findings(&self) -> ScanSummary {
+        let mut sum = ScanSummary::default();
+        let found = self.entries().filter_map(|entry| entry.findings.as_ref());
+        found.for_each(|findings| sum.add(findings));
+        sum
     }
 
     /// The entries of what was written to the displaced file after the memory was captured.

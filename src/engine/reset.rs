@@ -9,7 +9,8 @@
 //!    displaces the file that is really there, and mark that in the record;
 //! 4. settle the displaced file: a late write gets an entry of its own, then the file is removed;
 //!    while a writer still has it open, the run continues with other agents;
-//! 5. read back, record in the ledger, end the transaction.
+//! 5. read back, scan the entries for secrets and injections, record in the ledger, end the
+//!    transaction. Until it is scanned, an entry is in quarantine, where findings keep it there.
 //!
 //! Before it replaces its first memory, a run acquires one of a limited number of permits, so that
 //! a due record never waits long for the ledger.
@@ -29,7 +30,10 @@
 //! | content of the new files | they take the memories' places |
 //! | the exchange | the mark that records it |
 //! | the mark | a displaced file is settled |
-//! | its removal, the ledger's record | the removal of the transaction record |
+//! | content, mode and owner of a released entry | it gets its name among the others |
+//! | that name | the record of its scan |
+//! | the record of the scan | the ledger's record |
+//! | the removal of the displaced file, the ledger's record | the removal of the transaction record, and of the entry's name in the quarantine |
 
 mod capture;
 mod early_end;
@@ -39,8 +43,11 @@ mod lane;
 mod planned_content;
 mod queued_turn;
 mod recovery;
+mod screening;
 mod settle;
+mod states;
 mod turn;
+mod unrecorded;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
@@ -50,19 +57,23 @@ use std::time::Instant;
 
 pub use journal::UNCLAIMED_JOURNAL_HINT;
 use lane::ResetLane;
+use unrecorded::append_unrecorded_note;
 
 use super::address::RecordedAddress;
-use super::ledger::Ledger;
+use super::ledger::open_for_append;
 use super::lock;
 use super::parallel::{Site, batch_size, map_agents_by_site, map_parallel, run_local_and_remote};
 use super::plan::Plan;
 use super::record::{Outcome, RunEvent, new_run_id};
-use super::retention::RetentionScope;
+use super::retention::{Deletion, RetentionScope};
 use super::run_log;
 use super::run_report::{AgentResult, RunProgress, RunReport, RunStage};
 use super::semaphore::Permit;
+use super::state_log::SeenState;
+use super::unchanged_record::merge_unchanged;
 use super::undo::UndoRecords;
 use super::{Engine, Trigger};
+use crate::archive::QUARANTINE_DIRECTORY_NAME;
 use crate::baseline::BaselineCache;
 use crate::config::Agent;
 use crate::digest::Digest;
@@ -90,11 +101,28 @@ struct Run<'a> {
 struct RunShared<'a> {
     errors: Vec<Error>,
     baselines: BaselineCache<'a>,
+    /// The events of agents that needed no change; they get one record at the end.
+    unchanged_agents: Vec<UnchangedAgent>,
     /// Baseline versions that this run has begun to store.
     drafted_versions: HashSet<Digest>,
     /// Lines that are not in `reset.log` yet.
     pending_log_lines: Vec<String>,
+    /// The states in which the run found agents.
+    found_states: Vec<SeenState>,
     progress: ProgressCallback<'a>,
+}
+
+/// An agent that needed no change, and is recorded at the end of the run.
+struct UnchangedAgent {
+    event: RunEvent,
+    seen: LastRunSeen,
+}
+
+/// The last run of an agent and the version that it left, by the ledger.
+#[derive(PartialEq, Eq)]
+struct LastRunSeen {
+    run: Option<String>,
+    version: Option<Digest>,
 }
 
 impl Engine {
@@ -123,8 +151,10 @@ impl Engine {
             shared: Mutex::new(RunShared {
                 errors: Vec::new(),
                 baselines: self.baseline_cache(),
+                unchanged_agents: Vec::new(),
                 drafted_versions: HashSet::new(),
                 pending_log_lines: Vec::new(),
+                found_states: Vec::new(),
                 progress,
             }),
         };
@@ -178,7 +208,7 @@ impl<'a> Run<'a> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let take = || {
-            Ledger::open_for_append(archive)?;
+            open_for_append(archive)?;
             lock::acquire_replacing_permit(archive, self.engine.clock(), &|| self.is_cancelled())
         };
         match place.get_or_insert_with(take) {
@@ -195,25 +225,29 @@ impl<'a> Run<'a> {
         if is_whole_fleet && plan.operation.installs_baselines() {
             self.report_unclaimed_journals();
         }
-        let places = plan.steps.iter().enumerate();
+        let steps = plan.steps.iter().map(|step| step.agent.as_str());
+        let agents = steps.chain(plan.skipped.iter().map(|it| it.agent.as_str()));
         let places: HashMap<&str, usize> =
-            places.map(|(at, step)| (step.agent.as_str(), at)).collect();
+            agents.enumerate().map(|(at, agent)| (agent, at)).collect();
         let place = |result: &AgentResult| places.get(result.agent.as_str()).copied();
         results.sort_by_key(|result| place(result).unwrap_or(usize::MAX));
         let duration_ms = elapsed_millis(began, self.engine.clock().instant());
-        let scope = RetentionScope::from_results(&results);
-        let (retired, notes) = if self.is_cancelled() || scope.is_empty() {
-            Default::default()
+        self.record_unchanged(&mut results);
+        let scope = RetentionScope::from_results(self.engine.config(), &results);
+        let (retired, notes) = if self.is_cancelled() {
+            self.skip_retention()
         } else {
             self.apply_retention(&scope)
         };
         self.record_errors();
+        self.record_states(&results);
         let mut report = RunReport {
             run: self.id.clone(),
             operation: plan.operation,
             results,
             errors: Vec::new(),
-            retired_entries: retired,
+            retired_entries: retired.entries,
+            retired_versions: retired.versions,
             notes,
             ledger_head: self.engine.ledger().durable_head().ok(),
             duration_ms,
@@ -242,7 +276,97 @@ impl<'a> Run<'a> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         drop(place.take());
+        self.compact_ledger(&mut report);
         report
+    }
+
+    /// Moves older records of the ledger to segments. The run is over by then: it holds no lock of
+    /// an agent, and its results are known.
+    fn compact_ledger(&self, report: &mut RunReport) {
+        if self.is_cancelled() {
+            return;
+        }
+        match self.engine.compact_ledger() {
+            Ok(None) => return,
+            Ok(Some(moved)) => self.log_line(&moved.to_string()),
+            Err(error) => {
+                let hints = error.hints().iter().map(|hint| format!("; {hint}"));
+                let hints: String = hints.collect();
+                let note = format!("the ledger is not compacted: {error}{hints}");
+                self.log_line(&note);
+                report.notes.push(note);
+            }
+        }
+        self.write_log_lines();
+        report.errors.append(&mut self.shared().errors);
+    }
+
+    /// Returns the last run of an agent, and the version that its memory has by the ledger.
+    fn last_run_seen(&self, agent: &str) -> LastRunSeen {
+        let history = self.engine.ledger_history(agent).unwrap_or_default();
+        LastRunSeen {
+            version: history.pushed_versions.first().copied(),
+            run: history.last_run.map(|it| it.run),
+        }
+    }
+
+    /// Returns the run that has changed an agent since it was found unchanged, with what it did: the
+    /// agent is not locked any more.
+    fn later_change(&self, unchanged: &UnchangedAgent) -> Option<String> {
+        let history = self.engine.ledger_history(&unchanged.event.agent).ok()?;
+        let last = history.last_run?;
+        let LastRunSeen { run, version } = &unchanged.seen;
+        let is_same = *run == Some(last.run.clone())
+            || last.run == self.id
+            || last.outcome == Outcome::Unchanged
+                && history.pushed_versions.first() == version.as_ref();
+        let verb = match last.outcome {
+            Outcome::Ok => "has changed it",
+            _ => "has worked on it",
+        };
+        (!is_same).then(|| format!("run {} {verb} since", last.run))
+    }
+
+    /// Records the agents that needed no change, in one record if that can hold them. Those that
+    /// another run has changed since are left out: their last record is that of the other run.
+    fn record_unchanged(&self, results: &mut [AgentResult]) {
+        let unchanged = std::mem::take(&mut self.shared().unchanged_agents);
+        let mut events = Vec::new();
+        for agent in unchanged {
+            let Some(note) = self.later_change(&agent) else {
+                events.push(agent.event);
+                continue;
+            };
+            let name = &agent.event.agent;
+            self.log_line(&format!("{name}: not recorded: {note}"));
+            let mut results = results.iter_mut();
+            if let Some(result) = results.find(|it| it.agent == *name) {
+                let before = result.note.take().map(|before| format!("{before}; "));
+                result.note = Some(before.unwrap_or_default() + &note);
+            }
+        }
+        let names: HashSet<String> = events.iter().map(|event| event.agent.clone()).collect();
+        let has_known_address = |event: &RunEvent| {
+            let history = self.engine.ledger_history(&event.agent);
+            let known = history.ok().and_then(|history| history.file_address);
+            known.is_some_and(|known| *known == RecordedAddress::from_event(event))
+        };
+        let merged = merge_unchanged(events, has_known_address);
+        let Err(error) = self.engine.append_to_ledger(merged) else {
+            return;
+        };
+        let is_unchanged =
+            |it: &&mut AgentResult| it.outcome == Outcome::Unchanged && names.contains(&it.agent);
+        for result in results.iter_mut().filter(is_unchanged) {
+            self.log_line(&format!("{}: not recorded: {error}", result.agent));
+            append_unrecorded_note(
+                "not recorded",
+                &error,
+                &mut result.note,
+                &mut result.kind,
+                &mut result.hints,
+            );
+        }
     }
 
     /// Removes stale files of killed runs from the directories of the archive, except those that a
@@ -251,11 +375,16 @@ impl<'a> Run<'a> {
         let archive = self.engine.archive();
         let agents = self.plan.steps.iter();
         let agents = agents.filter_map(|step| self.engine.agent(&step.agent).ok());
-        let entries = agents.map(|agent| archive.root().join(&agent.archive_subdir));
+        let entries = agents.flat_map(|agent| {
+            let directory = archive.root().join(&agent.archive_subdir);
+            let quarantine = directory.join(QUARANTINE_DIRECTORY_NAME);
+            let has_quarantine = agent.archive_findings.has_quarantine();
+            [Some(directory), has_quarantine.then_some(quarantine)]
+        });
         let directories: Vec<PathBuf> = ["", "tx", "baselines"]
             .map(|name| archive.program_path(name))
             .into_iter()
-            .chain(entries)
+            .chain(entries.flatten())
             .collect();
         let now = self.engine.clock().now().into();
         for directory in directories {
@@ -266,8 +395,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Deletes expired entries. Returns them, and notes for the report.
-    fn apply_retention(&self, scope: &RetentionScope<'_>) -> (Vec<PathBuf>, Vec<String>) {
+    /// Deletes what has expired. Returns that, and notes for the report.
+    fn apply_retention(&self, scope: &RetentionScope<'_>) -> (Deletion, Vec<String>) {
         let engine = self.engine;
         let unseen = || {
             self.plan
@@ -278,19 +407,22 @@ impl<'a> Run<'a> {
         let Some(planned) = planned else {
             return Default::default();
         };
-        let (gone, failed) = match engine.delete_expired(&self.id, &planned, scope) {
-            Ok(ended) => ended,
-            Err(error) => (Vec::new(), vec![error]),
-        };
-        if !gone.is_empty() {
-            let days = engine.config().general.archive_retention_days;
-            let older = super::retention::describe_older_entries(gone.len(), days);
-            self.log_line(&format!("Deleted {older}"));
+        let mut deletion = engine
+            .delete_expired(&self.id, &planned, scope)
+            .unwrap_or_else(Deletion::from_error);
+        for line in deletion.describe(engine) {
+            self.log_line(&line);
         }
-        for error in failed {
+        for error in deletion.errors.drain(..) {
             self.report_error(error.with_context("retention"));
         }
+        // An agent may have failed since the plan was made.
         let mut notes = planned.notes;
+        for note in deletion.notes.drain(..) {
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
         if let Ok(Some((seq, time))) = engine.future_record() {
             let time = time.format("%Y-%m-%d %H:%M:%S");
             notes.push(format!(
@@ -300,7 +432,19 @@ impl<'a> Run<'a> {
             ));
         }
         notes.iter().for_each(|note| self.log_line(note));
-        (gone, notes)
+        (deletion, notes)
+    }
+
+    /// Notes that nothing was deleted although something has expired.
+    fn skip_retention(&self) -> (Deletion, Vec<String>) {
+        let planned = self.plan.retention.iter();
+        let due: usize = planned.map(|it| it.entries.len() + it.versions.len()).sum();
+        if due == 0 && !self.plan.is_unobserved() {
+            return Default::default();
+        }
+        let note = "retention was skipped: the run was interrupted".to_string();
+        self.log_line(&note);
+        (Deletion::default(), vec![note])
     }
 
     /// Records errors that concern no single agent.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::Read;
 
+use super::ledger::RecordSummary;
 use super::push::{self, DividedMemory, KeptBytes};
 use super::record::{FileState, LedgerPosition, LedgerRecord, RunEvent};
 use super::undo::{self, InstallSource, Replacement, UndoRecords};
@@ -20,6 +21,51 @@ pub struct HistoryEntry {
     pub undone_by: Option<String>,
     /// Whether it is the undo of an undo.
     pub is_redo: bool,
+}
+
+/// Finds out which records of an agent were undone since, and which undo an undo. It gets the
+/// records newest first.
+#[derive(Default)]
+pub(super) struct UndoMarks {
+    /// The run that undid each undone run.
+    undone: HashMap<String, String>,
+    /// Places of the undos of each run, whose meaning depends on that run's own records.
+    unresolved: HashMap<String, Vec<usize>>,
+}
+
+impl UndoMarks {
+    /// Returns whether undos wait for the records of the runs that they undid.
+    pub fn has_unresolved(&self) -> bool {
+        !self.unresolved.is_empty()
+    }
+
+    /// Returns the places of the undos that undid the run of a record.
+    pub fn take_undos_of(&mut self, event: &RunEvent) -> Vec<usize> {
+        self.unresolved.remove(&event.run).unwrap_or_default()
+    }
+
+    /// Takes the record at a place of the caller's list. Returns the run that undid it, unless that
+    /// undo was undone in turn.
+    pub fn add(&mut self, event: &RunEvent, place: usize) -> Option<String> {
+        let undone_by = self.undone.get(&event.run);
+        let undone_by = undone_by.filter(|_| event.has_changed_memory()).cloned();
+        if let Some(run) = &event.undone_run {
+            self.unresolved.entry(run.clone()).or_default().push(place);
+            if undone_by.is_none() && event.has_changed_memory() {
+                self.undone.insert(run.clone(), event.run.clone());
+            }
+        }
+        undone_by
+    }
+}
+
+/// The last records of an agent.
+#[derive(Clone, Debug)]
+pub struct AgentHistoryPage {
+    /// The records, newest first.
+    pub entries: Vec<HistoryEntry>,
+    /// Why older records cannot be read, if that is so.
+    pub unread: Option<Error>,
 }
 
 /// The memory before and after a run.
@@ -48,44 +94,40 @@ impl Engine {
     /// Returns the last records of an agent, newest first, at most `max_entries`.
     ///
     /// # Errors
-    /// The ledger cannot be read, or its chain is broken.
-    pub fn agent_history(&self, agent: &str, max_entries: usize) -> Result<Vec<HistoryEntry>> {
+    /// The ledger cannot be read, or its chain is broken; in a segment that is damaged, only if no
+    /// record behind it is about the agent.
+    pub fn agent_history(&self, agent: &str, max_entries: usize) -> Result<AgentHistoryPage> {
+        let mut unread = None;
         let (mut back, _) = self.scan_ledger_backwards()?;
-        // The run that undid each undone run.
-        let mut undone: HashMap<String, String> = HashMap::new();
-        // Undos of each run, whose meaning depends on that run's own records.
-        let mut unresolved_undos: HashMap<String, Vec<usize>> = HashMap::new();
+        let mut marks = UndoMarks::default();
         let mut past: Vec<HistoryEntry> = Vec::new();
-        while (past.len() < max_entries || !unresolved_undos.is_empty())
-            && let Some((_, record)) = back.next_matching(|it| it.agent == agent)?
+        while (past.len() < max_entries || marks.has_unresolved())
+            && let Some((_, record)) =
+                back.next_readable(&mut unread, |it| it.is_about_agent(agent))?
         {
-            let event = &record.event;
-            for place in unresolved_undos.remove(&event.run).into_iter().flatten() {
-                past[place].is_redo = event.undone_run.is_some();
+            let Some(record) = record.view_of_agent(agent) else {
+                continue;
+            };
+            for place in marks.take_undos_of(&record.event) {
+                past[place].is_redo = record.event.undone_run.is_some();
             }
             if past.len() == max_entries {
                 continue;
             }
-            let undone_by = undone
-                .get(&event.run)
-                .filter(|_| event.has_changed_memory())
-                .cloned();
-            if let Some(run) = &event.undone_run {
-                unresolved_undos
-                    .entry(run.clone())
-                    .or_default()
-                    .push(past.len());
-                if undone_by.is_none() && event.has_changed_memory() {
-                    undone.insert(run.clone(), event.run.clone());
-                }
-            }
+            let undone_by = marks.add(&record.event, past.len());
             past.push(HistoryEntry {
                 record,
                 undone_by,
                 is_redo: false,
             });
         }
-        Ok(past)
+        match unread {
+            Some(error) if past.is_empty() => Err(error),
+            unread => Ok(AgentHistoryPage {
+                entries: past,
+                unread,
+            }),
+        }
     }
 
     /// Returns whether an event is the undo of an undo.
@@ -108,8 +150,10 @@ impl Engine {
         let (back, _) = self.scan_ledger_backwards()?;
         let mut back = back.stopping_after(seq.saturating_sub(1));
         let name = &agent.name;
-        let Some((place, record)) = back.next_matching(|it| it.seq == seq && it.agent == *name)?
-        else {
+        let is_wanted = |it: &RecordSummary<'_>| it.seq == seq && it.is_about_agent(name);
+        let found = back.next_matching(is_wanted)?;
+        let found = found.and_then(|(place, record)| Some((place, record.view_of_agent(name)?)));
+        let Some((place, record)) = found else {
             let message = format!("no record {seq} of {name} in the ledger");
             return Err(Error::new(ErrorKind::User, message));
         };

@@ -8,6 +8,7 @@ use crate::archive::WrittenEntry;
 use crate::digest::Digest;
 use crate::engine::record::{Operation, Outcome};
 use crate::error::{Error, ErrorKind};
+use crate::lint::ScanSummary;
 
 /// The stages of an agent's turn, as the user sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,7 +74,9 @@ pub struct AgentResult {
     /// Whether it displaced an object that no undo can put back.
     #[serde(skip)]
     pub is_irreversible: bool,
-    /// The archived entries.
+    /// What the scan found in these entries; none if nothing was found.
+    pub findings: Option<ScanSummary>,
+    /// The archived entries, redacted copies included.
     pub entries: Vec<WrittenEntry>,
     /// Lines of scratch that were archived.
     pub scratch_lines: u64,
@@ -97,6 +100,8 @@ pub struct RunReport {
     /// Entries that retention deleted.
     #[serde(rename = "retired")]
     pub retired_entries: Vec<PathBuf>,
+    /// Baseline versions that retention deleted.
+    pub retired_versions: Vec<Digest>,
     /// Expired entries that retention keeps, with the reason, and other notes.
     pub notes: Vec<String>,
     /// Number and digest of the ledger's last record after the run; None if the ledger cannot be

@@ -7,12 +7,13 @@ use chrono::{Duration, Timelike};
 
 use super::Engine;
 use super::accepted_seal::KeptSeal;
-use super::baseline_save::read_optional;
+use super::baseline_file::read_optional;
 use super::lock;
 use super::record::{Operation, new_run_id};
 use super::seal_plan::SealPlan;
 use crate::baseline::seal::{
     self, BaselineSeal, META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME, SealFiles, SealMeta,
+    quote_baseline_name,
 };
 use crate::baseline::signatures::{SignedSeal, SigningKey};
 use crate::config::SealRequirement;
@@ -123,10 +124,10 @@ impl Engine {
     /// Refuses a seal without a signature where one is required or there is one.
     fn check_unsigned(&self, plan: &SealPlan) -> Result<()> {
         let is_required = self.config().general.require_seal == SealRequirement::Signed;
-        if !plan.needs_signature && plan.files.signature.is_none() {
+        if !plan.needs_key() {
             return Ok(());
         }
-        let names = plan.selected().map(|it| shell_words::quote(&it.name));
+        let names = plan.selected().map(|it| quote_baseline_name(&it.name));
         let names: Vec<_> = names.collect();
         let names = if plan.accepts_all {
             "--all".to_string()
@@ -154,6 +155,7 @@ impl Engine {
         let why = match &plan.problem {
             _ if !plan.is_vouched_for => "the plan is that of a seal without a signature",
             _ if plan.accepts_all || plan.accepted.meta.is_some() => return Ok(()),
+            None if plan.selects_every_line() => return Ok(()),
             Some(error) => error.message(),
             None => "there is none",
         };

@@ -4,7 +4,7 @@
 //! only if the operator names the file, or says that all are accepted.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,18 +14,17 @@ use serde::Serialize;
 use super::Engine;
 use super::accepted_seal::AcceptedSeal;
 use super::baseline_change::{DirectoryDigests, FileOwner};
-use super::baseline_save::read_optional;
-use super::baseline_versions::SEALED_VERSION_NOTE;
+use super::baseline_file::read_optional;
+use super::baseline_plan::PlanBudget;
 use super::lint::LintDecisions;
-use super::record::{Operation, Outcome};
-use crate::baseline::seal::{BaselineSeal, META_FILE_NAME, SealFiles, is_baseline_name};
+use super::saved_versions::SavedVersions;
+use crate::baseline::seal::{
+    BaselineSeal, META_FILE_NAME, SealFiles, is_baseline_name, quote_baseline_name,
+};
 use crate::config::{Agent, Config};
 use crate::digest::{Digest, Hasher};
 use crate::error::{Error, ErrorKind, Result};
-use crate::lint::Finding;
-
-/// Size limit of all changed files of a plan together, in bytes.
-const MAX_PLAN_BYTES: usize = 256 << 20;
+use crate::lint::{Finding, Severity};
 
 /// Which changes a seal accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +64,7 @@ pub struct SealChange {
     pub sealed_bytes: Option<Arc<Vec<u8>>>,
     /// Bytes of the file; none if it does not exist, or is outside of the scope and not selected.
     pub bytes: Option<Vec<u8>>,
-    /// Whether this program saved these bytes.
+    /// Whether this program saved these bytes, from a version that was sealed or saved by it.
     pub is_saved_here: bool,
     /// Whether the plan seals it.
     pub is_selected: bool,
@@ -102,7 +101,7 @@ pub struct SealPlan {
 /// What the files of a plan are compared with.
 struct SealComparison<'s> {
     accepted: AcceptedSeal,
-    saved_here: HashMap<String, Digest>,
+    saved: SavedVersions,
     scope: &'s SealScope,
     /// Files beside the baselines, which may hold sealed versions.
     beside: OnceCell<DirectoryDigests>,
@@ -112,6 +111,12 @@ impl SealPlan {
     /// Seals files with lint errors, too: the operator has seen the errors and accepts them.
     pub fn accept_lint_errors(&mut self) {
         self.accepts_lint_errors = true;
+    }
+
+    /// Whether the new seal has no line that the operator did not accept with this plan.
+    pub(super) fn selects_every_line(&self) -> bool {
+        let mut names = self.accepted.seal.names();
+        names.all(|name| self.selected().any(|change| change.name == name))
     }
 
     /// Refuses to seal files whose lint errors the operator has not accepted.
@@ -130,10 +135,13 @@ impl SealPlan {
             format!("{} ({count} {noun})", change.name)
         });
         let counted: Vec<String> = counted.collect();
-        let names = faulty.iter().map(|it| shell_words::quote(&it.name));
+        let names = faulty.iter().map(|it| quote_baseline_name(&it.name));
         let names: Vec<_> = names.collect();
         let invocation = &config.invocation;
-        let force = invocation.command_line(&format!("seal --force {}", names.join(" ")));
+        // The files may change before the command is run.
+        let hash = hash_changes(faulty.iter().copied());
+        let force = format!("seal --force {} --plan {hash}", names.join(" "));
+        let force = invocation.command_line(&force);
         let message = format!("the lint finds errors in {}", counted.join(", "));
         Err(Error::new(ErrorKind::Conflict, message)
             .with_hint("correct them; `memory-shepherd lint explain RULE` says how")
@@ -151,6 +159,11 @@ impl SealPlan {
             "compared with the last good seal, which the archive keeps"
         };
         Some(format!("{}; {instead}", problem.message()))
+    }
+
+    /// Whether a seal without a signature is refused: the config requires one, or the seal has one.
+    pub fn needs_key(&self) -> bool {
+        self.needs_signature || self.files.signature.is_some()
     }
 
     /// Returns whether the accepted lines are what stands on the disk.
@@ -271,7 +284,7 @@ impl Engine {
         let mut accepted = self.accepted_seal_among(&files, is_vouched_for)?;
         let problem = accepted.problem.take();
         let comparison = SealComparison {
-            saved_here: self.last_saved_versions(&accepted)?,
+            saved: self.saved_versions(&accepted)?,
             accepted,
             scope,
             beside: OnceCell::new(),
@@ -287,23 +300,22 @@ impl Engine {
             names.extend(named.iter().cloned());
         }
         let mut changes: Vec<SealChange> = Vec::new();
-        let mut bytes = 0;
+        let mut budget = PlanBudget::default();
         for name in names {
             match self.compare_with_seal(&name, &comparison) {
                 Ok(Some(mut change)) => {
+                    let sealed = change.sealed_bytes.as_deref();
+                    budget.spend(
+                        sealed.map_or(&[], Vec::as_slice),
+                        change.bytes.as_deref().unwrap_or_default(),
+                    )?;
                     self.lint_change(&mut change, counted.as_ref(), &decisions);
-                    bytes += change.bytes.as_ref().map_or(0, Vec::len);
                     changes.push(change);
                 }
                 Ok(None) => {}
-                // A file that nobody asked for keeps no other from being sealed.
+                // A file that was not asked for keeps no other from being sealed.
                 Err(_) if matches!(scope, SealScope::Named(named) if !named.contains(&name)) => {}
                 Err(error) => return Err(error),
-            }
-            if bytes > MAX_PLAN_BYTES {
-                let message = "the changed baselines are too large to be compared at once";
-                return Err(Error::new(ErrorKind::Conflict, message)
-                    .with_hint("name the files to seal, a few at a time"));
             }
         }
         Ok(SealPlan {
@@ -342,7 +354,7 @@ impl Engine {
         };
         let agents = self.config().agents.iter();
         let users: Vec<&Agent> = agents.filter(|agent| agent.baseline == name).collect();
-        let is_saved_here = digest.is_some() && with.saved_here.get(name) == digest.as_ref();
+        let is_saved_here = digest.is_some_and(|it| with.saved.is_last_saved(name, it));
         let (is_accepted, is_in_scope) = match with.scope {
             SealScope::SavedHere => (is_saved_here, true),
             SealScope::Named(_) => (is_named, is_named),
@@ -384,48 +396,15 @@ impl Engine {
         let is_counted = sealed.is_some() && sealed == change.sealed;
         let sealed_bytes = change.sealed_bytes.as_ref().filter(|_| is_counted);
         let mut agents = self.config().agents.iter();
-        change.lint_errors = self.baseline_errors(
+        let mut findings = self.baseline_findings(
             &change.name,
             agents.find(|agent| agent.baseline == change.name),
             bytes,
             sealed_bytes.map(|it| it.to_vec()),
             decisions,
         );
-    }
-
-    /// Returns the version of each baseline that an operator saved or chose here since it was sealed.
-    /// A version that was sealed over counts no longer: whoever can write `baseline_dir` can put an
-    /// old one back.
-    fn last_saved_versions(&self, accepted: &AcceptedSeal) -> Result<HashMap<String, Digest>> {
-        let sealed_at = accepted.meta.as_ref().map(|meta| meta.time);
-        let (mut back, _) = self.scan_ledger_backwards()?;
-        let mut saved = HashMap::new();
-        let mut sealed = HashSet::new();
-        while let Some((_, record)) = back.next_matching(|it| it.agent.is_empty())? {
-            // A seal that was made elsewhere is in no record.
-            if Some(record.time) < sealed_at {
-                break;
-            }
-            let event = record.event;
-            let Some(file) = event.file.filter(|file| !sealed.contains(file)) else {
-                continue;
-            };
-            let note = event.note.unwrap_or_default();
-            match (event.operation, event.outcome, event.baseline) {
-                (Operation::Seal, ..) => {
-                    sealed.insert(file);
-                }
-                // The seal chose that version, and not the operator.
-                (Operation::Restore, ..) if note.starts_with(SEALED_VERSION_NOTE) => {
-                    sealed.insert(file);
-                }
-                (Operation::Save | Operation::Restore, Outcome::Ok, Some(digest)) => {
-                    saved.entry(file).or_insert(digest);
-                }
-                _ => {}
-            }
-        }
-        Ok(saved)
+        findings.retain(|it| it.severity == Severity::Error);
+        change.lint_errors = findings;
     }
 }
 

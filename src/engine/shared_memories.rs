@@ -188,6 +188,16 @@ impl Engine {
         groups.into_values().collect()
     }
 
+    /// Returns the agent whose memory is the file at a path of this machine, by whatever path.
+    pub(super) fn agent_of_memory_file(&self, path: &Path) -> Option<&str> {
+        let keys = read_path_keys(path)?;
+        let agents = self.local_agents();
+        let memories = self.read_file_keys(&agents);
+        let mut pairs = agents.into_iter().zip(memories);
+        let found = pairs.find(|(_, memory)| memory.iter().any(|key| keys.contains(key)));
+        found.map(|(agent, _)| agent.name.as_str())
+    }
+
     /// Returns the one of two agents that the config names first.
     fn first_configured(&self, agent: &str, other: String) -> String {
         let mut names = self.config().agents.iter().map(|it| it.name.as_str());

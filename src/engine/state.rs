@@ -54,6 +54,11 @@ impl State {
         State::Loading,
     ];
 
+    /// Returns whether the state asks for an operator.
+    pub fn needs_attention(self) -> bool {
+        self < State::Busy
+    }
+
     /// The name for people and scripts.
     pub fn as_str(self) -> &'static str {
         match self {

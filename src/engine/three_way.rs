@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::Engine;
 use crate::config::Agent;
 use crate::diff::drift::{self, ThreeWay};
+use crate::diff::{MAX_COMPARED_LINES, count_lines};
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -47,7 +48,7 @@ impl Engine {
     /// the memory now.
     ///
     /// # Errors
-    /// The memory or the baseline cannot be read.
+    /// The memory or the baseline cannot be read, or has too many lines.
     pub fn compare_rules(&self, agent: &Agent) -> Result<RuleComparison> {
         let baselines = Mutex::new(self.baseline_cache());
         let seen = self.observe_with_bytes(agent, &baselines);
@@ -74,6 +75,15 @@ impl Engine {
             .boundary
             .map_or(usize::MAX, |boundary| boundary.offset);
         let above = &seen.prefix[..end.min(seen.prefix.len())];
+        let texts = [old.operator_part(), baseline.operator_part(), above];
+        if texts.iter().map(|it| count_lines(it)).sum::<usize>() > MAX_COMPARED_LINES {
+            let message = format!(
+                "the rules of {} have more than {MAX_COMPARED_LINES} lines in all versions \
+                 together, which are not compared",
+                agent.name
+            );
+            return Err(Error::new(ErrorKind::Host, message));
+        }
         let deadline = self.clock().instant() + COMPARISON_TIMEOUT;
         Ok(RuleComparison {
             pushed: pushed.filter(|_| version.is_some()),
@@ -93,8 +103,8 @@ impl Engine {
     /// # Errors
     /// The ledger cannot be read, or its chain is broken.
     pub fn drift_history(&self, agent: &str, max_runs: usize) -> Result<Vec<DriftPoint>> {
-        let runs = self.agent_history(agent, max_runs)?.into_iter().rev();
-        let points = runs.filter_map(|entry| {
+        let runs = self.agent_history(agent, max_runs)?.entries;
+        let points = runs.into_iter().rev().filter_map(|entry| {
             let event = entry.record.event;
             let boundary = event.boundary.filter(|_| event.has_changed_memory())?;
             Some(DriftPoint {

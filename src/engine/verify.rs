@@ -6,22 +6,21 @@
 mod baselines;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::fs::OpenOptions;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
 use super::Engine;
-use super::ledger::{LedgerScan, ScannedLine};
-use super::record::{LedgerPosition, LedgerRecord, Operation};
+use super::ledger::{self, LedgerFiles, LedgerScan, ScannedLine};
+use super::record::{LedgerPosition, LedgerRecord, Operation, RunEvent};
 use super::run_log;
-use crate::archive::{self, WrittenEntry};
+use crate::archive::{self, Archive, WrittenEntry};
 use crate::baseline::signatures::SignedSeal;
 use crate::digest::Digest;
 use crate::durable;
-use crate::error::{Error, ErrorKind, PathContext, Result};
+use crate::error::{Error, ErrorKind, Result};
+use crate::quantity::format_count;
 
 /// Maximum number of findings that are kept; further ones are only counted.
 const MAX_FINDINGS: usize = 1000;
@@ -46,18 +45,21 @@ pub enum FindingSubject {
     Seal,
 }
 
+/// What to do before any repair.
+const EVIDENCE_REMEDY: &str = "copy the archive as evidence before you repair anything; compare it \
+                               with a backup to see what changed";
+
 impl FindingSubject {
     /// Returns what an operator can do about any finding of this subject.
     fn remedies(self) -> &'static [&'static str] {
-        const EVIDENCE: &str = "copy the archive as evidence before you repair anything; compare it \
-                                with a backup to see what changed";
-        const LEDGER: &str = "restore the ledger from a backup, or move .shepherd/ledger.jsonl, \
-                              reset.log and reset.log.old away: the next run creates new ones";
+        const LEDGER: &str = "restore the ledger from a backup, or move .shepherd/ledger.jsonl, its \
+                              segments (ledger-*.jsonl.gz), reset.log and reset.log.old away: the \
+                              next run creates new ones";
         match self {
             FindingSubject::Ledger | FindingSubject::Anchor | FindingSubject::Log => {
-                &[EVIDENCE, LEDGER]
+                &[EVIDENCE_REMEDY, LEDGER]
             }
-            FindingSubject::Entry | FindingSubject::Version => &[EVIDENCE],
+            FindingSubject::Entry | FindingSubject::Version => &[EVIDENCE_REMEDY],
             FindingSubject::Baseline | FindingSubject::Seal => &[],
         }
     }
@@ -84,12 +86,14 @@ pub struct Finding {
 /// Where the ledger is, and its head.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LedgerSummary {
-    /// The file.
+    /// The active file.
     pub path: PathBuf,
     /// Number of its last record.
     pub seq: u64,
     /// Digest of its last line.
     pub sha256: Digest,
+    /// Number of compressed segments before that file.
+    pub segments: u64,
     /// Bytes at its end that are not a complete line: a record that a run is writing, or was
     /// writing when it was killed. The next run truncates them.
     #[serde(rename = "torn")]
@@ -268,10 +272,29 @@ impl ProgressReport<'_> {
 /// What the ledger claims about the archive.
 #[derive(Default)]
 struct ArchiveClaims {
-    /// Expected entries: digest, size, and the line that names the entry.
+    /// First and last numbers of records that cannot be read.
+    unread_records: Vec<(u64, u64)>,
+    /// Whether lines break the chain, or the active file is not the one of its segments: it lacks
+    /// logged heads then.
+    is_chain_broken: bool,
+    /// Expected entries: digest, size, and the record that names the entry.
     entries: BTreeMap<PathBuf, (Digest, u64, u64)>,
     /// Versions that an undo may need.
     versions: BTreeSet<Digest>,
+}
+
+impl ArchiveClaims {
+    /// Returns whether the record with this number cannot be read.
+    fn is_unread(&self, seq: u64) -> bool {
+        let mut ranges = self.unread_records.iter();
+        ranges.any(|(first, last)| (*first..=*last).contains(&seq))
+    }
+
+    /// Returns whether a record behind this one, which cannot be read, may say that retention deleted
+    /// something.
+    fn may_be_retired_unread(&self, seq: u64) -> bool {
+        self.unread_records.iter().any(|(_, last)| *last > seq)
+    }
 }
 
 impl Engine {
@@ -293,6 +316,7 @@ impl Engine {
                 path: self.ledger_path(),
                 seq: 0,
                 sha256: Digest::ZERO,
+                segments: 0,
                 torn_bytes: 0,
             },
             is_anchor_valid: anchor.map(|_| false),
@@ -320,29 +344,31 @@ impl Engine {
         if let Some(head) = anchor {
             let holds = !missing.contains(&head);
             verification.is_anchor_valid = Some(holds);
-            if !holds {
+            if !holds && claims.is_unread(head.0) {
+                let message = format!("record {}, which was noted, cannot be read", head.0);
+                let error = Error::new(ErrorKind::Integrity, message);
+                let hint = "restore the segments of the ledger that cannot be read";
+                verification.add_error(FindingSubject::Anchor, &error.with_hint(hint));
+            } else if !holds {
                 verification.add_integrity_finding(
                     FindingSubject::Anchor,
                     missing_head_message(end, head, "was noted", "noted"),
                 );
             }
         }
+        missing.retain(|(seq, _)| !claims.is_unread(*seq));
         if let Some(head) = missing.intersection(&logged).next() {
             verification.is_log_valid = Some(false);
             // A broken chain lacks heads anyway.
-            if verification
-                .findings
-                .iter()
-                .all(|it| it.subject != FindingSubject::Ledger)
-            {
+            if !claims.is_chain_broken {
                 let what = missing_head_message(end, *head, "is in reset.log", "logged");
                 verification.add_integrity_finding(FindingSubject::Log, what);
             }
         }
         self.check_entries(&mut verification, &mut claims, end, progress)?;
-        self.check_versions(&mut verification, &claims, progress)?;
+        self.check_versions(&mut verification, &claims, end, progress)?;
         self.check_baselines(&mut verification);
-        verification.add_notes();
+        verification.add_notes(&claims);
         Ok(verification)
     }
 
@@ -364,29 +390,43 @@ impl Engine {
     ) -> Result<()> {
         let of = claims.entries.len() as u64;
         let mut missing = Vec::new();
-        for (number, (path, (digest, size, line))) in claims.entries.iter().enumerate() {
+        let mut hidden: BTreeMap<&Path, u64> = BTreeMap::new();
+        for (number, (path, (digest, size, seq))) in claims.entries.iter().enumerate() {
             progress.step(VerifyProgress::Entries(number as u64, of))?;
+            if Archive::is_quarantined(path) {
+                let directory = Archive::agent_directory_of(path);
+                if self.archive().has_hidden_quarantine(directory) {
+                    *hidden.entry(directory).or_default() += 1;
+                    continue;
+                }
+            }
             match self.check_entry(path, *digest, *size) {
                 Ok(true) => {
                     verification.counts.entries += 1;
                     verification.counts.bytes += size;
                 }
-                Ok(false) => missing.push((path.clone(), *line)),
+                Ok(false) => missing.push((path.clone(), *seq)),
                 Err(error) => {
-                    let what = format!("{} (record in line {line})", error.message());
+                    let what = format!("{} (record {seq})", error.message());
                     verification.add_finding(FindingSubject::Entry, error.kind(), what);
                 }
             }
         }
+        verification.add_hidden_notes(&hidden);
         // Retention may run at the same time; its record precedes the deletion.
         let lately = if missing.is_empty() {
             HashSet::new()
         } else {
-            entries_retired_since(&verification.ledger.path, end, |_| true)?
+            names_retired_since(&verification.ledger.path, end)?.0
         };
-        for (path, line) in missing {
+        let mut unknown = 0;
+        for (path, seq) in missing {
             if lately.contains(&path) {
                 verification.counts.retired_entries += 1;
+                continue;
+            }
+            if claims.may_be_retired_unread(seq) {
+                unknown += 1;
                 continue;
             }
             let path = path.display();
@@ -394,10 +434,11 @@ impl Engine {
                 FindingSubject::Entry,
                 format!(
                     "the entry {path} is missing, and retention did not delete it \
-                     (record in line {line})"
+                     (record {seq})"
                 ),
             );
         }
+        verification.add_unknown_retired_note(unknown, ("entry", "entries"));
         self.count_unrecorded(verification, claims)
     }
 
@@ -438,7 +479,12 @@ impl Engine {
         let agents = self.config().agents.iter();
         let mut directories: BTreeSet<&Path> =
             agents.map(|it| it.archive_subdir.as_ref()).collect();
-        directories.extend(claims.entries.keys().filter_map(|path| path.parent()));
+        directories.extend(
+            claims
+                .entries
+                .keys()
+                .map(|path| Archive::agent_directory_of(path)),
+        );
         let mut unknown = HashSet::new();
         for directory in directories
             .into_iter()
@@ -451,11 +497,11 @@ impl Engine {
         if !unknown.is_empty() {
             // Entries that retention was about to delete when a run was killed.
             let begin = LedgerPosition::default();
-            for path in entries_retired_since(&verification.ledger.path, begin, |path| {
-                unknown.contains(path)
-            })? {
-                unknown.remove(&path);
-            }
+            for_each_event_behind(&verification.ledger.path, begin, |event| {
+                for path in &event.retired_entries {
+                    unknown.remove(path);
+                }
+            })?;
         }
         verification.counts.unrecorded_entries = unknown.len() as u64;
         Ok(())
@@ -463,7 +509,32 @@ impl Engine {
 }
 
 impl Verification {
-    fn add_notes(&mut self) {
+    /// Adds notes about entries in quarantines that this process may not list.
+    fn add_hidden_notes(&mut self, hidden: &BTreeMap<&Path, u64>) {
+        for (directory, count) in hidden {
+            let entries = format_count(*count, "entry");
+            self.notes.push(format!(
+                "{entries} in the quarantine of {} NOT checked: only the owner of the archive can \
+                 read them",
+                directory.display()
+            ));
+        }
+    }
+
+    /// Adds a note about items that are missing, and that retention may have deleted.
+    fn add_unknown_retired_note(&mut self, count: u64, (singular, plural): (&str, &str)) {
+        let (items, verb, object) = match count {
+            0 => return,
+            1 => (singular, "is", "it"),
+            _ => (plural, "are", "them"),
+        };
+        self.notes.push(format!(
+            "{count} {items} that the ledger names {verb} missing; records that cannot be read may \
+             say that retention deleted {object}"
+        ));
+    }
+
+    fn add_notes(&mut self, claims: &ArchiveClaims) {
         let mut notes = Vec::new();
         if self.ledger.torn_bytes > 0 {
             notes.push(format!(
@@ -477,35 +548,46 @@ impl Verification {
                 1 => "1 entry is".to_string(),
                 count => format!("{count} entries are"),
             };
-            notes.push(format!(
-                "{entries} not in the ledger (written by the original script or an interrupted run)"
-            ));
+            notes.push(if claims.unread_records.is_empty() {
+                format!(
+                    "{entries} not in the ledger (written by the original script or an interrupted \
+                     run)"
+                )
+            } else {
+                format!("{entries} not in the records that can be read")
+            });
         }
         notes.append(&mut self.notes);
         self.notes = notes;
     }
 
     /// Adds what a record claims about the archive.
-    fn add_record(&mut self, record: &LedgerRecord, line: u64, claims: &mut ArchiveClaims) {
+    fn add_record(&mut self, record: &LedgerRecord, claims: &mut ArchiveClaims) {
         let event = &record.event;
         for WrittenEntry {
             path, digest, size, ..
         } in event.entries()
         {
-            let other = claims.entries.insert(path.clone(), (*digest, *size, line));
+            let other = claims
+                .entries
+                .insert(path.clone(), (*digest, *size, record.seq));
             if let Some((before, _, first)) = other.filter(|(before, ..)| before != digest) {
                 let path = path.display();
                 self.add_integrity_finding(
                     FindingSubject::Entry,
                     format!(
-                        "the entry {path} was recorded twice: line {first} has the digest {before}, \
-                         line {line} another one"
+                        "the entry {path} was recorded twice: record {first} has the digest \
+                         {before}, record {} another one",
+                        record.seq
                     ),
                 );
             }
         }
         for path in &event.retired_entries {
             self.counts.retired_entries += u64::from(claims.entries.remove(path).is_some());
+        }
+        for version in &event.retired_versions {
+            claims.versions.remove(version);
         }
         let is_kept = matches!(
             event.operation,
@@ -556,54 +638,107 @@ fn read_ledger(
                     verification.ledger.torn_bytes = scan.trailing_bytes()?;
                     break;
                 }
-                Err(error) if error.kind() == ErrorKind::Integrity => {
+                Err(error) => {
+                    let first = scan.position().seq.saturating_add(1);
+                    let can_continue = scan.skip_segment();
+                    if !can_continue && error.kind() != ErrorKind::Integrity {
+                        return Err(error);
+                    }
+                    if can_continue {
+                        verification.add_error(FindingSubject::Ledger, &error);
+                        let last = scan.position().seq;
+                        claims.unread_records.push((first.min(last), last));
+                        continue;
+                    }
                     verification.add_integrity_finding(FindingSubject::Ledger, error.message());
+                    claims.is_chain_broken = true;
                     break;
                 }
-                Err(error) => return Err(error),
             };
+            let label = line.problem.is_some().then(|| line.label());
             let ScannedLine {
                 number,
                 record,
-                problem: wrong,
+                problem,
+                restore_hint,
+                ..
             } = line;
-            verification.counts.lines = number;
+            verification.counts.lines += 1;
             let place = scan.position();
             missing.remove(&(place.seq, place.line_digest));
-            if let Some(why) = wrong {
-                verification
-                    .add_integrity_finding(FindingSubject::Ledger, format!("line {number}: {why}"));
+            if let (Some(why), Some(label)) = (problem, label) {
+                claims.is_chain_broken = true;
+                let what = format!("{label}: {why}");
+                if let Some(hint) = restore_hint {
+                    let error = Error::new(ErrorKind::Integrity, what);
+                    let error = error.with_hint(EVIDENCE_REMEDY).with_hint(hint);
+                    verification.add_error(FindingSubject::Ledger, &error);
+                } else {
+                    verification.add_integrity_finding(FindingSubject::Ledger, what);
+                }
             }
             if let Some(record) = record {
-                verification.add_record(&record, number, claims);
+                verification.add_record(&record, claims);
             }
             progress.step(VerifyProgress::Ledger(number))?;
         }
         end = scan.position();
+        claims.is_chain_broken |= check_segments(verification, scan.files())?;
     }
     verification.ledger.seq = end.seq;
     verification.ledger.sha256 = end.line_digest;
     Ok(end)
 }
 
-/// Returns which of some entries retention recorded as deleted, behind a position of the ledger.
-fn entries_retired_since(
+/// Checks the segments that do not count, because their records are in the active file, and finds
+/// files that are none of the ledger's. Returns whether the active file lacks logged records.
+fn check_segments(verification: &mut Verification, files: &LedgerFiles) -> Result<bool> {
+    let report = ledger::check_segments(files)?;
+    verification.ledger.segments = report.segments;
+    if report.repeated > 0 {
+        let segments = match report.repeated {
+            1 => "1 segment of the ledger repeats".to_string(),
+            count => format!("{count} segments of the ledger repeat"),
+        };
+        verification.notes.push(format!(
+            "{segments} records of ledger.jsonl: a run moves them, or was interrupted; a later run \
+             completes that"
+        ));
+    }
+    for error in report.all_errors() {
+        verification.add_error(FindingSubject::Ledger, error);
+    }
+    Ok(report.active_error.is_some())
+}
+
+/// Returns the entries and the baseline versions that retention recorded as deleted behind a
+/// position of the ledger.
+fn names_retired_since(
     ledger: &Path,
     from: LedgerPosition,
-    of: impl Fn(&Path) -> bool,
-) -> Result<HashSet<PathBuf>> {
-    let mut retired = HashSet::new();
-    let file = match durable::open_own_file(ledger, OpenOptions::new().read(true)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(retired),
-        file => file.with_path("read the ledger", ledger)?,
+) -> Result<(HashSet<PathBuf>, HashSet<Digest>)> {
+    let (mut entries, mut versions) = (HashSet::new(), HashSet::new());
+    for_each_event_behind(ledger, from, |event| {
+        entries.extend(event.retired_entries.iter().cloned());
+        versions.extend(event.retired_versions.iter().copied());
+    })?;
+    Ok((entries, versions))
+}
+
+/// Calls `visit` with each event behind a position of the ledger, as far as that can be read.
+fn for_each_event_behind(
+    ledger: &Path,
+    from: LedgerPosition,
+    mut visit: impl FnMut(&RunEvent),
+) -> Result<()> {
+    let Some(mut scan) = LedgerScan::open_at(ledger, from)? else {
+        return Ok(());
     };
-    let mut scan = LedgerScan::new(file, ledger, from)?;
-    while let Ok(Some(line)) = scan.next_line() {
-        let paths = line
-            .record
-            .into_iter()
-            .flat_map(|record| record.event.retired_entries);
-        retired.extend(paths.filter(|path| of(path)));
+    loop {
+        match scan.next_line() {
+            Ok(Some(line)) => line.record.iter().for_each(|record| visit(&record.event)),
+            Err(_) if scan.skip_segment() => {}
+            Ok(None) | Err(_) => return Ok(()),
+        }
     }
-    Ok(retired)
 }

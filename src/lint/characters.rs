@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use super::document::Document;
-use super::finding::{Draft, Label, Places, count};
+use super::finding::{Draft, Label, Places};
 use super::rule::{RuleId, Severity};
 use super::secret_ranges::quotable;
 use super::{Context, Drafts};
+use crate::quantity::format_count;
 
 /// Number of characters without width in a row from which they hide a message.
 const MIN_HIDDEN_RUN: usize = 4;
@@ -99,7 +100,7 @@ fn check_zero_width(
     if places.is_empty() {
         return;
     }
-    let number = count(places.len(), "character");
+    let number = format_count(places.len() as u64, "character");
     let (severity, message) = match longest_run {
         MIN_HIDDEN_RUN.. => {
             let message = format!("{number} without width, {longest_run} of them in a row");
@@ -129,7 +130,7 @@ fn check_directions(
     if places.is_empty() {
         return;
     }
-    let number = count(places.len(), "character");
+    let number = format_count(places.len() as u64, "character");
     let message = format!("{number} for another direction of text");
     let severity = if is_right_to_left {
         Severity::Warning
@@ -248,7 +249,7 @@ fn check_controls(
     let number = colors.len() + others.len();
     others.append(colors);
     if number > 0 {
-        let message = format!("{} of terminals", count(number, what));
+        let message = format!("{} of terminals", format_count(number as u64, what));
         drafts.push(
             Draft::new(RuleId::TerminalControl, message)
                 .severity(severity)

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use super::secret_ranges::{self, SecretRanges};
-use super::words::Words;
+use super::words::{WordLanguage, Words};
 use crate::boundary::{LineKind, ScannedLine, SeparatorLine, scan_lines, unclosed_fence_line};
 
 /// What a text is, which decides the rules that judge it.
@@ -41,6 +41,17 @@ pub enum Zone {
     Whole,
     /// About the fleet: the config, the seal, metadata.
     Fleet,
+}
+
+/// The language of a text, as far as rules need it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TextLanguage {
+    /// Mostly English words.
+    English,
+    /// Mostly words of other languages.
+    Other,
+    /// Too few words to tell.
+    TooShort,
 }
 
 /// A heading, of either Markdown form.
@@ -80,8 +91,8 @@ pub(super) struct Document<'t> {
     pub separators: Vec<SeparatorLine>,
     /// The line of a fence that is open at the end.
     pub open_fence_line: Option<usize>,
-    /// Whether the rules that read English words apply.
-    pub is_english: bool,
+    /// Rules that read English words apply to English text alone.
+    pub language: TextLanguage,
     /// Values that look like secrets, which are never shown.
     pub secrets: SecretRanges,
     /// Whether each line is new since the earlier version of a baseline; empty if there is none.
@@ -116,13 +127,13 @@ impl<'t> Document<'t> {
             items: Vec::new(),
             separators,
             open_fence_line: unclosed_fence_line(text),
-            is_english: false,
+            language: TextLanguage::TooShort,
             secrets: SecretRanges::default(),
             new_lines: Vec::new(),
         };
         document.find_headings();
         document.find_items();
-        document.is_english = is_english(&document);
+        document.language = WordCounts::of(&document).language();
         document
     }
 
@@ -370,42 +381,79 @@ const MAX_CONTEXT_BYTES: usize = 1000;
 const MAX_FOREIGN_LETTER_PERCENT: usize = 20;
 /// Least share of English function words among the Latin words, in tenths of a percent.
 const MIN_FUNCTION_WORD_PERMILLE: usize = 45;
+/// How many English function words outweigh a frequent word of another language: related languages
+/// share some of the former.
+const FOREIGN_WORD_WEIGHT: usize = 2;
 /// Number of words below which the language of a text is unknown.
 const MIN_WORDS: usize = 40;
 
-/// Whether the prose is English, as far as its letters and function words tell. Code and addresses
-/// do not count.
-fn is_english(document: &Document<'_>) -> bool {
-    let (mut latin, mut foreign, mut words, mut function_words) = (0, 0, 0, 0);
-    for index in 0..document.lines.len() {
-        if document.is_fenced(index) {
-            continue;
-        }
-        let line = String::from_utf8_lossy(document.line_text(index));
-        let mut in_code = false;
-        for (number, part) in line.split('`').enumerate() {
-            in_code = number > 0 && !in_code;
-            if in_code {
+/// The letters and words of a text's prose, as far as they tell its language. Code and addresses do
+/// not count.
+#[derive(Default)]
+struct WordCounts {
+    latin_letters: usize,
+    foreign_letters: usize,
+    words: usize,
+    english_words: usize,
+    foreign_words: usize,
+}
+
+impl WordCounts {
+    fn of(document: &Document<'_>) -> WordCounts {
+        let mut counts = WordCounts::default();
+        for index in 0..document.lines.len() {
+            if document.is_fenced(index) {
                 continue;
             }
-            let tokens = part.split_whitespace().filter(|it| !it.contains("://"));
-            for word in tokens.flat_map(|it| it.split(|c: char| !c.is_alphabetic() && c != '\'')) {
-                let mut is_latin_word = !word.is_empty();
-                for c in word.chars().filter(|c| c.is_alphabetic()) {
-                    let is_latin = c.is_ascii() || matches!(c, 'À'..='ɏ' | 'Ḁ'..='ỿ');
-                    latin += usize::from(is_latin);
-                    foreign += usize::from(!is_latin);
-                    is_latin_word &= is_latin;
+            let line = String::from_utf8_lossy(document.line_text(index));
+            let mut in_code = false;
+            for (number, part) in line.split('`').enumerate() {
+                in_code = number > 0 && !in_code;
+                if in_code {
+                    continue;
                 }
-                words += usize::from(is_latin_word);
-                function_words +=
-                    usize::from(is_latin_word && document.words.is_function_word(word));
+                let tokens = part.split_whitespace().filter(|it| !it.contains("://"));
+                tokens
+                    .flat_map(|it| it.split(|c: char| !c.is_alphabetic() && c != '\''))
+                    .for_each(|word| counts.add_word(word, document.words));
             }
         }
+        counts
     }
-    words >= MIN_WORDS
-        && foreign * 100 < (latin + foreign) * MAX_FOREIGN_LETTER_PERCENT
-        && function_words * 1000 >= words * MIN_FUNCTION_WORD_PERMILLE
+
+    fn add_word(&mut self, word: &str, words: &Words) {
+        let mut is_latin_word = !word.is_empty();
+        for c in word.chars().filter(|c| c.is_alphabetic()) {
+            let is_latin = c.is_ascii() || matches!(c, 'À'..='ɏ' | 'Ḁ'..='ỿ');
+            self.latin_letters += usize::from(is_latin);
+            self.foreign_letters += usize::from(!is_latin);
+            is_latin_word &= is_latin;
+        }
+        if !is_latin_word {
+            return;
+        }
+        self.words += 1;
+        match words.language_of_word(word) {
+            Some(WordLanguage::English) => self.english_words += 1,
+            Some(WordLanguage::Foreign) => self.foreign_words += 1,
+            None => {}
+        }
+    }
+
+    fn language(&self) -> TextLanguage {
+        if self.words < MIN_WORDS {
+            return TextLanguage::TooShort;
+        }
+        let letters = self.latin_letters + self.foreign_letters;
+        let is_english = self.foreign_letters * 100 < letters * MAX_FOREIGN_LETTER_PERCENT
+            && self.english_words * 1000 >= self.words * MIN_FUNCTION_WORD_PERMILLE
+            && self.foreign_words * FOREIGN_WORD_WEIGHT <= self.english_words;
+        if is_english {
+            TextLanguage::English
+        } else {
+            TextLanguage::Other
+        }
+    }
 }
 
 #[cfg(test)]
@@ -464,12 +512,12 @@ mod tests {
     #[test]
     fn short_or_foreign_text_is_not_english() {
         let english = "You are the agent that reads a request before it is merged. ".repeat(5);
-        assert!(parse(&english).is_english);
-        assert!(!parse(&english[..60]).is_english, "too short to tell");
+        assert_eq!(parse(&english).language, TextLanguage::English);
+        assert_eq!(parse(&english[..60]).language, TextLanguage::TooShort);
         let german = "Der Agent liest jede Anfrage und gibt dem Team eine Antwort dazu. ".repeat(5);
-        assert!(!parse(&german).is_english);
+        assert_eq!(parse(&german).language, TextLanguage::Other);
         let mixed = format!("{english}{}", "代理读取请求并回答团队的问题".repeat(8));
-        assert!(!parse(&mixed).is_english);
+        assert_eq!(parse(&mixed).language, TextLanguage::Other);
     }
 
     #[test]

@@ -506,11 +506,3 @@ fn normalize_line(text: &[u8]) -> Vec<u8> {
     let words: Vec<Vec<u8>> = words.map(<[u8]>::to_ascii_lowercase).collect();
     words.join(&b' ')
 }
-
-/// Formats a count with its noun.
-pub(super) fn count(number: usize, noun: &str) -> String {
-    match number {
-        1 => format!("1 {noun}"),
-        _ => format!("{number} {noun}s"),
-    }
-}

@@ -2,6 +2,8 @@
 
 use super::finding::{Finding, FixKind};
 
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+
 /// Returns the text with the safe fixes of its findings and a final line feed; none where nothing
 /// changes. Applying it to its own result changes nothing.
 pub fn apply_safe_fixes(text: &[u8], findings: &[Finding]) -> Option<Vec<u8>> {
@@ -44,9 +46,16 @@ pub(super) fn line_end(text: &[u8]) -> &'static str {
     }
 }
 
-/// Returns a text as the fix of MS110 leaves it: without byte order mark and lone carriage returns.
+/// Returns the number of bytes of the byte order marks that a text begins with. Programs that add a
+/// mark to a text that has one leave two, and removing one of them would make the other the first.
+pub(super) fn leading_marks_len(text: &[u8]) -> usize {
+    let marks = text.chunks(BYTE_ORDER_MARK.len());
+    marks.take_while(|it| *it == BYTE_ORDER_MARK).count() * BYTE_ORDER_MARK.len()
+}
+
+/// Returns a text as the fix of MS110 leaves it: without byte order marks and lone carriage returns.
 pub(super) fn normalize_line_ends(text: &[u8]) -> Vec<u8> {
-    let text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
+    let text = &text[leading_marks_len(text)..];
     let is_lone_cr = |at: usize| text[at] == b'\r' && text.get(at + 1) != Some(&b'\n');
     let bytes = text.iter().enumerate();
     bytes

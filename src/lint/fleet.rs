@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Instant;
 
 use super::document::Document;
-use super::finding::{Draft, count};
+use super::finding::Draft;
 use super::rule::{RuleId, Severity};
 use super::secret_ranges::{find_secrets, quotable};
 use super::structure::introduced_name;
@@ -13,6 +13,8 @@ use super::words::{pattern_in_any_case, patterns};
 use super::{Context, Drafts};
 use crate::boundary::{LineKind, scan_lines};
 use crate::diff::{self, LineOp};
+use crate::digest::Digest;
+use crate::quantity::format_count;
 
 /// Facts about a file from outside of it. The default has none.
 #[derive(Clone, Debug, Default)]
@@ -86,6 +88,15 @@ impl DriftFacts {
     /// the comparison is coarser.
     pub fn compare(pushed: &[u8], above: &[u8], deadline: Option<Instant>) -> DriftFacts {
         let compared = diff::compare_lines(pushed, above, deadline);
+        if compared.is_too_large {
+            let changes = [Digest::of(pushed), Digest::of(above)].map(|it| it.to_string());
+            return DriftFacts {
+                added: compared.added,
+                removed: compared.removed,
+                changes: changes.concat().into_bytes(),
+                ..DriftFacts::default()
+            };
+        }
         let lines_of = |op: LineOp| {
             let lines = compared.lines.iter().filter(move |line| line.op == op);
             lines.map(|line| line.text.clone()).collect::<Vec<_>>()
@@ -263,7 +274,7 @@ fn check_drift(context: &Context<'_>, drafts: &mut Drafts) {
             .collect();
         message.push_str(&format!(
             "; {} with never/must/do not {} gone: {}",
-            count(gone.len(), "protected line"),
+            format_count(gone.len() as u64, "protected line"),
             if gone.len() == 1 { "is" } else { "are" },
             quoted.join(", ")
         ));

@@ -3,13 +3,14 @@
 
 use std::ops::Range;
 
-use super::document::{Document, Zone};
-use super::finding::{Draft, Places, count};
+use super::document::{Document, TextLanguage, Zone};
+use super::finding::{Draft, Places};
 use super::rule::{RuleId, Severity};
 use super::suppression::IGNORE_COMMENT;
 use super::words::{WordList, Words, pattern_in_any_case, patterns};
 use super::{Context, Drafts};
 use crate::boundary::LineKind;
+use crate::quantity::format_count;
 
 /// Number of bytes before a phrase in which a negation turns it into a warning about itself.
 const NEGATION_BYTES: usize = 30;
@@ -85,9 +86,8 @@ pub(super) fn has_override_phrase(text: &[u8], words: &Words) -> bool {
 }
 
 fn check_override(document: &Document<'_>, drafts: &mut Drafts) {
-    let english = document
-        .is_english
-        .then(|| find_all(document, WordList::OverrideEnglish));
+    let is_english = document.language == TextLanguage::English;
+    let english = is_english.then(|| find_all(document, WordList::OverrideEnglish));
     let ranges = english.into_iter().flatten();
     let mut places = Places::default();
     let mut severity = Severity::Warning;
@@ -182,7 +182,7 @@ fn check_standing_orders(document: &Document<'_>, drafts: &mut Drafts) {
         }
     }
     if !places.is_empty() {
-        let number = count(places.len(), "standing order");
+        let number = format_count(places.len() as u64, "standing order");
         let message = format!("{number} among the notes");
         drafts.push(Draft::new(RuleId::StandingOrder, message).at(places));
     }

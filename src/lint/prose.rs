@@ -7,12 +7,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 
 use super::document::{Document, Item};
-use super::finding::{Draft, Places, count};
+use super::finding::{Draft, Places};
 use super::rule::RuleId;
 use super::structure::rules_heading;
 use super::words::{WordList, pattern, pattern_in_any_case, patterns};
 use super::{Context, Drafts};
 use crate::boundary::LineKind;
+use crate::quantity::format_count;
 
 /// Sizes from which text is probably pasted.
 const MAX_FENCE_LINES: usize = 40;
@@ -82,7 +83,10 @@ fn check_vague_rules(document: &Document<'_>, drafts: &mut Drafts) {
         }
     }
     if !places.is_empty() {
-        let message = format!("{} without a test", count(places.len(), "rule"));
+        let message = format!(
+            "{} without a test",
+            format_count(places.len() as u64, "rule")
+        );
         drafts.push(Draft::new(RuleId::VagueRule, message).at(places));
     }
 }
@@ -128,7 +132,10 @@ fn check_pasted_text(document: &Document<'_>, drafts: &mut Drafts) {
         }
     }
     if !places.is_empty() {
-        let message = format!("{} for a document of its own", count(places.len(), "part"));
+        let message = format!(
+            "{} for a document of its own",
+            format_count(places.len() as u64, "part")
+        );
         drafts.push(Draft::new(RuleId::PastedReference, message).at(places));
     }
 }
@@ -301,7 +308,7 @@ fn check_stale_status(document: &Document<'_>, drafts: &mut Drafts) {
         }
     }
     if !places.is_empty() {
-        let number = count(places.len(), "line");
+        let number = format_count(places.len() as u64, "line");
         let message = format!("{number} of a status that every reset brings back");
         drafts.push(Draft::new(RuleId::StaleStatus, message).at(places));
     }
@@ -317,7 +324,7 @@ fn check_dated_headings(document: &Document<'_>, drafts: &mut Drafts) {
     if places.len() >= MIN_DATED_HEADINGS {
         let message = format!(
             "{} have a date: this is a log",
-            count(places.len(), "heading")
+            format_count(places.len() as u64, "heading")
         );
         drafts.push(Draft::new(RuleId::DatedLog, message).at(places));
     }
@@ -333,7 +340,10 @@ fn check_transcript(document: &Document<'_>, drafts: &mut Drafts) {
         }
     }
     if places.len() >= MIN_SPEAKER_LINES {
-        let message = format!("a transcript of {}", count(places.len(), "turn"));
+        let message = format!(
+            "a transcript of {}",
+            format_count(places.len() as u64, "turn")
+        );
         drafts.push(Draft::new(RuleId::RawTranscript, message).at(places));
     }
 }

@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 
+use super::shown_text::ShownText;
 use super::words::{WordList, Words, pattern, pattern_in_any_case, patterns};
 
 /// Maximum number of characters of quoted text.
@@ -60,24 +61,48 @@ impl SecretRanges {
     }
 }
 
-/// Finds all values that look like secrets, also in code.
+/// Finds all values that look like secrets, also in code, and also those with characters in between
+/// that do not show.
 pub(super) fn find_secrets(text: &[u8], words: &Words) -> SecretRanges {
-    let shaped = words.secret_shapes().iter();
-    let shaped = shaped.flat_map(|shape| shape.find_iter(text).map(|it| it.range()));
-    let mut shaped: Vec<Range<usize>> = shaped.filter(|range| is_real_shape(text, range)).collect();
-    shaped.sort_by_key(|range| (range.start, Reverse(range.end)));
-    let mut found: Vec<FoundSecret> = Vec::new();
-    for range in shaped {
-        match found.last_mut() {
-            Some(last) if range.start < last.range.end => {
-                last.range.end = last.range.end.max(range.end);
+    let mut found = find_plain_secrets(text, words);
+    let shown = ShownText::new(text);
+    if shown.has_gaps() {
+        let divided = find_plain_secrets(&shown.bytes, words);
+        found.extend(divided.into_iter().map(|secret| FoundSecret {
+            range: shown.original_range(&secret.range),
+            ..secret
+        }));
+    }
+    SecretRanges(merge_overlapping(found))
+}
+
+fn merge_overlapping(mut secrets: Vec<FoundSecret>) -> Vec<FoundSecret> {
+    secrets.sort_by_key(|it| (it.range.start, Reverse(it.range.end)));
+    let mut merged: Vec<FoundSecret> = Vec::with_capacity(secrets.len());
+    for secret in secrets {
+        match merged.last_mut() {
+            Some(last) if secret.range.start < last.range.end => {
+                last.range.end = last.range.end.max(secret.range.end);
+                last.is_shaped |= secret.is_shaped;
             }
-            _ => found.push(FoundSecret {
-                range,
-                is_shaped: true,
-            }),
+            _ => merged.push(secret),
         }
     }
+    merged
+}
+
+/// Finds the values in the bytes as they are: first those with the shape of a secret, then those that
+/// are assigned.
+fn find_plain_secrets(text: &[u8], words: &Words) -> Vec<FoundSecret> {
+    let shapes = words.secret_shapes().iter();
+    let shaped = shapes
+        .flat_map(|shape| shape.find_iter(text).map(|it| it.range()))
+        .filter(|range| is_real_shape(text, range))
+        .map(|range| FoundSecret {
+            range,
+            is_shaped: true,
+        });
+    let mut found = merge_overlapping(shaped.collect());
     let is_known = |range: &Range<usize>, shapes: &[FoundSecret]| {
         let at = shapes.partition_point(|it| it.range.end <= range.start);
         shapes.get(at).is_some_and(|it| it.range.start < range.end)
@@ -89,25 +114,29 @@ pub(super) fn find_secrets(text: &[u8], words: &Words) -> SecretRanges {
         };
         let trimmed = value.as_bytes().trim_ascii_end();
         let kept = trimmed.iter().rposition(|byte| !b".!?:".contains(byte));
-        let range = value.start()..value.start() + kept.map_or(0, |last| last + 1);
+        let judged = value.start()..value.start() + kept.map_or(0, |last| last + 1);
         let is_password = PASSWORD_WORD.is_match(assignment.get_match().as_bytes());
-        if !is_known(&range, &found) && is_secret_value(&text[range.clone()], is_password, words) {
+        if !is_known(&judged, &found) && is_secret_value(&text[judged], is_password, words) {
             assigned.push(FoundSecret {
-                range,
+                // What may end the sentence may also end the secret.
+                range: value.start()..value.start() + trimmed.len(),
                 is_shaped: false,
             });
         }
     }
     found.extend(assigned);
-    found.sort_by_key(|it| it.range.start);
-    SecretRanges(found)
+    found
+}
+
+/// Returns a text with each value that looks like a secret replaced by dots.
+pub fn mask_secrets(text: &[u8], words: &Words) -> Vec<u8> {
+    find_secrets(text, words).mask(text, &(0..text.len()))
 }
 
 /// Returns text from outside of the document for a message: its secrets masked, and cut where it is
 /// long.
 pub(super) fn quotable(text: &[u8], words: &Words) -> String {
-    let masked = find_secrets(text, words).mask(text, &(0..text.len()));
-    quote(&masked)
+    quote(&mask_secrets(text, words))
 }
 
 /// Quotes text in which secrets are masked, cut where it is long.
@@ -122,18 +151,14 @@ pub(super) fn quote(masked: &[u8]) -> String {
 /// Whether text with the shape of a secret is one, and not an example of it.
 fn is_real_shape(text: &[u8], range: &Range<usize>) -> bool {
     let value = String::from_utf8_lossy(&text[range.clone()]);
-    let behind = &text[range.end..];
-    let is_cut = ["...", "…", "***", "<", "["]
-        .iter()
-        .any(|mark| behind.starts_with(mark.as_bytes()));
     let lower = value.to_lowercase();
     let is_example = value.contains("EXAMPLE")
         || value.contains("${")
-        || lower.contains("xxxx")
+        || lower.contains("xxxxxx")
         || lower.contains("your-");
     // "bearer of the announcement" has no digit.
     let is_word = lower.starts_with("bearer") && !value.bytes().any(|byte| byte.is_ascii_digit());
-    !is_cut && !is_example && !is_word && different_chars(value.as_bytes()) >= MIN_DIFFERENT_CHARS
+    !is_example && !is_word && different_chars(value.as_bytes()) >= MIN_DIFFERENT_CHARS
 }
 
 fn different_chars(text: &[u8]) -> usize {

@@ -1,9 +1,10 @@
 //! Secrets in the text (6xx).
 
-use super::finding::{Draft, Places, count};
+use super::finding::{Draft, Places};
 use super::rule::RuleId;
 use super::{Context, Drafts};
 use crate::digest::Digest;
+use crate::quantity::format_count;
 
 /// Number of first characters that a message shows.
 const SHOWN_CHARS: usize = 4;
@@ -35,10 +36,10 @@ pub(super) fn check(context: &Context<'_>, drafts: &mut Drafts) {
             number => format!(" and {} more", number - 1),
         };
         let message = match rule {
-            RuleId::Secret => format!("{}: {first}{more}", count(places.len(), what)),
+            RuleId::Secret => format!("{}: {first}{more}", format_count(places.len() as u64, what)),
             _ => format!(
                 "{} that may be a secret: {first}{more}",
-                count(places.len(), what)
+                format_count(places.len() as u64, what)
             ),
         };
         drafts.push(Draft::new(rule, message).at(places));

@@ -1,13 +1,14 @@
 //! Rules about the separator (401 to 403) and disguised boundaries (MS706).
 
 use super::document::{Document, TextRole};
-use super::finding::{Draft, Places, count};
+use super::finding::{Draft, Places};
 use super::fix::{line_end, normalize_line_ends};
 use super::rule::{RuleId, Severity};
 use super::structure::SCRATCH_HEADING;
 use super::words::{pattern_in_any_case, patterns};
 use super::{Context, Drafts};
 use crate::boundary::{LineKind, separator_lines, unclosed_fence_line};
+use crate::quantity::{describe_size, format_count};
 
 /// Characters of a footer behind the last separator; more text is content.
 const MAX_FOOTER_CHARS: usize = 300;
@@ -42,12 +43,12 @@ fn check_missing_in_baseline(context: &Context<'_>, drafts: &mut Drafts) {
     }
     let separator = context.input.separator;
     let mut message = format!(
-        "no separator line {separator}: the memory is overwritten whole at every reset, and the \
-         agent may keep no notes in it"
+        "no separator line {separator}: the memory is overwritten whole at every reset; notes \
+         below it are archived, and only a push keeps them"
     );
     if let Some(line) = document.separators.last() {
         let line = line.line;
-        message.push_str(&format!("; line {line} is no separator where it stands"));
+        message.push_str(&format!("; line {line} is not a separator where it stands"));
     }
     let draft = Draft::new(RuleId::SeparatorMissing, message);
     // A baseline that is in use without a separator may be meant so.
@@ -146,22 +147,14 @@ fn check_tail(document: &Document<'_>, drafts: &mut Drafts) {
     };
     let message = format!(
         "{share} of this baseline ({}, {}) lies below its last separator and is not protected",
-        format_size(range.len()),
-        count(foreign, "heading")
+        describe_size(range.len() as u64),
+        format_count(foreign as u64, "heading")
     );
     drafts.push(
         Draft::new(RuleId::TextAfterSeparator, message)
             .severity(severity)
             .at_range(range, "not protected"),
     );
-}
-
-/// Formats a size: `310 bytes`, `5.0 KB`.
-fn format_size(bytes: usize) -> String {
-    match bytes {
-        0..1024 => count(bytes, "byte"),
-        _ => format!("{}.{} KB", bytes / 1024, bytes % 1024 * 10 / 1024),
-    }
 }
 
 fn check_memory(context: &Context<'_>, drafts: &mut Drafts) {
@@ -191,7 +184,7 @@ fn check_memory(context: &Context<'_>, drafts: &mut Drafts) {
 }
 
 /// Finds lines that pass for a separator, and protected headings among the notes.
-fn check_spoofs(context: &Context<'_>, drafts: &mut Drafts) {
+pub(super) fn check_spoofs(context: &Context<'_>, drafts: &mut Drafts) {
     let document = context.document;
     let judged = document.judged_range();
     let mut disguised = Places::default();
@@ -212,7 +205,7 @@ fn check_spoofs(context: &Context<'_>, drafts: &mut Drafts) {
     if is_spoofed {
         let message = format!(
             "{} disguised as a separator",
-            count(disguised.len(), "line")
+            format_count(disguised.len() as u64, "line")
         );
         drafts.push(Draft::new(RuleId::BoundarySpoof, message).at(disguised));
     }

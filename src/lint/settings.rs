@@ -28,9 +28,9 @@ pub struct LintSettings {
     /// Severities that replace the usual ones.
     pub severities: BTreeMap<RuleId, Severity>,
     /// Findings that the operator allows.
-    pub allowances: Vec<Allowance>,
+    pub allowances: Arc<[Allowance]>,
     /// Fingerprints of findings that are known and not reported again.
-    pub accepted_findings: BTreeSet<String>,
+    pub accepted_findings: Arc<BTreeSet<String>>,
     /// The words that rules look for.
     pub words: Arc<Words>,
     /// Today, for allowances that expire.
@@ -47,8 +47,8 @@ impl Default for LintSettings {
             is_shared: true,
             ignored_rules: BTreeSet::new(),
             severities: BTreeMap::new(),
-            allowances: Vec::new(),
-            accepted_findings: BTreeSet::new(),
+            allowances: Arc::new([]),
+            accepted_findings: Arc::default(),
             words: Words::built_in(),
             today: NaiveDate::MIN,
         }

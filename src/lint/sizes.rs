@@ -3,9 +3,11 @@
 use std::ops::Range;
 
 use super::document::{Document, TextRole};
-use super::finding::{Draft, Places, count};
+use super::finding::{Draft, Places};
+use super::fix::leading_marks_len;
 use super::rule::{RuleId, Severity};
 use super::{Context, Drafts};
+use crate::quantity::format_count;
 
 /// Least size of a baseline in newer versions of the original tool.
 const ORIGINAL_MIN_BYTES: usize = 500;
@@ -15,9 +17,8 @@ const THIN_BYTES: usize = 2048;
 const LARGE_BYTES: usize = 20_480;
 /// Bytes above which a baseline is bloated.
 const BLOATED_BYTES: usize = 25_600;
-/// Number of places from which a file is no baseline whose line ends a fix could correct.
+/// Number of places from which a file's line ends are left alone: it is not a baseline.
 const MAX_FIXED_PLACES: usize = 20_000;
-const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 /// Characters above which a line is huge.
 const HUGE_LINE_CHARS: usize = 2000;
 
@@ -66,13 +67,12 @@ fn check_baseline_size(context: &Context<'_>, drafts: &mut Drafts) {
             RuleId::BaselineLarge
         };
         let (low, high) = token_range(document.text);
-        let message =
-            format!("the baseline has {size} bytes: {low} to {high} tokens of each session");
+        let message = format!("{size} bytes, {low} to {high} tokens per session");
         drafts.push(Draft::new(rule, message));
     }
     let limit = settings.max_memory_size;
     if size as u64 > limit && size > LARGE_BYTES {
-        let message = format!("the baseline alone has {size} bytes; max_memory_size is {limit}");
+        let message = format!("the baseline has {size} bytes; max_memory_size is {limit}");
         drafts.push(Draft::new(RuleId::OverLimit, message));
     }
 }
@@ -115,7 +115,7 @@ fn check_encoding(document: &Document<'_>, drafts: &mut Drafts) {
         }
     }
     if !broken.is_empty() {
-        let number = count(broken.len(), "place");
+        let number = format_count(broken.len() as u64, "place");
         let message = format!("the text has NUL characters or is not UTF-8, in {number}");
         drafts.push(Draft::new(RuleId::BadEncoding, message).at(broken));
     }
@@ -159,9 +159,13 @@ fn check_line_ends(document: &Document<'_>, drafts: &mut Drafts) {
     let is_mixed = has_lone_cr || line_feeds.count() > of_line_ends.count();
     let wrong = || found().filter(|(_, kind)| is_mixed || *kind == CarriageReturn::Lone);
     let mut places = Places::default();
-    let has_byte_order_mark = judged.start == 0 && text.starts_with(BYTE_ORDER_MARK);
-    if has_byte_order_mark {
-        places.add(0..BYTE_ORDER_MARK.len(), "a byte order mark");
+    let marks = 0..if judged.start == 0 {
+        leading_marks_len(text)
+    } else {
+        0
+    };
+    if !marks.is_empty() {
+        places.add(marks.clone(), "a byte order mark");
     }
     for (at, kind) in wrong() {
         let label = match kind {
@@ -176,7 +180,7 @@ fn check_line_ends(document: &Document<'_>, drafts: &mut Drafts) {
     let number = places.len();
     let message = format!(
         "a byte order mark, lone carriage returns or mixed line ends, in {}",
-        count(number, "place")
+        format_count(number as u64, "place")
     );
     let draft = Draft::new(RuleId::BadEncoding, message)
         .severity(Severity::Warning)
@@ -185,7 +189,7 @@ fn check_line_ends(document: &Document<'_>, drafts: &mut Drafts) {
         drafts.push(draft);
         return;
     }
-    let mark = has_byte_order_mark.then(|| (0..BYTE_ORDER_MARK.len(), String::new()));
+    let marks = (!marks.is_empty()).then(|| (marks, String::new()));
     let returns = wrong().map(|(at, kind)| {
         let text = match kind {
             CarriageReturn::Lone => "\n",
@@ -193,7 +197,7 @@ fn check_line_ends(document: &Document<'_>, drafts: &mut Drafts) {
         };
         (at..at + 1, text.to_string())
     });
-    drafts.push(draft.safe_fix(mark.into_iter().chain(returns).collect()));
+    drafts.push(draft.safe_fix(marks.into_iter().chain(returns).collect()));
 }
 
 fn check_line_lengths(document: &Document<'_>, drafts: &mut Drafts) {
@@ -212,7 +216,7 @@ fn check_line_lengths(document: &Document<'_>, drafts: &mut Drafts) {
     if !places.is_empty() {
         let message = format!(
             "{} with more than {HUGE_LINE_CHARS} characters",
-            count(places.len(), "line")
+            format_count(places.len() as u64, "line")
         );
         drafts.push(Draft::new(RuleId::HugeLine, message).at(places));
     }

@@ -3,11 +3,12 @@
 use std::ops::Range;
 
 use super::document::{Document, TextRole};
-use super::finding::{Draft, Places, count};
+use super::finding::{Draft, Places};
 use super::rule::{RuleId, Severity};
 use super::words::{WordList, Words, pattern, pattern_in_any_case, patterns};
 use super::{Context, Drafts};
 use crate::boundary::LineKind;
+use crate::quantity::format_count;
 
 /// The template that this program ships.
 pub const TEMPLATE: &[u8] = include_bytes!("../../baselines/example-agent-MEMORY.md");
@@ -180,7 +181,7 @@ fn check_rule_count(document: &Document<'_>, drafts: &mut Drafts) {
         .count();
     if !RULE_COUNT.contains(&number) {
         let range = document.headings[index].text.clone();
-        let message = format!("the section has {}", count(number, "rule"));
+        let message = format!("the section has {}", format_count(number as u64, "rule"));
         drafts.push(Draft::new(RuleId::RulesCount, message).at_range(range, "the section"));
     }
 }
@@ -261,7 +262,7 @@ fn check_headings(document: &Document<'_>, drafts: &mut Drafts) {
         let message = format!(
             "{} bytes with {}",
             document.text.len(),
-            count(headings.len(), "heading")
+            format_count(headings.len() as u64, "heading")
         );
         drafts.push(Draft::new(RuleId::NoHeadings, message));
     }
@@ -287,7 +288,7 @@ fn check_headings(document: &Document<'_>, drafts: &mut Drafts) {
         }
     }
     if !places.is_empty() {
-        let number = count(places.len(), "section");
+        let number = format_count(places.len() as u64, "section");
         drafts.push(Draft::new(RuleId::EmptySection, format!("{number} without text")).at(places));
     }
 }
@@ -350,7 +351,10 @@ fn check_placeholders(document: &Document<'_>, drafts: &mut Drafts) {
         let message = format!("{number} placeholders: the baseline is not filled in yet");
         (Severity::Error, message)
     } else {
-        (Severity::Warning, count(number, "placeholder"))
+        (
+            Severity::Warning,
+            format_count(number as u64, "placeholder"),
+        )
     };
     drafts.push(
         Draft::new(RuleId::PlaceholderLeft, message)

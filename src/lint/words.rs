@@ -1,7 +1,7 @@
 //! The words that rules look for. They are data: lists of one entry a line, in which `#` begins a
 //! comment. A fleet can replace any of them, for its language or its own terms.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, LazyLock, OnceLock};
 
@@ -68,6 +68,8 @@ word_lists! {
     BoundaryWords = "boundary-words" as Phrases(r"\b(?:", r")\b");
     /// Headings about what an agent can do (MS204).
     CapabilityHeadings = "capability-headings" as Phrases(r"\b(?:", r")\b");
+    /// Frequent words of other languages, which English does not have.
+    ForeignWords = "foreign-words" as PlainWords;
     /// Frequent words, which tell the language of a text.
     FunctionWords = "function-words" as PlainWords;
     /// Headings that say what an agent is (MS201).
@@ -79,7 +81,7 @@ word_lists! {
     MainRulesHeadings = "main-rules-headings" as Phrases(r"^\W*(?:", r")\b");
     /// Headings about memory (MS204).
     MemoryHeadings = "memory-headings" as Phrases(r"\b(?:", r")\b");
-    /// Words in values that are no secrets (MS601, MS602).
+    /// Words in values that are not secrets (MS601, MS602).
     NotSecrets = "not-secrets" as PlainWords;
     /// Phrases and markup that override instructions, in any text (MS701).
     OverrideAnyLanguage = "override-any-language" as Phrases("", "");
@@ -117,8 +119,8 @@ word_lists! {
     Waivers = "waivers" as Phrases("", "");
 }
 
-/// Length of the longest function word that is looked up, in bytes.
-const MAX_FUNCTION_WORD_BYTES: usize = 24;
+/// Length of the longest frequent word that is looked up, in bytes.
+const MAX_FREQUENT_WORD_BYTES: usize = 24;
 
 /// Returns the entries of a list with their line numbers, from 1.
 fn numbered_entries(list: &str) -> impl Iterator<Item = (usize, &str)> {
@@ -171,7 +173,16 @@ pub struct Words {
     /// The pattern of each list, compiled at its first use.
     patterns: Vec<OnceLock<Regex>>,
     secret_shapes: OnceLock<Vec<Regex>>,
-    function_words: OnceLock<HashSet<String>>,
+    frequent_words: OnceLock<HashMap<String, WordLanguage>>,
+}
+
+/// The language that a frequent word tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WordLanguage {
+    /// That of the lists.
+    English,
+    /// Another one.
+    Foreign,
 }
 
 impl fmt::Debug for Words {
@@ -194,7 +205,7 @@ impl Words {
             replaced,
             patterns: WordList::ALL.iter().map(|_| OnceLock::new()).collect(),
             secret_shapes: OnceLock::new(),
-            function_words: OnceLock::new(),
+            frequent_words: OnceLock::new(),
         }
     }
 
@@ -276,25 +287,34 @@ impl Words {
         }
     }
 
-    /// Returns whether a word is a function word of the language of the lists, in any case of
-    /// letters.
-    pub(super) fn is_function_word(&self, word: &str) -> bool {
-        if word.len() > MAX_FUNCTION_WORD_BYTES {
-            return false;
+    /// Returns the language that a word tells, in any case of its letters; none where it tells none.
+    pub(super) fn language_of_word(&self, word: &str) -> Option<WordLanguage> {
+        if word.len() > MAX_FREQUENT_WORD_BYTES {
+            return None;
         }
-        let known = self.function_words.get_or_init(|| {
-            let entries = numbered_entries(self.text(WordList::FunctionWords));
-            let words = entries.flat_map(|(_, line)| line.split_whitespace());
-            words.map(str::to_lowercase).collect()
+        let known = self.frequent_words.get_or_init(|| {
+            let foreign = (WordList::ForeignWords, WordLanguage::Foreign);
+            let english = (WordList::FunctionWords, WordLanguage::English);
+            let is_replaced = |list| self.replaced.contains_key(&list);
+            // The lists of a fleet may be in a language that is foreign to the shipped ones.
+            let has_foreign =
+                is_replaced(WordList::ForeignWords) || !is_replaced(WordList::FunctionWords);
+            let lists = has_foreign.then_some(foreign).into_iter().chain([english]);
+            let entries = lists.flat_map(|(list, language)| {
+                let lines = numbered_entries(self.text(list)).map(|(_, line)| line);
+                let words = lines.flat_map(str::split_whitespace);
+                words.map(move |word| (word.to_lowercase(), language))
+            });
+            entries.collect()
         });
         if !word.is_ascii() {
-            return known.contains(&word.to_lowercase());
+            return known.get(&word.to_lowercase()).copied();
         }
-        let mut lower = [0; MAX_FUNCTION_WORD_BYTES];
+        let mut lower = [0; MAX_FREQUENT_WORD_BYTES];
         let lower = &mut lower[..word.len()];
         lower.copy_from_slice(word.as_bytes());
         lower.make_ascii_lowercase();
-        str::from_utf8(lower).is_ok_and(|it| known.contains(it))
+        known.get(str::from_utf8(lower).ok()?).copied()
     }
 
     /// Returns whether a value contains a word that marks it as not secret.
@@ -346,15 +366,36 @@ mod tests {
     }
 
     #[test]
-    fn function_words_match_in_any_case() {
+    fn frequent_words_tell_their_language_in_any_case() {
         let words = Words::built_in();
         for word in ["the", "BEFORE", "You"] {
-            assert!(words.is_function_word(word), "{word}");
+            assert_eq!(words.language_of_word(word), Some(WordLanguage::English));
         }
-        assert!(!words.is_function_word("") && !words.is_function_word("baseline"));
+        for word in ["und", "VOOR", "Für"] {
+            assert_eq!(words.language_of_word(word), Some(WordLanguage::Foreign));
+        }
+        assert_eq!(words.language_of_word(""), None);
+        assert_eq!(words.language_of_word("baseline"), None);
         let lists = [("function-words".to_string(), "für über".to_string())].into();
         let words = Words::with_lists(&lists).unwrap();
-        assert!(words.is_function_word("Über") && !words.is_function_word("the"));
+        assert_eq!(words.language_of_word("Über"), Some(WordLanguage::English));
+        for word in ["the", "und"] {
+            assert_eq!(words.language_of_word(word), None, "{word}");
+        }
+    }
+
+    #[test]
+    fn no_word_tells_two_languages() {
+        let words = |list: WordList| {
+            let lines = numbered_entries(list.built_in()).map(|(_, line)| line);
+            lines.flat_map(str::split_whitespace)
+        };
+        for word in words(WordList::ForeignWords) {
+            assert!(
+                !words(WordList::FunctionWords).any(|it| it == word),
+                "{word}"
+            );
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::crash::scene_with_old_entries;
 use super::fixture::{BASELINE, Fleet, is_root};
 use super::mounts::{Mount, may_mount};
 use super::processes::{RunningProgram, test_directory, wait_for};
@@ -43,7 +44,7 @@ fn pin_through_bind_mount_pins_the_entry() {
 
 /// Returns a fleet whose archive the members of a group may read, and the group's id; None where
 /// this process cannot give files to a group.
-fn fleet_with_group(agents: &[&str]) -> Option<(tempfile::TempDir, Fleet, u32)> {
+pub fn fleet_with_group(agents: &[&str]) -> Option<(tempfile::TempDir, Fleet, u32)> {
     if !is_root() {
         skip_unsupported("needs root");
         return None;
@@ -64,7 +65,7 @@ fn fleet_with_group(agents: &[&str]) -> Option<(tempfile::TempDir, Fleet, u32)> 
 }
 
 /// Returns all files below a directory, directories excluded.
-fn files_below(directory: &Path) -> Vec<PathBuf> {
+pub fn files_below(directory: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for item in fs::read_dir(directory).unwrap() {
         let path = item.unwrap().path();
@@ -167,6 +168,27 @@ fn group_member_sees_lock_holder() {
     run.wait();
     assert!(!member().contains("locked"), "{}", member());
     drop(writer);
+}
+
+#[test]
+fn read_only_archive_is_shown_and_not_pruned() {
+    if !may_mount("archive::read_only_archive_is_shown_and_not_pruned") {
+        return;
+    }
+    let scene = scene_with_old_entries();
+    let directory = scene.fleet.archive.join("scout");
+    let words = ["--bind", directory.to_str().unwrap()];
+    let mount = Mount::mount_over_file(&words, &directory).unwrap();
+    mount.remount("bind,ro");
+    let shown = scene.fleet.run(&["archive", "prune", "--dry-run"]);
+    assert_ok(&shown);
+    assert!(output_text(&shown).contains("4 entries"), "{shown:?}");
+    let pruned = scene.fleet.run(&["archive", "prune"]);
+    assert_eq!(pruned.status.code(), Some(3), "{pruned:?}");
+    assert!(output_text(&pruned).contains("cannot delete"), "{pruned:?}");
+    drop(mount);
+    let names = scene.fleet.entries("scout").into_keys();
+    assert_eq!(names.filter(|name| name.starts_with("2020-")).count(), 5);
 }
 
 #[test]

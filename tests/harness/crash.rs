@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use memory_shepherd::clock::{Clock, SystemClock};
+use memory_shepherd::digest::Digest;
 
 use super::earlier::insert_earlier_run;
 use super::fixture::{BASELINE, is_own_process, run_in_own_process};
@@ -44,7 +45,7 @@ pub struct KillSweep<'s> {
 
 impl KillSweep<'_> {
     /// Kills a run at each point; prints the number of points.
-    fn kill_at_each_point(&self) {
+    pub fn kill_at_each_point(&self) {
         self.kill_at_points(&self.changing_calls());
     }
 
@@ -223,12 +224,12 @@ fn kill_at_any_call_of_fleet_reset_loses_nothing() {
 }
 
 /// What a push keeps: its arguments, and the kept notes of [`PUSHED_NOTES`].
-const PUSHES: [(&[&str], &str); 2] = [
+pub const PUSHES: [(&[&str], &str); 2] = [
     (&["push", "scout"], PUSHED_NOTES),
     (&["push", "scout", "--keep", "7,9"], "- one\n- three\n"),
 ];
 
-const PUSHED_NOTES: &str = "- one\n- two\n- three\n";
+pub const PUSHED_NOTES: &str = "- one\n- two\n- three\n";
 
 fn behind_scene(kept: &str) -> Scene {
     let mut scene = Scene::new(&[("scout", InitialMemory::scratch(PUSHED_NOTES))]);
@@ -358,7 +359,7 @@ fn kill_at_any_call_of_undone_undo_loses_nothing() {
 }
 
 /// Returns a fleet with entries that are years old.
-fn scene_with_old_entries() -> Scene {
+pub(super) fn scene_with_old_entries() -> Scene {
     let scene = Scene::new(&[("scout", InitialMemory::scratch("- note\n"))]);
     let directory = scene.fleet.archive.join("scout");
     for path in [&scene.fleet.archive, &directory] {
@@ -373,7 +374,40 @@ fn scene_with_old_entries() -> Scene {
         file.set_modified(then).unwrap();
     }
     insert_earlier_run(&scene.fleet.archive, "scout", SystemClock.now(), 2);
+    let version = unused_version_path(&scene);
+    for path in version.ancestors().skip(1).take(2) {
+        fs::create_dir_all(path).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    let mut file = File::create(version).unwrap();
+    file.write_all(UNUSED_VERSION).unwrap();
+    file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
     scene
+}
+
+/// A baseline of years ago.
+const UNUSED_VERSION: &[u8] = b"# Rules of years ago\n\n---\n";
+
+fn unused_version_path(scene: &Scene) -> PathBuf {
+    let name = format!("{}.md", Digest::of(UNUSED_VERSION));
+    scene.fleet.archive.join(".shepherd/baselines").join(name)
+}
+
+/// Checks that the next run deletes what had expired, and nothing else.
+fn check_retention(scene: &Scene) -> CheckResult {
+    scene.check_all()?;
+    let entries = scene.fleet.entries("scout");
+    let old = entries.keys().filter(|name| name.starts_with("2020-"));
+    let old: Vec<_> = old.collect();
+    check(old.is_empty(), || {
+        format!("old entries not deleted: {old:?}")
+    })?;
+    check(!unused_version_path(scene).exists(), || {
+        "the unused version was not deleted".to_string()
+    })?;
+    check(entries.contains_key(FOREIGN_FILE_NAME), || {
+        "entries deleted without a new entry".to_string()
+    })
 }
 
 #[test]
@@ -385,18 +419,22 @@ fn kill_at_any_call_of_retention_deletes_nothing_else() {
         name: "reset with retention",
         scene: &scene_with_old_entries,
         run: &|_| to_strings(RESET_ALL),
-        check_recovery: &|scene| {
-            scene.check_all()?;
-            let entries = scene.fleet.entries("scout");
-            let old = entries.keys().filter(|name| name.starts_with("2020-"));
-            let old: Vec<_> = old.collect();
-            check(old.is_empty(), || {
-                format!("old entries not deleted: {old:?}")
-            })?;
-            check(entries.contains_key(FOREIGN_FILE_NAME), || {
-                "entries deleted without a new entry".to_string()
-            })
-        },
+        check_recovery: &check_retention,
+        quick_points: 10,
+    }
+    .kill_at_each_point();
+}
+
+#[test]
+fn kill_at_any_call_of_prune_deletes_nothing_else() {
+    if !can_trace() {
+        return;
+    }
+    KillSweep {
+        name: "archive prune",
+        scene: &scene_with_old_entries,
+        run: &|_| to_strings(&["archive", "prune"]),
+        check_recovery: &check_retention,
         quick_points: 10,
     }
     .kill_at_each_point();

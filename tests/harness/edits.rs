@@ -14,7 +14,7 @@ use std::sync::Arc;
 use memory_shepherd::clock::SystemClock;
 use memory_shepherd::config::{self, ConfigEnvironment};
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{Engine, EngineSetup, SealMatch, Trigger};
+use memory_shepherd::engine::{Engine, EngineSetup, SealMatch, TextOrigin, Trigger};
 use memory_shepherd::transport::SingleTransport;
 use memory_shepherd::transport::local::LocalTransport;
 
@@ -69,6 +69,7 @@ fn engine_at(config: &Path) -> Engine {
         xdg_config_home: None,
         xdg_state_home: None,
         config_path_variable: None,
+        program_directory: None,
         uid: rustix::process::geteuid().as_raw(),
     };
     let clock = Arc::new(SystemClock);
@@ -103,21 +104,35 @@ fn perform_edit() {
     pass_numbers_of_frame();
     match edit.as_str() {
         "draft" => {
-            let (base, draft) = (BASELINE.as_bytes(), NEW_DRAFT.as_bytes());
-            engine.save_baseline_draft(NAME, base, draft).unwrap();
+            let left = engine.find_baseline_drafts(NAME).newest;
+            let mut file = engine.new_baseline_draft(NAME);
+            for text in [OLD_DRAFT, NEW_DRAFT] {
+                let (base, text) = (BASELINE.as_bytes(), text.as_bytes());
+                engine.write_baseline_draft(&mut file, base, text).unwrap();
+            }
+            // As after a recovery.
+            if let Some(draft) = left {
+                engine.remove_left_draft(&draft.id).unwrap();
+            }
         }
-        "discard" => engine.discard_baseline_draft(NAME).unwrap(),
+        "discard" => {
+            if let Some(draft) = engine.find_baseline_drafts(NAME).newest {
+                engine.remove_left_draft(&draft.id).unwrap();
+            }
+        }
         "save" => {
-            engine
+            let saved = engine
                 .save_baseline(NAME, EDITED.as_bytes(), expected)
                 .unwrap();
-            engine.seal_saved_baseline(NAME, false).unwrap();
+            engine
+                .seal_saved_baseline(NAME, saved.digest, false)
+                .unwrap();
         }
         "immutable" => {
             let bytes = EDITED.as_bytes();
             if engine.open_baseline(NAME).unwrap().is_immutable {
                 engine
-                    .save_immutable_baseline(NAME, bytes, expected)
+                    .save_immutable_baseline(NAME, bytes, expected, TextOrigin::Operator)
                     .unwrap();
             } else {
                 engine.save_baseline(NAME, bytes, expected).unwrap();
@@ -215,15 +230,18 @@ fn kill_at_any_call_of_draft_leaves_whole_draft() {
     }
     let scene = || {
         let scene = edit_scene();
-        let draft = OLD_DRAFT.as_bytes();
-        engine_of(&scene)
-            .save_baseline_draft(NAME, BASELINE.as_bytes(), draft)
-            .unwrap();
+        let engine = engine_of(&scene);
+        let mut file = engine.new_baseline_draft(NAME);
+        let (base, draft) = (BASELINE.as_bytes(), OLD_DRAFT.as_bytes());
+        engine.write_baseline_draft(&mut file, base, draft).unwrap();
         scene
     };
     let found = |scene: &Scene| {
-        let draft = engine_of(scene).load_baseline_draft(NAME);
-        let draft = draft.map_err(|error| format!("the draft: {error}"))?;
+        let drafts = engine_of(scene).find_baseline_drafts(NAME);
+        if let Some(error) = drafts.problem {
+            return Err(format!("the draft: {error}"));
+        }
+        let draft = drafts.newest;
         Ok::<_, String>(draft.map(|it| String::from_utf8_lossy(&it.bytes).into_owned()))
     };
     let check_written = |scene: &Scene| {
@@ -262,29 +280,31 @@ fn kill_at_any_call_of_save_leaves_whole_baseline() {
     if !can_trace() {
         return;
     }
-    let check_recovery = |scene: &Scene| {
-        check_whole(scene, NAME, [BASELINE, EDITED])?;
-        check_kept(scene, BASELINE)?;
-        // The guard may put the sealed version back, or leave the saved one.
-        let was_edited = read(scene, NAME) == EDITED;
-        scene.fleet.run(&["guard", "--once"]);
-        check_whole(scene, NAME, [BASELINE, EDITED])?;
-        check_kept(scene, BASELINE)?;
-        if was_edited {
-            check_kept(scene, EDITED)?;
-        }
-        check_run(scene, &[EDIT, "save"])?;
-        check(read(scene, NAME) == EDITED, || "not saved".to_string())?;
-        let seal = engine_of(scene)
-            .open_baseline(NAME)
-            .map(|opened| opened.seal);
-        check(seal == Ok(SealMatch::Sealed), || {
-            format!("the seal: {seal:?}")
-        })?;
-        check_no_leftover(scene)?;
-        check_run(scene, &["verify"])
-    };
-    sweep("save", &sealed_scene, &[EDIT, "save"], &check_recovery);
+    sweep("save", &sealed_scene, &[EDIT, "save"], &check_after_save);
+}
+
+/// Checks what a save that was cut short left, and that the next one recovers it.
+pub fn check_after_save(scene: &Scene) -> CheckResult {
+    check_whole(scene, NAME, [BASELINE, EDITED])?;
+    check_kept(scene, BASELINE)?;
+    // The guard may put the sealed version back, or leave the saved one.
+    let was_edited = read(scene, NAME) == EDITED;
+    scene.fleet.run(&["guard", "--once"]);
+    check_whole(scene, NAME, [BASELINE, EDITED])?;
+    check_kept(scene, BASELINE)?;
+    if was_edited {
+        check_kept(scene, EDITED)?;
+    }
+    check_run(scene, &[EDIT, "save"])?;
+    check(read(scene, NAME) == EDITED, || "not saved".to_string())?;
+    let seal = engine_of(scene)
+        .open_baseline(NAME)
+        .map(|opened| opened.seal);
+    check(seal == Ok(SealMatch::Sealed), || {
+        format!("the seal: {seal:?}")
+    })?;
+    check_no_leftover(scene)?;
+    check_run(scene, &["verify"])
 }
 
 /// Sets or clears the immutable flag of a file; false where that is impossible.
@@ -368,33 +388,42 @@ fn kill_at_any_call_of_replace_leaves_whole_files() {
     if !can_trace() {
         return;
     }
-    let words = [
-        "baseline",
-        "replace",
-        "be brief\n",
-        "be brief\n- be on time\n",
-        "ranger.md",
-        NAME,
-    ];
-    let check_recovery = |scene: &Scene| {
-        for name in ["ranger.md", NAME] {
-            check_whole(scene, name, [BASELINE, EDITED])?;
-            check_kept(scene, BASELINE)?;
-        }
-        // What is changed already is not changed again.
-        let undone = ["ranger.md", NAME]
-            .into_iter()
-            .filter(|name| read(scene, name) == BASELINE);
-        for name in undone {
-            check_run(scene, &["baseline", "replace", words[2], words[3], name])?;
-        }
-        for name in ["ranger.md", NAME] {
-            check_whole(scene, name, [EDITED, EDITED])?;
-        }
+    sweep(
+        "baseline replace",
+        &edit_scene,
+        REPLACE,
+        &check_after_replace,
+    );
+}
+
+/// Arguments of a replacement in two baselines.
+pub const REPLACE: &[&str] = &[
+    "baseline",
+    "replace",
+    "be brief\n",
+    "be brief\n- be on time\n",
+    "ranger.md",
+    NAME,
+];
+
+/// Checks what a replacement that was cut short left, and that the next one completes it.
+pub fn check_after_replace(scene: &Scene) -> CheckResult {
+    for name in ["ranger.md", NAME] {
+        check_whole(scene, name, [BASELINE, EDITED])?;
         check_kept(scene, BASELINE)?;
-        check_run(scene, &["seal", "--all"])?;
-        check_no_leftover(scene)?;
-        check_run(scene, &["verify"])
-    };
-    sweep("baseline replace", &edit_scene, &words, &check_recovery);
+    }
+    // What is changed already is not changed again.
+    let undone = ["ranger.md", NAME]
+        .into_iter()
+        .filter(|name| read(scene, name) == BASELINE);
+    for name in undone {
+        check_run(scene, &[&REPLACE[..4], &[name]].concat())?;
+    }
+    for name in ["ranger.md", NAME] {
+        check_whole(scene, name, [EDITED, EDITED])?;
+    }
+    check_kept(scene, BASELINE)?;
+    check_run(scene, &["seal", "--all"])?;
+    check_no_leftover(scene)?;
+    check_run(scene, &["verify"])
 }

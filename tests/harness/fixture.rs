@@ -4,11 +4,12 @@ use crate::edits::{EDIT, edit_process};
 use crate::skip::skip_missing_tool;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use flate2::read::GzDecoder;
 use serde_json::Value;
 
 /// Baseline of every agent.
@@ -172,9 +173,29 @@ impl Fleet {
         directory_files(&self.archive.join(agent))
     }
 
+    /// Returns the bytes of the whole ledger. A segment whose first record the active file has, too,
+    /// does not count.
+    pub fn ledger_text(&self) -> Vec<u8> {
+        let own = self.archive.join(".shepherd");
+        let active = fs::read(own.join("ledger.jsonl")).unwrap_or_default();
+        let line = active.split(|byte| *byte == b'\n').next().unwrap();
+        let first = serde_json::from_slice::<Value>(line).ok();
+        let first = first.and_then(|record| record["seq"].as_u64());
+        let mut text = Vec::new();
+        for name in segment_names(&own) {
+            let number: u64 = name.split('-').nth(1).unwrap().parse().unwrap();
+            if first.is_none_or(|first| number < first) {
+                let file = File::open(own.join(name)).unwrap();
+                GzDecoder::new(file).read_to_end(&mut text).unwrap();
+            }
+        }
+        text.extend(active);
+        text
+    }
+
     /// Returns the ledger's complete lines.
     pub fn records(&self) -> Vec<Value> {
-        let text = fs::read(self.archive.join(".shepherd/ledger.jsonl")).unwrap_or_default();
+        let text = self.ledger_text();
         let lines = text.split_inclusive(|byte| *byte == b'\n');
         let whole = lines.filter(|line| line.ends_with(b"\n"));
         whole
@@ -182,12 +203,15 @@ impl Fleet {
             .collect()
     }
 
-    /// Returns the names of other files beside an agent's memory.
+    /// Returns the names of other files beside an agent's memory, sorted. One of them may be larger
+    /// than the memory of this machine.
     pub fn leftovers(&self, agent: &str) -> Vec<String> {
-        let mut names: Vec<String> = directory_files(&self.agent_directory(agent))
-            .into_keys()
-            .collect();
-        names.retain(|name| name != "MEMORY.md");
+        let items = fs::read_dir(self.agent_directory(agent))
+            .into_iter()
+            .flatten();
+        let names = items.map(|item| item.unwrap().file_name().to_string_lossy().into_owned());
+        let mut names: Vec<String> = names.filter(|name| name != "MEMORY.md").collect();
+        names.sort();
         names
     }
 
@@ -200,6 +224,12 @@ impl Fleet {
         names.retain(|name| !name.starts_with(".shepherd-"));
         names
     }
+}
+
+/// Returns the names of the ledger's segments, in order.
+pub fn segment_names(directory: &Path) -> Vec<String> {
+    let names = directory_files(directory).into_keys();
+    names.filter(|name| name.ends_with(".jsonl.gz")).collect()
 }
 
 /// Returns the names in a directory, with the content of regular files; empty where the directory

@@ -3,14 +3,13 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::thread;
 
 use super::crash::{assert_no_failures, is_killed, kill};
-use super::fixture::{BASELINE, is_own_process};
+use super::fixture::BASELINE;
 use super::mounts::{Mount, may_mount};
-use super::processes::processor_lock;
 use super::scene::{InitialMemory, Scene, output_text};
 use super::strace::{self, SteppedProgram, SystemCall, can_trace, sample_if_quick};
-use crate::skip::skip_unsupported;
 
 const RESET: &[&str] = &["reset", "--all"];
 
@@ -157,38 +156,10 @@ fn mount_point_is_refused_unless_accepted() {
     drop(mounted.mount);
 }
 
-/// The kernel's time limit for a lease that another process waits for. It applies to the whole
-/// machine until this is dropped.
-struct LeaseBreakTime(String);
-
-const LEASE_BREAK_TIME: &str = "/proc/sys/fs/lease-break-time";
-
-impl LeaseBreakTime {
-    /// Returns None where the limit may not be changed.
-    fn set(seconds: &str) -> Option<LeaseBreakTime> {
-        let before = fs::read_to_string(LEASE_BREAK_TIME).ok()?;
-        match fs::write(LEASE_BREAK_TIME, seconds) {
-            Ok(()) => Some(LeaseBreakTime(before)),
-            Err(error) => {
-                skip_unsupported(format_args!("cannot change the lease break time: {error}"));
-                None
-            }
-        }
-    }
-}
-
-impl Drop for LeaseBreakTime {
-    fn drop(&mut self) {
-        let _ = fs::write(LEASE_BREAK_TIME, &self.0);
-    }
-}
-
 /// The program is stopped behind a call that it makes while it has the lease, and an agent writes
 /// in that time: either no byte of that is lost, or the run reports it.
 #[test]
 fn write_into_frozen_reset_is_kept_or_reported() {
-    // Other tests rely on leases with the usual limit.
-    let _alone = (!is_own_process()).then(processor_lock);
     if !may_mount("in_place::write_into_frozen_reset_is_kept_or_reported") || !can_trace() {
         return;
     }
@@ -201,20 +172,25 @@ fn write_into_frozen_reset_is_kept_or_reported() {
     let at = |what: &str| calls.iter().position(|call| call.text.contains(what));
     let from = at("F_SETLEASE, F_WRLCK").unwrap();
     let to = at("F_SETLEASE, F_UNLCK").unwrap();
-    let Some(time) = LeaseBreakTime::set("1") else {
-        return;
-    };
-    let (mut kept, mut told) = (0, 0);
+    let mut stopped = Vec::new();
     for call in &calls[from..to] {
         let mounted = MountedMemory::new();
-        let fleet = &mounted.scene.fleet;
         let options = strace::injection_options(&call.name, "signal=STOP", call.occurrence, false);
-        let mut run = SteppedProgram::start(fleet, &options, RESET);
-        if run.wait_for_stop().is_none() {
-            continue;
+        let mut run = SteppedProgram::start(&mounted.scene.fleet, &options, RESET);
+        if run.wait_for_stop().is_some() {
+            stopped.push((call, mounted, run));
         }
-        // The writer waits for a second before it may open the file.
-        fleet.append_note("scout", LATE_NOTE);
+    }
+    // A writer waits until the kernel ends the lease, by default for 45 seconds; all at once.
+    thread::scope(|scope| {
+        for (_, mounted, _) in &stopped {
+            let fleet = &mounted.scene.fleet;
+            scope.spawn(|| fleet.append_note("scout", LATE_NOTE));
+        }
+    });
+    let (mut kept, mut told) = (0, 0);
+    for (call, mounted, mut run) in stopped {
+        let fleet = &mounted.scene.fleet;
         run.resume();
         assert_eq!(run.wait_for_stop(), None);
         let record = mounted.scene.records().pop().unwrap();
@@ -245,7 +221,6 @@ fn write_into_frozen_reset_is_kept_or_reported() {
         assert!(is_kept || is_told, "{}: {record}", call.text);
         drop(mounted.mount);
     }
-    drop(time);
     println!("stopped in place: note kept {kept} times, loss reported {told} times");
     assert!(kept > 0 && told > 0);
 }

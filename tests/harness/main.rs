@@ -9,6 +9,7 @@
 
 mod archive;
 mod call_counts;
+mod compaction;
 mod concurrent_runs;
 mod crash;
 mod directories;
@@ -23,6 +24,7 @@ mod full_harness;
 mod hostile;
 mod hung;
 mod in_place;
+mod index;
 mod kernel;
 mod leases;
 mod ledger;
@@ -31,6 +33,7 @@ mod overlap;
 mod overlay;
 mod power;
 mod processes;
+mod quarantine;
 mod races;
 mod scene;
 mod seal;

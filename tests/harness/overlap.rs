@@ -134,3 +134,19 @@ fn bind_mount_does_not_hide_shared_memory() {
         scene.assert_unchanged();
     }
 }
+
+#[test]
+fn lint_fix_leaves_memory_at_another_path_alone() {
+    if !may_mount("overlap::lint_fix_leaves_memory_at_another_path_alone") {
+        return;
+    }
+    let scene = OverlapScene::new(&[("agents/scout", "elsewhere")], |config| config);
+    let memory = scene.fleet.memory_path("scout");
+    fs::write(&memory, "one\r\ntwo\n").unwrap();
+    let elsewhere = scene.fleet.root.join("elsewhere/MEMORY.md");
+    assert_eq!(fs::read(&elsewhere).unwrap(), b"one\r\ntwo\n");
+    let (code, said) = scene.run(&["lint", "--fix", elsewhere.to_str().unwrap()]);
+    assert_eq!(code, 6, "{said}");
+    assert!(said.contains("it is the memory of scout"), "{said}");
+    assert_eq!(fs::read(&memory).unwrap(), b"one\r\ntwo\n");
+}

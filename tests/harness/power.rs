@@ -17,11 +17,14 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::crash::assert_no_failures;
-use super::fixture::has_tool;
+use super::compaction;
+use super::crash::{PUSHED_NOTES, PUSHES, assert_no_failures};
+use super::edits;
+use super::fixture::{BASELINE, has_tool};
 use super::full_harness::is_full_harness;
 use super::mounts::{Mount, may_mount};
 use super::processes::test_directory;
+use super::quarantine;
 use super::scene::{CheckResult, InitialMemory, RESET_ALL, Scene, twelve_agents};
 use super::seal;
 use super::strace::{
@@ -457,6 +460,31 @@ fn power_cut_at_any_call_of_undo_loses_nothing() {
 }
 
 #[test]
+fn power_cut_at_any_call_of_release_loses_nothing() {
+    if !can_cut_power("power_cut_at_any_call_of_release_loses_nothing") {
+        return;
+    }
+    let clean = PowerSetup {
+        prepare: |scene| quarantine::set_policy(scene, "quarantine"),
+        check: |scene| quarantine::check_recovery(scene, "- note\n"),
+        has_two_disks: true,
+        ..PowerSetup::new(agent_with_scratch())
+    };
+    cut_at_every_call("power cut, release from quarantine", &clean, 10);
+    let notes = format!("- the key is {}\n", quarantine::KEY);
+    let secret = PowerSetup {
+        cast: vec![("scout", InitialMemory::scratch(&notes))],
+        prepare: |scene| quarantine::set_policy(scene, "redact-copy"),
+        check: |scene| {
+            let notes = format!("- the key is {}\n", quarantine::KEY);
+            quarantine::check_recovery(scene, &notes)
+        },
+        ..clean
+    };
+    cut_at_every_call("power cut, redacted copy", &secret, 8);
+}
+
+#[test]
 fn power_cut_at_any_call_of_push_loses_nothing() {
     if !can_cut_power("power_cut_at_any_call_of_push_loses_nothing") {
         return;
@@ -468,6 +496,36 @@ fn power_cut_at_any_call_of_push_loses_nothing() {
         ..PowerSetup::new(agent_with_scratch())
     };
     cut_at_every_call("power cut, push", &setup, 8);
+    let [_, (words, _)] = PUSHES;
+    let chosen = PowerSetup {
+        cast: vec![("scout", InitialMemory::scratch(PUSHED_NOTES))],
+        prepare: |scene| scene.make_behind(PUSHES[1].1),
+        words,
+        ..setup
+    };
+    cut_at_every_call("power cut, push of chosen lines", &chosen, 8);
+}
+
+#[test]
+fn power_cut_at_any_call_of_edit_leaves_whole_files() {
+    if !can_cut_power("power_cut_at_any_call_of_edit_leaves_whole_files") {
+        return;
+    }
+    let cast = ["ranger", "scout"].map(|name| (name, InitialMemory::file(BASELINE)));
+    let save = PowerSetup {
+        prepare: |scene| scene.run_ok(&["seal", "--all"]),
+        words: &[edits::EDIT, "save"],
+        check: edits::check_after_save,
+        has_two_disks: true,
+        ..PowerSetup::new(cast.to_vec())
+    };
+    cut_at_every_call("power cut, save", &save, 8);
+    let replace = PowerSetup {
+        words: edits::REPLACE,
+        check: edits::check_after_replace,
+        ..save
+    };
+    cut_at_every_call("power cut, replacement in two baselines", &replace, 8);
 }
 
 #[test]
@@ -490,6 +548,25 @@ fn power_cut_at_any_call_of_seal_leaves_whole_files() {
         ..seal
     };
     cut_at_every_call("power cut, guard", &guard, 8);
+}
+
+#[test]
+fn power_cut_at_any_call_of_compaction_loses_nothing() {
+    if !can_cut_power("power_cut_at_any_call_of_compaction_loses_nothing") {
+        return;
+    }
+    let setup = PowerSetup {
+        prepare: |scene| compaction::lengthen_ledger(scene),
+        check: compaction::check_compaction,
+        has_two_disks: true,
+        ..PowerSetup::new(agent_with_scratch())
+    };
+    cut_at_every_call("power cut, compaction of the ledger", &setup, 16);
+    let writeback = PowerSetup {
+        data_mode: "writeback",
+        ..setup
+    };
+    cut_at_every_call("power cut, compaction, data=writeback", &writeback, 8);
 }
 
 #[test]

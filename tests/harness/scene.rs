@@ -169,6 +169,18 @@ impl Scene {
         }
     }
 
+    /// Resets the agents once, with other notes than those that they have then.
+    pub fn reset_once_before(&self, notes: &str) {
+        for agent in self.initial_memories.keys() {
+            let memory = self.fleet.memory_path(agent);
+            fs::write(&memory, format!("{BASELINE}{notes}")).unwrap();
+        }
+        self.run_ok(RESET_ALL);
+        for (agent, had) in &self.initial_memories {
+            self.write_initial_memory(agent, had);
+        }
+    }
+
     /// Runs the program with these arguments to its end, which must be a success.
     #[track_caller]
     pub fn run_ok(&self, words: &[&str]) {
@@ -358,7 +370,7 @@ impl Scene {
 
     /// Checks that the ledger is a chain, except for a last line torn by a kill.
     fn check_ledger(&self, torn: bool) -> CheckResult {
-        let text = fs::read(self.fleet.archive.join(".shepherd/ledger.jsonl")).unwrap_or_default();
+        let text = self.fleet.ledger_text();
         let mut head = "0".repeat(64);
         for (at, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
             let Some(whole) = line.strip_suffix(b"\n") else {
@@ -641,12 +653,16 @@ fn is_archive_name(directory: &str, name: &str) -> bool {
             let own = [
                 "ledger.jsonl",
                 "ledger.index",
+                // The next index replaces it.
+                "ledger.index.new",
+                "states.json",
+                "states.jsonl",
                 "pins",
                 "locks",
                 "tx",
                 "baselines",
             ];
-            own.contains(&name)
+            own.contains(&name) || name.starts_with("ledger-") && name.ends_with(".jsonl.gz")
         }
         ".shepherd/locks" => name.ends_with(".lock"),
         ".shepherd/baselines" => name.len() == 64 + 3 && name.ends_with(".md"),

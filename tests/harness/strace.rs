@@ -345,6 +345,8 @@ pub fn injection_options(name: &str, what: &str, nth: usize, on: bool) -> Vec<St
 pub struct SteppedProgram {
     child: Child,
     log: BufReader<PipeReader>,
+    /// Threads whose stop strace has reported, of processes that are not stopped as a whole.
+    reported: BTreeSet<i32>,
     stopped: Option<Pid>,
 }
 
@@ -361,12 +363,16 @@ impl SteppedProgram {
         SteppedProgram {
             child: command.spawn().unwrap(),
             log: BufReader::new(reader),
+            reported: BTreeSet::new(),
             stopped: None,
         }
     }
 
-    /// Waits until the program is stopped; returns the call behind which it is, or None when it has
-    /// ended.
+    /// Waits until all threads of a process are stopped; returns the call behind which they are, or
+    /// None when the program has ended.
+    ///
+    /// strace reports the stop of each thread. Only when the last one is reported does nothing
+    /// change any more, and the next report belongs to the next stop.
     pub fn wait_for_stop(&mut self) -> Option<String> {
         let mut call = String::new();
         loop {
@@ -374,13 +380,22 @@ impl SteppedProgram {
             if self.log.read_line(&mut line).unwrap() == 0 {
                 return None;
             }
+            let thread = line.split(' ').next().and_then(|id| id.parse().ok());
+            let Some(thread) = thread else { continue };
             if line.contains("--- stopped by SIGSTOP ---") {
-                let pid = line.split(' ').next();
-                self.stopped = pid.and_then(|pid| Pid::from_raw(pid.parse().ok()?));
-                return Some(call);
-            }
-            if line.contains('(') {
+                self.reported.insert(thread);
+            } else if line.contains('(') {
                 call = line.trim_end().to_string();
+            }
+            // The end of a thread may complete a stop as well.
+            let threads = self.reported.iter().map(|thread| threads_beside(*thread));
+            let stopped = threads
+                .filter(|threads| !threads.is_empty())
+                .find(|threads| threads.is_subset(&self.reported));
+            if let Some(threads) = stopped {
+                self.reported.retain(|thread| !threads.contains(thread));
+                self.stopped = threads.first().and_then(|thread| Pid::from_raw(*thread));
+                return Some(call);
             }
         }
     }
@@ -391,6 +406,16 @@ impl SteppedProgram {
             let _ = kill_process(pid, Signal::CONT);
         }
     }
+}
+
+/// Returns the ids of all threads of this thread's process; none when it has ended.
+fn threads_beside(thread: i32) -> BTreeSet<i32> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{thread}/task")) else {
+        return BTreeSet::new();
+    };
+    threads
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect()
 }
 
 impl Drop for SteppedProgram {

@@ -109,6 +109,13 @@ fn parse_note(line: &[u8]) -> Option<(usize, u64)> {
     (note_line(writer, number).as_bytes() == line).then_some((writer, number))
 }
 
+/// Returns the writer and the number of a note behind the beginning of another one in the same line:
+/// a push keeps what it has read of a note that is being written, and the next note follows that.
+fn parse_note_behind_cut_note(line: &[u8]) -> Option<(usize, u64)> {
+    let text = str::from_utf8(line).ok()?;
+    parse_note(&line[text.rfind("- ")?..])
+}
+
 /// A thread that writes notes until it is stopped, and its progress.
 struct Writer {
     manner: WriterKind,
@@ -342,11 +349,17 @@ impl FoundNotes {
     fn collect_notes(&mut self, agent: &str, name: &str, bytes: &[u8]) {
         let header = format!("# {agent} scratch notes ");
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            // What a mapping has not written yet is NUL, and stands before the next note.
+            let holes = line.iter().take_while(|byte| **byte == 0).count();
+            let line = &line[holes..];
             match parse_note(line) {
                 Some((writer, number)) => self.mark_found(writer, number),
                 None if line.starts_with(header.as_bytes()) => {}
                 None if is_baseline_line(line) => {}
                 None => {
+                    if let Some((writer, number)) = parse_note_behind_cut_note(line) {
+                        self.mark_found(writer, number);
+                    }
                     let text = String::from_utf8_lossy(line).into_owned();
                     self.fragments.push(format!("{name}: {text:?}"));
                 }
@@ -450,6 +463,9 @@ struct RoundTally {
     losses: u64,
 }
 
+/// Lines of a memory that a push keeps: the first below the separator of either baseline.
+const CHOSEN_LINES: &str = "8-9";
+
 impl RoundTally {
     fn add(&mut self, other: &RoundTally) {
         self.notes += other.notes;
@@ -495,7 +511,12 @@ impl WriterRound {
         let name = self.random.pick(self.cast).0;
         let arguments: &[&str] = match self.random.below(10) {
             0..3 => &["reset", name],
-            3..6 => {
+            3 => {
+                let baseline = *self.random.pick(&[BASELINE, NEW_BASELINE]);
+                self.set_baselines(baseline);
+                &["push", name, "--keep", CHOSEN_LINES]
+            }
+            4..6 => {
                 let baseline = *self.random.pick(&[BASELINE, NEW_BASELINE]);
                 self.set_baselines(baseline);
                 &["reset", "--all", "--keep-scratch"]
@@ -521,6 +542,8 @@ impl WriterRound {
             (None, Some(6)) if ended.err.contains("no separator tells") => {
                 self.tally.refusals += 1;
             }
+            // The chosen lines are gone, or are no scratch.
+            (None, Some(_)) if arguments.contains(&CHOSEN_LINES) => self.tally.refusals += 1,
             _ => panic!("{ended:?}"),
         }
     }
@@ -695,4 +718,11 @@ fn missing_and_split_notes_are_detected() {
     found.collect_notes("scout", "entry", &text.as_bytes()[..cut]);
     assert_eq!(found.missing(3, 50), (vec![49], 1));
     assert_eq!(found.fragments.len(), 1);
+    for cut in 1..note_line(3, 7).len() {
+        let glued = format!("{}{}", &note_line(3, 7)[..cut], note_line(3, 8));
+        let mut found = FoundNotes::default();
+        found.collect_notes("scout", "MEMORY.md", glued.as_bytes());
+        assert_eq!(found.missing(3, 9).1, 8, "{glued}");
+        assert!(!found.notes[3][7], "{glued}");
+    }
 }

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 /// Modules below the console and the command line. They use neither of them, nor the
 /// crates of a user interface.
 const MODULES_BELOW_INTERFACE: &[&str] = &[
+    "alerts",
+    "metrics",
     "engine",
     "transport",
     "archive",
@@ -15,6 +17,8 @@ const MODULES_BELOW_INTERFACE: &[&str] = &[
     "diff",
     "lint",
     "config",
+    "reset_interval",
+    "schedule",
     "durable",
     "file_systems",
     "sys",

@@ -5,7 +5,7 @@ use std::fs;
 use memory_shepherd::engine::{BaselineFile, SealScope, TextReplacement};
 use memory_shepherd::error::ErrorKind;
 
-use crate::world::{BASELINE, World};
+use crate::world::{BASELINE, World, restore_baseline};
 
 fn replacement(pattern: &str, replacement: &str, is_regex: bool) -> TextReplacement {
     TextReplacement {
@@ -41,7 +41,7 @@ fn text_is_replaced_in_several_baselines() {
     let text = fs::read_to_string(world.baseline_path("scout")).unwrap();
     assert_eq!(text, BASELINE.replace("be kind", "be $1 kind"));
     // The version from before is the one to go back to.
-    let restored = engine.restore_baseline("scout.md", "previous").unwrap();
+    let restored = restore_baseline(&engine, "scout.md", "previous").unwrap();
     assert!(restored.is_some());
     let text = fs::read_to_string(world.baseline_path("scout")).unwrap();
     assert_eq!(text, BASELINE);
@@ -63,6 +63,24 @@ fn regex_matches_by_line_and_expands_groups() {
         "* one!\n* two!\n\u{fffd}\n---\n".as_bytes()
     );
     assert_eq!(plan.files[0].replaced, 2);
+}
+
+#[test]
+fn replacement_beyond_16_mib_is_refused() {
+    let world = World::new(&["scout"]);
+    world.set_baseline("scout", "a".repeat(1 << 20));
+    let plan = |text: &str, is_regex| {
+        let names = ["scout.md".to_string()];
+        let engine = world.engine();
+        engine.plan_replacement(&names, &replacement("a", text, is_regex))
+    };
+    // The text after all replacements would not fit into memory.
+    let huge = "b".repeat(1 << 20);
+    for (text, is_regex) in [(huge.as_str(), false), (&huge, true)] {
+        let error = plan(text, is_regex).unwrap_err();
+        assert_eq!(error.message(), "scout.md would have more than 16 MiB");
+    }
+    assert_eq!(plan("bb", false).unwrap().files[0].after.len(), 2 << 20);
 }
 
 #[test]
@@ -94,7 +112,9 @@ fn changed_file_is_not_overwritten_by_a_plan() {
     let engine = world.engine();
     let names = ["scout.md".to_string()];
     let plans = [
-        engine.plan_restore("scout.md", "sealed").unwrap(),
+        engine
+            .plan_restore(&["scout.md".to_string()], "sealed")
+            .unwrap(),
         engine
             .plan_replacement(&names, &replacement("Changed", "Replaced", false))
             .unwrap(),
@@ -157,7 +177,7 @@ fn reference_to_unknown_group_is_refused() {
     for unknown in ["$1ly", "$2", "${why}", "$$$1ly"] {
         let error = plan(unknown).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::User, "{unknown}");
-        assert!(error.message().contains("is no group"), "{error}");
+        assert!(error.message().contains("is not a group"), "{error}");
     }
 }
 
@@ -168,7 +188,9 @@ fn missing_or_replaced_file_is_restored() {
     let path = world.baseline_path("scout");
     let restore = || {
         let engine = world.engine();
-        let plan = engine.plan_restore("scout.md", "sealed").unwrap();
+        let plan = engine
+            .plan_restore(&["scout.md".to_string()], "sealed")
+            .unwrap();
         engine
             .apply_planned_baseline(&plan, &plan.files[0])
             .unwrap();
@@ -183,7 +205,10 @@ fn missing_or_replaced_file_is_restored() {
         restore().files[0].before,
         BaselineFile::Unreadable(_)
     ));
-    let plan = world.engine().plan_restore("scout.md", "sealed").unwrap();
+    let plan = world
+        .engine()
+        .plan_restore(&["scout.md".to_string()], "sealed")
+        .unwrap();
     assert_eq!((plan.files.len(), plan.unchanged.len()), (0, 1));
 }
 

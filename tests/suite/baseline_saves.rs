@@ -185,9 +185,13 @@ fn lost_group_keeps_the_mode_of_others() {
 fn unused_files_do_not_fail_the_list() {
     let site = Site::new();
     let _ = site.run(["seal", "--all"]).assert_code(0);
-    site.write("baselines/README.md", "# Notes\n");
+    for name in ["README.md", "night/scout.md", ".hidden.md"] {
+        site.write(&format!("baselines/{name}"), "# Notes\n");
+    }
     let ran = site.run(["baseline", "list"]).assert_code(0);
-    assert!(ran.stdout.contains("README.md"), "{}", ran.stdout);
+    for name in ["README.md", "night/scout.md", ".hidden.md"] {
+        assert!(ran.stdout.contains(name), "{}", ran.stdout);
+    }
     assert!(!ran.stderr.contains("seal"), "{}", ran.stderr);
 }
 

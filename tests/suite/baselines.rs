@@ -7,7 +7,7 @@ use memory_shepherd::engine::{BaselineState, Operation, SealScope, SizeBand};
 use memory_shepherd::error::ErrorKind;
 
 use crate::fixture::Site;
-use crate::world::{BASELINE, World};
+use crate::world::{BASELINE, World, restore_baseline};
 
 const CHANGED: &str = "# Rules\n\n- be thorough\n\n---\n";
 
@@ -37,6 +37,13 @@ fn every_state_of_a_baseline_is_listed() {
     assert_eq!(state(&world), BaselineState::Ok);
     world.set_baseline("scout", CHANGED);
     assert_eq!(state(&world), BaselineState::Changed);
+    world.set_baseline("scout", BASELINE);
+    let before = Some(Digest::of(BASELINE.as_bytes()));
+    let engine = world.engine();
+    engine
+        .save_baseline("scout.md", CHANGED.as_bytes(), before)
+        .unwrap();
+    assert_eq!(state(&world), BaselineState::Saved);
     fs::remove_file(world.baseline_path("scout")).unwrap();
     assert_eq!(state(&world), BaselineState::Missing);
     world.set_baseline("scout", "small");
@@ -62,6 +69,27 @@ fn every_state_of_a_baseline_is_listed() {
         state(&world),
         BaselineState::Behind.min(BaselineState::Unsigned)
     );
+}
+
+#[test]
+fn findings_follow_text_seal_and_decisions() {
+    let world = World::new(&["scout"]).with_general("[lint]\nallow = allow.toml");
+    world.set_baseline("scout", format!("{BASELINE}\n## Late\n\n- One.\n"));
+    let path = world.root.join("allow.toml");
+    fs::write(&path, "").unwrap();
+    let engine = world.engine();
+    let errors = || {
+        let list = engine.list_baselines();
+        list.baselines[0].findings.unwrap().errors
+    };
+    assert_eq!([errors(), errors()], [1, 1], "the second one is known");
+    let allowance = "[[allow]]\nrule = 'MS403'\ntext = '## Late'\nreason = 'test'\n";
+    fs::write(&path, allowance).unwrap();
+    assert_eq!(errors(), 0, "another decision counts at once");
+    fs::write(&path, "").unwrap();
+    assert_eq!(errors(), 1);
+    world.set_baseline("scout", BASELINE);
+    assert_eq!(errors(), 0, "another text counts at once");
 }
 
 #[test]
@@ -117,8 +145,7 @@ fn restore_keeps_replaced_bytes_as_a_version() {
     seal_all(&world);
     world.set_baseline("scout", CHANGED);
     let engine = world.engine();
-    let saved = engine
-        .restore_baseline("scout.md", "sealed")
+    let saved = restore_baseline(&engine, "scout.md", "sealed")
         .unwrap()
         .unwrap();
     let damaged = Digest::of(CHANGED.as_bytes());
@@ -127,13 +154,15 @@ fn restore_keeps_replaced_bytes_as_a_version() {
         fs::read(world.baseline_path("scout")).unwrap(),
         BASELINE.as_bytes()
     );
-    assert_eq!(engine.restore_baseline("scout.md", "sealed").unwrap(), None);
+    assert_eq!(
+        restore_baseline(&engine, "scout.md", "sealed").unwrap(),
+        None
+    );
     // What was replaced has a name in the history.
     let digits = damaged.short_hex(12);
     let (_, bytes) = engine.find_baseline_version("scout.md", &digits).unwrap();
     assert_eq!(bytes.as_slice(), CHANGED.as_bytes());
-    engine
-        .restore_baseline("scout.md", &digits)
+    restore_baseline(&engine, "scout.md", &digits)
         .unwrap()
         .unwrap();
     assert_eq!(

@@ -142,3 +142,31 @@ fn rules_are_compared_with_those_pushed_last() {
     let drift: Vec<_> = history.iter().map(|it| (it.added, it.removed)).collect();
     assert_eq!(drift, [(1, 1)]);
 }
+
+#[test]
+fn condition_behind_a_worse_state_is_known() {
+    let world = World::new(&["scout"]).with_general("max_memory_size = 2000");
+    world.reset().assert_ok();
+    world.write_scratch("scout", "- a note of some length\n".repeat(200));
+    world.set_baseline("scout", BASELINE.replace("brief", "exact"));
+    let seen = world.observe("scout");
+    assert_eq!(seen.state, State::Oversize);
+    assert_eq!(seen.hidden_conditions(), [State::Behind]);
+}
+
+#[test]
+fn record_counts_drift_by_kind() {
+    let world = World::new(&["scout"]);
+    world.reset().assert_ok();
+    let edited = BASELINE
+        .replace("brief", "exact")
+        .replacen("---\n", "- one more\n\n---\n", 1);
+    world.write_memory("scout", edited);
+    world.reset().assert_ok();
+    let drift = world.read_records().pop().unwrap().event.drift.unwrap();
+    assert_eq!((drift.added, drift.edited), (1, 1));
+    assert_eq!((drift.removed, drift.moved), (0, 0));
+    world.write_scratch("scout", "- note\n");
+    world.reset().assert_ok();
+    assert_eq!(world.read_records().pop().unwrap().event.drift, None);
+}

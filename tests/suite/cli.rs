@@ -1,6 +1,8 @@
 //! The command line as scripts and timers use it: exit codes, output, JSON. Other
 //! modules test the engine; these tests check that each command calls it correctly.
 
+mod alerts;
+mod archive;
 mod debug_log;
 mod doctor;
 mod exit_code;
@@ -10,6 +12,10 @@ mod hostile;
 mod hosts;
 mod keys;
 mod manual;
+mod metrics;
+mod prune;
+mod schedule;
+mod schedule_run;
 mod status;
 
 use std::fs;
@@ -75,10 +81,17 @@ fn every_verb_prints_one_json_document() {
         &["verify", "--json"],
         &["archive", "list", "--json"],
         &["archive", "pin", "--json", "nothing"],
+        &["alerts", "test", "--json"],
+        &["alerts", "send", "--json"],
         &["doctor", "--json"],
         &["keys", "--json"],
         &["config", "check", "--json"],
         &["config", "show", "--json"],
+        &["schedule", "install", "--prefix", "units", "--json"],
+        &["schedule", "install", "--crontab", "--json"],
+        &["schedule", "status", "--prefix", "units", "--json"],
+        &["schedule", "uninstall", "--prefix", "units", "--json"],
+        &["schedule", "--json"],
         &["demo", "--json"],
         &["log", "--json", "nobody"],
         &["nonsense", "--json"],
@@ -236,6 +249,7 @@ mod plan {
         let _ = site.run(["reset", "code-reviewer"]).assert_code(0);
         let before = site.snapshot_files();
         let _ = site.run(["status"]);
+        let _ = site.run(["report"]);
         let _ = site.run(["diff", "monitor-bot"]);
         let _ = site.run(["log"]);
         let _ = site.run(["config", "check"]);

@@ -20,6 +20,7 @@ fn env() -> ConfigEnvironment {
         xdg_config_home: None,
         xdg_state_home: None,
         config_path_variable: None,
+        program_directory: None,
         uid: 1000,
     }
 }

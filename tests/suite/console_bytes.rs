@@ -32,6 +32,7 @@ use crate::engine_samples::{
 use crate::output_checker::{
     StreamKind, all_payloads, arbitrary_payload, excerpt, unexpected_output,
 };
+use crate::report_samples::fleet_report;
 use crate::terminal::{VisibleCell, assert_same_cells, visible_cells};
 
 const SCREEN_SIZE: (u16, u16) = (120, 36);
@@ -882,6 +883,7 @@ impl HostileConsole<'_> {
                 digest: Digest::of(b""),
                 size: 0,
                 base: None,
+                findings: None,
             });
         }
         self.draw_frame();
@@ -896,6 +898,13 @@ impl HostileConsole<'_> {
         run.undone_agents = vec![self.evil.clone()];
         self.wire.console.send(Msg::LogLoaded(Ok(vec![run])));
         self.press_and_draw("7 G");
+        let report = fleet_report(&self.evil, &self.evil);
+        let loaded = Msg::ReportLoaded(Ok((&report).into()));
+        self.wire.console.send(loaded);
+        self.draw_frame();
+        let failed = Msg::ReportLoaded(Err(self.evil.clone()));
+        self.wire.console.send(failed);
+        self.draw_frame();
         self.press_and_draw("Enter");
     }
 

@@ -10,7 +10,7 @@ use memory_shepherd::console::command::{Command, CommandCategory, CommandSpec, K
 use memory_shepherd::console::initial_model;
 use memory_shepherd::console::key::{self, Key};
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
-use memory_shepherd::console::message::{AgentTexts, ComparisonTexts, Effect, Msg};
+use memory_shepherd::console::message::{AgentTexts, ComparisonTexts, Effect, FileComparison, Msg};
 use memory_shepherd::console::model::{Model, Moment};
 use memory_shepherd::console::screens::baseline_plan::state::PreparedBaselinePlan;
 use memory_shepherd::console::screens::editor::state::EditorScreen;
@@ -21,8 +21,8 @@ use memory_shepherd::console::update::{self, update};
 use memory_shepherd::console::view;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
-    AgentDetail, BaselineList, BaselineUser, Observation, OpenedBaseline, Plan, Protection,
-    SealMatch, State,
+    AgentDetail, BaselineDraft, BaselineFile, BaselineList, BaselineUser, DraftId, FindingCounts,
+    FoundDrafts, Observation, OpenedBaseline, Plan, Protection, SealMatch, State,
 };
 use memory_shepherd::transport::sftp::askpass::{self, Question};
 use ratatui::buffer::Buffer;
@@ -53,6 +53,7 @@ pub fn unread_fleet(names: &[&str], size: (u16, u16)) -> TestConsole {
         xdg_config_home: None,
         xdg_state_home: None,
         config_path_variable: None,
+        program_directory: None,
         uid: 1000,
     };
     let path = Path::new("/etc/memory-shepherd/memory-shepherd.conf");
@@ -108,7 +109,47 @@ pub fn opened_baseline(agents: &[&str], text: &[u8]) -> OpenedBaseline {
         users: agents.iter().map(user).collect(),
         seal: SealMatch::Sealed,
         is_immutable: false,
-        draft: Ok(None),
+        unlock_refusal: None,
+        problems: Vec::new(),
+        is_refused: false,
+        drafts: FoundDrafts::default(),
+    }
+}
+
+/// The comparison of an editor's text with its file, which is as it was sealed.
+pub fn file_comparison(disk: &[u8], text: &[u8]) -> FileComparison {
+    FileComparison {
+        disk: BaselineFile::Readable(disk.to_vec()),
+        seal: SealMatch::Sealed,
+        is_from_seal: false,
+        diff: text::prepare_comparison([disk, text], None),
+        changed_lines: (1, 0),
+        dropped_lines: 0,
+        is_immutable: false,
+        unlock_refusal: None,
+        findings: FindingCounts::default(),
+    }
+}
+
+/// A draft that an earlier edit left of a baseline with the content `base`.
+pub fn left_draft(text: &[u8], base: &[u8]) -> BaselineDraft {
+    BaselineDraft {
+        id: DraftId {
+            file_name: "draft".to_string(),
+            digest: Digest::of(text),
+        },
+        bytes: text.to_vec(),
+        base: Digest::of(base),
+        base_bytes: base.to_vec(),
+        time: test_time() - chrono::Duration::minutes(7),
+    }
+}
+
+/// The drafts that are found where one was left.
+pub fn one_draft(draft: &BaselineDraft) -> FoundDrafts {
+    FoundDrafts {
+        newest: Some(draft.clone()),
+        ..FoundDrafts::default()
     }
 }
 
@@ -207,6 +248,7 @@ impl TestConsole {
         let texts = ComparisonTexts {
             text: text::prepare_comparison([old.as_bytes(), new.as_bytes()], None),
             titles: [title(0, old), title(1, new)],
+            old_side: request.sides[0].clone(),
             changed_lines: memory_shepherd::diff::count_changes(
                 old.as_bytes(),
                 new.as_bytes(),

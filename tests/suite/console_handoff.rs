@@ -191,8 +191,11 @@ fn editor_gets_terminal_and_change_is_reported() {
     assert_ne!(terminal.current_modes(), raw);
     let words = script_output(&site, "words");
     let words: Vec<&str> = words.lines().collect();
-    let path = site.path(BASELINE_PATH).display().to_string();
-    assert_eq!(words, ["-w", "two words", path.as_str()]);
+    assert_eq!(words[..2], ["-w", "two words"]);
+    let copy = Path::new(words[2]);
+    assert!(copy.ends_with("code-reviewer-MEMORY.md") && copy.exists());
+    let directory = copy.parent().unwrap().metadata().unwrap();
+    assert_eq!(directory.permissions().mode() & 0o777, 0o700);
     let modes = script_output(&site, "modes");
     assert!(
         modes.contains(" icanon") && modes.contains(" echo "),
@@ -205,11 +208,23 @@ fn editor_gets_terminal_and_change_is_reported() {
         terminal.wait_for(&format!("GOT {number}"));
     }
     terminal.send("q is no command\r");
-    terminal.wait_for("baseline code-reviewer-MEMORY.md changed: +1 -0 lines");
-    terminal.wait_for("1 lint warning (e shows it); code-reviewer");
+    terminal.wait_for("Save +1 -0 lines");
     assert_eq!(script_output(&site, "typed"), "q is no command\n".repeat(8));
-    assert!(site.read(BASELINE_PATH).ends_with("- one more\n"));
+    assert!(!copy.exists());
+    assert!(!site.read(BASELINE_PATH).ends_with("- one more\n"));
     assert_eq!(terminal.current_modes(), raw);
+    terminal.send_until("y", "the answer", |terminal| {
+        !terminal.text().contains("Save +1 -0 lines")
+    });
+    terminal.wait_for("saved: +1 -0 lines");
+    assert!(site.read(BASELINE_PATH).ends_with("- one more\n"));
+    // A save like any other: it can be undone.
+    terminal.send("z");
+    terminal.wait_for("RESTORE PLAN");
+    terminal.send_until("\x1b", "the editor", |terminal| {
+        terminal.text().contains("NORMAL")
+    });
+    terminal.send("q");
     terminal.wait("the note of that time", |terminal| {
         let text = terminal.text();
         text.lines()
@@ -223,7 +238,17 @@ fn unusable_edited_baseline_is_reported() {
     let site = drifted_site();
     let mut terminal =
         start_console_and_edit(&site, "echo short > \"$last\"; stty raw -echo; exit 3");
-    terminal.wait_for("it has only 6 bytes, so resets refuse it");
+    terminal.wait_for("NORMAL");
+    terminal.send("\x1b:w!\r");
+    terminal.wait_for("Save +1");
+    terminal.send_until("y", "the answer", |terminal| {
+        !terminal.text().contains("Save +1")
+    });
+    terminal.wait_for("so resets refuse it");
+    // A second `y` would begin a sequence of keys.
+    terminal.send_until("\x1bq", "the fleet", |terminal| {
+        terminal.text().contains("AGENT ")
+    });
     terminal.send("7");
     terminal.wait_for("the editor: exit status 3");
     terminal.send("1");
@@ -231,7 +256,7 @@ fn unusable_edited_baseline_is_reported() {
 }
 
 #[test]
-fn edit_of_sealed_baseline_asks_and_blocks_resets() {
+fn foreign_write_during_external_edit_is_not_saved() {
     let site = drifted_site();
     let sums = std::process::Command::new("sha256sum")
         .args(["code-reviewer-MEMORY.md", "monitor-bot-MEMORY.md"])
@@ -239,25 +264,20 @@ fn edit_of_sealed_baseline_asks_and_blocks_resets() {
         .output()
         .unwrap();
     site.write("baselines/.checksums", sums.stdout);
-    let mut terminal = start_console_and_edit(&site, "echo '- one more' >> \"$last\"");
-    terminal.wait_for("code-reviewer-MEMORY.md is sealed by .checksums");
-    let answer = |terminal: &mut Terminal, key: &str| {
-        terminal.send_until(key, "an end of the question", |terminal| {
-            !terminal.text().contains("is sealed by .checksums")
-        });
-    };
-    answer(&mut terminal, "n");
-    assert_eq!(script_output(&site, "pid"), "");
-    terminal.send("E");
-    terminal.wait_for("is sealed by .checksums");
-    answer(&mut terminal, "y");
-    terminal.wait("that it is noticed", |terminal| {
-        terminal.screen().alternate_screen() && terminal.text().contains("TAMPERED")
-    });
-    terminal.send("7");
-    terminal.wait_for("resets are BLOCKED; 1 lint warning (e shows it)");
-    terminal.wait_for("baseline not edited");
-    terminal.send("1");
+    let mut terminal = start_console_and_edit(&site, "read go; echo '- one more' >> \"$last\"");
+    terminal.wait_for("EDITING");
+    let sealed = site.read(BASELINE_PATH);
+    site.write(BASELINE_PATH, format!("- obey me\n{sealed}"));
+    terminal.send("\r");
+    terminal.wait_for("against its seal. Your text is not saved");
+    terminal.send("m");
+    terminal.wait_for("look it over, and save again");
+    terminal.send(":w\r");
+    terminal.wait_for("another program's lines are in it");
+    assert!(terminal.text().contains("- obey me"));
+    terminal.send("\x1b:q!\r");
+    terminal.wait_for("WHY");
+    assert!(!site.read(BASELINE_PATH).contains("one more"));
     quit_console(terminal);
 }
 
@@ -310,6 +330,27 @@ fn closed_terminal_ends_editor() {
     terminal.close("j");
     assert_eq!(terminal.wait_for_exit().signal(), None);
     assert!(!is_editor_running(&site));
+}
+
+#[test]
+fn closed_terminal_keeps_external_text() {
+    let site = drifted_site();
+    let mut terminal = start_console_and_edit(
+        &site,
+        "echo '- one more' >> \"$last\"; echo WRITTEN; while :; do read line || exit; done",
+    );
+    terminal.wait_for("WRITTEN");
+    terminal.signal(Signal::HUP);
+    terminal.wait_for_exit();
+    let mut terminal = start_console(&site, &[]);
+    terminal.send("e");
+    terminal.wait_for("was not saved");
+    terminal.send("r");
+    terminal.wait_for("MODIFIED");
+    terminal.send("G");
+    terminal.wait_for("- one more");
+    terminal.send(":q!\r");
+    quit_console(terminal);
 }
 
 #[test]
@@ -387,7 +428,7 @@ fn pager_opens_only_unchanged_entry() {
     let mut terminal = start_console(&site, &[("PAGER", &pager)]);
     terminal.send("7");
     terminal.wait_for("reset monitor-bot");
-    terminal.wait_for("same as:  memory-shepherd reset monitor-bot");
+    terminal.wait_for("memory-shepherd reset monitor-bot");
     terminal.send("o");
     terminal.wait_for("PAGING");
     assert!(script_output(&site, "text").ends_with("- quiet night\n"));

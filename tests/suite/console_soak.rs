@@ -34,6 +34,7 @@ use crate::engine_samples::{
 };
 use crate::fuzz::SeededNumbers;
 use crate::output_checker::{all_payloads, excerpt};
+use crate::report_samples::fleet_report;
 use crate::terminal::{VisibleCell, assert_same_cells, visible_cells};
 
 const AGENT_NAMES: [&str; 7] = [
@@ -201,7 +202,7 @@ impl ConsoleSoak {
     fn change_fleet(&mut self) {
         let evil = self.pick_payload();
         let name = self.pick_agent();
-        let msg = match self.numbers.below(12) {
+        let msg = match self.numbers.below(13) {
             0..4 => {
                 let state = self.pick(&State::ALL);
                 let mut seen = observation_of(name, state);
@@ -246,6 +247,7 @@ impl ConsoleSoak {
             }
             9 => Msg::Reported(MessageLevel::Error, evil),
             10 => Msg::LogLoaded(Err(evil)),
+            11 => Msg::ReportLoaded(Ok((&fleet_report(&evil, &evil)).into())),
             _ => self.log(),
         };
         self.note_action(format!("{msg:.80?}"));
@@ -337,6 +339,10 @@ impl ConsoleSoak {
                 Msg::RunEnded(Box::new(report))
             }
             Effect::LoadLog => self.log(),
+            Effect::LoadReport => {
+                let name = self.pick_agent().to_string();
+                Msg::ReportLoaded(Ok((&fleet_report(&name, "a reason")).into()))
+            }
             Effect::ReadAgents(names) => {
                 let state = self.pick(&State::ALL);
                 let seen = names

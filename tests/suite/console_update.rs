@@ -2,6 +2,7 @@
 //! clock.
 
 mod agent;
+mod archives;
 mod baseline_plan;
 mod baselines;
 mod editor;

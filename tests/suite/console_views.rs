@@ -4,6 +4,7 @@
 //! cargo test console_page` writes keys and states into docs/console.md.
 
 mod agent;
+mod archives;
 mod baseline_plan;
 mod baselines;
 pub mod editor;

@@ -697,7 +697,7 @@ fn swap_displaces_any_special_file(fixture: &dyn TransportFixture) {
         let done = format!("done-{}", fixture.names().len());
         directory.commit(&done, NewMemory::Nothing).unwrap();
         let displaced = &swapped.displaced[0];
-        let settled = settle_and_collect(directory.as_ref(), displaced).0;
+        let settled = settle_fully(fixture, directory.as_ref(), displaced).0;
         if special == SpecialFile::Directory {
             assert_eq!(settled, SettleOutcome::Kept(special));
             return; // It stays under that name; the others were tried before.

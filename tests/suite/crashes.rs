@@ -29,7 +29,7 @@ fn local_transport(world: &World, exchanges: bool) -> LocalTransport {
 
 /// Ends the run at its `point`th moment. Only destructors run after that, and they only
 /// close file descriptors.
-fn crash_at_call(transport: LocalTransport, point: usize) -> Arc<dyn Transport> {
+pub fn crash_at_call(transport: LocalTransport, point: usize) -> Arc<dyn Transport> {
     let passed = AtomicUsize::new(0);
     InterposingTransport::new(transport, move |_| {
         if passed.fetch_add(1, Ordering::Relaxed) == point {
@@ -50,7 +50,7 @@ fn crash_on_call(transport: LocalTransport, when: TransportCall) -> Arc<dyn Tran
 }
 
 /// Returns whether the run completed.
-fn runs_to_end(run: impl FnOnce() -> RunOutput) -> bool {
+pub fn runs_to_end(run: impl FnOnce() -> RunOutput) -> bool {
     catch_unwind(AssertUnwindSafe(run)).is_ok()
 }
 

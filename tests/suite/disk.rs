@@ -79,18 +79,9 @@ fn read_of_growing_file_ends() {
     assert!((64 << 20..65 << 20).contains(&seen), "{seen}");
     drop(file);
     // Once settled, the file is read to its end.
-    let mut whole = 0;
-    let settled = directory.settle("MEMORY.md", &mut |object| {
-        read_displaced(object, &mut |piece| {
-            whole += piece.len() as u64;
-            Ok(())
-        })
-    });
-    assert_eq!(
-        settled.unwrap(),
-        SettleOutcome::Removed { was_watched: true }
-    );
-    assert_eq!(whole, size);
+    let (settled, seen) = settle_fully(&fixture, directory.as_ref(), "MEMORY.md");
+    assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
+    assert_eq!(seen.concat().len() as u64, size);
 }
 
 #[test]
@@ -479,7 +470,8 @@ fn second_link_of_own_memory_is_removed() {
         fixture.write("MEMORY.md", b"new");
         chown(fixture.memory_path(), Some(1234), None).unwrap();
         fs::hard_link(fixture.memory_path(), fixture.directory().join("displaced")).unwrap();
-        let (settled, seen) = settle_and_collect(fixture.open_directory().as_ref(), "displaced");
+        let directory = fixture.open_directory();
+        let (settled, seen) = settle_fully(fixture, directory.as_ref(), "displaced");
         assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
         assert!(seen.is_empty());
         assert_eq!(fixture.names(), ["MEMORY.md"]);

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use memory_shepherd::archive::search::Query;
 use memory_shepherd::config::{SectionKind, keys};
 
 use crate::fixture::PROGRAM_PATH;
@@ -137,6 +138,22 @@ fn command_page_lists_every_command_and_option() {
 }
 
 #[test]
+fn every_query_of_the_archive_page_is_valid() {
+    let page = read_page("docs/archives.md");
+    let now = chrono::Local::now().fixed_offset();
+    let mut count = 0;
+    for row in table_rows(section(&page, "Queries")) {
+        for query in backtick_words(row[0]) {
+            if let Err(error) = Query::parse(query, now) {
+                panic!("{query}: {error}");
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 20, "{count}");
+}
+
+#[test]
 fn command_page_lists_exit_codes_of_help() {
     let page = read_page("docs/command-line.md");
     let codes = code_blocks(marked_section(&page, "exit codes"), "")[0];
@@ -146,13 +163,15 @@ fn command_page_lists_exit_codes_of_help() {
 #[test]
 fn configuration_page_lists_keys_with_defaults() {
     let page = read_page("docs/configuration.md");
-    let sections = ["`[general]`", "`[lint]`", "An agent"].map(|name| section(&page, name));
+    let sections =
+        ["`[general]`", "`[lint]`", "`[alerts]`", "An agent"].map(|name| section(&page, name));
     let mut known: BTreeSet<(usize, &str)> = BTreeSet::new();
     for doc in keys() {
         let number = match doc.section {
             SectionKind::General => 0,
             SectionKind::Lint => 1,
-            _ => 2,
+            SectionKind::Alerts => 2,
+            _ => 3,
         };
         let rows = table_rows(sections[number]);
         let row = rows

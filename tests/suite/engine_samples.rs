@@ -15,6 +15,7 @@ use memory_shepherd::console::screens::baseline_plan::state::{
 use memory_shepherd::console::screens::log::state::RunSummary;
 use memory_shepherd::console::screens::reset::state::PlanRequest;
 use memory_shepherd::console::text;
+use memory_shepherd::diff::drift::DriftCounts;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
     AgentResult, BaselineAction, BaselineChange, BaselineFile, BaselineList, BaselinePlan,
@@ -26,6 +27,7 @@ use memory_shepherd::engine::{
     Trigger, UndoMode, UndoTarget, UndoneRun, Verification, VerifiedCounts,
 };
 use memory_shepherd::error::{Error, ErrorKind};
+use memory_shepherd::lint::ScanSummary;
 use memory_shepherd::transport::sftp::askpass::{
     ExpectedAnswer, Question, SecretRecipient, UnknownHostKey,
 };
@@ -130,6 +132,7 @@ pub fn baseline_summary(agent: &str, state: BaselineState) -> BaselineSummary {
         size: is_there.then_some(size),
         band: is_there.then(|| SizeBand::of(size)),
         over_limit: false,
+        limit: Some(16_384),
         sha256: is_there.then_some(current),
         sealed: (state != BaselineState::Unsealed).then_some(sealed),
         agents: vec![agent.to_string()],
@@ -179,6 +182,7 @@ pub fn baseline_plan(agents: &[&str], is_foreign: bool) -> PreparedBaselinePlan 
         after: after.clone().into_bytes().into(),
         replaced: 1,
         agents: vec![agent.to_string()],
+        is_foreign,
     };
     let files: Vec<PlannedBaseline> = agents.iter().map(file).collect();
     let row = |file: &PlannedBaseline| BaselinePlanRow {
@@ -197,6 +201,7 @@ pub fn baseline_plan(agents: &[&str], is_foreign: bool) -> PreparedBaselinePlan 
         rows: files.iter().map(row).collect(),
         notes: vec!["resets push the sealed versions".to_string()],
         refusal: None,
+        needs_key: false,
         plan: Arc::new(BaselineChangePlan::Files {
             plan: BaselinePlan {
                 action: BaselineAction::Replace,
@@ -215,6 +220,7 @@ pub fn verification(findings: Vec<Finding>) -> Verification {
             path: "/var/lib/memory-shepherd/.shepherd/ledger.jsonl".into(),
             seq: 412,
             sha256: Digest::of(b"head"),
+            segments: 0,
             torn_bytes: 0,
         },
         is_anchor_valid: None,
@@ -402,6 +408,7 @@ fn content_of(name: &str, state: State) -> MemoryContent {
         scratch_lines: lines,
         scratch_bytes: lines * 40,
         hidden: HiddenCounts::default(),
+        findings: ScanSummary::default(),
     }
 }
 
@@ -597,6 +604,7 @@ pub fn run_report(results: &[(&str, Outcome, Option<&str>)]) -> RunReport {
         note: note.map(str::to_string),
         hints: Vec::new(),
         is_irreversible: false,
+        findings: None,
         entries: Vec::new(),
         scratch_lines: 40,
         duration_ms: 120,
@@ -608,6 +616,7 @@ pub fn run_report(results: &[(&str, Outcome, Option<&str>)]) -> RunReport {
         results: results.iter().map(result).collect(),
         notes: Vec::new(),
         retired_entries: Vec::new(),
+        retired_versions: Vec::new(),
         ledger_head: Some((7, Digest::ZERO)),
         duration_ms: 4200,
     }
@@ -684,6 +693,7 @@ pub fn history_record(
         digest: Digest::ZERO,
         size: 900,
         base: None,
+        findings: None,
     });
     change(event);
     HistoryEntry {
@@ -699,7 +709,15 @@ pub fn sample_history() -> Vec<HistoryEntry> {
         .content
         .unwrap()
         .boundary;
-    let mut undone = history_record(7, 600, |event| event.boundary = drifted);
+    let mut undone = history_record(7, 600, |event| {
+        event.boundary = drifted;
+        event.drift = Some(DriftCounts {
+            added: 1,
+            removed: 0,
+            edited: 2,
+            moved: 0,
+        });
+    });
     undone.undone_by = Some("00000008".to_string());
     vec![
         history_record(9, 190, |_| {}),

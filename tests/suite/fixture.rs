@@ -221,6 +221,8 @@ const VOLATILE_SHAPES: &[(&str, &str)] = &[
     ("dddd-dd-ddTdd:dd:dd.d?Z", "[TIME]"),
     ("dddd-dd-ddTdd:dd:ddZ", "[TIME]"),
     ("dddd-dd-dd dd:dd:dd", "[TIME]"),
+    // Runs of one minute have numbers.
+    ("dddd-dd-dd_dddd-d?", "[STAMP]"),
     ("dddd-dd-dd_dddd", "[STAMP]"),
     ("dddd-dd-dd", "[DATE]"),
     ("dd:dd:dd", "[TIME]"),
@@ -230,6 +232,7 @@ const VOLATILE_SHAPES: &[(&str, &str)] = &[
         "[SHA256]",
     ),
     ("column d?", "column [N]"),
+    ("hhhhhhhhhhhhhhhh", "[HEX16]"),
     ("hhhhhhhhhhhh", "[PLAN]"),
     ("hhhhhhhh", "[HEX8]"),
 ];
@@ -286,7 +289,16 @@ fn matched_length(text: &str, shape: &str) -> Option<usize> {
 
 /// Replaces JSON values that depend on the machine and the time.
 fn normalize_json_line(line: &str) -> String {
-    let keys = ["user", "uid", "gid", "duration_ms"];
+    let keys = [
+        "user",
+        "uid",
+        "gid",
+        "duration_ms",
+        "disk_bytes",
+        "expiring_disk_bytes",
+        "free_bytes",
+        "total_bytes",
+    ];
     let Some((key, _)) = line.split_once(": ") else {
         return line.to_string();
     };

@@ -157,6 +157,7 @@ fn ledger_seeds() -> Vec<Vec<u8>> {
         b"\x02\x40\x01\n\x05\x02\0\x03".to_vec(),
         b"\x04\0\x05x".to_vec(),
         b"\x06\x03\0x\x07\x02\0x".to_vec(),
+        targets::valid_segment(),
     ]
 }
 

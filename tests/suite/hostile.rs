@@ -217,6 +217,7 @@ fn screens_never_print_hostile_bytes_raw() {
         "far",
     ] {
         press(&mut terminal, ":");
+        terminal.wait_for(": _");
         terminal.send(&format!("agent {agent}\r"));
         terminal.wait(agent, |terminal| terminal.row(0).starts_with(agent));
         if agent == "code-reviewer" {

@@ -5,7 +5,11 @@
 
 mod accepted_seals;
 mod address;
+mod alerts;
 mod architecture;
+mod archive_exports;
+mod archive_samples;
+mod archive_search;
 mod baseline_plans;
 mod baseline_saves;
 mod baselines;
@@ -55,6 +59,7 @@ mod engine_samples;
 #[path = "../support/fake_transport.rs"]
 mod fake_transport;
 mod file_ownership;
+mod findings;
 mod fixture;
 mod fleet;
 mod fuzz;
@@ -71,12 +76,16 @@ mod painter;
 mod process_limits;
 mod push;
 mod regressions;
+mod report_samples;
+mod reports;
 mod screenshots;
 mod seals;
+mod search_quality;
 mod shared_memories;
 mod signed_seals;
 #[path = "../support/skip.rs"]
 mod skip;
+mod states;
 mod steady_writers;
 mod tampered_baselines;
 #[path = "../support/terminal.rs"]

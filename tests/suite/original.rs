@@ -70,6 +70,20 @@ fn edited_rules_are_archived() {
 }
 
 #[test]
+fn oversize_memory_is_named_in_run_and_log() {
+    let world = World::new(&["scout"]).with_general("max_memory_size = 4000");
+    world.write_scratch("scout", "- note\n".repeat(1000));
+    let size = fs::metadata(world.memory_path("scout")).unwrap().len();
+    let expected = format!("OVERSIZE: {size} bytes, over the limit of 4000 bytes");
+    let lines = world.reset().lines;
+    assert!(lines.iter().any(|it| it.contains(&expected)), "{lines:#?}");
+    let log = fs::read_to_string(world.archive_directory().join("reset.log")).unwrap();
+    assert!(log.contains(&expected), "{log}");
+    world.write_scratch("scout", "- note\n");
+    assert!(!world.reset().lines.join("\n").contains("OVERSIZE"));
+}
+
+#[test]
 fn separator_is_matched_literally() {
     for (separator, like) in [("***", "*****"), (".", "x"), ("[a-z]", "q"), ("^", "")] {
         let world = World::new(&["scout"]).with_general(&format!("separator = {separator}"));

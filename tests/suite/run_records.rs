@@ -301,7 +301,7 @@ fn archive_group_modes_ignore_umask_and_killed_run() {
             site.append(&format!("agents/{agent}/MEMORY.md"), "- note\n");
         }
         let mut command = assert_cmd::Command::new("sh");
-        let script = "umask 077 && exec \"$0\" reset --all";
+        let script = "umask 0777 && exec \"$0\" reset --all";
         command
             .args(["-c", script, PROGRAM_PATH])
             .current_dir(&site.dir);

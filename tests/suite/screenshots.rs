@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset};
+use memory_shepherd::archive::search::Query;
 use memory_shepherd::clock::Clock;
 use memory_shepherd::config;
 use memory_shepherd::console::key::{self, Key, KeyCode};
@@ -19,6 +20,7 @@ use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::markdown::MarkdownHighlighter;
 use memory_shepherd::console::message::{AgentTexts, ComparisonTexts, Effect, Msg};
 use memory_shepherd::console::model::{Model, Moment};
+use memory_shepherd::console::screens::archives::state::FoundRows;
 use memory_shepherd::console::screens::reset::state::PlanRequest;
 use memory_shepherd::console::text::PreparedText;
 use memory_shepherd::console::theme::{Role, Theme};
@@ -29,7 +31,7 @@ use memory_shepherd::diff::count_changes;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
     BaselineList, Engine, EngineSetup, FileOwner, HostStatus, Plan, RunProgress, ScratchRequest,
-    State, Trigger, UndoTarget,
+    SearchRequest, State, Trigger, UndoTarget,
 };
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::sftp::PerHostTransports;
@@ -38,6 +40,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier};
 use unicode_width::UnicodeWidthStr;
 
+use crate::archive_samples::entry_text;
 use crate::world::bare_environment;
 
 const SCREEN_SIZE: (u16, u16) = (120, 30);
@@ -127,7 +130,8 @@ impl ScriptedConsole<'_> {
             let mut seen = self.engine.observe(agent);
             if seen.state == State::Busy {
                 seen.reason =
-                    "locked by run 5a10c3d2 of timer (process 4711, since 09:04:51)".to_string();
+                    "locked by run 5a10c3d2 of timer (process 4711, since 2026-03-14 09:04:51)"
+                        .to_string();
             }
             seen
         });
@@ -135,7 +139,7 @@ impl ScriptedConsole<'_> {
     }
 
     fn send_log(&mut self) {
-        let mut runs = load_runs(self.engine).unwrap();
+        let (mut runs, _) = load_runs(self.engine).unwrap();
         let count = runs.len();
         for (number, run) in runs.iter_mut().enumerate() {
             run.run_id = match run.run_id == self.run {
@@ -274,10 +278,36 @@ impl ScriptedConsole<'_> {
                 });
                 let texts = ComparisonTexts {
                     text: text::prepare_comparison(texts, None),
+                    old_side: request.sides[0].clone(),
                     titles,
                     changed_lines: count_changes(texts[0], texts[1], None),
                 };
                 self.send(Msg::BaselineCompared(request, Ok(Box::new(texts))));
+            }
+            Effect::SearchArchive(request) => {
+                let now = self.engine.clock().now();
+                let query = Query::parse(&request.query, now).unwrap();
+                let search = SearchRequest {
+                    query: query.while_typing(&request.query),
+                    order: request.order,
+                    limit: request.limit,
+                    max_lines: 1,
+                    reads_remote: false,
+                };
+                let found = FoundRows {
+                    query: request.query,
+                    result: self.engine.search_archive(&search, &|| true).unwrap(),
+                };
+                let number = request.number;
+                self.send(Msg::ArchiveSearched(number, Ok(Box::new(found))));
+                self.send(Msg::ArchiveSearchEnded(number));
+            }
+            Effect::ReadEntryText(request) => {
+                let text = self.engine.read_source(&request.source, 1 << 20).unwrap();
+                let text = String::from_utf8(text.bytes).unwrap();
+                let word = request.query.split(' ').next().unwrap_or_default();
+                let text = entry_text(&text, word);
+                self.send(Msg::EntryTextRead(request, Ok(text)));
             }
             Effect::Verify => {
                 let cancel = AtomicBool::new(false);
@@ -287,7 +317,7 @@ impl ScriptedConsole<'_> {
                 self.send(Msg::Verified(Ok(Box::new(found))));
             }
             Effect::LoadHistory(name) => {
-                let mut past = self.engine.agent_history(&name, 100).unwrap();
+                let mut past = self.engine.agent_history(&name, 100).unwrap().entries;
                 for (number, past) in past.iter_mut().enumerate() {
                     past.record.event.run = format!("5a10c3{number:02x}");
                 }
@@ -512,6 +542,10 @@ fn screenshots_are_up_to_date() {
     album.add_screenshot("baselines", &show);
     show.press("Enter");
     album.add_screenshot("comparison", &show);
+    show.press("4 /");
+    show.type_text("carrier in:archive");
+    show.press("Enter");
+    album.add_screenshot("archives", &show);
     show.press("6 gg");
     album.add_screenshot("verify", &show);
     show.open_agent("researcher");

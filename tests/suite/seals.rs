@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 
+use memory_shepherd::diff::MAX_COMPARED_LINES;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{Operation, SealChangeKind, SealPlan, SealScope};
 use memory_shepherd::error::ErrorKind;
@@ -352,6 +353,45 @@ fn tampered_site() -> Site {
     let _ = site.run(["seal", "--all"]).assert_code(0);
     site.append("baselines/code-reviewer-MEMORY.md", "\u{1b}[31m obey\n");
     site
+}
+
+#[test]
+fn change_of_too_many_lines_is_counted() {
+    let site = tampered_site();
+    let text = "\n".repeat(MAX_COMPARED_LINES + 1);
+    fs::write(site.path("baselines/code-reviewer-MEMORY.md"), text).unwrap();
+    let _ = site
+        .run(["seal", "--all", "--dry-run"])
+        .assert_code(6)
+        .assert_stdout_has("too large to show line by line: +1048577 -")
+        .assert_stdout_has("MS114 too-many-lines");
+    let answer = site.run(["seal", "--all", "--dry-run", "--json"]).json();
+    let change = &answer["changes"][0];
+    assert_eq!(change["hunks"].as_array().unwrap().len(), 0);
+    assert!(change["more_lines"].as_u64().unwrap() > 1_048_577);
+    // A pipe gets no patch that would be wrong.
+    let _ = site
+        .run(["diff", "--baseline", "code-reviewer"])
+        .assert_code(0)
+        .assert_stdout_has("Files ")
+        .assert_stdout_has("too large to show line by line");
+}
+
+#[test]
+fn plan_over_its_memory_limit_is_refused() {
+    let world = sealed_world();
+    // Two of these fit, three do not.
+    let text = "\n".repeat(MAX_COMPARED_LINES / 2);
+    for name in ["a.md", "b.md", "c.md"] {
+        fs::write(world.root.join("baselines").join(name), &text).unwrap();
+    }
+    let engine = world.engine();
+    let two = engine.plan_seal(&named(&["a.md", "b.md"]), false).unwrap();
+    assert_eq!(two.selected().count(), 2);
+    let three = engine.plan_seal(&named(&["a.md", "b.md", "c.md"]), false);
+    let error = three.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    assert_eq!(error.hints(), ["name the files, a few at a time"]);
 }
 
 #[test]

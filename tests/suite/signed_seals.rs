@@ -1,14 +1,16 @@
 //! Signed seals, both ways with `ssh-keygen -Y`.
 
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memory_shepherd::baseline::signatures::SigningKey;
+use memory_shepherd::clock::Clock;
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{SealReport, SealScope};
+use memory_shepherd::engine::{BaselineState, SealReport, SealScope};
 use memory_shepherd::error::{ErrorKind, Result};
 
 use crate::fixture::Site;
@@ -114,6 +116,40 @@ pub fn put_back(files: &[(PathBuf, Vec<u8>)]) {
     for (path, bytes) in files {
         fs::write(path, bytes).unwrap();
     }
+}
+
+#[test]
+fn second_seal_with_one_serial_is_refused() {
+    if !has_ssh_keygen() {
+        return;
+    }
+    let world = signed_world();
+    sign(&world, "ops", None).unwrap();
+    let baselines = copy_baselines(&world);
+    let memory = ["seal-serials.json", "newest-seal.json", "seal.json"].map(|name| {
+        let path = world.archive_directory().join(".shepherd").join(name);
+        let bytes = fs::read(&path).unwrap();
+        (path, bytes)
+    });
+    // Two operators sign what follows the same seal, each with an archive of their own.
+    let sign_next = || {
+        put_back(&baselines);
+        put_back(&memory);
+        world.clock.sleep(Duration::from_secs(60));
+        let serial = sign(&world, "ops", None).unwrap().meta.unwrap().serial;
+        (serial, copy_baselines(&world))
+    };
+    let (first, second) = (sign_next(), sign_next());
+    assert_eq!((first.0, second.0), (2, 2));
+    assert_eq!(refusal(&world), None);
+    put_back(&first.1);
+    assert_refused(
+        &world,
+        "another one than the first that was seen with its serial 2",
+    );
+    put_back(&second.1);
+    assert_eq!(refusal(&world), None);
+    assert_eq!(sign(&world, "ops", None).unwrap().meta.unwrap().serial, 3);
 }
 
 #[test]
@@ -331,7 +367,10 @@ impl SshAgent {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        while !socket.exists() {
+        // The socket exists a moment before the agent listens on it.
+        let end = Instant::now() + Duration::from_secs(30);
+        while UnixStream::connect(&socket).is_err() {
+            assert!(Instant::now() < end, "ssh-agent does not listen");
             std::thread::yield_now();
         }
         SshAgent { process, socket }
@@ -441,6 +480,26 @@ fn expired_seal_is_refused() {
 }
 
 #[test]
+fn expired_seal_outdates_the_one_before_it() {
+    if !has_ssh_keygen() {
+        return;
+    }
+    let world = signed_world();
+    sign(&world, "ops", None).unwrap();
+    let earlier = copy_baselines(&world);
+    world.set_baseline("scout", "# Other rules\n\n---\n");
+    sign(&world, "ops", Some(1)).unwrap();
+    // Another machine signed it: this one sees it for the first time when it has expired.
+    for name in ["seal-serials.json", "newest-seal.json", "seal.json"] {
+        fs::remove_file(world.root.join("archives/.shepherd").join(name)).unwrap();
+    }
+    world.clock.advance(Duration::from_secs(2 * 86_400));
+    assert_refused(&world, "has expired");
+    put_back(&earlier);
+    assert_refused(&world, "serial");
+}
+
+#[test]
 fn first_signature_needs_all_lines_accepted() {
     if !has_ssh_keygen() {
         return;
@@ -461,6 +520,24 @@ fn first_signature_needs_all_lines_accepted() {
     // Once a good signature covers the other lines, one file is enough.
     sign(&world, "ops", None).unwrap();
     world.set_baseline("scout", "# Other rules\n\n---\n");
+    let plan = engine.plan_seal(&scope, true).unwrap();
+    engine.apply_seal(&plan, Some(&key)).unwrap();
+    assert_eq!(refusal(&world), None);
+}
+
+#[test]
+fn first_signature_covers_only_named_files() {
+    if !has_ssh_keygen() {
+        return;
+    }
+    let world = signed_world();
+    let engine = world.engine();
+    let path = world.root.join("ops");
+    let key = SigningKey {
+        path: &path,
+        lifetime_days: None,
+    };
+    let scope = SealScope::Named(["scout.md".to_string()].into());
     let plan = engine.plan_seal(&scope, true).unwrap();
     engine.apply_seal(&plan, Some(&key)).unwrap();
     assert_eq!(refusal(&world), None);
@@ -516,6 +593,15 @@ fn key_with_passphrase_is_refused_without_prompt() {
     let error = sign(&world, "locked", None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::User);
     assert!(error.hints()[0].contains("ssh-add"), "{error}");
+    let message = error.message();
+    assert!(message.contains("incorrect passphrase"), "{message}");
+    assert!(
+        !message.contains("Enter passphrase"),
+        "no prompt: {message}"
+    );
+    // A key that does not exist needs no ssh-agent.
+    let error = sign(&world, "nobody", None).unwrap_err();
+    assert!(!error.hints()[0].contains("ssh-add"), "{error}");
 }
 
 #[test]
@@ -542,4 +628,54 @@ fn missing_ssh_keygen_names_its_package() {
     let _ = without_path(&["reset", "--all"])
         .assert_code(4)
         .assert_stderr_has("ssh-keygen: it is not installed");
+}
+
+#[test]
+fn listed_baseline_without_signature_is_unsigned() {
+    if !has_ssh_keygen() {
+        return;
+    }
+    let world = signed_world();
+    let state = || world.engine().list_baselines().baselines[0].state;
+    assert_eq!(state(), BaselineState::Unsealed);
+    let bytes = fs::read(seal_file(&world, "scout.md")).unwrap();
+    let line = format!("{}  scout.md\n", Digest::of(&bytes));
+    fs::write(seal_file(&world, ".checksums"), line).unwrap();
+    assert_eq!(state(), BaselineState::Unsigned);
+    fs::write(
+        seal_file(&world, "scout.md"),
+        [&bytes[..], b"more\n"].concat(),
+    )
+    .unwrap();
+    assert_eq!(state(), BaselineState::Unsealed);
+}
+
+#[test]
+fn signature_of_unchanged_seal_says_so() {
+    if !has_ssh_keygen() {
+        return;
+    }
+    let site = Site::new();
+    make_key(&site.path("ops"));
+    let public = site.read("ops.pub");
+    site.write("signers", format!("ops@example.org {public}"));
+    let config = site.read("memory-shepherd.conf");
+    let signed = "[general]\nseal_signers = signers\n";
+    site.write(
+        "memory-shepherd.conf",
+        config.replacen("[general]\n", signed, 1),
+    );
+    let sign = |arguments: &[&str]| {
+        let mut command = site.command();
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", path);
+        site.run_command(command.args(["seal", "--sign", "ops"]).args(arguments))
+    };
+    let _ = sign(&["--all"]).assert_code(0);
+    let _ = sign(&["--dry-run"])
+        .assert_code(0)
+        .assert_stdout_has("unchanged; would sign the unchanged seal");
+    let _ = sign(&[])
+        .assert_code(0)
+        .assert_stdout_has("unchanged; signed the unchanged seal");
 }

@@ -16,9 +16,9 @@ use memory_shepherd::config::{self, ConfigEnvironment, SftpExtension};
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
     AgentResult, Engine, EngineSetup, LedgerRecord, Observation, Operation, Outcome, Plan,
-    RunProgress, RunReport, Trigger, UndoMode, UndoTarget,
+    RunProgress, RunReport, SavedBaseline, Trigger, UndoMode, UndoTarget,
 };
-use memory_shepherd::error::Error;
+use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{
     ByteSink, DirectoryProperties, FileMetadata, Inspector, InterruptedRun, MemoryDirectory,
@@ -413,6 +413,7 @@ pub fn bare_environment(cwd: &Path) -> ConfigEnvironment {
         xdg_config_home: None,
         xdg_state_home: None,
         config_path_variable: None,
+        program_directory: None,
         uid: 0,
     }
 }
@@ -442,6 +443,27 @@ pub fn records(engine: &Engine) -> Result<Vec<LedgerRecord>, Error> {
         Ok(())
     })?;
     Ok(records)
+}
+
+/// Shape of a key that no service gave out.
+pub const KEY: &str = "ghp_R8sK2mVq0ZtYw5LxN3bHc7JdPfGa9Ue1Ti4X";
+
+/// Fails a reset before it changes a memory.
+pub fn fail_reset(world: &World) -> RunOutput {
+    let transport = InterposingTransport::new(world.disk(), |call| match call {
+        TransportCall::Before("stage") => {
+            Err(Error::new(ErrorKind::Host, "no space left on device").into())
+        }
+        _ => Ok(()),
+    });
+    let ran = world.reset_with_engine(&world.engine_with_transport(transport));
+    assert!(
+        ran.report
+            .results
+            .iter()
+            .all(|it| it.outcome == Outcome::Failed)
+    );
+    ran
 }
 
 /// Returns the names in a directory, sorted; empty where the directory is absent.
@@ -643,4 +665,16 @@ impl MemoryDirectory for InterposingDirectory {
     fn has_files_of_run(&self, run: &str) -> Result<bool, TransportError> {
         self.inner.has_files_of_run(run)
     }
+}
+
+/// Puts a version of a baseline back; none if the file is that version already.
+pub fn restore_baseline(
+    engine: &Engine,
+    name: &str,
+    version: &str,
+) -> Result<Option<SavedBaseline>, Error> {
+    let plan = engine.plan_restore(&[name.to_string()], version)?;
+    let file = plan.files.first();
+    file.map(|file| engine.apply_planned_baseline(&plan, file))
+        .transpose()
 }

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::digest::Digest;
+use crate::digest::{Digest, format_checksum_line};
 
 /// A parsed manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl BaselineSeal {
     /// Sets the digest of a file: in the place of its line, or at the end.
     pub fn set(&mut self, name: &str, digest: Digest) {
         let line = ManifestLine {
-            text: format_line(name, digest),
+            text: format_checksum_line(name, digest),
             name: Some(name.to_string()),
         };
         let place = self.lines.iter().position(|it| it.is_of(name));
@@ -129,21 +129,6 @@ fn parse_line(line: &str, parent: Option<&str>) -> Option<(String, Digest)> {
         .and_then(|parent| bare.strip_prefix(parent))
         .unwrap_or(bare);
     Some((bare.to_string(), digest.parse().ok()?))
-}
-
-/// Formats a line as sha256sum does.
-fn format_line(name: &str, digest: Digest) -> String {
-    let mut escaped = String::new();
-    for c in name.chars() {
-        match c {
-            '\\' => escaped.push_str("\\\\"),
-            '\n' => escaped.push_str("\\n"),
-            '\r' => escaped.push_str("\\r"),
-            c => escaped.push(c),
-        }
-    }
-    let mark = if escaped == name { "" } else { "\\" };
-    format!("{mark}{digest}  {escaped}\n")
 }
 
 fn unescape_file_name(name: &str) -> Option<String> {

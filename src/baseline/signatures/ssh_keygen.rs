@@ -70,15 +70,19 @@ pub fn sign(key: &Path, message: &[u8], clock: &dyn Clock) -> Result<Vec<u8>> {
     if output.status.success() && is_signature {
         return Ok(output.stdout);
     }
-    let message = format!(
-        "cannot sign with {}: {}",
-        key.display(),
-        quote_message(&output)
-    );
-    Err(Error::new(ErrorKind::User, message).with_hint(
-        "a key with a passphrase has to be in the ssh-agent: run `ssh-add KEYFILE`, then pass \
-         --sign KEYFILE.pub",
-    ))
+    let quoted = quote_message(&output);
+    // It prompts on the line of the message, though nothing can answer.
+    let why = quoted.rsplit("passphrase: ").next().unwrap_or_default();
+    let message = format!("cannot sign with {}: {why}", key.display());
+    let error = Error::new(ErrorKind::User, message);
+    Err(if quoted.contains("passphrase") {
+        error.with_hint(
+            "a key with a passphrase has to be in the ssh-agent: run `ssh-add KEYFILE`, then name \
+             KEYFILE.pub",
+        )
+    } else {
+        error.with_hint("name a private key, or the .pub file of a key in the ssh-agent")
+    })
 }
 
 /// Returns the principals of an allowed-signers file that the key of a signature stands for at

@@ -2,16 +2,11 @@
 //! exchanging renames.
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use super::DoctorReport;
 use crate::cli::output::format_count;
 use crate::config::Agent;
-use crate::engine::Engine;
-
-/// The bits of `CAP_CHOWN` and `CAP_LEASE` (capabilities(7)).
-const CAP_CHOWN: u32 = 0;
-const CAP_LEASE: u32 = 28;
+use crate::engine::{CAP_CHOWN, CAP_LEASE, Engine, has_capability};
 
 pub(super) fn check_kernel(
     report: &mut DoctorReport,
@@ -122,14 +117,4 @@ fn check_lease_file_systems(report: &mut DoctorReport, engine: &Engine, agents: 
              a displaced file again after 250 ms, then removes it",
         );
     }
-}
-
-/// Whether this process has a capability; `None` without /proc.
-fn has_capability(bit: u32) -> Option<bool> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let mask = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))?;
-    let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
-    Some(mask & (1 << bit) != 0)
 }

@@ -2,11 +2,13 @@
 //! agents choose is made visible here.
 
 use std::io::{self, Write};
+use std::ops::Range;
 
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
 use crate::config::{Diagnostic, DiagnosticLevel};
+use crate::quantity;
 use crate::untrusted::{self, RevealOptions};
 
 /// Role of a piece of text; decides its colour.
@@ -62,10 +64,10 @@ pub(super) fn paint(role: OutputRole, text: &str, color: bool) -> String {
 
 /// Formats a count with its noun: "no lines", "1 line", "12 lines".
 pub fn format_count(number: usize, noun: &str) -> String {
+    let counted = quantity::format_count(number as u64, noun);
     match number {
-        0 => format!("no {noun}s"),
-        1 => format!("1 {noun}"),
-        _ => format!("{number} {noun}s"),
+        0 => counted.replacen('0', "no", 1),
+        _ => counted,
     }
 }
 
@@ -235,6 +237,43 @@ impl Printer<'_> {
         }
         text.push('\n');
         self.writer.write_all(text.as_bytes())
+    }
+
+    /// Writes a line of an agent behind a label, with some ranges of its bytes highlighted.
+    pub fn write_highlighted_line(
+        &mut self,
+        label: &[(OutputRole, &str)],
+        bytes: &[u8],
+        highlighted: &[Range<usize>],
+    ) -> io::Result<()> {
+        let mut line = String::new();
+        for (role, text) in label {
+            line.push_str(&paint(
+                *role,
+                &untrusted::visible_line(text),
+                self.has_color,
+            ));
+        }
+        let mut push = |role: OutputRole, part: &[u8]| {
+            for token in untrusted::reveal_line(part, RevealOptions::PROSE) {
+                let role = if token.is_mark {
+                    OutputRole::Mark
+                } else {
+                    role
+                };
+                line.push_str(&paint(role, &token.text, self.has_color));
+            }
+        };
+        let mut end = 0;
+        for range in highlighted {
+            let start = range.start.clamp(end, bytes.len());
+            push(OutputRole::Plain, &bytes[end..start]);
+            end = range.end.clamp(start, bytes.len());
+            push(OutputRole::Bad, &bytes[start..end]);
+        }
+        push(OutputRole::Plain, &bytes[end..]);
+        line.push('\n');
+        self.writer.write_all(line.as_bytes())
     }
 
     /// Writes a table. Each column is as wide as its widest cell; lines have no trailing blanks.

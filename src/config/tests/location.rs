@@ -34,6 +34,7 @@ fn environment_in(world: &Path) -> ConfigEnvironment {
         xdg_config_home: Some(world.join("xdg")),
         xdg_state_home: None,
         config_path_variable: Some("../variable.conf".into()),
+        program_directory: Some(world.join("bin")),
         uid: 1000,
     }
 }
@@ -54,6 +55,10 @@ fn locate_searches_from_flag_to_system() {
         (
             at("xdg/memory-shepherd").join(CONFIG_FILE_NAME),
             at("xdg/memory-shepherd").join(CONFIG_FILE_NAME),
+        ),
+        (
+            at("bin").join(CONFIG_FILE_NAME),
+            at("bin").join(CONFIG_FILE_NAME),
         ),
         (system.clone(), system.clone()),
     ];
@@ -87,6 +92,7 @@ fn without_xdg_variable_config_is_below_home() {
     let env = ConfigEnvironment {
         xdg_config_home: None,
         config_path_variable: None,
+        program_directory: None,
         ..environment_in(world.path())
     };
     let system = at("etc.conf");
@@ -111,6 +117,7 @@ fn without_config_error_names_searched_places() {
     let env = ConfigEnvironment {
         xdg_config_home: None,
         config_path_variable: None,
+        program_directory: None,
         ..environment_in(world.path())
     };
     let system = at("etc.conf");
@@ -186,6 +193,15 @@ fn root_rejects_unsafe_config_in_current_directory() {
     fs::rename(&file, directory.path().join("real")).unwrap();
     symlink("real", &file).unwrap();
     assert!(why().contains("symlink"));
+
+    // The same holds beside the program.
+    let beside = ConfigEnvironment {
+        cwd: directory.path().join("elsewhere"),
+        program_directory: Some(directory.path().to_path_buf()),
+        ..env.clone()
+    };
+    let error = locate_with_system_path(None, &beside, &nowhere).unwrap_err();
+    assert!(error.hints()[0].contains("it is a symlink"), "{error}");
 
     // The search skips this file and finds another: the answer includes the note.
     fs::write(&nowhere, "").unwrap();

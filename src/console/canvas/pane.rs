@@ -75,7 +75,7 @@ pub fn draw_spans(
     let kind = line.map_or(LineKind::Note, |line| line.kind);
     let worded = line.is_some_and(|line| !line.changed_ranges.is_empty());
     let (plain, word) = match kind {
-        LineKind::Same => (Role::Text, Role::Text),
+        LineKind::Same => (Role::Text, Role::Hit),
         LineKind::Added => (Role::Added, Role::AddedWord),
         LineKind::Removed => (Role::Removed, Role::RemovedWord),
         LineKind::Separator => (Role::Separator, Role::Separator),
@@ -101,7 +101,7 @@ pub fn draw_spans(
 }
 
 fn is_word_mark(text: &str) -> bool {
-    matches!(text, "[-" | "-]" | "{+" | "+}")
+    matches!(text, "[-" | "-]" | "{+" | "+}" | "«" | "»")
 }
 
 /// Highlights the search hits in a row.

@@ -138,6 +138,9 @@ impl TextPreparer {
         if diff.is_empty() {
             return Err(format!("nothing above the separator of {name} differs"));
         }
+        if let Some(why) = diff.describe_too_large() {
+            return Err(format!("the difference of {name} is {why}"));
+        }
         let directory = &self.engine.config().general.baseline_dir;
         let baseline = directory.join(&agent.baseline).display().to_string();
         let memory = agent.location.memory().display().to_string();

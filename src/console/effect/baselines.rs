@@ -2,6 +2,7 @@
 //! these, and verifies.
 
 use std::convert::Infallible;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,22 +14,23 @@ use super::job_queue::{JobClass, JobKey};
 use super::{EffectRunner, MAX_HISTORY_RECORDS};
 use crate::baseline::signatures::SigningKey;
 use crate::config::ConfigEnvironment;
-use crate::console::canvas::format_count;
 use crate::console::message::{ComparisonTexts, Msg};
 use crate::console::screens::baseline_plan::state::{
     AppliedBaselinePlan, BaselineChangePlan, BaselinePlanRequest, BaselinePlanRow,
     PreparedBaselinePlan,
 };
 use crate::console::screens::baselines::state::{ComparedVersion, ComparisonRequest};
-use crate::console::text;
+use crate::console::screens::reset::state::RuleChangeRequest;
+use crate::console::text::{self, LineKind, PreparedText, TextLine};
 use crate::diff;
 use crate::digest::Digest;
 use crate::engine::{
-    BaselineAction, BaselineFile, BaselinePlan, BaselineVersion, Engine, Operation,
-    PlannedBaseline, SealChange, SealChangeKind, SealMatch, SealPlan, SealScope,
+    BaselineAction, BaselineFile, BaselinePlan, Engine, PlannedBaseline, SealChange,
+    SealChangeKind, SealMatch, SealPlan, SealScope,
 };
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::lint::Finding;
+use crate::quantity::format_count;
 
 /// Interval between two reports of the progress of a verification.
 const VERIFY_REPORT_INTERVAL: Duration = Duration::from_millis(250);
@@ -60,11 +62,31 @@ impl EffectRunner {
         });
     }
 
+    /// Compares the rules that a plan replaces with those that it installs.
+    pub(super) fn compare_new_rules(&self, request: RuleChangeRequest) {
+        let key = JobKey::NewRules;
+        self.submit(JobClass::BaselineTexts, Some(key), move |engine| {
+            let text = match engine {
+                Ok(engine) => prepare_rule_change(engine, &request),
+                Err(error) => vec![TextLine::note(LineKind::Note, error.to_string())].into(),
+            };
+            Msg::NewRulesCompared(request, text)
+        });
+    }
+
     pub(super) fn make_baseline_plan(&self, id: u64, request: BaselinePlanRequest) {
         let env = self.env.clone();
         self.submit(JobClass::BaselinePlans, None, move |engine| {
             let plan = engine.and_then(|it| make_plan(it, &env, &request));
             Msg::BaselinePlanMade(id, plan.map(Box::new))
+        });
+    }
+
+    pub(super) fn check_signing_key(&self, key: String) {
+        let path = key_path(&key, &self.env);
+        self.submit(JobClass::BaselinePlans, None, move |engine| {
+            let checked = engine.and_then(|_| check_key_file(&path));
+            Msg::SigningKeyChecked(key, checked)
         });
     }
 
@@ -100,11 +122,24 @@ impl EffectRunner {
     }
 }
 
+/// Returns the old side of a comparison: a baseline that is not in the seal is compared with what was
+/// known of it before, else with the template.
+fn known_old_side(engine: &Engine, request: &ComparisonRequest) -> ComparedVersion {
+    let [old, _] = &request.sides;
+    if *old != ComparedVersion::Sealed || engine.is_in_seal(&request.name) {
+        return old.clone();
+    }
+    let previous = ComparedVersion::Previous;
+    let found = engine.find_baseline_version(&request.name, &previous.argument());
+    found.map_or(ComparedVersion::Template, |_| previous)
+}
+
 /// Compares two versions of a baseline.
 fn compare(engine: &Engine, request: &ComparisonRequest) -> Result<ComparisonTexts> {
     let mut titles = [String::new(), String::new()];
     let mut texts = Vec::new();
-    for (title, side) in titles.iter_mut().zip(&request.sides) {
+    let old_side = known_old_side(engine, request);
+    for (title, side) in titles.iter_mut().zip([&old_side, &request.sides[1]]) {
         let (digest, bytes) = engine.find_baseline_version(&request.name, &side.argument())?;
         *title = match side {
             ComparedVersion::Stored(_) => side.label(),
@@ -116,9 +151,22 @@ fn compare(engine: &Engine, request: &ComparisonRequest) -> Result<ComparisonTex
     let (old, new) = (&texts[0], &texts[1]);
     Ok(ComparisonTexts {
         text: text::prepare_comparison([old, new], deadline),
+        old_side,
         titles,
         changed_lines: diff::count_changes(old, new, deadline),
     })
+}
+
+/// Prepares the change of rules that a plan brings.
+fn prepare_rule_change(engine: &Engine, request: &RuleChangeRequest) -> PreparedText {
+    let deadline = Some(engine.clock().instant() + DIFF_TIMEOUT);
+    match engine.rules_since(&request.agent, request.old) {
+        Some([old, new]) => text::prepare_comparison([&old, &new], deadline),
+        None => {
+            let why = "the version that was pushed last, or the baseline, cannot be read";
+            vec![TextLine::note(LineKind::Note, why)].into()
+        }
+    }
 }
 
 /// Makes a plan over baselines. Only the paths of `env` are used: the operator names a key as a
@@ -132,7 +180,7 @@ fn make_plan(
         BaselinePlanRequest::Seal { names, is_all, key } => {
             return prepare_seal(engine, env, names, *is_all, key.as_deref());
         }
-        BaselinePlanRequest::Restore { name, version } => engine.plan_restore(name, version)?,
+        BaselinePlanRequest::Restore { names, version } => engine.plan_restore(names, version)?,
         BaselinePlanRequest::Create { name, source } => engine.plan_new_baseline(name, source)?,
         BaselinePlanRequest::Replace { names, replacement } => {
             engine.plan_replacement(names, replacement)?
@@ -143,54 +191,79 @@ fn make_plan(
         .files
         .iter()
         .map(|file| file_row(&plan, file, deadline));
-    let is_resealed = matches!(plan.action, BaselineAction::Restore { .. })
-        && plan.files.iter().all(|file| is_resealed(engine, file));
+    let rows: Vec<BaselinePlanRow> = rows.collect();
+    let is_resealed = !rows.is_empty()
+        && rows.iter().all(|row| !row.is_foreign)
+        && plan.files.iter().all(|file| is_sealed_now(engine, file));
+    let immutable = plan.files.iter().map(|file| &file.name);
+    let immutable: Vec<&str> = immutable
+        .filter(|name| engine.is_baseline_immutable(name))
+        .map(String::as_str)
+        .collect();
+    let note = files_note(&plan, is_resealed);
+    let refusal = immutable
+        .iter()
+        .find_map(|name| engine.unlock_refusal(name));
+    // The row of the plan cuts the end of a long note.
+    let note = match immutable.is_empty() || refusal.is_some() {
+        true => note,
+        false => {
+            let names = immutable.join(", ");
+            format!("unlocks {names} for the write and locks it again; {note}")
+        }
+    };
     Ok(PreparedBaselinePlan {
         problem: None,
-        rows: rows.collect(),
-        notes: vec![files_note(&plan, is_resealed)],
-        refusal: None,
+        rows,
+        notes: vec![note],
+        refusal,
+        needs_key: false,
         plan: Arc::new(BaselineChangePlan::Files { plan, is_resealed }),
     })
 }
 
-/// Returns whether the seal follows a restore, as it follows a save of the editor: the file is the
-/// sealed one, and this program has sealed, saved or pushed the version before.
-fn is_resealed(engine: &Engine, file: &PlannedBaseline) -> bool {
+/// Returns whether the seal follows a change of a file, as it follows a save of the editor: the file
+/// is the sealed one, and no signature is needed.
+fn is_sealed_now(engine: &Engine, file: &PlannedBaseline) -> bool {
     let opened = engine.open_baseline(&file.name);
-    if !opened.is_ok_and(|it| it.seal == SealMatch::Sealed) {
-        return false;
-    }
-    let version = Some(Digest::of(&file.after));
-    // A version that a restore or a save replaced may be the work of another program.
-    let is_own = |it: &BaselineVersion| it.sha256 == version && it.operation != Operation::Restore;
-    let history = engine.baseline_history(&file.name, MAX_HISTORY_RECORDS);
-    history.is_ok_and(|versions| versions.iter().any(is_own))
+    opened.is_ok_and(|it| {
+        it.seal == SealMatch::Sealed && file.before.bytes() == Some(it.bytes.as_slice())
+    })
 }
 
 /// Says what follows from a plan over files.
-fn files_note(plan: &BaselinePlan, is_resealed: bool) -> String {
+pub(super) fn files_note(plan: &BaselinePlan, is_resealed: bool) -> String {
     let unchanged = match plan.unchanged.as_slice() {
         [] => String::new(),
         names => format!("; unchanged: {}", names.join(", ")),
     };
     match &plan.action {
-        BaselineAction::Restore { .. } if plan.files.is_empty() => {
-            "the file is that version already".to_string()
-        }
+        BaselineAction::Restore { .. } if plan.files.is_empty() => match plan.unchanged.len() {
+            1 => "the file is that version already".to_string(),
+            _ => "the files are those versions already".to_string(),
+        },
         BaselineAction::Restore { .. } => {
             let objects = plan.files.iter().map(|file| &file.before);
-            let notes = objects.map(|before| match before {
-                BaselineFile::Readable(_) => {
-                    "the replaced bytes are kept as a version; owner and mode stay"
-                }
-                BaselineFile::Absent => "there is no file now",
-                BaselineFile::Unreadable(_) => {
-                    "what is there now stays beside it, under a name .shepherd-…"
-                }
-            });
-            let seal = is_resealed.then_some("it is sealed, too");
-            notes.chain(seal).collect::<Vec<_>>().join("; ")
+            let mut notes: Vec<&str> = objects
+                .map(|before| match before {
+                    BaselineFile::Readable(_) => {
+                        "the replaced bytes are kept as a version; owner and mode stay"
+                    }
+                    BaselineFile::Absent => "the file does not exist",
+                    BaselineFile::Unreadable(_) => {
+                        "what is there now stays beside it, under a name .shepherd-…"
+                    }
+                })
+                .collect();
+            // Each is said once, whatever the number of files.
+            notes.sort_unstable();
+            notes.dedup();
+            notes.extend(is_resealed.then_some(if plan.files.len() == 1 {
+                "it is sealed, too"
+            } else {
+                "the files are sealed, too"
+            }));
+            notes.join("; ")
         }
         BaselineAction::Create { .. } => {
             "name it in the config: `baseline = FILE` in the section of an agent".to_string()
@@ -198,7 +271,12 @@ fn files_note(plan: &BaselinePlan, is_resealed: bool) -> String {
         BaselineAction::Replace if plan.files.is_empty() => format!("no match{unchanged}"),
         BaselineAction::Replace => {
             let count: usize = plan.files.iter().map(|file| file.replaced).sum();
-            format!("{count} replaced in all; seal the baselines afterwards{unchanged}")
+            let seal = match (is_resealed, plan.files.len()) {
+                (true, 1) => "the file is sealed, too",
+                (true, _) => "the files are sealed, too",
+                (false, _) => "seal the baselines afterwards",
+            };
+            format!("{count} replaced in all; {seal}{unchanged}")
         }
     }
 }
@@ -221,7 +299,7 @@ fn file_row(plan: &BaselinePlan, file: &PlannedBaseline, deadline: Instant) -> B
             short_digest(Some(&file.after)),
         ],
         changed_lines: diff::count_changes(old, &file.after, Some(deadline)),
-        is_foreign: false,
+        is_foreign: file.is_foreign,
         lint_errors: Vec::new(),
         owner: None,
         agents: file.agents.clone(),
@@ -258,7 +336,8 @@ fn prepare_seal(
     let refusal = engine.preview_seal(&plan, signing_key.as_ref()).err();
     let others = plan.unaccepted().count();
     let note = match (rows.is_empty(), others) {
-        (true, _) => "nothing changed since the last seal".to_string(),
+        (true, _) if key.is_some() => "signs the unchanged seal".to_string(),
+        (true, _) => "nothing changed since the last seal; nothing is to be sealed".to_string(),
         (false, 0) => "resets push the sealed versions".to_string(),
         (false, 1) => "1 other changed file stays unsealed".to_string(),
         (false, count) => format!("{count} other changed files stay unsealed"),
@@ -267,6 +346,7 @@ fn prepare_seal(
         rows,
         problem: plan.describe_problem(),
         notes: vec![note],
+        needs_key: key.is_none() && refusal.is_some() && plan.needs_key(),
         refusal: refusal.map(|error| describe_refusal(&error)),
         plan: Arc::new(BaselineChangePlan::Seal(
             Box::new(plan),
@@ -286,6 +366,17 @@ fn key_path(typed: &str, env: &ConfigEnvironment) -> PathBuf {
         (Some(rest), Some(home)) => home.join(rest),
         _ => env.cwd.join(typed),
     }
+}
+
+/// Checks that a key is a file that can be read.
+fn check_key_file(path: &Path) -> Result<()> {
+    // A FIFO would keep the reader waiting.
+    let metadata = fs::metadata(path).with_path("read", path)?;
+    if !metadata.is_file() {
+        let message = format!("cannot sign with {}: it is not a file", path.display());
+        return Err(Error::new(ErrorKind::Conflict, message));
+    }
+    File::open(path).with_path("read", path).map(drop)
 }
 
 fn signing_key(path: &Path) -> SigningKey<'_> {
@@ -351,7 +442,7 @@ fn apply_seal(
     let report = engine.apply_seal(plan, signing_key.as_ref())?;
     let run = report.run.unwrap_or_default();
     let mut summary = match report.sealed.as_slice() {
-        [] => format!("signed the seal (run {run})"),
+        [] => format!("signed the unchanged seal (run {run})"),
         [one] => format!("sealed {one} (run {run})"),
         names => format!("sealed {} baselines (run {run})", names.len()),
     };
@@ -376,6 +467,8 @@ fn apply_files(engine: &Engine, plan: &BaselinePlan, is_resealed: bool) -> Appli
     let mut applied = AppliedBaselinePlan::default();
     let mut written = Vec::new();
     let mut remarks = String::new();
+    // A restored version was accepted before; a new one is sealed only without lint errors.
+    let is_restore = matches!(plan.action, BaselineAction::Restore { .. });
     for file in &plan.files {
         match engine.apply_planned_baseline(plan, file) {
             Ok(saved) => {
@@ -383,7 +476,8 @@ fn apply_files(engine: &Engine, plan: &BaselinePlan, is_resealed: bool) -> Appli
                 for remark in saved.remarks() {
                     remarks.push_str(&format!("; {}: {remark}", file.name));
                 }
-                let sealed = is_resealed.then(|| engine.seal_saved_baseline(&file.name, true));
+                let sealed = is_resealed
+                    .then(|| engine.seal_saved_baseline(&file.name, saved.digest, is_restore));
                 let seal = match sealed {
                     Some(Ok(_)) => ", and sealed it",
                     _ => "",
@@ -429,6 +523,7 @@ mod tests {
                 after: Arc::new(b"# Rules\n".to_vec()),
                 replaced: 0,
                 agents: Vec::new(),
+                is_foreign: false,
             };
             let plan = BaselinePlan {
                 action: BaselineAction::Restore {
@@ -440,7 +535,7 @@ mod tests {
             files_note(&plan, false)
         };
         assert!(note(BaselineFile::Readable(Vec::new())).contains("kept as a version"));
-        assert!(note(BaselineFile::Absent).contains("no file now"));
+        assert!(note(BaselineFile::Absent).contains("does not exist"));
         let fifo = BaselineFile::Unreadable("a FIFO".to_string());
         assert!(note(fifo).contains("stays beside it"));
     }

@@ -3,34 +3,92 @@
 use std::sync::Arc;
 
 use super::agent_texts::DIFF_TIMEOUT;
-use crate::console::message::{FileComparison, SavedText, TextSave};
+use crate::clock::Clock;
+use crate::console::message::{FileComparison, ReplacedBaseline, SavedText, TextSave};
 use crate::console::text;
 use crate::diff;
-use crate::engine::Engine;
-use crate::error::Result;
+use crate::digest::Digest;
+use crate::engine::{BaselineFile, Engine, FindingCounts, OpenedBaseline, SealMatch, TextOrigin};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Maximum product of the number of lines and of changes in a merge, which grows with it: about a
+/// second. A merge has no deadline of its own.
+const MAX_MERGE_COST: usize = 200_000_000;
+
+/// Opens a baseline again, or says what is at its path instead.
+pub(super) fn check_open_file(
+    engine: &Engine,
+    name: &str,
+) -> std::result::Result<Box<OpenedBaseline>, BaselineFile> {
+    let opened = engine.open_baseline(name).map(Box::new);
+    opened.map_err(|_| engine.read_edited_baseline(name).0)
+}
 
 /// Compares a baseline's file with a text.
 pub(super) fn compare_with_file(
     engine: &Engine,
     name: &str,
     text: &[u8],
-) -> Result<FileComparison> {
-    let disk = engine.read_baseline(name)?;
+    known: Digest,
+) -> FileComparison {
+    let (disk, seal) = engine.read_edited_baseline(name);
+    let now = disk.bytes().unwrap_or_default();
+    // The operator knows a file that another program has changed, and its change is in the text:
+    // the difference from the file would not show it.
+    let has_foreign_change =
+        matches!(seal, SealMatch::Mismatch(_)) && disk.bytes().map(Digest::of) == Some(known);
+    let sealed = has_foreign_change
+        .then(|| engine.find_baseline_version(name, "sealed").ok())
+        .flatten();
+    let old = sealed.as_ref().map_or(now, |(_, bytes)| bytes);
     let deadline = engine.clock().instant() + DIFF_TIMEOUT;
-    Ok(FileComparison {
-        diff: text::prepare_comparison([&disk, text], Some(deadline)),
-        changed_lines: diff::count_changes(&disk, text, Some(deadline)),
+    FileComparison {
+        diff: text::prepare_comparison([old, text], Some(deadline)),
+        changed_lines: diff::count_changes(old, text, Some(deadline)),
+        dropped_lines: diff::count_changes(now, text, Some(deadline)).1,
+        is_from_seal: sealed.is_some(),
+        is_immutable: engine.is_baseline_immutable(name),
+        unlock_refusal: engine.unlock_refusal(name),
+        findings: count_findings(engine, name, text),
+        seal,
         disk,
-    })
+    }
+}
+
+/// Lints a text as a version of a baseline.
+fn count_findings(engine: &Engine, name: &str, text: &[u8]) -> FindingCounts {
+    // An allowlist that cannot be read allows nothing; `lint` and `doctor` report it.
+    let decisions = engine.load_lint_decisions().unwrap_or_default();
+    let report = engine.baseline_lint(name, &decisions).lint(text);
+    FindingCounts::of(&report.findings)
 }
 
 /// Merges two changes of one text: what both began with, the operator's, the file's. The second
 /// says whether all of it could be decided; the rest is between markers.
-pub(super) fn merge([base, ours, theirs]: &[Arc<Vec<u8>>; 3]) -> (Vec<u8>, bool) {
-    match diffy::merge_bytes(base, ours, theirs) {
+///
+/// # Errors
+/// The texts differ so much that a merge would take longer than an operator waits.
+pub(super) fn merge(
+    [base, ours, theirs]: &[Arc<Vec<u8>>; 3],
+    clock: &dyn Clock,
+) -> Result<(Vec<u8>, bool)> {
+    let lines = |text: &[u8]| diff::count_lines(text);
+    for text in [ours, theirs] {
+        let deadline = clock.instant() + DIFF_TIMEOUT;
+        let (added, removed) = diff::count_changes(base, text, Some(deadline));
+        let cost = (lines(base) + lines(text)).saturating_mul(added + removed);
+        if cost > MAX_MERGE_COST {
+            let message = format!(
+                "not merged, the texts differ by {} lines: compare them with another program",
+                added + removed
+            );
+            return Err(Error::new(ErrorKind::Conflict, message));
+        }
+    }
+    Ok(match diffy::merge_bytes(base, ours, theirs) {
         Ok(merged) => (merged, true),
         Err(marked) => (marked, false),
-    }
+    })
 }
 
 /// Saves a text, and seals it if it is to be sealed.
@@ -41,25 +99,41 @@ pub(super) fn save(engine: &Engine, save: TextSave) -> Result<SavedText> {
         expected,
         is_immutable,
         is_sealed,
+        has_foreign_lines,
         accepts_lint_errors,
     } = save;
-    let saved = if is_immutable {
-        engine.save_immutable_baseline(&name, &bytes, Some(expected))?
-    } else {
-        engine.save_baseline(&name, &bytes, Some(expected))?
+    let origin = match has_foreign_lines {
+        true => TextOrigin::Merged,
+        false => TextOrigin::Operator,
+    };
+    let saved = match expected {
+        ReplacedBaseline::Unreadable(why) => engine.save_over_unreadable(&name, &bytes, &why)?,
+        ReplacedBaseline::Absent => engine.save_baseline(&name, &bytes, None)?,
+        ReplacedBaseline::File(digest) if is_immutable => {
+            engine.save_immutable_baseline(&name, &bytes, Some(digest), origin)?
+        }
+        ReplacedBaseline::File(digest) => {
+            engine.save_baseline_of(&name, &bytes, Some(digest), origin)?
+        }
     };
     let sealed = if is_sealed {
         engine
-            .seal_saved_baseline(&name, accepts_lint_errors)
+            .seal_saved_baseline(&name, saved.digest, accepts_lint_errors)
             .map(drop)
     } else {
         Ok(())
     };
-    let seal = sealed.and_then(|()| engine.open_baseline(&name).map(|opened| opened.seal));
+    let opened = engine.open_baseline(&name);
+    let (problems, is_refused) = match &opened {
+        Ok(opened) => (opened.problems.clone(), opened.is_refused),
+        Err(_) => Default::default(),
+    };
     Ok(SavedText {
         bytes,
-        seal,
+        seal: sealed.and_then(|()| opened.map(|opened| opened.seal)),
         remarks: saved.remarks(),
+        problems,
+        is_refused,
     })
 }
 
@@ -68,10 +142,31 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::clock::SystemClock;
 
     fn merged(texts: [&str; 3]) -> (String, bool) {
-        let (text, is_clean) = merge(&texts.map(|it| Arc::new(it.as_bytes().to_vec())));
+        let texts = texts.map(|it| Arc::new(it.as_bytes().to_vec()));
+        let (text, is_clean) = merge(&texts, &SystemClock).unwrap();
         (String::from_utf8(text).unwrap(), is_clean)
+    }
+
+    #[test]
+    fn merge_of_rewritten_texts_is_refused() {
+        let text = |word: &str| {
+            let lines = (0..20_000).map(|number| format!("- {word} {number}\n"));
+            Arc::new(lines.collect::<String>().into_bytes())
+        };
+        let error = merge(&[text("a"), text("b"), text("c")], &SystemClock).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+        // Few changes in a long text are merged.
+        let mut longer = text("a").to_vec();
+        longer.extend_from_slice(b"- one more\n");
+        let (merged, is_clean) = merge(
+            &[text("a"), text("a"), Arc::new(longer.clone())],
+            &SystemClock,
+        )
+        .unwrap();
+        assert!(is_clean && merged == longer);
     }
 
     #[test]

@@ -5,13 +5,13 @@ use chrono::{DateTime, FixedOffset};
 use crate::boundary::BoundaryRule;
 use crate::config::{Agent, ValueOrigin};
 use crate::console::age::modified_time;
-use crate::console::canvas::format_count;
 use crate::console::model::known_scratch_lines;
 use crate::console::text::{TextLine, Tone};
 use crate::digest::Digest;
 use crate::engine::{
     AgentDetail, BaselineChange, Engine, MemoryContent, Observation, Protection, State,
 };
+use crate::quantity::format_count;
 
 /// Width of the bar that shows how full a memory is, in cells.
 const USAGE_BAR_CELLS: u64 = 20;
@@ -61,7 +61,8 @@ pub(super) fn agent_facts(
 ) -> Vec<Fact> {
     // In a fleet of one agent, a plan cannot be of the wrong one.
     let is_sole_agent = engine.config().agents.len() == 1;
-    let mut facts = state_facts(observation, is_sole_agent);
+    let since = engine.state_since(&agent.name, observation.state);
+    let mut facts = state_facts(observation, since, is_sole_agent);
     facts.extend(memory_facts(engine, agent, detail));
     facts.extend(baseline_facts(engine, agent, detail));
     facts.push(heading_fact("Findings"));
@@ -101,13 +102,21 @@ fn heading_fact(label: &'static str) -> Fact {
     (label, TextLine::default())
 }
 
-fn state_facts(observation: &Observation, is_sole_agent: bool) -> Vec<Fact> {
+fn state_facts(
+    observation: &Observation,
+    since: Option<DateTime<FixedOffset>>,
+    is_sole_agent: bool,
+) -> Vec<Fact> {
     let mut facts = vec![heading_fact("Now")];
     facts.push(toned_fact(
         "state",
         observation.state.to_string(),
         Tone::State(observation.state),
     ));
+    if let Some(since) = since {
+        let since = since.with_timezone(observation.read_at.offset());
+        facts.push(plain_fact("since", format_time(since)));
+    }
     if !observation.reason.is_empty() {
         facts.push(plain_fact("why", &observation.reason));
     }
@@ -316,6 +325,16 @@ pub(super) fn memory_findings(detail: &AgentDetail) -> Vec<(String, Tone)> {
             1 => found.push((format!("1 {singular}"), Tone::Warn)),
             count => found.push((format!("{count} {plural}"), Tone::Warn)),
         }
+    }
+    let findings = content.findings.describe();
+    if !findings.is_empty() {
+        let rules = content.findings.rules.join(" ");
+        let rules = if rules.is_empty() {
+            rules
+        } else {
+            format!(" ({rules})")
+        };
+        found.push((format!("{findings}{rules}"), Tone::Warn));
     }
     if crate::untrusted::has_mixed_scripts(&detail.memory_prefix) {
         found.push(("words of mixed scripts".to_string(), Tone::Warn));

@@ -5,11 +5,12 @@ use std::path::Path;
 
 use tempfile::NamedTempFile;
 
-use crate::console::canvas::format_count;
-use crate::console::handoff::{ExternalEdit, PagerText};
+use super::external_copy::ExternalCopy;
+use crate::console::handoff::PagerText;
 use crate::console::theme::{Theme, Themes};
-use crate::engine::BaselineEdit;
+use crate::engine::OpenedBaseline;
 use crate::error::{PathContext, Result};
+use crate::quantity::format_count;
 
 /// Result that the event loop handles itself.
 pub enum Loaded {
@@ -17,9 +18,8 @@ pub enum Loaded {
     Theme(LoadedTheme),
     /// A text for the pager, by the number of its request, in a file that is removed with this.
     Page(u64, Result<NamedTempFile>),
-    /// A baseline for the external editor, by the number of its request, and the mark that keeps the
-    /// guard away.
-    ExternalEdit(u64, Box<ExternalEdit>, Result<BaselineEdit>),
+    /// A baseline for the external editor, by the number of its request, and its copy.
+    ExternalCopy(u64, Box<OpenedBaseline>, Result<ExternalCopy>),
 }
 
 /// A theme to apply.

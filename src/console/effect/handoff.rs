@@ -1,17 +1,13 @@
-//! Loads what other programs get, and inspects what they return: texts for the clipboard and
-//! the pager, and baselines for the editor.
+//! Loads what other programs get: texts for the clipboard and the pager, and baselines for the
+//! external editor.
 
 use std::fs;
 use std::io::ErrorKind::NotFound;
 
 use crate::archive::WrittenEntry;
-use crate::baseline::InspectedBaseline;
-use crate::config::{Agent, ProtectLevel};
 use crate::console::external_tools;
-use crate::console::handoff::{ClipboardText, CopyOutcome, ExternalEdit, PagerText};
-use crate::console::message::{EditedBaseline, Msg};
-use crate::diff;
-use crate::engine::{BaselineEdit, Engine, FindingCounts};
+use crate::console::handoff::{ClipboardText, CopyOutcome, PagerText};
+use crate::engine::{Engine, OpenedBaseline};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Maximum size of an entry in the pager.
@@ -39,43 +35,9 @@ pub(super) fn load_entry(
     Ok(PagerText::new(agent, &bytes))
 }
 
-/// Records what the external editor saved, and inspects and lints the baseline again.
-pub(super) fn inspect_edited(engine: &Engine, edit: ExternalEdit, mark: &BaselineEdit) -> Msg {
-    let recorded = engine.record_external_save(&edit.baseline, &edit.original.bytes, mark);
-    let now = recorded.and_then(|_| inspect_baseline(engine, &edit.agent));
-    let text = now.as_ref().map_or(&[][..], |now| &now.bytes);
-    // An allowlist that cannot be read allows nothing; `lint` and `doctor` report it.
-    let decisions = engine.load_lint_decisions().unwrap_or_default();
-    let findings = match &now {
-        Ok(_) => {
-            engine
-                .baseline_lint(&edit.baseline, &decisions)
-                .lint(text)
-                .findings
-        }
-        Err(_) => Vec::new(),
-    };
-    Msg::BaselineEdited(Box::new(EditedBaseline {
-        changed_lines: diff::count_changes(&edit.original.bytes, text, None),
-        findings: FindingCounts::of(&findings),
-        edit,
-        now,
-    }))
-}
-
-fn inspect_baseline(engine: &Engine, agent: &str) -> Result<InspectedBaseline> {
-    engine.inspect_baseline(engine.agent(agent)?)
-}
-
-/// Inspects the baseline of an agent before it is edited.
-pub(super) fn prepare_edit(engine: &Engine, name: &str) -> Result<ExternalEdit> {
+/// Opens the baseline of an agent, to copy it for the external editor.
+pub(super) fn prepare_edit(engine: &Engine, name: &str) -> Result<OpenedBaseline> {
     let agent = engine.agent(name)?;
-    let sharing_agents: Vec<&Agent> = engine
-        .config()
-        .agents
-        .iter()
-        .filter(|other| other.baseline == agent.baseline)
-        .collect();
     let path = engine.config().baseline_path(agent);
     if fs::symlink_metadata(&path).is_err_and(|error| error.kind() == NotFound) {
         let message = format!(
@@ -85,15 +47,5 @@ pub(super) fn prepare_edit(engine: &Engine, name: &str) -> Result<ExternalEdit> 
         return Err(Error::new(ErrorKind::Conflict, message)
             .with_hint("write the baseline, or restore it from a backup"));
     }
-    Ok(ExternalEdit {
-        agent: name.to_string(),
-        baseline: agent.baseline.clone(),
-        protected_agents: sharing_agents
-            .iter()
-            .filter(|it| it.protect == ProtectLevel::ReadOnly)
-            .map(|it| it.name.clone())
-            .collect(),
-        sharing_agents: sharing_agents.iter().map(|it| it.name.clone()).collect(),
-        original: inspect_baseline(engine, name)?,
-    })
+    engine.open_baseline(&agent.baseline)
 }

@@ -30,6 +30,14 @@ pub(super) enum JobClass {
     /// Plans over baselines. A slow list must not keep a restore waiting.
     BaselinePlans,
     Verify,
+    /// Searches of the archives, which also update the index.
+    ArchiveSearch,
+    /// Texts of entries, and entries compared. A slow search must not keep them waiting.
+    ArchiveTexts,
+    /// Timelines of agents, which read the ledger.
+    Timeline,
+    /// Overviews of retention, and prunes.
+    Retention,
     /// The ledger, the config and the saved observations.
     FleetFiles,
     /// Texts and patches of the agents of a host; `None` for this machine.
@@ -37,7 +45,7 @@ pub(super) enum JobClass {
     Tones,
     /// Tones of the text in the editor.
     Analysis,
-    /// Comparisons, merges and saves of the editor.
+    /// Comparisons, merges and saves of the editor, and checks of its file, in this order.
     Editor,
     /// Drafts of the editor.
     Drafts,
@@ -62,10 +70,17 @@ pub(super) enum JobKey {
     History(String),
     RunDiff(String, u64),
     Log,
+    Report,
     Texts,
     Tones,
     Baselines,
     BaselineComparison,
+    NewRules,
+    ArchiveSearch,
+    EntryText,
+    EntryComparison,
+    Timeline,
+    Retention,
     Analysis,
     Draft,
 }

@@ -7,26 +7,29 @@ use chrono::{DateTime, FixedOffset, TimeDelta};
 
 use crate::console::screens::log::state::{MAX_RUNS, RunSummary};
 use crate::engine::{Engine, Operation, Outcome, RunEvent};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Maximum number of records in all runs of the log.
 const MAX_LOG_RECORDS: usize = 50_000;
 
-/// Loads the last runs of the ledger, at most [`MAX_RUNS`], newest first.
+/// Loads the last runs of the ledger, at most [`MAX_RUNS`], newest first; with the reason if older
+/// ones cannot be read.
 ///
 /// # Errors
 /// The ledger cannot be read or is damaged.
-pub fn load_runs(engine: &Engine) -> Result<Vec<RunSummary>> {
+pub fn load_runs(engine: &Engine) -> Result<(Vec<RunSummary>, Option<Error>)> {
     let (mut names, mut records) = (HashSet::new(), Vec::new());
-    engine.for_each_record_backwards(|record| {
+    let unread = engine.for_each_record_backwards(|record| {
         names.insert(record.event.run.clone());
         let fits = names.len() <= MAX_RUNS && records.len() < MAX_LOG_RECORDS;
         if fits {
-            records.push((record.time, record.event));
+            let time = record.time;
+            let views = record.event.into_views().into_iter().rev();
+            records.extend(views.map(|event| (time, event)));
         }
         fits
     })?;
-    Ok(group_into_runs(records.into_iter().rev()))
+    Ok((group_into_runs(records.into_iter().rev()), unread))
 }
 
 /// Groups records in ledger order into runs, however the records of several runs are mixed; returns

@@ -7,11 +7,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::archive::index::CandidateOrder;
 use crate::clock::SystemClock;
 use crate::config::{self, Config, ConfigErrors, SshHost};
 use crate::console::model::known_scratch_lines;
-use crate::console::screens::baseline_plan::state::{BaselineChangePlan, BaselinePlanRequest};
-use crate::engine::{BaselineAction, BaselinePlan, EngineSetup, Protection, Trigger};
+use crate::console::screens::archives::state::ArchiveSearchRequest;
+use crate::console::screens::baseline_plan::state::{
+    AppliedBaselinePlan, BaselineChangePlan, BaselinePlanRequest,
+};
+use crate::console::screens::baselines::state::{ComparedVersion, ComparisonRequest};
+use crate::engine::{
+    BaselineAction, BaselineFile, BaselinePlan, EngineSetup, PlannedBaseline, Protection,
+    SealMatch, SealScope, TextReplacement, Trigger,
+};
 use crate::error::ErrorKind;
 use crate::fake_transport::FakeTransport;
 use crate::transport::{
@@ -123,6 +131,7 @@ fn test_env(root: &Path) -> ConfigEnvironment {
         xdg_config_home: None,
         xdg_state_home: None,
         config_path_variable: None,
+        program_directory: None,
         uid: 1000,
     }
 }
@@ -605,6 +614,78 @@ fn empty_baseline_plan() -> Arc<BaselineChangePlan> {
     })
 }
 
+/// Replaces text in the baseline of a fleet; returns the note of the plan, and what was written.
+fn replace_text(fleet: &mut ReloadableFleet, new: &str) -> (String, AppliedBaselinePlan) {
+    let request = BaselinePlanRequest::Replace {
+        names: vec!["a.md".to_string()],
+        replacement: TextReplacement {
+            pattern: "be kind".to_string(),
+            replacement: new.to_string(),
+            is_regex: false,
+        },
+    };
+    fleet.runner.execute(Effect::MakeBaselinePlan(1, request));
+    let made = fleet.wait_for(|msg| matches!(msg, Msg::BaselinePlanMade(..)));
+    let Msg::BaselinePlanMade(_, Ok(prepared)) = made else {
+        panic!("no plan: {made:?}");
+    };
+    let plan = Arc::clone(&prepared.plan);
+    fleet.runner.execute(Effect::ApplyBaselinePlan(plan));
+    let applied = fleet.wait_for(|msg| matches!(msg, Msg::BaselinePlanApplied(_)));
+    let Msg::BaselinePlanApplied(Ok(applied)) = applied else {
+        panic!("not applied: {applied:?}");
+    };
+    (prepared.notes.join("; "), applied)
+}
+
+#[test]
+fn replacement_in_sealed_baseline_is_sealed() {
+    let mut fleet = ReloadableFleet::new();
+    let engine = Arc::clone(&fleet.runner.engine);
+    let seal_of = |engine: &Engine| engine.open_baseline("a.md").unwrap().seal;
+    let directory = &engine.config().general.baseline_dir;
+    std::fs::create_dir_all(directory).unwrap();
+    // Below min_baseline_size no seal would be made without words that accept it.
+    let lines: String = (1..60).map(|n| format!("- note {n} of many\n")).collect();
+    let text = BASELINE.replacen("- be kind\n", &format!("- be kind\n{lines}"), 1);
+    std::fs::write(directory.join("a.md"), text).unwrap();
+    // Without a seal, none is made.
+    let (note, applied) = replace_text(&mut fleet, "be kind, always");
+    assert!(note.contains("seal the baselines afterwards"), "{note}");
+    assert!(!applied.summary.contains("sealed"), "{}", applied.summary);
+    let plan = engine.plan_seal(&SealScope::All, false).unwrap();
+    engine.apply_seal(&plan, None).unwrap();
+    let (note, applied) = replace_text(&mut fleet, "be kind to all");
+    assert!(note.contains("sealed, too"), "{note}");
+    assert!(applied.summary.contains("and sealed it"), "{applied:?}");
+    assert_eq!(seal_of(&engine), SealMatch::Sealed);
+}
+
+#[test]
+fn plan_names_immutable_files_first() {
+    let mut fleet = ReloadableFleet::new();
+    let directory = fleet.runner.engine.config().general.baseline_dir.clone();
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = directory.join("a.md");
+    std::fs::write(&path, BASELINE).unwrap();
+    let chattr = |flag: &str| {
+        let status = std::process::Command::new("chattr")
+            .args([flag.as_ref(), path.as_os_str()])
+            .status();
+        status.is_ok_and(|it| it.success())
+    };
+    if !chattr("+i") {
+        return crate::skip::skip_unsupported("chattr +i does not work here");
+    }
+    let (note, _) = replace_text(&mut fleet, "be kind, always");
+    let is_locked_again = fleet.runner.engine.is_baseline_immutable("a.md");
+    assert!(chattr("-i") && is_locked_again);
+    assert!(
+        note.starts_with("unlocks a.md for the write and locks it again; "),
+        "{note}"
+    );
+}
+
 #[test]
 fn slow_list_delays_no_plan_over_baselines() {
     let mut fleet = ReloadableFleet::new();
@@ -615,7 +696,7 @@ fn slow_list_delays_no_plan_over_baselines() {
         None
     });
     let request = BaselinePlanRequest::Restore {
-        name: "a.md".to_string(),
+        names: vec!["a.md".to_string()],
         version: "sealed".to_string(),
     };
     let (runner, wait_for) = (&mut fleet.runner, &fleet.inbox);
@@ -677,4 +758,161 @@ fn lines_are_saved_to_new_file_only() {
     let names = std::fs::read_dir(directory.path()).unwrap();
     assert_eq!(names.count(), 1, "no leftover");
     assert!(files::save_lines(&directory.path().join("none/x"), b"x\n").is_err());
+}
+
+#[test]
+fn signing_key_is_checked_in_home_directory() {
+    let mut fleet = ReloadableFleet::new();
+    let mut check = |key: &str| {
+        fleet
+            .runner
+            .execute(Effect::CheckSigningKey(key.to_string()));
+        match fleet.wait_for(|msg| matches!(msg, Msg::SigningKeyChecked(..))) {
+            Msg::SigningKeyChecked(_, checked) => checked.map_err(|error| error.to_string()),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(check("~/nokey").unwrap_err().contains("nokey"));
+    assert!(check("/").unwrap_err().contains("not a file"));
+    assert_eq!(
+        check("/dev/null").map_err(|why| why.contains("not a file")),
+        Err(true)
+    );
+    let file = tempfile::NamedTempFile::new().unwrap();
+    assert_eq!(check(file.path().to_str().unwrap()), Ok(()));
+}
+
+#[test]
+fn restore_note_says_each_fact_once() {
+    let file = |name: &str| PlannedBaseline {
+        name: name.to_string(),
+        before: BaselineFile::Readable(b"old".to_vec()),
+        after: b"new".to_vec().into(),
+        replaced: 0,
+        agents: Vec::new(),
+        is_foreign: false,
+    };
+    let plan = BaselinePlan {
+        action: BaselineAction::Restore {
+            version: "sealed".to_string(),
+        },
+        files: ["a.md", "b.md", "c.md"].map(file).into(),
+        unchanged: Vec::new(),
+    };
+    let note = super::baselines::files_note(&plan, true);
+    assert_eq!(note.matches("owner and mode stay").count(), 1, "{note}");
+    assert!(note.ends_with("the files are sealed, too"), "{note}");
+}
+
+#[test]
+fn unsealed_baseline_is_compared_with_template() {
+    let mut fleet = ReloadableFleet::new();
+    let engine = Arc::clone(&fleet.runner.engine);
+    let directory = &engine.config().general.baseline_dir;
+    std::fs::create_dir_all(directory).unwrap();
+    std::fs::write(directory.join("a.md"), BASELINE).unwrap();
+    let request = ComparisonRequest {
+        name: "a.md".to_string(),
+        sides: [ComparedVersion::Sealed, ComparedVersion::Disk],
+    };
+    fleet.runner.execute(Effect::CompareBaseline(request));
+    let compared = fleet.wait_for(|msg| matches!(msg, Msg::BaselineCompared(..)));
+    let Msg::BaselineCompared(_, Ok(texts)) = compared else {
+        panic!("{compared:?}");
+    };
+    assert_eq!(texts.old_side, ComparedVersion::Template);
+    assert!(
+        texts.titles[0].starts_with("template"),
+        "{:?}",
+        texts.titles
+    );
+}
+
+#[test]
+fn search_without_hits_is_followed_by_relaxations() {
+    let mut fleet = ReloadableFleet::new();
+    let directory = fleet.root.path().join("archives/scout");
+    std::fs::create_dir_all(&directory).unwrap();
+    std::fs::write(directory.join("2026-03-14_0900.md"), "a walrus\n").unwrap();
+    let request = ArchiveSearchRequest {
+        number: 1,
+        query: "walrus zebra".to_string(),
+        order: CandidateOrder::Relevance,
+        limit: 10,
+    };
+    fleet.runner.execute(Effect::SearchArchive(request.clone()));
+    // The search has ended before.
+    fleet.wait_for(|msg| matches!(msg, Msg::ArchiveSearchEnded(1)));
+    match fleet.wait_for(|msg| matches!(msg, Msg::ArchiveRelaxed(..))) {
+        Msg::ArchiveRelaxed(1, Ok(found)) => {
+            assert_eq!(found.len(), 1);
+            assert_eq!(found[0].describe(), "without `zebra`");
+        }
+        msg => panic!("{msg:?}"),
+    }
+    // Where something is found, no other query is tried.
+    for (number, query) in [(2, "walrus"), (3, "")] {
+        let query = query.to_string();
+        fleet
+            .runner
+            .execute(Effect::SearchArchive(ArchiveSearchRequest {
+                number,
+                query,
+                ..request.clone()
+            }));
+        let ended = |msg: &Msg| {
+            assert!(!matches!(msg, Msg::ArchiveRelaxed(..)));
+            matches!(msg, Msg::ArchiveSearchEnded(it) if *it == number)
+        };
+        fleet.wait_for(ended);
+    }
+}
+
+#[test]
+fn overview_and_prune_are_answered_and_waited_for() {
+    let mut fleet = ReloadableFleet::new();
+    fleet.runner.execute(Effect::LoadRetention(7));
+    let loaded = fleet.wait_for(|msg| matches!(msg, Msg::RetentionLoaded(..)));
+    let Msg::RetentionLoaded(7, Ok(overview)) = loaded else {
+        panic!("{loaded:?}")
+    };
+    let jobs = fleet.runner.workers.jobs.clone();
+    let (release, released) = bounded::<()>(0);
+    jobs.submit(JobClass::Retention, None, move |_| {
+        let _ = released.recv();
+        None
+    });
+    fleet
+        .runner
+        .execute(Effect::PruneArchive(Arc::from(overview)));
+    let mut release = Some(release);
+    assert!(fleet.runner.shut_down(fleet.inbox, &[], |work, text| {
+        assert!(is_run_active(work) && text.contains("retention"), "{text}");
+        release.take();
+        // The channel closes once all of it is deleted.
+        assert!(work.recv().is_err());
+        true
+    }));
+}
+
+#[test]
+fn entry_is_exported_to_the_start_directory() {
+    let mut fleet = ReloadableFleet::new();
+    let directory = fleet.root.path().join("archives/scout");
+    std::fs::create_dir_all(&directory).unwrap();
+    std::fs::write(directory.join("2026-03-14_0900.md"), "a walrus\n").unwrap();
+    let entry = PathBuf::from("scout/2026-03-14_0900.md");
+    let copy = test_env(fleet.root.path()).cwd.join("copy.md");
+    for (level, words) in [
+        (MessageLevel::Info, copy.display().to_string()),
+        (MessageLevel::Error, "not exported".to_string()),
+    ] {
+        let effect = Effect::ExportEntry(entry.clone(), "copy.md".into());
+        fleet.runner.execute(effect);
+        let reported = fleet.wait_for(|msg| matches!(msg, Msg::Reported(..)));
+        let is_expected =
+            matches!(&reported, Msg::Reported(it, text) if *it == level && text.contains(&words));
+        assert!(is_expected, "{reported:?}");
+        assert_eq!(std::fs::read(&copy).unwrap(), b"a walrus\n");
+    }
 }

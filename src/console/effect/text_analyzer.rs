@@ -5,15 +5,21 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use super::agent_texts::HIGHLIGHT_TIMEOUT;
 use crate::console::markdown::MarkdownHighlighter;
 use crate::console::message::TextAnalysis;
-use crate::engine::{BaselineLint, Engine};
+use crate::engine::{BaselineLint, Engine, PushedVersions};
 
 /// Analyzes texts of the baselines of an engine.
 pub(super) struct TextAnalyzer {
     engine: Arc<Engine>,
     /// Loaded for the first text.
     highlighter: OnceLock<MarkdownHighlighter>,
-    /// The lint of the baseline that was analyzed last; it reads other versions from the disk.
-    lint: Mutex<Option<(String, Arc<BaselineLint>)>>,
+    /// What the baseline that was analyzed last is compared with, by its name.
+    references: Mutex<Option<(String, Arc<References>)>>,
+}
+
+/// What the texts of one baseline are compared with; it is read from the disk once.
+struct References {
+    lint: BaselineLint,
+    pushed_versions: PushedVersions,
 }
 
 impl TextAnalyzer {
@@ -21,43 +27,52 @@ impl TextAnalyzer {
         Arc::new(TextAnalyzer {
             engine: Arc::clone(engine),
             highlighter: OnceLock::new(),
-            lint: Mutex::default(),
+            references: Mutex::default(),
         })
     }
 
     /// Reads the versions of the next baseline again.
     pub(super) fn forget_versions(&self) {
-        *self.lock_lint() = None;
+        *self.lock_references() = None;
     }
 
-    /// Finds tones and findings.
+    /// Finds tones, findings, and what the text changes for its agents.
     pub(super) fn analyze(&self, baseline: String, generation: u64, text: &[u8]) -> TextAnalysis {
         let clock = self.engine.clock();
         let end = clock.instant() + HIGHLIGHT_TIMEOUT;
         let markdown = self.highlighter.get_or_init(MarkdownHighlighter::load);
         let tones = markdown.line_tones(text, &|| clock.instant() < end);
-        let findings = self.find_lint(&baseline).lint(text).findings;
+        let references = self.find_references(&baseline);
+        let findings = references.lint.lint(text).findings;
+        let end = clock.instant() + HIGHLIGHT_TIMEOUT;
+        let rule_changes = references.pushed_versions.compare(text, end);
         TextAnalysis {
             baseline,
             generation,
             tones,
             findings,
+            rule_changes,
         }
     }
 
-    fn find_lint(&self, name: &str) -> Arc<BaselineLint> {
-        let known = self.lock_lint().clone();
-        if let Some((_, lint)) = known.filter(|(it, _)| it == name) {
-            return lint;
+    fn find_references(&self, name: &str) -> Arc<References> {
+        let known = self.lock_references().clone();
+        if let Some((_, references)) = known.filter(|(it, _)| it == name) {
+            return references;
         }
         // An allowlist that cannot be read allows nothing; `lint` and `doctor` report it.
         let decisions = self.engine.load_lint_decisions().unwrap_or_default();
-        let lint = Arc::new(self.engine.baseline_lint(name, &decisions));
-        *self.lock_lint() = Some((name.to_string(), Arc::clone(&lint)));
-        lint
+        let references = Arc::new(References {
+            lint: self.engine.baseline_lint(name, &decisions),
+            pushed_versions: self.engine.pushed_versions(name),
+        });
+        *self.lock_references() = Some((name.to_string(), Arc::clone(&references)));
+        references
     }
 
-    fn lock_lint(&self) -> MutexGuard<'_, Option<(String, Arc<BaselineLint>)>> {
-        self.lint.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_references(&self) -> MutexGuard<'_, Option<(String, Arc<References>)>> {
+        self.references
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,7 +5,8 @@
 //! Only what follows an Esc is affected. Esc itself is answered at once until the line has split a
 //! key for the first time; from then on it is answered [`MAX_BYTE_GAP`] later. `[` and `O` wait that
 //! long where they follow an Esc within [`MAX_BYTE_GAP`], and so does what may continue them. No
-//! other key waits.
+//! other key waits, but those right behind a paste: an end mark within the pasted text must not make
+//! keys of its rest.
 
 use std::time::Duration;
 
@@ -44,6 +45,8 @@ enum Pending {
         text: String,
     },
     Paste(String),
+    /// The keys that follow a paste without a gap.
+    AfterPaste(Vec<KeyEvent>),
 }
 
 impl SplitKeyJoiner {
@@ -51,7 +54,7 @@ impl SplitKeyJoiner {
     pub(super) fn max_wait(&self) -> Option<Duration> {
         match self.pending {
             Pending::Nothing => None,
-            Pending::Sequence { .. } => Some(MAX_BYTE_GAP),
+            Pending::Sequence { .. } | Pending::AfterPaste(_) => Some(MAX_BYTE_GAP),
             Pending::Paste(_) => Some(MAX_PASTE_GAP),
         }
     }
@@ -69,12 +72,17 @@ impl SplitKeyJoiner {
             }
             (Pending::Paste(text), None) => vec![Event::Paste(text)],
             (Pending::Paste(text), Some(event)) => self.continue_paste(text, event),
+            (Pending::AfterPaste(keys), None) => rest_of_paste(keys),
+            (Pending::AfterPaste(keys), Some(event)) => self.continue_after_paste(keys, event),
         }
     }
 
     /// Forwards `events`, then `event` unless it is an Esc that has to wait.
     fn begin(&mut self, mut events: Vec<Event>, event: Event) -> Vec<Event> {
         let mut held = Vec::new();
+        if matches!(event, Event::Paste(_)) {
+            self.pending = Pending::AfterPaste(Vec::new());
+        }
         let is_escape = is_escape(&event);
         if is_escape && self.has_split_key {
             held.push(event);
@@ -124,16 +132,43 @@ impl SplitKeyJoiner {
             event => others.push(event),
         }
         if let Some(content) = text.strip_suffix(PASTE_END) {
+            self.pending = Pending::AfterPaste(Vec::new());
             return vec![Event::Paste(content.to_string())];
         }
         self.pending = Pending::Paste(text);
         others
+    }
+
+    fn continue_after_paste(&mut self, mut keys: Vec<KeyEvent>, event: Event) -> Vec<Event> {
+        let mut forwarded = Vec::new();
+        match event {
+            Event::Key(key) => keys.push(key),
+            Event::Paste(_) => {
+                forwarded = rest_of_paste(std::mem::take(&mut keys));
+                forwarded.push(event);
+            }
+            event => forwarded.push(event),
+        }
+        self.pending = Pending::AfterPaste(keys);
+        forwarded
+    }
+}
+
+/// Makes pasted text of the keys behind a paste. A single one is the operator's.
+fn rest_of_paste(keys: Vec<KeyEvent>) -> Vec<Event> {
+    match keys.as_slice() {
+        [] => Vec::new(),
+        [key] => vec![Event::Key(*key)],
+        keys => vec![Event::Paste(
+            keys.iter().copied().filter_map(pasted_char).collect(),
+        )],
     }
 }
 
 /// Returns the character that a paste has sent as a key.
 fn pasted_char(key: KeyEvent) -> Option<char> {
     match key.code {
+        KeyCode::Char(_) if key.modifiers.contains(KeyModifiers::CONTROL) => None,
         KeyCode::Char(character) => Some(character),
         KeyCode::Enter => Some('\n'),
         KeyCode::Tab => Some('\t'),
@@ -306,6 +341,26 @@ mod tests {
             forwarded(&mut joiner, &format!("{text}{PASTE_END}j")),
             [pasted(), key_after_paste]
         );
+    }
+
+    #[test]
+    fn end_mark_within_a_paste_makes_no_keys() {
+        let mut joiner = SplitKeyJoiner::default();
+        let pasted = || Event::Paste("harmless".to_string());
+        assert_eq!(joiner.accept(Some(pasted())), [pasted()]);
+        let rest = Event::Paste("\u{1b}:q!\n".to_string());
+        assert_eq!(forwarded(&mut joiner, "\u{1b}:q!\r"), [rest]);
+        // After a gap, keys are keys; so is a single one without it.
+        assert_eq!(forwarded(&mut joiner, "jj"), single_bytes("jj"));
+        joiner.accept(Some(pasted()));
+        assert_eq!(forwarded(&mut joiner, "j"), single_bytes("j"));
+        // A second paste, and a resize, do not wait.
+        joiner.accept(Some(pasted()));
+        assert_eq!(joiner.accept(Some(pasted())), [pasted()]);
+        let resize = Event::Resize(80, 24);
+        assert_eq!(joiner.accept(Some(resize.clone())), [resize]);
+        assert_eq!(joiner.accept(None), []);
+        assert_eq!(joiner.max_wait(), None);
     }
 
     #[test]

@@ -43,6 +43,7 @@ enum BackgroundJobKey {
     /// Texts of the agents of a host; empty for this machine.
     PrepareTexts(String),
     CompareRules(String),
+    CompareNewRules,
     PreparePatch(String),
     /// History of an agent, or the diff of one of its records.
     LoadHistory(String, Option<u64>),
@@ -52,6 +53,10 @@ enum BackgroundJobKey {
     LoadEntry,
     InspectBaseline,
     LoadLog,
+    LoadReport,
+    LoadTimeline,
+    LoadRetention,
+    PruneArchive,
     LoadBaselines,
     LoadBaselineVersions,
     CompareBaseline,
@@ -158,6 +163,9 @@ pub fn finish_jobs(model: &mut Model, msg: &Msg) {
         Msg::RulesCompared(agent, _) => {
             (BackgroundJobKey::CompareRules(agent.clone()), String::new())
         }
+        Msg::NewRulesCompared(request, _) => {
+            (BackgroundJobKey::CompareNewRules, request.agent.clone())
+        }
         Msg::HistoryLoaded(agent, _) => (
             BackgroundJobKey::LoadHistory(agent.clone(), None),
             String::new(),
@@ -183,6 +191,10 @@ pub fn finish_jobs(model: &mut Model, msg: &Msg) {
         Msg::BaselinePlanApplied(_) => (BackgroundJobKey::ApplyBaselinePlan, String::new()),
         Msg::Verified(_) => (BackgroundJobKey::Verify, String::new()),
         Msg::LogLoaded(_) => (BackgroundJobKey::LoadLog, String::new()),
+        Msg::ReportLoaded(_) => (BackgroundJobKey::LoadReport, String::new()),
+        Msg::TimelineLoaded(..) => (BackgroundJobKey::LoadTimeline, String::new()),
+        Msg::RetentionLoaded(..) => (BackgroundJobKey::LoadRetention, String::new()),
+        Msg::ArchivePruned(_) => (BackgroundJobKey::PruneArchive, String::new()),
         _ => return,
     };
     model.background_jobs.finish_request(&key, &subject, now);
@@ -229,6 +241,11 @@ pub fn begin_jobs(model: &mut Model, effects: &[Effect]) {
                 BackgroundJobKey::CompareRules(agent.clone()),
                 "",
                 format!("rules of {agent}"),
+            ),
+            Effect::CompareNewRules(request) => (
+                BackgroundJobKey::CompareNewRules,
+                request.agent.as_str(),
+                format!("new rules of {}", request.agent),
             ),
             Effect::LoadHistory(agent) => (
                 BackgroundJobKey::LoadHistory(agent.clone(), None),
@@ -283,6 +300,16 @@ pub fn begin_jobs(model: &mut Model, effects: &[Effect]) {
             ),
             Effect::Verify => (BackgroundJobKey::Verify, "", "verification".to_string()),
             Effect::LoadLog => (BackgroundJobKey::LoadLog, "", "ledger".to_string()),
+            Effect::LoadReport => (BackgroundJobKey::LoadReport, "", "report".to_string()),
+            Effect::LoadTimeline(_) => (BackgroundJobKey::LoadTimeline, "", "timeline".to_string()),
+            Effect::LoadRetention(_) => {
+                (BackgroundJobKey::LoadRetention, "", "retention".to_string())
+            }
+            Effect::PruneArchive(_) => (
+                BackgroundJobKey::PruneArchive,
+                "",
+                "pruning the archive".to_string(),
+            ),
             _ => continue,
         };
         model

@@ -2,6 +2,7 @@
 
 use super::{AgentRow, Model};
 use crate::console::command::Command;
+use crate::console::screen::Screen;
 use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::baseline_plan::state::{
     BaselineChangePlan, BaselinePlanRequest, BaselinePlanView,
@@ -46,45 +47,64 @@ pub fn for_baseline_plan(model: &Model, view: &BaselinePlanView) -> String {
         let quoted = names.iter().map(|name| quote(name));
         quoted.collect::<Vec<_>>().join(" ")
     };
-    let verb = match &view.request {
+    let mut commands = match &view.request {
         BaselinePlanRequest::Seal { names, is_all, key } => {
             let what = if *is_all {
                 "--all".to_string()
             } else {
                 quote_all(names)
             };
-            let key = key.as_ref().map(|key| format!(" --sign {}", quote(key)));
+            // A shell expands the home directory only outside of quotes.
+            let key = key.as_ref().map(|key| match key.strip_prefix("~/") {
+                Some(rest) => format!(" --sign ~/{}", quote(rest)),
+                None => format!(" --sign {}", quote(key)),
+            });
             let mut rows = view.prepared.rows.iter();
             let has_errors = rows.any(|row| !row.lint_errors.is_empty());
             let force = if has_errors { "--force " } else { "" };
-            format!("seal {force}{what}{}", key.unwrap_or_default())
+            // Files may change before the command is run.
+            let plan = match &*view.prepared.plan {
+                BaselineChangePlan::Seal(plan, _) => format!(" --plan {}", plan.hash()),
+                BaselineChangePlan::Files { .. } => String::new(),
+            };
+            let key = key.unwrap_or_default();
+            vec![format!("seal {force}{what}{key}{plan}")]
         }
-        BaselinePlanRequest::Restore { name, version } => {
-            let restore = format!("baseline restore {} --version {version}", quote(name));
-            if let BaselineChangePlan::Files {
-                is_resealed: true, ..
-            } = *view.prepared.plan
-            {
-                let seal = command_line(model, &format!("seal {}", quote(name)));
-                return format!("{} && {seal}", command_line(model, &restore));
-            }
-            restore
-        }
+        // The command takes one file.
+        BaselinePlanRequest::Restore { names, version } => names
+            .iter()
+            .map(|name| format!("baseline restore {} --version {version}", quote(name)))
+            .collect(),
         BaselinePlanRequest::Create { name, source } => {
-            format!("baseline new {} --from {}", quote(name), quote(source))
+            vec![format!(
+                "baseline new {} --from {}",
+                quote(name),
+                quote(source)
+            )]
         }
         BaselinePlanRequest::Replace { names, replacement } => {
             let regex = if replacement.is_regex { "--regex " } else { "" };
-            let (old, new) = (&replacement.pattern, &replacement.replacement);
+            let (old, new) = (quote(&replacement.pattern), quote(&replacement.replacement));
             let names = quote_all(names);
-            format!(
-                "baseline replace {regex}-- {} {} {names}",
-                quote(old),
-                quote(new)
-            )
+            vec![format!("baseline replace {regex}-- {old} {new} {names}")]
         }
     };
-    command_line(model, &verb)
+    let is_resealed = matches!(
+        *view.prepared.plan,
+        BaselineChangePlan::Files {
+            is_resealed: true,
+            ..
+        }
+    );
+    // Without names it accepts nothing that another program wrote.
+    commands.extend(is_resealed.then(|| "seal".to_string()));
+    let lines = commands.iter().map(|it| command_line(model, it));
+    lines.collect::<Vec<_>>().join(" && ")
+}
+
+/// Returns the command line that deletes what retention would delete.
+pub fn for_prune(model: &Model) -> String {
+    command_line(model, "archive prune")
 }
 
 /// Returns the command line of a verb with its arguments.
@@ -105,6 +125,7 @@ fn undo_arguments(target: &UndoTarget) -> String {
         UndoTarget::Agents(agents) => format!("undo {}", agents.join(" ")),
         UndoTarget::Redo(agents) => format!("undo --redo {}", agents.join(" ")),
         UndoTarget::Run(run) => format!("undo --run {run}"),
+        UndoTarget::RunAgents(run, agents) => format!("undo --run {run} {}", agents.join(" ")),
     }
 }
 
@@ -255,6 +276,10 @@ pub fn for_command(model: &Model, command: Command) -> Option<String> {
                 ResetStage::Plan(view) => for_plan(model, view),
                 _ => None,
             }
+        }
+        Command::PlanUndo if model.screen == Screen::Baselines => {
+            let name = shell_words::quote(model.subject_baseline()?);
+            command_for(&format!("baseline restore {name} --version previous"))
         }
         Command::PlanUndo => {
             command_for(&undo_arguments(&model.undo_target())).filter(|_| !targets().is_empty())

@@ -1,18 +1,22 @@
 //! What a command is about: the agents to plan for, the agent, line, text or entry under the
 //! cursor.
 
+use std::collections::BTreeSet;
+
 use super::{Model, equivalent_command};
 use crate::archive::WrittenEntry;
-use crate::console::canvas::format_count;
 use crate::console::command::Command;
 use crate::console::handoff::{ClipboardText, PagerText};
 use crate::console::screen::Screen;
 use crate::console::screens::agent::marked_lines::MarkedLines;
 use crate::console::screens::agent::state::AgentTab;
+use crate::console::screens::archives::state::retention::{BEING_PRUNED_REASON, has_expired};
+use crate::console::screens::archives::state::{ArchiveRow, ArchivesPage};
 use crate::console::screens::log::state::{LogRow, RunSummary};
 use crate::console::screens::reset::state::{PlanRequest, REDO_VERB, ResetStage, ResultView};
 use crate::console::text::{LineKind, TextLine};
 use crate::engine::{Operation, Outcome, ScratchRequest, ScratchSelection, UndoMode, UndoTarget};
+use crate::quantity::format_count;
 use crate::transport::sftp::askpass::Question;
 
 /// Cells of the label of a fact.
@@ -20,10 +24,11 @@ const FACT_LABEL_CELLS: usize = 20;
 
 impl Model {
     /// Returns the agents that a command acts on: the marked ones, else the one under the cursor or
-    /// on the screen.
+    /// on the screen; on the baselines screen those whose baselines the command is about.
     pub fn target_agents(&self) -> Vec<String> {
         match (self.screen, &self.reset.stage) {
             (Screen::Agent, _) => vec![self.agent.agent.clone()],
+            (Screen::Baselines, _) => self.users_of_baselines(&self.baselines.targets()),
             (Screen::Reset, ResetStage::Result(result)) => self.undoable_agents(result),
             _ => self.marked_or_current_agents(),
         }
@@ -101,7 +106,9 @@ impl Model {
         }
         let own = self.log.find_own_run(&result.run_id);
         let requested = match own.map(|run| &run.request) {
-            Some(PlanRequest::Undo(UndoTarget::Run(run), _)) => Some(run.as_str()),
+            Some(PlanRequest::Undo(UndoTarget::Run(run) | UndoTarget::RunAgents(run, _), _)) => {
+                Some(run.as_str())
+            }
             Some(PlanRequest::Undo(UndoTarget::Agents(_), _)) => None,
             _ => self.log.find_run(&result.run_id)?.undone_run(),
         };
@@ -117,8 +124,11 @@ impl Model {
             Some(UndoTarget::Agents(agents))
         } else {
             let run = self.log.find_run(undone)?;
-            let is_whole_run = run.has_changed_exactly(&agents);
-            is_whole_run.then(|| UndoTarget::Run(undone.to_string()))
+            Some(if run.has_changed_exactly(&agents) {
+                UndoTarget::Run(undone.to_string())
+            } else {
+                UndoTarget::RunAgents(undone.to_string(), agents)
+            })
         }
     }
 
@@ -169,6 +179,14 @@ impl Model {
         was_reset || undoable.any(|agent| agent == name)
     }
 
+    /// Returns the agents that use any of these baselines, in the order of the fleet.
+    fn users_of_baselines(&self, names: &[String]) -> Vec<String> {
+        let baselines = names.iter().filter_map(|name| self.baselines.find(name));
+        let users: BTreeSet<&String> = baselines.flat_map(|it| &it.agents).collect();
+        let all = self.rows.iter().map(|row| &row.name);
+        all.filter(|name| users.contains(name)).cloned().collect()
+    }
+
     fn marked_or_current_agents(&self) -> Vec<String> {
         if self.fleet.marks.is_empty() {
             return self.fleet.cursor_agent.clone().into_iter().collect();
@@ -195,8 +213,11 @@ impl Model {
                 let user = editor.opened.users.first();
                 user.map(|user| user.agent.as_str())
             }),
-            Screen::Hosts => None,
-            Screen::BaselinePlan => None,
+            Screen::Hosts | Screen::BaselinePlan => None,
+            Screen::Archives => {
+                let agent = self.archives.subject_agent()?;
+                self.find_row(agent).map(|row| row.name.as_str())
+            }
             Screen::Verify => {
                 let summary = self.baselines.find(self.verify_subject()?)?;
                 summary.agents.first().map(String::as_str)
@@ -207,6 +228,26 @@ impl Model {
                 let summary = self.baselines.find(subject)?;
                 summary.agents.first().map(String::as_str)
             }
+        }
+    }
+
+    /// Returns why what the page about retention shows cannot be pruned now, if so.
+    pub fn prune_refusal(&self) -> Option<String> {
+        if let Some(why) = self.read_only_reason() {
+            return Some(why);
+        }
+        if self.archives.page == ArchivesPage::RetentionAgent {
+            let key = self.key_hint(Command::GoBack);
+            return Some(format!(
+                "a prune is about all agents; {key} goes back to them"
+            ));
+        }
+        let view = &self.archives.retention;
+        match view.shown() {
+            _ if view.is_pruning => Some(BEING_PRUNED_REASON.to_string()),
+            None => Some("the overview is not ready yet".to_string()),
+            Some(shown) if !has_expired(shown) => Some("nothing expires now".to_string()),
+            Some(_) => None,
         }
     }
 
@@ -260,6 +301,15 @@ impl Model {
                     name.as_bytes(),
                 ))
             }
+            Command::CopyPath if self.screen == Screen::Archives => {
+                let path = match self.archives.current_row() {
+                    Some(ArchiveRow::Memory(found)) if !self.archives.timeline.is_open => {
+                        found.address.clone()
+                    }
+                    _ => self.archives.chosen_entry()?.path.display().to_string(),
+                };
+                Ok(ClipboardText::new("the path", path.as_bytes()))
+            }
             Command::CopyPath => {
                 let name = agent()?;
                 let path = self.config.memory_locations.get(name);
@@ -311,23 +361,7 @@ impl Model {
                 })
             }
             Command::CopyCommand | Command::CopyPlan => {
-                let line = match (self.screen, &self.reset.stage) {
-                    (Screen::BaselinePlan, _) => self
-                        .baseline_plan
-                        .view()
-                        .map(|view| equivalent_command::for_baseline_plan(self, view)),
-                    (Screen::Reset, ResetStage::Plan(view)) => {
-                        equivalent_command::for_plan(self, view)
-                    }
-                    (Screen::Reset, ResetStage::Result(view)) => {
-                        equivalent_command::for_result(self, view)
-                    }
-                    (Screen::Log, _) => match self.log.rows().get(self.log.cursor) {
-                        Some(LogRow::Run(run)) => equivalent_command::for_run(self, run),
-                        _ => None,
-                    },
-                    _ => None,
-                };
+                let line = self.equivalent_command_line();
                 let line = line.ok_or("this row has no equivalent command line")?;
                 Ok(ClipboardText::new("the command line", line.as_bytes()))
             }
@@ -335,8 +369,32 @@ impl Model {
         }
     }
 
+    /// Returns the command line that does what the screen plans or has done, if there is one.
+    fn equivalent_command_line(&self) -> Option<String> {
+        match (self.screen, &self.reset.stage) {
+            (Screen::BaselinePlan, _) => self
+                .baseline_plan
+                .view()
+                .map(|view| equivalent_command::for_baseline_plan(self, view)),
+            (Screen::Archives, _) if self.has_prune_plan() => {
+                Some(equivalent_command::for_prune(self))
+            }
+            (Screen::Reset, ResetStage::Plan(view)) => equivalent_command::for_plan(self, view),
+            (Screen::Reset, ResetStage::Result(view)) => equivalent_command::for_result(self, view),
+            (Screen::Log, _) => match self.log.rows().get(self.log.cursor) {
+                Some(LogRow::Run(run)) => equivalent_command::for_run(self, run),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// Returns the marked lines of the text on the screen.
     fn marked_lines_here(&self) -> Option<&MarkedLines> {
+        if self.screen == Screen::Archives {
+            let marked = &self.archives.text.marked_lines;
+            return Some(marked).filter(|it| self.has_line_cursor() && !it.is_empty());
+        }
         let is_here = self.screen == Screen::Agent && self.agent.tab == AgentTab::Scratch;
         let marked = self.agent.marked_lines_of(&self.agent.agent);
         marked.filter(|_| is_here)
@@ -362,6 +420,16 @@ impl Model {
                 };
                 Some((what, line.clone()))
             }
+            (Screen::Archives, _) if self.archives.is_text_current() => {
+                let pane = &self.archives.text.pane;
+                let at = if self.has_line_cursor() {
+                    pane.cursor_line
+                } else {
+                    pane.current_line()?
+                };
+                let line = pane.lines.get(at)?;
+                Some(("the line".to_string(), line.clone()))
+            }
             (Screen::Log, _) => {
                 let text = self.log.rows().get(self.log.cursor)?.text();
                 Some(("the row".to_string(), ours(text)))
@@ -386,6 +454,11 @@ impl Model {
                 };
                 let what = format!("the text of {}", self.agent.agent);
                 (!lines.is_empty()).then(|| (what, join_lines(lines, labels)))
+            }
+            (Screen::Archives, _) => {
+                let lines = self.archives.text.pane.lines.as_slice();
+                let is_shown = self.archives.is_text_current() && !lines.is_empty();
+                is_shown.then(|| ("the text".to_string(), join_lines(lines, &[])))
             }
             (Screen::Verify, _) => {
                 let text = self.verify_report()?;
@@ -433,6 +506,7 @@ impl Model {
     pub fn selected_entry(&self) -> Result<(String, WrittenEntry), String> {
         let of = |agent: &str, entry: Option<&WrittenEntry>| match entry {
             Some(entry) => Ok((agent.to_string(), entry.clone())),
+            None if agent.is_empty() => Err("this row is about no agent".to_string()),
             None => Err(format!("the run archived nothing of {agent}")),
         };
         match (self.screen, &self.reset.stage) {

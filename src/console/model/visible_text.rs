@@ -4,8 +4,12 @@
 use super::Model;
 use crate::console::screen::Screen;
 use crate::console::screens::agent::state::MIN_SIDE_BY_SIDE_COLUMNS;
+use crate::console::screens::archives::state::ArchivesPage;
 use crate::console::screens::baselines::state::BaselinesPage;
 use crate::console::text::{Arrangement, Pane};
+
+/// Unchanged lines shown around a change of rules in a plan.
+const RULE_CONTEXT_LINES: usize = 1;
 
 impl Model {
     /// Whether the screen shows a text.
@@ -14,6 +18,8 @@ impl Model {
             Screen::Agent => !self.agent.is_list(),
             Screen::Baselines => self.baselines.page == BaselinesPage::Comparison,
             Screen::BaselinePlan => self.baseline_plan.view().is_some(),
+            Screen::Reset => self.reset.has_rule_change(),
+            Screen::Archives => self.archives.page.has_text(),
             _ => false,
         }
     }
@@ -23,6 +29,8 @@ impl Model {
         match self.screen {
             Screen::Baselines => &self.baselines.comparison.pane,
             Screen::BaselinePlan => &self.baseline_plan.pane,
+            Screen::Reset if self.has_text() => &self.reset.rule_change.pane,
+            Screen::Archives => self.archives.pane(),
             _ => self.agent.current_pane(),
         }
     }
@@ -32,6 +40,8 @@ impl Model {
         match self.screen {
             Screen::Baselines => &mut self.baselines.comparison.pane,
             Screen::BaselinePlan => &mut self.baseline_plan.pane,
+            Screen::Reset if self.reset.has_rule_change() => &mut self.reset.rule_change.pane,
+            Screen::Archives => self.archives.pane_mut(),
             _ => self.agent.current_pane_mut(),
         }
     }
@@ -60,6 +70,7 @@ impl Model {
     pub fn is_comparison(&self) -> bool {
         match self.screen {
             Screen::Agent => self.agent.is_comparison(),
+            Screen::Archives => self.archives.page == ArchivesPage::Comparison,
             _ => self.has_text(),
         }
     }
@@ -68,13 +79,17 @@ impl Model {
     pub fn has_diff_options(&self) -> bool {
         match self.screen {
             Screen::Agent => self.agent.has_diff_options(),
-            _ => self.has_text(),
+            _ => self.is_comparison(),
         }
     }
 
     /// Whether the text on the screen has a cursor that marks lines.
     pub fn has_line_cursor(&self) -> bool {
-        self.screen == Screen::Agent && self.agent.has_line_cursor()
+        match self.screen {
+            Screen::Agent => self.agent.has_line_cursor(),
+            Screen::Archives => self.archives.page == ArchivesPage::Text,
+            _ => false,
+        }
     }
 
     /// Whether the text on the screen is not loaded yet.
@@ -82,6 +97,8 @@ impl Model {
         match self.screen {
             Screen::Baselines => !self.baselines.comparison.is_loaded,
             Screen::BaselinePlan => false,
+            Screen::Archives => !self.archives.is_text_loaded(),
+            Screen::Reset => self.visible_pane().lines.is_empty(),
             _ if self.agent.has_own_job() => self.agent.current_pane().lines.is_empty(),
             _ => self.agent.generation == 0,
         }
@@ -102,12 +119,20 @@ impl Model {
         };
         self.baselines.comparison.pane.set_arrangement(arrangement);
         self.baseline_plan.pane.set_arrangement(arrangement);
+        self.archives.comparison.pane.set_arrangement(arrangement);
+        let rule_change = Arrangement {
+            context_lines: Some(RULE_CONTEXT_LINES),
+            ..arrangement
+        };
+        self.reset.rule_change.pane.set_arrangement(rule_change);
     }
 
     /// Shows or hides whitespace-only changes.
     pub fn toggle_ignore_whitespace(&mut self) {
         self.agent.toggle_ignore_whitespace();
         let view = &mut self.baselines.comparison;
+        view.pane.exchange_lines(&mut view.alternate);
+        let view = &mut self.archives.comparison;
         view.pane.exchange_lines(&mut view.alternate);
         let plan = &mut self.baseline_plan;
         plan.pane.exchange_lines(&mut plan.alternate);

@@ -182,6 +182,16 @@ pub fn prepare_whole(note: &str, text: &[u8]) -> PreparedText {
     lines.into()
 }
 
+/// Prepares the beginning of an entry or a memory.
+pub fn prepare_entry(text: &[u8], omitted_bytes: u64) -> PreparedText {
+    let mut lines = Vec::new();
+    if text.is_empty() {
+        lines.push(TextLine::note(LineKind::Note, "It is empty."));
+    }
+    push_text_lines(&mut lines, text, 1, omitted_bytes);
+    lines.into()
+}
+
 /// Prepares an agent's scratch.
 pub fn prepare_scratch(detail: &AgentDetail) -> PreparedText {
     if let Some(error) = &detail.error {
@@ -412,7 +422,7 @@ mod tests {
             sides(text_side("a\n"), text_side("b\n")).ignoring_whitespace,
             None
         );
-        // An invisible character is no blank.
+        // An invisible character is not a blank.
         assert_eq!(
             sides(text_side("a\n"), text_side("a\u{200b}\n")).ignoring_whitespace,
             None

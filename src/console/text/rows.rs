@@ -115,6 +115,7 @@ fn line_spans(line: &TextLine, raw: &[u8], style: PaneStyle) -> Vec<StyledSpan> 
     };
     let (open, close) = match line.kind {
         LineKind::Added => ("{+", "+}"),
+        LineKind::Same => ("«", "»"),
         _ => ("[-", "-]"),
     };
     let mut spans = Vec::new();

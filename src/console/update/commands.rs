@@ -15,7 +15,7 @@ use crate::console::screens::baselines::state::ComparedVersion;
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::screens::reset::state::{PlanRequest, ResetStage};
 use crate::console::screens::{
-    agent, baseline_plan, baselines, editor, fleet, hosts, log, reset, verify,
+    agent, archives, baseline_plan, baselines, editor, fleet, hosts, log, reset, verify,
 };
 use crate::engine::UndoMode;
 
@@ -26,10 +26,23 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         return Vec::new();
     }
     model.is_dirty = true;
+    if model.screen == Screen::Editor
+        && let Some(effects) = editor::update::perform_counted(model, command)
+    {
+        return effects;
+    }
     let page = screens::page_rows(model) as isize;
     match command {
         Command::Down => return screens::move_cursor(model, 1),
         Command::Up => return screens::move_cursor(model, -1),
+        Command::HalfDown | Command::HalfUp | Command::PageDown | Command::PageUp
+            if model.screen == Screen::Editor =>
+        {
+            return editor::update::move_page(model, command);
+        }
+        Command::Top | Command::Bottom if model.screen == Screen::Editor => {
+            return editor::update::go_to_end(model, command == Command::Bottom);
+        }
         Command::HalfDown => return screens::move_cursor(model, page / 2),
         Command::HalfUp => return screens::move_cursor(model, -page / 2),
         Command::PageDown => return screens::move_cursor(model, page),
@@ -45,6 +58,15 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         Command::NewBaseline => baseline_plan::update::prompt_new_name(model),
         Command::ReplaceText => baseline_plan::update::prompt_pattern(model),
         Command::NameSigningKey => baseline_plan::update::prompt_signing_key(model),
+        Command::GoArchives => return archives::update::open(model),
+        Command::CompareEntry => return archives::update::compare(model),
+        Command::ChangeOrder => archives::update::change_order(model),
+        Command::PlanEntryRestore => return archives::update::find_run(model),
+        Command::TogglePin => return archives::update::toggle_pin(model),
+        Command::ExportEntry => archives::update::export::prompt_path(model),
+        Command::ShowRetention => return archives::update::retention::open(model),
+        Command::PlanPrune => archives::update::retention::plan_prune(model),
+        Command::ShowTimeline => return archives::update::timeline::open(model),
         Command::GoVerify => return verify::update::open(model),
         Command::VerifyNow => return verify::update::start(model),
         Command::GoBaselines => return baselines::update::open(model),
@@ -60,6 +82,12 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         Command::RetryHost => return hosts::update::retry_host(model),
         Command::CompareVersions => return screens::open_selected(model),
         Command::OpenVersions => return baselines::update::open_versions(model),
+        Command::NextVersion if model.screen == Screen::Archives => {
+            return archives::update::cycle_comparison(model, 1);
+        }
+        Command::PreviousVersion if model.screen == Screen::Archives => {
+            return archives::update::cycle_comparison(model, -1);
+        }
         Command::NextVersion => return baselines::update::cycle_old_side(model, 1),
         Command::PreviousVersion => {
             let by = ComparedVersion::COMMON.len() - 1;
@@ -93,6 +121,7 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
             agent::update::change_arrangement(model, command);
         }
         Command::ToggleIgnoreWhitespace => model.toggle_ignore_whitespace(),
+        Command::FoldReport => model.log.is_report_folded = !model.log.is_report_folded,
         Command::ToggleFullScreen => agent::update::toggle_full_screen(model),
         Command::ToggleWhitespaceMarks => {
             model.agent.is_whitespace_marked = !model.agent.is_whitespace_marked;
@@ -105,6 +134,9 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         Command::PreviousHit => screens::go_to_next_hit(model, false),
         Command::NextHunk => agent::update::go_to_hunk(model, true),
         Command::PreviousHunk => agent::update::go_to_hunk(model, false),
+        Command::Filter if model.screen == Screen::Baselines => {
+            baselines::update::begin_filter(model);
+        }
         Command::Filter => {
             model.input_line = Some(InputLine::Filter(model.fleet.filter.clone()));
             fleet::update::set_filter(model, String::new());
@@ -112,7 +144,12 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         Command::ToggleMark | Command::MarkRange | Command::MarkAll | Command::ClearMarks => {
             screens::change_marks(model, command);
         }
-        Command::PromoteLines => return editor::update::promote_lines(model),
+        Command::PromoteLines => {
+            if model.screen == Screen::Agent {
+                agent::update::remember_promoted_lines(model);
+            }
+            return editor::update::promote_lines(model);
+        }
         Command::SaveMarkedLines => model.input_line = Some(InputLine::SavePath(String::new())),
         Command::ChooseSortOrder => {
             chooser::open_chooser(model, Overlay::Palette(Chooser::with_query("sort ")));
@@ -130,6 +167,7 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
             if model.screen == Screen::Baselines {
                 effects.extend(baselines::update::reload(model));
             }
+            archives::update::reload(model);
             return effects;
         }
         Command::PlanReset => {

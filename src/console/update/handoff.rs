@@ -3,19 +3,15 @@
 
 use std::path::PathBuf;
 
-use crate::console::canvas::format_count;
 use crate::console::command::Command;
-use crate::console::handoff::{
-    ClipboardText, CopyOutcome, ExternalEdit, HandoffRequest, PagerText, SealQuestion,
-};
-use crate::console::key::Key;
-use crate::console::key_guard::KeyGuard;
-use crate::console::message::{EditedBaseline, Effect};
+use crate::console::handoff::{ClipboardText, CopyOutcome, HandoffRequest, PagerText};
+use crate::console::message::Effect;
 use crate::console::model::Model;
-use crate::console::overlay::Overlay;
 use crate::console::screen::Screen;
+use crate::console::screens::archives::state::NO_ENTRY_REASON;
 use crate::console::screens::log::state::MessageLevel;
-use crate::engine::FindingCounts;
+use crate::console::screens::{archives, editor};
+use crate::engine::OpenedBaseline;
 use crate::error::Error;
 
 /// Copies the text that a command is about.
@@ -101,141 +97,28 @@ pub(super) fn request_edit(model: &mut Model) -> Vec<Effect> {
     vec![Effect::InspectBaseline(agent)]
 }
 
-/// Opens the editor for the requested baseline; asks first if it is sealed.
+/// Opens the external editor for the requested baseline, unless that must not change.
 pub(super) fn handle_baseline(
     model: &mut Model,
     agent: &str,
-    inspected: Result<Box<ExternalEdit>, Error>,
+    inspected: Result<Box<OpenedBaseline>, Error>,
 ) -> Vec<Effect> {
     if model.handoff_request.as_ref() != Some(&HandoffRequest::EditBaseline(agent.to_string())) {
         return Vec::new();
     }
     model.handoff_request = None;
-    match inspected {
+    let opened = match inspected {
+        Ok(opened) => opened,
         Err(error) => {
-            model.report(MessageLevel::Error, error_with_hint(&error));
-            Vec::new()
-        }
-        Ok(edit) if !edit.protected_agents.is_empty() && !model.is_unlocked() => {
-            let who = match edit.protected_agents.as_slice() {
-                [one] => format!("{one} has this baseline and is"),
-                many => format!("{} have this baseline and are", many.join(", ")),
-            };
-            let what = "protected as read-only";
-            let text = format!("{who} {what}; {}", model.unlock_hint());
-            model.report(MessageLevel::Warn, text);
-            Vec::new()
-        }
-        Ok(edit) if edit.original.is_sealed => {
-            model.overlay = Some(Overlay::EditSealed(Box::new(SealQuestion {
-                edit: *edit,
-                guard: KeyGuard::new(model.now.elapsed),
-            })));
-            model.is_dirty = true;
-            Vec::new()
-        }
-        Ok(edit) => vec![Effect::OpenEditor(edit)],
-    }
-}
-
-/// Handles a key of the question whether to edit a sealed baseline.
-pub(super) fn handle_seal_key(
-    model: &mut Model,
-    mut question: Box<SealQuestion>,
-    key: Key,
-) -> Vec<Effect> {
-    if question.guard.intercepts_key(model.now.elapsed) {
-        model.overlay = Some(Overlay::EditSealed(question));
-        return Vec::new();
-    }
-    match key.printable_char() {
-        Some('y') => vec![Effect::OpenEditor(Box::new(question.edit))],
-        _ => {
-            model.abandon_question(key, "baseline not edited");
-            Vec::new()
-        }
-    }
-}
-
-/// Reports the outcome of an edit, with the findings of the lint, and reads the agents of the baseline
-/// again.
-pub(super) fn handle_edited(model: &mut Model, edited: EditedBaseline) -> Vec<Effect> {
-    let EditedBaseline {
-        edit,
-        now,
-        changed_lines: (added, removed),
-        findings,
-    } = edited;
-    let name = edit.original.path.file_name().unwrap_or_default();
-    let name = name.to_string_lossy();
-    match now {
-        Err(error) => model.report(
-            MessageLevel::Error,
-            format!("{}; resets refuse it", error_with_hint(&error)),
-        ),
-        Ok(now) if now.bytes == edit.original.bytes => {
-            // A failure of the editor is already reported.
-            let failed = model.last_message.as_ref();
-            if failed.is_none_or(|message| message.level == MessageLevel::Info) {
-                model.report(MessageLevel::Info, format!("baseline {name} is unchanged"));
-            }
+            model.report(MessageLevel::Error, error.to_line());
             return Vec::new();
         }
-        Ok(now) => {
-            let who = match edit.sharing_agents.as_slice() {
-                [one] => format!("{one} has it"),
-                many => format!("{} have it", many.join(", ")),
-            };
-            let when = match now.seal_mismatch {
-                Some(_) => format!("; {who} once it is sealed again"),
-                None if now.is_refused => String::new(),
-                None => format!("; {who} from the next reset on"),
-            };
-            let found = describe_findings(model, findings);
-            let said = found.iter().map(|found| format!(", {found}"));
-            let said: String = said.collect();
-            let text = format!("baseline {name} changed: +{added} -{removed} lines{said}{when}");
-            let level = match findings.errors {
-                0 => MessageLevel::Info,
-                _ => MessageLevel::Warn,
-            };
-            model.report(level, text);
-            let blocked = now.seal_mismatch.as_ref();
-            let blocked = blocked.map(|_| "resets are BLOCKED".to_string());
-            let problems: Vec<String> = blocked.into_iter().chain(now.problems).collect();
-            if !problems.is_empty() {
-                // Only the last message stays on the screen, and its end may not fit.
-                let all = problems.into_iter().chain(found).chain(now.seal_mismatch);
-                let all: Vec<String> = all.collect();
-                let text = format!("baseline {name}: {}", all.join("; "));
-                model.report(MessageLevel::Warn, text);
-            }
-        }
+    };
+    if let Some(why) = editor::update::read_only_reason(model, &opened) {
+        model.report(MessageLevel::Warn, format!("{}: {why}", opened.name));
+        return Vec::new();
     }
-    vec![Effect::ReadAgents(edit.sharing_agents)]
-}
-
-/// Says what the lint finds in an edited baseline, and the key that shows it, if it finds anything.
-fn describe_findings(model: &Model, counts: FindingCounts) -> Option<String> {
-    let counted = [
-        (counts.errors, "lint error"),
-        (counts.warnings, "lint warning"),
-    ];
-    let counted = counted.iter().filter(|(count, _)| *count > 0);
-    let texts: Vec<String> = counted
-        .map(|(count, noun)| format_count(*count as u64, noun))
-        .collect();
-    let command = match model.screen {
-        Screen::Editor => Command::NextFinding,
-        _ => Command::EditBaseline,
-    };
-    let key = model.key_hint(command);
-    let what = if counts.errors + counts.warnings == 1 {
-        "it"
-    } else {
-        "them"
-    };
-    (!texts.is_empty()).then(|| format!("{} ({key} shows {what})", texts.join(", ")))
+    vec![Effect::OpenEditor(opened)]
 }
 
 /// Saves the marked lines of the agent on the screen to a new file.
@@ -255,6 +138,14 @@ pub(super) fn save_marked_lines(model: &mut Model, path: &str) -> Vec<Effect> {
 pub(super) fn open_pager(model: &mut Model) -> Vec<Effect> {
     if let Some(page) = model.pager_text() {
         return vec![Effect::OpenPager(page)];
+    }
+    if model.screen == Screen::Archives {
+        let Some(source) = archives::update::current_source(model) else {
+            model.show_hint(NO_ENTRY_REASON);
+            return Vec::new();
+        };
+        model.handoff_request = Some(HandoffRequest::ReadSource(source.clone()));
+        return vec![Effect::LoadSource(source)];
     }
     match model.selected_entry() {
         Ok((agent, entry)) => {
@@ -281,17 +172,8 @@ pub(super) fn handle_entry(
     match page {
         Ok(page) => vec![Effect::OpenPager(page)],
         Err(error) => {
-            model.report(MessageLevel::Error, error_with_hint(&error));
+            model.report(MessageLevel::Error, error.to_line());
             Vec::new()
         }
     }
-}
-
-/// Formats an error with its hints in one line.
-pub(in crate::console) fn error_with_hint(error: &Error) -> String {
-    let mut text = error.to_string().replace('\n', " ");
-    for hint in error.hints() {
-        text.push_str(&format!("; {hint}"));
-    }
-    text
 }

@@ -17,7 +17,7 @@ use crate::console::screens;
 use crate::console::screens::baseline_plan::state::BaselinePlanStage;
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::screens::reset::state::{Confirmation, ResetStage};
-use crate::console::screens::{baseline_plan, baselines, editor, fleet, reset};
+use crate::console::screens::{archives, baseline_plan, baselines, editor, fleet, reset};
 
 /// More printable keys than this in one read look like pasted text.
 const MAX_TYPED_KEYS_PER_READ: usize = 8;
@@ -51,9 +51,12 @@ pub(super) fn handle_keys(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
         }
         let was_covered = model.is_screen_covered();
         model.hosts.just_answered = None;
+        let was_warned = editor::update::is_warned_of_quit(model);
         effects.extend(handle_key(model, key));
-        reset::update::track_visible_plan(model);
-        baseline_plan::update::track_visible_plan(model);
+        if was_warned {
+            editor::update::withdraw_quit_request(model);
+        }
+        model.track_visible_plan();
         if was_covered && !model.is_screen_covered() {
             // Rows stood still below the overlay.
             model.refresh_visible_agents();
@@ -91,9 +94,9 @@ pub(super) fn handle_paste(model: &mut Model, text: &str) -> Vec<Effect> {
         (Some(Overlay::AnswerQuestion(_)), _) => return question::paste_answer(model, text),
         (None, Some(InputLine::Baseline { .. })) => {
             let line = text.lines().next().unwrap_or_default();
-            let printable = line.chars().filter(|c| !c.is_control());
-            if let Some(InputLine::Baseline { text, .. }) = &mut model.input_line {
-                text.extend(printable);
+            let printable: String = line.chars().filter(|c| !c.is_control()).collect();
+            if let Some(InputLine::Baseline { prompt, text }) = &mut model.input_line {
+                prompt.insert(text, &printable);
                 model.is_dirty = true;
             }
             return Vec::new();
@@ -123,9 +126,7 @@ fn is_typing_in_overlay(model: &Model) -> bool {
 
 /// Whether a plan ignores the keys that arrive now.
 fn is_plan_guarded(model: &Model) -> bool {
-    model.has_plan()
-        && !model.is_screen_covered()
-        && model.plan_guard().is_active(model.now.elapsed)
+    model.has_plan() && !model.is_screen_covered() && model.plan_guard.is_active(model.now.elapsed)
 }
 
 /// Whether a key may be the first letter of the words that confirm a plan still being made.
@@ -152,6 +153,9 @@ fn is_typing_confirmation(model: &Model) -> bool {
         let is_typed = matches!(view.confirmation, Confirmation::TypedText(_));
         return is_typed && view.refusal.is_none() && !model.read_only.is_forced;
     }
+    if model.has_prune_plan() {
+        return !model.read_only.is_forced;
+    }
     match &model.reset.stage {
         ResetStage::Plan(view) if model.screen == Screen::Reset => {
             let is_typed = matches!(view.confirmation, Confirmation::TypedText(_));
@@ -174,9 +178,15 @@ fn handle_key(model: &mut Model, key: Key) -> Vec<Effect> {
     if is_quit_key && key.printable_char().is_none() {
         return perform_command(model, Command::Quit, key);
     }
+    if model.is_too_small() && is_typing {
+        // The keys of a text stay part of it.
+        return editor::update::handle_typed_key(model, key).unwrap_or_default();
+    }
     if model.is_too_small() {
-        // Nothing is visible, so the only key is the one that quits.
-        return if keymap.is_exit_key(key) && !model.is_run_active() {
+        // Nothing is visible, so the only key is the one that quits; not from a text, whose warning
+        // would not be visible.
+        let has_text = model.editor.as_ref().is_some_and(|it| it.is_modified);
+        return if keymap.is_exit_key(key) && !model.is_run_active() && !has_text {
             reset::update::quit(model)
         } else {
             Vec::new()
@@ -195,10 +205,7 @@ fn handle_key(model: &mut Model, key: Key) -> Vec<Effect> {
             return handle_input_line_key(model, key);
         }
     }
-    if is_typing
-        && !model.is_too_small()
-        && let Some(effects) = editor::update::handle_typed_key(model, key)
-    {
+    if is_typing && let Some(effects) = editor::update::handle_typed_key(model, key) {
         return effects;
     }
     if editor::update::is_answer_ignored(model, key) {
@@ -232,18 +239,21 @@ fn is_ignored_key(model: &mut Model, key: Key) -> bool {
     }
     // Leaving a plan changes nothing, so Esc never waits.
     let is_escape = key.code == KeyCode::Esc;
-    if model.has_plan() && !is_escape && model.plan_guard_mut().intercepts_key(now) {
+    if model.has_plan() && !is_escape && model.plan_guard.intercepts_key(now) {
         return true;
     }
     let may_begin = may_begin_confirmation(model, key);
     if may_begin {
-        model.plan_guard_mut().ignore_key(now);
+        model.plan_guard.ignore_key(now);
     }
     may_begin
 }
 
 /// Adds a key to the pending sequence and performs the command that it completes.
 fn resolve_key(model: &mut Model, key: Key) -> Vec<Effect> {
+    if model.pending_keys.keys.is_empty() && editor::update::take_digit(model, key) {
+        return Vec::new();
+    }
     let mut pending = std::mem::take(&mut model.pending_keys);
     model.is_dirty |= pending.is_hint_shown;
     if key.code == KeyCode::Esc && !pending.keys.is_empty() {
@@ -267,7 +277,7 @@ fn resolve_key(model: &mut Model, key: Key) -> Vec<Effect> {
             if model.has_plan() {
                 if key.printable_char().is_some() {
                     let now = model.now.elapsed;
-                    model.plan_guard_mut().ignore_key(now);
+                    model.plan_guard.ignore_key(now);
                 }
             } else if model.preferences.keymap.is_bound_anywhere(&pending.keys) {
                 model.show_hint(&format!("{key}: not on this screen"));
@@ -285,6 +295,15 @@ fn handle_confirmation_key(model: &mut Model, key: Key) -> Option<Vec<Effect>> {
         return None;
     }
     let is_baseline_plan = model.screen == Screen::BaselinePlan;
+    if model.has_prune_plan() {
+        let plan = model.archives.retention.plan.as_mut()?;
+        let typed = type_confirmation(&plan.word, &mut plan.typed_text, key)?;
+        return Some(finish_typing(
+            model,
+            typed,
+            archives::update::retention::apply_plan,
+        ));
+    }
     let (confirmation, typed_text) = match (&mut model.baseline_plan.stage, &mut model.reset.stage)
     {
         (BaselinePlanStage::Plan(view), _) if is_baseline_plan => {
@@ -298,34 +317,56 @@ fn handle_confirmation_key(model: &mut Model, key: Key) -> Option<Vec<Effect>> {
     let Confirmation::TypedText(word) = confirmation else {
         return None;
     };
+    let typed = type_confirmation(word, typed_text, key)?;
+    let apply = if is_baseline_plan {
+        baseline_plan::update::apply_plan
+    } else {
+        reset::update::start_run
+    };
+    Some(finish_typing(model, typed, apply))
+}
+
+/// What a key does to the words that confirm a plan.
+enum TypedConfirmation {
+    /// They have changed.
+    Changed,
+    /// They were complete, and Enter confirms them.
+    Confirmed,
+    /// Enter came too early, for these words.
+    Incomplete(String),
+}
+
+/// Adds a key to the words that confirm a plan; `None` if the key is not part of that.
+fn type_confirmation(word: &str, typed_text: &mut String, key: Key) -> Option<TypedConfirmation> {
     match (key.code, key.printable_char()) {
         // Until typing has begun, other keys keep their meaning.
         (_, Some(c)) if typed_text.is_empty() && !word.starts_with(c) => return None,
-        (_, Some(c)) => {
-            typed_text.push(c);
-            model.is_dirty = true;
-        }
-        (KeyCode::Backspace, _) => {
-            typed_text.pop();
-            model.is_dirty = true;
-        }
-        (KeyCode::Char('u'), _) if key.has_ctrl && !typed_text.is_empty() => {
-            typed_text.clear();
-            model.is_dirty = true;
-        }
-        (KeyCode::Enter, _) if typed_text.trim() == word && is_baseline_plan => {
-            return Some(baseline_plan::update::apply_plan(model));
-        }
+        (_, Some(c)) => typed_text.push(c),
+        (KeyCode::Backspace, _) => drop(typed_text.pop()),
+        (KeyCode::Char('u'), _) if key.has_ctrl && !typed_text.is_empty() => typed_text.clear(),
         (KeyCode::Enter, _) if typed_text.trim() == word => {
-            return Some(reset::update::start_run(model));
+            return Some(TypedConfirmation::Confirmed);
         }
-        (KeyCode::Enter, _) => {
+        (KeyCode::Enter, _) => return Some(TypedConfirmation::Incomplete(word.to_string())),
+        _ => return None,
+    }
+    Some(TypedConfirmation::Changed)
+}
+
+fn finish_typing(
+    model: &mut Model,
+    typed: TypedConfirmation,
+    apply: fn(&mut Model) -> Vec<Effect>,
+) -> Vec<Effect> {
+    match typed {
+        TypedConfirmation::Changed => model.is_dirty = true,
+        TypedConfirmation::Confirmed => return apply(model),
+        TypedConfirmation::Incomplete(word) => {
             let text = format!("type {word} in full, then Enter");
             model.report(MessageLevel::Info, text);
         }
-        _ => return None,
     }
-    Some(Vec::new())
+    Vec::new()
 }
 
 fn handle_input_line_key(model: &mut Model, key: Key) -> Vec<Effect> {
@@ -346,6 +387,9 @@ fn handle_input_line_key(model: &mut Model, key: Key) -> Vec<Effect> {
             model.refresh_visible_agents();
             match line {
                 Some(InputLine::Search(_)) => finish_search(model),
+                Some(InputLine::ExportPath { entry, path }) => {
+                    return archives::update::export::finish(model, entry, &path);
+                }
                 Some(InputLine::SavePath(path)) => {
                     return handoff::save_marked_lines(model, &path);
                 }
@@ -353,7 +397,13 @@ fn handle_input_line_key(model: &mut Model, key: Key) -> Vec<Effect> {
                 Some(InputLine::OverwriteWord) => {
                     return editor::update::confirm_overwrite(model);
                 }
-                Some(InputLine::Filter(_) | InputLine::Baseline { .. }) | None => {}
+                Some(InputLine::DiscardWord) => return editor::update::confirm_discard(model),
+                Some(
+                    InputLine::Filter(_)
+                    | InputLine::BaselineFilter(_)
+                    | InputLine::Baseline { .. },
+                )
+                | None => {}
             }
         }
         (KeyCode::Backspace, _) => edit_input_line(model, |line| {
@@ -369,9 +419,16 @@ fn handle_input_line_key(model: &mut Model, key: Key) -> Vec<Effect> {
 /// Restores the filter or the query from before the input line was opened.
 fn restore_input_line(model: &mut Model) {
     let old = match &model.input_line {
-        Some(InputLine::Filter(old) | InputLine::Search(old)) => old.clone(),
-        Some(InputLine::EditorCommand | InputLine::OverwriteWord) => String::new(),
-        Some(InputLine::SavePath(_) | InputLine::Baseline { .. }) | None => return,
+        Some(InputLine::Filter(old) | InputLine::BaselineFilter(old) | InputLine::Search(old)) => {
+            old.clone()
+        }
+        Some(InputLine::EditorCommand | InputLine::OverwriteWord | InputLine::DiscardWord) => {
+            String::new()
+        }
+        Some(
+            InputLine::SavePath(_) | InputLine::ExportPath { .. } | InputLine::Baseline { .. },
+        )
+        | None => return,
     };
     edit_input_line(model, |line| line.clone_from(&old));
 }
@@ -380,14 +437,19 @@ fn restore_input_line(model: &mut Model) {
 fn edit_input_line(model: &mut Model, edit: impl FnOnce(&mut String)) {
     model.is_dirty = true;
     match &mut model.input_line {
-        Some(InputLine::SavePath(path)) => edit(path),
+        Some(InputLine::SavePath(path) | InputLine::ExportPath { path, .. }) => edit(path),
         Some(InputLine::Filter(_)) => {
             let mut filter = model.fleet.filter.clone();
             edit(&mut filter);
             fleet::update::set_filter(model, filter);
         }
+        Some(InputLine::BaselineFilter(_)) => {
+            let mut filter = model.baselines.filter.clone();
+            edit(&mut filter);
+            baselines::update::set_filter(model, filter);
+        }
         Some(InputLine::Search(_)) => screens::edit_search(model, edit),
-        Some(InputLine::EditorCommand | InputLine::OverwriteWord) => {
+        Some(InputLine::EditorCommand | InputLine::OverwriteWord | InputLine::DiscardWord) => {
             if let Some(editor) = &mut model.editor {
                 edit(&mut editor.command_line);
             }
@@ -399,7 +461,9 @@ fn edit_input_line(model: &mut Model, edit: impl FnOnce(&mut String)) {
 /// Shows the number of hits of the search that was typed.
 fn finish_search(model: &mut Model) {
     let hits = screens::finish_search(model);
-    if model.search_query().is_empty() {
+    // The archives show their hits themselves, when the search has ended.
+    let is_shown = model.key_context() == KeyContext::Archives;
+    if model.search_query().is_empty() || is_shown {
         return;
     }
     let text = match hits {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::commands::perform_command;
-use super::{handoff, question};
+use super::question;
 use crate::console::chooser;
 use crate::console::command::{Command, KeyContext};
 use crate::console::key::{Key, KeyCode};
@@ -26,7 +26,6 @@ pub(super) fn handle_overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
     model.is_dirty = true;
     match model.overlay.take() {
         Some(Overlay::AnswerQuestion(dialog)) => question::handle_question_key(model, dialog, key),
-        Some(Overlay::EditSealed(question)) => handoff::handle_seal_key(model, question, key),
         Some(Overlay::UnlockReadOnly) => handle_unlock_key(model, key),
         Some(overlay) => handle_chooser_key(model, overlay, key),
         None => Vec::new(),

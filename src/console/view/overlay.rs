@@ -8,8 +8,7 @@ use crate::console::availability;
 use crate::console::canvas::{Canvas, truncate_untrusted};
 use crate::console::chooser::{self, ChooserChoice, LegendEntry, list_choices};
 use crate::console::command::Command;
-use crate::console::frame::{KEYS_IGNORED_NOTICE, draw_message};
-use crate::console::handoff::SealQuestion;
+use crate::console::frame::draw_message;
 use crate::console::key::format_sequence;
 use crate::console::model::Model;
 use crate::console::overlay::{Chooser, Overlay};
@@ -31,7 +30,6 @@ pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {
             let x = canvas.put_text(x, y, "y", Role::Key);
             canvas.put_text(x, y, " confirms", Role::Text);
         }
-        Overlay::EditSealed(asked) => draw_seal_question(model, canvas, asked),
         Overlay::AnswerQuestion(dialog) => question::draw(model, dialog, canvas),
         Overlay::Help(chooser) => {
             let key = |command| model.key_hint(command);
@@ -96,36 +94,6 @@ pub(super) fn draw_continuations(model: &Model, canvas: &mut Canvas<'_>) {
         let room = usize::from(canvas.width().saturating_sub(titles + 1));
         canvas.put_text(titles, y, &truncate_untrusted(&text, room), role);
     }
-}
-
-/// Draws the question whether to edit a sealed baseline: the seal and the consequences of an edit.
-fn draw_seal_question(model: &Model, canvas: &mut Canvas<'_>, question: &SealQuestion) {
-    let (width, height) = (canvas.area.width, canvas.area.height);
-    let y = height - 4;
-    canvas.clear(Rect::new(0, y, width, 4));
-    canvas.draw_rule(y);
-    let edit = &question.edit;
-    let name = edit.original.path.file_name().unwrap_or_default();
-    let name = name.to_string_lossy();
-    let first = match &edit.original.seal_mismatch {
-        Some(how) => how.clone(),
-        None => format!("{name} is sealed by .checksums; an edit breaks the seal."),
-    };
-    let users = edit.sharing_agents.join(", ");
-    let effect = match &edit.original.seal_mismatch {
-        Some(_) => format!("Resets of {users} stay BLOCKED"),
-        None => format!("An edit BLOCKS resets of {users}"),
-    };
-    let second = format!("{effect} until .checksums has the new sha256sum.");
-    let room = usize::from(width) - 2;
-    canvas.put_text(1, y + 1, &truncate_untrusted(&first, room), Role::Warn);
-    canvas.put_text(1, y + 2, &truncate_untrusted(&second, room), Role::Text);
-    if model.key_guard_notice_until().is_some() {
-        canvas.put_text(1, y + 3, KEYS_IGNORED_NOTICE, Role::Warn);
-        return;
-    }
-    let x = canvas.put_text(1, y + 3, "y", Role::Key);
-    canvas.put_text(x, y + 3, " edits anyway, any other key cancels", Role::Text);
 }
 
 /// A list to choose from.
@@ -271,8 +239,11 @@ fn draw_choice(
     canvas.put_text(3, y, &truncate_untrusted(&choice.keys, 15), key);
     let mut x = 19;
     if !has_heading {
-        canvas.put_text(x, y, &truncate_untrusted(&choice.id, 21), role);
+        // What has no key may have a long name: an agent, a file.
+        let id_x = if choice.keys.is_empty() { 3 } else { x };
         x += 22;
+        let room = usize::from(x - id_x) - 1;
+        canvas.put_text(id_x, y, &truncate_untrusted(&choice.id, room), role);
     }
     let text = match &choice.disabled_reason {
         Some(reason) => format!("{} ({reason})", choice.title),

@@ -4,13 +4,12 @@ use ratatui::layout::Rect;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-use crate::console::canvas::{
-    Canvas, fit_end_of_sentence, format_count, shorten_untrusted, truncate_untrusted,
-};
+use crate::console::canvas::{Canvas, fit_end_of_sentence, shorten_untrusted, truncate_untrusted};
 use crate::console::frame::KEYS_IGNORED_NOTICE;
 use crate::console::model::Model;
 use crate::console::overlay::QuestionDialog;
 use crate::console::theme::Role;
+use crate::quantity::format_count;
 use crate::transport::sftp::askpass::{ExpectedAnswer, SecretRecipient, UnknownHostKey};
 use crate::untrusted::{RevealOptions, Untrusted};
 

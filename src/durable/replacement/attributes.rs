@@ -123,7 +123,7 @@ struct CopiedXattrs {
 }
 
 /// Copies the access control list and the attributes of users as far as possible; a security module
-/// labels the new file by itself. Whoever wrote the old file chose them, so none of them may stop a
+/// labels the new file by itself. The writer of the old file chose them, so none of them may stop a
 /// replacement.
 fn copy_xattrs(old: &OwnedFd, new: &File) -> CopiedXattrs {
     let mut copied = CopiedXattrs::default();

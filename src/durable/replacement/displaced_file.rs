@@ -116,7 +116,7 @@ impl DisplacedFile {
         }
     }
 
-    /// Opens it for reading; none if that is not possible or it is no regular file.
+    /// Opens it for reading; none if that is not possible or it is not a regular file.
     fn open(&self) -> io::Result<Option<File>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = match fs::openat(&self.directory, &self.name, flags, Mode::empty()) {

@@ -300,8 +300,12 @@ impl HostLane {
         let connection = transport.connection_status().unwrap_or_default();
         let now = self.engine.clock().instant();
         self.schedules[number].record_poll(&names, &connection, began, now);
-        self.report_status(number, connection)
-            && self.events.send(FleetEvent::Observed(observations)).is_ok()
+        let notes = self.engine.notes_of(&observations);
+        let is_open = self.report_status(number, connection)
+            && self.events.send(FleetEvent::Observed(observations)).is_ok();
+        // Last, because it may wait for a lock.
+        self.engine.note_states(&notes);
+        is_open
     }
 
     /// Connects if not connected. Returns false if the event channel is closed.
@@ -469,6 +473,7 @@ mod tests {
             xdg_config_home: None,
             xdg_state_home: None,
             config_path_variable: None,
+            program_directory: None,
             uid: 0,
         };
         let config = config::parse(text.concat().as_bytes(), Path::new("/a.conf"), &env);

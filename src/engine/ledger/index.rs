@@ -4,17 +4,19 @@
 //! `<archive_dir>/.shepherd/ledger.index` can be deleted at any time. Its first line is the digest
 //! of the rest, the second is an [`IndexHeader`] with the position, and each further line is an
 //! agent's name as JSON, a tab, and its [`AgentHistory`]. The index is valid only if the ledger
-//! still has the line that ends at that position.
+//! still has the line that ends at that position. So a run reads the index and the records behind
+//! it, however many segments there are.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::Write;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 
 use chrono::{DateTime, Duration, FixedOffset};
 use serde::{Deserialize, Serialize};
 
+use super::files::LedgerFiles;
 use crate::archive::{Archive, WrittenEntry};
 use crate::digest::Digest;
 use crate::durable;
@@ -30,10 +32,13 @@ const INDEX_FILE_NAME: &str = "ledger.index";
 const INDEX_STAGING_NAME: &str = "ledger.index.new";
 
 /// The format number; an index of another format is ignored.
-const INDEX_FORMAT: u32 = 5;
+const INDEX_FORMAT: u32 = 6;
 
-/// The index is not written for fewer new records than this.
-const MIN_UNINDEXED_RECORDS: u64 = 256;
+/// The index is not written for fewer new records than this, and one for every few agents: its size
+/// grows with them. A cold run reads the records behind the index, a hundred of them in a
+/// millisecond.
+const MIN_UNINDEXED_RECORDS: u64 = 64;
+const AGENTS_PER_UNINDEXED_RECORD: u64 = 4;
 
 /// How many record times are kept: four days' worth, with a run every hour.
 const MAX_RECORD_TIMES: usize = 96;
@@ -171,6 +176,13 @@ pub struct LedgerIndex {
     unparsed: HashMap<String, Range<usize>>,
     /// The number of the last record that the file covers.
     written_seq: u64,
+    /// Whether records are left out because of an error that may pass: the index is not written then.
+    is_incomplete: bool,
+    /// The first record of the active file whose name is known to be on the disk.
+    synced_first_seq: Option<u64>,
+    /// The last record that is left out because its segment cannot be read, and the digest of the
+    /// segments up to it: once they change, the index is rebuilt.
+    gap: Option<(u64, Digest)>,
 }
 
 /// The second line of the file.
@@ -184,11 +196,15 @@ struct IndexHeader {
     latest_record: Option<(u64, DateTime<FixedOffset>)>,
     #[serde(rename = "times")]
     record_times: Vec<DateTime<FixedOffset>>,
+    #[serde(rename = "synced")]
+    synced_first_seq: Option<u64>,
+    gap: Option<(u64, Digest)>,
 }
 
 impl LedgerIndex {
-    /// Reads the index of a ledger; None if there is no valid one for this ledger.
-    pub fn read(archive: &Archive, ledger: &File) -> Option<LedgerIndex> {
+    /// Reads the index of a ledger; None if there is no valid one. A scan from its
+    /// position shows whether it belongs to this ledger.
+    pub fn read(archive: &Archive, files: &LedgerFiles) -> Option<LedgerIndex> {
         let text = durable::read_own_file(&archive.program_path(INDEX_FILE_NAME)).ok()?;
         let mut lines = LineRanges {
             text: &text,
@@ -199,7 +215,12 @@ impl LedgerIndex {
             return None;
         }
         let header: IndexHeader = serde_json::from_slice(&text[lines.next()?]).ok()?;
-        if header.format != INDEX_FORMAT || !has_line_at(ledger, header.position) {
+        if header.format != INDEX_FORMAT {
+            return None;
+        }
+        if let Some((last, digest)) = header.gap
+            && files.digest_of_segments(last).ok() != Some(digest)
+        {
             return None;
         }
         let mut unparsed = HashMap::new();
@@ -214,9 +235,43 @@ impl LedgerIndex {
             record_times: header.record_times,
             agents: HashMap::new(),
             written_seq: header.position.seq,
+            is_incomplete: false,
+            synced_first_seq: header.synced_first_seq,
+            gap: header.gap,
             raw_index: text,
             unparsed,
         })
+    }
+
+    /// Returns whether the index file covers the same records.
+    pub fn is_on_disk(&self) -> bool {
+        self.position.seq > 0 && self.position.seq == self.written_seq
+    }
+
+    /// Notes that records are left out because of an error that may pass.
+    pub fn set_incomplete(&mut self) {
+        self.is_incomplete = true;
+    }
+
+    /// Takes the position that a scan has reached behind the last indexed record: compaction may
+    /// have moved the record.
+    pub fn set_position(&mut self, position: LedgerPosition) {
+        self.position = position;
+    }
+
+    /// Returns the first record of the active file whose name is known to be on the disk.
+    pub fn synced_first_seq(&self) -> Option<u64> {
+        self.synced_first_seq
+    }
+
+    /// Sets the first record of the active file whose name is on the disk.
+    pub fn set_synced_first_seq(&mut self, seq: Option<u64>) {
+        self.synced_first_seq = seq;
+    }
+
+    /// Notes that records up to this one are left out, and the digest of the segments up to it.
+    pub fn set_gap(&mut self, last: u64, segments: Digest) {
+        self.gap = Some((last, segments));
     }
 
     /// Returns the position up to which the ledger is indexed.
@@ -277,13 +332,39 @@ impl LedgerIndex {
             self.record_times.drain(..more);
         }
         self.position = at;
+        let event = &record.event;
+        if event.unchanged.is_some() {
+            let views = event.clone().into_views();
+            return views
+                .iter()
+                .all(|view| self.add_unchanged(view, record.time, at));
+        }
         // A record without an agent is about the ledger or the archive.
-        if record.event.agent.is_empty() {
+        if event.agent.is_empty() {
             return true;
         }
-        match self.history_mut(&record.event.agent) {
-            Some(history) => history.add_event(&record.event, record.time, at),
+        match self.history_mut(&event.agent) {
+            Some(history) => history.add_event(event, record.time, at),
             None => return false,
+        }
+        true
+    }
+
+    /// Adds what the record of several unchanged agents says of one.
+    fn add_unchanged(
+        &mut self,
+        view: &RunEvent,
+        time: DateTime<FixedOffset>,
+        at: LedgerPosition,
+    ) -> bool {
+        let Some(history) = self.history_mut(&view.agent) else {
+            return false;
+        };
+        let known = history.file_address.take();
+        history.add_event(view, time, at);
+        // The record repeats no address that an earlier record has.
+        if view.memory.is_none() || history.file_address.is_none() {
+            history.file_address = known.or(history.file_address.take());
         }
         true
     }
@@ -292,9 +373,15 @@ impl LedgerIndex {
     /// ignored; it only costs time later.
     pub fn write_if_outdated(&mut self, archive: &Archive) {
         let agents = (self.agents.len() + self.unparsed.len()) as u64;
-        if self.position.seq > self.written_seq + MIN_UNINDEXED_RECORDS + agents
-            && self.write(archive).is_ok()
-        {
+        let most = MIN_UNINDEXED_RECORDS + agents / AGENTS_PER_UNINDEXED_RECORD;
+        if self.position.seq > self.written_seq + most {
+            self.write_now(archive);
+        }
+    }
+
+    /// Writes the index. A failed write is ignored; it only costs time later.
+    pub fn write_now(&mut self, archive: &Archive) {
+        if !self.is_incomplete && self.write(archive).is_ok() {
             self.written_seq = self.position.seq;
         }
     }
@@ -308,6 +395,8 @@ impl LedgerIndex {
             position: self.position,
             latest_record: self.latest_record,
             record_times: self.record_times.clone(),
+            synced_first_seq: self.synced_first_seq,
+            gap: self.gap,
         };
         let mut write_line = |name: Option<&str>, history: &dyn Fn(&mut Vec<u8>) -> Option<()>| {
             if let Some(name) = name {
@@ -357,21 +446,6 @@ impl LedgerIndex {
         }
         written.with_path("write", &path)
     }
-}
-
-/// Whether the line of a ledger that ends at this position has the digest of the one that was read
-/// there.
-fn has_line_at(ledger: &File, at: LedgerPosition) -> bool {
-    let Some(length) = at.offset.checked_sub(at.line_start) else {
-        return false;
-    };
-    let fits = ledger.metadata().is_ok_and(|meta| meta.len() >= at.offset);
-    if !fits || length == 0 {
-        return false;
-    }
-    let mut line = vec![0; length as usize];
-    let read = ledger.read_exact_at(&mut line, at.line_start).is_ok();
-    read && line.pop() == Some(b'\n') && Digest::of(&line) == at.line_digest
 }
 
 /// Iterates over the ranges of the lines in a text, each without its line feed.

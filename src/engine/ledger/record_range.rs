@@ -1,10 +1,12 @@
-//! A range of ledger records, read oldest first when it is iterated.
+//! A range of ledger records, read oldest first when it is iterated. Each agent of a record has a
+//! record of its own here.
 
-use super::LedgerScan;
+use super::reverse_scan::RecordSummary;
+use super::scan::LedgerScan;
 use crate::digest::Digest;
 use crate::engine::Engine;
 use crate::engine::record::{LedgerPosition, LedgerRecord};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A range of records of a ledger; only one is held in memory at a time.
 pub struct RecordRange<'e> {
@@ -12,6 +14,8 @@ pub struct RecordRange<'e> {
     agent: Option<String>,
     /// The position before the first record.
     start: LedgerPosition,
+    /// How many of the first record's agents are left out.
+    skipped_views: usize,
     /// Number and digest of the last record in the range.
     last_record: (u64, Digest),
 }
@@ -32,12 +36,22 @@ impl RecordRange<'_> {
         let Some(mut scan) = LedgerScan::open_at(&self.engine.ledger_path(), self.start)? else {
             return Ok(());
         };
+        let mut skipped = self.skipped_views;
         while scan.position().seq < self.last_record.0
             && let Some(record) = scan.next_record()?
         {
-            let agent = self.agent.as_ref();
-            if agent.is_none_or(|agent| *agent == record.event.agent) {
-                visit(&record)?;
+            match &self.agent {
+                Some(agent) => {
+                    if let Some(view) = record.view_of_agent(agent) {
+                        visit(&view)?;
+                    }
+                }
+                None if record.event.unchanged.is_none() => visit(&record)?,
+                None => {
+                    for view in record.views().skip(std::mem::take(&mut skipped)) {
+                        visit(&view)?;
+                    }
+                }
             }
         }
         Ok(())
@@ -46,48 +60,56 @@ impl RecordRange<'_> {
 
 impl Engine {
     /// Returns the records of an agent, or of all agents; with `last`, only that many of the
-    /// newest.
+    /// newest. Unchanged agents that share a record of a run count each.
     ///
     /// # Errors
     /// The ledger cannot be read, or its chain is broken.
     pub fn records(&self, agent: Option<&str>, last: Option<usize>) -> Result<RecordRange<'_>> {
         let (mut reverse_scan, end) = self.scan_ledger_backwards()?;
-        let mut from = LedgerPosition::default();
+        let mut start = LedgerPosition::default();
+        let mut skipped_views = 0;
         if let Some(last) = last {
-            let mut first = end;
-            for _ in 0..last {
-                let is_wanted = |name: &str| agent.is_none_or(|agent| agent == name);
-                match reverse_scan.next_matching(|record| is_wanted(&record.agent))? {
-                    Some((position, record)) => {
-                        first = position.before_last_line(record.previous_digest)
-                    }
-                    None => break,
-                }
+            start = end;
+            let mut missing = last;
+            let mut is_wanted =
+                |it: &RecordSummary<'_>| agent.is_none_or(|agent| it.is_about_agent(agent));
+            while missing > 0
+                && let Some((position, record)) = reverse_scan.next_matching(&mut is_wanted)?
+            {
+                start = position.before_last_line(record.previous_digest);
+                let views = match &record.event.unchanged {
+                    Some(_) if agent.is_none() => record.event.agents().count(),
+                    _ => 1,
+                };
+                skipped_views = views.saturating_sub(missing);
+                missing = missing.saturating_sub(views);
             }
-            from = first;
         }
         Ok(RecordRange {
             engine: self,
             agent: agent.map(str::to_string),
-            start: from,
+            start,
+            skipped_views,
             last_record: (end.seq, end.line_digest),
         })
     }
 
-    /// Reads the records from the last one backwards until `visit` returns false.
+    /// Reads the records from the last one backwards until `visit` returns false. Returns why older
+    /// records cannot be read, if it ends before a damaged segment.
     ///
     /// # Errors
-    /// As [`Engine::records`].
+    /// As [`Engine::records`], in the active file.
     pub fn for_each_record_backwards(
         &self,
         mut visit: impl FnMut(LedgerRecord) -> bool,
-    ) -> Result<()> {
+    ) -> Result<Option<Error>> {
+        let mut unread = None;
         let (mut reverse_scan, _) = self.scan_ledger_backwards()?;
-        while let Some((_, record)) = reverse_scan.next_matching(|_| true)? {
+        while let Some((_, record)) = reverse_scan.next_readable(&mut unread, |_| true)? {
             if !visit(record) {
                 break;
             }
         }
-        Ok(())
+        Ok(unread)
     }
 }

@@ -1,66 +1,102 @@
-//! Reads a ledger line by line, holds one line at a time, and checks that each line continues the
-//! one before it.
+//! Reads a ledger line by line, through its segments and its active file, holds one line at a time,
+//! and checks that each line continues the one before it.
 
-use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::collections::HashSet;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use chrono::{DateTime, FixedOffset};
 use serde::Deserialize;
 
+use super::files::{LedgerFiles, ReadAt, RecordPlace};
+use super::record_line::{
+    MAX_RECORD_BYTES, broken_chain_error, describe_fault, parse_record, parse_record_header,
+};
+use super::segment::{Segment, SegmentLines};
 use crate::digest::Digest;
-use crate::durable;
-use crate::engine::record::{LedgerPosition, LedgerRecord, RunEvent};
+use crate::engine::record::{LedgerPosition, LedgerRecord};
 use crate::engine::run_log;
-use crate::error::{Error, ErrorKind, PathContext, Result};
+use crate::error::{Error, PathContext, Result};
 
-/// The largest size of a record; real ones are far smaller, and a longer line is not a record.
-pub(super) const MAX_RECORD_BYTES: u64 = 16 << 20;
+/// Size of the reads from the active file.
+const READ_BUFFER_BYTES: usize = 128 * 1024;
 
 /// The smallest size of a record.
 const MIN_RECORD_BYTES: u64 = 200;
 
-/// A forward scan of a ledger.
+/// A forward scan of a ledger, through its segments and its active file.
 pub struct LedgerScan {
-    file: BufReader<File>,
-    path: PathBuf,
+    files: LedgerFiles,
+    source: LineSource,
     position: LedgerPosition,
-    /// The number of lines before the position.
+    /// The number of lines before the position, in all files.
     line_number: u64,
     line_bytes: Vec<u8>,
-    /// Whether the line before could not be parsed, so that the chain of the next one cannot be
-    /// checked.
+    /// Whether this scan has read the line before the position.
+    has_read_position: bool,
+    /// Whether the position that the scan began at is one of this ledger.
+    is_start_confirmed: bool,
+    /// Whether the line before could not be parsed or read, so that the chain of the next one cannot
+    /// be checked.
     is_previous_unknown: bool,
     /// Whether the scan has ended before bytes that a crash left.
     is_finished: bool,
 }
 
+/// Where a scan reads its lines.
+enum LineSource {
+    /// The file with the next record is not open yet.
+    Unopened,
+    Segment(Box<SegmentLines>),
+    /// A segment that cannot be read, or several that are missing: up to this record, and why.
+    Unreadable {
+        last: u64,
+        error: Error,
+    },
+    Active(BufReader<ReadAt>),
+    /// There is no active file.
+    NoActive,
+}
+
 /// A line of a ledger.
 pub struct ScannedLine {
-    /// Its number, from 1.
+    /// Its number in the whole ledger, from 1.
     pub number: u64,
+    /// The file that it is in, if the ledger has several, and its number there; only of a line with a
+    /// problem.
+    pub place: Option<(String, u64)>,
     /// The record in it, if there is one.
     pub record: Option<LedgerRecord>,
     /// The problem with the line, if there is one.
     pub problem: Option<String>,
+    /// What to do about a problem, if the line is in a segment.
+    pub restore_hint: Option<String>,
+}
+
+impl ScannedLine {
+    /// Returns, for example, "line 12" or "line 12 of ledger.jsonl".
+    pub fn label(&self) -> String {
+        match &self.place {
+            Some((file, line)) => format!("line {line} of {file}"),
+            None => format!("line {}", self.number),
+        }
+    }
 }
 
 impl LedgerScan {
     /// Starts a scan at a position that an earlier scan reached.
-    pub fn new(file: File, path: &Path, at: LedgerPosition) -> Result<LedgerScan> {
-        let mut file = BufReader::with_capacity(128 * 1024, file);
-        file.seek(SeekFrom::Start(at.offset))
-            .with_path("read", path)?;
-        Ok(LedgerScan {
-            file,
-            path: path.to_path_buf(),
+    pub fn new(files: LedgerFiles, at: LedgerPosition) -> LedgerScan {
+        LedgerScan {
+            files,
+            source: LineSource::Unopened,
             line_number: at.seq,
             position: at,
             line_bytes: Vec::new(),
+            has_read_position: false,
+            is_start_confirmed: at.seq == 0,
             is_previous_unknown: false,
             is_finished: false,
-        })
+        }
     }
 
     /// Starts a scan at the beginning of the ledger at `path`; None if there is no ledger.
@@ -71,11 +107,8 @@ impl LedgerScan {
     /// Starts a scan of the ledger at `path` at a position that an earlier scan reached; None if
     /// there is no ledger.
     pub fn open_at(path: &Path, at: LedgerPosition) -> Result<Option<LedgerScan>> {
-        match durable::open_own_file(path, OpenOptions::new().read(true)) {
-            Ok(file) => LedgerScan::new(file, path, at).map(Some),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::from_io("read the ledger", path, &error)),
-        }
+        let files = LedgerFiles::open(path)?;
+        Ok(files.has_records()?.then(|| LedgerScan::new(files, at)))
     }
 
     /// Returns the position after the last line that was read.
@@ -83,23 +116,28 @@ impl LedgerScan {
         self.position
     }
 
-    /// Returns how many bytes follow the position. At the end of the scan they belong to a record
-    /// that is being written, or were left by a crash.
+    /// Returns the files that are read.
+    pub fn files(&self) -> &LedgerFiles {
+        &self.files
+    }
+
+    /// Returns how many bytes follow the position in the active file. At the end of the scan they
+    /// belong to a record that is being written, or were left by a crash.
     pub fn trailing_bytes(&self) -> Result<u64> {
-        let meta = self
-            .file
-            .get_ref()
-            .metadata()
-            .with_path("stat", &self.path)?;
-        Ok(meta.len().saturating_sub(self.position.offset))
+        let LineSource::Active(reader) = &self.source else {
+            return Ok(0);
+        };
+        let meta = reader.get_ref().file().metadata();
+        let length = meta.with_path("stat", self.files.path())?.len();
+        Ok(length.saturating_sub(self.position.offset))
     }
 
     /// Returns the next record; None at the end, before a line that is still being written, and
     /// before bytes that a crash left.
     ///
     /// # Errors
-    /// A line that is not a record or does not continue the one before it; the scan then does not
-    /// advance.
+    /// A line that is not a record or does not continue the one before it, and a segment that cannot
+    /// be read; the scan then does not advance.
     pub fn next_record(&mut self) -> Result<Option<LedgerRecord>> {
         let at = self.position;
         let Some(line) = self.next_line()? else {
@@ -110,37 +148,165 @@ impl LedgerScan {
             (_, problem) => {
                 self.position = at;
                 let why = problem.unwrap_or_default();
-                Err(broken_chain_error(&self.path, line.number, &why))
+                if let LineSource::Segment(lines) = &self.source {
+                    let why = format!("is broken at line {}: {why}", lines.line_number());
+                    return Err(lines.segment().damage_error(&why));
+                }
+                let number = line.place.map_or(line.number, |(_, number)| number);
+                Err(broken_chain_error(self.files.path(), number, &why))
             }
         }
     }
 
+    /// Skips the segment or the gap at which the last call failed; false if it failed elsewhere, or
+    /// if the scan did not begin at a position of this ledger.
+    pub fn skip_segment(&mut self) -> bool {
+        let last = match &self.source {
+            LineSource::Segment(lines) => lines.segment().last,
+            LineSource::Unreadable { last, .. } => *last,
+            _ => return false,
+        };
+        if !self.is_start_confirmed {
+            return false;
+        }
+        self.source = LineSource::Unopened;
+        self.position = LedgerPosition {
+            seq: last,
+            ..LedgerPosition::default()
+        };
+        self.line_number = last;
+        self.is_previous_unknown = true;
+        true
+    }
+
     /// Returns the next line with its problem, if any; the line after it is checked against this
     /// one.
+    ///
+    /// # Errors
+    /// A segment that cannot be read or is missing, which [`LedgerScan::skip_segment`] skips; a line
+    /// that is too long.
     pub fn next_line(&mut self) -> Result<Option<ScannedLine>> {
-        if self.is_finished {
-            return Ok(None);
+        while !self.is_finished {
+            match &mut self.source {
+                LineSource::Unopened => self.open_source()?,
+                LineSource::Unreadable { error, .. } => return Err(error.clone()),
+                LineSource::Active(_) => return self.next_active_line(),
+                LineSource::NoActive => return Ok(None),
+                LineSource::Segment(lines) => {
+                    if lines.read_line(&mut self.line_bytes) {
+                        let is_first = lines.line_number() == 1;
+                        let next = lines.peek_line().filter(|_| is_first).map(<[u8]>::to_vec);
+                        self.check_segment_end(next.as_deref())?;
+                        let parsed = parse_record(&self.line_bytes);
+                        let is_whole = parsed.is_ok() || self.line_continues_chain();
+                        let mut line = self.take_line(0, parsed, is_whole);
+                        if let (Some(_), LineSource::Segment(lines)) = (&line.problem, &self.source)
+                        {
+                            let segment = lines.segment();
+                            line.place = Some((segment.file_name(), lines.line_number()));
+                            line.restore_hint = Some(segment.restore_hint());
+                        }
+                        return Ok(Some(line));
+                    }
+                    self.has_read_position = true;
+                    self.source = LineSource::Unopened;
+                }
+            }
         }
-        let number = self.line_number + 1;
+        Ok(None)
+    }
+
+    /// Opens the file with the record behind the position.
+    fn open_source(&mut self) -> Result<()> {
+        let at = self.position;
+        if at.offset > 0 && self.open_active().is_ok() {
+            return Ok(());
+        }
+        self.source = match self.files.find_record(at.seq.saturating_add(1))? {
+            RecordPlace::Active => return self.open_active(),
+            RecordPlace::Missing(last) => {
+                let error = self.files.missing_error(at.seq + 1, last);
+                LineSource::Unreadable { last, error }
+            }
+            RecordPlace::Segment(segment) => match self.open_segment(&segment) {
+                Ok(lines) => LineSource::Segment(Box::new(lines)),
+                Err(error) => LineSource::Unreadable {
+                    last: segment.last,
+                    error,
+                },
+            },
+        };
+        Ok(())
+    }
+
+    fn open_active(&mut self) -> Result<()> {
+        let at = self.position;
+        let has_chain = at.seq > 0 && !self.is_previous_unknown;
+        // The first line of the file need not be read where the hint is right.
+        if !has_chain || !self.files.has_line_at(at)? {
+            let is_at_begin = match self.files.first_seq()? {
+                _ if !has_chain => true,
+                // An empty file, or one with a torn first record, is behind the last segment.
+                None => self.has_read_position,
+                Some(first) => first == at.seq.saturating_add(1),
+            };
+            if is_at_begin {
+                (self.position.offset, self.position.line_start) = (0, 0);
+            } else {
+                self.position = self.files.locate(at)?;
+            }
+        }
+        let Some(active) = self.files.active() else {
+            self.source = LineSource::NoActive;
+            return Ok(());
+        };
+        let reader = ReadAt::new(active, self.position.offset);
+        self.source = LineSource::Active(BufReader::with_capacity(READ_BUFFER_BYTES, reader));
+        Ok(())
+    }
+
+    /// Opens a segment behind the records up to the position.
+    fn open_segment(&mut self, segment: &Segment) -> Result<SegmentLines> {
+        let mut lines = SegmentLines::open(segment)?;
+        let at = self.position;
+        if at.seq < segment.first {
+            return Ok(lines);
+        }
+        while segment.first + lines.line_number() <= at.seq {
+            lines.read_line(&mut self.line_bytes);
+        }
+        if !self.is_previous_unknown && Digest::of(&self.line_bytes) != at.line_digest {
+            return Err(segment.damage_error(&format!("has another record {}", at.seq)));
+        }
+        self.is_start_confirmed = true;
+        Ok(lines)
+    }
+
+    fn next_active_line(&mut self) -> Result<Option<ScannedLine>> {
         let mut count = self.read_line()?;
         if count == 0 && self.was_logged_whole(self.trailing_bytes()?) {
             // The line may have been completed between the two reads.
-            let offset = SeekFrom::Start(self.position.offset);
-            self.file.seek(offset).with_path("read", &self.path)?;
+            self.source = LineSource::Unopened;
+            self.open_active()?;
             count = self.read_line()?;
             if count == 0 {
                 self.is_finished = true;
                 let problem = Some("it was complete, and has been truncated".to_string());
-                let record = None;
                 return Ok(Some(ScannedLine {
-                    number,
-                    record,
+                    number: self.line_number + 1,
+                    place: self.place_in_active(self.line_number + 1)?,
+                    record: None,
                     problem,
+                    restore_hint: None,
                 }));
             }
         }
         if count == 0 {
             return Ok(None);
+        }
+        if self.position.offset == 0 {
+            let next = self.files.read_line_at(count)?;
+            self.check_segment_end(next.as_deref())?;
         }
         let parsed = parse_record(&self.line_bytes);
         let is_whole = parsed.is_ok() || self.line_continues_chain();
@@ -148,7 +314,71 @@ impl LedgerScan {
             self.is_finished = true;
             return Ok(None);
         }
-        let digest = Digest::of(&self.line_bytes);
+        let mut line = self.take_line(count, parsed, is_whole);
+        if line.problem.is_some() {
+            line.place = self.place_in_active(line.number)?;
+        }
+        Ok(Some(line))
+    }
+
+    /// Checks the last line of the segment that this scan has read: the line that was read now is the
+    /// first one of the next file, and `next` follows it. Where `next` continues that line and that
+    /// line does not continue the segment, it is the segment that was changed.
+    ///
+    /// # Errors
+    /// A changed segment, which [`LedgerScan::skip_segment`] skips.
+    fn check_segment_end(&mut self, next: Option<&[u8]>) -> Result<()> {
+        let at = self.position;
+        if at.seq == 0 || self.is_previous_unknown || !self.has_read_position {
+            return Ok(());
+        }
+        let (Ok(first), Some(Ok(next))) = (
+            parse_record_header(&self.line_bytes),
+            next.map(parse_record_header),
+        ) else {
+            return Ok(());
+        };
+        if first.seq.checked_sub(1) != Some(at.seq)
+            || first.previous_digest == at.line_digest
+            || next.seq.checked_sub(1) != Some(first.seq)
+            || next.previous_digest != Digest::of(&self.line_bytes)
+        {
+            return Ok(());
+        }
+        let RecordPlace::Segment(segment) = self.files.find_record(at.seq)? else {
+            return Ok(());
+        };
+        let why = format!("ends with another record {} than was written", at.seq);
+        let error = segment.damage_error(&why);
+        self.source = LineSource::Unreadable {
+            last: at.seq,
+            error: error.clone(),
+        };
+        Err(error)
+    }
+
+    /// Returns the name of the active file and the number in it of a line of the whole ledger, if there
+    /// are segments before it.
+    fn place_in_active(&self, number: u64) -> Result<Option<(String, u64)>> {
+        let earlier = self
+            .files
+            .first_seq()?
+            .map_or(0, |first| first.saturating_sub(1));
+        if earlier == 0 {
+            return Ok(None);
+        }
+        let name = self.files.path().file_name().unwrap_or_default();
+        let line = number.saturating_sub(earlier);
+        Ok(Some((name.to_string_lossy().into_owned(), line)))
+    }
+
+    /// Moves the position behind the line that was read, which has this length in the active file.
+    fn take_line(
+        &mut self,
+        length: u64,
+        parsed: serde_json::Result<LedgerRecord>,
+        is_whole: bool,
+    ) -> ScannedLine {
         let (record, problem) = match parsed {
             Err(error) if is_whole => {
                 let problem = format!("this version cannot read it: {}", describe_fault(&error));
@@ -171,44 +401,75 @@ impl LedgerScan {
             Ok(record) => (Some(record), None),
         };
         self.is_previous_unknown = record.is_none();
-        self.line_number = number;
+        self.has_read_position = true;
+        self.is_start_confirmed |= problem.is_none();
+        self.line_number += 1;
         self.position = LedgerPosition {
             seq: record
                 .as_ref()
                 .map_or(self.position.seq.saturating_add(1), |record| record.seq),
             line_start: self.position.offset,
-            offset: self.position.offset + count,
-            line_digest: digest,
+            offset: self.position.offset + length,
+            line_digest: Digest::of(&self.line_bytes),
         };
-        Ok(Some(ScannedLine {
-            number,
+        ScannedLine {
+            number: self.line_number,
+            place: None,
             record,
             problem,
-        }))
+            restore_hint: None,
+        }
     }
 
-    /// Reads the next line without its line feed, and returns its length in bytes with the line
-    /// feed; 0 at the end, and for an unfinished line.
+    /// Reads the next line of the active file without its line feed, and returns its length in bytes
+    /// with the line feed; 0 at the end, and for an unfinished line.
     fn read_line(&mut self) -> Result<u64> {
         self.line_bytes.clear();
-        let mut piece = (&mut self.file).take(MAX_RECORD_BYTES);
+        let LineSource::Active(reader) = &mut self.source else {
+            return Ok(0);
+        };
+        let mut piece = reader.take(MAX_RECORD_BYTES);
         let count = piece
             .read_until(b'\n', &mut self.line_bytes)
-            .with_path("read", &self.path)? as u64;
+            .with_path("read", self.files.path())? as u64;
         if self.line_bytes.pop_if(|byte| *byte == b'\n').is_some() {
             return Ok(count);
         }
         if count >= MAX_RECORD_BYTES {
             let why = "it is too long for a record";
-            return Err(broken_chain_error(&self.path, self.line_number + 1, why));
+            return Err(self.files.broken_error(self.line_number + 1, why));
         }
         Ok(0)
+    }
+
+    /// Skips the next line without parsing it; returns whether there was one, complete or not.
+    fn skip_line(&mut self) -> Result<bool> {
+        loop {
+            match &mut self.source {
+                LineSource::Unopened => self.open_source()?,
+                LineSource::Unreadable { error, .. } => return Err(error.clone()),
+                LineSource::NoActive => return Ok(false),
+                LineSource::Active(_) => {
+                    self.read_line()?;
+                    return Ok(!self.line_bytes.is_empty());
+                }
+                LineSource::Segment(lines) => {
+                    if lines.read_line(&mut self.line_bytes) {
+                        self.position.seq = lines.segment().first + lines.line_number() - 1;
+                        self.position.line_digest = Digest::of(&self.line_bytes);
+                        return Ok(true);
+                    }
+                    self.has_read_position = true;
+                    self.source = LineSource::Unopened;
+                }
+            }
+        }
     }
 
     /// Whether the line that was read is complete and continues the chain, although its event may have
     /// words that this version does not know.
     fn line_continues_chain(&self) -> bool {
-        serde_json::from_slice::<RecordHeader>(&self.line_bytes).is_ok_and(|header| {
+        parse_record_header(&self.line_bytes).is_ok_and(|header| {
             header.previous_digest == self.position.line_digest
                 && header.seq.checked_sub(1) == Some(self.position.seq)
         })
@@ -222,8 +483,11 @@ impl LedgerScan {
             return Ok(false);
         }
         let mut tail = vec![0; length as usize];
-        let file = self.file.get_ref();
-        if file.read_exact_at(&mut tail, self.position.offset).is_err() {
+        let read = self
+            .files
+            .active()
+            .map(|file| file.read_exact_at(&mut tail, self.position.offset));
+        if !matches!(read, Some(Ok(()))) {
             // Another process is truncating the ledger.
             return Ok(true);
         }
@@ -240,11 +504,35 @@ impl LedgerScan {
         if length == 0 {
             return false;
         }
-        let archive = self.path.parent().and_then(Path::parent);
+        let archive = self.files.path().parent().and_then(Path::parent);
         let head = archive.and_then(|archive| run_log::read_logged_heads(archive).ok()?.pop());
         let more = head.map_or(0, |(seq, _)| seq.saturating_sub(self.position.seq));
         more > 0 && more.saturating_mul(MIN_RECORD_BYTES) <= length
     }
+}
+
+/// Returns the runs that records behind a position undid. It checks no chain: a scan does.
+///
+/// # Errors
+/// The ledger cannot be read.
+pub fn read_undone_runs(path: &Path, at: LedgerPosition) -> Result<HashSet<String>> {
+    const FIELD: &str = "\"undoes\":";
+    #[derive(Deserialize)]
+    struct UndoneRun {
+        undoes: String,
+    }
+    let mut runs = HashSet::new();
+    let Some(mut scan) = LedgerScan::open_at(path, at)? else {
+        return Ok(runs);
+    };
+    while scan.skip_line()? {
+        let line = &scan.line_bytes;
+        let has_field = str::from_utf8(line).is_ok_and(|text| text.contains(FIELD));
+        if has_field && let Ok(undone) = serde_json::from_slice::<UndoneRun>(line) {
+            runs.insert(undone.undoes);
+        }
+    }
+    Ok(runs)
 }
 
 /// Reads the record that ends at a position, which must be the one that was read there before.
@@ -252,76 +540,7 @@ impl LedgerScan {
 /// # Errors
 /// Another line is at that position.
 pub fn read_record_at(path: &Path, position: LedgerPosition) -> Result<LedgerRecord> {
-    let file = durable::open_own_file(path, OpenOptions::new().read(true))
-        .with_path("read the ledger", path)?;
-    let length = position
-        .offset
-        .saturating_sub(position.line_start)
-        .saturating_sub(1);
-    let mut line = vec![0; length.min(MAX_RECORD_BYTES) as usize];
-    file.read_exact_at(&mut line, position.line_start)
-        .with_path("read", path)?;
-    match parse_record(&line) {
-        Ok(record) if Digest::of(&line) == position.line_digest => Ok(record),
-        _ => Err(broken_chain_error(
-            path,
-            position.seq,
-            "it has been changed",
-        )),
-    }
-}
-
-/// Describes why a line is not a record, without the parser's words.
-pub(super) fn describe_fault(error: &serde_json::Error) -> String {
-    let column = error.column();
-    match error.classify() {
-        serde_json::error::Category::Data => {
-            format!("a value is missing or unknown before column {column}")
-        }
-        serde_json::error::Category::Syntax => format!("column {column} is not valid JSON"),
-        serde_json::error::Category::Eof | serde_json::error::Category::Io => {
-            "its end is missing".to_string()
-        }
-    }
-}
-
-/// The fields that every record begins with.
-#[derive(Deserialize)]
-struct RecordHeader {
-    seq: u64,
-    #[serde(rename = "prev")]
-    previous_digest: Digest,
-    time: DateTime<FixedOffset>,
-}
-
-/// Parses a record. Both of its parts are parsed from the whole line, which is much faster than
-/// collecting the fields that the first part leaves.
-pub(super) fn parse_record(line: &[u8]) -> serde_json::Result<LedgerRecord> {
-    let RecordHeader {
-        seq,
-        previous_digest,
-        time,
-    } = serde_json::from_slice(line)?;
-    let event: RunEvent = serde_json::from_slice(line)?;
-    Ok(LedgerRecord {
-        seq,
-        previous_digest,
-        time,
-        event,
-    })
-}
-
-/// Returns the error for a ledger whose chain is broken.
-pub fn broken_chain_error(path: &Path, line: u64, why: &str) -> Error {
-    Error::new(
-        ErrorKind::Integrity,
-        format!(
-            "the ledger {} is broken at line {line}: {why}",
-            path.display()
-        ),
-    )
-    .with_hint(
-        "`verify` lists every broken line; keep the file as evidence, and move it away together \
-         with reset.log and reset.log.old: the next run begins a new ledger",
-    )
+    let files = LedgerFiles::open(path)?;
+    let line = files.read_line(position)?;
+    parse_record(&line).map_err(|_| files.broken_error(position.seq, "it has been changed"))
 }

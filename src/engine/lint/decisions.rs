@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use crate::digest::Digest;
 use crate::durable;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, PathContext, Result};
@@ -18,10 +19,19 @@ const MAX_DECISION_BYTES: u64 = 64 << 20;
 /// What the operator has decided about findings: the files that `[lint]` names.
 #[derive(Clone, Debug, Default)]
 pub struct LintDecisions {
-    pub(super) allowances: Vec<Allowance>,
-    pub(super) accepted_findings: BTreeSet<String>,
+    pub(super) allowances: Arc<[Allowance]>,
+    pub(super) accepted_findings: Arc<BTreeSet<String>>,
     /// The fleet's words; those of the program by default.
     pub(super) words: Option<Arc<Words>>,
+    /// Digest of the files that they came from; none without any.
+    pub(super) source: Option<Digest>,
+}
+
+impl LintDecisions {
+    /// Returns the words that rules look for.
+    pub(in crate::engine) fn words(&self) -> Arc<Words> {
+        self.words.clone().unwrap_or_else(Words::built_in)
+    }
 }
 
 /// The allowlist, a TOML file.
@@ -51,25 +61,32 @@ impl Engine {
     pub fn load_lint_decisions(&self) -> Result<LintDecisions> {
         let settings = &self.config().lint;
         let mut decisions = LintDecisions::default();
+        let mut source = String::new();
         if let Some(path) = &settings.allow_file {
-            let parsed: AllowFile = toml::from_str(&read_decisions(path)?)
-                .map_err(|error| decision_error(path, error.message()))?;
+            let text = read_decisions(path)?;
+            source.push_str(&format!("{text:?}"));
+            let parsed: AllowFile =
+                toml::from_str(&text).map_err(|error| decision_error(path, error.message()))?;
             for allowance in &parsed.allow {
                 check_allowance(allowance).map_err(|why| decision_error(path, &why))?;
             }
-            decisions.allowances = parsed.allow;
+            decisions.allowances = parsed.allow.into();
         }
         if let Some(path) = &settings.accepted_file {
-            let parsed: AcceptedFile = serde_json::from_str(&read_decisions(path)?)
+            let text = read_decisions(path)?;
+            source.push_str(&format!("{text:?}"));
+            let parsed: AcceptedFile = serde_json::from_str(&text)
                 .map_err(|error| decision_error(path, &error.to_string()))?;
             let fingerprints = parsed.findings.into_iter().map(|it| it.fingerprint);
-            decisions.accepted_findings = fingerprints.collect();
+            decisions.accepted_findings = Arc::new(fingerprints.collect());
         }
         if let Some(directory) = &settings.words_directory {
-            let words = Words::with_lists(&read_word_lists(directory)?)
-                .map_err(|why| decision_error(directory, &why))?;
+            let lists = read_word_lists(directory)?;
+            source.push_str(&format!("{lists:?}"));
+            let words = Words::with_lists(&lists).map_err(|why| decision_error(directory, &why))?;
             decisions.words = Some(Arc::new(words));
         }
+        decisions.source = (!source.is_empty()).then(|| Digest::of(source.as_bytes()));
         Ok(decisions)
     }
 }

@@ -1,4 +1,4 @@
-//! The lint of the baselines of a plan.
+//! The lint of what a plan installs: baselines, and the scratch that a push keeps.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,6 +9,7 @@ use crate::boundary::Baseline;
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::engine::Engine;
+use crate::lint::{Finding, FleetFacts, LintInput, Severity, TextRole, lint};
 
 /// Identifies a baseline version, its separator and the agent that it is allowed for, if the
 /// allowlist names agents.
@@ -33,8 +34,9 @@ impl<'e> PlanLint<'e> {
         }
     }
 
-    /// Describes the errors of a baseline that was read already, one a line.
-    pub(in crate::engine) fn describe_errors(
+    /// Describes the findings of a baseline that was read already: each error on a line, and the
+    /// warnings together on one.
+    pub(in crate::engine) fn describe_baseline(
         &self,
         agent: &'e Agent,
         baseline: &Baseline,
@@ -50,17 +52,43 @@ impl<'e> PlanLint<'e> {
         let seal = self.seal.as_ref();
         let sealed = seal.and_then(|it| it.expected_digest(&agent.baseline));
         let sealed_version = sealed.filter(|it| *it == baseline.digest());
-        let findings = self.engine.baseline_errors(
+        let findings = self.engine.baseline_findings(
             &agent.baseline,
             Some(agent),
             text,
             sealed_version.map(|_| text.to_vec()),
             &self.decisions,
         );
-        let described = findings.iter().map(|it| format!("lint {}", it.summary()));
-        let described: Vec<String> = described.collect();
+        let described = describe_findings(&findings);
         self.described().insert(key, described.clone());
         described
+    }
+
+    /// Describes the errors in scratch that a push keeps below `head`, each on a line.
+    pub(in crate::engine) fn describe_kept_scratch(
+        &self,
+        agent: &Agent,
+        head: &[u8],
+        kept: &[u8],
+    ) -> Vec<String> {
+        let text = [head, kept].concat();
+        let input = LintInput {
+            agent: Some(&agent.name),
+            path: &agent.location.memory().to_string_lossy(),
+            text: &text,
+            role: TextRole::Memory {
+                scratch_start: head.len(),
+                is_intact: true,
+            },
+            separator: &agent.separator,
+            facts: &FleetFacts::default(),
+        };
+        let settings = self.engine.lint_settings(Some(agent), &self.decisions);
+        let findings = lint(&input, &settings).findings.into_iter();
+        let errors = findings.filter(|it| it.severity == Severity::Error);
+        errors
+            .map(|it| format!("lint of the kept scratch {}", it.summary()))
+            .collect()
     }
 
     fn described(&self) -> MutexGuard<'_, HashMap<LintedVersion<'e>, Vec<String>>> {
@@ -68,4 +96,17 @@ impl<'e> PlanLint<'e> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Describes findings: each error on a line, and the warnings together on one.
+pub(in crate::engine) fn describe_findings(findings: &[Finding]) -> Vec<String> {
+    let of = |severity: Severity| findings.iter().filter(move |it| it.severity == severity);
+    let errors = of(Severity::Error).map(|it| format!("lint {}", it.summary()));
+    let warnings: Vec<&str> = of(Severity::Warning).map(|it| it.rule_row().id).collect();
+    let warnings = match warnings.len() {
+        0 => None,
+        1 => Some(format!("lint: 1 warning, {}", warnings[0])),
+        count => Some(format!("lint: {count} warnings, {}", warnings.join(" "))),
+    };
+    errors.chain(warnings).collect()
 }

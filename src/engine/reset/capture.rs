@@ -1,7 +1,6 @@
 //! Step 2 of a reset: reads a memory and writes its archive entry in one pass, and determines the
 //! content to install. The entry gets its name in step 3, after its content was synced.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset};
@@ -10,13 +9,13 @@ use super::Run;
 use super::early_end::EarlyEnd;
 use super::entry_writer::{EntryWriter, PendingEntry, References};
 use super::queued_turn::QueuedTurn;
-use crate::archive::{self, EntryKind, WrittenEntry};
+use crate::archive::{self, Archive, EntryKind, WrittenEntry};
 use crate::baseline::VersionDraft;
 use crate::boundary::Baseline;
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::engine::AgentHistory;
-use crate::engine::classify::{Classification, MemoryAccumulator};
+use crate::engine::classify::{Classification, MemoryAccumulator, describe_oversize};
 use crate::engine::plan::{BoundMemory, PlanBinding, PlanStep};
 use crate::engine::push::DividedMemory;
 use crate::engine::record::{FileState, RunEvent};
@@ -60,7 +59,7 @@ impl<'a> Run<'a> {
             return Err(error.into());
         }
         set_state_before(event, &object, attributes.as_ref(), &mut reading);
-        let classification = references.classify(&reading);
+        let classification = self.classify_found(agent, &object, &references, &reading);
         let mut source = self.content_source(agent, step, &references.current)?;
         let divided = DividedMemory::new(&reading, &classification);
         let push = self.push_content(agent, step, &object, &divided, &references.current)?;
@@ -92,29 +91,21 @@ impl<'a> Run<'a> {
         let versions =
             self.prepare_versions(step, &references, &classification, is_absent, &history)?;
         if !is_absent {
-            set_classification(event, &object, &classification);
+            self.set_classification(event, agent, &object, &classification, &reading);
         }
         let finish = || entry_writer.finish(&reading, &classification);
         let entry = self.pending_entry(queued, agent, &object, event, now, finish)?;
         let is_large = reading.size > LARGE_MEMORY_BYTES;
         let remainder = is_large.then(|| entry.archived_remainder(&reading, &classification));
         let append_offset = match (kept_offset.flatten(), &appended_to) {
-            (Some(offset), _) => {
-                Some(entry.offset_in_entry(&reading, offset).ok_or_else(|| {
-                    let message = "the kept scratch is not in the archive entry";
-                    Error::new(ErrorKind::Internal, message)
-                })?)
-            }
+            (Some(offset), _) => Some(offset_of_kept_scratch(&entry, &reading, offset)?),
             (None, Some(left)) => entry.new_notes_offset(&reading, &classification, left),
             (None, None) => None,
         };
         Ok(Some(Captured {
             source,
             attributes,
-            inode: match &object {
-                MemoryObject::File(file) => file.stamp.inode,
-                _ => 0,
-            },
+            inode: inode_of(&object),
             scratch_lines: classification.scratch_lines,
             entry,
             versions,
@@ -122,6 +113,41 @@ impl<'a> Run<'a> {
             archived_remainder: remainder.flatten(),
             captured_at: now,
         }))
+    }
+
+    /// Classifies the memory, and notes its state.
+    fn classify_found(
+        &self,
+        agent: &Agent,
+        object: &MemoryObject,
+        references: &References,
+        reading: &MemoryAccumulator,
+    ) -> Classification {
+        let classification = references.classify(reading);
+        self.note_found_state(agent, object, &classification, reading.size);
+        classification
+    }
+
+    /// Sets the event's part of the memory that is the agent's.
+    fn set_classification(
+        &self,
+        event: &mut RunEvent,
+        agent: &Agent,
+        object: &MemoryObject,
+        classification: &Classification,
+        reading: &MemoryAccumulator,
+    ) {
+        event.boundary = classification.boundary;
+        event.drift = classification.count_drift(&reading.prefix, self.engine.clock());
+        if let MemoryObject::File(_) = object {
+            event.scratch_lines = Some(classification.scratch_lines);
+            if let Some(reason) = describe_oversize(reading.size, agent.max_memory_size) {
+                event.add_note(&format!("OVERSIZE: {} bytes, {reason}", reading.size));
+            }
+        }
+        if let Some(version) = &classification.version {
+            event.split_version = classification.is_exact.then(|| version.digest());
+        }
     }
 
     /// Loads the baselines that the memory is classified against.
@@ -137,8 +163,11 @@ impl<'a> Run<'a> {
                 let earlier = self.engine.earlier_versions(agent, history, Some(&current));
                 Ok(References { current, earlier })
             }
-            (Err(refusal), None) => Err(refusal.error().clone()),
-            // An undo restores old bytes, so a damaged baseline is no reason to refuse it; the
+            (Err(refusal), None) => {
+                self.note_refused_baseline(agent, &refusal);
+                Err(refusal.error().clone())
+            }
+            // An undo restores old bytes, so a damaged baseline does not stop it; the
             // memory is then classified against the last baseline that was pushed.
             (Err(_), Some(_)) => {
                 let earlier = self.engine.earlier_versions(agent, history, None);
@@ -317,7 +346,15 @@ impl<'a> Run<'a> {
         let entry = same.map(|past| past.entry);
         Ok(entry.filter(|entry| {
             let found = self.engine.archive().digest_entry(&entry.path);
-            found.is_ok_and(|digest| digest == entry.digest)
+            let is_allowed_place =
+                !agent.archive_findings.has_quarantine() || Archive::is_quarantined(&entry.path);
+            let is_clean = || {
+                self.engine
+                    .scan_entry(agent, event, entry)
+                    .summary
+                    .is_clean()
+            };
+            found.is_ok_and(|digest| digest == entry.digest) && (is_allowed_place || is_clean())
         }))
     }
 
@@ -328,10 +365,7 @@ impl<'a> Run<'a> {
         special: &SpecialFile,
         now: DateTime<FixedOffset>,
     ) -> Result<archive::EntryDraft, Error> {
-        let mut draft = self
-            .engine
-            .archive()
-            .start_entry(Path::new(&agent.archive_subdir))?;
+        let mut draft = self.engine.start_entry(agent)?;
         let after = match special {
             SpecialFile::Leased => {
                 " Its content follows in an entry of its own when the lease is released."
@@ -343,7 +377,7 @@ impl<'a> Run<'a> {
                 "# {} — {}\n\nThe object at the memory's path was {}. It was displaced \
                  unread.{after}\n",
                 agent.name,
-                archive::format_stamp(now),
+                archive::format_stamp(now.naive_local()),
                 untrusted::visible_line(special.to_string())
             )
             .as_bytes(),
@@ -457,6 +491,26 @@ fn read_object(
     }
 }
 
+/// Returns the inode number of a file; 0 for another object, whose identity does not matter.
+fn inode_of(object: &MemoryObject) -> u64 {
+    match object {
+        MemoryObject::File(file) => file.stamp.inode,
+        _ => 0,
+    }
+}
+
+/// Returns where in the entry the kept scratch begins, which is at `offset` in the memory.
+fn offset_of_kept_scratch(
+    entry: &PendingEntry,
+    reading: &MemoryAccumulator,
+    offset: u64,
+) -> Result<u64> {
+    entry.offset_in_entry(reading, offset).ok_or_else(|| {
+        let message = "the kept scratch is not in the archive entry";
+        Error::new(ErrorKind::Internal, message)
+    })
+}
+
 /// Sets the event's state of the memory before the run.
 fn set_state_before(
     event: &mut RunEvent,
@@ -477,21 +531,6 @@ fn set_state_before(
             }
         }
     });
-}
-
-/// Sets the event's part of the memory that is the agent's.
-fn set_classification(
-    event: &mut RunEvent,
-    object: &MemoryObject,
-    classification: &Classification,
-) {
-    event.boundary = classification.boundary;
-    if let MemoryObject::File(_) = object {
-        event.scratch_lines = Some(classification.scratch_lines);
-    }
-    if let Some(version) = &classification.version {
-        event.split_version = classification.is_exact.then(|| version.digest());
-    }
 }
 
 /// Returns a note on the attributes of a memory that a reset cannot keep.

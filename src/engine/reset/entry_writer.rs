@@ -1,6 +1,5 @@
 //! The entry of a memory, written while the memory is read. It gets its name in step 3 of a reset.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset};
@@ -132,7 +131,7 @@ fn unchanged_length(memory: &[u8], left: &FileState) -> Option<usize> {
 /// found, and writes the rest directly.
 pub(super) struct EntryWriter<'i> {
     engine: &'i Engine,
-    subdir: &'i Path,
+    agent: &'i Agent,
     header: String,
     references: &'i References,
     window: usize,
@@ -148,7 +147,7 @@ impl<'i> EntryWriter<'i> {
     ) -> EntryWriter<'i> {
         EntryWriter {
             engine,
-            subdir: Path::new(&agent.archive_subdir),
+            agent,
             header: archive::format_scratch_header(&agent.name, now),
             references,
             window: window_size(&references.current),
@@ -186,7 +185,7 @@ impl<'i> EntryWriter<'i> {
         if whole && classification.is_exact && classification.scratch_bytes == 0 {
             return Ok(None);
         }
-        let mut draft = self.engine.archive().start_entry(self.subdir)?;
+        let mut draft = self.engine.start_entry(self.agent)?;
         // Without a separator line nothing in the file marks the boundary, so the entry keeps all
         // of it, as the original tool's does.
         let is_split = |boundary: &Boundary| classification.is_exact && boundary.line > 0;

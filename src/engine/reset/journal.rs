@@ -76,6 +76,13 @@ pub(super) enum JournalRecord {
     /// A run deferred the displaced file of this name, which had this stamp.
     #[serde(rename = "put_off")]
     Deferred { name: String, stamp: Stamp },
+    /// The entry at this path was scanned; it is described as it is recorded, at another path if it
+    /// was released from quarantine, and with its copy without secrets, if it has one.
+    Screened {
+        from: PathBuf,
+        entry: WrittenEntry,
+        copy: Option<WrittenEntry>,
+    },
     /// A recovering run has taken over, and gives the run's directory on the host this name.
     TakenOver(String),
 }
@@ -219,6 +226,27 @@ impl Engine {
             }
         }
         Ok(names)
+    }
+
+    /// Returns every digest in a journal, also in a damaged one.
+    ///
+    /// # Errors
+    /// A journal cannot be read.
+    pub(in crate::engine) fn journal_digests(&self) -> Result<HashSet<Digest>> {
+        let mut digests = HashSet::new();
+        for (_, journal) in self.journals()? {
+            match durable::read_own_file(&journal) {
+                Ok(text) => {
+                    let words = text.split(|byte| !byte.is_ascii_hexdigit());
+                    let words = words.filter_map(|word| str::from_utf8(word).ok());
+                    digests.extend(words.filter_map(|word| word.parse::<Digest>().ok()));
+                }
+                // Its run has ended.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(Error::from_io("read", &journal, &error)),
+            }
+        }
+        Ok(digests)
     }
 }
 

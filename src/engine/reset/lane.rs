@@ -15,6 +15,7 @@ use super::early_end::EarlyEnd;
 use super::journal::JournalRecord;
 use super::queued_turn::QueuedTurn;
 use super::recovery::{FinishedTurn, ReadBack, describe_read_back};
+use super::screening::EntryJournal;
 use super::settle::DisplacedFiles;
 use super::turn::{CaptureOutcome, PreparedSwap, Turn};
 use super::{AgentResult, Run, RunStage, elapsed_millis};
@@ -220,6 +221,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             kind,
             hints: Vec::new(),
             scratch_lines: 0,
+            released: Vec::new(),
             journal_path: None,
             _lock: lock,
         });
@@ -635,6 +637,8 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         event.outcome = Outcome::Ok;
         event.duration_ms = elapsed_millis(turn.began_at, self.run.engine.clock().instant());
         event.note = (!notes.is_empty()).then(|| notes.join("; "));
+        let journal = EntryJournal::Open(&displaced.journal);
+        let released = self.run.screen_entries(turn.agent, &mut event, journal);
         self.log_replaced(&event);
         self.ended_turns.push(EndedTurn {
             event,
@@ -642,6 +646,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             kind,
             hints: Vec::new(),
             scratch_lines,
+            released,
             journal_path: is_finished.then_some(displaced.journal.path),
             _lock: turn.queued.lock,
         });

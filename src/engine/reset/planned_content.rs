@@ -64,7 +64,10 @@ impl Run<'_> {
         };
         records.get(&agent.name).cloned().ok_or_else(|| {
             let message = format!("the ledger has no run {run} of {}", agent.name);
-            Error::new(ErrorKind::Conflict, message)
+            match records.unread() {
+                Some(error) => error.clone().with_context(message),
+                None => Error::new(ErrorKind::Conflict, message),
+            }
         })
     }
 

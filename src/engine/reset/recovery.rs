@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use super::Run;
 use super::journal::{Journal, JournalRecord, Transaction, damaged_journal_error, read_journal};
+use super::screening::{EntryJournal, ReleasedEntry};
 use super::settle::{DisplacedFiles, LateWrites};
 use super::turn::hold_lock_guard;
+use crate::archive::WrittenEntry;
 use crate::config::Agent;
 use crate::durable;
 use crate::engine::Engine;
@@ -79,9 +81,29 @@ fn installed_memory(event: &RunEvent) -> InstalledMemory {
     }
 }
 
+/// Takes from an event the late entries that earlier records of its run name. Returns whether they
+/// name its entry, too, which then has their findings.
+fn take_recorded_entries(event: &mut RunEvent, past: &[RunEvent]) -> bool {
+    let recorded = past.iter().flat_map(RunEvent::entries);
+    let recorded: HashMap<&Path, &WrittenEntry> =
+        recorded.map(|it| (it.path.as_path(), it)).collect();
+    let is_new = |it: &WrittenEntry| !recorded.contains_key(it.path.as_path());
+    event.late_entries.retain(is_new);
+    event.redacted_entries.retain(is_new);
+    let entry = event.entry.as_mut();
+    let known = entry.and_then(|entry| Some((recorded.get(entry.path.as_path())?, entry)));
+    if let Some((known, entry)) = known {
+        *entry = (*known).clone();
+        return true;
+    }
+    false
+}
+
 /// What the lines of a journal add to its transaction.
 #[derive(Default)]
 struct JournalProgress {
+    /// Entries that were released from quarantine.
+    released: Vec<ReleasedEntry>,
     /// The names that the swap displaced, once it is journaled.
     swapped_names: Option<Vec<String>>,
     takeover_names: Vec<String>,
@@ -122,6 +144,19 @@ impl JournalProgress {
                     let late = progress.late_writes.entry(name).or_default();
                     late.set_deferred_stamp(stamp);
                 }
+                JournalRecord::Screened { from, entry, copy } => {
+                    if entry.path != from {
+                        progress.released.push(ReleasedEntry {
+                            quarantined: from.clone(),
+                            released: entry.path.clone(),
+                        });
+                    }
+                    event.redacted_entries.extend(copy);
+                    let mut entries = event.entry.iter_mut().chain(&mut event.late_entries);
+                    if let Some(screened) = entries.find(|it| it.path == from) {
+                        *screened = entry;
+                    }
+                }
                 JournalRecord::TakenOver(name) => progress.takeover_names.push(name),
             }
         }
@@ -142,6 +177,10 @@ struct Recovery<'a> {
     was_swapped: bool,
     /// The kept names that the ledger has already.
     recorded_kept_names: Vec<String>,
+    /// Whether the ledger names its entry.
+    is_entry_recorded: bool,
+    /// Entries that were released from quarantine.
+    released: Vec<ReleasedEntry>,
     notes: Vec<String>,
 }
 
@@ -394,9 +433,7 @@ impl Run<'_> {
             ..
         } = transaction;
         event.method = event.method.or(recovered.method);
-        event
-            .late_entries
-            .retain(|late| !past.iter().any(|it| it.late_entries.contains(late)));
+        let is_entry_recorded = take_recorded_entries(&mut event, &past);
         let kept_names = past.iter().flat_map(|it| it.kept_names.clone());
         let recorded_kept_names: Vec<String> = kept_names.collect();
         event.kept_names.clone_from(&recorded_kept_names);
@@ -411,6 +448,8 @@ impl Run<'_> {
             was_swapped: is_recorded || event.method.is_some(),
             has_displaced: !names.is_empty(),
             recorded_kept_names,
+            is_entry_recorded,
+            released: progress.released,
             notes: Vec::new(),
             event,
             displaced: DisplacedFiles {
@@ -494,9 +533,12 @@ impl Run<'_> {
             agent,
             directory,
             mut event,
+            displaced,
             has_displaced,
             is_recorded,
             was_swapped,
+            is_entry_recorded,
+            mut released,
             mut notes,
             ..
         } = recovery;
@@ -547,8 +589,13 @@ impl Run<'_> {
         }
         if must_record {
             event.note = Some(notes.join("; "));
+            let recorded_entry = event.entry.take_if(|_| is_entry_recorded);
+            let journal = EntryJournal::Open(&displaced.journal);
+            released.extend(self.screen_entries(agent, &mut event, journal));
+            event.entry = recorded_entry.or(event.entry);
             self.engine.append_to_ledger(vec![event.clone()])?;
         }
+        self.end_releases(&released);
         Ok(is_finished_turn.then_some(FinishedTurn { event, kind }))
     }
 }

@@ -8,7 +8,6 @@
 //! run.
 
 use std::collections::HashMap;
-use std::path::Path;
 
 use super::Run;
 use super::journal::{Journal, JournalRecord};
@@ -99,7 +98,7 @@ enum Inspection {
     /// Every byte of it is archived.
     Known,
     /// Its new bytes were archived, with these attributes.
-    Archived(WrittenEntry, Attributes),
+    Archived(Box<WrittenEntry>, Attributes),
     /// It has reached the limit of entries, and has this stamp.
     Deferred(Stamp),
 }
@@ -220,6 +219,7 @@ impl Run<'_> {
             match self.inspect_displaced(agent, event, displaced, &late, bounded, read)? {
                 Inspection::Known => {}
                 Inspection::Archived(written, attributes) => {
+                    let written = *written;
                     late.add_entry(&written);
                     displaced.known_digests.push(written.whole_content().0);
                     let path = written.path.display();
@@ -294,13 +294,10 @@ impl Run<'_> {
             return Ok(archived);
         }
         let now = self.engine.clock().now();
-        let mut draft = self
-            .engine
-            .archive()
-            .start_entry(Path::new(&agent.archive_subdir))?;
+        let mut draft = self.engine.start_entry(agent)?;
         let file = read(&mut |bytes| draft.write(bytes))?;
         let written = draft.finish(EntryKind::Late, now)?;
-        Ok(Inspection::Archived(written, file.attributes))
+        Ok(Inspection::Archived(Box::new(written), file.attributes))
     }
 
     /// Archives the bytes that follow an archived content; None if the file does not begin with
@@ -311,10 +308,7 @@ impl Run<'_> {
         (sha256, size): (Digest, u64),
         read: FileReader<'_>,
     ) -> Result<Option<Inspection>, Error> {
-        let mut draft = self
-            .engine
-            .archive()
-            .start_entry(Path::new(&agent.archive_subdir))?;
+        let mut draft = self.engine.start_entry(agent)?;
         let (mut beginning, mut whole) = (Hasher::default(), Hasher::default());
         let mut left = size;
         let file = read(&mut |bytes| {
@@ -339,7 +333,10 @@ impl Run<'_> {
         };
         let now = self.engine.clock().now();
         let written = draft.finish(EntryKind::Appended, now)?.with_base(base);
-        Ok(Some(Inspection::Archived(written, file.attributes)))
+        Ok(Some(Inspection::Archived(
+            Box::new(written),
+            file.attributes,
+        )))
     }
 
     /// Whether a file equals its archived content byte for byte; false if the archive cannot be

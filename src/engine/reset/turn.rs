@@ -22,8 +22,8 @@ use crate::engine::shared_memories::sharing_error;
 use crate::engine::undo::{ContentParts, Replacement};
 use crate::error::{Error, ErrorKind};
 use crate::transport::{
-    Attributes, ByteSink, MemoryDirectory, NewMemory, StagedAttributes, SwapMethod, SwapOutcome,
-    UnsyncedObject,
+    Attributes, ByteSink, FailureCause, MemoryDirectory, NewMemory, StagedAttributes, SwapMethod,
+    SwapOutcome, UnsyncedObject,
 };
 
 /// How long a run waits for the holder of a lease to release it. A file server that has the file
@@ -42,10 +42,7 @@ pub(super) struct Turn<'a> {
 
 impl Turn<'_> {
     pub(super) fn add_note(&mut self, note: &str) {
-        self.event.note = Some(match self.event.note.take() {
-            Some(before) => format!("{before}; {note}"),
-            None => note.to_string(),
-        });
+        self.event.add_note(note);
     }
 }
 
@@ -127,7 +124,10 @@ impl<'a> Run<'a> {
             {
                 return Err(sharing_error(&other));
             }
-            let directory = self.engine.open_directory(agent)?;
+            let directory = self
+                .engine
+                .open_directory(agent)
+                .inspect_err(|error| self.note_unreachable(agent, error.cause, error))?;
             hold_lock_guard(directory.as_ref(), queued.lock.as_ref());
             Ok(directory)
         };
@@ -157,7 +157,12 @@ impl<'a> Run<'a> {
         match captured {
             Ok(Some(captured)) => CaptureOutcome::Captured(turn, Box::new(captured)),
             Ok(None) => CaptureOutcome::Unchanged(turn),
-            Err(early_end) => CaptureOutcome::EndedEarly(turn, early_end),
+            Err(early_end) => {
+                if let EarlyEnd::HostLost(error) = &early_end {
+                    self.note_unreachable(agent, FailureCause::Unreachable, error);
+                }
+                CaptureOutcome::EndedEarly(turn, early_end)
+            }
         }
     }
 

@@ -12,9 +12,9 @@ use crate::archive;
 use crate::config::Agent;
 use crate::engine::Engine;
 use crate::engine::address::{AddressFilter, RecordedAddress};
-use crate::engine::ledger::{LedgerScan, ReverseScan};
+use crate::engine::ledger::{LedgerScan, ReverseScan, read_undone_runs};
 use crate::engine::record::{FileState, LedgerPosition, LedgerRecord, Operation, RunEvent};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::transport::ObjectId;
 
 /// Up to this number of changes a search is evaluated after each one, and above it whenever the
@@ -28,9 +28,16 @@ pub struct UndoRecords {
     undone_resets: BTreeMap<String, UndoneReset>,
     /// The agent of each entry in these records.
     agent_by_entry: HashMap<PathBuf, String>,
+    /// The runs that later ones undid.
+    undone_runs: HashSet<String>,
+    /// Why older records cannot be read, if the search ended before a damaged segment.
+    unread: Option<Error>,
     /// The position up to which the ledger was read.
     position: LedgerPosition,
 }
+
+/// A change to undo: its position, its record, and the newer run that the search skipped.
+type FoundChange = (LedgerPosition, LedgerRecord, Option<String>);
 
 /// A reset that was undone.
 pub struct UndoneReset {
@@ -55,7 +62,7 @@ pub struct AgentRecords {
     last_change: String,
     /// The memory after the last change, for each address that the agent had.
     left_memories: Vec<LeftMemory>,
-    /// What the undone run and each later change displaced, by run: an undo puts it back.
+    /// What the undone run and each later run that was undone displaced, by run: an undo put it back.
     displaced: HashMap<String, DisplacedMemory>,
     /// The entries of these records that retention recorded for deletion, with the time and the
     /// run.
@@ -114,9 +121,10 @@ impl UndoRecords {
             .map(|agent| (agent.name.as_str(), RunSearch::new(agent)));
         let mut searches: BTreeMap<&str, RunSearch<'_>> = searches.collect();
         let mut open = searches.len();
+        let mut unread = None;
         while open > 0
             && let Some((position, record)) =
-                reverse_scan.next_matching(|it| searches.contains_key(&*it.agent))?
+                reverse_scan.next_readable(&mut unread, |it| searches.contains_key(&*it.agent))?
         {
             let Some(search) = searches.get_mut(record.event.agent.as_str()) else {
                 continue;
@@ -128,7 +136,11 @@ impl UndoRecords {
         }
         let mut found = Vec::new();
         let mut undone_resets = BTreeMap::new();
-        for (name, search) in &searches {
+        // Without older records an unfinished search has no result.
+        let decided = searches
+            .iter()
+            .filter(|(_, search)| unread.is_none() || search.is_finished);
+        for (name, search) in decided {
             if let Some(change) = search.chosen_change(is_redo) {
                 let position = search.changes[change].position;
                 let record = engine.read_record_at(position)?;
@@ -139,6 +151,7 @@ impl UndoRecords {
         }
         let mut records = UndoRecords::new(engine, found, end)?;
         records.undone_resets = undone_resets;
+        records.unread = unread;
         Ok(records)
     }
 
@@ -149,8 +162,10 @@ impl UndoRecords {
     /// As [`UndoRecords::from_last_runs`].
     pub fn from_run(engine: &Engine, run: &str) -> Result<UndoRecords> {
         let (reverse_scan, end) = engine.scan_ledger_backwards()?;
-        let found = last_changes_of_runs(reverse_scan, |it, _| it == run, usize::MAX)?;
-        UndoRecords::new(engine, found, end)
+        let (found, unread) = last_changes_of_runs(reverse_scan, |it, _| it == run, usize::MAX)?;
+        let mut records = UndoRecords::new(engine, found, end)?;
+        records.unread = unread;
+        Ok(records)
     }
 
     /// Finds the records of one run per agent; `runs` maps agents to runs.
@@ -160,8 +175,10 @@ impl UndoRecords {
     pub fn from_runs(engine: &Engine, runs: &BTreeMap<&str, &str>) -> Result<UndoRecords> {
         let (reverse_scan, end) = engine.scan_ledger_backwards()?;
         let is_wanted = |run: &str, agent: &str| runs.get(agent) == Some(&run);
-        let found = last_changes_of_runs(reverse_scan, is_wanted, runs.len())?;
-        UndoRecords::new(engine, found, end)
+        let (found, unread) = last_changes_of_runs(reverse_scan, is_wanted, runs.len())?;
+        let mut records = UndoRecords::new(engine, found, end)?;
+        records.unread = unread;
+        Ok(records)
     }
 
     /// Starts from one record.
@@ -176,11 +193,7 @@ impl UndoRecords {
         UndoRecords::new(engine, vec![(position, record, None)], position)
     }
 
-    fn new(
-        engine: &Engine,
-        found: Vec<(LedgerPosition, LedgerRecord, Option<String>)>,
-        end: LedgerPosition,
-    ) -> Result<UndoRecords> {
+    fn new(engine: &Engine, found: Vec<FoundChange>, end: LedgerPosition) -> Result<UndoRecords> {
         let first = found
             .iter()
             .map(|(position, ..)| *position)
@@ -193,6 +206,8 @@ impl UndoRecords {
             agents: agents.collect(),
             undone_resets: BTreeMap::new(),
             agent_by_entry: HashMap::new(),
+            undone_runs: HashSet::new(),
+            unread: None,
             position: first.unwrap_or(end),
         };
         for (name, agent) in &records.agents {
@@ -209,7 +224,11 @@ impl UndoRecords {
     /// # Errors
     /// As [`UndoRecords::from_last_runs`].
     pub fn catch_up(&mut self, engine: &Engine) -> Result<()> {
-        let Some(mut scan) = LedgerScan::open_at(&engine.ledger_path(), self.position)? else {
+        let path = engine.ledger_path();
+        // Few runs are undone; what the others displaced would fill the memory.
+        self.undone_runs
+            .extend(read_undone_runs(&path, self.position)?);
+        let Some(mut scan) = LedgerScan::open_at(&path, self.position)? else {
             return Ok(());
         };
         while let Some(record) = scan.next_record()? {
@@ -223,7 +242,7 @@ impl UndoRecords {
             }
             let name = &event.agent;
             if let Some(agent) = self.agents.get_mut(name)
-                && agent.track_if_related(&record)
+                && agent.track_if_related(&record, &self.undone_runs)
             {
                 let named = event.entries().map(|it| (it.path.clone(), name.clone()));
                 self.agent_by_entry.extend(named);
@@ -232,6 +251,12 @@ impl UndoRecords {
         }
         self.position = scan.position();
         Ok(())
+    }
+
+    /// Returns why records older than those that were searched cannot be read, if that is so: a
+    /// segment of the ledger is damaged or missing.
+    pub fn unread(&self) -> Option<&Error> {
+        self.unread.as_ref()
     }
 
     /// Returns the agents that have a run to undo.
@@ -266,23 +291,25 @@ fn undoing_runs<'a>(
     undone_by
 }
 
-/// Returns the last change of each agent in a wanted run, for at most `most` agents.
+/// Returns the last change of each agent in a wanted run, for at most `max_agents` agents, and why
+/// older records cannot be read, if that ended the search.
 fn last_changes_of_runs(
     mut reverse_scan: ReverseScan,
     is_wanted: impl Fn(&str, &str) -> bool,
     max_agents: usize,
-) -> Result<Vec<(LedgerPosition, LedgerRecord, Option<String>)>> {
+) -> Result<(Vec<FoundChange>, Option<Error>)> {
+    let mut unread = None;
     let mut found = Vec::new();
     let mut agents = HashSet::new();
     while found.len() < max_agents
         && let Some((position, record)) =
-            reverse_scan.next_matching(|it| is_wanted(&it.run, &it.agent))?
+            reverse_scan.next_readable(&mut unread, |it| is_wanted(&it.run, &it.agent))?
     {
         if record.event.has_changed_memory() && agents.insert(record.event.agent.clone()) {
             found.push((position, record, None));
         }
     }
-    Ok(found)
+    Ok((found, unread))
 }
 
 impl AgentRecords {
@@ -309,13 +336,13 @@ impl AgentRecords {
 
     /// Updates the states with a later record, and returns whether it belongs to the run, its undos
     /// or their undos.
-    fn track_if_related(&mut self, record: &LedgerRecord) -> bool {
+    fn track_if_related(&mut self, record: &LedgerRecord, undone_runs: &HashSet<String>) -> bool {
         let event = &record.event;
         if record.seq <= self.record.seq {
             return false;
         }
         if event.has_changed_memory() {
-            self.track_change(event);
+            self.track_change(event, undone_runs.contains(&event.run));
             self.last_change.clone_from(&event.run);
         }
         if event.late_writes().next().is_some()
@@ -346,8 +373,8 @@ impl AgentRecords {
         self.retired_entries.get(entry).filter(|_| !is_there)
     }
 
-    /// Updates the left memory with a later change.
-    fn track_change(&mut self, event: &RunEvent) {
+    /// Updates the left memory with a later change, which was undone in turn or not.
+    fn track_change(&mut self, event: &RunEvent, is_undone: bool) {
         let address = RecordedAddress::from_event(event);
         let left = self.left_memories.iter().find(|it| it.address == address);
         let displaces_new_notes = event.before != Some(FileState::Absent)
@@ -358,11 +385,13 @@ impl AgentRecords {
             restored.is_some_and(|it| it.has_new_notes)
                 || displaces_new_notes && restored.is_none_or(|it| it.state != event.after)
         });
-        let displaced = DisplacedMemory {
-            state: event.before.clone(),
-            has_new_notes: displaces_new_notes,
-        };
-        self.displaced.insert(event.run.clone(), displaced);
+        if is_undone {
+            let displaced = DisplacedMemory {
+                state: event.before.clone(),
+                has_new_notes: displaces_new_notes,
+            };
+            self.displaced.insert(event.run.clone(), displaced);
+        }
         self.left_memories.retain(|it| it.address != address);
         self.left_memories.push(LeftMemory {
             address,

@@ -30,12 +30,22 @@ fn sizes_inform_by_their_limits() {
     assert_eq!(rules_at(900), [RuleId::BaselineTooSmall]);
     assert_eq!(rules_at(1500), [RuleId::BaselineThin]);
     assert_eq!(rules_at(4000), []);
-    assert_eq!(rules_at(18_000), [], "max_memory_size alone is no reason");
+    assert_eq!(
+        rules_at(18_000),
+        [],
+        "max_memory_size alone is not a reason"
+    );
     assert_eq!(rules_at(21_000), [RuleId::BaselineLarge, RuleId::OverLimit]);
     assert_eq!(
         rules_at(26_000),
         [RuleId::BaselineBloated, RuleId::OverLimit]
     );
+    // A row of the console has room for it.
+    for finding in check_baseline(&of_size(999_000)).findings {
+        let is_about_size = finding.rule.code() < "MS110";
+        let summary = finding.summary();
+        assert!(!is_about_size || summary.len() <= 76, "{summary}");
+    }
 }
 
 #[test]

@@ -20,14 +20,14 @@ type SleepAction = Box<dyn FnMut() + Send>;
 /// A clock that advances only in `sleep`, after calling a function.
 struct SteppingClock {
     now: Mutex<Instant>,
-    meanwhile: Mutex<SleepAction>,
+    during_sleep: Mutex<SleepAction>,
 }
 
 impl SteppingClock {
-    fn new(meanwhile: impl FnMut() + Send + 'static) -> Arc<SteppingClock> {
+    fn new(during_sleep: impl FnMut() + Send + 'static) -> Arc<SteppingClock> {
         Arc::new(SteppingClock {
             now: Mutex::new(Instant::now()),
-            meanwhile: Mutex::new(Box::new(meanwhile)),
+            during_sleep: Mutex::new(Box::new(during_sleep)),
         })
     }
 }
@@ -42,7 +42,7 @@ impl Clock for SteppingClock {
     }
 
     fn sleep(&self, duration: Duration) {
-        self.meanwhile.lock().unwrap()();
+        self.during_sleep.lock().unwrap()();
         *self.now.lock().unwrap() += duration;
     }
 }

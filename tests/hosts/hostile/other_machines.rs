@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use super::scenario::{
     AGENT, HostOperation, HostScenario, NOTE, any_file_contains, has_sftp_server, request_filter,
@@ -42,23 +43,39 @@ fn concurrent_resets_of_two_machines_lose_nothing() {
         let scene = HostScenario::new(HostOperation::Reset);
         let second = other_machine(&scene);
         let memory = scene.world.memory_path(AGENT);
-        let done = AtomicBool::new(false);
+        let begun = std::sync::Arc::new(AtomicBool::new(false));
+        let ended = std::sync::Arc::new(AtomicBool::new(false));
+        let flags = [&begun, &ended].map(std::sync::Arc::clone);
         let said = format!("other machine at request {point}, writes {writes}");
         let (there, text) = (std::sync::Arc::new(second), said.clone());
         let by = std::sync::Arc::clone(&there);
         let wrote = std::sync::Arc::new(AtomicBool::new(false));
         let has_written = std::sync::Arc::clone(&wrote);
         let interferes = request_filter(move |number, _| {
-            if number == point && !done.swap(true, Ordering::SeqCst) {
+            let [begun, ended] = &flags;
+            if number == point && !begun.swap(true, Ordering::SeqCst) {
                 if writes && let Ok(mut file) = OpenOptions::new().append(true).open(&memory) {
                     file.write_all(SECOND_NOTE).unwrap();
                     has_written.store(true, Ordering::SeqCst);
                 }
                 assert_resets(&by, &text);
+                ended.store(true, Ordering::SeqCst);
             }
             RequestFate::Pass
         });
         let report = scene.run(FilteredServer::new(sftp_server_program(), interferes));
+        // No run waits for the reply to its last request: the other machine may be at it, or not
+        // have begun, and then it does not begin any more.
+        if begun.swap(true, Ordering::SeqCst) {
+            let end = Instant::now() + Duration::from_secs(60);
+            while !ended.load(Ordering::SeqCst) {
+                assert!(
+                    Instant::now() < end,
+                    "the other machine does not end: {said}"
+                );
+                std::thread::yield_now();
+            }
+        }
         let said = format!("{said}: {report:?}");
         let everywhere = |bytes: &[u8]| {
             any_file_contains(&scene.world.agent_directory(AGENT), bytes)

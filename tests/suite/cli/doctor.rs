@@ -1,5 +1,6 @@
 //! Findings of `doctor`, and their absence on a sound fleet.
 
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 
@@ -370,4 +371,38 @@ fn doctor_says_that_files_of_others_need_chown() {
         text.contains("lacks CAP_CHOWN: it cannot reset them"),
         "{text}"
     );
+}
+
+#[test]
+fn doctor_warns_of_a_run_that_takes_long() {
+    let site = site_with_notes_and_drift();
+    let _ = site.run(["reset", "--all"]).assert_code(0);
+    let engine = site_engine(&site);
+    let held = engine.hold_agent_lock("monitor-bot").unwrap();
+    let _ = site
+        .run(["doctor"])
+        .assert_code(0)
+        .assert_stdout_has("ok    run ")
+        .assert_stdout_has("has been at work on monitor-bot for ");
+    // The note of the holder says since when.
+    let path = site.path("archives/.shepherd/locks/monitor-bot.lock");
+    let note = fs::read_to_string(&path).unwrap();
+    let since = note.find("since\":\"").unwrap() + "since\":\"".len();
+    let year: u32 = note[since..since + 4].parse().unwrap();
+    let mut bytes = note.clone().into_bytes();
+    bytes[since..since + 4].copy_from_slice((year - 1).to_string().as_bytes());
+    fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .write_all(&bytes)
+        .unwrap();
+    let _ = site
+        .run(["doctor"])
+        .assert_code(0)
+        .assert_stdout_has("warn  run ")
+        .assert_stdout_has("its lock is never broken");
+    drop(held);
+    let ran = site.run(["doctor"]).assert_code(0);
+    assert!(!ran.stdout.contains("has been at work"), "{}", ran.stdout);
 }

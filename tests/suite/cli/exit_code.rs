@@ -346,9 +346,12 @@ fn undone_undo_is_redone_in_status() {
 fn usage_errors_name_the_alternatives() {
     let site = Site::new();
     for (arguments, said) in [
-        (&["reset"][..], "<AGENT|--all>"),
+        (&["reset"][..], "<AGENT|--all|--scheduled>"),
         (&["undo"], "<AGENT|--run <RUN>>"),
-        (&["reset", "--all", "monitor-bot"], "<AGENT|--all>"),
+        (
+            &["reset", "--all", "monitor-bot"],
+            "<AGENT|--all|--scheduled>",
+        ),
         (
             &["undo", "monitor-bot", "--append", "--overwrite"],
             "<AGENT|--run <RUN>>",

@@ -40,6 +40,9 @@ fn text_output_matches_goldens() {
     golden!("undo", site, "undo" "monitor-bot");
     golden!("three_way_history", site, "diff" "monitor-bot" "--three-way");
     golden!("log", site, "log");
+    golden!("report", site, "report");
+    golden!("report_empty", site, "report" "--since" "now");
+    golden!("report_wrong", site, "report" "--since" "tomorrow");
     golden!("verify", site, "verify");
     golden!("config_check", site, "config" "check");
     golden!("config_show", site, "config" "show");
@@ -56,6 +59,7 @@ fn json_output_matches_goldens() {
     golden!("reset_json", site, "reset" "--all" "--json");
     golden!("undo_json", site, "undo" "monitor-bot" "--json");
     golden!("log_json", site, "log" "--json" "-n" "2" "monitor-bot");
+    golden!("report_json", site, "report" "--json");
     golden!("verify_json", site, "verify" "--json");
     golden!("config_check_json", site, "config" "check" "--json");
     golden!("config_show_json", site, "config" "show" "--json");
@@ -186,6 +190,43 @@ fn archive_output_matches_goldens() {
     golden!("archive_log", site, "log");
     golden!("archive_unpin", site, "archive" "unpin" "monitor/2026-01-02_0100.md");
     golden!("archive_verify", site, "verify");
+}
+
+#[test]
+fn search_output_matches_goldens() {
+    let site = Site::new();
+    let header = "# monitor scratch notes \u{2014} archived 2026-01-02_0100\n\n";
+    for (name, text) in [
+        (
+            "monitor/2026-01-02_0100.md",
+            "- the Token loop in auth_module\n- and \u{1b}[31mtoken\u{202e} again\n",
+        ),
+        ("monitor/2026-01-03_0100.md", "- token\n"),
+        (
+            "team/left/2026-01-04_0100-full-backup.md",
+            "- a token of an agent that left\n",
+        ),
+    ] {
+        site.write(&format!("archives/{name}"), format!("{header}{text}"));
+    }
+    site.append(MONITOR_MEMORY, "- a token in the memory\n");
+    golden!("search", site, "archive" "search" "token");
+    golden!("search_json", site, "archive" "search" "token" "loop" "--json");
+    golden!("search_limit", site, "archive" "search" "token in:archive" "--limit" "1" "--order" "oldest");
+    golden!("search_filter", site, "archive" "search" "token" "--agent" "left" "--since" "2026");
+    golden!("search_similar", site, "archive" "search" "tokne loop in:archive");
+    golden!("search_nothing", site, "archive" "search" "no such words");
+    golden!("search_relaxed", site, "archive" "search" "\"again token\" in:archive" "--since" "2026-01-02");
+    golden!("search_relaxed_json", site, "archive" "search" "token" "kind:late" "--json");
+    golden!("search_mistake", site, "archive" "search" "token since:soon");
+    golden!("search_list_left", site, "archive" "list" "team/left");
+    golden!("search_show", site, "archive" "show" "monitor/2026-01-02_0100.md");
+    golden!("search_show_json", site, "archive" "show" "monitor/2026-01-03_0100.md" "--json");
+    golden!("search_show_missing", site, "archive" "show" "monitor/2026-01-09_0100.md");
+    golden!("search_reindex", site, "archive" "reindex");
+    golden!("search_export", site, "archive" "export" "--agent" "left" "--to" "copies");
+    golden!("search_export_again", site, "archive" "export" "--agent" "left" "--to" "copies");
+    golden!("search_help", site, "archive" "search" "--help");
 }
 
 #[test]

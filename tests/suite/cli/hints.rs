@@ -151,7 +151,8 @@ fn reset_with_no_agents_fails() {
 #[test]
 fn missing_subcommand_lists_subcommands() {
     let site = Site::new();
-    for (command, verbs) in [("archive", "list, pin, unpin"), ("config", "check, show")] {
+    let verbs_of_archive = "list, show, search, export, reindex, pin, unpin, prune";
+    for (command, verbs) in [("archive", verbs_of_archive), ("config", "check, show")] {
         for arguments in [["--json", command], [command, "--json"]] {
             let error = site.run(arguments).assert_code(2).json()["error"].take();
             let message = format!("`memory-shepherd {command}` requires a subcommand: {verbs}");

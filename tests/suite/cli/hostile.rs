@@ -21,6 +21,10 @@ fn hostile_site() -> Site {
         "[odd]\nmemory_file=./{directory}/MEMORY.md\nbaseline=\u{202E}x.md\n[gone]\nmemory_file=./{directory}/none/MEMORY.md\nbaseline=monitor-bot-MEMORY.md\n"
     );
     site.write("memory-shepherd.conf", config + &agent);
+    site.write(
+        "archives/\x1b[31m\u{202E}/2026-01-01_0900.md",
+        "of another program",
+    );
     site
 }
 
@@ -39,6 +43,9 @@ fn hostile_text_is_never_printed_raw() {
         &["reset", "--all", "--dry-run"],
         &["reset", "--all"],
         &["log"],
+        &["report"],
+        &["report", "--since", "\x1b[31mx"],
+        &["archive", "list"],
         &["seal", "--dry-run"],
         &["seal", "--all"],
         &["baseline", "list"],
@@ -46,6 +53,10 @@ fn hostile_text_is_never_printed_raw() {
         &["baseline", "restore", "odd"],
         &["guard", "--once"],
         &["log"],
+        &["archive", "prune", "--dry-run"],
+        &["archive", "prune", "-v"],
+        &["archive", "prune", "--json"],
+        &["archive", "prune", "\x1b[31mx"],
         &["verify"],
         &["seal", "\x1b[31mx"],
         &["seal", "--all", "--sign", "\x1b[31mx"],

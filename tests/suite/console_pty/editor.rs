@@ -25,11 +25,35 @@ fn typed_rule_is_shown_confirmed_and_saved() {
     terminal.send(":w\r");
     terminal.wait_for("Save +1 -0 lines");
     assert_eq!(site.read(BASELINE), old, "saved before the confirmation");
-    terminal.send_until("y", "the save", |terminal| {
-        terminal.text().contains("saved: +1 -0")
+    terminal.send_until("y", "the answer", |terminal| {
+        !terminal.text().contains("Save +1 -0 lines")
     });
+    terminal.wait_for("saved: +1 -0");
     let new = site.read(BASELINE);
     assert_eq!(new.replacen("- Be on time.\n", "", 1), old);
+    terminal.send("q");
+    terminal.wait_for("WHY");
+    quit_console(terminal);
+}
+
+#[test]
+fn open_editor_follows_its_file() {
+    let site = two_agent_site();
+    let _ = site.run(["seal", "--all"]).assert_code(0);
+    let mut terminal = start_fleet(&site);
+    terminal.send("e");
+    terminal.wait_for("NORMAL");
+    site.append(BASELINE, "- one more\n");
+    terminal.wait_for("FILE CHANGED");
+    terminal.send("qe");
+    terminal.wait_for("READ-ONLY");
+    assert!(terminal.text().contains("TAMPERED"), "{}", terminal.text());
+    // Another process seals it.
+    let _ = site.run(["seal", "code-reviewer-MEMORY.md"]).assert_code(0);
+    terminal.wait_for("NORMAL");
+    assert!(!terminal.text().contains("TAMPERED"));
+    fs::remove_file(site.path(BASELINE)).unwrap();
+    terminal.wait_for("FILE GONE");
     terminal.send("q");
     terminal.wait_for("WHY");
     quit_console(terminal);
@@ -52,6 +76,7 @@ fn lost_terminal_loses_no_typing() {
         terminal.assert_restored();
         assert_eq!(site.read(BASELINE), old);
         let mut terminal = start_fleet(&site);
+        terminal.wait_for("an unsaved text of code-reviewer-MEMORY.md is kept");
         terminal.send("e");
         terminal.wait_for("was not saved");
         terminal.send("r");
@@ -68,4 +93,68 @@ fn lost_terminal_loses_no_typing() {
         let drafts = fs::read_dir(site.path("archives/.shepherd/drafts")).unwrap();
         assert_eq!(drafts.count(), 0);
     }
+}
+
+#[test]
+fn two_consoles_keep_a_draft_each() {
+    let site = two_agent_site();
+    let start = |typed: &str| {
+        let mut terminal = start_fleet(&site);
+        terminal.send("e");
+        terminal.wait_for("NORMAL");
+        terminal.send("i");
+        terminal.wait_for("INSERT");
+        terminal.send(typed);
+        terminal.wait_for(typed);
+        terminal
+    };
+    let drafts = || fs::read_dir(site.path("archives/.shepherd/drafts")).map_or(0, Iterator::count);
+    let mut first = start("typed in the first");
+    first.wait("the first draft", |_| drafts() == 1);
+    let mut second = start("typed in the second");
+    // The message is older than the typing.
+    second.wait("the second draft", |_| drafts() == 2);
+    second.send("\x1b");
+    second.wait_for("NORMAL");
+    second.send(":q!\r");
+    second.wait_for("WHY");
+    assert_eq!(drafts(), 1, "the first console's draft stays");
+    second.send("e");
+    second.wait_for("have to merge");
+    second.send("q");
+    second.wait_for("WHY");
+    first.signal(Signal::HUP);
+    first.wait_for_exit();
+    second.send("e");
+    second.wait_for("was not saved");
+    second.send("r");
+    second.wait_for("typed in the first");
+    second.send(":q!\r");
+    second.wait_for("WHY");
+    quit_console(second);
+    assert_eq!(drafts(), 0);
+}
+
+#[test]
+fn text_without_a_draft_is_kept_elsewhere() {
+    let site = two_agent_site();
+    let mut terminal = start_fleet(&site);
+    terminal.send("e");
+    terminal.wait_for("NORMAL");
+    // Nothing can be created in its place.
+    let drafts = site.path("archives/.shepherd/drafts");
+    fs::create_dir_all(drafts.parent().unwrap()).unwrap();
+    fs::write(drafts, "").unwrap();
+    terminal.send("i");
+    terminal.wait_for("INSERT");
+    terminal.send("typed");
+    terminal.wait_for("is only in this console");
+    terminal.send("\x1b");
+    terminal.wait_for("NORMAL");
+    terminal.send("\x03");
+    terminal.wait_for("AND LOSES ITS TEXT");
+    terminal.signal(Signal::TERM);
+    terminal.wait_for("the text of code-reviewer-MEMORY.md is in /");
+    terminal.wait_for_exit();
+    terminal.assert_restored();
 }

@@ -217,6 +217,12 @@ fn trimmed_rows(terminal: &Terminal) -> Vec<String> {
     text.lines().map(|row| row.trim_end().to_string()).collect()
 }
 
+/// Whether the header names the editor's mode. A screen being drawn may be blank.
+fn is_editor_shown(terminal: &Terminal) -> bool {
+    let rows = trimmed_rows(terminal);
+    rows.first().is_some_and(|row| row.ends_with(" NORMAL"))
+}
+
 #[test]
 fn soaked_program_matches_fresh_program() {
     let seconds = number_from_environment("SOAK_SECONDS").map(Duration::from_secs);
@@ -259,6 +265,11 @@ fn soaked_program_matches_fresh_program() {
         // first agent.
         terminal.send("\x1b");
         terminal.drain_output();
+        // The editor keeps a text that is not saved.
+        if is_editor_shown(terminal) {
+            terminal.send(":q!\r");
+            terminal.drain_output();
+        }
         terminal.send("\x1b\x1b\x1b1A\x1b");
         terminal.wait_for_quiet();
         terminal.send("gg");

@@ -2,21 +2,24 @@
 
 use std::time::Duration;
 
+use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::screens::baseline_plan::state::{
     AppliedBaselinePlan, BaselinePlanRequest, BaselinePlanStage,
 };
 use memory_shepherd::console::screens::baselines::state::BaselinesPage;
-use memory_shepherd::console::screens::reset::state::Confirmation;
-use memory_shepherd::engine::{BaselineState, Observation, Protection, State, TextReplacement};
+use memory_shepherd::console::screens::reset::state::{Confirmation, PlanRequest};
+use memory_shepherd::engine::{
+    BaselineState, Observation, Protection, ScratchSelection, State, TextReplacement,
+};
 use memory_shepherd::error::{Error, ErrorKind};
 
 use super::{MINUTE, SECOND};
 use crate::console_fixture::{TestConsole, fleet_of_four, keys_message};
 use crate::engine_samples::{
     baseline_list, baseline_plan, baseline_summary, baseline_texts, configured_agents,
-    observation_of,
+    observation_of, push_plan,
 };
 
 /// The baselines of the fleet of four; that of alpha differs from its seal.
@@ -55,7 +58,7 @@ fn confirmation(console: &TestConsole) -> &Confirmation {
 
 fn restore_of(agent: &str, version: &str) -> BaselinePlanRequest {
     BaselinePlanRequest::Restore {
-        name: format!("{agent}-MEMORY.md"),
+        names: vec![format!("{agent}-MEMORY.md")],
         version: version.to_string(),
     }
 }
@@ -219,7 +222,35 @@ fn one_rule_is_changed_in_three_baselines() {
     console.answer_baseline_plan(baseline_plan(&["alpha", "bravo", "charlie"], false));
     console.type_line("seal 3");
     console.press("Enter");
+    console.send(Msg::BaselinePlanApplied(Ok(AppliedBaselinePlan::default())));
+    // And pushed together last; the marks have done their work then.
+    let effects = console.press("P");
+    let agents = ["alpha", "bravo", "charlie"].map(str::to_string).to_vec();
+    let push = PlanRequest::Push(agents, ScratchSelection::All.into());
+    assert!(
+        matches!(&effects[..], [Effect::MakePlan(_, request, _)] if *request == push),
+        "{effects:?}"
+    );
+    let behind = ["alpha", "bravo", "charlie"].map(|agent| (agent, State::Behind));
+    console.answer_plan(push_plan(&behind, &ScratchSelection::All, 3));
+    console.advance(KEY_GUARD_TIME);
+    console.type_line("push 3");
+    console.press("Enter");
     assert!(console.model.baselines.marks.is_empty());
+}
+
+#[test]
+fn push_of_an_unused_baseline_is_refused() {
+    let mut console = console_with_baselines();
+    let mut unused = baseline_summary("spare", BaselineState::Ok);
+    unused.agents.clear();
+    console.load_baselines(baseline_list(vec![unused]));
+    assert_eq!(console.press("P"), []);
+    let hint = console.model.last_message.as_ref().unwrap();
+    assert!(
+        hint.text.contains("no agent uses this baseline"),
+        "{hint:?}"
+    );
 }
 
 #[test]
@@ -272,6 +303,9 @@ fn named_key_is_part_of_the_next_seal_plan() {
     console.press("K");
     console.type_line("~/.ssh/id.pub");
     let effects = console.press("Enter");
+    let key = "~/.ssh/id.pub".to_string();
+    assert_eq!(effects, [Effect::CheckSigningKey(key.clone())]);
+    let effects = console.send(Msg::SigningKeyChecked(key, Ok(())));
     assert!(
         matches!(requested(&effects), BaselinePlanRequest::Seal { key: Some(key), .. }
             if key == "~/.ssh/id.pub")
@@ -284,7 +318,82 @@ fn named_key_is_part_of_the_next_seal_plan() {
     console.press("S");
     console.answer_baseline_plan(baseline_plan(&["alpha"], false));
     console.press("K");
-    assert!(console.screen_text().contains("~/.ssh/id.pub"));
+    let screen = console.screen_text();
+    assert!(
+        screen.contains("sign with key file (typing replaces it): ~/.ssh/id.pub"),
+        "{screen}"
+    );
+    console.type_line("/k");
+    assert!(console.screen_text().contains("sign with key file: /k_"));
+    console.press("Esc K Backspace");
+    assert!(
+        console
+            .screen_text()
+            .contains("sign with key file: ~/.ssh/id.pu_")
+    );
+    console.press("Esc K");
+    console.send(Msg::TextPasted("/other".to_string()));
+    assert!(
+        console
+            .screen_text()
+            .contains("sign with key file: /other_")
+    );
+}
+
+#[test]
+fn key_that_cannot_be_read_keeps_line_open() {
+    let mut console = console_with_baselines();
+    console.press("S");
+    console.answer_baseline_plan(baseline_plan(&["alpha"], false));
+    console.press("K");
+    console.type_line("~/nokey");
+    console.press("Enter");
+    let checked = |key: &str, ok: bool| {
+        let error = Error::new(
+            ErrorKind::Conflict,
+            "cannot read /home/op/nokey: no such file",
+        );
+        Msg::SigningKeyChecked(key.to_string(), if ok { Ok(()) } else { Err(error) })
+    };
+    assert_eq!(console.send(checked("~/nokey", false)), []);
+    assert!(
+        console
+            .message_text()
+            .starts_with("cannot read /home/op/nokey")
+    );
+    assert!(
+        console
+            .screen_text()
+            .contains("sign with key file: ~/nokey_")
+    );
+    console.press("Backspace Enter");
+    // The reply about the line as it was is late.
+    assert_eq!(console.send(checked("~/nokey", true)), []);
+    assert_eq!(console.send(checked("~/noke", true)).len(), 1);
+    assert_eq!(console.model.input_line, None);
+}
+
+#[test]
+fn refused_name_stays_in_the_line() {
+    let mut console = console_with_baselines();
+    console.press("N");
+    console.type_line("a/b");
+    console.press("Tab Enter");
+    let id = console.model.baseline_plan.last_plan_id;
+    let error = Error::new(ErrorKind::Conflict, "a/b cannot be the name of a baseline");
+    console.send(Msg::BaselinePlanMade(id, Err(error)));
+    assert_eq!(console.model.screen, Screen::Baselines);
+    assert!(console.message_text().starts_with("a/b cannot be"));
+    let screen = console.screen_text();
+    assert!(screen.contains("text of alpha-MEMORY.md: a/b_"), "{screen}");
+    assert!(screen.contains("a/b cannot be the name"), "{screen}");
+    // Further typing goes on in the line.
+    let effects = console.press("Backspace Backspace Tab Enter");
+    let create = BaselinePlanRequest::Create {
+        name: "a".to_string(),
+        source: "template".to_string(),
+    };
+    assert_eq!(requested(&effects), &create);
 }
 
 #[test]
@@ -359,11 +468,8 @@ fn keys_typed_ahead_do_not_confirm() {
 fn read_only_console_writes_nothing() {
     let mut console = console_with_baselines();
     console.model.read_only.is_forced = true;
-    console.press("X");
-    console.answer_baseline_plan(baseline_plan(&["alpha"], false));
-    console.press("y");
-    assert!(!is_applied(&console));
-    assert!(console.screen_text().contains("Started with --read-only"));
+    assert_eq!(console.press("X"), []);
+    assert_eq!(console.message_text(), "started with --read-only");
     // Where it can be switched off, the same plan runs afterwards.
     let mut console = console_with_baselines();
     console.press("!");
@@ -425,7 +531,16 @@ fn failures_of_a_plan_are_reported() {
     console.press("y");
     let error = Error::new(ErrorKind::Conflict, "it has changed").with_hint("look again");
     console.send(Msg::BaselinePlanApplied(Err(error)));
+    // The plan stays, with the reason, until it is left or made again.
     assert_eq!(console.message_text(), "it has changed; look again");
+    assert_eq!(console.model.screen, Screen::BaselinePlan);
+    let screen = console.screen_text();
+    assert!(
+        screen.contains("Not possible: it has changed; look again"),
+        "{screen}"
+    );
+    assert_eq!(console.press("y"), []);
+    console.press("q");
     assert_eq!(console.model.screen, Screen::Baselines);
 }
 
@@ -663,4 +778,27 @@ fn long_input_shows_the_end_being_typed() {
     let text = console.screen_text();
     assert!(text.contains("id_ed25519.pub_"), "{text}");
     assert!(text.contains("sign with key file: …"), "{text}");
+}
+
+#[test]
+fn seal_without_changes_is_only_signed() {
+    let mut console = console_with_baselines();
+    console.press("S");
+    console.answer_baseline_plan(baseline_plan(&[], false));
+    assert_eq!(confirmation(&console), &Confirmation::NothingToRun);
+    let screen = console.screen_text();
+    assert!(
+        screen.contains("Nothing to write. Esc to go back."),
+        "{screen}"
+    );
+    console.press("K");
+    console.type_line("/k");
+    console.press("Enter");
+    console.send(Msg::SigningKeyChecked("/k".to_string(), Ok(())));
+    console.answer_baseline_plan(baseline_plan(&[], false));
+    let screen = console.screen_text();
+    assert!(
+        screen.contains("Press y to sign, Esc to cancel."),
+        "{screen}"
+    );
 }

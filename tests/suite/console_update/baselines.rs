@@ -83,6 +83,19 @@ fn changed_baseline_opens_against_its_sealed_version() {
 }
 
 #[test]
+fn own_save_is_no_alarm() {
+    let mut console = fleet_of_four();
+    let saved = baseline_summary("alpha", BaselineState::Saved);
+    console.open_baselines(baseline_list(vec![saved]));
+    let screen = console.screen_text();
+    assert!(screen.contains("saved, not sealed"), "{screen}");
+    assert!(
+        screen.contains("resets refuse it until it is sealed: S seals it"),
+        "{screen}"
+    );
+}
+
+#[test]
 fn tampered_agent_opens_its_evidence_from_fleet() {
     for keys in ["Enter", "l"] {
         let mut console = fleet_of_four();
@@ -361,4 +374,95 @@ fn narrow_screen_shows_keys_of_the_evidence() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+}
+
+#[test]
+fn read_only_start_refuses_changes_at_once() {
+    let mut console = console_with_baselines();
+    console.model.read_only.is_forced = true;
+    console.press("gg");
+    let screen = console.screen_text();
+    assert!(screen.contains("resets BLOCKED: charlie"), "{screen}");
+    assert!(!screen.contains("restores it"), "{screen}");
+    for key in ["X", "S", "s", "N", "z"] {
+        assert_eq!(console.press(key), [], "{key}");
+        assert_eq!(console.model.input_line, None, "{key}");
+        assert_eq!(console.message_text(), "started with --read-only", "{key}");
+    }
+    assert_eq!(console.model.screen, Screen::Baselines);
+}
+
+#[test]
+fn unsealed_baseline_says_that_resets_are_refused() {
+    let mut console = fleet_of_four();
+    let of = |(agent, state)| baseline_summary(agent, state);
+    let all = [
+        ("alpha", BaselineState::Unsealed),
+        ("bravo", BaselineState::Ok),
+    ];
+    console.open_baselines(baseline_list(all.into_iter().map(of).collect()));
+    console.press("gg");
+    let text = "not in the seal: resets are refused until it is sealed: S seals it";
+    let screen = console.screen_text();
+    assert!(screen.contains(text), "{screen}");
+    // Without any seal nothing is checked.
+    console.load_baselines(baseline_list(vec![of(("alpha", BaselineState::Unsealed))]));
+    let screen = console.screen_text();
+    assert!(screen.contains("its integrity is not checked"), "{screen}");
+}
+
+#[test]
+fn findings_and_limit_are_shown_at_80_columns() {
+    let mut console = fleet_of_four();
+    let mut summary = baseline_summary("alpha", BaselineState::Ok);
+    summary.over_limit = true;
+    console.open_baselines(baseline_list(vec![summary]));
+    let screen = console.screen_text();
+    assert!(screen.contains("good, over limit"), "{screen}");
+    console.send(Msg::Resized(80, 24));
+    let screen = console.screen_text();
+    assert!(screen.contains("FINDINGS"), "{screen}");
+    assert!(!screen.contains("PUSHED"), "{screen}");
+    assert!(screen.contains("OVER the limit 16.0K"), "{screen}");
+}
+
+#[test]
+fn filter_shows_matching_baselines_while_typing() {
+    let mut console = console_with_baselines();
+    console.press("gg /");
+    console.type_line("SXd");
+    let screen = console.screen_text();
+    assert!(
+        screen.contains("0 of 4 match"),
+        "letters run no keys: {screen}"
+    );
+    assert_eq!(console.model.screen, Screen::Baselines);
+    console.press("^u");
+    console.type_line("delta");
+    let screen = console.screen_text();
+    assert!(screen.contains("filter: delta  1 of 4 matches"), "{screen}");
+    assert!(!screen.contains("bravo-MEMORY.md"), "{screen}");
+    console.press("Enter");
+    assert_eq!(console.model.baselines.subject(), Some("delta-MEMORY.md"));
+    console.press("Esc");
+    assert!(console.screen_text().contains("bravo-MEMORY.md"));
+    // Esc in the line brings the filter from before back.
+    console.press("/");
+    console.type_line("is:ok");
+    assert!(console.screen_text().contains("3 of 4 match"));
+    console.press("Enter / x Esc");
+    assert_eq!(console.model.baselines.filter, "is:ok");
+    console.press("q");
+    assert_eq!(console.model.screen, Screen::Fleet);
+}
+
+#[test]
+fn marks_that_the_filter_hides_are_not_acted_on() {
+    let mut console = console_with_baselines();
+    console.press("gg a /");
+    console.type_line("bravo");
+    console.press("Enter");
+    let screen = console.screen_text();
+    assert!(screen.contains("marked 4 (3 hidden by filter)"), "{screen}");
+    assert_eq!(console.model.baselines.targets(), ["bravo-MEMORY.md"]);
 }

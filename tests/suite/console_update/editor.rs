@@ -1,11 +1,18 @@
-//! The editor: typing, undo, saves and what stands in their way, drafts, findings.
+//! The editor: typing, undo, findings, and what can be changed.
+
+mod drafts;
+mod file_checks;
+mod motions;
+mod saves;
 
 use std::sync::Arc;
 
-use memory_shepherd::console::command::KeyContext;
+use memory_shepherd::console::availability::offered_commands;
+use memory_shepherd::console::command::{Command, KeyContext};
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{
-    DraftChange, DraftText, Effect, FileComparison, Msg, SavedText, TextAnalysis, TextSave,
+    DraftChange, DraftText, Effect, FileComparison, Msg, ReplacedBaseline, SavedText, TextAnalysis,
+    TextSave,
 };
 use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::screens::baseline_plan::state::{
@@ -15,18 +22,20 @@ use memory_shepherd::console::screens::editor::buffer::TextBuffer;
 use memory_shepherd::console::screens::editor::state::EditorDialog;
 use memory_shepherd::console::screens::log::state::RunSummary;
 use memory_shepherd::console::screens::reset::state::PlanRequest;
-use memory_shepherd::console::text;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
-    BaselineDraft, BaselineState, FileState, OpenedBaseline, Operation, Outcome, Protection,
-    SealMatch,
+    BaselineFile, BaselineState, FileState, FindingCounts, FoundDrafts, OpenedBaseline, Operation,
+    Outcome, Protection, SealMatch,
 };
+use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::lint::{FleetFacts, LintInput, LintSettings, TextRole, lint};
 use proptest::prelude::*;
 
 use super::SECOND;
-use crate::console_fixture::{TestConsole, fleet_of_four, opened_baseline};
-use crate::engine_samples::{baseline_list, baseline_summary, run_summary, test_time};
+use crate::console_fixture::{
+    TestConsole, file_comparison, fleet_of_four, left_draft, one_draft, opened_baseline,
+};
+use crate::engine_samples::{baseline_list, baseline_summary, run_summary};
 
 const TEXT: &str = "# Rules\n\n- be kind\n- be brief\n---\n";
 const NAME: &str = "charlie-MEMORY.md";
@@ -46,16 +55,20 @@ fn editing(text: &str) -> TestConsole {
 fn request_save(console: &mut TestConsole, command: &str, disk: &[u8]) {
     console.press(command);
     let effects = console.press("Enter");
-    let [Effect::CompareWithFile(name, generation, text)] = effects.as_slice() else {
+    answer_comparison(console, &effects, |text| file_comparison(disk, text));
+}
+
+/// Answers the request for a comparison.
+fn answer_comparison(
+    console: &mut TestConsole,
+    effects: &[Effect],
+    compare: impl FnOnce(&[u8]) -> FileComparison,
+) {
+    let [Effect::CompareWithFile(name, generation, text, _)] = effects else {
         panic!("{effects:?}: {}", console.message_text());
     };
-    let compared = FileComparison {
-        disk: disk.to_vec(),
-        diff: text::prepare_comparison([disk, text], None),
-        changed_lines: (1, 0),
-    };
-    let (name, generation) = (name.clone(), *generation);
-    console.send(Msg::FileCompared(name, generation, Ok(Box::new(compared))));
+    let compared = Ok(Box::new(compare(text)));
+    console.send(Msg::FileCompared(name.clone(), *generation, compared));
 }
 
 fn saved_text(effects: &[Effect]) -> &TextSave {
@@ -65,65 +78,8 @@ fn saved_text(effects: &[Effect]) -> &TextSave {
     }
 }
 
-#[test]
-fn shown_change_is_saved_by_y_alone() {
-    let mut console = editing(TEXT);
-    console.press("i");
-    console.type_line("One line.");
-    console.press("Enter Esc");
-    let text = format!("One line.\n{TEXT}");
-    assert_eq!(console.edited_text(), text);
-    request_save(&mut console, ":w", TEXT.as_bytes());
-    assert!(
-        console
-            .screen_text()
-            .contains("Save +1 -0 lines for 2 agents and seal it?")
-    );
-    // What was typed ahead does not count, and Enter never confirms.
-    assert_eq!(console.send(keys("y")), []);
-    console.advance(KEY_GUARD_TIME);
-    assert_eq!(console.press("Enter"), []);
-    let effects = console.press("y");
-    let save = saved_text(&effects);
-    assert_eq!(save.bytes, text.as_bytes());
-    assert_eq!(save.expected, Digest::of(TEXT.as_bytes()));
-    assert!(save.is_sealed && !save.is_immutable && !save.accepts_lint_errors);
-    assert_eq!(console.press("y"), [], "a held key saves twice");
-    let saved = SavedText {
-        bytes: text.clone().into_bytes(),
-        seal: Ok(SealMatch::Sealed),
-        remarks: Vec::new(),
-    };
-    let effects = console.send(Msg::TextSaved(NAME.to_string(), Ok(Box::new(saved))));
-    let agents = vec!["charlie".to_string(), "delta".to_string()];
-    assert!(effects.contains(&Effect::ReadAgents(agents)));
-    assert!(!console.editor().is_modified);
-    assert_eq!(
-        console.message_text(),
-        "charlie-MEMORY.md saved: +1 -0 lines, and sealed; 2 agents get it at the next reset"
-    );
-    console.press("q");
-    assert!(console.model.editor.is_none() && console.model.screen == Screen::Fleet);
-}
-
 fn keys(text: &str) -> Msg {
     crate::console_fixture::keys_message(text)
-}
-
-#[test]
-fn changes_are_left_only_on_purpose() {
-    let mut console = editing(TEXT);
-    console.press("x q");
-    assert!(console.message_text().contains(":q! leaves without saving"));
-    console.press(":q Enter");
-    assert!(console.model.editor.is_some());
-    // The first request to quit warns, the next one quits and keeps the text.
-    assert_eq!(console.press("^c"), []);
-    assert!(console.message_text().contains("is not saved; again quits"));
-    let effects = console.press("^c");
-    assert_eq!(effects.last(), Some(&Effect::Quit));
-    console.press(":q! Enter");
-    assert!(console.model.editor.is_none());
 }
 
 #[test]
@@ -153,7 +109,7 @@ fn motions_and_cuts_act_as_in_vi() {
             (2, 1),
             "# Rules\n\nab\n- be kind\n- be brief\n---\n",
         ),
-        ("o z Esc u", (0, 6), TEXT),
+        ("o z Esc u", (0, 0), TEXT),
         (
             "x x x u u ^r",
             (0, 0),
@@ -164,12 +120,117 @@ fn motions_and_cuts_act_as_in_vi() {
         (":4 Enter", (3, 0), TEXT),
         ("/ k i n d Enter", (2, 5), TEXT),
         ("/ b e Enter n n", (2, 2), TEXT),
+        ("j 2 dd", (1, 0), "# Rules\n- be brief\n---\n"),
+        (
+            "2 dd G p",
+            (4, 0),
+            "- be kind\n- be brief\n---\n\n# Rules\n",
+        ),
+        ("2 dd u", (0, 0), TEXT),
+        ("j j 9 dd", (2, 0), "# Rules\n\n"),
+        ("3 x u", (0, 0), TEXT),
+        ("1 0 x", (0, 0), "\n\n- be kind\n- be brief\n---\n"),
+        ("3 j 2 k", (1, 0), TEXT),
+        ("1 0 j", (5, 0), TEXT),
+        ("4 l 2 h", (0, 2), TEXT),
+        ("3 G", (2, 0), TEXT),
+        ("j j $ G k k gg", (0, 0), TEXT),
+        ("l l gg v G d", (0, 0), ""),
+        ("j j 2 dd u", (2, 0), TEXT),
+        ("j j w dd gg u", (2, 2), TEXT),
+        ("v j j d u", (0, 0), TEXT),
+        ("5 Esc j 0", (1, 0), TEXT),
+        ("/ b e Enter 2 n", (2, 2), TEXT),
     ] {
         let mut console = editing(TEXT);
         console.press(pressed);
         assert_eq!(console.edited_text(), text, "{pressed}");
         assert_eq!(console.editor().buffer.cursor(), cursor, "{pressed}");
     }
+}
+
+#[test]
+fn header_counts_hits_and_findings() {
+    let mut console = editing(TEXT);
+    analyze(&mut console);
+    let row = |console: &TestConsole| -> String {
+        let width = usize::from(console.model.size.0);
+        let row: String = console
+            .screen_text()
+            .chars()
+            .skip(width)
+            .take(width)
+            .collect();
+        row.trim_end().to_string()
+    };
+    let findings = row(&console).rsplit("  ").next().unwrap().to_string();
+    console.press("/ b e");
+    assert!(
+        row(&console).contains(r#""be" 2 hits  "#),
+        "{}",
+        row(&console)
+    );
+    console.press("Enter dd");
+    assert!(
+        row(&console).contains(r#""be" 1 hit  "#),
+        "{}",
+        row(&console)
+    );
+    console.press("u");
+    analyze(&mut console);
+    assert!(
+        row(&console).ends_with(&findings),
+        "{findings}: {}",
+        row(&console)
+    );
+}
+
+#[test]
+fn unused_unsealed_baseline_says_both() {
+    let mut console = fleet_of_four();
+    console.open_editor(OpenedBaseline {
+        users: Vec::new(),
+        seal: SealMatch::Unchecked,
+        ..opened(TEXT)
+    });
+    let screen = console.screen_text();
+    assert!(
+        screen.contains("used by no agent") && screen.contains("not sealed"),
+        "{screen}"
+    );
+}
+
+#[test]
+fn keys_in_a_tiny_window_stay_in_the_text() {
+    let mut console = editing("");
+    console.press("i a");
+    console.send(Msg::Resized(50, 10));
+    console.press("q Enter q");
+    assert_eq!(console.edited_text(), "aq\nq");
+    assert!(console.screen_text().contains("UNSAVED TEXT"));
+    console.press("^c");
+    assert!(!console.editor().is_typing);
+    assert_eq!(console.press("q"), []);
+    console.send(Msg::Resized(80, 24));
+    assert_eq!(console.model.screen, Screen::Editor);
+    assert_eq!(console.edited_text(), "aq\nq");
+}
+
+#[test]
+fn digits_never_leave_the_editor() {
+    let mut console = editing(TEXT);
+    for pressed in ["5 7 d 5 d", "Tab 3 j Tab 5", "Esc v 1 2 Esc", "x :w"] {
+        console.press(pressed);
+        assert_eq!(console.model.screen, Screen::Editor, "{pressed}");
+    }
+    let effects = console.press("Enter");
+    answer_comparison(&mut console, &effects, |text| {
+        file_comparison(TEXT.as_bytes(), text)
+    });
+    console.advance(KEY_GUARD_TIME);
+    console.press("5");
+    assert_eq!(console.model.screen, Screen::Editor);
+    assert!(console.editor().dialog.is_some());
 }
 
 #[test]
@@ -202,143 +263,6 @@ fn pasted_text_is_typed_and_never_a_command() {
     assert_eq!(console.edited_text(), "one\ntwo\nthree\n:q!");
     console.press("u");
     assert_eq!(console.edited_text(), "");
-}
-
-#[test]
-fn changed_file_is_merged_taken_or_overwritten() {
-    let theirs = b"# Rules\n\n- be kind\n- be brief\n- be on time\n---\n";
-    let changed = || {
-        let mut console = editing(TEXT);
-        console.press("i ! Esc");
-        request_save(&mut console, ":w", theirs);
-        let dialog = &console.editor().dialog;
-        assert!(matches!(dialog, Some(EditorDialog::Changed { .. })));
-        assert!(
-            console
-                .screen_text()
-                .contains("has changed since it was opened")
-        );
-        console
-    };
-    // Theirs: undo brings the own text back, on top of the file.
-    let mut console = changed();
-    console.press("t");
-    assert_eq!(console.edited_text().as_bytes(), theirs);
-    assert!(!console.editor().is_modified);
-    console.press("u");
-    assert_eq!(console.edited_text(), format!("!{TEXT}"));
-    // A stranger's change is never sealed by the way.
-    request_save(&mut console, ":w", theirs);
-    console.advance(KEY_GUARD_TIME);
-    assert!(!saved_text(&console.press("y")).is_sealed);
-    // Merge.
-    let mut console = changed();
-    let texts = [
-        TEXT.as_bytes(),
-        b"!# Rules\n\n- be kind\n- be brief\n---\n",
-        theirs,
-    ];
-    let merge = Effect::MergeTexts(NAME.to_string(), texts.map(|it| Arc::new(it.to_vec())));
-    assert_eq!(console.press("m"), [merge]);
-    let merged = b"<<<<<<< ours\n!# Rules\n=======\n# rules\n>>>>>>> theirs\n".to_vec();
-    console.send(Msg::TextsMerged(NAME.to_string(), Ok((merged, false))));
-    console.press(":w Enter");
-    assert!(
-        console
-            .message_text()
-            .contains("line 1 is a marker of the merge")
-    );
-    assert!(console.editor().dialog.is_none());
-    // Overwrite: the word in full.
-    let mut console = changed();
-    console.press("o");
-    console.type_line("over");
-    assert_eq!(console.press("Enter"), []);
-    console.press("o");
-    console.type_line("overwrite");
-    let effects = console.press("Enter");
-    assert_eq!(saved_text(&effects).expected, Digest::of(theirs));
-    // Leaving changes nothing.
-    let mut console = changed();
-    console.press("Esc");
-    assert!(console.editor().dialog.is_none() && console.editor().is_modified);
-}
-
-#[test]
-fn typing_is_kept_within_a_second_and_on_hangup() {
-    let draft = |text: &str| {
-        Effect::KeepDraft(DraftChange {
-            name: NAME.to_string(),
-            text: Some(DraftText {
-                bytes: Arc::new(text.as_bytes().to_vec()),
-                base: Arc::new(TEXT.as_bytes().to_vec()),
-            }),
-        })
-    };
-    let mut console = editing(TEXT);
-    console.press("i");
-    console.send(keys("ab"));
-    assert_eq!(console.advance(SECOND), [draft(&format!("ab{TEXT}"))]);
-    assert_eq!(console.advance(SECOND), [], "nothing new");
-    console.send(keys("c"));
-    let effects = console.send(Msg::Quit);
-    let expected = [
-        draft(&format!("abc{TEXT}")),
-        Effect::CancelRun,
-        Effect::Quit,
-    ];
-    assert_eq!(effects, expected);
-    // A text that is the file's again needs no draft.
-    console.press("Esc u");
-    let discard = DraftChange {
-        name: NAME.to_string(),
-        text: None,
-    };
-    assert!(
-        console
-            .advance(SECOND)
-            .contains(&Effect::KeepDraft(discard))
-    );
-}
-
-#[test]
-fn found_draft_is_recovered_or_discarded() {
-    let draft = BaselineDraft {
-        bytes: b"# Rules\n\n- be typed\n---\n".to_vec(),
-        base: Digest::of(TEXT.as_bytes()),
-        base_bytes: TEXT.as_bytes().to_vec(),
-        time: test_time(),
-        running_process: None,
-    };
-    let found = || {
-        let mut console = fleet_of_four();
-        console.open_editor(OpenedBaseline {
-            draft: Ok(Some(draft.clone())),
-            ..opened(TEXT)
-        });
-        assert!(console.screen_text().contains("was not saved. Recover it?"));
-        console.press("i");
-        assert!(!console.editor().is_typing, "the question was passed over");
-        console
-    };
-    let mut console = found();
-    console.press("r");
-    assert_eq!(console.edited_text().as_bytes(), draft.bytes);
-    assert!(console.editor().is_modified);
-    let mut console = found();
-    let discard = DraftChange {
-        name: NAME.to_string(),
-        text: None,
-    };
-    assert_eq!(console.press("x"), [Effect::KeepDraft(discard)]);
-    assert_eq!(console.edited_text(), TEXT);
-    let mut console = found();
-    assert!(matches!(
-        &console.press("d")[..],
-        [Effect::CompareWithFile(..)]
-    ));
-    console.press("Esc");
-    assert!(console.model.editor.is_none(), "the draft stays");
 }
 
 #[test]
@@ -390,29 +314,9 @@ fn analyze(console: &mut TestConsole) {
         generation: console.editor().buffer.generation(),
         tones: Default::default(),
         findings: lint(&input, &LintSettings::default()).findings,
+        rule_changes: Default::default(),
     };
     console.send(Msg::TextAnalyzed(Box::new(analysis)));
-}
-
-#[test]
-fn lint_errors_need_a_forced_save() {
-    let mut console = editing(TEXT);
-    console.press("i");
-    console.type_line("\u{202e}");
-    console.press("Esc");
-    analyze(&mut console);
-    console.press("j } ");
-    assert_eq!(console.editor().buffer.cursor().0, 0);
-    console.press(":w Enter");
-    assert!(
-        console.message_text().contains("w! saves anyway"),
-        "{}",
-        console.message_text()
-    );
-    request_save(&mut console, ":w!", TEXT.as_bytes());
-    console.advance(KEY_GUARD_TIME);
-    let effects = console.press("y");
-    assert!(saved_text(&effects).accepts_lint_errors);
 }
 
 #[test]
@@ -427,6 +331,96 @@ fn fix_is_one_step_for_undo() {
 }
 
 #[test]
+fn findings_at_one_place_are_visited_in_turn() {
+    let mut console = editing("# Notes\n\nThe file {Your name} of a team.\n---\n");
+    analyze(&mut console);
+    let count = console.editor().findings.len();
+    assert!(count > 2, "{:?}", console.editor().findings);
+    let visit = |console: &mut TestConsole, key: &str| {
+        console.press(key);
+        console.editor().current_finding().unwrap()
+    };
+    let mut forward: Vec<usize> = (0..count).map(|_| visit(&mut console, "}")).collect();
+    let first = visit(&mut console, "}");
+    assert_eq!(first, forward[0], "around the end");
+    let mut backward: Vec<usize> = (0..count).map(|_| visit(&mut console, "{")).collect();
+    backward.reverse();
+    assert_eq!(backward, forward);
+    forward.sort_unstable();
+    assert_eq!(forward, (0..count).collect::<Vec<_>>());
+    // Any motion makes the worst finding of the line the current one again.
+    console.press("G gg");
+    assert_eq!(console.editor().visited_finding(), None);
+}
+
+#[test]
+fn key_that_fixes_is_offered_for_fixable_findings() {
+    let text = "\u{feff}# Rules\n- be kind {Your name}\n---\n";
+    let mut console = editing(text);
+    analyze(&mut console);
+    let has_fix = |console: &TestConsole| {
+        let finding = console.editor().current_finding().unwrap();
+        console.editor().findings[finding].fix.is_some()
+    };
+    for _ in 0..console.editor().findings.len() {
+        console.press("}");
+        let is_offered = console.screen_text().contains("F fix");
+        assert_eq!(is_offered, has_fix(&console), "{}", console.screen_text());
+        console.press("Tab");
+        let is_offered = console.screen_text().contains("F fix");
+        assert_eq!(is_offered, has_fix(&console), "{}", console.screen_text());
+        console.press("Esc");
+    }
+    console.press("gg");
+    assert!(has_fix(&console));
+    let screen = console.screen_text();
+    let marked = screen.matches("E*").count() + screen.matches("W*").count();
+    let findings = console.editor().findings.iter();
+    assert_eq!(
+        marked,
+        findings.filter(|it| it.fix.is_some()).count(),
+        "{screen}"
+    );
+    assert!(screen.contains("(* F fixes it)"), "{screen}");
+}
+
+#[test]
+fn narrow_header_keeps_the_state_of_the_seal() {
+    for (seal, word) in [
+        (SealMatch::Sealed, "sealed"),
+        (SealMatch::SavedHere(String::new()), "saved, not sealed"),
+        (SealMatch::Mismatch(String::new()), "TAMPERED"),
+    ] {
+        let mut console = fleet_of_four();
+        console.send(Msg::Resized(60, 15));
+        console.open_editor(OpenedBaseline {
+            seal,
+            ..opened(TEXT)
+        });
+        console.press("i ! Esc");
+        let screen = console.screen_text();
+        let row: String = screen.chars().take(60).collect();
+        assert!(row.contains(word) && row.contains("L1:C"), "{row}");
+    }
+}
+
+#[test]
+fn read_only_console_names_tampered_baselines() {
+    let mut console = fleet_of_four();
+    console.model.read_only.is_forced = true;
+    console.model.read_only.is_on = true;
+    console.open_editor(OpenedBaseline {
+        seal: SealMatch::Mismatch("it does not match".to_string()),
+        ..opened(TEXT)
+    });
+    let why = console.editor().read_only.clone().unwrap();
+    assert!(
+        why.contains("--read-only") && why.contains("TAMPERED"),
+        "{why}"
+    );
+}
+
+#[test]
 fn older_analysis_is_ignored() {
     let mut console = editing(TEXT);
     let analysis = TextAnalysis {
@@ -434,109 +428,11 @@ fn older_analysis_is_ignored() {
         generation: console.editor().buffer.generation(),
         tones: Default::default(),
         findings: Vec::new(),
+        rule_changes: Default::default(),
     };
     console.press("x");
     console.send(Msg::TextAnalyzed(Box::new(analysis)));
     assert_eq!(console.editor().analyzed_generation, None);
-}
-
-/// A run that saved or restored the baseline of `charlie`: from a version to another.
-fn baseline_run(id: &str, minutes: i64, operation: Operation, texts: [&str; 2]) -> RunSummary {
-    let mut run = run_summary(id, minutes, &[("x", Outcome::Ok)]);
-    let event = &mut run.events[0];
-    event.agent = String::new();
-    event.operation = operation;
-    event.file = Some(NAME.to_string());
-    let [before, after] = texts.map(|text| Digest::of(text.as_bytes()));
-    event.before = Some(FileState::File {
-        sha256: before,
-        size: 3,
-        lines: 1,
-    });
-    event.baseline = Some(after);
-    run
-}
-
-/// Presses a key and returns the version that the plan would put back.
-fn planned_restore(console: &mut TestConsole, keys: &str) -> String {
-    match console.press(keys).as_slice() {
-        [Effect::MakeBaselinePlan(_, BaselinePlanRequest::Restore { name, version })] => {
-            assert_eq!(
-                (name.as_str(), console.model.screen),
-                (NAME, Screen::BaselinePlan)
-            );
-            console.press("Esc");
-            version.clone()
-        }
-        effects => panic!("{effects:?}: {}", console.message_text()),
-    }
-}
-
-#[test]
-fn save_is_undone_from_editor_and_log() {
-    let mut console = editing(TEXT);
-    let save = baseline_run("5a5e0001", 1, Operation::Save, ["old", "new"]);
-    console.send(Msg::LogLoaded(Ok(vec![save])));
-    assert_eq!(planned_restore(&mut console, "z"), "previous");
-    assert_eq!(console.model.screen, Screen::Editor);
-    console.press("7 G");
-    let old = Digest::of(b"old").short_hex(16);
-    assert_eq!(planned_restore(&mut console, "z"), old);
-}
-
-#[test]
-fn fleet_undoes_the_newest_of_resets_and_saves() {
-    let mut console = fleet_of_four();
-    let reset = |id, minutes| run_summary(id, minutes, &[("charlie", Outcome::Ok)]);
-    let mut changing_reset = reset("4e5e0002", 20);
-    changing_reset.events[0].before = Some(FileState::Absent);
-    let save = |id, minutes, texts| baseline_run(id, minutes, Operation::Save, texts);
-    let saves = [
-        save("5a5e0003", 5, ["b", "c"]),
-        save("5a5e0001", 10, ["a", "b"]),
-    ];
-    let runs = [saves.to_vec(), vec![changing_reset.clone()]].concat();
-    console.send(Msg::LogLoaded(Ok(runs.clone())));
-    let version = |text: &str| Digest::of(text.as_bytes()).short_hex(16);
-    assert_eq!(planned_restore(&mut console, "z"), version("b"));
-    // A save that was taken back does not stand: the one before it is next, then the reset.
-    let restore = |id, minutes, texts| baseline_run(id, minutes, Operation::Restore, texts);
-    let runs = [vec![restore("4e540004", 4, ["c", "b"])], runs].concat();
-    console.send(Msg::LogLoaded(Ok(runs.clone())));
-    assert_eq!(planned_restore(&mut console, "z"), version("a"));
-    let runs = [vec![restore("4e540005", 3, ["b", "a"])], runs].concat();
-    console.send(Msg::LogLoaded(Ok(runs)));
-    assert!(matches!(
-        console.press("z").as_slice(),
-        [Effect::MakePlan(_, PlanRequest::Undo(..), _)]
-    ));
-    console.press("Esc");
-    // A later reset is undone first; so are the runs of marked agents.
-    let runs = [vec![changing_reset], saves.to_vec()].concat();
-    console.send(Msg::LogLoaded(Ok(runs)));
-    assert!(matches!(
-        console.press("z").as_slice(),
-        [Effect::MakePlan(_, PlanRequest::Undo(..), _)]
-    ));
-}
-
-#[test]
-fn applied_restore_shows_the_version_in_the_editor() {
-    let mut console = editing(TEXT);
-    console.press("j z");
-    let applied = AppliedBaselinePlan {
-        summary: "restored".to_string(),
-        ..AppliedBaselinePlan::default()
-    };
-    let effects = console.send(Msg::BaselinePlanApplied(Ok(applied)));
-    assert_eq!(console.model.screen, Screen::Editor);
-    assert!(effects.contains(&Effect::OpenBaseline(NAME.to_string())));
-    // A key does not cancel it.
-    console.press("j");
-    let reply = Msg::BaselineOpened(NAME.to_string(), Ok(Box::new(opened("a\nb\nc\n"))));
-    console.send(reply);
-    assert_eq!(console.edited_text(), "a\nb\nc\n");
-    assert_eq!(console.editor().buffer.cursor(), (2, 0));
 }
 
 #[test]
@@ -581,9 +477,13 @@ fn baselines_screen_opens_the_editor_and_gets_the_console_back() {
 #[test]
 fn screens_are_left_and_found_again_with_changes() {
     let mut console = editing(TEXT);
-    console.press("x 1");
+    console.press("x -");
     assert_eq!(console.model.screen, Screen::Fleet);
-    console.press("-");
+    for keys in ["1", "7", "8", "3", "1"] {
+        console.press(keys);
+        assert!(console.screen_text().contains("UNSAVED"), "{keys}");
+    }
+    console.press("e");
     assert_eq!(console.model.screen, Screen::Editor);
     console.press("1 e");
     assert_eq!(console.model.screen, Screen::Editor);
@@ -642,4 +542,137 @@ proptest! {
         prop_assert_eq!(console.edited_text(), text);
         prop_assert!(!console.effects.iter().any(|it| matches!(it, Effect::SaveText(_))));
     }
+}
+
+#[test]
+fn replaced_text_keeps_its_own_line_ends() {
+    let (old, new) = ("a\r\nb\r\n", "a\nb\r\nc\n");
+    let mut buffer = TextBuffer::from_bytes(old.as_bytes()).unwrap();
+    buffer.insert_char('x');
+    buffer.replace_all(new);
+    assert_eq!(buffer.to_bytes(), new.as_bytes());
+    buffer.undo();
+    assert_eq!(buffer.to_bytes(), format!("x{old}").as_bytes());
+    buffer.redo();
+    assert_eq!(buffer.to_bytes(), new.as_bytes());
+}
+
+#[test]
+fn text_never_grows_beyond_what_opens_again() {
+    let mut console = editing("");
+    console.press("i");
+    let line = "x".repeat(1000);
+    let large: String = (0..200).map(|_| format!("{line}\r")).collect();
+    for _ in 0..5 {
+        console.send(Msg::TextPasted(large.clone()));
+    }
+    let text = console.edited_text();
+    assert_eq!(text.len(), 5 * 200 * 1001);
+    console.send(Msg::TextPasted(large));
+    assert!(console.message_text().contains("at most 1 MiB"));
+    assert_eq!(console.edited_text(), text);
+    console.send(Msg::TextPasted("\r".repeat(60_000)));
+    assert_eq!(console.edited_text(), text);
+    console.send(Msg::TextPasted("y".repeat(60_001)));
+    assert_eq!(console.edited_text(), text);
+    assert!(TextBuffer::from_bytes(text.as_bytes()).is_ok());
+    // One step for each paste, however large.
+    console.press("Esc u u u u");
+    assert_eq!(console.edited_text().len(), 200 * 1001);
+}
+
+#[test]
+fn keys_that_type_are_offered_as_no_commands() {
+    let mut console = editing(TEXT);
+    console.press("i");
+    let screen = console.screen_text();
+    assert!(screen.contains("Esc end typing"), "{screen}");
+    assert!(screen.contains("F1 help") && !screen.contains("? help"));
+    let offered: Vec<Command> = offered_commands(&console.model)
+        .map(|spec| spec.command)
+        .collect();
+    for command in [Command::GoLog, Command::GoFleet, Command::Palette] {
+        assert!(!offered.contains(&command), "{command:?}");
+    }
+    for command in [Command::GoBack, Command::Suspend, Command::Help] {
+        assert!(offered.contains(&command), "{command:?}");
+    }
+    // What is offered works, and does not type.
+    for spec in offered_commands(&console.model) {
+        let context = console.model.key_context();
+        let keymap = &console.model.preferences.keymap;
+        let keys = keymap.joined_sequences_in(context, spec.command);
+        assert!(
+            !keys.split(' ').any(|key| key.chars().count() == 1),
+            "{keys}"
+        );
+    }
+    console.press("F1");
+    assert_eq!(console.edited_text(), TEXT);
+}
+
+#[test]
+fn panel_stays_in_its_rows_on_small_screens() {
+    for rows in 15..=24 {
+        let mut console = editing("\u{202e}# Rules\n- be kind\n---\n");
+        console.send(Msg::Resized(120, rows));
+        analyze(&mut console);
+        let screen = console.screen_text();
+        assert!(screen.contains("[Findings]"), "{rows}: {screen}");
+        let mut console = editing("\u{202e}# Rules\n- be kind\n---\n");
+        console.send(Msg::Resized(80, rows));
+        analyze(&mut console);
+        console.press("Tab");
+        let screen = console.screen_text();
+        assert!(screen.starts_with("charlie-MEMORY.md"), "{rows}: {screen}");
+        assert!(screen.contains("[Findings]"), "{rows}: {screen}");
+        let list: Vec<char> = screen.chars().skip(80 * 4).take(80).collect();
+        let first: String = list.into_iter().collect();
+        assert!(first.contains("MS"), "{rows}: {screen}");
+    }
+}
+
+#[test]
+fn one_key_moves_and_deletes_one_glyph() {
+    let glyphs = [
+        "🇩🇪",
+        "👩🏽\u{200d}🚀",
+        "e\u{301}",
+        "日",
+        "a\u{308}\u{323}",
+        "x",
+    ];
+    let line = glyphs.concat();
+    let ends: Vec<usize> = glyphs
+        .iter()
+        .scan(0, |end, glyph| {
+            *end += glyph.chars().count();
+            Some(*end)
+        })
+        .collect();
+    let mut console = editing(&line);
+    console.press("i");
+    for end in &ends {
+        console.press("Right");
+        assert_eq!(console.editor().buffer.cursor().1, *end);
+    }
+    for count in (0..glyphs.len()).rev() {
+        console.press("Backspace");
+        assert_eq!(console.edited_text(), glyphs[..count].concat());
+    }
+    let mut console = editing(&line);
+    for count in 1..=glyphs.len() {
+        console.press("x");
+        assert_eq!(console.edited_text(), glyphs[count..].concat());
+    }
+    // The cursor rests at the beginning of a glyph, also from another line.
+    let mut console = editing(&format!("{line}\nabcdefghijkl"));
+    console.press("j l l l k");
+    assert_eq!(console.editor().buffer.cursor(), (0, 2));
+    console.press("v d");
+    assert!(console.edited_text().starts_with("🇩🇪e\u{301}"));
+    // A hidden character is a glyph of its own.
+    let mut console = editing("a\u{200b}b");
+    console.press("l x");
+    assert_eq!(console.edited_text(), "ab");
 }

@@ -1,23 +1,24 @@
 //! Texts handed to other programs, and baselines edited in an editor.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use memory_shepherd::archive::{EntryKind, WrittenEntry};
-use memory_shepherd::baseline::InspectedBaseline;
-use memory_shepherd::console::handoff::{ClipboardText, CopyOutcome, ExternalEdit, PagerText};
-use memory_shepherd::console::message::{EditedBaseline, Effect, Msg};
-use memory_shepherd::console::overlay::Overlay;
+use memory_shepherd::console::handoff::{ClipboardText, CopyOutcome, PagerText};
+use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
+use memory_shepherd::console::message::{DraftChange, DraftText, Effect, ExternalText, Msg};
 use memory_shepherd::console::screens::log::state::MessageLevel;
 use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
-    FileState, FindingCounts, Operation, Outcome, Protection, Reachability, State, UndoMode,
+    FileState, OpenedBaseline, Operation, Outcome, Protection, Reachability, SealMatch, State,
+    UndoMode,
 };
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::invocation::Invocation;
 
 use super::{BASELINE, SECOND, console_with_run, console_with_texts};
-use crate::console_fixture::{TestConsole, fleet_of_four, keys_message};
+use crate::console_fixture::{TestConsole, file_comparison, fleet_of_four, opened_baseline};
 use crate::engine_samples::{
     history_record, host_status, observation_of, plan, run_report, run_summary, undo_plan,
 };
@@ -192,101 +193,121 @@ fn copy_outcome_is_reported_and_logged() {
     assert_eq!(console.model.log.messages.len(), 4, "the log keeps them");
 }
 
-fn baseline_edit(sealed: bool) -> Box<ExternalEdit> {
-    Box::new(ExternalEdit {
-        agent: "charlie".to_string(),
-        baseline: "charlie-MEMORY.md".to_string(),
-        sharing_agents: vec!["charlie".to_string(), "delta".to_string()],
-        protected_agents: Vec::new(),
-        original: InspectedBaseline {
-            path: "/etc/baselines/shared.md".into(),
-            bytes: b"old\n".to_vec(),
-            is_sealed: sealed,
-            seal_mismatch: None,
-            is_refused: false,
-            problems: Vec::new(),
-        },
-    })
+fn copied_baseline() -> Box<OpenedBaseline> {
+    Box::new(opened_baseline(&["charlie", "delta"], b"old\n"))
 }
 
-/// The reply to an edit, without findings.
-fn edited(now: Result<InspectedBaseline, Error>, changed_lines: (usize, usize)) -> Msg {
-    Msg::BaselineEdited(Box::new(EditedBaseline {
-        edit: *baseline_edit(false),
-        now,
-        changed_lines,
-        findings: FindingCounts::default(),
+/// The end of the external editor, with what it wrote.
+fn edited(text: &[u8]) -> Msg {
+    Msg::ExternalEditEnded(Box::new(ExternalText {
+        opened: *copied_baseline(),
+        text: Ok(text.to_vec()),
     }))
 }
 
 #[test]
-fn findings_are_said_after_an_external_edit() {
-    let mut console = fleet_of_four();
-    let mut now = baseline_edit(false).original;
-    now.bytes = b"new\n".to_vec();
-    console.send(Msg::BaselineEdited(Box::new(EditedBaseline {
-        edit: *baseline_edit(false),
-        now: Ok(now),
-        changed_lines: (1, 1),
-        findings: FindingCounts {
-            errors: 1,
-            warnings: 2,
-        },
-    })));
-    assert_eq!(
-        console.message_text(),
-        "baseline shared.md changed: +1 -1 lines, 1 lint error, 2 lint warnings (e shows them); \
-         charlie, delta have it from the next reset on"
-    );
-}
-
-#[test]
-fn baseline_is_checked_before_and_after_edit() {
+fn external_edit_is_compared_and_confirmed() {
     let mut console = fleet_of_four();
     let name = || "charlie".to_string();
     assert_eq!(console.press("E"), [Effect::InspectBaseline(name())]);
-    let effects = console.send(Msg::BaselineInspected(name(), Ok(baseline_edit(false))));
-    assert_eq!(effects, [Effect::OpenEditor(baseline_edit(false))]);
-    let mut now = baseline_edit(false).original;
-    let effects = console.send(edited(Ok(now.clone()), (0, 0)));
+    let effects = console.send(Msg::BaselineInspected(name(), Ok(copied_baseline())));
+    assert_eq!(effects, [Effect::OpenEditor(copied_baseline())]);
+    let effects = console.send(edited(b"old\n"));
     assert_eq!(
         (effects.len(), console.message_text()),
-        (0, "baseline shared.md is unchanged")
+        (0, "baseline charlie-MEMORY.md is unchanged")
     );
-    now.bytes = b"new\nnew\n".to_vec();
-    let effects = console.send(edited(Ok(now.clone()), (2, 1)));
-    assert_eq!(
-        effects,
-        [Effect::ReadAgents(baseline_edit(false).sharing_agents)]
-    );
-    assert_eq!(
-        console.message_text(),
-        "baseline shared.md changed: +2 -1 lines; charlie, delta have it from the next reset on"
-    );
-    now.problems = vec!["it is empty".to_string(), "it is odd".to_string()];
-    console.send(edited(Ok(now.clone()), (0, 1)));
-    assert_eq!(
-        console.message_text(),
-        "baseline shared.md: it is empty; it is odd"
-    );
-    now.is_refused = true;
-    console.send(edited(Ok(now.clone()), (0, 2)));
-    let mut messages = console.model.log.messages.iter();
-    let last_change = messages.rfind(|it| it.text.contains("changed: +0 -2"));
-    assert_eq!(
-        last_change.map(|it| it.text.as_str()),
-        Some("baseline shared.md changed: +0 -2 lines")
-    );
-    now.seal_mismatch = Some("it differs".to_string());
-    console.send(edited(Ok(now), (0, 1)));
+    let effects = console.send(edited(b"new\n"));
+    let draft = DraftChange {
+        name: "charlie-MEMORY.md".to_string(),
+        text: Some(DraftText {
+            bytes: Arc::new(b"new\n".to_vec()),
+            base: Arc::new(b"old\n".to_vec()),
+        }),
+        replaced: None,
+    };
+    assert!(effects.contains(&Effect::KeepDraft(draft)));
+    let Some(Effect::CompareWithFile(baseline, generation, text, known)) = effects.last() else {
+        panic!("{effects:?}");
+    };
+    assert_eq!(*known, Digest::of(b"old\n"));
+    // Another program has written meanwhile: that is no part of the edit.
+    let compared = Ok(Box::new(file_comparison(b"old\nobey me\n", text)));
+    console.send(Msg::FileCompared(baseline.clone(), *generation, compared));
     assert!(
         console
-            .message_text()
-            .ends_with(": resets are BLOCKED; it is empty; it is odd; it differs")
+            .screen_text()
+            .contains("has changed since it was opened")
     );
-    let gone = Error::new(ErrorKind::Conflict, "it is missing");
-    console.send(edited(Err(gone), (0, 1)));
-    assert_eq!(console.message_text(), "it is missing; resets refuse it");
+    console.press("Esc :w");
+    let effects = console.press("Enter");
+    let [Effect::CompareWithFile(_, generation, ..)] = effects.as_slice() else {
+        panic!("{effects:?}");
+    };
+    let compared = Ok(Box::new(file_comparison(b"old\n", b"new\n")));
+    console.send(Msg::FileCompared(
+        "charlie-MEMORY.md".to_string(),
+        *generation,
+        compared,
+    ));
+    console.advance(KEY_GUARD_TIME);
+    let effects = console.press("y");
+    assert!(
+        matches!(&effects[..], [Effect::SaveText(save)] if save.is_sealed && save.bytes == b"new\n")
+    );
+    // The edit is one step for undo.
+    let mut console = fleet_of_four();
+    console.send(edited(b"new\n"));
+    console.press("Esc u");
+    assert_eq!(console.edited_text(), "old\n");
+}
+
+#[test]
+fn external_edit_of_any_bytes_is_saved_whole() {
+    let mut console = fleet_of_four();
+    let bytes = b"caf\xe9\r\n";
+    let effects = console.send(edited(bytes));
+    let Some(Effect::CompareWithFile(baseline, generation, ..)) = effects.last() else {
+        panic!("{effects:?}");
+    };
+    let compared = Ok(Box::new(file_comparison(b"old\n", bytes)));
+    console.send(Msg::FileCompared(baseline.clone(), *generation, compared));
+    console.advance(KEY_GUARD_TIME);
+    let effects = console.press("y");
+    assert!(matches!(&effects[..], [Effect::SaveText(save)] if save.bytes == bytes));
+    // Without an answer, the bytes are neither changed nor dropped.
+    let mut console = fleet_of_four();
+    console.send(edited(bytes));
+    console.press("Esc i");
+    assert!(console.message_text().contains("line 1 is not UTF-8"));
+    assert!(console.editor().is_modified);
+    assert_eq!(console.editor().text_bytes(), bytes);
+    console.press(":w");
+    assert!(matches!(
+        console.press("Enter")[..],
+        [Effect::CompareWithFile(..)]
+    ));
+}
+
+#[test]
+fn external_edit_of_a_locked_baseline_is_kept() {
+    let mut console = fleet_of_four();
+    console.press("!");
+    let effects = console.send(edited(b"new\n"));
+    assert!(console.message_text().contains("is not saved: read-only"));
+    assert!(effects.iter().any(|it| matches!(it, Effect::KeepDraft(_))));
+    assert!(
+        !effects
+            .iter()
+            .any(|it| matches!(it, Effect::CompareWithFile(..)))
+    );
+    assert_eq!(console.edited_text(), "new\n");
+    let lost = Error::new(ErrorKind::Host, "cannot read /tmp/x").with_hint("kept in /tmp/y");
+    console.send(Msg::ExternalEditEnded(Box::new(ExternalText {
+        opened: *copied_baseline(),
+        text: Err(lost),
+    })));
+    assert_eq!(console.message_text(), "cannot read /tmp/x; kept in /tmp/y");
 }
 
 #[test]
@@ -294,7 +315,7 @@ fn editor_failure_stays_the_shown_message() {
     let mut console = fleet_of_four();
     let failed = "the editor: exit status 3";
     console.send(Msg::Reported(MessageLevel::Warn, failed.to_string()));
-    console.send(edited(Ok(baseline_edit(false).original), (0, 0)));
+    console.send(edited(b"old\n"));
     assert_eq!(console.message_text(), failed);
 }
 
@@ -317,16 +338,19 @@ fn history_row_opens_its_entry_in_pager() {
 fn edit_of_shared_read_only_baseline_needs_unlock() {
     let mut console = fleet_of_four();
     let name = || "charlie".to_string();
-    let mut shared = baseline_edit(false);
-    shared.protected_agents = vec!["delta".to_string()];
+    let mut shared = copied_baseline();
+    shared.users[1].protection = Protection::ReadOnly;
     console.press("E");
     assert_eq!(
         console.send(Msg::BaselineInspected(name(), Ok(shared.clone()))),
         []
     );
-    assert_eq!(
-        console.message_text(),
-        "delta has this baseline and is protected as read-only; ! ! y unlocks it for 30 minutes"
+    assert!(
+        console
+            .message_text()
+            .contains("delta is protected as read-only; ! ! y unlocks"),
+        "{}",
+        console.message_text()
     );
     // After locking and unlocking with the key, E works.
     console.press("! ! y E");
@@ -335,12 +359,23 @@ fn edit_of_shared_read_only_baseline_needs_unlock() {
 }
 
 #[test]
+fn tampered_baseline_is_not_edited_elsewhere() {
+    let mut console = fleet_of_four();
+    let mut tampered = copied_baseline();
+    tampered.seal = SealMatch::Mismatch("it does not match".to_string());
+    console.press("E");
+    let effects = console.send(Msg::BaselineInspected("charlie".to_string(), Ok(tampered)));
+    assert_eq!(effects, []);
+    assert!(console.message_text().ends_with("it does not match"));
+}
+
+#[test]
 fn late_handoff_is_dropped_after_other_input() {
     let name = || "charlie".to_string();
     let mut console = fleet_of_four();
     console.press("E j");
     assert_eq!(
-        console.send(Msg::BaselineInspected(name(), Ok(baseline_edit(false)))),
+        console.send(Msg::BaselineInspected(name(), Ok(copied_baseline()))),
         []
     );
     console.send(Msg::LogLoaded(Ok(vec![run_with_entry()])));
@@ -361,43 +396,6 @@ fn late_handoff_is_dropped_after_other_input() {
 
 fn pager_text() -> PagerText {
     PagerText::new("charlie", b"text")
-}
-
-#[test]
-fn edit_of_sealed_baseline_needs_y() {
-    let name = || "charlie".to_string();
-    let asked = || {
-        let mut console = fleet_of_four();
-        console.press("E");
-        assert_eq!(
-            console.send(Msg::BaselineInspected(name(), Ok(baseline_edit(true)))),
-            []
-        );
-        assert!(matches!(
-            console.model.overlay,
-            Some(Overlay::EditSealed(_))
-        ));
-        console
-    };
-    assert_eq!(
-        asked().press("y"),
-        [Effect::OpenEditor(baseline_edit(true))]
-    );
-    for key in ["Enter", "Space", "Esc", "n"] {
-        let mut console = asked();
-        assert_eq!(console.press(key), [], "{key}");
-        assert_eq!(console.model.overlay, None);
-    }
-    // Keys typed before the question appeared do not answer it.
-    let mut console = asked();
-    assert_eq!(console.send(keys_message("y")), []);
-    assert_eq!(console.type_line("no, any of it"), []);
-    assert!(console.model.overlay.is_some());
-    assert!(console.model.key_guard_notice_until().is_some());
-    assert_eq!(
-        console.press("y"),
-        [Effect::OpenEditor(baseline_edit(true))]
-    );
 }
 
 #[test]
@@ -427,6 +425,7 @@ fn run_with_entry() -> memory_shepherd::console::screens::log::state::RunSummary
         digest: Digest::of(b"x"),
         size: 1,
         base: None,
+        findings: None,
     });
     run
 }
@@ -640,20 +639,28 @@ fn shown_jobs(console: &TestConsole) -> Vec<&str> {
     jobs.map(|job| job.label.as_str()).collect()
 }
 
+/// Answers the requests of the log: first for its runs, then for the report.
+fn answer_log(console: &mut TestConsole) {
+    let effects = console.send(Msg::LogLoaded(Ok(Vec::new())));
+    if effects.contains(&Effect::LoadReport) {
+        console.send(Msg::ReportLoaded(Err("unknown".to_string())));
+    }
+}
+
 #[test]
 fn pending_jobs_stay_in_log_until_answered() {
     let mut console = fleet_of_four();
     console.press("7");
-    console.send(Msg::LogLoaded(Ok(Vec::new())));
+    answer_log(&mut console);
     console.advance(2 * SECOND);
     assert_eq!(shown_jobs(&console), [""; 0]);
     console.press("R");
     assert_eq!(shown_jobs(&console), [""; 0], "what is quick has no row");
     console.advance(2 * SECOND);
     assert_eq!(shown_jobs(&console), ["ledger", "reading 4 of 4 agents"]);
-    console.send(Msg::LogLoaded(Ok(Vec::new())));
+    answer_log(&mut console);
     console.press("1 d 7");
-    console.send(Msg::LogLoaded(Ok(Vec::new())));
+    answer_log(&mut console);
     console.advance(2 * SECOND);
     assert_eq!(
         shown_jobs(&console),
@@ -662,7 +669,7 @@ fn pending_jobs_stay_in_log_until_answered() {
     let all = ["alpha", "bravo", "charlie"].map(|name| observation_of(name, State::Clean));
     console.observe(all.to_vec());
     console.load_texts("charlie", b"a\n", Some(b"a\n"));
-    console.send(Msg::LogLoaded(Ok(Vec::new())));
+    answer_log(&mut console);
     console.advance(SECOND);
     assert_eq!(shown_jobs(&console), ["reading delta"]);
     console.observe(vec![observation_of("delta", State::Unreach)]);

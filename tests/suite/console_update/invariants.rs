@@ -167,7 +167,8 @@ fn every_command_is_safe_in_every_place() {
 fn preferences_with_all_keys_rebound() -> Preferences {
     let letters = ('\u{410}'..='\u{44f}')
         .chain('\u{3b1}'..='\u{3c9}')
-        .chain('\u{561}'..='\u{586}');
+        .chain('\u{561}'..='\u{586}')
+        .chain('\u{10d0}'..='\u{10f0}');
     let commands = COMMAND_TABLE
         .iter()
         .filter(|spec| !matches!(spec.command, Command::ConfirmPlan | Command::ConfirmSave));

@@ -9,6 +9,7 @@ use memory_shepherd::engine::Outcome;
 use super::{console_with_run, makes_dirty};
 use crate::console_fixture::{TestConsole, fleet_of_four};
 use crate::engine_samples::{run_report, run_summary};
+use crate::report_samples::fleet_report;
 
 #[test]
 fn interrupted_last_run_is_reported_once() {
@@ -33,6 +34,56 @@ fn interrupted_last_run_is_reported_once() {
     console.send(Msg::LogLoaded(Ok(stopped().split_off(1))));
     console.send(Msg::LogLoaded(Ok(stopped())));
     assert_eq!(console.message_text(), "", "this one was cut in sight");
+}
+
+#[test]
+fn log_loads_the_report_only_while_it_is_open() {
+    let mut console = fleet_of_four();
+    let loaded = || Msg::LogLoaded(Ok(vec![run_summary("aaaa", 10, &[("alpha", Outcome::Ok)])]));
+    assert!(!console.send(loaded()).contains(&Effect::LoadReport));
+    console.press("7");
+    assert!(console.send(loaded()).contains(&Effect::LoadReport));
+    let report = || Msg::ReportLoaded(Ok((&fleet_report("alpha", "a reason")).into()));
+    console.send(report());
+    assert!(!makes_dirty(&mut console, |console| drop(
+        console.send(report())
+    )));
+    assert!(
+        console
+            .screen_text()
+            .contains("3 times; reset FAILED: a reason")
+    );
+    console.press("f");
+    assert!(!console.screen_text().contains("a reason"));
+    assert!(console.screen_text().contains("f shows 10 items"));
+    console.press("f");
+    assert!(console.screen_text().contains("a reason"));
+}
+
+#[test]
+fn page_below_the_report_skips_no_row() {
+    let mut console = fleet_of_four();
+    console.send(Msg::Resized(80, 24));
+    console.press("7");
+    let runs: Vec<_> = (0..60)
+        .map(|number| run_summary(&format!("{number:04}"), number, &[("alpha", Outcome::Ok)]))
+        .collect();
+    console.send(Msg::LogLoaded(Ok(runs)));
+    console.send(Msg::ReportLoaded(Ok(
+        (&fleet_report("alpha", "a reason")).into()
+    )));
+    // All rows up to the cursor were on the screen once.
+    let mut seen = String::new();
+    for _ in 0..4 {
+        seen += &console.screen_text();
+        console.press("PgDn");
+    }
+    let last = console.model.log.cursor;
+    seen += &console.screen_text();
+    assert!(last > 10);
+    for number in 0..=last {
+        assert!(seen.contains(&format!("{number:04}")), "{number}: {seen}");
+    }
 }
 
 #[test]
@@ -197,4 +248,18 @@ fn log_opens_at_its_newest_row() {
     console.send(Msg::LogLoaded(Ok(runs)));
     console.press("7");
     assert_eq!(console.model.log.cursor, 0);
+}
+
+#[test]
+fn undo_key_of_a_run_names_the_keys_that_undo_it() {
+    let mut console = fleet_of_four();
+    let runs = vec![run_summary("bbbb", 10, &[("delta", Outcome::Ok)])];
+    console.send(Msg::LogLoaded(Ok(runs)));
+    console.press("7 j");
+    assert!(!console.screen_text().contains("undo save"));
+    assert_eq!(console.press("gg z"), []);
+    assert_eq!(
+        console.message_text(),
+        "no save of a baseline: Enter opens the run, z there undoes it"
+    );
 }

@@ -78,6 +78,46 @@ fn lines_are_marked_only_where_cursor_shows() {
         console.message_text(),
         "lines are marked in the scratch tab; Tab goes there"
     );
+    for (tabs, keys) in [
+        ("Tab Tab", "S-Tab goes"),
+        ("Tab", "S-Tab twice goes"),
+        ("Tab", "Tab 3 times goes"),
+        ("Tab", "Tab twice goes"),
+    ] {
+        console.press(tabs);
+        console.press("Space");
+        let text = format!("lines are marked in the scratch tab; {keys} there");
+        assert_eq!(console.message_text(), text);
+    }
+    assert!(marked_numbers(&console).is_empty());
+}
+
+#[test]
+fn cursor_starts_on_first_note() {
+    let mut console = fleet_of_four();
+    console.press("d");
+    let memory = b"# Rules\n---\n\n# Notes\n\none\ntwo\n";
+    console.load_texts("charlie", memory, Some(BASELINE));
+    console.press("Tab Space");
+    assert_eq!(marked_numbers(&console), [6]);
+}
+
+#[test]
+fn blank_lines_alone_are_not_marked() {
+    let mut console = fleet_of_four();
+    console.press("d");
+    console.load_texts("charlie", b"# Rules\n---\none\n\ntwo\n", Some(BASELINE));
+    console.press("Tab j Space");
+    assert!(marked_numbers(&console).is_empty());
+    assert!(
+        console
+            .message_text()
+            .starts_with("blank lines are marked only")
+    );
+    console.press("k k Space Space");
+    assert_eq!(marked_numbers(&console), [3, 4]);
+    // The blank line goes with the last other one.
+    console.press("k k Space");
     assert!(marked_numbers(&console).is_empty());
 }
 

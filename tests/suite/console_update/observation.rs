@@ -6,6 +6,7 @@ use memory_shepherd::console::screens::fleet::state::FleetConfig;
 
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screens::reset::state::ResetStage;
+use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{MemoryAddress, Observation, State};
 
 use super::{
@@ -38,6 +39,15 @@ fn run_of_other_process_reloads_log() {
     }
     assert_eq!(console.observe(vec![after.clone()]), [Effect::LoadLog]);
     assert_eq!(console.observe(vec![after]), [], "it is known already");
+}
+
+#[test]
+fn changed_baseline_reloads_log() {
+    let mut console = fleet_of_four();
+    let mut after = observation_of("bravo", State::Behind);
+    after.baseline = Some(Digest::of(b"edited elsewhere"));
+    // An undo key has to know who saved it.
+    assert_eq!(console.observe(vec![after]), [Effect::LoadLog]);
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn quit_letter_can_be_typed_in_prompts() {
 #[test]
 fn help_is_navigated_by_list_keys() {
     let mut console = console_with_preferences(
-        "[keys]\ndown = \"n\"\nnext-hit = \"F6\"\nsearch = \"s\"\nhelp = \"H\"\n",
+        "[keys]\ndown = \"n\"\nnext-hit = \"F6\"\nsearch = \"m\"\nhelp = \"H\"\n",
     );
     console.press("H n n");
     let cursor = |console: &TestConsole| match &console.model.overlay {
@@ -94,7 +94,7 @@ fn help_is_navigated_by_list_keys() {
         _ => None,
     };
     assert_eq!(cursor(&console), Some((Some(2), false)));
-    console.press("j s");
+    console.press("j m");
     assert_eq!(cursor(&console), Some((Some(2), true)));
     console.press("Esc H");
     assert_eq!(cursor(&console), None);

@@ -2,17 +2,15 @@
 
 use memory_shepherd::boundary::Baseline;
 use memory_shepherd::console::command::KeyContext;
-use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::message::{Effect, Msg, SavedText};
 use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::screens::editor::buffer::TextBuffer;
 use memory_shepherd::console::screens::editor::promotion::{Insertion, PromotedLines};
-use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{BaselineDraft, OpenedBaseline, SealMatch};
+use memory_shepherd::engine::{OpenedBaseline, SealMatch};
 use memory_shepherd::untrusted::{HiddenCounts, count_hidden};
 use proptest::prelude::*;
 
-use crate::console_fixture::{TestConsole, fleet_of_four, opened_baseline};
-use crate::engine_samples::test_time;
+use crate::console_fixture::{TestConsole, fleet_of_four, left_draft, one_draft, opened_baseline};
 
 const NAME: &str = "charlie-MEMORY.md";
 const TEXT: &str = "# Rules\n\n- be kind\n\n---\nscratch starts here\n";
@@ -64,6 +62,40 @@ fn marked_lines_are_inserted_above_the_separator() {
     assert_eq!(console.edited_text(), TEXT);
     console.press("q");
     assert_eq!(console.model.screen, Screen::Agent);
+}
+
+/// Answers a save of the baseline with this text.
+fn save(console: &mut TestConsole, text: &str) {
+    let saved = SavedText {
+        bytes: text.as_bytes().to_vec(),
+        seal: Ok(SealMatch::Sealed),
+        remarks: Vec::new(),
+        problems: Vec::new(),
+        is_refused: false,
+    };
+    console.send(Msg::TextSaved(NAME.to_string(), Ok(Box::new(saved))));
+}
+
+#[test]
+fn save_unmarks_promoted_lines() {
+    let marked = |console: &TestConsole| {
+        let marked = console.model.agent.marked_lines_of("charlie");
+        marked.map_or(0, |marked| marked.len())
+    };
+    let mut console = console_with_scratch("- one\n- two\n- three\n");
+    console.press("Space j Space");
+    promote(&mut console, opened(TEXT));
+    assert_eq!(marked(&console), 2, "nothing is saved yet");
+    let text = console.edited_text();
+    save(&mut console, &text);
+    assert_eq!(marked(&console), 0);
+    // Lines that were taken back stay marked.
+    let mut console = console_with_scratch("- one\n- two\n- three\n");
+    console.press("Space j Space");
+    promote(&mut console, opened(TEXT));
+    console.press("Esc u");
+    save(&mut console, TEXT);
+    assert_eq!(marked(&console), 2);
 }
 
 #[test]
@@ -130,13 +162,8 @@ fn hidden_characters_are_promoted_as_marks() {
 fn lines_wait_until_the_draft_is_decided() {
     let mut console = console_with_scratch("- one\n");
     let mut baseline = opened(TEXT);
-    baseline.draft = Ok(Some(BaselineDraft {
-        bytes: format!("- draft\n{TEXT}").into_bytes(),
-        base: Digest::of(TEXT.as_bytes()),
-        base_bytes: TEXT.as_bytes().to_vec(),
-        time: test_time(),
-        running_process: None,
-    }));
+    let draft = format!("- draft\n{TEXT}");
+    baseline.drafts = one_draft(&left_draft(draft.as_bytes(), TEXT.as_bytes()));
     promote(&mut console, baseline);
     assert_eq!(console.edited_text(), TEXT);
     assert!(

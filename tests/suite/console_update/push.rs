@@ -1,11 +1,16 @@
 //! Plans of a push, and what they keep of the scratch.
 
+use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screens::reset::state::{Confirmation, PlanRequest};
-use memory_shepherd::engine::{ChosenLines, Outcome, ScratchRequest, ScratchSelection, State};
+use memory_shepherd::console::text;
+use memory_shepherd::digest::Digest;
+use memory_shepherd::engine::{
+    ChosenLines, KeptScratch, Outcome, Plan, ScratchRequest, ScratchSelection, State, UndoMode,
+};
 
 use crate::console_fixture::{TestConsole, fleet_of_four};
-use crate::engine_samples::{observation_of, push_plan, run_report};
+use crate::engine_samples::{observation_of, push_plan, run_report, undo_plan};
 
 const BASELINE: &[u8] = b"# Rules\n---\n";
 const MEMORY: &[u8] = b"# Rules\n---\none\ntwo\nthree\nfour\n";
@@ -67,6 +72,76 @@ fn push_keeps_all_scratch_of_marked_agents() {
     );
     assert!(screen.contains("keeps 3 lines"), "{screen}");
     assert!(screen.contains("push bravo charlie --plan"), "{screen}");
+}
+
+/// A push to two agents that are behind on the same version, and one that is not.
+fn behind_plan() -> Plan {
+    let agents = [
+        ("bravo", State::Behind),
+        ("charlie", State::Drifted),
+        ("delta", State::Behind),
+    ];
+    let mut plan = push_plan(&agents, &ScratchSelection::All, 3);
+    for step in plan.steps.iter_mut().filter(|it| it.state == State::Behind) {
+        step.behind_version = Some(Digest::of(b"old"));
+    }
+    plan
+}
+
+#[test]
+fn plan_of_agent_behind_shows_changed_rules() {
+    let mut console = fleet_of_four();
+    console.press("Space Space P");
+    let effects = console.answer_plan(behind_plan());
+    let [Effect::CompareNewRules(request)] = effects.as_slice() else {
+        panic!("{effects:?}");
+    };
+    assert_eq!(request.agent, "bravo");
+    assert_eq!(request.old, Digest::of(b"old"));
+    let screen = console.screen_text();
+    assert!(screen.contains("for bravo, delta"), "{screen}");
+    assert!(screen.contains("reading …"), "{screen}");
+    let old: String = (0..40).map(|line| format!("rule {line}\n")).collect();
+    let new = old.replace("rule", "changed");
+    let text = text::prepare_comparison([old.as_bytes(), new.as_bytes()], None);
+    console.send(Msg::NewRulesCompared(request.clone(), text));
+    let screen = console.screen_text();
+    assert!(screen.contains("changed 0"), "{screen}");
+    // The other agents of the plan have this change, too, or none.
+    console.advance(KEY_GUARD_TIME);
+    assert_eq!(console.press("j j"), []);
+    assert_eq!(console.model.reset.cursor, 2);
+    console.send(Msg::Resized(80, 24));
+    assert!(!console.screen_text().contains("changed 39"));
+    console.press("G");
+    let screen = console.screen_text();
+    assert!(screen.contains("changed 39"), "{screen}");
+    assert_eq!(console.model.reset.cursor, 2);
+}
+
+#[test]
+fn checks_of_push_do_not_repeat_what_is_kept() {
+    let mut console = fleet_of_four();
+    let mut plan = push_plan(&[("charlie", State::Drifted)], &ScratchSelection::All, 6);
+    let step = &mut plan.steps[0];
+    let kept = step.kept_scratch.as_ref().map(KeptScratch::describe);
+    step.notes = kept
+        .into_iter()
+        .chain(["edited rules".to_string()])
+        .collect();
+    console.press_and_plan("P", plan);
+    let screen = console.screen_text();
+    let row = screen.find("edited rules").expect("the check is shown");
+    assert_eq!(screen[..row].matches("of scratch").count(), 0, "{screen}");
+}
+
+#[test]
+fn undo_plan_of_agent_behind_shows_no_rules() {
+    let mut console = fleet_of_four();
+    console.press("z");
+    let mut plan = undo_plan(&["charlie"], false, UndoMode::Refuse);
+    plan.steps[0].behind_version = Some(Digest::of(b"old"));
+    assert_eq!(console.answer_plan(plan), []);
 }
 
 #[test]

@@ -168,13 +168,14 @@ fn retry_of_refused_undo_plans_that_undo() {
     let of_agents =
         |names: &[&str]| UndoTarget::Agents(names.iter().map(|name| name.to_string()).collect());
     let whole_run = UndoTarget::Run("first".to_string());
+    let part_of_run = UndoTarget::RunAgents("first".to_string(), vec!["bravo".to_string()]);
     for (runs, target) in [
         (
             vec![part.clone(), first.clone()],
             Some(of_agents(&["bravo"])),
         ),
         // The last reset of bravo is another one.
-        (vec![part, second.clone(), first.clone()], None),
+        (vec![part, second.clone(), first.clone()], Some(part_of_run)),
         (vec![all_refused, second, first.clone()], Some(whole_run)),
         (vec![undo(&[("bravo", Outcome::Refused)]), first], None),
     ] {

@@ -43,6 +43,20 @@ fn first_visit_verifies_and_later_ones_do_not() {
 }
 
 #[test]
+fn changed_baseline_outdates_the_verification() {
+    let mut console = console_with_findings();
+    let list = |state| baseline_list(vec![baseline_summary("alpha", state)]);
+    console.load_baselines(list(BaselineState::Ok));
+    assert!(!console.screen_text().contains("verifies again"));
+    console.load_baselines(list(BaselineState::Changed));
+    let screen = console.screen_text();
+    assert!(
+        screen.contains("baselines changed since: V verifies again"),
+        "{screen}"
+    );
+}
+
+#[test]
 fn verification_runs_once_at_a_time_and_stops() {
     let mut console = fleet_of_four();
     console.press("V");
@@ -81,7 +95,7 @@ fn finding_about_a_baseline_leads_to_its_evidence() {
     );
     console.press("Esc X");
     let restore = BaselinePlanRequest::Restore {
-        name: "alpha-MEMORY.md".to_string(),
+        names: vec!["alpha-MEMORY.md".to_string()],
         version: "sealed".to_string(),
     };
     let mut plans = console.effects.iter().filter_map(|effect| match effect {
@@ -316,4 +330,18 @@ fn finding_leads_to_the_baseline_that_it_names() {
     console.send(Msg::Verified(Ok(Box::new(verification(vec![found])))));
     console.press("gg");
     assert_eq!(console.model.verify_subject(), Some("bravo-MEMORY.md"));
+}
+
+#[test]
+fn seal_line_counts_baselines_that_differ() {
+    let mut console = console_with_findings();
+    let all = [
+        ("alpha", BaselineState::Changed),
+        ("bravo", BaselineState::Ok),
+    ];
+    let list = all.map(|(agent, state)| baseline_summary(agent, state));
+    console.load_baselines(baseline_list(list.into()));
+    let screen = console.screen_text();
+    let text = "the seal lists 2 of 2 baselines; 1 differs from it";
+    assert!(screen.contains(text), "{screen}");
 }

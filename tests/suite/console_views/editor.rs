@@ -1,14 +1,16 @@
 //! Views of the editor.
 
+use std::collections::BTreeMap;
+
 use memory_shepherd::console::markdown::MarkdownHighlighter;
 use memory_shepherd::console::message::{FileComparison, Msg, TextAnalysis};
-use memory_shepherd::console::text;
-use memory_shepherd::engine::{BaselineDraft, OpenedBaseline, SealMatch};
+use memory_shepherd::engine::{NextRuleChange, OpenedBaseline, SealMatch};
 use memory_shepherd::lint::{FleetFacts, LintInput, LintSettings, TextRole, lint};
 
 use super::{TestConsole, assert_view_from};
-use crate::console_fixture::{fleet_of_four, opened_baseline};
-use crate::engine_samples::test_time;
+use crate::console_fixture::{
+    file_comparison, fleet_of_four, left_draft, one_draft, opened_baseline,
+};
 
 /// A baseline with a few findings, hidden characters, and lines that wrap.
 pub const DRAFT: &str = "# charlie\n\nYou are charlie, the agent that reads merge requests of every \
@@ -38,8 +40,21 @@ pub fn analyze(console: &mut TestConsole) {
         generation: console.editor().buffer.generation(),
         tones: MarkdownHighlighter::load().line_tones(&text, &|| true),
         findings: lint(&input, &LintSettings::default()).findings,
+        rule_changes: rule_changes(),
     };
     console.send(Msg::TextAnalyzed(Box::new(analysis)));
+}
+
+/// What the text changes for an agent that has an earlier version, and for a new one.
+fn rule_changes() -> BTreeMap<String, NextRuleChange> {
+    let earlier = NextRuleChange::Lines {
+        added: 3,
+        removed: 1,
+    };
+    let agents = [("charlie", earlier), ("delta", NextRuleChange::NeverPushed)];
+    agents
+        .map(|(name, change)| (name.to_string(), change))
+        .into()
 }
 
 fn assert_editor_view(name: &str, make: impl Fn(&mut TestConsole)) {
@@ -100,9 +115,8 @@ fn answer_comparison(console: &mut TestConsole, disk: &[u8]) {
     let text = editor.buffer.to_bytes();
     let generation = editor.buffer.generation();
     let compared = FileComparison {
-        disk: disk.to_vec(),
-        diff: text::prepare_comparison([disk, &text], None),
         changed_lines: (1, 1),
+        ..file_comparison(disk, &text)
     };
     let name = "charlie-MEMORY.md".to_string();
     console.send(Msg::FileCompared(name, generation, Ok(Box::new(compared))));
@@ -112,15 +126,9 @@ fn answer_comparison(console: &mut TestConsole, disk: &[u8]) {
 fn found_draft_matches_snapshot() {
     assert_view_from("editor_draft", fleet_of_four, |console| {
         let opened = opened_baseline(&["charlie"], DRAFT.as_bytes());
-        let draft = BaselineDraft {
-            bytes: b"# charlie\n".to_vec(),
-            base: opened.digest,
-            base_bytes: opened.bytes.clone(),
-            time: test_time() - chrono::Duration::minutes(7),
-            running_process: None,
-        };
+        let draft = left_draft(b"# charlie\n", DRAFT.as_bytes());
         console.open_editor(OpenedBaseline {
-            draft: Ok(Some(draft)),
+            drafts: one_draft(&draft),
             ..opened
         });
     });

@@ -68,6 +68,37 @@ fn protected_agents_have_a_mark_that_help_names() {
 }
 
 #[test]
+fn fleet_with_findings_matches_snapshot() {
+    assert_view("fleet_findings", |console| {
+        let with_findings = |name: &str, state, secrets, injections| {
+            let mut seen = observation_of(name, state);
+            if let Some(content) = &mut seen.content {
+                content.findings.secrets = secrets;
+                content.findings.injections = injections;
+            }
+            seen
+        };
+        let names: Vec<String> = console
+            .model
+            .rows
+            .iter()
+            .map(|it| it.name.clone())
+            .collect();
+        let seen = names.iter().filter_map(|name| {
+            let row = console.model.find_row(name)?;
+            match row.state() {
+                State::Drifted => Some(with_findings(name, State::Drifted, 0, 1)),
+                State::Scratch => Some(with_findings(name, State::Scratch, 2, 1)),
+                State::Oversize => Some(with_findings(name, State::Oversize, 12, 0)),
+                _ => None,
+            }
+        });
+        let seen: Vec<Observation> = seen.collect();
+        console.observe(seen);
+    });
+}
+
+#[test]
 fn unknown_state_filter_lists_all_states() {
     let mut console = fleet_of_every_state();
     console.send(Msg::Resized(80, 24));

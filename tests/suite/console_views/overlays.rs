@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use memory_shepherd::baseline::InspectedBaseline;
-use memory_shepherd::console::handoff::ExternalEdit;
 use memory_shepherd::console::message::Msg;
 use memory_shepherd::console::screens::log::state::MessageLevel;
 use memory_shepherd::engine::{Outcome, Reachability, State};
@@ -16,6 +14,7 @@ use super::{
 };
 use crate::console_fixture::unread_fleet;
 use crate::engine_samples::{host_status, plan, run_summary, skipped_agent};
+use crate::report_samples::fleet_report;
 
 #[test]
 fn key_continuations_match_snapshot() {
@@ -47,26 +46,20 @@ fn background_jobs_match_snapshot() {
 }
 
 #[test]
-fn sealed_baseline_question_matches_snapshot() {
-    assert_view("sealed", |console| {
-        console.press("E");
-        let agent = console.model.fleet.cursor_agent.clone().unwrap();
-        let before = InspectedBaseline {
-            path: format!("/etc/memory-shepherd/baselines/{agent}-MEMORY.md").into(),
-            bytes: Vec::new(),
-            is_sealed: true,
-            seal_mismatch: None,
-            is_refused: false,
-            problems: Vec::new(),
-        };
-        let edit = ExternalEdit {
-            sharing_agents: vec![agent.clone(), "code-reviewer-eu".to_string()],
-            protected_agents: Vec::new(),
-            agent: agent.clone(),
-            baseline: format!("{agent}-MEMORY.md"),
-            original: before,
-        };
-        console.send(Msg::BaselineInspected(agent, Ok(Box::new(edit))));
+fn log_with_report_matches_snapshot() {
+    let report = |console: &mut TestConsole| {
+        console.press("7");
+        let report = fleet_report("inbox-scout", "connection timed out");
+        console.send(Msg::ReportLoaded(Ok((&report).into())));
+    };
+    assert_view("log_report", report);
+    assert_view("log_report_folded", |console| {
+        report(console);
+        console.press("f j");
+    });
+    assert_view("log_report_unknown", |console| {
+        console.press("7");
+        console.send(Msg::ReportLoaded(Err("the chain is broken".to_string())));
     });
 }
 

@@ -5,6 +5,8 @@ use std::time::Duration;
 use memory_shepherd::archive::EntryKind;
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::Msg;
+use memory_shepherd::console::text;
+use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
     Plan, READ_ONLY_REASON, ScratchSelection, State, StepAction, UndoMode,
 };
@@ -43,6 +45,23 @@ fn push_plans_match_snapshots() {
         let selection: ScratchSelection = "164,166".parse().unwrap();
         let plan = push_plan(&[("code-reviewer", State::Drifted)], &selection, 2);
         show_plan(console, "P", plan);
+    });
+}
+
+#[test]
+fn plan_of_agent_behind_matches_snapshot() {
+    assert_view("plan_behind", |console| {
+        let agents = [("docs-writer", State::Behind)];
+        let mut plan = push_plan(&agents, &ScratchSelection::All, 58);
+        plan.steps[0].behind_version = Some(Digest::of(b"old"));
+        let change = "baseline changed: +3 -3 lines since it was pushed last";
+        plan.steps[0].notes = vec![change.to_string()];
+        show_plan(console, "P", plan);
+        let request = console.model.reset.rule_change.request.clone().unwrap();
+        let mut new = BASELINE.to_vec();
+        new.splice(..0, *b"# Rules of the documentation\n");
+        let text = text::prepare_comparison([BASELINE, &new], None);
+        console.send(Msg::NewRulesCompared(request, text));
     });
 }
 

@@ -28,7 +28,7 @@ use tempfile::TempDir;
 pub use boundary::boundary;
 pub use config::config;
 pub use entry::entry;
-pub use ledger::{ledger, valid_ledger};
+pub use ledger::{ledger, valid_ledger, valid_segment};
 pub use lint::lint_text;
 pub use reset::reset;
 pub use seal::seal;
@@ -79,6 +79,7 @@ fn parse_config(text: &[u8]) -> Result<Config, ConfigErrors> {
         xdg_config_home: None,
         xdg_state_home: None,
         config_path_variable: None,
+        program_directory: None,
         uid: 1000,
     };
     memory_shepherd::config::parse(text, Path::new(CONFIG), &env)

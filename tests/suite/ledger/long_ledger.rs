@@ -9,6 +9,11 @@ use memory_shepherd::transport::{FailureCause, TransportError};
 
 /// Appends that many records of another agent, as its runs would.
 pub(super) fn append_records(world: &World, count: u64) {
+    append_records_with_note(world, count, None);
+}
+
+/// Does the same; each record has this note.
+pub(super) fn append_records_with_note(world: &World, count: u64, note: Option<String>) {
     let records = world.read_records();
     let (mut seq, mut prev) = (records.len() as u64, Digest::ZERO);
     let mut text = fs::read_to_string(ledger_path(world)).unwrap_or_default();
@@ -16,7 +21,8 @@ pub(super) fn append_records(world: &World, count: u64) {
         prev = Digest::of(last.as_bytes());
     }
     let event = r#"{"run":"0f0f0f0f","act":"reset","trigger":"timer","user":"timer","agent":"other","host":"local","outcome":"unchanged"}"#;
-    let what: RunEvent = serde_json::from_str(event).unwrap();
+    let mut what: RunEvent = serde_json::from_str(event).unwrap();
+    what.note = note;
     for _ in 0..count {
         seq += 1;
         let time = world.clock.now();

@@ -3,6 +3,7 @@
 use super::super::world::{BASELINE, InterposingTransport, TransportCall};
 use super::retention::{DAY, confirm_date, set_entry_age, world_with_expired_entry};
 use super::*;
+use memory_shepherd::archive::search::EntryFilter;
 use memory_shepherd::engine::Operation;
 
 fn pins_path(world: &World) -> PathBuf {
@@ -52,7 +53,11 @@ fn pin_accepts_every_spelling_of_a_path() {
             engine.set_pinned(&typed, true).unwrap(),
             Vec::<PathBuf>::new()
         );
-        let listed = world.engine().entry_statuses(&[]).unwrap();
+        let listed = world
+            .engine()
+            .entry_statuses(&[], &EntryFilter::default())
+            .unwrap()
+            .entries;
         assert!(
             listed
                 .iter()
@@ -149,7 +154,11 @@ fn pinned_entry_stays_until_unpinned() {
     let kept = "# kept for the auditors\ngone/2020-01-01_0000.md\n";
     assert_eq!(text, format!("{kept}{}\n", entry.display()));
     assert_eq!(world.reset().report.retired_entries, Vec::<PathBuf>::new());
-    let listed = world.engine().entry_statuses(&[]).unwrap();
+    let listed = world
+        .engine()
+        .entry_statuses(&[], &EntryFilter::default())
+        .unwrap()
+        .entries;
     let of = |path: &Path| listed.iter().find(|it| it.entry.path == path).unwrap();
     assert_eq!(
         (
@@ -157,9 +166,9 @@ fn pinned_entry_stays_until_unpinned() {
             of(&entry).is_recorded,
             of(&entry).is_needed
         ),
-        (true, true, false)
+        (true, Some(true), Some(false))
     );
-    assert!(listed[1].is_needed && !listed[1].is_pinned);
+    assert!(listed[1].is_needed == Some(true) && !listed[1].is_pinned);
     // By its full path, too.
     let whole = world.archive_directory().join(&entry);
     assert_eq!(engine.set_pinned(&[whole], false).unwrap(), one);

@@ -7,7 +7,8 @@ use memory_shepherd::console::text::{self, LineKind};
 use memory_shepherd::engine::{HistoryEntry, Operation, Outcome, RunDiffSide, UndoMode};
 
 fn scout_history(world: &World) -> Vec<HistoryEntry> {
-    world.engine().agent_history("scout", 1000).unwrap()
+    let page = world.engine().agent_history("scout", 1000).unwrap();
+    page.entries
 }
 
 /// Returns before and after of the run `back` runs before the last one.
@@ -161,10 +162,10 @@ fn long_ledger_lists_last_records_of_agent() {
         super::long_ledger::append_records(&world, 400);
     }
     let engine = world.engine();
-    let last = engine.agent_history("scout", 2).unwrap();
+    let last = engine.agent_history("scout", 2).unwrap().entries;
     assert_eq!(last.len(), 2);
     assert!(last[0].record.seq > last[1].record.seq);
-    assert_eq!(engine.agent_history("nobody", 2).unwrap(), []);
+    assert_eq!(engine.agent_history("nobody", 2).unwrap().entries, []);
     assert_eq!(
         run_diff_sides(&world, 2),
         (

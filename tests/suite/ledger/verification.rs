@@ -32,10 +32,12 @@ fn changed_removed_or_moved_line_is_found() {
         let mut about = found.iter().filter(|it| it.0 == FindingSubject::Ledger);
         let first = about.next().unwrap_or_else(|| panic!("{what}: {found:?}"));
         assert_eq!(first.1, ErrorKind::Integrity);
-        assert!(
-            first.2.starts_with(&format!("line {at}: ")),
-            "{what}: {first:?}"
-        );
+        let begin = match (at, what) {
+            // A ledger may begin with segments.
+            (1, "removed" | "moved") => "record 1 is missing: ".to_string(),
+            _ => format!("line {at}: "),
+        };
+        assert!(first.2.starts_with(&begin), "{what}: {first:?}");
     };
     for at in 0..lines.len() - 1 {
         let changed = lines[at].replacen("tester", "hacker", 1);
@@ -139,11 +141,7 @@ fn changed_or_missing_entry_is_found() {
     let bytes = fs::read(&entry).unwrap();
     let text = String::from_utf8(bytes.clone()).unwrap();
     fs::write(&entry, text.replacen("- ", "+ ", 1)).unwrap();
-    assert_single_finding(
-        &world,
-        FindingSubject::Entry,
-        "its digest differs (record in line ",
-    );
+    assert_single_finding(&world, FindingSubject::Entry, "its digest differs (record ");
     fs::write(&entry, &bytes[1..]).unwrap();
     assert_single_finding(&world, FindingSubject::Entry, " bytes instead of ");
     fs::remove_file(&entry).unwrap();

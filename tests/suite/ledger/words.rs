@@ -22,7 +22,14 @@ fn words<T: Serialize>(values: &[T]) -> Vec<Value> {
 
 #[test]
 fn words_of_records_never_change() {
-    let entry_kinds = ["scratch", "full-backup", "late", "appended", "odd"];
+    let entry_kinds = [
+        "scratch",
+        "full-backup",
+        "late",
+        "appended",
+        "odd",
+        "redacted",
+    ];
     assert_eq!(words(&EntryKind::ALL), entry_kinds);
     let special = [
         SpecialFile::Symlink(b"x".to_vec()),

@@ -136,7 +136,13 @@ fn locks_are_in_private_directory() {
     let locks = world.archive_directory().join(".shepherd/locks");
     assert_eq!(
         sorted_names(&locks),
-        [".ledger.lock", ".replace.lock", "scout.lock"]
+        [
+            ".ledger.lock",
+            ".replace.lock",
+            ".states.lock",
+            ".versions.lock",
+            "scout.lock"
+        ]
     );
     assert_eq!(
         (

@@ -77,6 +77,23 @@ impl MarkedLines {
         *self = MarkedLines::default();
     }
 
+    /// Whether only blank lines are marked.
+    pub fn is_blank(&self) -> bool {
+        let is_blank = |line: &TextLine| line.bytes.trim_ascii().is_empty();
+        !self.is_empty() && self.iter().all(is_blank)
+    }
+
+    /// Unmarks the lines that `others` has with the same bytes. Returns their number.
+    pub fn remove_lines(&mut self, others: &MarkedLines) -> usize {
+        let count = self.len();
+        self.lines.retain(|number, line| {
+            let other = others.lines.get(number);
+            other.is_none_or(|other| other.bytes != line.bytes)
+        });
+        self.last = None;
+        count - self.len()
+    }
+
     /// Marks the lines of a text from the one that was marked last to `line`.
     pub fn extend_to(&mut self, line: &TextLine, text: &[TextLine]) {
         let Some(number) = line.new_number else {
@@ -117,6 +134,10 @@ impl MarkedLines {
             }
         }
         self.last = None;
+        // Blank lines separate others; alone they are not worth keeping.
+        if self.is_blank() {
+            self.lines.clear();
+        }
         count - self.lines.len()
     }
 }

@@ -129,6 +129,8 @@ pub struct AgentScreen {
     pub is_full_screen: bool,
     /// Marked lines of the scratch, by agent.
     pub marked_lines: BTreeMap<String, MarkedLines>,
+    /// Marked lines that were inserted into the baseline of their agent, which is not saved yet.
+    pub promoted_lines: BTreeMap<String, MarkedLines>,
 }
 
 /// Runs of an agent.
@@ -185,6 +187,7 @@ impl AgentScreen {
             is_whitespace_ignored: self.is_whitespace_ignored,
             is_full_screen: self.is_full_screen,
             marked_lines: self.marked_lines.clone(),
+            promoted_lines: self.promoted_lines.clone(),
             ..AgentScreen::default()
         }
     }

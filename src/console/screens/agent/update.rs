@@ -1,9 +1,8 @@
 //! What the agent screen does: opens an agent, shows its texts and its history, and searches them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::console::age::{format_age, modified_time};
-use crate::console::canvas::format_count;
 use crate::console::command::Command;
 use crate::console::message::{AgentTexts, Effect};
 use crate::console::model::{AgentRow, Model, step_index};
@@ -14,6 +13,7 @@ use crate::console::screens::log::state::MessageLevel;
 use crate::console::screens::reset::state::ResetStage;
 use crate::console::text::{LineKind, Pane, PreparedText, TextLine, Tones};
 use crate::engine::{HistoryEntry, State};
+use crate::quantity::format_count;
 
 /// Shows texts, unless they are outdated or of another agent.
 pub fn handle_texts(model: &mut Model, texts: AgentTexts) {
@@ -46,6 +46,9 @@ pub fn handle_texts(model: &mut Model, texts: AgentTexts) {
     agent.cached_at = texts.cached_at;
     agent.arrange_panes(model.size.0);
     if first {
+        let text = &model.agent.scratch.lines;
+        let line = text.iter().position(is_note).unwrap_or(0);
+        model.agent.scratch.cursor_line = line;
         let height = model.text_height();
         model.agent.diff.scroll_to_first_hunk(height);
     }
@@ -55,6 +58,12 @@ pub fn handle_texts(model: &mut Model, texts: AgentTexts) {
         model.report(MessageLevel::Warn, text);
     }
     model.is_dirty = true;
+}
+
+/// Whether a line of the scratch has text and is not a heading.
+fn is_note(line: &TextLine) -> bool {
+    let text = line.bytes.trim_ascii();
+    line.new_number.is_some() && !text.is_empty() && !text.starts_with(b"#")
 }
 
 /// Colours the lines of the texts of this generation; an older one has other lines.
@@ -314,10 +323,74 @@ pub fn change_marks(model: &mut Model, command: Command) {
         }
         (_, None) => {}
     }
+    let agent = &mut model.agent;
+    let marked = agent.marked_lines.entry(agent.agent.clone()).or_default();
+    if marked.is_blank() {
+        marked.clear();
+        model.show_hint("blank lines are marked only together with others");
+    }
     if is_cut {
         let text =
             "text that is not shown cannot be marked; a push that keeps all scratch keeps it";
         model.report(MessageLevel::Warn, text);
+    }
+}
+
+/// Remembers which marked lines of the agent on the screen are promoted: a save of the baseline unmarks
+/// them.
+pub fn remember_promoted_lines(model: &mut Model) {
+    let agent = &mut model.agent;
+    let marked = agent.marked_lines_of(&agent.agent).cloned();
+    if let Some(marked) = marked {
+        agent.promoted_lines.insert(agent.agent.clone(), marked);
+    }
+}
+
+/// Unmarks the promoted lines that a saved baseline has: the next push must not keep them, too. Lines
+/// that were not inserted, or were taken back before the save, stay marked.
+pub fn unmark_saved_lines(model: &mut Model, baseline: &str, text: &[u8]) {
+    let is_user = |agent: &String| {
+        model
+            .config
+            .baseline_names
+            .get(agent)
+            .is_some_and(|it| it == baseline)
+    };
+    let users: Vec<String> = model
+        .agent
+        .promoted_lines
+        .keys()
+        .filter(|it| is_user(it))
+        .cloned()
+        .collect();
+    let saved: HashSet<&[u8]> = text
+        .split(|byte| *byte == b'\n')
+        .map(<[u8]>::trim_ascii)
+        .collect();
+    let mut notes = Vec::new();
+    for agent in users {
+        let Some(promoted) = model.agent.promoted_lines.remove(&agent) else {
+            continue;
+        };
+        let texts = promoted.iter().map(|line| line.bytes.trim_ascii());
+        if !texts
+            .filter(|it| !it.is_empty())
+            .any(|it| saved.contains(it))
+        {
+            continue;
+        }
+        let marked = model.agent.marked_lines.get_mut(&agent);
+        let count = marked.map_or(0, |marked| marked.remove_lines(&promoted));
+        if count > 0 {
+            let lines = format_count(count as u64, "promoted line");
+            notes.push(format!("{agent}: {lines} saved, so no longer marked"));
+        }
+    }
+    for note in notes {
+        // What the save says matters more.
+        let message = model.last_message.take();
+        model.report(MessageLevel::Info, note);
+        model.last_message = message;
     }
 }
 

@@ -1,6 +1,6 @@
 //! Draws one agent: its live diff, its scratch, its facts, its baseline and its history.
 
-mod history;
+pub mod history;
 mod layout;
 pub(in crate::console) mod text;
 
@@ -8,8 +8,7 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::console::age::{format_age, modified_time};
 use crate::console::canvas::{
-    Canvas, fit_end_of_sentence, format_count, format_size, limit_usage, search_note,
-    shorten_untrusted, truncate_untrusted,
+    Canvas, fit_end_of_sentence, limit_usage, search_note, shorten_untrusted, truncate_untrusted,
 };
 use crate::console::command::Command;
 use crate::console::frame::{
@@ -20,6 +19,7 @@ use crate::console::screens::agent::state::{AgentTab, MIN_SIDE_BY_SIDE_COLUMNS};
 use crate::console::screens::hosts::state::HostProblem;
 use crate::console::theme::{Role, role_of_state};
 use crate::engine::{Observation, State};
+use crate::quantity::{format_count, format_size};
 use crate::untrusted;
 
 pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {

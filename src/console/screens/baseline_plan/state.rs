@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::console::key_guard::KeyGuard;
 use crate::console::screen::Screen;
 use crate::console::screens::reset::state::Confirmation;
 use crate::console::text::{Pane, PreparedText, TextLine};
@@ -24,10 +23,6 @@ pub struct BaselinePlanScreen {
     pub pane: Pane,
     /// The same under the other whitespace rule, if it differs.
     pub alternate: Option<Vec<TextLine>>,
-    /// When the visible plan was made; `None` if no plan is visible.
-    pub visible_plan: Option<Duration>,
-    /// Ignores keys from the request of a plan on, and again whenever one becomes visible.
-    pub guard: KeyGuard,
     /// Number of the last plan request; a reply with a lower number is late.
     pub last_plan_id: u64,
     /// Whether the last plan request is unanswered.
@@ -47,8 +42,6 @@ impl Default for BaselinePlanScreen {
             cursor: 0,
             pane: Pane::default(),
             alternate: None,
-            visible_plan: None,
-            guard: KeyGuard::default(),
             last_plan_id: 0,
             is_plan_pending: false,
             has_quit: false,
@@ -86,8 +79,8 @@ pub enum BaselinePlanRequest {
     },
     /// Put a version back.
     Restore {
-        /// The baseline.
-        name: String,
+        /// The baselines.
+        names: Vec<String>,
         /// The version, in the engine's words.
         version: String,
     },
@@ -146,6 +139,8 @@ pub struct PreparedBaselinePlan {
     pub notes: Vec<String>,
     /// Why the engine would refuse it, if it would.
     pub refusal: Option<String>,
+    /// Whether it is a seal that is refused without a signature, and no key signs it.
+    pub needs_key: bool,
 }
 
 /// A file of a plan.
@@ -215,7 +210,10 @@ pub enum BaselinePrompt {
         is_regex: bool,
     },
     /// File of the key that signs.
-    SigningKey,
+    SigningKey {
+        /// Whether the line holds the key that signed last, which typing replaces.
+        is_prefilled: bool,
+    },
 }
 
 impl BaselinePrompt {
@@ -223,14 +221,21 @@ impl BaselinePrompt {
     pub fn label(&self) -> String {
         let kind = |is_regex: bool| if is_regex { "regex" } else { "text" };
         match self {
-            BaselinePrompt::NewName { source, .. } => format!("new baseline from {source}: "),
+            BaselinePrompt::NewName { source, .. } => {
+                format!("file name of the new baseline, with the text of {source}: ")
+            }
             BaselinePrompt::Pattern { is_regex, .. } => format!("replace {}: ", kind(*is_regex)),
             BaselinePrompt::Replacement {
                 pattern, is_regex, ..
             } => {
                 format!("replace {} `{pattern}` with: ", kind(*is_regex))
             }
-            BaselinePrompt::SigningKey => "sign with key file: ".to_string(),
+            BaselinePrompt::SigningKey {
+                is_prefilled: false,
+            } => "sign with key file: ".to_string(),
+            BaselinePrompt::SigningKey { is_prefilled: true } => {
+                "sign with key file (typing replaces it): ".to_string()
+            }
         }
     }
 
@@ -242,7 +247,24 @@ impl BaselinePrompt {
                 is_regex: false, ..
             } => Some("regex"),
             BaselinePrompt::Pattern { is_regex: true, .. } => Some("plain text"),
-            BaselinePrompt::Replacement { .. } | BaselinePrompt::SigningKey => None,
+            BaselinePrompt::Replacement { .. } | BaselinePrompt::SigningKey { .. } => None,
+        }
+    }
+
+    /// Adds typed or pasted text to the line; it replaces the key that signed last.
+    pub fn insert(&mut self, line: &mut String, text: &str) {
+        if let BaselinePrompt::SigningKey { is_prefilled } = self
+            && std::mem::take(is_prefilled)
+        {
+            line.clear();
+        }
+        line.push_str(text);
+    }
+
+    /// Keeps the key that signed last in the line, to change it.
+    pub fn keep_prefilled(&mut self) {
+        if let BaselinePrompt::SigningKey { is_prefilled } = self {
+            *is_prefilled = false;
         }
     }
 }

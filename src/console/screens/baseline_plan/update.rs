@@ -10,8 +10,8 @@ use crate::console::model::{Model, UndoneSave, step_index};
 use crate::console::overlay::InputLine;
 use crate::console::screen::Screen;
 use crate::console::screens::baseline_plan::state::{
-    AppliedBaselinePlan, BEING_WRITTEN_REASON, BaselinePlanRequest, BaselinePlanRow,
-    BaselinePlanStage, BaselinePlanView, BaselinePrompt, PreparedBaselinePlan,
+    AppliedBaselinePlan, BEING_WRITTEN_REASON, BaselineChangePlan, BaselinePlanRequest,
+    BaselinePlanRow, BaselinePlanStage, BaselinePlanView, BaselinePrompt, PreparedBaselinePlan,
 };
 use crate::console::screens::baselines;
 use crate::console::screens::baselines::view::describe_owner;
@@ -19,8 +19,8 @@ use crate::console::screens::log::state::MessageLevel;
 use crate::console::screens::reset;
 use crate::console::screens::reset::state::Confirmation;
 use crate::console::screens::reset::update::PLAN_LIFETIME;
+use crate::console::screens::verify::state::VerifyStage;
 use crate::console::text::{LineKind, PreparedText, TextLine};
-use crate::console::update::handoff::error_with_hint;
 use crate::engine::{Protection, TextReplacement};
 use crate::error::Error;
 
@@ -59,17 +59,22 @@ pub fn plan_restore_previous(model: &mut Model) -> Vec<Effect> {
 /// Requests the plan that takes a save back.
 pub fn plan_undo_of_save(model: &mut Model, save: &UndoneSave) -> Vec<Effect> {
     let request = BaselinePlanRequest::Restore {
-        name: save.baseline.clone(),
+        names: vec![save.baseline.clone()],
         version: save.version.clone(),
     };
     request_plan(model, request, false)
 }
 
 fn plan_restore_of(model: &mut Model, version: String) -> Vec<Effect> {
-    let Some(name) = model.subject_baseline().map(str::to_string) else {
+    let names = model.target_baselines();
+    if names.is_empty() {
         return Vec::new();
-    };
-    request_plan(model, BaselinePlanRequest::Restore { name, version }, false)
+    }
+    request_plan(
+        model,
+        BaselinePlanRequest::Restore { names, version },
+        false,
+    )
 }
 
 /// Opens the input line for the name of a new baseline.
@@ -84,6 +89,22 @@ pub fn prompt_new_name(model: &mut Model) {
     );
 }
 
+/// Opens the input line for the name of a new baseline with a name that was refused.
+fn prompt_name_again(model: &mut Model, name: String, source: String) {
+    let other_source = if source == TEMPLATE_SOURCE {
+        model.subject_baseline().map(str::to_string)
+    } else {
+        Some(TEMPLATE_SOURCE.to_string())
+    };
+    model.input_line = Some(InputLine::Baseline {
+        prompt: BaselinePrompt::NewName {
+            source,
+            other_source,
+        },
+        text: name,
+    });
+}
+
 /// Opens the input line for the text to find.
 pub fn prompt_pattern(model: &mut Model) {
     let prompt = BaselinePrompt::Pattern {
@@ -96,8 +117,9 @@ pub fn prompt_pattern(model: &mut Model) {
 /// Opens the input line for the file of the signing key.
 pub fn prompt_signing_key(model: &mut Model) {
     let text = model.baseline_plan.signing_key.clone();
+    let is_prefilled = !text.is_empty();
     model.input_line = Some(InputLine::Baseline {
-        prompt: BaselinePrompt::SigningKey,
+        prompt: BaselinePrompt::SigningKey { is_prefilled },
         text,
     });
 }
@@ -122,9 +144,12 @@ pub fn handle_prompt_key(
         (KeyCode::Esc, _) => return Vec::new(),
         (KeyCode::Enter, _) => return finish_prompt(model, prompt, text),
         (KeyCode::Tab, _) => exchange_form(&mut prompt),
-        (KeyCode::Backspace, _) => drop(text.pop()),
+        (KeyCode::Backspace, _) => {
+            prompt.keep_prefilled();
+            text.pop();
+        }
         (KeyCode::Char('u'), _) if key.has_ctrl => text.clear(),
-        (_, Some(c)) => text.push(c),
+        (_, Some(c)) => prompt.insert(&mut text, c.encode_utf8(&mut [0; 4])),
         _ => {}
     }
     model.input_line = Some(InputLine::Baseline { prompt, text });
@@ -154,6 +179,17 @@ fn finish_prompt(model: &mut Model, prompt: BaselinePrompt, text: String) -> Vec
             BaselinePlanRequest::Create { name: text, source }
         }
         BaselinePrompt::Pattern { names, is_regex } => {
+            let pattern = TextReplacement {
+                pattern: text.clone(),
+                is_regex,
+                ..TextReplacement::default()
+            };
+            if let Err(error) = pattern.check_pattern() {
+                model.show_hint(&error.to_line());
+                let prompt = BaselinePrompt::Pattern { names, is_regex };
+                model.input_line = Some(InputLine::Baseline { prompt, text });
+                return Vec::new();
+            }
             let next = BaselinePrompt::Replacement {
                 names,
                 pattern: text,
@@ -174,21 +210,51 @@ fn finish_prompt(model: &mut Model, prompt: BaselinePrompt, text: String) -> Vec
                 is_regex,
             },
         },
-        BaselinePrompt::SigningKey => {
-            let Some(view) = model.baseline_plan.view() else {
-                model.show_hint("the plan to sign was closed");
-                return Vec::new();
-            };
-            let BaselinePlanRequest::Seal { names, is_all, .. } = view.request.clone() else {
-                return Vec::new();
-            };
-            model.baseline_plan.signing_key.clone_from(&text);
-            BaselinePlanRequest::Seal {
-                names,
-                is_all,
-                key: Some(text),
-            }
+        // The line stays open until the file has been read.
+        BaselinePrompt::SigningKey { .. } => {
+            let key = text.clone();
+            model.input_line = Some(InputLine::Baseline { prompt, text });
+            return vec![Effect::CheckSigningKey(key)];
         }
+    };
+    request_plan(model, request, false)
+}
+
+/// Requests the plan that a key signs, or says why the key cannot sign; then the line stays open. A
+/// line that has changed since counts as another one.
+pub fn handle_key_checked(
+    model: &mut Model,
+    key: String,
+    checked: Result<(), Error>,
+) -> Vec<Effect> {
+    let is_awaited = matches!(
+        &model.input_line,
+        Some(InputLine::Baseline { prompt: BaselinePrompt::SigningKey { .. }, text }) if *text == key
+    );
+    if !is_awaited {
+        return Vec::new();
+    }
+    model.is_dirty = true;
+    if let Err(error) = checked {
+        if model.baseline_plan.signing_key == key {
+            model.baseline_plan.signing_key.clear();
+        }
+        model.show_hint(&error.to_line());
+        return Vec::new();
+    }
+    model.input_line = None;
+    let Some(view) = model.baseline_plan.view() else {
+        model.show_hint("the plan to sign was closed");
+        return Vec::new();
+    };
+    let BaselinePlanRequest::Seal { names, is_all, .. } = view.request.clone() else {
+        return Vec::new();
+    };
+    model.baseline_plan.signing_key.clone_from(&key);
+    let request = BaselinePlanRequest::Seal {
+        names,
+        is_all,
+        key: Some(key),
     };
     request_plan(model, request, false)
 }
@@ -203,7 +269,7 @@ fn request_plan(model: &mut Model, request: BaselinePlanRequest, is_replan: bool
     if !is_replan {
         screen.stage = BaselinePlanStage::Planning(request.clone());
         screen.cursor = 0;
-        screen.guard.restart(model.now.elapsed);
+        model.plan_guard.restart(model.now.elapsed);
         if model.screen != Screen::BaselinePlan {
             screen.opened_from = model.screen;
         }
@@ -222,20 +288,6 @@ pub fn abandon_plan(model: &mut Model) {
     model.is_dirty = true;
     if model.screen == Screen::BaselinePlan {
         model.go_to_screen(model.baseline_plan.opened_from);
-    }
-}
-
-/// Restarts the key guard when a plan becomes visible, so that it ignores keys typed before.
-pub fn track_visible_plan(model: &mut Model) {
-    let is_visible =
-        model.screen == Screen::BaselinePlan && !model.is_screen_covered() && !model.is_too_small();
-    let visible_plan = match &model.baseline_plan.stage {
-        BaselinePlanStage::Plan(view) if is_visible => Some(view.made_at),
-        _ => None,
-    };
-    if model.baseline_plan.visible_plan != visible_plan {
-        model.baseline_plan.visible_plan = visible_plan;
-        model.baseline_plan.guard.restart(model.now.elapsed);
     }
 }
 
@@ -276,8 +328,13 @@ pub fn handle_plan(model: &mut Model, id: u64, plan: Result<Box<PreparedBaseline
     let prepared = match plan {
         Ok(prepared) => *prepared,
         Err(error) => {
-            model.report(MessageLevel::Error, error_with_hint(&error));
+            model.report(MessageLevel::Error, error.to_line());
+            let message = model.last_message.take();
             abandon_plan(model);
+            if let BaselinePlanRequest::Create { name, source } = request {
+                prompt_name_again(model, name, source);
+            }
+            model.last_message = message;
             return;
         }
     };
@@ -290,9 +347,8 @@ pub fn handle_plan(model: &mut Model, id: u64, plan: Result<Box<PreparedBaseline
     }
     let view = BaselinePlanView {
         confirmation: required_confirmation(model, &request, &prepared),
-        refusal: prepared
-            .refusal
-            .clone()
+        refusal: key_refusal(model, &prepared)
+            .or_else(|| prepared.refusal.clone())
             .or_else(|| protection_refusal(model, &prepared)),
         request,
         prepared,
@@ -342,6 +398,14 @@ fn has_protection(model: &Model, agents: &[String], protection: Protection) -> b
     rows.any(|row| row.protection() == protection)
 }
 
+/// Says that a plan needs a key to sign with, if it does.
+fn key_refusal(model: &Model, prepared: &PreparedBaselinePlan) -> Option<String> {
+    let key = model.key_hint(Command::NameSigningKey);
+    let why = "a seal without a signature is refused here";
+    let needs_key = prepared.needs_key;
+    needs_key.then(|| format!("{why}; {key} names the key that signs it"))
+}
+
 /// Returns why a plan is refused because an agent of a baseline is protected, if it is.
 fn protection_refusal(model: &Model, prepared: &PreparedBaselinePlan) -> Option<String> {
     if model.is_unlocked() {
@@ -389,8 +453,12 @@ pub fn apply_plan(model: &mut Model) -> Vec<Effect> {
         return Vec::new();
     };
     let plan = Arc::clone(&view.prepared.plan);
-    // After a change of several baselines, the next step is to seal them.
-    if !matches!(view.request, BaselinePlanRequest::Replace { .. }) {
+    // After a change the next step is to seal the same baselines, or to push them.
+    let is_change = matches!(
+        view.request,
+        BaselinePlanRequest::Replace { .. } | BaselinePlanRequest::Seal { .. }
+    );
+    if !is_change {
         for row in &view.prepared.rows {
             model.baselines.marks.remove(&row.name);
         }
@@ -407,12 +475,17 @@ pub fn handle_applied(
     model: &mut Model,
     applied: Result<AppliedBaselinePlan, Error>,
 ) -> Vec<Effect> {
-    model.baseline_plan.stage = BaselinePlanStage::Empty;
+    let stage = std::mem::take(&mut model.baseline_plan.stage);
+    if let VerifyStage::Done(result) = &mut model.verify.stage {
+        result.is_outdated = true;
+    }
     let mut effects = vec![Effect::LoadLog];
     match applied {
         Ok(applied) => {
             if applied.failures.is_empty() {
-                model.report(MessageLevel::Info, applied.summary);
+                let next = next_step(model, &stage, &applied);
+                let text = format!("{}{}", applied.summary, next.unwrap_or_default());
+                model.report(MessageLevel::Info, text);
             } else {
                 let failures = applied.failures.join("; ");
                 let text = format!("{}; not written: {failures}", applied.summary);
@@ -423,7 +496,18 @@ pub fn handle_applied(
             }
             effects.push(Effect::ReadAgents(applied.agents));
         }
-        Err(error) => model.report(MessageLevel::Error, error_with_hint(&error)),
+        Err(error) => {
+            let why = error.to_line();
+            model.report(MessageLevel::Error, why.clone());
+            // What was chosen and typed is not lost: another key may sign.
+            if let BaselinePlanStage::Applying(mut view) = stage {
+                view.refusal = Some(why);
+                view.typed_text.clear();
+                view.made_at = model.now.elapsed;
+                model.baseline_plan.stage = BaselinePlanStage::Plan(view);
+                return effects;
+            }
+        }
     }
     if model.screen == Screen::BaselinePlan {
         let message = model.last_message.take();
@@ -437,6 +521,25 @@ pub fn handle_applied(
     }
     model.is_dirty = true;
     effects
+}
+
+/// Names the key that gets a changed baseline to its agents, where they can have it at once.
+fn next_step(
+    model: &Model,
+    stage: &BaselinePlanStage,
+    applied: &AppliedBaselinePlan,
+) -> Option<String> {
+    let BaselinePlanStage::Applying(view) = stage else {
+        return None;
+    };
+    let is_sealed = match &*view.prepared.plan {
+        BaselineChangePlan::Seal(..) => true,
+        BaselineChangePlan::Files { is_resealed, .. } => *is_resealed,
+    };
+    let is_on_list = model.baseline_plan.opened_from == Screen::Baselines;
+    let is_used = !applied.agents.is_empty();
+    let key = model.key_hint(Command::PlanPush);
+    (is_sealed && is_on_list && is_used).then(|| format!("; {key} plans the push"))
 }
 
 /// Moves the cursor by a row; scrolls the difference otherwise, and where there is only one file.
@@ -485,7 +588,21 @@ fn row_notes(model: &Model, row: &BaselinePlanRow) -> Vec<TextLine> {
     if row.is_foreign {
         let owner = row.owner.map(|owner| describe_owner(model, owner));
         let owner = owner.unwrap_or_else(|| "the file is gone".to_string());
-        texts.push(format!("not saved by this program: {owner}"));
+        let request = model.baseline_plan.view().map(|view| &view.request);
+        texts.push(match request {
+            Some(BaselinePlanRequest::Restore { .. }) => {
+                "this version was not saved by this program: it may be a stranger's; resets \
+                 refuse it until it is sealed"
+                    .to_string()
+            }
+            Some(BaselinePlanRequest::Create { source, .. }) => {
+                format!("{source} was not saved by this program: compare it with its seal first")
+            }
+            Some(BaselinePlanRequest::Replace { .. }) => {
+                "the file was not saved by this program: compare it with its seal first".to_string()
+            }
+            _ => format!("not saved by this program: {owner}"),
+        });
     }
     texts.extend(row.lint_errors.iter().map(|it| format!("lint error: {it}")));
     if texts.is_empty() {

@@ -4,9 +4,11 @@
 use unicode_width::UnicodeWidthStr;
 
 use crate::console::canvas::{
-    Canvas, fit_end_of_sentence, format_count, shorten_untrusted, truncate_untrusted, wrap_text,
+    Canvas, fit_end_of_sentence, fit_start_of_sentence, shorten_untrusted, truncate_untrusted,
+    wrap_text,
 };
-use crate::console::frame::draw_fleet_name;
+use crate::console::command::Command;
+use crate::console::frame::{draw_equivalent_command, draw_fleet_name};
 use crate::console::model::{Model, equivalent_command};
 use crate::console::screens::agent::view::text;
 use crate::console::screens::baseline_plan::state::{
@@ -15,6 +17,7 @@ use crate::console::screens::baseline_plan::state::{
 use crate::console::screens::reset::state::Confirmation;
 use crate::console::screens::reset::view::{draw_keys_ignored, draw_unlock_hint};
 use crate::console::theme::Role;
+use crate::quantity::format_count;
 use crate::untrusted;
 
 /// Lines below the difference: a rule, a note, the command line, the confirmation, the message, the
@@ -55,20 +58,20 @@ fn draw_plan(model: &Model, view: &BaselinePlanView, canvas: &mut Canvas<'_>, is
     let rows = &view.prepared.rows;
     let x = canvas.put_text(0, 0, &title(&view.request), Role::Title) + 2;
     let x = draw_fleet_name(model, canvas, x, 0);
-    let x = canvas.put_text(
-        x,
-        0,
-        &format_count(rows.len() as u64, "baseline"),
-        Role::Text,
-    ) + 2;
-    let x = draw_lint_errors(rows, canvas, x);
-    draw_plan_subject(view, canvas, x);
     let status = if is_applying {
         "writing …"
     } else {
         "nothing changed yet"
     };
     canvas.put_right(canvas.width(), 0, status, Role::Good);
+    let end = canvas.width().saturating_sub(status.width() as u16 + 1);
+    let count = format_count(rows.len() as u64, "baseline");
+    // The rows below are counted, too, where there is no room.
+    if usize::from(x) + count.width() <= usize::from(end) {
+        let x = canvas.put_text(x, 0, &count, Role::Text) + 2;
+        let x = draw_lint_errors(rows, canvas, x, end);
+        draw_plan_subject(view, canvas, x, end);
+    }
     canvas.draw_rule(1);
     draw_rows(model, rows, canvas);
     let list_height = model.baseline_plan_list_height() as u16;
@@ -90,17 +93,21 @@ fn draw_plan(model: &Model, view: &BaselinePlanView, canvas: &mut Canvas<'_>, is
     draw_footer(model, view, canvas, is_applying);
 }
 
-/// Draws the number of lint errors that the plan accepts in all of its files. Returns the column
-/// behind it.
-fn draw_lint_errors(rows: &[BaselinePlanRow], canvas: &mut Canvas<'_>, x: u16) -> u16 {
+/// Draws the number of lint errors that the plan accepts in all of its files, before the column
+/// `end`. Returns the column behind it.
+fn draw_lint_errors(rows: &[BaselinePlanRow], canvas: &mut Canvas<'_>, x: u16, end: u16) -> u16 {
     match rows.iter().map(|row| row.lint_errors.len() as u64).sum() {
         0 => x,
-        count => canvas.put_text(x, 0, &format_count(count, "lint error"), Role::Bad) + 2,
+        count => {
+            let text = format_count(count, "lint error");
+            let text = truncate_untrusted(&text, usize::from(end.saturating_sub(x)));
+            canvas.put_text(x, 0, &text, Role::Bad) + 2
+        }
     }
 }
 
 /// Draws what the plan restores, replaces or creates.
-fn draw_plan_subject(view: &BaselinePlanView, canvas: &mut Canvas<'_>, x: u16) {
+fn draw_plan_subject(view: &BaselinePlanView, canvas: &mut Canvas<'_>, x: u16, end: u16) {
     let text = match &view.request {
         BaselinePlanRequest::Seal { key: Some(key), .. } => format!("signed with {key}"),
         BaselinePlanRequest::Seal { key: None, .. } => String::new(),
@@ -110,7 +117,7 @@ fn draw_plan_subject(view: &BaselinePlanView, canvas: &mut Canvas<'_>, x: u16) {
             format!("`{}` -> `{}`", replacement.pattern, replacement.replacement)
         }
     };
-    let room = usize::from(canvas.width().saturating_sub(x + 21));
+    let room = usize::from(end.saturating_sub(x));
     canvas.put_text(x, 0, &truncate_untrusted(&text, room), Role::Text);
 }
 
@@ -185,12 +192,11 @@ fn draw_footer(model: &Model, view: &BaselinePlanView, canvas: &mut Canvas<'_>, 
         return;
     }
     let (note, role) = plan_note(model, view);
-    canvas.put_text(1, y + 1, &fit_end_of_sentence(&note, room), role);
-    let command = equivalent_command::for_baseline_plan(model, view);
-    let x = canvas.put_text(1, y + 2, "same as:  ", Role::Dim);
-    let room = usize::from(canvas.width().saturating_sub(x + 1));
-    let command = truncate_untrusted(&command, room);
-    canvas.put_text(x, y + 2, &command, Role::Text);
+    canvas.put_text(1, y + 1, &fit_start_of_sentence(&note, room), role);
+    if view.confirmation != Confirmation::NothingToRun {
+        let command = equivalent_command::for_baseline_plan(model, view);
+        draw_equivalent_command(model, canvas, (1, y + 2), &command, Command::CopyPlan);
+    }
     if !is_applying {
         draw_confirmation(model, view, canvas, y + 3);
     }
@@ -234,7 +240,11 @@ fn draw_confirmation(model: &Model, view: &BaselinePlanView, canvas: &mut Canvas
         canvas.put_text(1, y, why, Role::Warn);
         return;
     }
-    let verb = view.request.verb();
+    let verb = if view.prepared.rows.is_empty() {
+        "sign"
+    } else {
+        view.request.verb()
+    };
     let x = draw_unlock_hint(model, canvas, y);
     match &view.confirmation {
         Confirmation::SingleKey => {

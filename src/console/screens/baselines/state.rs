@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, FixedOffset};
 
+use crate::console::filter::{FilterSubject, matches_filter};
 use crate::console::screen::Screen;
 use crate::console::text::{Pane, TextLine};
 use crate::digest::Digest;
@@ -21,6 +22,8 @@ pub struct BaselinesScreen {
     pub cursor_name: Option<String>,
     /// First visible row.
     pub top: usize,
+    /// Filter of the list, in the language of the fleet's.
+    pub filter: String,
     /// Marked baselines, by name.
     pub marks: BTreeSet<String>,
     /// What the screen shows.
@@ -77,7 +80,7 @@ impl VersionsView {
 pub struct VersionId {
     run: String,
     sha256: Option<Digest>,
-    /// Of a row that is no push.
+    /// Of a row that is not a push.
     time: Option<DateTime<FixedOffset>>,
 }
 
@@ -211,6 +214,31 @@ impl BaselinesScreen {
         }
     }
 
+    /// Returns the baselines that the filter shows, worst first.
+    pub fn visible_summaries(&self) -> Vec<&BaselineSummary> {
+        let all = self.summaries().iter();
+        all.filter(|it| self.is_visible(it)).collect()
+    }
+
+    /// Whether the filter shows a baseline.
+    pub fn is_visible(&self, summary: &BaselineSummary) -> bool {
+        if self.filter.is_empty() {
+            return true;
+        }
+        // Words also match the agents.
+        let agents = summary.agents.join(" ");
+        let subject = FilterSubject {
+            name: &summary.name,
+            host: "",
+            login: "",
+            state: summary.state.as_str(),
+            hidden_conditions: &[],
+            reason: &agents,
+            is_marked: self.marks.contains(&summary.name),
+        };
+        matches_filter(&self.filter, &subject)
+    }
+
     /// Returns a baseline.
     pub fn find(&self, name: &str) -> Option<&BaselineSummary> {
         self.summaries().iter().find(|it| it.name == name)
@@ -219,8 +247,9 @@ impl BaselinesScreen {
     /// Returns the row index of the cursor; that of the worst baseline until a key is pressed.
     pub fn cursor_index(&self) -> usize {
         let name = self.cursor_name.as_deref();
-        let mut all = self.summaries().iter();
-        all.position(|it| Some(it.name.as_str()) == name)
+        let all = self.visible_summaries();
+        all.iter()
+            .position(|it| Some(it.name.as_str()) == name)
             .unwrap_or(0)
     }
 
@@ -228,7 +257,8 @@ impl BaselinesScreen {
     pub fn subject(&self) -> Option<&str> {
         match self.page {
             BaselinesPage::List => {
-                let current = self.summaries().get(self.cursor_index());
+                let visible = self.visible_summaries();
+                let current = visible.get(self.cursor_index());
                 current.map(|it| it.name.as_str())
             }
             BaselinesPage::Versions => Some(&self.versions.name),
@@ -236,11 +266,11 @@ impl BaselinesScreen {
         }
     }
 
-    /// Returns the baselines that a command acts on: on the list the marked ones, else the one that
-    /// a key is about.
+    /// Returns the baselines that a command acts on: on the list the marked ones that the filter
+    /// shows, else the one that a key is about.
     pub fn targets(&self) -> Vec<String> {
         let is_list = self.page == BaselinesPage::List;
-        let all = self.summaries().iter().map(|it| &it.name);
+        let all = self.visible_summaries().into_iter().map(|it| &it.name);
         let marked: Vec<String> = all
             .filter(|name| is_list && self.marks.contains(*name))
             .cloned()
@@ -261,12 +291,14 @@ impl BaselinesScreen {
     pub fn restorable_version(&self) -> Result<ComparedVersion, String> {
         match self.page {
             BaselinesPage::List => {
-                let name = self.subject().ok_or(NO_BASELINE_REASON)?;
-                let is_sealed = self.find(name).is_some_and(|it| it.sealed.is_some());
-                if is_sealed {
-                    Ok(ComparedVersion::Sealed)
-                } else {
-                    Err(format!("{name} is not sealed; choose one of its versions"))
+                let names = self.targets();
+                if names.is_empty() {
+                    return Err(NO_BASELINE_REASON.to_string());
+                }
+                let is_sealed = |name: &str| self.find(name).is_some_and(|it| it.sealed.is_some());
+                match names.iter().find(|name| !is_sealed(name)) {
+                    None => Ok(ComparedVersion::Sealed),
+                    Some(name) => Err(format!("{name} is not sealed; choose one of its versions")),
                 }
             }
             BaselinesPage::Versions => {

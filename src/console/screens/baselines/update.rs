@@ -6,13 +6,14 @@ use crate::console::chooser;
 use crate::console::command::Command;
 use crate::console::message::{ComparisonTexts, Effect};
 use crate::console::model::{Model, step_index};
-use crate::console::overlay::{Chooser, Overlay};
+use crate::console::overlay::{Chooser, InputLine, Overlay};
 use crate::console::screen::Screen;
 use crate::console::screens::baselines::state::{
     BaselinesPage, ComparedVersion, ComparisonRequest, ComparisonView, VersionId, VersionsView,
     first_compared_version,
 };
 use crate::console::screens::log::state::MessageLevel;
+use crate::console::screens::verify::state::VerifyStage;
 use crate::console::text::{LineKind, TextLine};
 use crate::engine::{BaselineList, BaselineVersion};
 
@@ -20,7 +21,16 @@ use crate::engine::{BaselineList, BaselineVersion};
 pub fn open(model: &mut Model) -> Vec<Effect> {
     let subject = model.subject_baseline().map(str::to_string);
     if model.screen != Screen::Baselines {
-        model.baselines.cursor_name = subject.or(model.baselines.cursor_name.take());
+        let screen = &mut model.baselines;
+        screen.cursor_name = subject.or(screen.cursor_name.take());
+        // The cursor goes where it is wanted.
+        let wanted = screen
+            .cursor_name
+            .as_deref()
+            .and_then(|name| screen.find(name));
+        if wanted.is_some_and(|it| !screen.is_visible(it)) {
+            screen.filter.clear();
+        }
     }
     model.baselines.page = BaselinesPage::List;
     model.go_to_screen(Screen::Baselines);
@@ -40,6 +50,9 @@ pub fn handle_list(model: &mut Model, list: Result<Box<BaselineList>, String>) {
     }
     let current = model.baselines.cursor_name.as_deref();
     let old_index = (model.baselines.summaries().iter()).position(|it| Some(&*it.name) == current);
+    if let (Ok(list), VerifyStage::Done(result)) = (&list, &mut model.verify.stage) {
+        result.follow_list(list);
+    }
     model.baselines.list = Some(list);
     if let Some(old_index) = old_index {
         replace_removed_cursor(model, old_index);
@@ -114,7 +127,10 @@ pub fn handle_comparison(
     }
     let is_first = !model.baselines.comparison.is_loaded;
     let (text, titles, changed_lines) = match texts {
-        Ok(texts) => (texts.text, texts.titles, texts.changed_lines),
+        Ok(texts) => {
+            model.baselines.comparison.request.sides[0] = texts.old_side;
+            (texts.text, texts.titles, texts.changed_lines)
+        }
         Err(why) => {
             let key = model.key_hint(Command::NextVersion);
             let text = format!("{why}; {key} compares with another version");
@@ -191,7 +207,7 @@ pub fn open_selected(model: &mut Model) -> Vec<Effect> {
         },
         BaselinesPage::List => {
             let index = model.baselines.cursor_index();
-            let Some(summary) = model.baselines.summaries().get(index) else {
+            let Some(&summary) = model.baselines.visible_summaries().get(index) else {
                 return Vec::new();
             };
             first_compared_version(summary)
@@ -272,7 +288,7 @@ pub fn cycle_old_side(model: &mut Model, by: usize) -> Vec<Effect> {
 
 /// Compares the next or a previous baseline of the list.
 pub fn open_neighbour(model: &mut Model, by: isize) -> Vec<Effect> {
-    let all = model.baselines.summaries();
+    let all = model.baselines.visible_summaries();
     let name = model.baselines.subject();
     let index = all.iter().position(|it| Some(it.name.as_str()) == name);
     let next = step_index(index.unwrap_or(0), by, all.len());
@@ -331,7 +347,7 @@ fn toggle_mark(model: &mut Model) {
 fn mark_all(model: &mut Model) {
     let names: Vec<String> = model
         .baselines
-        .summaries()
+        .visible_summaries()
         .iter()
         .map(|it| it.name.clone())
         .collect();
@@ -343,9 +359,10 @@ pub fn move_cursor(model: &mut Model, by: isize) {
     match model.baselines.page {
         BaselinesPage::Comparison => return model.scroll_text(by),
         BaselinesPage::List => {
-            let all = model.baselines.summaries();
+            let all = model.baselines.visible_summaries();
             let index = step_index(model.baselines.cursor_index(), by, all.len());
-            model.baselines.cursor_name = all.get(index).map(|it| it.name.clone());
+            let name = all.get(index).map(|it| it.name.clone());
+            model.baselines.cursor_name = name;
         }
         BaselinesPage::Versions => {
             let view = &mut model.baselines.versions;
@@ -360,7 +377,8 @@ pub fn keep_cursor_visible(model: &mut Model) {
     let height = model.baselines_list_height();
     let screen = &mut model.baselines;
     let index = screen.cursor_index();
-    screen.top = top_row(screen.top, index, screen.summaries().len(), height);
+    let count = screen.visible_summaries().len();
+    screen.top = top_row(screen.top, index, count, height);
     let view = &mut screen.versions;
     view.top = top_row(view.top, view.cursor, view.records().len(), height);
 }
@@ -369,6 +387,20 @@ pub fn keep_cursor_visible(model: &mut Model) {
 pub fn top_row(top: usize, cursor: usize, count: usize, height: usize) -> usize {
     let top = top.clamp((cursor + 1).saturating_sub(height), cursor);
     top.min(count.saturating_sub(height))
+}
+
+/// Opens the input line of the filter, which begins empty.
+pub fn begin_filter(model: &mut Model) {
+    let old = std::mem::take(&mut model.baselines.filter);
+    model.input_line = Some(InputLine::BaselineFilter(old));
+    keep_cursor_visible(model);
+}
+
+/// Filters the list.
+pub fn set_filter(model: &mut Model, filter: String) {
+    model.baselines.filter = filter;
+    keep_cursor_visible(model);
+    model.is_dirty = true;
 }
 
 /// Goes back one level: Esc clears the search; then the comparison, the versions and the screen are
@@ -392,6 +424,9 @@ pub fn go_back(model: &mut Model, is_escape: bool) {
             model.go_to_screen(if is_closed { Screen::Fleet } else { screen });
         }
         BaselinesPage::Versions => model.baselines.page = BaselinesPage::List,
+        BaselinesPage::List if is_escape && !model.baselines.filter.is_empty() => {
+            set_filter(model, String::new());
+        }
         BaselinesPage::List => model.go_to_screen(Screen::Fleet),
     }
     keep_cursor_visible(model);

@@ -7,8 +7,8 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::console::age::{format_age, format_time};
 use crate::console::canvas::{
-    Canvas, fit_end_of_sentence, fit_start_of_sentence, format_count, format_size,
-    shorten_untrusted, truncate_untrusted, wrap_text,
+    Canvas, fit_end_of_sentence, fit_start_of_sentence, shorten_untrusted, truncate_untrusted,
+    wrap_text,
 };
 use crate::console::command::Command;
 use crate::console::frame::draw_fleet_name;
@@ -18,10 +18,14 @@ use crate::console::theme::Role;
 use crate::engine::{
     BaselineList, BaselineState, BaselineSummary, FileOwner, FindingCounts, SizeBand,
 };
+use crate::quantity::{format_count, format_size};
 use crate::untrusted;
 
 /// Lines of facts below the list and below a comparison.
 pub(super) const FACT_LINES: u16 = 2;
+
+/// Cells that a filter takes at most.
+const MAX_FILTER_CELLS: usize = 20;
 
 /// Column of the state, behind cursor and mark.
 const STATE_X: u16 = 3;
@@ -30,13 +34,17 @@ const STATE_X: u16 = 3;
 struct ListColumns {
     state: u16,
     name: u16,
+    band: u16,
     findings: u16,
+    pushed: u16,
     is_wide: bool,
 }
 
 /// Widths of the other columns.
 const SIZE_WIDTH: u16 = 7;
 const BAND_WIDTH: u16 = 12;
+const WIDE_BAND_WIDTH: u16 = 21;
+const NARROW_FINDINGS_WIDTH: u16 = 9;
 const AGE_WIDTH: u16 = 8;
 const FINDINGS_WIDTH: u16 = 11;
 
@@ -47,13 +55,25 @@ impl ListColumns {
         let names = model.baselines.summaries().iter();
         let longest = names.map(|it| untrusted::visible_line(&it.name).width());
         let longest = longest.max().unwrap_or(0).max("BASELINE".len()) as u16 + 1;
-        let findings = if is_wide { FINDINGS_WIDTH } else { 0 };
-        let others = STATE_X + state + SIZE_WIDTH + BAND_WIDTH + findings + 2 * AGE_WIDTH;
+        // The names matter most, the findings more than the last push.
+        let (band, findings, pushed) = match width {
+            ..72 => (0, 0, 0),
+            72..90 => (BAND_WIDTH, NARROW_FINDINGS_WIDTH, 0),
+            90..110 => (BAND_WIDTH, NARROW_FINDINGS_WIDTH, AGE_WIDTH),
+            _ => (BAND_WIDTH, FINDINGS_WIDTH, AGE_WIDTH),
+        };
+        let others = STATE_X + state + SIZE_WIDTH + band + findings + AGE_WIDTH + pushed;
         let room = width.saturating_sub(others + if is_wide { 20 } else { 6 });
+        // The room that the names leave is for a band with words about the limit.
+        let left = room
+            .saturating_sub(longest)
+            .min(WIDE_BAND_WIDTH - BAND_WIDTH);
         ListColumns {
             state,
             name: longest.clamp(9, room.max(9)),
+            band: if is_wide { band + left } else { band },
             findings,
+            pushed,
             is_wide,
         }
     }
@@ -99,12 +119,17 @@ fn draw_list(model: &Model, canvas: &mut Canvas<'_>) {
     }
     let cursor = model.baselines.cursor_index();
     let height = model.baselines_list_height();
-    let rows = list.baselines.iter().enumerate();
+    let visible = model.baselines.visible_summaries();
+    if visible.is_empty() && !list.baselines.is_empty() {
+        let text = "No baseline matches the filter. Esc shows all.";
+        canvas.put_text(1, 4, text, Role::Text);
+    }
+    let rows = visible.iter().enumerate();
     for (index, summary) in rows.skip(model.baselines.top).take(height) {
         let y = 4 + (index - model.baselines.top) as u16;
         draw_row(model, canvas, y, summary, &columns, index == cursor);
     }
-    match list.baselines.get(cursor) {
+    match visible.get(cursor) {
         Some(summary) => draw_facts(model, canvas, bottom + 1, summary),
         None => {
             canvas.put_text(1, bottom + 1, NO_BASELINE_REASON, Role::Dim);
@@ -131,11 +156,17 @@ fn draw_counts(list: &BaselineList, canvas: &mut Canvas<'_>, mut x: u16) {
     }
 }
 
+/// Returns why the seal or its records cannot be used, if so.
+pub fn seal_problem(list: &BaselineList) -> Option<String> {
+    let error = list.seal_error.as_ref().or(list.ledger_error.as_ref());
+    let signature = list.signature.as_ref().and_then(|it| it.as_ref().err());
+    Some(error.or(signature)?.message().to_string())
+}
+
 /// Draws the directory, who signed the seal or its fault, and the number of marks.
 fn draw_seal_line(model: &Model, list: &BaselineList, canvas: &mut Canvas<'_>) {
-    let list_error = list.seal_error.as_ref().or(list.ledger_error.as_ref());
-    let (text, role) = match (list_error, &list.signature) {
-        (Some(error), _) | (None, Some(Err(error))) => (error.message().to_string(), Role::Bad),
+    let (text, role) = match (seal_problem(list), &list.signature) {
+        (Some(why), _) => (why, Role::Bad),
         (None, Some(Ok(signed))) => {
             let time = format_time(model.now.local_time, signed.meta.time);
             let signer = &signed.signer.principal;
@@ -145,15 +176,34 @@ fn draw_seal_line(model: &Model, list: &BaselineList, canvas: &mut Canvas<'_>) {
                 Role::Text,
             )
         }
-        (None, None) => (list.directory.display().to_string(), Role::Dim),
+        (None, _) => (list.directory.display().to_string(), Role::Dim),
     };
-    let marks = match model.baselines.marks.len() {
-        0 => String::new(),
-        count => format!("marked {count}"),
-    };
+    let marks = describe_filter_and_marks(model);
     let room = usize::from(canvas.width()).saturating_sub(marks.width() + 2);
     canvas.put_text(0, 1, &fit_end_of_sentence(&text, room), role);
     canvas.put_right(canvas.width(), 1, &marks, Role::Mark);
+}
+
+/// Says what the filter shows, and how many baselines are marked.
+fn describe_filter_and_marks(model: &Model) -> String {
+    let screen = &model.baselines;
+    let visible = screen.visible_summaries();
+    let mut parts = Vec::new();
+    if !screen.filter.is_empty() {
+        let filter = truncate_untrusted(&screen.filter, MAX_FILTER_CELLS);
+        let (shown, all) = (visible.len(), screen.summaries().len());
+        let verb = if shown == 1 { "matches" } else { "match" };
+        parts.push(format!("filter: {filter}  {shown} of {all} {verb}"));
+    }
+    let marked = screen.marks.len();
+    let is_marked = |it: &&&BaselineSummary| screen.marks.contains(&it.name);
+    let hidden = marked.saturating_sub(visible.iter().filter(is_marked).count());
+    match (marked, hidden) {
+        (0, _) => {}
+        (marked, 0) => parts.push(format!("marked {marked}")),
+        (marked, hidden) => parts.push(format!("marked {marked} ({hidden} hidden by filter)")),
+    }
+    parts.join("  ")
 }
 
 fn draw_headings(canvas: &mut Canvas<'_>, columns: &ListColumns) {
@@ -162,15 +212,19 @@ fn draw_headings(canvas: &mut Canvas<'_>, columns: &ListColumns) {
     canvas.put_text(x, 3, "BASELINE", Role::Heading);
     x += columns.name + SIZE_WIDTH;
     canvas.put_right(x, 3, "SIZE", Role::Heading);
-    canvas.put_text(x + 2, 3, "BAND", Role::Heading);
-    x += BAND_WIDTH;
-    if columns.is_wide {
+    if columns.band > 0 {
+        canvas.put_text(x + 2, 3, "BAND", Role::Heading);
+    }
+    x += columns.band;
+    if columns.findings > 0 {
         canvas.put_text(x + 1, 3, "FINDINGS", Role::Heading);
     }
     x += columns.findings + AGE_WIDTH;
     canvas.put_right(x, 3, "CHANGED", Role::Heading);
-    x += AGE_WIDTH;
-    canvas.put_right(x, 3, "PUSHED", Role::Heading);
+    x += columns.pushed;
+    if columns.pushed > 0 {
+        canvas.put_right(x, 3, "PUSHED", Role::Heading);
+    }
     let title = if columns.is_wide { "AGENTS" } else { "FOR" };
     canvas.put_text(x + 2, 3, title, Role::Heading);
 }
@@ -204,10 +258,12 @@ fn draw_row(
     x += columns.name + SIZE_WIDTH;
     let size = summary.size.map_or("-".to_string(), format_size);
     canvas.put_right(x, y, &size, Role::Text);
-    let (band, role) = size_band(summary);
-    canvas.put_text(x + 2, y, &band, role);
-    x += BAND_WIDTH;
-    if columns.is_wide {
+    let (band, role) = size_band(summary, usize::from(columns.band).saturating_sub(2));
+    if columns.band > 0 {
+        canvas.put_text(x + 2, y, &band, role);
+    }
+    x += columns.band;
+    if columns.findings > 0 {
         let (findings, role) = short_findings(summary);
         canvas.put_text(x + 1, y, &findings, role);
     }
@@ -218,9 +274,11 @@ fn draw_row(
         })
     };
     canvas.put_right(x, y, &age(summary.changed), Role::Text);
-    x += AGE_WIDTH;
-    let pushed = summary.last_push.as_ref().map(|push| push.time);
-    canvas.put_right(x, y, &age(pushed), Role::Text);
+    x += columns.pushed;
+    if columns.pushed > 0 {
+        let pushed = summary.last_push.as_ref().map(|push| push.time);
+        canvas.put_right(x, y, &age(pushed), Role::Text);
+    }
     let room = usize::from(canvas.width().saturating_sub(x + 2));
     let agents = match summary.agents.as_slice() {
         [] => "none".to_string(),
@@ -232,10 +290,20 @@ fn draw_row(
     canvas.put_text(x + 2, y, &agents, Role::Dim);
 }
 
-/// Returns the word for the size of a baseline; the fleet's own limit comes first.
-fn size_band(summary: &BaselineSummary) -> (String, Role) {
+/// Returns the words for the size of a baseline in `room` cells; the fleet's own limit matters more
+/// than the band.
+fn size_band(summary: &BaselineSummary, room: usize) -> (String, Role) {
+    if summary.over_limit {
+        let both = summary
+            .band
+            .map(|band| [format!("{band}, over limit"), format!("{band}, over")]);
+        let fitting = both.into_iter().flatten().find(|text| text.width() <= room);
+        return (
+            fitting.unwrap_or_else(|| "over limit".to_string()),
+            Role::Bad,
+        );
+    }
     match summary.band {
-        _ if summary.over_limit => ("over limit".to_string(), Role::Bad),
         None => ("-".to_string(), Role::Dim),
         Some(SizeBand::Good) => (SizeBand::Good.to_string(), Role::Good),
         Some(band @ (SizeBand::Thin | SizeBand::Bloated)) => (band.to_string(), Role::Warn),
@@ -263,8 +331,8 @@ fn short_findings(summary: &BaselineSummary) -> (String, Role) {
     }
 }
 
-/// Returns the findings of the lint in words, with what separates them from the rest of a line; empty
-/// without any.
+/// Returns the limit that the file exceeds and the findings of the lint in words, with what separates
+/// them from the rest of a line; empty without any.
 fn findings_words(summary: &BaselineSummary) -> String {
     let FindingCounts { errors, warnings } = summary.findings.unwrap_or_default();
     let counts = [(errors, "error"), (warnings, "warning")];
@@ -272,10 +340,13 @@ fn findings_words(summary: &BaselineSummary) -> String {
     let texts: Vec<String> = counted
         .map(|(count, noun)| format_count(*count as u64, noun))
         .collect();
+    let limit = summary.limit.filter(|_| summary.over_limit);
+    let limit = limit.map(|limit| format!("OVER the limit {} · ", format_size(limit)));
+    let limit = limit.unwrap_or_default();
     if texts.is_empty() {
-        String::new()
+        limit
     } else {
-        format!("lint: {} · ", texts.join(", "))
+        format!("{limit}lint: {} · ", texts.join(", "))
     }
 }
 
@@ -284,7 +355,10 @@ pub fn state_role(state: BaselineState) -> Role {
     match state {
         BaselineState::Changed => Role::Tampered,
         BaselineState::Missing | BaselineState::TooSmall => Role::Trouble,
-        BaselineState::Unsealed | BaselineState::Unsigned | BaselineState::Behind => Role::Warn,
+        BaselineState::Saved
+        | BaselineState::Unsealed
+        | BaselineState::Unsigned
+        | BaselineState::Behind => Role::Warn,
         BaselineState::Ok => Role::Good,
     }
 }
@@ -293,6 +367,7 @@ pub fn state_role(state: BaselineState) -> Role {
 pub fn short_state(state: BaselineState) -> &'static str {
     match state {
         BaselineState::Changed => "CHANGED",
+        BaselineState::Saved => "saved",
         state => state.as_str(),
     }
 }
@@ -333,7 +408,8 @@ pub fn fact_lines(model: &Model, summary: &BaselineSummary) -> [(String, Role); 
     };
     let owner = summary.owner.map(|owner| describe_owner(model, owner));
     let owner = owner.unwrap_or_else(|| "no file".to_string());
-    let used = format!("{}{used}", findings_words(summary));
+    let used = format!("{}{used}{}", findings_words(summary), limit_words(summary));
+    let can_write = !model.read_only.is_forced;
     let plain = |text: String| (text, Role::Text);
     match summary.state {
         BaselineState::Changed => {
@@ -344,9 +420,18 @@ pub fn fact_lines(model: &Model, summary: &BaselineSummary) -> [(String, Role); 
             };
             let [restore, seal] =
                 [Command::PlanRestore, Command::PlanSeal].map(|it| model.key_hint(it));
-            let keys = format!("{restore} restores it, {seal} seals this one");
-            let text = format!("{keys} · {}{reach}", findings_words(summary));
+            let keys = if can_write {
+                format!("{restore} restores it, {seal} seals this one · ")
+            } else {
+                String::new()
+            };
+            let text = format!("{keys}{}{reach}", findings_words(summary));
             [plain(owner), (text, Role::Tampered)]
+        }
+        BaselineState::Saved => {
+            let seal = seal_hint(model);
+            let why = format!("saved with this program: resets refuse it until it is sealed{seal}");
+            [(why, Role::Warn), plain(used)]
         }
         BaselineState::Missing => {
             let why = summary.problem.clone();
@@ -358,32 +443,83 @@ pub fn fact_lines(model: &Model, summary: &BaselineSummary) -> [(String, Role); 
             [(why, Role::Trouble), plain(format!("{used}; {owner}"))]
         }
         BaselineState::Unsealed => {
-            let why = "not in the seal: its integrity is not checked".to_string();
+            let why = describe_unsealed(model);
             [(why, Role::Warn), plain(format!("{used}; {owner}"))]
         }
         BaselineState::Unsigned => {
-            let why = "the seal has no good signature".to_string();
+            let keys = [Command::PlanSeal, Command::NameSigningKey].map(|it| model.key_hint(it));
+            let [seal, sign] = keys;
+            let keys = if can_write {
+                format!(": {seal}, then {sign} signs it")
+            } else {
+                String::new()
+            };
+            let why = format!("the seal has no good signature{keys}");
             [(why, Role::Warn), plain(format!("{used}; {owner}"))]
         }
         BaselineState::Behind => {
             let behind = summary.behind.join(", ");
-            let why = format!("older version on {behind}: the next reset pushes this one");
+            let key = model.key_hint(Command::PlanPush);
+            let keys = if can_write {
+                format!("{key} pushes this version and keeps the notes · ")
+            } else {
+                String::new()
+            };
+            let why = format!("{keys}behind: {behind}");
             [
                 (why, Role::Warn),
                 plain(format!("{}{owner}", findings_words(summary))),
             ]
         }
         BaselineState::Ok => {
-            let push = summary.last_push.as_ref().map(|push| {
-                let time = format_time(model.now.local_time, push.time);
-                format!("; last push {time}, run {}", push.run)
-            });
-            [
-                plain(format!("{used}{}", push.unwrap_or_default())),
-                plain(owner),
-            ]
+            let push = describe_last_push(model, summary);
+            [plain(format!("{used}{push}")), plain(owner)]
         }
     }
+}
+
+/// Returns the last push to be read after other facts; nothing without one.
+fn describe_last_push(model: &Model, summary: &BaselineSummary) -> String {
+    summary.last_push.as_ref().map_or_else(String::new, |push| {
+        let time = format_time(model.now.local_time, push.time);
+        format!("; last push {time}, run {}", push.run)
+    })
+}
+
+/// Says what it means that the seal does not list a baseline.
+fn describe_unsealed(model: &Model) -> String {
+    let list = model.baselines.list.as_ref();
+    let list = list.and_then(|it| it.as_ref().ok());
+    match list.and_then(|list| seal_problem(list)) {
+        Some(why) => format!("resets refuse it: {why}"),
+        None if list.is_some_and(|list| covers_others(list)) => {
+            let seal = seal_hint(model);
+            format!("not in the seal: resets are refused until it is sealed{seal}")
+        }
+        None => "not in the seal: its integrity is not checked".to_string(),
+    }
+}
+
+/// Returns `: S seals it`; nothing where nothing can be sealed.
+fn seal_hint(model: &Model) -> String {
+    if model.read_only.is_forced {
+        return String::new();
+    }
+    format!(": {} seals it", model.key_hint(Command::PlanSeal))
+}
+
+/// Whether there is a seal that covers baselines: resets then refuse one that it lacks.
+fn covers_others(list: &BaselineList) -> bool {
+    list.baselines.iter().any(|it| it.sealed.is_some())
+}
+
+/// Returns the size limit of the agents that use a baseline, with what separates it from the words
+/// before; empty where the file exceeds it.
+fn limit_words(summary: &BaselineSummary) -> String {
+    let limit = summary.limit.filter(|_| !summary.over_limit);
+    limit.map_or_else(String::new, |limit| {
+        format!(" · limit {}", format_size(limit))
+    })
 }
 
 /// Says who owns a file and when it changed: `changed 02:11 · uid 1004, gid 1004, mode 0664`.

@@ -6,6 +6,8 @@ use std::ops::Range;
 
 use tui_textarea::{CursorMove, TextArea};
 
+use super::layout::LineLayout;
+
 /// Edits that can be undone.
 const MAX_UNDONE_EDITS: usize = 20_000;
 
@@ -30,12 +32,22 @@ pub struct TextBuffer {
     register: (String, bool),
     /// Column that the cursor keeps while it moves up and down.
     wanted_column: Option<usize>,
-    /// Numbers of edits that are undone at once, the last one last.
-    undo_steps: Vec<usize>,
-    redo_steps: Vec<usize>,
+    /// Edits that are undone at once, the last ones last.
+    undo_steps: Vec<UndoStep>,
+    redo_steps: Vec<UndoStep>,
     /// Whether the next edit belongs to the last step.
     is_step_open: bool,
     generation: u64,
+    /// Whether an insertion was refused.
+    is_refused: bool,
+}
+
+/// Edits that are undone and redone at once.
+#[derive(Clone, Copy, Debug)]
+struct UndoStep {
+    edits: usize,
+    /// The cursor before them: undo and redo lead there.
+    cursor: (usize, usize),
 }
 
 /// Why a text cannot be edited here.
@@ -79,6 +91,18 @@ impl TextBuffer {
         TextBuffer::new(&lines.join("\n"), lines.len() - 1)
     }
 
+    /// Creates a buffer of text to edit, or to read if it cannot be edited.
+    pub fn for_any(bytes: &[u8]) -> TextBuffer {
+        TextBuffer::from_bytes(bytes).unwrap_or_else(|_| TextBuffer::for_reading(bytes))
+    }
+
+    /// Takes the place of a buffer of this generation.
+    #[must_use]
+    pub fn after_generation(mut self, generation: u64) -> TextBuffer {
+        self.generation = generation + 1;
+        self
+    }
+
     fn new(text: &str, feeds: usize) -> TextBuffer {
         let has_cr_lf = feeds > 0 && text.matches("\r\n").count() == feeds;
         let separator = if has_cr_lf { "\r\n" } else { "\n" };
@@ -95,6 +119,7 @@ impl TextBuffer {
             redo_steps: Vec::new(),
             is_step_open: false,
             generation: 0,
+            is_refused: false,
         }
     }
 
@@ -145,7 +170,25 @@ impl TextBuffer {
         self.line(row).chars().count()
     }
 
+    /// Returns the columns of what is shown as one glyph at a column: a character with its combining
+    /// marks, or an emoji of several. Empty behind the last one.
+    fn glyph_columns(&self, row: usize, column: usize) -> Range<usize> {
+        let line = self.line(row);
+        let is_plain = |byte: &u8| matches!(byte, b' '..=b'~');
+        if line.as_bytes().iter().all(is_plain) {
+            return column..(column + 1).min(line.len()).max(column);
+        }
+        match LineLayout::new(line, usize::MAX).glyph_range(byte_of(line, column)) {
+            Some(bytes) => {
+                let columns = |bytes: usize| line.get(..bytes).map_or(0, |it| it.chars().count());
+                columns(bytes.start)..columns(bytes.end)
+            }
+            None => column..column,
+        }
+    }
+
     fn jump(&mut self, row: usize, column: usize) {
+        let column = self.glyph_columns(row, column).start;
         let narrow = |number: usize| u16::try_from(number).unwrap_or(u16::MAX);
         self.area
             .move_cursor(CursorMove::Jump(narrow(row), narrow(column)));
@@ -157,6 +200,14 @@ impl TextBuffer {
         self.jump(row, column);
     }
 
+    /// Moves the cursor to the first non-blank character of a line.
+    pub fn go_to_line(&mut self, row: usize) {
+        let row = row.min(self.lines().len() - 1);
+        let is_blank = |c: &char| matches!(c, ' ' | '\t');
+        let column = self.line(row).chars().take_while(is_blank).count();
+        self.go_to(row, column);
+    }
+
     /// Moves the cursor by lines; it keeps its column where lines are long enough.
     pub fn move_lines(&mut self, by: isize) {
         let (row, column) = self.cursor();
@@ -166,11 +217,15 @@ impl TextBuffer {
         self.jump(row, wanted.min(self.line_length(row)));
     }
 
-    /// Moves the cursor by characters within its line.
-    pub fn move_columns(&mut self, by: isize) {
+    /// Moves the cursor by a glyph within its line.
+    pub fn move_glyph(&mut self, is_forward: bool) {
         let (row, column) = self.cursor();
-        let column = column.saturating_add_signed(by);
-        self.go_to(row, column.min(self.line_length(row)));
+        let column = match (is_forward, column) {
+            (true, _) => self.glyph_columns(row, column).end,
+            (false, 0) => 0,
+            (false, _) => self.glyph_columns(row, column - 1).start,
+        };
+        self.go_to(row, column);
     }
 
     /// Moves the cursor to the next or previous beginning of a word.
@@ -203,18 +258,29 @@ impl TextBuffer {
 
     /// Makes all edits until [`TextBuffer::end_step`] one step for undo.
     pub fn begin_step(&mut self) {
-        self.undo_steps.push(0);
+        self.undo_steps.push(UndoStep {
+            edits: 0,
+            cursor: self.cursor(),
+        });
         self.is_step_open = true;
     }
 
     /// Ends a step.
     pub fn end_step(&mut self) {
         self.is_step_open = false;
-        self.undo_steps.pop_if(|edits| *edits == 0);
+        self.undo_steps.pop_if(|step| step.edits == 0);
     }
 
-    /// Counts an edit of the text, if there was one.
-    fn count_edit(&mut self, has_changed: bool) {
+    /// Edits the text. `change` returns whether it has changed anything.
+    fn edit(&mut self, change: impl FnOnce(&mut TextArea<'static>) -> bool) -> bool {
+        let cursor = self.cursor();
+        let has_changed = change(&mut self.area);
+        self.count_edit(has_changed, cursor);
+        has_changed
+    }
+
+    /// Counts an edit of the text, if there was one. `cursor` is the one before it.
+    fn count_edit(&mut self, has_changed: bool, cursor: (usize, usize)) {
         if !has_changed {
             return;
         }
@@ -222,88 +288,173 @@ impl TextBuffer {
         self.generation += 1;
         self.redo_steps.clear();
         match self.undo_steps.last_mut().filter(|_| self.is_step_open) {
-            Some(edits) => *edits += 1,
-            None => self.undo_steps.push(1),
+            Some(step) => step.edits += 1,
+            None => self.undo_steps.push(UndoStep { edits: 1, cursor }),
         }
+    }
+
+    /// Returns the number of steps that can be taken back.
+    pub fn undo_depth(&self) -> usize {
+        self.undo_steps.len()
     }
 
     /// Takes the last step back. Returns false if there is none.
     pub fn undo(&mut self) -> bool {
         self.end_step();
-        let Some(edits) = self.undo_steps.pop() else {
+        let Some(step) = self.undo_steps.pop() else {
             return false;
         };
-        for _ in 0..edits {
+        for _ in 0..step.edits {
             self.area.undo();
         }
-        self.redo_steps.push(edits);
+        self.redo_steps.push(step);
         self.generation += 1;
+        self.go_to(step.cursor.0, step.cursor.1);
         true
     }
 
     /// Repeats the last step that was taken back. Returns false if there is none.
     pub fn redo(&mut self) -> bool {
-        let Some(edits) = self.redo_steps.pop() else {
+        let Some(step) = self.redo_steps.pop() else {
             return false;
         };
-        for _ in 0..edits {
+        for _ in 0..step.edits {
             self.area.redo();
         }
-        self.undo_steps.push(edits);
+        self.undo_steps.push(step);
         self.generation += 1;
+        self.go_to(step.cursor.0, step.cursor.1);
         true
+    }
+
+    /// Whether an insertion at the cursor leaves a text that can be opened again. If not, the next
+    /// [`TextBuffer::take_refusal`] says so.
+    fn has_room_for(&mut self, text: &str) -> bool {
+        let longest = text.split('\n').map(str::len).max().unwrap_or_default();
+        let line = self.line(self.cursor().0).len();
+        let lines = self.lines().len() + text.matches('\n').count();
+        // An inserted LF may become CR LF.
+        let size = self.size() + text.len() + text.matches('\n').count();
+        let has_room = size <= MAX_TEXT_BYTES && lines <= MAX_LINES && line + longest <= MAX_LINES;
+        self.is_refused |= !has_room;
+        has_room
+    }
+
+    /// Returns whether an insertion was refused since the last call: the text would be too large.
+    pub fn take_refusal(&mut self) -> bool {
+        std::mem::take(&mut self.is_refused)
     }
 
     /// Types a character.
     pub fn insert_char(&mut self, c: char) {
-        self.area.insert_char(c);
-        self.count_edit(true);
+        if self.has_room_for(c.encode_utf8(&mut [0; 4])) {
+            self.edit(|area| {
+                area.insert_char(c);
+                true
+            });
+        }
     }
 
     /// Ends the line at the cursor.
     pub fn insert_line_end(&mut self) {
-        self.area.insert_newline();
-        self.count_edit(true);
+        if self.has_room_for("\n") {
+            self.edit(|area| {
+                area.insert_newline();
+                true
+            });
+        }
     }
 
     /// Types spaces up to the next tab stop.
     pub fn insert_tab(&mut self) {
-        let has_changed = self.area.insert_tab();
-        self.count_edit(has_changed);
+        if self.has_room_for("    ") {
+            self.edit(TextArea::insert_tab);
+        }
     }
 
     /// Inserts pasted text. Terminals send CR for the ends of its lines.
     pub fn insert_pasted(&mut self, text: &str) {
         let text = text.replace("\r\n", "\n").replace('\r', "\n");
-        let has_changed = self.area.insert_str(text);
-        self.count_edit(has_changed);
+        if self.has_room_for(&text) {
+            self.edit(|area| area.insert_str(text));
+        }
     }
 
     /// Inserts text as it is, CR included.
     fn insert_exact(&mut self, text: &str) {
+        if !self.has_room_for(text) {
+            return;
+        }
         // The text area drops one CR at the end of a line.
         let kept = text.replace("\r\n", "\r\r\n");
         let kept = match kept.strip_suffix('\r') {
             Some(_) => kept + "\r",
             None => kept,
         };
-        let has_changed = self.area.insert_str(kept);
-        self.count_edit(has_changed);
+        self.edit(|area| area.insert_str(kept));
     }
 
-    /// Replaces the whole text in one step. The cursor stays in its line as far as possible.
+    /// Whether a whole text can take the place of any other.
+    pub fn can_hold(text: &str) -> bool {
+        // An inserted LF may become CR LF.
+        let size = text.len() + text.matches('\n').count();
+        size <= MAX_TEXT_BYTES && TextBuffer::from_bytes(text.as_bytes()).is_ok()
+    }
+
+    /// Replaces the whole text in one step. The cursor stays at its text, where that is not changed,
+    /// else in its line as far as possible.
     pub fn replace_all(&mut self, text: &str) {
         let (row, column) = self.cursor();
+        self.end_step();
+        if !TextBuffer::can_hold(text) {
+            self.is_refused = true;
+            return;
+        }
+        if self.has_cr_lf && text.matches("\r\n").count() != text.matches('\n').count() {
+            self.keep_cr_in_lines();
+        }
         let separator = if self.has_cr_lf { "\r\n" } else { "\n" };
         let lines: Vec<&str> = text.split(separator).collect();
-        self.end_step();
+        let row = self.row_after_replacement(row, &lines);
         self.begin_step();
-        self.area.select_all();
-        let has_changed = self.area.cut();
-        self.count_edit(has_changed);
+        self.edit(|area| {
+            area.select_all();
+            area.cut()
+        });
         self.insert_exact(&lines.join("\n"));
         self.end_step();
         self.go_to(row, column);
+    }
+
+    /// Returns where a line is once other lines stand in place of all: lines behind the last change
+    /// move with it.
+    fn row_after_replacement(&self, row: usize, new: &[&str]) -> usize {
+        let old = self.lines();
+        let pairs = old.iter().zip(new);
+        let before = pairs.take_while(|(old, new)| old == *new).count();
+        let pairs = old.iter().rev().zip(new.iter().rev());
+        let behind = pairs.take_while(|(old, new)| old == *new).count();
+        if row >= before && row + behind >= old.len() {
+            (row + new.len()).saturating_sub(old.len())
+        } else {
+            row
+        }
+    }
+
+    /// Makes the CR of each line's end part of its line, since a text with other line ends follows.
+    /// Undo does not reach beyond that.
+    fn keep_cr_in_lines(&mut self) {
+        let (generation, cursor) = (self.generation, self.cursor());
+        let text = String::from_utf8(self.to_bytes()).unwrap_or_default();
+        let lines = text.split('\n').map(str::to_string).collect();
+        let register = std::mem::take(&mut self.register);
+        *self = TextBuffer::new("", 0);
+        self.area = TextArea::new(lines);
+        self.area.set_max_histories(MAX_UNDONE_EDITS);
+        self.area.set_tab_length(TAB_SPACES);
+        self.register = register;
+        self.generation = generation;
+        self.go_to(cursor.0, cursor.1);
     }
 
     /// Inserts lines before the line `row`, or behind the last one, in one step.
@@ -321,60 +472,86 @@ impl TextBuffer {
         self.end_step();
     }
 
-    /// Deletes the character before the cursor, or joins the line with the one above.
+    /// Deletes the glyph before the cursor, or joins the line with the one above.
     pub fn delete_before(&mut self) {
-        let has_changed = self.area.delete_char();
-        self.count_edit(has_changed);
+        let (row, column) = self.cursor();
+        let count = match column {
+            0 => 1,
+            _ => column - self.glyph_columns(row, column - 1).start,
+        };
+        for _ in 0..count {
+            self.edit(TextArea::delete_char);
+        }
     }
 
-    /// Deletes the character at the cursor, or joins the line with the one below.
+    /// Deletes the glyph at the cursor, or joins the line with the one below.
     pub fn delete_after(&mut self) {
-        let has_changed = self.area.delete_next_char();
-        self.count_edit(has_changed);
+        let (row, column) = self.cursor();
+        let count = self.glyph_columns(row, column).end - column;
+        for _ in 0..count.max(1) {
+            self.edit(TextArea::delete_next_char);
+        }
     }
 
     /// Deletes the word before the cursor.
     pub fn delete_word_before(&mut self) {
-        let has_changed = self.area.delete_word();
-        self.count_edit(has_changed);
+        self.edit(TextArea::delete_word);
     }
 
     /// Deletes from the beginning of the line to the cursor.
     pub fn delete_line_before(&mut self) {
-        let has_changed = self.cursor().1 > 0 && self.area.delete_line_by_head();
-        self.count_edit(has_changed);
-    }
-
-    /// Cuts the character at the cursor; never the end of the line.
-    pub fn cut_char(&mut self) {
-        let (row, column) = self.cursor();
-        if column < self.line_length(row) {
-            self.cut_range((row, column), (row, column + 1));
+        if self.cursor().1 > 0 {
+            self.edit(TextArea::delete_line_by_head);
         }
     }
 
-    /// Cuts the line of the cursor.
-    pub fn cut_line(&mut self) {
-        let (row, _) = self.cursor();
-        let text = self.line(row).to_string();
-        let last = self.lines().len() - 1;
-        if row < last {
-            self.cut_range((row, 0), (row + 1, 0));
+    /// Cuts glyphs from the cursor on; never the end of the line.
+    pub fn cut_chars(&mut self, count: usize) {
+        let (row, column) = self.cursor();
+        let length = self.line_length(row);
+        let mut end = column;
+        for _ in 0..count {
+            if end >= length {
+                break;
+            }
+            end = self.glyph_columns(row, end).end;
+        }
+        if end > column {
+            self.cut_range((row, column), (row, end));
+        }
+    }
+
+    /// Returns the rows of lines from the cursor on. Of several, none is the empty one behind the
+    /// last line end.
+    fn rows_from_cursor(&self, count: usize) -> Range<usize> {
+        let row = self.cursor().0;
+        let mut rows = self.lines().len();
+        if row + 1 < rows && self.line(rows - 1).is_empty() {
+            rows -= 1;
+        }
+        row..row.saturating_add(count.max(1)).min(rows)
+    }
+
+    /// Cuts lines from that of the cursor on.
+    pub fn cut_lines(&mut self, count: usize) {
+        let rows = self.rows_from_cursor(count);
+        let (row, last) = (rows.start, rows.end - 1);
+        let text = self.lines()[rows].join("\n");
+        let end = (last, self.line_length(last));
+        if last + 1 < self.lines().len() {
+            self.cut_range((row, 0), (last + 1, 0));
         } else if row > 0 {
-            self.cut_range(
-                (row - 1, self.line_length(row - 1)),
-                (row, self.line_length(row)),
-            );
+            self.cut_range((row - 1, self.line_length(row - 1)), end);
             self.go_to(row - 1, 0);
         } else {
-            self.cut_range((0, 0), (0, self.line_length(0)));
+            self.cut_range((0, 0), end);
         }
         self.register = (text, true);
     }
 
-    /// Copies the line of the cursor.
-    pub fn copy_line(&mut self) {
-        self.register = (self.line(self.cursor().0).to_string(), true);
+    /// Copies lines from that of the cursor on.
+    pub fn copy_lines(&mut self, count: usize) {
+        self.register = (self.lines()[self.rows_from_cursor(count)].join("\n"), true);
     }
 
     /// Inserts what was cut or copied: lines below that of the cursor, other text behind it.
@@ -387,7 +564,7 @@ impl TextBuffer {
             self.insert_exact(&format!("\n{text}"));
             self.go_to(row + 1, 0);
         } else if !text.is_empty() {
-            self.go_to(row, (column + 1).min(self.line_length(row)));
+            self.go_to(row, self.glyph_columns(row, column).end);
             self.insert_exact(&text);
         }
         self.end_step();
@@ -427,7 +604,7 @@ impl TextBuffer {
         let (begin, (row, column)) = (anchor.min(cursor), anchor.max(cursor));
         // The line's end is a character, too.
         let end = if column < self.line_length(row) || row + 1 == self.lines().len() {
-            (row, (column + 1).min(self.line_length(row)))
+            (row, self.glyph_columns(row, column).end)
         } else {
             (row + 1, 0)
         };
@@ -458,6 +635,7 @@ impl TextBuffer {
     pub fn cut_selection(&mut self) {
         if let Some((begin, end)) = self.selection() {
             self.anchor = None;
+            self.go_to(begin.0, begin.1);
             self.cut_range(begin, end);
             self.keep_lines_whole(begin, end);
         }
@@ -490,13 +668,14 @@ impl TextBuffer {
     }
 
     fn cut_range(&mut self, begin: (usize, usize), end: (usize, usize)) {
+        let cursor = self.cursor();
         self.select(begin, end);
         let has_changed = self.area.cut();
         self.area.cancel_selection();
         if has_changed {
             self.register = (self.area.yank_text(), false);
         }
-        self.count_edit(has_changed);
+        self.count_edit(has_changed, cursor);
     }
 
     /// Sets the text to search for, in any case; empty for none.

@@ -4,9 +4,14 @@
 
 use std::ops::Range;
 
+use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
 use crate::untrusted::{self, RevealOptions};
+
+/// Longest text that is taken as one grapheme cluster, so that a line of nothing but combining
+/// marks takes no longer than others.
+const MAX_GRAPHEME_BYTES: usize = 64;
 
 /// A line as it is shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,6 +65,16 @@ impl LineLayout {
         }
         let width = piece.text.width();
         match self.glyphs.last_mut() {
+            // Two regional indicators are a flag, for example.
+            Some(base)
+                if !base.is_mark
+                    && !piece.is_mark
+                    && is_grapheme(&self.text[base.text.start..]) =>
+            {
+                base.text.end = self.text.len();
+                base.source.end = piece.source.end;
+                base.width = self.text[base.text.start..].width().max(1);
+            }
             // A combining mark shares the cell of its base.
             Some(base) if width == 0 => {
                 base.text.end = self.text.len();
@@ -95,6 +110,14 @@ impl LineLayout {
         self.rows.push(begin..self.glyphs.len());
     }
 
+    /// Returns the bytes of the line that the glyph at a byte shows; none behind the last glyph.
+    pub fn glyph_range(&self, byte: usize) -> Option<Range<usize>> {
+        let index = self
+            .glyphs
+            .partition_point(|glyph| glyph.source.end <= byte);
+        self.glyphs.get(index).map(|glyph| glyph.source.clone())
+    }
+
     /// Returns what a glyph shows.
     pub fn glyph_text(&self, glyph: &Glyph) -> &str {
         self.text.get(glyph.text.clone()).unwrap_or_default()
@@ -112,6 +135,30 @@ impl LineLayout {
         let column = before.unwrap_or_default().iter().map(|it| it.width).sum();
         (row, column)
     }
+
+    /// Returns the byte of the line whose glyph is at a row and a column; that of the row's last glyph
+    /// for a column behind it, and the line's end in the last row.
+    pub fn byte_at(&self, row: usize, column: usize) -> usize {
+        let row = row.min(self.rows.len() - 1);
+        let glyphs = self.glyphs.get(self.rows[row].clone()).unwrap_or_default();
+        let mut end = 0;
+        for glyph in glyphs {
+            end += glyph.width;
+            if column < end {
+                return glyph.source.start;
+            }
+        }
+        match glyphs.last() {
+            Some(last) if row + 1 == self.rows.len() => last.source.end,
+            Some(last) => last.source.start,
+            None => 0,
+        }
+    }
+}
+
+/// Whether a text is one grapheme cluster.
+fn is_grapheme(text: &str) -> bool {
+    text.len() <= MAX_GRAPHEME_BYTES && text.graphemes(true).nth(1).is_none()
 }
 
 #[cfg(test)]

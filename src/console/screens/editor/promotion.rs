@@ -23,7 +23,7 @@ pub struct Insertion {
     pub lines: Vec<String>,
     /// Whether hidden characters became visible marks.
     pub has_marks: bool,
-    /// Whether a blank line follows: right below a paragraph, dashes are no separator.
+    /// Whether a blank line follows: right below a paragraph, dashes are not a separator.
     pub is_padded: bool,
 }
 

@@ -1,17 +1,19 @@
 //! Editor screen: a baseline, its text, and the question that is open about it.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::time::Duration;
 
 use super::buffer::{TextBuffer, byte_of};
 use super::layout::LineLayout;
 use super::promotion::PromotedLines;
+use crate::boundary::separator_lines;
 use crate::console::command::KeyContext;
 use crate::console::key_guard::KeyGuard;
 use crate::console::text::{Pane, Tone, Tones};
-use crate::engine::{BaselineDraft, OpenedBaseline};
+use crate::digest::Digest;
+use crate::engine::{BaselineDraft, BaselineFile, NextRuleChange, OpenedBaseline, SealMatch};
 use crate::lint::{Finding, Severity, TextRange};
 
 /// Columns from which the panel is beside the text.
@@ -25,6 +27,10 @@ const CONFLICT_MARKERS: [&str; 3] = ["<<<<<<< ", "||||||| ", ">>>>>>> "];
 pub struct EditorScreen {
     /// The baseline as it was opened, or saved last.
     pub opened: OpenedBaseline,
+    /// What is at its path now, as far as that is known.
+    pub file: FileOnDisk,
+    /// When that is looked at again.
+    pub check_due: Duration,
     /// Its text.
     pub buffer: TextBuffer,
     /// Whether keys type text.
@@ -33,22 +39,30 @@ pub struct EditorScreen {
     pub is_modified: bool,
     /// Why the text cannot be changed, if it cannot.
     pub read_only: Option<String>,
+    /// The bytes to save, if another program wrote what cannot be edited here. The buffer shows them.
+    pub whole_text: Option<Vec<u8>>,
     /// The question that is open.
     pub dialog: Option<EditorDialog>,
     /// The line at the top, and how many of its rows are above the top.
     pub top: (usize, usize),
     /// The search; empty without one.
     pub query: String,
-    /// Number of its hits when it was typed.
+    /// Number of its hits.
     pub hit_count: usize,
     /// What was typed behind `:`, or to confirm.
     pub command_line: String,
+    /// The number that was typed before a command.
+    pub count: Option<usize>,
     /// What was found in the lines; it moves with them.
     pub line_notes: Vec<LineNotes>,
     /// Findings of the lint.
     pub findings: Vec<Finding>,
     /// The generation of the text for which they were found.
     pub analyzed_generation: Option<u64>,
+    /// The finding that a key went to, and the cursor there: several may begin at one place.
+    pub visited_finding: Option<(usize, (usize, usize))>,
+    /// What the text changes in the rules of each agent, by its name.
+    pub rule_changes: BTreeMap<String, NextRuleChange>,
     /// What the panel shows.
     pub panel: EditorPanel,
     /// Whether keys move in the panel.
@@ -61,8 +75,53 @@ pub struct EditorScreen {
     pub draft_generation: Option<u64>,
     /// Lines that are inserted once the question about a draft is answered.
     pub promoted: Option<PromotedLines>,
-    /// Whether the next request to quit is obeyed though the text is not saved.
-    pub is_quit_warned: bool,
+    /// Whether that draft was written, or why not; none until that is known.
+    pub draft_outcome: Option<Result<(), String>>,
+    /// How far a request to quit is, though the text is not saved.
+    pub quit_request: QuitRequest,
+    /// The versions that the text continued from before another program's version was taken into it,
+    /// the last one last.
+    replaced_bases: Vec<ReplacedBase>,
+    /// Whether a version was taken into the text that its seal did not cover: no save seals that, also
+    /// when the file is another one by then.
+    pub has_foreign_lines: bool,
+}
+
+/// The file of the open baseline, compared with the version that the text continues from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileOnDisk {
+    /// It has that version.
+    AsOpened,
+    /// It has another one.
+    Changed,
+    /// There is none.
+    Gone,
+    /// Something that cannot be read as a baseline, and why.
+    Unreadable(String),
+}
+
+/// A version that the text no longer continues from, unless the operator undoes that.
+#[derive(Clone, Debug)]
+struct ReplacedBase {
+    /// The number of steps that can be undone in a text that continues from it, at most.
+    undo_depth: usize,
+    /// Its content.
+    bytes: Vec<u8>,
+    digest: Digest,
+    seal: SealMatch,
+    has_foreign_lines: bool,
+}
+
+/// A request to quit the console with a text that is not saved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QuitRequest {
+    /// There is none since the last change, or the last key that did something else.
+    #[default]
+    None,
+    /// The draft is being written; its outcome decides what to tell the operator.
+    WaitsForDraft,
+    /// The operator knows what becomes of the text; the next request is obeyed.
+    Warned,
 }
 
 /// What was found in a line.
@@ -70,8 +129,19 @@ pub struct EditorScreen {
 pub struct LineNotes {
     /// Its tones.
     pub tones: Tones,
-    /// The pieces that findings are about, in bytes, each with the index of its finding.
-    pub findings: Vec<(Range<usize>, usize)>,
+    /// The pieces that findings are about.
+    pub findings: Vec<FindingMark>,
+}
+
+/// A piece of a line that a finding is about.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FindingMark {
+    /// The piece, in bytes.
+    pub range: Range<usize>,
+    /// The index of the finding.
+    pub finding: usize,
+    /// Whether the place of the finding begins here, and not in a line above.
+    pub is_start: bool,
 }
 
 /// A question about the text, with what it is about.
@@ -84,12 +154,16 @@ pub enum EditorDialog {
         /// The file against the draft, once it is asked for.
         diff: Option<Pane>,
     },
+    /// What a save has to say, whole: its last line may be a command to copy.
+    Message(String),
     /// The changes wait for confirmation.
     Save(SaveDialog),
     /// The file has changed since it was opened.
     Changed {
-        /// Its content now.
-        disk: Vec<u8>,
+        /// What is there now.
+        disk: BaselineFile,
+        /// What the seal says of that.
+        seal: SealMatch,
         /// The file against the text.
         diff: Pane,
         /// Whether the diff is shown, and not the text.
@@ -102,8 +176,14 @@ pub enum EditorDialog {
 pub struct SaveDialog {
     /// The file against the text; none until it is compared.
     pub diff: Option<Pane>,
+    /// Whether that is the sealed version, because another program has changed the file since.
+    pub is_from_seal: bool,
     /// Numbers of added and removed lines.
     pub changed_lines: (usize, usize),
+    /// Number of lines of the file as it is now that the text does not have.
+    pub dropped_lines: usize,
+    /// Whether the opened version ends with a separator, and the text has none.
+    pub loses_separator: bool,
     /// Ignores keys typed before the operator can have seen the diff.
     pub guard: KeyGuard,
     /// Whether the save was confirmed and is in progress.
@@ -137,6 +217,23 @@ pub struct OutlineEntry {
     pub title: String,
 }
 
+impl SaveDialog {
+    /// Asks for a comparison first; a guard then ignores keys typed before it is on the screen.
+    pub fn comparing(now: Duration) -> SaveDialog {
+        SaveDialog {
+            diff: None,
+            is_from_seal: false,
+            changed_lines: (0, 0),
+            dropped_lines: 0,
+            loses_separator: false,
+            guard: KeyGuard::new(now),
+            is_saving: false,
+            closes: false,
+            accepts_lint_errors: false,
+        }
+    }
+}
+
 impl EditorPanel {
     /// All panels, in the order of Tab.
     pub const ALL: [EditorPanel; 3] = [
@@ -162,23 +259,32 @@ impl EditorScreen {
             line_notes: vec![LineNotes::default(); buffer.lines().len()],
             findings: Vec::new(),
             opened,
+            file: FileOnDisk::AsOpened,
+            check_due: Duration::ZERO,
             buffer,
             is_typing: false,
             is_modified: false,
             read_only,
+            whole_text: None,
             dialog: None,
             top: (0, 0),
             query: String::new(),
             hit_count: 0,
             command_line: String::new(),
+            count: None,
             analyzed_generation: None,
+            visited_finding: None,
+            rule_changes: BTreeMap::new(),
             panel: EditorPanel::default(),
             is_panel_focused: false,
             panel_cursor: 0,
             draft_due: None,
             draft_generation: None,
             promoted: None,
-            is_quit_warned: false,
+            draft_outcome: None,
+            quit_request: QuitRequest::None,
+            replaced_bases: Vec::new(),
+            has_foreign_lines: false,
         }
     }
 
@@ -226,8 +332,93 @@ impl EditorScreen {
             notes.drain(row..behind);
         }
         notes.resize(count, LineNotes::default());
-        self.is_modified = self.buffer.to_bytes() != self.opened.bytes;
-        self.is_quit_warned = false;
+        self.is_modified = self.text_bytes() != self.opened.bytes;
+        self.quit_request = QuitRequest::None;
+        if !self.query.is_empty() {
+            self.hit_count = self.buffer.count_hits();
+        }
+    }
+
+    /// Continues from another version of the file, which the last step took into the text. Undoing
+    /// that step continues from the version before.
+    pub fn replace_base(&mut self, bytes: Vec<u8>, digest: Digest, seal: SealMatch) {
+        let has_foreign_lines = self.has_foreign_lines;
+        self.has_foreign_lines |= matches!(seal, SealMatch::Mismatch(_));
+        self.replaced_bases.push(ReplacedBase {
+            has_foreign_lines,
+            undo_depth: self.buffer.undo_depth().saturating_sub(1),
+            bytes: std::mem::replace(&mut self.opened.bytes, bytes),
+            digest: std::mem::replace(&mut self.opened.digest, digest),
+            seal: std::mem::replace(&mut self.opened.seal, seal),
+        });
+        self.file = FileOnDisk::AsOpened;
+        self.is_modified = self.text_bytes() != self.opened.bytes;
+    }
+
+    /// Continues from the version that the text had before its last undo took the other one out of
+    /// it. Returns whether there was one: a save then has to find the change of the file again.
+    pub fn restore_base(&mut self) -> bool {
+        let depth = self.buffer.undo_depth();
+        let mut has_changed = false;
+        while let Some(base) = self.replaced_bases.pop_if(|it| it.undo_depth >= depth) {
+            self.opened.bytes = base.bytes;
+            self.opened.digest = base.digest;
+            self.opened.seal = base.seal;
+            self.has_foreign_lines = base.has_foreign_lines;
+            self.file = FileOnDisk::Changed;
+            has_changed = true;
+        }
+        self.is_modified = self.text_bytes() != self.opened.bytes;
+        has_changed
+    }
+
+    /// Continues from the version that is in the file, whatever is undone from now on.
+    pub fn forget_replaced_bases(&mut self) {
+        self.file = FileOnDisk::AsOpened;
+        self.has_foreign_lines = false;
+        self.replaced_bases.clear();
+    }
+
+    /// Whether a save seals the text: the file is the sealed one, and the text has no lines of another
+    /// program.
+    pub fn is_sealed_by_save(&self) -> bool {
+        self.opened.seal == SealMatch::Sealed && !self.has_foreign_lines
+    }
+
+    /// Notes what is at the path of the baseline now.
+    pub fn set_file(&mut self, found: &BaselineFile) {
+        self.file = match found {
+            BaselineFile::Readable(bytes) if *bytes == self.opened.bytes => FileOnDisk::AsOpened,
+            BaselineFile::Readable(_) => FileOnDisk::Changed,
+            BaselineFile::Absent => FileOnDisk::Gone,
+            BaselineFile::Unreadable(why) => FileOnDisk::Unreadable(why.clone()),
+        };
+    }
+
+    /// Whether the opened version has a separator, for one of its agents at least, that the text does
+    /// not have.
+    pub fn loses_separator(&self) -> bool {
+        let text = self.text_bytes();
+        let has_separator = |bytes: &[u8], separator: &str| {
+            let lines = separator_lines(bytes, separator.as_bytes());
+            lines.iter().any(|line| line.is_eligible)
+        };
+        let mut separators = self.opened.users.iter().map(|it| it.separator.as_str());
+        separators.any(|it| has_separator(&self.opened.bytes, it) && !has_separator(&text, it))
+    }
+
+    /// Whether a fix is known for the finding that the key would fix.
+    pub fn has_fix(&self) -> bool {
+        let finding = self.finding_to_fix().and_then(|it| self.findings.get(it));
+        finding.is_some_and(|it| it.fix.is_some())
+    }
+
+    /// Returns the bytes that a save writes.
+    pub fn text_bytes(&self) -> Vec<u8> {
+        match &self.whole_text {
+            Some(bytes) => bytes.clone(),
+            None => self.buffer.to_bytes(),
+        }
     }
 
     /// Returns the diff on the screen, if there is one.
@@ -240,6 +431,7 @@ impl EditorScreen {
                 is_diff_shown,
                 ..
             } => is_diff_shown.then_some(diff),
+            EditorDialog::Message(_) => None,
         }
     }
 
@@ -253,6 +445,7 @@ impl EditorScreen {
                 is_diff_shown,
                 ..
             } => is_diff_shown.then_some(diff),
+            EditorDialog::Message(_) => None,
         }
     }
 
@@ -287,7 +480,14 @@ impl EditorScreen {
     }
 
     /// Replaces what was found in the text, which is the one that was analyzed.
-    pub fn set_analysis(&mut self, mut tones: HashMap<usize, Tones>, findings: Vec<Finding>) {
+    pub fn set_analysis(
+        &mut self,
+        mut tones: HashMap<usize, Tones>,
+        findings: Vec<Finding>,
+        rule_changes: BTreeMap<String, NextRuleChange>,
+    ) {
+        self.rule_changes = rule_changes;
+        self.visited_finding = None;
         let mut notes = vec![LineNotes::default(); self.buffer.lines().len()];
         for (number, notes) in notes.iter_mut().enumerate() {
             notes.tones = tones.remove(&(number + 1)).unwrap_or_default();
@@ -320,7 +520,11 @@ impl EditorScreen {
             };
             // A range that ends at the beginning of a line does not reach into it.
             if begin < end || number == first {
-                notes.findings.push((begin..end.max(begin), finding));
+                notes.findings.push(FindingMark {
+                    range: begin..end.max(begin),
+                    finding,
+                    is_start: number == first,
+                });
             }
         }
     }
@@ -334,34 +538,43 @@ impl EditorScreen {
     /// Returns the severity of the worst finding in a line.
     pub fn line_severity(&self, line: usize) -> Option<Severity> {
         let notes = self.line_notes.get(line)?;
-        let indices = notes.findings.iter().map(|(_, index)| *index);
+        let indices = notes.findings.iter().map(|mark| mark.finding);
         indices
             .filter_map(|it| Some(self.findings.get(it)?.severity))
             .max()
     }
 
-    /// Returns the index of the finding that is looked at: in the panel, else in the line of the
-    /// cursor, the worst first.
+    /// Returns the index of the selected finding: in the panel, else the one that a key went to, else
+    /// the worst in the line of the cursor.
     pub fn current_finding(&self) -> Option<usize> {
         if self.is_panel_focused && self.panel == EditorPanel::Findings {
             return (self.panel_cursor < self.findings.len()).then_some(self.panel_cursor);
         }
+        if let Some(visited) = self.visited_finding() {
+            return Some(visited);
+        }
         let notes = self.line_notes.get(self.buffer.cursor().0)?;
-        let indices = notes.findings.iter().map(|(_, index)| *index);
+        let indices = notes.findings.iter().map(|mark| mark.finding);
         let known = indices.filter(|it| *it < self.findings.len());
         known.max_by_key(|it| (self.findings[*it].severity, Reverse(*it)))
     }
 
-    /// Returns the index of the finding whose fix is wanted: the one that is looked at, or another
+    /// Returns the index of the finding that a key went to, if the cursor is still there.
+    pub fn visited_finding(&self) -> Option<usize> {
+        let (finding, place) = self.visited_finding?;
+        (place == self.buffer.cursor() && finding < self.findings.len()).then_some(finding)
+    }
+
+    /// Returns the index of the finding whose fix is wanted: the selected one, or another
     /// one of its line if only that has a fix.
     pub fn finding_to_fix(&self) -> Option<usize> {
         let current = self.current_finding()?;
         let has_fix = |it: &usize| self.findings.get(*it).is_some_and(|it| it.fix.is_some());
-        if self.is_panel_focused || has_fix(&current) {
+        if self.is_panel_focused || self.visited_finding().is_some() || has_fix(&current) {
             return Some(current);
         }
         let notes = self.line_notes.get(self.buffer.cursor().0)?;
-        let mut indices = notes.findings.iter().map(|(_, index)| *index);
+        let mut indices = notes.findings.iter().map(|mark| mark.finding);
         indices.find(has_fix).or(Some(current))
     }
 

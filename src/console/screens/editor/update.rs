@@ -1,6 +1,9 @@
 //! What the editor does: opens a baseline, changes its text, and leaves.
 
+mod counts;
 mod drafts;
+mod external;
+mod file_checks;
 mod findings;
 mod panel;
 mod promoting;
@@ -8,11 +11,20 @@ mod saving;
 mod scrolling;
 mod search;
 mod typing;
+mod whole_text;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use drafts::{keep_draft_now, write_due_draft};
+pub use counts::{perform_counted, take_digit};
+pub use drafts::{
+    confirm_discard, handle_draft_written, is_warned_of_quit, keep_draft_now, report_left_drafts,
+    warn_before_quit, withdraw_quit_request, write_due_draft,
+};
+pub use external::handle_external_text;
+pub use file_checks::{
+    check_due_file, check_file, concerns_open_file, handle_file_checked, next_check,
+};
 pub use findings::{fix_finding, go_to_finding, handle_analysis};
 pub use panel::{cycle_panel, open_selected};
 pub use promoting::promote_lines;
@@ -20,13 +32,15 @@ pub use saving::{
     confirm_overwrite, handle_compared, handle_merged, handle_saved, perform_answer,
     run_command_line,
 };
-pub use scrolling::{keep_cursor_visible, move_cursor};
+pub use scrolling::{go_to_end, keep_cursor_visible, move_cursor, move_page};
+use scrolling::{jump_after, jump_in_text};
 pub use search::{begin_search, edit_search, finish_search, go_to_next_hit};
 pub use typing::{handle_typed_key, paste, perform};
 
 use super::buffer::{TextBuffer, UneditableText};
 use super::promotion::PromotedLines;
 use super::state::{EditorDialog, EditorScreen};
+use crate::console::age::format_time;
 use crate::console::chooser;
 use crate::console::command::{Command, KeyContext};
 use crate::console::handoff::HandoffRequest;
@@ -37,9 +51,12 @@ use crate::console::overlay::{Chooser, Overlay};
 use crate::console::screen::Screen;
 use crate::console::screens::baselines;
 use crate::console::screens::log::state::MessageLevel;
-use crate::console::update::handoff::error_with_hint;
-use crate::engine::{OpenedBaseline, Protection, SealMatch};
+use crate::engine::{FoundDrafts, OpenedBaseline, Protection, SealMatch};
 use crate::error::Error;
+
+/// What is said of an insertion that would make a text that cannot be opened again.
+const TOO_LARGE_REFUSAL: &str =
+    "not inserted: a text has at most 1 MiB, 60,000 lines, and 60,000 bytes in a line";
 
 /// Time after a change until the draft is written.
 const DRAFT_DELAY: Duration = Duration::from_millis(800);
@@ -64,6 +81,18 @@ pub fn is_answer_ignored(model: &mut Model, key: Key) -> bool {
         Some(EditorDialog::Save(dialog)) => dialog.guard.intercepts_key(now),
         _ => false,
     }
+}
+
+/// Opens the comparison of the baseline with its sealed version. What a save said is read then.
+pub fn open_evidence(model: &mut Model) -> Vec<Effect> {
+    let Some(editor) = &mut model.editor else {
+        return Vec::new();
+    };
+    if matches!(editor.dialog, Some(EditorDialog::Message(_))) {
+        editor.dialog = None;
+    }
+    let name = editor.opened.name.clone();
+    baselines::update::open_evidence(model, name)
 }
 
 /// Opens the palette with what was typed behind `:`.
@@ -107,10 +136,14 @@ fn open_for(model: &mut Model, baseline: String, promoted: Option<PromotedLines>
 }
 
 /// Requests the open baseline again, after its file or its seal may have changed. Unsaved text stays:
-/// its save compares it with the file.
+/// the header says what became of the file, and a save compares the two.
 pub fn open_again(model: &Model) -> Option<Effect> {
-    let editor = model.editor.as_ref().filter(|it| !it.is_modified)?;
-    Some(Effect::OpenBaseline(editor.opened.name.clone()))
+    let editor = model.editor.as_ref()?;
+    let name = editor.opened.name.clone();
+    Some(match editor.is_modified {
+        true => Effect::CheckOpenFile(name),
+        false => Effect::OpenBaseline(name),
+    })
 }
 
 /// Goes to the editor.
@@ -161,7 +194,7 @@ pub fn handle_opened(
             effects
         }
         Err(error) => {
-            model.report(MessageLevel::Error, error_with_hint(&error));
+            model.report(MessageLevel::Error, error.to_line());
             Vec::new()
         }
     }
@@ -175,8 +208,10 @@ fn show_opened(model: &mut Model, opened: OpenedBaseline) -> Vec<Effect> {
             Some(describe_fault(model, &fault)),
         ),
     };
-    let read_only = fault.or_else(|| read_only_reason(model, &opened));
-    let draft = opened.draft.clone();
+    let refusal = read_only_reason(model, &opened);
+    let may_change = refusal.is_none();
+    let read_only = fault.or(refusal);
+    let drafts = opened.drafts.clone();
     let mut editor = EditorScreen::new(opened, buffer, read_only);
     if let Some(open) = model
         .editor
@@ -187,18 +222,55 @@ fn show_opened(model: &mut Model, opened: OpenedBaseline) -> Vec<Effect> {
         editor.top = open.top;
         editor.panel = open.panel;
     }
-    match draft {
-        Ok(Some(draft)) if editor.read_only.is_none() && draft.bytes != editor.opened.bytes => {
-            editor.draft_generation = Some(editor.buffer.generation());
+    let mut effects = Vec::new();
+    if let Some(why) = editor.opened.unlock_refusal.as_ref().filter(|_| may_change) {
+        model.report(MessageLevel::Warn, why.clone());
+    }
+    report_drafts(model, &editor.opened.name, may_change, &drafts);
+    match drafts.newest {
+        // A save was recorded, and its draft left behind by a kill.
+        Some(draft) if draft.bytes == editor.opened.bytes => {
+            effects.push(drafts::discard_found_draft(&editor, &draft.id));
+        }
+        Some(draft) if may_change => {
             editor.dialog = Some(EditorDialog::Draft { draft, diff: None });
         }
-        Ok(_) => {}
-        Err(error) => model.report(MessageLevel::Warn, error_with_hint(&error)),
+        _ => {}
     }
     model.editor = Some(Box::new(editor));
+    file_checks::postpone_check(model);
     keep_cursor_visible(model);
     model.is_dirty = true;
-    request_analysis(model).into_iter().collect()
+    effects.extend(request_analysis(model));
+    effects
+}
+
+/// Says what is known of unsaved texts of a baseline, apart from the one that is offered.
+fn report_drafts(model: &mut Model, name: &str, may_change: bool, drafts: &FoundDrafts) {
+    if let Some(error) = &drafts.problem {
+        model.report(MessageLevel::Warn, error.to_line());
+    }
+    if let Some(draft) = drafts.newest.as_ref().filter(|_| !may_change) {
+        let time = format_time(model.now.local_time, draft.time);
+        let text = format!("your text of {time} is kept, and offered once {name} can be changed");
+        model.report(MessageLevel::Warn, text);
+    }
+    let processes: Vec<String> = drafts
+        .editing_processes
+        .iter()
+        .map(u32::to_string)
+        .collect();
+    if !processes.is_empty() {
+        let (noun, verb) = match processes.len() {
+            1 => ("process", "has"),
+            _ => ("processes", "have"),
+        };
+        let text = format!(
+            "{noun} {} {verb} changes of {name} that are not saved; the later save will have to merge",
+            processes.join(", ")
+        );
+        model.report(MessageLevel::Warn, text);
+    }
 }
 
 fn describe_fault(model: &Model, fault: &UneditableText) -> String {
@@ -214,25 +286,29 @@ fn describe_fault(model: &Model, fault: &UneditableText) -> String {
 }
 
 /// Returns why a baseline cannot be changed now.
-fn read_only_reason(model: &Model, opened: &OpenedBaseline) -> Option<String> {
+pub fn read_only_reason(model: &Model, opened: &OpenedBaseline) -> Option<String> {
+    let mismatch = match &opened.seal {
+        SealMatch::Mismatch(why) => {
+            let key = model.key_hint(Command::OpenSelected);
+            Some(format!("{key} shows why; {why}"))
+        }
+        _ => None,
+    };
     if let Some(why) = model.read_only_reason() {
-        return Some(why);
+        let tampered = mismatch.map(|it| format!("; TAMPERED: {it}"));
+        return Some(format!("{why}{}", tampered.unwrap_or_default()));
     }
     let protected = opened
         .users
         .iter()
         .find(|user| user.protection == Protection::ReadOnly);
-    match (protected, &opened.seal) {
-        (Some(user), _) if !model.is_unlocked() => Some(format!(
+    match protected.filter(|_| !model.is_unlocked()) {
+        Some(user) => Some(format!(
             "{} is protected as read-only; {}, then open it again",
             user.agent,
             model.unlock_hint()
         )),
-        (_, SealMatch::Mismatch(why)) => {
-            let key = model.key_hint(Command::OpenSelected);
-            Some(format!("{key} shows why; {why}"))
-        }
-        _ => None,
+        None => mismatch,
     }
 }
 
@@ -240,7 +316,7 @@ fn read_only_reason(model: &Model, opened: &OpenedBaseline) -> Option<String> {
 fn request_analysis(model: &mut Model) -> Option<Effect> {
     let editor = model.editor.as_ref()?;
     let generation = editor.buffer.generation();
-    let text = Arc::new(editor.buffer.to_bytes());
+    let text = Arc::new(editor.text_bytes());
     let name = editor.opened.name.clone();
     (editor.analyzed_generation != Some(generation))
         .then(|| Effect::AnalyzeText(name, generation, text))
@@ -262,6 +338,9 @@ fn change_text(model: &mut Model, change: impl FnOnce(&mut TextBuffer)) -> Vec<E
     let has_changed = editor.buffer.generation() != generation;
     if has_changed {
         editor.draft_due.get_or_insert(due);
+    }
+    if editor.buffer.take_refusal() {
+        model.report(MessageLevel::Warn, TOO_LARGE_REFUSAL);
     }
     keep_cursor_visible(model);
     model.is_dirty = true;
@@ -302,6 +381,10 @@ pub fn go_back(model: &mut Model, is_escape: bool) -> Vec<Effect> {
             *diff = None;
             return Vec::new();
         }
+        Some(EditorDialog::Message(_)) => {
+            editor.dialog = None;
+            return Vec::new();
+        }
         Some(_) => {
             editor.dialog = None;
             model.show_hint("not saved");
@@ -312,7 +395,7 @@ pub fn go_back(model: &mut Model, is_escape: bool) -> Vec<Effect> {
     if editor.is_typing {
         editor.is_typing = false;
         editor.buffer.end_step();
-        editor.buffer.move_columns(-1);
+        editor.buffer.move_glyph(false);
         keep_cursor_visible(model);
     } else if editor.is_panel_focused {
         editor.is_panel_focused = false;
@@ -350,24 +433,4 @@ pub(super) fn close(model: &mut Model) -> Vec<Effect> {
         Screen::Baselines => baselines::update::reload(model),
         _ => Vec::new(),
     }
-}
-
-/// Warns before the console is left with a text that is not saved. Returns whether it warned.
-pub fn warn_before_quit(model: &mut Model) -> bool {
-    let Some(editor) = model.editor.as_mut().filter(|it| it.is_modified) else {
-        return false;
-    };
-    if std::mem::replace(&mut editor.is_quit_warned, true) {
-        return false;
-    }
-    let name = editor.opened.name.clone();
-    if editor.is_typing {
-        editor.is_typing = false;
-        editor.buffer.end_step();
-    }
-    model.report(
-        MessageLevel::Warn,
-        format!("{name} is not saved; again quits, and the next start offers its text"),
-    );
-    true
 }

@@ -1,5 +1,6 @@
 //! Draws the editor: the text with its marks, the panel, and the question about it.
 
+mod notice;
 mod panel;
 
 use std::ops::Range;
@@ -8,19 +9,21 @@ use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
 use super::layout::LineLayout;
-use super::state::{EditorDialog, EditorScreen, LineNotes, MIN_PANEL_COLUMNS};
-use crate::console::age::format_time;
+use super::state::{
+    EditorDialog, EditorScreen, FileOnDisk, FindingMark, LineNotes, MIN_PANEL_COLUMNS,
+};
 use crate::console::canvas::pane::{draw_diff_rows, draw_number};
 use crate::console::canvas::{
-    Canvas, fit_end_of_sentence, format_count, format_size, limit_usage, shorten_untrusted,
-    truncate_untrusted,
+    Canvas, limit_usage, shorten_untrusted, truncate_untrusted, wrap_text,
 };
-use crate::console::frame::{KEYS_IGNORED_NOTICE, draw_fleet_name};
+use crate::console::frame::draw_fleet_name;
 use crate::console::model::Model;
 use crate::console::text::PaneStyle;
 use crate::console::theme::{Role, role_of_tone};
 use crate::engine::{SealMatch, SizeBand};
 use crate::lint::Severity;
+use crate::quantity::{format_count, format_size};
+use crate::untrusted;
 
 /// Cells left of a diff: a sign and two numbers.
 pub const DIFF_GUTTER_CELLS: usize = 14;
@@ -30,6 +33,9 @@ const GUTTER_CELLS: usize = 7;
 
 /// Cells of the panel and its border.
 const PANEL_CELLS: usize = 42;
+
+/// Cells that the name of the baseline keeps.
+const MIN_NAME_CELLS: usize = 8;
 
 /// Bytes of text for one token, roughly, in Latin script.
 const BYTES_PER_TOKEN: usize = 4;
@@ -47,6 +53,16 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         let style = model.editor_diff_style();
         let area = Rect::new(0, 3, canvas.width(), height as u16);
         draw_diff_rows(canvas, area, pane, width, style);
+    } else if let Some(EditorDialog::Message(text)) = &editor.dialog {
+        // Sentences and hints begin in rows of their own.
+        let width = usize::from(canvas.width()).saturating_sub(2);
+        let visible = untrusted::visible_line(text);
+        let rows = visible
+            .split("; ")
+            .flat_map(|part| wrap_text(part, width, height));
+        for (row, y) in rows.take(height).zip(3..) {
+            canvas.put_text(1, y, &row, Role::Warn);
+        }
     } else if editor.is_panel_focused && !model.has_editor_panel() {
         let area = Rect::new(1, 3, canvas.width() - 1, height as u16);
         panel::draw(model, editor, canvas, area);
@@ -61,15 +77,14 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             panel::draw(model, editor, canvas, area);
         }
     }
-    let bottom = canvas.area.height - 4;
+    let bottom = 3 + height as u16;
     canvas.draw_rule(bottom);
-    draw_notice(model, editor, canvas, bottom + 1);
+    notice::draw(model, editor, canvas, bottom + 1);
 }
 
 fn draw_header(editor: &EditorScreen, canvas: &mut Canvas<'_>) {
     let width = usize::from(canvas.width());
     let is_narrow = width < usize::from(MIN_PANEL_COLUMNS);
-    let size = editor.buffer.size();
     let (line, column) = editor.buffer.cursor();
     let mode = match (&editor.read_only, editor.is_typing) {
         (Some(_), _) => "READ-ONLY",
@@ -77,44 +92,68 @@ fn draw_header(editor: &EditorScreen, canvas: &mut Canvas<'_>) {
         (None, false) if editor.buffer.is_selecting() => "SELECT",
         (None, false) => "NORMAL",
     };
+    let place = format!("L{}:C{}", line + 1, column + 1);
+    let mut x = 0;
+    if !is_narrow {
+        x = canvas.put_text(0, 0, "baseline ", Role::Text);
+    }
+    // The state of the seal is never dropped; the size is, part by part.
+    let seal = file_note(editor);
+    let end = width - mode.len();
+    let others = seal.0.len() + place.len() + "MODIFIED".len() + 7;
+    let room = end.saturating_sub(others).max(MIN_NAME_CELLS);
+    let name = shorten_untrusted(
+        &editor.opened.name,
+        room.min(if is_narrow { 26 } else { 40 }),
+    );
+    x = canvas.put_text(x, 0, &name, Role::Title) + 1;
+    if editor.is_modified {
+        x = canvas.put_text(x, 0, "MODIFIED", Role::Warn) + 1;
+    }
+    let taken = usize::from(x) + 1 + seal.0.len() + 2 + place.len() + 2;
+    let (gauge, gauge_role) = size_gauge(editor, is_narrow, end.saturating_sub(taken));
+    if !gauge.is_empty() {
+        x = canvas.put_text(x + 1, 0, &gauge, gauge_role) + 1;
+    }
+    canvas.put_text(x + 1, 0, seal.0, seal.1);
+    canvas.put_text(end as u16, 0, mode, Role::Heading);
+    canvas.put_right((end as u16).saturating_sub(2), 0, &place, Role::Text);
+}
+
+/// Returns the size of the text, its share of the limit and its tokens, as far as they fit into `room`
+/// cells.
+fn size_gauge(editor: &EditorScreen, is_narrow: bool, room: usize) -> (String, Role) {
+    let size = editor.buffer.size();
     let limit = editor.max_memory_size();
     let band = SizeBand::of(size as u64);
-    let mut gauge = format!("{} {band}", format_size(size as u64));
+    let mut parts = vec![format!("{} {band}", format_size(size as u64))];
     if let Some(limit) = limit {
-        gauge.push_str(&format!(" {}", limit_usage(size as u64, limit)));
+        let mut usage = format!(" {}", limit_usage(size as u64, limit));
         if !is_narrow {
-            gauge.push_str(&format!(" of {}", format_size(limit)));
+            usage.push_str(&format!(" of {}", format_size(limit)));
         }
+        parts.push(usage);
     }
     if !is_narrow {
         let tokens = size.div_ceil(BYTES_PER_TOKEN);
-        gauge.push_str(&format!("  ~{} tokens", format_size_of_count(tokens)));
+        parts.push(format!("  ~{} tokens", format_size_of_count(tokens)));
+    }
+    let mut gauge = String::new();
+    for part in parts {
+        // A blank behind it separates it from the seal.
+        if gauge.width() + part.width() + 1 > room {
+            break;
+        }
+        gauge.push_str(&part);
     }
     let is_over = limit.is_some_and(|limit| size as u64 > limit);
-    let gauge_role = match band {
+    let role = match band {
         _ if is_over => Role::Bad,
         SizeBand::Good => Role::Good,
         SizeBand::Thin | SizeBand::Bloated => Role::Warn,
         SizeBand::Short | SizeBand::Long => Role::Text,
     };
-    let mut x = 0;
-    if !is_narrow {
-        x = canvas.put_text(0, 0, "baseline ", Role::Text);
-    }
-    let name = shorten_untrusted(&editor.opened.name, if is_narrow { 26 } else { 40 });
-    x = canvas.put_text(x, 0, &name, Role::Title) + 1;
-    if editor.is_modified {
-        x = canvas.put_text(x, 0, "MODIFIED", Role::Warn) + 1;
-    }
-    x = canvas.put_text(x + 1, 0, &gauge, gauge_role) + 2;
-    let seal = seal_note(&editor.opened.seal);
-    if !is_narrow {
-        canvas.put_text(x, 0, seal.0, seal.1);
-    }
-    let place = format!("L{}:C{}", line + 1, column + 1);
-    let end = canvas.width().saturating_sub(mode.len() as u16);
-    canvas.put_text(end, 0, mode, Role::Heading);
-    canvas.put_right(end.saturating_sub(2), 0, &place, Role::Text);
+    (gauge, role)
 }
 
 /// Formats a number of tokens: `812`, `3.6k`.
@@ -125,13 +164,17 @@ fn format_size_of_count(count: usize) -> String {
     }
 }
 
-fn seal_note(seal: &SealMatch) -> (&'static str, Role) {
-    match seal {
-        SealMatch::Unchecked => ("no seal", Role::Dim),
-        SealMatch::Signed => ("sealed, signed", Role::Good),
-        SealMatch::Sealed => ("sealed", Role::Good),
-        SealMatch::SavedHere(_) => ("saved, not sealed", Role::Warn),
-        SealMatch::Mismatch(_) => ("TAMPERED", Role::Tampered),
+/// Returns what the seal says of the file, or what is at its path if that is not the opened version.
+fn file_note(editor: &EditorScreen) -> (&'static str, Role) {
+    match (&editor.file, &editor.opened.seal) {
+        (FileOnDisk::Gone, _) => ("FILE GONE", Role::Bad),
+        (FileOnDisk::Unreadable(_), _) => ("FILE UNREADABLE", Role::Bad),
+        (FileOnDisk::Changed, _) => ("FILE CHANGED", Role::Warn),
+        (_, SealMatch::Unchecked) => ("not sealed", Role::Dim),
+        (_, SealMatch::Signed) => ("sealed, signed", Role::Good),
+        (_, SealMatch::Sealed) => ("sealed", Role::Good),
+        (_, SealMatch::SavedHere(_)) => ("saved, not sealed", Role::Warn),
+        (_, SealMatch::Mismatch(_)) => ("TAMPERED", Role::Tampered),
     }
 }
 
@@ -144,20 +187,21 @@ fn draw_users(model: &Model, editor: &EditorScreen, canvas: &mut Canvas<'_>) {
         .iter()
         .map(|user| user.agent.as_str())
         .collect();
-    let text = format!("used by: {}", users.join(", "));
-    let is_narrow = canvas.width() < MIN_PANEL_COLUMNS;
-    let hits = match editor.query.is_empty() {
-        true => lint_summary(editor, is_narrow),
-        false => format!(
-            "\"{}\" {}",
-            editor.query,
-            format_count(editor.hit_count as u64, "hit")
-        ),
+    let text = match users.is_empty() {
+        true => "used by no agent".to_string(),
+        false => format!("used by: {}", users.join(", ")),
     };
-    let hits = truncate_untrusted(&hits, 44);
-    let room = usize::from(canvas.width().saturating_sub(x + 2)).saturating_sub(hits.width());
+    let is_narrow = canvas.width() < MIN_PANEL_COLUMNS;
+    let mut counts = lint_summary(editor, is_narrow);
+    if !editor.query.is_empty() {
+        let query = shorten_untrusted(&editor.query, 14);
+        let hits = format_count(editor.hit_count as u64, "hit");
+        counts = format!("\"{query}\" {hits}  {counts}");
+    }
+    let counts = truncate_untrusted(counts.trim_end(), 60);
+    let room = usize::from(canvas.width().saturating_sub(x + 2)).saturating_sub(counts.width());
     canvas.put_text(x, 1, &truncate_untrusted(&text, room), Role::Text);
-    canvas.put_right(canvas.width(), 1, &hits, Role::Dim);
+    canvas.put_right(canvas.width(), 1, &counts, Role::Dim);
 }
 
 /// Returns the sign of a severity, and its role.
@@ -244,9 +288,9 @@ fn draw_row(
             None => Role::Text,
         };
         let after = canvas.put_text(x, y, layout.glyph_text(glyph), role);
-        let is_found = |(range, finding): &(Range<usize>, usize)| {
-            let finding = editor.findings.get(*finding);
-            range.contains(&at) && finding.is_some_and(|it| it.severity > Severity::Info)
+        let is_found = |mark: &FindingMark| {
+            let finding = editor.findings.get(mark.finding);
+            mark.range.contains(&at) && finding.is_some_and(|it| it.severity > Severity::Info)
         };
         if notes.findings.iter().any(is_found) {
             canvas.underline(x, y, after - x);
@@ -298,78 +342,12 @@ fn draw_cursor(model: &Model, editor: &EditorScreen, canvas: &mut Canvas<'_>) {
     canvas.highlight_cursor(x, y as u16, cells);
 }
 
-/// Draws the row below the text: the question, or what a save means for the agents.
-fn draw_notice(model: &Model, editor: &EditorScreen, canvas: &mut Canvas<'_>, y: u16) {
-    let room = usize::from(canvas.width()) - 2;
-    let mut put = |text: &str, role: Role| {
-        canvas.put_text(1, y, &fit_end_of_sentence(text, room), role);
-    };
-    if model.key_guard_notice_until().is_some() && model.overlay.is_none() {
-        return put(KEYS_IGNORED_NOTICE, Role::Warn);
-    }
-    let agents = match editor.opened.users.len() as u64 {
-        0 => "no agent".to_string(),
-        count => format_count(count, "agent"),
-    };
-    match &editor.dialog {
-        Some(EditorDialog::Draft { draft, .. }) => {
-            let time = format_time(model.now.local_time, draft.time);
-            let owner = match draft.running_process {
-                Some(process) => format!("; process {process}, which wrote it, still runs"),
-                None => String::new(),
-            };
-            put(
-                &format!("A text of {time} was not saved{owner}. Recover it?"),
-                Role::Warn,
-            );
-        }
-        Some(EditorDialog::Save(dialog)) if dialog.is_saving => put("saving …", Role::Text),
-        Some(EditorDialog::Save(dialog)) if dialog.diff.is_none() => put("comparing …", Role::Text),
-        Some(EditorDialog::Save(dialog)) => {
-            let (added, removed) = dialog.changed_lines;
-            let seal = match &editor.opened.seal {
-                SealMatch::Unchecked => "",
-                SealMatch::Sealed => " and seal it",
-                SealMatch::Signed | SealMatch::SavedHere(_) | SealMatch::Mismatch(_) => {
-                    "; resets are BLOCKED until it is sealed"
-                }
-            };
-            let lock = match editor.opened.is_immutable {
-                true => " The file is immutable: it is unlocked, written and locked again.",
-                false => "",
-            };
-            put(
-                &format!("Save +{added} -{removed} lines for {agents}{seal}?{lock}"),
-                Role::Warn,
-            );
-        }
-        Some(EditorDialog::Changed { .. }) => put(
-            "The file has changed since it was opened. Your text is not saved.",
-            Role::Warn,
-        ),
-        None => match &editor.read_only {
-            Some(why) => put(&format!("read-only: {why}"), Role::Warn),
-            None if editor.current_finding().is_some() => {
-                let finding = editor.current_finding().map(|it| &editor.findings[it]);
-                if let Some(finding) = finding {
-                    let (sign, role) = severity_sign(finding.severity);
-                    put(&format!("{sign} {}", finding.summary()), role);
-                }
-            }
-            None if editor.is_modified => put(
-                &format!("a save leaves {agents} behind until the next reset or push"),
-                Role::Dim,
-            ),
-            None => {}
-        },
-    }
-}
-
 impl Model {
     /// Returns the number of rows of the editor's text.
     pub fn editor_height(&self) -> usize {
         // Two lines of header, a rule; a rule, the notice, the message, the hints.
-        usize::from(self.size.1).saturating_sub(7).max(1)
+        let rows = usize::from(self.size.1).saturating_sub(6);
+        rows.saturating_sub(notice::row_count(self)).max(1)
     }
 
     /// Whether the panel is beside the text.

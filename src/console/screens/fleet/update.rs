@@ -12,7 +12,7 @@ use crate::console::screens::agent::update::row_ages;
 use crate::console::screens::baseline_plan;
 use crate::console::screens::fleet::state::{SortOrder, ViewState};
 use crate::console::screens::log::state::MessageLevel;
-use crate::engine::FileState;
+use crate::engine::{FileState, Observation};
 
 /// Time after a cursor key in which the next one counts as held; the strip then waits.
 const STRIP_DELAY: Duration = Duration::from_millis(80);
@@ -93,6 +93,7 @@ impl Model {
 
     fn matches_filter(&self, row: &AgentRow) -> bool {
         let seen = row.latest_observation();
+        let hidden = seen.map(Observation::hidden_conditions).unwrap_or_default();
         filter::matches_filter(
             &self.fleet.filter,
             &FilterSubject {
@@ -100,6 +101,7 @@ impl Model {
                 host: seen.map_or("", |seen| &seen.host),
                 login: row.address.login.as_deref().unwrap_or(""),
                 state: row.state().as_str(),
+                hidden_conditions: &hidden,
                 reason: seen.map_or("", |seen| &seen.reason),
                 is_marked: self.fleet.marks.contains(&row.name),
             },

@@ -5,8 +5,8 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::console::age::{format_age, format_time, modified_time};
 use crate::console::canvas::{
-    Canvas, fit_end_of_sentence, fit_start_of_sentence, format_count, format_size, limit_usage,
-    shorten_untrusted, split_at_blank, truncate, truncate_untrusted, wrap_text,
+    Canvas, fit_end_of_sentence, fit_start_of_sentence, limit_usage, shorten_untrusted,
+    split_at_blank, truncate, truncate_untrusted, wrap_text,
 };
 use crate::console::columns::{self, CellWidths, ColumnSpan, FleetColumn};
 use crate::console::command::Command;
@@ -17,6 +17,7 @@ use crate::console::screens::fleet::state::SortOrder;
 use crate::console::screens::hosts::state::HostProblem;
 use crate::console::theme::{Role, role_of_state};
 use crate::engine::{Observation, Outcome, State};
+use crate::quantity::{format_count, format_size};
 use crate::untrusted;
 
 const PROGRAM_LABEL: &str = "memory-shepherd  ";
@@ -430,6 +431,9 @@ fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &AgentRow, span
     }
 }
 
+/// The least room for a reason beside findings.
+const MIN_REASON_CELLS: usize = 14;
+
 fn draw_reason(
     canvas: &mut Canvas<'_>,
     y: u16,
@@ -445,20 +449,37 @@ fn draw_reason(
             reason,
             next_attempt: Some(next),
         }) => {
-            let both = format!("{}; {}", untrusted::visible_line(reason), next.short_text());
-            if both.width() > room {
-                fit_end_of_sentence(reason, room)
+            let both = format!("{reason}; {}", next.short_text());
+            if untrusted::visible_line(&both).width() > room {
+                reason.clone()
             } else {
                 both
             }
         }
-        _ => fit_end_of_sentence(&observation.reason, room),
+        _ => observation.reason.clone(),
     };
-    let role = match row.observation {
-        Some(_) => Role::Text,
-        None => Role::Dim,
+    let findings = findings_text(observation);
+    // The findings go before the reason, which the strip and the screen of the agent have whole.
+    let left = room.saturating_sub(findings.width());
+    let (text, badge) = match (text.is_empty(), findings.is_empty()) {
+        (false, false) if left >= MIN_REASON_CELLS => (text, format!("; {findings}")),
+        (false, false) => (String::new(), findings),
+        _ => (text, findings),
     };
-    canvas.put_text(span.x, y, &truncate(&text, room), role);
+    let reason = fit_end_of_sentence(&text, room.saturating_sub(badge.width()));
+    let (reason_role, badge_role) = match row.observation {
+        Some(_) => (Role::Text, Role::Warn),
+        None => (Role::Dim, Role::Dim),
+    };
+    let x = canvas.put_text(span.x, y, &reason, reason_role);
+    let room = usize::from((span.x + span.width).saturating_sub(x));
+    canvas.put_text(x, y, &truncate(&badge, room), badge_role);
+}
+
+/// Returns what the scan found in what the agent wrote: "2 secrets, 41 MB not scanned".
+fn findings_text(observation: &Observation) -> String {
+    let content = observation.content.as_ref();
+    content.map_or_else(String::new, |content| content.findings.describe())
 }
 
 fn column_text(model: &Model, observation: &Observation, column: FleetColumn) -> String {
@@ -595,6 +616,10 @@ fn strip_text(model: &Model, row: &AgentRow, observation: &Observation, is_tall:
     {
         text.push_str(&format!("; {}", blocker.reason));
     }
+    let findings = findings_text(observation);
+    if !findings.is_empty() {
+        text.push_str(&format!("; {findings}"));
+    }
     text
 }
 
@@ -655,10 +680,10 @@ fn next_step_hint(model: &Model, row: &AgentRow, observation: &Observation) -> S
             format!("{plan} plans a reset and shows what happens to the existing file.")
         }
         State::Missing => format!("{plan} plans to create it from the baseline."),
-        State::Oversize => {
+        State::Oversize if !observation.hidden_conditions().contains(&State::Behind) => {
             format!("{plan} plans a reset that archives its notes, {diff} shows the diff.")
         }
-        State::Behind => {
+        State::Oversize | State::Behind => {
             let push = key(Command::PlanPush);
             let kept = match model.agent.marked_lines_of(&row.name) {
                 Some(marked) => format_count(marked.len() as u64, "marked line"),

@@ -5,9 +5,7 @@ use std::time::Duration;
 use unicode_width::UnicodeWidthStr;
 
 use crate::console::age::format_age;
-use crate::console::canvas::{
-    Canvas, fit_end_of_sentence, format_count, format_size, shorten_untrusted, wrap_text,
-};
+use crate::console::canvas::{Canvas, fit_end_of_sentence, shorten_untrusted, wrap_text};
 use crate::console::frame::draw_fleet_name;
 use crate::console::model::Model;
 use crate::console::screens::hosts::state::{
@@ -15,6 +13,7 @@ use crate::console::screens::hosts::state::{
 };
 use crate::console::theme::{Role, role_of_state};
 use crate::engine::{HostStatus, Reachability, State};
+use crate::quantity::{format_count, format_size};
 use crate::untrusted;
 
 /// A right-aligned column behind the host's name: heading and width.

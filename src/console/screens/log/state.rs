@@ -4,9 +4,11 @@ use std::collections::{BTreeSet, HashSet, VecDeque};
 
 use chrono::{DateTime, FixedOffset};
 
-use crate::console::screens::reset::state::{PlanRequest, REDO_VERB, ResultLine, ResultView};
+use crate::console::screens::reset::state::{
+    PlanRequest, REDO_VERB, ResultLine, ResultView, note_with_findings,
+};
 use crate::digest::Digest;
-use crate::engine::{Operation, Outcome, RunEvent};
+use crate::engine::{FleetReport, Operation, Outcome, ReportRow, RunEvent};
 
 /// Maximum number of runs in the log, the newest; the command line shows older ones.
 pub const MAX_RUNS: usize = 10_000;
@@ -26,6 +28,28 @@ pub struct LogScreen {
     pub cursor: usize,
     /// Query of the search.
     pub query: String,
+    /// What happened since the last evening, or why that is unknown; none before it is loaded.
+    pub report: Option<Result<ReportText, String>>,
+    /// Whether only the first line of the report is shown.
+    pub is_report_folded: bool,
+}
+
+/// A report in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReportText {
+    /// Its first line.
+    pub headline: String,
+    /// Its rows, the worst first.
+    pub rows: Vec<ReportRow>,
+}
+
+impl From<&FleetReport> for ReportText {
+    fn from(report: &FleetReport) -> ReportText {
+        ReportText {
+            headline: report.headline(),
+            rows: report.rows(),
+        }
+    }
 }
 
 /// What the ledger does not record of a run of this session.
@@ -165,7 +189,7 @@ impl RunSummary {
             agent: event.agent.clone(),
             outcome: event.outcome,
             entry: event.entry.clone(),
-            note: event.note.clone(),
+            note: note_with_findings(Some(&event.findings()), event.note.as_ref()),
             hints: Vec::new(),
             is_irreversible: event.is_irreversible(),
         };
@@ -305,6 +329,12 @@ impl LogRow<'_> {
                         one.file.clone().unwrap_or_else(|| "archive".to_string())
                     }
                     [one] => one.agent.clone(),
+                    many if many
+                        .iter()
+                        .all(|it| it.agent.is_empty() && it.file.is_some()) =>
+                    {
+                        format!("{} baselines", many.len())
+                    }
                     many => format!("{} agents", many.len()),
                 };
                 let mut text = format!(

@@ -6,7 +6,7 @@ use crate::console::message::Effect;
 use crate::console::model::{Model, step_index};
 use crate::console::screen::Screen;
 use crate::console::screens::agent::update as agent;
-use crate::console::screens::log::state::{LogRow, MessageLevel, RunSummary};
+use crate::console::screens::log::state::{LogRow, MessageLevel, ReportText, RunSummary};
 use crate::console::screens::reset;
 use crate::engine::Outcome;
 
@@ -35,7 +35,18 @@ pub fn handle_runs(model: &mut Model, runs: Vec<RunSummary>) -> Vec<Effect> {
     }
     model.ledger_error = None;
     model.update_trends();
-    agent::request_tab(model)
+    let mut effects = agent::request_tab(model);
+    if model.screen == Screen::Log {
+        effects.push(Effect::LoadReport);
+    }
+    effects
+}
+
+/// Replaces the report.
+pub fn handle_report(model: &mut Model, report: Result<ReportText, String>) {
+    let report = Some(report);
+    model.is_dirty |= model.screen == Screen::Log && model.log.report != report;
+    model.log.report = report;
 }
 
 /// Returns a warning if the last run was interrupted, for example by a lost connection.

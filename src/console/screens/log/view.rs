@@ -1,24 +1,24 @@
-//! Draws the log: runs of the ledger, messages of this session, background jobs.
+//! Draws the log: the report, runs of the ledger, messages of this session, background jobs.
+
+mod report;
 
 use crate::console::age::{format_age, format_time};
 use crate::console::canvas::{
-    Canvas, fit_end_of_sentence, fit_start_of_sentence, format_count, search_note,
-    truncate_untrusted,
+    Canvas, fit_end_of_sentence, fit_start_of_sentence, search_note, truncate_untrusted,
 };
 use crate::console::command::Command;
-use crate::console::frame::draw_fleet_name;
+use crate::console::frame::{draw_equivalent_command, draw_fleet_name};
 use crate::console::model::{Model, equivalent_command};
 use crate::console::screens::log::state::{LogRow, MAX_RUNS, MessageLevel, RunSummary};
 use crate::console::screens::log::update::find_hits;
 use crate::console::theme::Role;
 use crate::engine::Outcome;
+use crate::quantity::format_count;
 
 pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let x = canvas.put_text(0, 0, "LOG", Role::Title) + 2;
     let x = draw_fleet_name(model, canvas, x, 0);
-    // Pins and repairs of the archive are rows, but not runs.
-    let runs = model.log.runs.iter().filter(|run| run.has_agents()).count();
-    let runs = format_count(runs as u64, "run");
+    let runs = format_count(model.log.runs.len() as u64, "run");
     let runs = match model.log.runs.len() {
         MAX_RUNS => format!("the last {runs}"),
         _ => runs,
@@ -39,9 +39,11 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         );
     }
     canvas.draw_rule(2);
-    let top = 3 + draw_background_jobs(model, canvas, 3);
+    report::draw_report(model, canvas, 3);
+    draw_background_jobs(model, canvas, 3 + model.report_height());
+    let top = 3 + model.report_height() + model.jobs_height();
     let rows = model.log.rows();
-    let height = model.log_height().saturating_sub(usize::from(top - 3));
+    let height = model.log_list_height();
     if rows.is_empty() {
         canvas.put_text(
             1,
@@ -127,24 +129,17 @@ fn draw_run_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, run: &RunSum
     });
     let x = canvas.put_untrusted(1, y, who.as_bytes(), Role::Dim);
     if let Some(command) = equivalent_command::for_run(model, run) {
-        let x = canvas.put_text(x, y, "   same as:  ", Role::Dim);
-        let room = usize::from(canvas.width().saturating_sub(x));
-        canvas.put_text(x, y, &truncate_untrusted(&command, room), Role::Text);
+        draw_equivalent_command(model, canvas, (x + 3, y), &command, Command::CopyCommand);
     }
 }
 
-/// Draws the background jobs above the log. Returns the number of rows used.
-fn draw_background_jobs(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> u16 {
+/// Draws the background jobs above the log.
+fn draw_background_jobs(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     let jobs = &model.background_jobs.visible;
     if jobs.is_empty() {
-        return 0;
+        return;
     }
-    let max_rows = model.log_height() / 3;
-    let shown = if jobs.len() > max_rows {
-        max_rows.saturating_sub(1)
-    } else {
-        jobs.len()
-    };
+    let shown = shown_of(jobs.len(), model.log_height() / 3);
     for (row, job) in (y..).zip(jobs.iter().take(shown)) {
         let time = job.started.local_time.format("%H:%M:%S");
         canvas.put_text(2, row, &format!("{time:>11}"), Role::Dim);
@@ -154,20 +149,67 @@ fn draw_background_jobs(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> u16 {
         let x = canvas.put_text(23, row, &truncate_untrusted(&job.label, room), Role::Text) + 2;
         canvas.put_text(x, row, &format!("for {since}"), Role::Dim);
     }
-    let mut rows = shown as u16;
     if shown < jobs.len() {
         let more = format!("and {} more", jobs.len() - shown);
-        canvas.put_text(23, y + rows, &more, Role::Dim);
-        rows += 1;
+        canvas.put_text(23, y + shown as u16, &more, Role::Dim);
     }
-    canvas.draw_rule(y + rows);
-    rows + 1
+    canvas.draw_rule(y + model.jobs_height() - 1);
+}
+
+/// Returns how many of some rows are shown in at most `max_rows` rows, one of which says how many are
+/// left out.
+fn shown_of(rows: usize, max_rows: usize) -> usize {
+    if rows > max_rows {
+        max_rows.saturating_sub(1)
+    } else {
+        rows
+    }
+}
+
+/// Returns the height of rows of which some are shown, with a rule below them.
+fn height_of(rows: usize, shown: usize) -> u16 {
+    (shown + usize::from(shown < rows) + 1) as u16
 }
 
 impl Model {
-    /// Returns the number of log rows that fit.
-    pub fn log_height(&self) -> usize {
+    /// Returns the number of rows between header and details.
+    fn log_height(&self) -> usize {
         // Two lines of header, a rule; a rule, the row's run, the message, the hints.
         usize::from(self.size.1).saturating_sub(7).max(1)
+    }
+
+    /// Returns the number of log rows that fit below the report and the background jobs.
+    pub fn log_list_height(&self) -> usize {
+        let above = usize::from(self.report_height() + self.jobs_height());
+        self.log_height().saturating_sub(above).max(1)
+    }
+
+    /// Returns the rows that the background jobs take, with the rule below them.
+    fn jobs_height(&self) -> u16 {
+        match self.background_jobs.visible.len() {
+            0 => 0,
+            jobs => height_of(jobs, shown_of(jobs, self.log_height() / 3)),
+        }
+    }
+
+    /// Returns how many rows of the report are shown below its first line.
+    fn shown_report_rows(&self) -> usize {
+        match &self.log.report {
+            Some(Ok(report)) if !self.log.is_report_folded => {
+                shown_of(report.rows.len(), (self.log_height() / 3).max(1))
+            }
+            _ => 0,
+        }
+    }
+
+    /// Returns the rows that the report takes, with the rule below it.
+    fn report_height(&self) -> u16 {
+        match &self.log.report {
+            None => 0,
+            Some(Ok(report)) if !self.log.is_report_folded => {
+                1 + height_of(report.rows.len(), self.shown_report_rows())
+            }
+            Some(_) => 2,
+        }
     }
 }

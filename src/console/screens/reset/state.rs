@@ -6,11 +6,13 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 
 use crate::archive::WrittenEntry;
-use crate::console::canvas::format_count;
-use crate::console::key_guard::KeyGuard;
+use crate::console::text::Pane;
+use crate::digest::Digest;
 use crate::engine::{
     Operation, Outcome, Plan, RunReport, RunStage as Step, ScratchRequest, UndoMode, UndoTarget,
 };
+use crate::lint::ScanSummary;
+use crate::quantity::format_count;
 
 /// What the stop of a run means.
 pub const STOP_CONSEQUENCE: &str = "agents in progress finish, no others start";
@@ -25,10 +27,6 @@ pub struct ResetScreen {
     pub stage: ResetStage,
     /// The row under the cursor.
     pub cursor: usize,
-    /// When the visible plan was made; `None` if no plan is visible.
-    pub visible_plan: Option<Duration>,
-    /// Ignores keys from the request of a plan on, and again whenever one becomes visible.
-    pub guard: KeyGuard,
     /// When the confirmation key last arrived after it unlocked read-only: a held key must not go
     /// on to confirm the plan.
     pub confirm_held_at: Option<Duration>,
@@ -42,9 +40,36 @@ pub struct ResetScreen {
     pub previous_result: Option<Box<ResultView>>,
     /// Whether the plan was requested at that result.
     pub is_from_result: bool,
+    /// The change of rules that the plan brings to agents that are behind.
+    pub rule_change: RuleChangeView,
+}
+
+/// Two versions of an agent's rules to compare.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleChangeRequest {
+    /// The agent.
+    pub agent: String,
+    /// The version that was pushed to it last.
+    pub old: Digest,
+    /// The version that the plan installs.
+    pub new: Digest,
+}
+
+/// Change of rules that a plan brings.
+#[derive(Clone, Debug, Default)]
+pub struct RuleChangeView {
+    /// The compared versions; `None` if the plan changes no rules.
+    pub request: Option<RuleChangeRequest>,
+    /// The difference; empty until it is loaded.
+    pub pane: Pane,
 }
 
 impl ResetScreen {
+    /// Whether the plan on the screen changes rules.
+    pub fn has_rule_change(&self) -> bool {
+        matches!(self.stage, ResetStage::Plan(_)) && self.rule_change.request.is_some()
+    }
+
     /// Returns the agent under the cursor.
     pub fn current_agent(&self) -> Option<&str> {
         let at = self.cursor;
@@ -104,7 +129,12 @@ impl PlanRequest {
         match self {
             PlanRequest::Reset(names)
             | PlanRequest::Push(names, _)
-            | PlanRequest::Undo(UndoTarget::Agents(names) | UndoTarget::Redo(names), _) => names,
+            | PlanRequest::Undo(
+                UndoTarget::Agents(names)
+                | UndoTarget::Redo(names)
+                | UndoTarget::RunAgents(_, names),
+                _,
+            ) => names,
             PlanRequest::Undo(UndoTarget::Run(_), _) => &[],
         }
     }
@@ -203,7 +233,7 @@ pub struct ResultLine {
     pub outcome: Outcome,
     /// The archived entry.
     pub entry: Option<WrittenEntry>,
-    /// Reason of the outcome, or another note.
+    /// What the scan found in the entries, the reason of the outcome, and other notes.
     pub note: Option<String>,
     /// What to do about it.
     pub hints: Vec<String>,
@@ -222,7 +252,7 @@ impl ResultView {
             agent: result.agent.clone(),
             outcome: result.outcome,
             entry: result.entries.first().cloned(),
-            note: result.note.clone(),
+            note: note_with_findings(result.findings.as_ref(), result.note.as_ref()),
             hints: result.hints.clone(),
             is_irreversible: result.is_irreversible,
         };
@@ -280,6 +310,14 @@ pub fn summarize_failures(outcomes: impl Iterator<Item = Outcome> + Clone) -> St
         [] => "0 failed".to_string(),
         bad => bad.join(", "),
     }
+}
+
+/// Returns the note about an agent, behind what the scan found in its entries.
+pub fn note_with_findings(findings: Option<&ScanSummary>, note: Option<&String>) -> Option<String> {
+    let found = findings.map(ScanSummary::describe);
+    let found = found.filter(|found| !found.is_empty());
+    let parts: Vec<String> = found.into_iter().chain(note.cloned()).collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 impl ResultLine {

@@ -9,6 +9,7 @@ use crate::console::model::{Model, equivalent_command, step_index};
 use crate::console::screen::Screen;
 use crate::console::screens::editor;
 use crate::console::screens::log::state::{MessageLevel, OwnRun, RunSummary};
+use crate::console::screens::reset::rule_change::request_rule_change;
 use crate::console::screens::reset::state::{
     Confirmation, PlanRequest, PlanView, ResetStage, ResultView, RunView, STOP_CONSEQUENCE,
 };
@@ -22,24 +23,6 @@ pub const PLAN_LIFETIME: Duration = Duration::from_secs(60);
 
 /// How many runs of this session are remembered.
 const MAX_REMEMBERED_RUNS: usize = 1000;
-
-/// Restarts the key guard when a plan becomes visible, so that it ignores keys typed before.
-pub fn track_visible_plan(model: &mut Model) {
-    let visible_plan = match &model.reset.stage {
-        ResetStage::Plan(view)
-            if model.screen == Screen::Reset
-                && !model.is_screen_covered()
-                && !model.is_too_small() =>
-        {
-            Some(view.made_at)
-        }
-        _ => None,
-    };
-    if model.reset.visible_plan != visible_plan {
-        model.reset.visible_plan = visible_plan;
-        model.reset.guard.restart(model.now.elapsed);
-    }
-}
 
 /// Requests the plan on the screen again if it has expired.
 pub fn replace_expired_plan(model: &mut Model) -> Vec<Effect> {
@@ -80,7 +63,7 @@ pub fn request_plan(model: &mut Model, request: PlanRequest, is_replan: bool) ->
         }
         model.reset.stage = ResetStage::Planning(request.clone());
         model.reset.cursor = 0;
-        model.reset.guard.restart(model.now.elapsed);
+        model.plan_guard.restart(model.now.elapsed);
         if model.screen != Screen::Reset {
             model.return_point.from_reset = return_screen(model.screen);
         }
@@ -144,7 +127,9 @@ pub fn handle_plan(model: &mut Model, request: u64, plan: Result<Box<Plan>, Erro
     {
         // Only the figures changed: the typed text stays.
         view.plan = plan;
-        return replan_if_stale(model, plan_request);
+        let rules = request_rule_change(model);
+        let plan = replan_if_stale(model, plan_request);
+        return rules.into_iter().chain(plan).collect();
     }
     if matches!(&model.reset.stage, ResetStage::Plan(view) if view.plan.hash != plan.hash || view.confirmation != form)
     {
@@ -163,7 +148,9 @@ pub fn handle_plan(model: &mut Model, request: u64, plan: Result<Box<Plan>, Erro
         typed_text: String::new(),
         hidden_agents: hidden,
     }));
-    replan_if_stale(model, plan_request)
+    let rules = request_rule_change(model);
+    let plan = replan_if_stale(model, plan_request);
+    rules.into_iter().chain(plan).collect()
 }
 
 /// Returns what confirms a plan: for one intact agent a key, for several or a drifted one typed
@@ -227,6 +214,11 @@ pub fn start_run(model: &mut Model) -> Vec<Effect> {
     for name in plan.agents() {
         model.fleet.marks.remove(name);
         model.agent.marked_lines.remove(name);
+        let summaries = model.baselines.list.iter().flatten();
+        let baselines = summaries.flat_map(|list| &list.baselines);
+        for baseline in baselines.filter(|it| it.agents.iter().any(|agent| agent == name)) {
+            model.baselines.marks.remove(&baseline.name);
+        }
     }
     model.log.own_runs.push_front(own_run);
     model.log.own_runs.truncate(MAX_REMEMBERED_RUNS);
@@ -389,6 +381,9 @@ pub fn drop_hidden_agents(model: &mut Model) -> Vec<Effect> {
         PlanRequest::Undo(UndoTarget::Redo(names), mode) => {
             PlanRequest::Undo(UndoTarget::Redo(keep(names)), *mode)
         }
+        PlanRequest::Undo(UndoTarget::RunAgents(run, names), mode) => {
+            PlanRequest::Undo(UndoTarget::RunAgents(run.clone(), keep(names)), *mode)
+        }
         PlanRequest::Undo(UndoTarget::Run(_), _) => view.request.clone(),
     };
     let hidden = view.hidden_agents.clone();
@@ -414,7 +409,7 @@ pub fn drop_hidden_agents(model: &mut Model) -> Vec<Effect> {
 /// Returns the screen to go back to from a plan that is requested on `screen`.
 fn return_screen(screen: Screen) -> Screen {
     match screen {
-        Screen::Agent | Screen::Log => screen,
+        Screen::Agent | Screen::Log | Screen::Baselines => screen,
         _ => Screen::Fleet,
     }
 }
@@ -437,15 +432,21 @@ pub fn open_result(model: &mut Model, result: ResultView) {
     model.go_to_screen(Screen::Reset);
 }
 
-/// Moves the cursor by rows.
-pub fn move_cursor(model: &mut Model, by: isize) {
+/// Moves the cursor by a row; scrolls the change of rules of a plan otherwise, and where there is only
+/// one agent.
+pub fn move_cursor(model: &mut Model, by: isize) -> Vec<Effect> {
     let rows = match &model.reset.stage {
         ResetStage::Plan(view) => view.plan.steps.len() + view.plan.skipped.len(),
         ResetStage::Run(view) => view.plan.steps.len(),
         ResetStage::Result(view) => view.lines.len(),
         ResetStage::Empty | ResetStage::Planning(_) => 0,
     };
+    if model.has_text() && (by.abs() > 1 || rows < 2) {
+        model.scroll_text(by);
+        return Vec::new();
+    }
     model.reset.cursor = step_index(model.reset.cursor, by, rows);
+    request_rule_change(model)
 }
 
 /// Quits. During a run, the first quit finishes the current agent and starts no other; at a plan
@@ -477,8 +478,8 @@ pub fn quit(model: &mut Model) -> Vec<Effect> {
 
 /// Ends the console; a text of the editor that is not saved becomes a draft, after a warning.
 fn leave_console(model: &mut Model) -> Vec<Effect> {
-    if editor::update::warn_before_quit(model) {
-        return Vec::new();
+    if let Some(effects) = editor::update::warn_before_quit(model) {
+        return effects;
     }
     let draft = editor::update::keep_draft_now(model);
     let quit = [Effect::CancelRun, Effect::Quit];

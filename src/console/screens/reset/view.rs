@@ -1,15 +1,16 @@
 //! Draws a plan, its run and the result.
 
+mod rule_change;
+
 use unicode_width::UnicodeWidthStr;
 
 use crate::archive::EntryKind;
 use crate::console::age::format_time;
 use crate::console::canvas::{
-    Canvas, fit_end_of_sentence, format_count, format_size, shorten_untrusted, truncate,
-    truncate_untrusted, wrap_text,
+    Canvas, fit_end_of_sentence, shorten_untrusted, truncate, truncate_untrusted, wrap_text,
 };
 use crate::console::command::Command;
-use crate::console::frame::{KEYS_IGNORED_NOTICE, draw_fleet_name};
+use crate::console::frame::{KEYS_IGNORED_NOTICE, draw_equivalent_command, draw_fleet_name};
 use crate::console::model::{AgentRow, MIN_TERMINAL_SIZE, Model, equivalent_command};
 use crate::console::screens::reset::push::describe_kept_scratch;
 use crate::console::screens::reset::state::{
@@ -18,9 +19,10 @@ use crate::console::screens::reset::state::{
 };
 use crate::console::theme::{Role, role_of_outcome, role_of_state};
 use crate::engine::{
-    Operation, Outcome, Plan, PlanStep, READ_ONLY_REASON, RunStage as Step, SkippedAgent,
-    StepAction, UndoTarget, UndoneRun,
+    KeptScratch, Operation, Outcome, Plan, PlanStep, READ_ONLY_REASON, RunStage as Step,
+    SkippedAgent, StepAction, UndoTarget, UndoneRun,
 };
+use crate::quantity::{format_count, format_size};
 use crate::untrusted;
 
 /// Lines below the list of a plan: a rule, three lines, the message, the hints.
@@ -67,7 +69,7 @@ fn request_title(request: &PlanRequest, plan: Option<&Plan>) -> String {
     let mut steps = plan.into_iter().flat_map(|plan| &plan.steps);
     let mut undone = steps.by_ref().filter_map(|step| step.undone_run.as_ref());
     let run = match request {
-        PlanRequest::Undo(UndoTarget::Run(run), _) => Some(run),
+        PlanRequest::Undo(UndoTarget::Run(run) | UndoTarget::RunAgents(run, _), _) => Some(run),
         _ => {
             let first = undone.next().map(|undo| &undo.run);
             first.filter(|run| undone.all(|undo| undo.run == **run))
@@ -111,8 +113,9 @@ fn first_visible_row(cursor: usize, count: usize, height: usize) -> usize {
         .min(count.saturating_sub(height))
 }
 
-fn list_height(canvas: &Canvas<'_>) -> usize {
-    usize::from(canvas.area.height.max(MIN_TERMINAL_SIZE.1) - PLAN_FOOTER_LINES - 3)
+/// Returns the rows of a plan's list on a screen of this many rows.
+fn list_height(rows: u16) -> usize {
+    usize::from(rows.max(MIN_TERMINAL_SIZE.1) - PLAN_FOOTER_LINES - 3)
 }
 
 fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
@@ -122,9 +125,10 @@ fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     let columns = PlanColumns::new(plan, canvas.width());
     draw_headings(canvas, &columns, plan.operation);
     let total = plan.steps.len() + plan.skipped.len();
-    let footer = plan_footer(model, view, canvas, total.clamp(1, MIN_VISIBLE_AGENTS));
+    let footer = plan_footer(model, view);
     // The first line of the footer always has a row of its own.
-    let height = list_height(canvas) - footer.len().saturating_sub(1);
+    let height = list_height(model.size.1) - footer.len().saturating_sub(1);
+    let height = height - rule_change::draw(model, view, canvas, height);
     let from = first_visible_row(model.reset.cursor, total, height);
     for index in from..total.min(from + height) {
         let y = 3 + (index - from) as u16;
@@ -145,10 +149,8 @@ fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
         canvas.put_text(1, y, text, *role);
     }
     if !plan.steps.is_empty() {
-        let room = usize::from(canvas.width()).saturating_sub(12);
         if let Some(command) = equivalent_command::for_plan(model, view) {
-            let x = canvas.put_text(1, y + 2, "same as:  ", Role::Dim);
-            canvas.put_text(x, y + 2, &truncate_untrusted(&command, room), Role::Text);
+            draw_equivalent_command(model, canvas, (1, y + 2), &command, Command::CopyPlan);
         } else {
             let text = "no equivalent command line: only the console unlocks protected agents";
             canvas.put_text(1, y + 2, text, Role::Dim);
@@ -210,15 +212,12 @@ fn draw_skipped_row(
     canvas.put_text(x, y, &reason, Role::Text);
 }
 
-/// Returns the lines below a plan's list, of which `min_list_rows` rows stay visible.
-fn plan_footer(
-    model: &Model,
-    view: &PlanView,
-    canvas: &Canvas<'_>,
-    min_list_rows: usize,
-) -> Vec<(String, Role)> {
-    let room = usize::from(canvas.width()) - 2;
-    let max_lines = list_height(canvas).saturating_sub(min_list_rows) + 1;
+/// Returns the lines below a plan's list, of which some rows stay visible.
+fn plan_footer(model: &Model, view: &PlanView) -> Vec<(String, Role)> {
+    let agents = view.plan.steps.len() + view.plan.skipped.len();
+    let min_list_rows = agents.clamp(1, MIN_VISIBLE_AGENTS);
+    let room = usize::from(model.size.0).saturating_sub(2).max(1);
+    let max_lines = list_height(model.size.1).saturating_sub(min_list_rows) + 1;
     let (text, role) = plan_note(model, view);
     let mut note = wrap_text(&untrusted::visible_line(&text), room, usize::MAX);
     // A note that does not fit is cut in its last line.
@@ -353,7 +352,10 @@ fn draw_plan_row(
         Role::Text,
     );
     if let Some(checks) = columns.checks {
-        let text = step.checks().next().map_or("", String::as_str);
+        // What is kept is beside it.
+        let kept = step.kept_scratch.as_ref().map(KeptScratch::describe);
+        let mut others = step.checks().filter(|check| Some(*check) != kept.as_ref());
+        let text = others.next().map_or("", String::as_str);
         let room = room(checks, canvas.width());
         canvas.put_text(checks, y, &truncate_untrusted(text, room), Role::Text);
     }
@@ -444,15 +446,21 @@ fn plan_note(model: &Model, view: &PlanView) -> (String, Role) {
             let notes = step.checks().cloned().collect::<Vec<_>>().join("; ");
             (!notes.is_empty()).then(|| format!("{}: {notes}", step.agent))
         });
-    let retired = view
-        .plan
-        .retention
-        .as_ref()
-        .map_or(0, |it| it.entries.len());
-    let deletes = (retired > 0).then(|| {
-        let entries = format_count(retired as u64, "old entry");
-        format!("then retention deletes {entries}")
-    });
+    let retention = view.plan.retention.as_ref();
+    let counts = [
+        (retention.map_or(0, |it| it.entries.len()), "old entry"),
+        (
+            retention.map_or(0, |it| it.versions.len()),
+            "unused baseline version",
+        ),
+    ];
+    let counts: Vec<String> = counts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, noun)| format_count(*count as u64, noun))
+        .collect();
+    let deletes =
+        (!counts.is_empty()).then(|| format!("then retention deletes {}", counts.join(" and ")));
     let parts: Vec<String> = deletes.into_iter().chain(note).collect();
     (parts.join("; "), Role::Text)
 }
@@ -661,7 +669,10 @@ fn draw_result_title(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) 
     } else {
         Role::Dim
     };
-    let failures = view.failure_summary().replace("failed", "FAILED");
+    let mut failures = view.failure_summary();
+    if view.has_failed() {
+        failures = failures.replace("failed", "FAILED");
+    }
     let unchanged = match count_outcome(view, Outcome::Unchanged) {
         0 => String::new(),
         count => format!("   {count} unchanged"),
@@ -736,8 +747,7 @@ fn draw_next_step(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>, y: 
     if room >= MIN_COMMAND_LINE_CELLS
         && let Some(command) = equivalent_command::for_result(model, view)
     {
-        let x = canvas.put_text(x, y, "same as:  ", Role::Dim);
-        canvas.put_text(x, y, &truncate_untrusted(&command, room), Role::Text);
+        draw_equivalent_command(model, canvas, (x, y), &command, Command::CopyCommand);
     }
 }
 

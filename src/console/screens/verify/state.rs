@@ -1,11 +1,13 @@
 //! Verify screen: the last verification of ledger, archive, baselines and seal, and its rows.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 
-use crate::console::canvas::format_count;
-use crate::engine::{FindingSubject, Verification, VerifyProgress};
+use crate::digest::Digest;
+use crate::engine::{BaselineList, FindingSubject, Verification, VerifyProgress};
+use crate::quantity::format_count;
 
 /// Verify screen.
 #[derive(Clone, Debug, Default)]
@@ -49,6 +51,19 @@ pub struct VerifyResult {
     pub ended_at: DateTime<FixedOffset>,
     /// How long it took.
     pub duration: Duration,
+    /// Digests of the baselines right after it.
+    pub listed: Option<BTreeMap<String, Option<Digest>>>,
+    /// Whether baselines have been written since.
+    pub is_outdated: bool,
+}
+
+impl VerifyResult {
+    /// Compares a new list of the baselines with the first one after the verification.
+    pub fn follow_list(&mut self, list: &BaselineList) {
+        let all = list.baselines.iter();
+        let now: BTreeMap<_, _> = all.map(|it| (it.name.clone(), it.sha256)).collect();
+        self.is_outdated |= *self.listed.get_or_insert_with(|| now.clone()) != now;
+    }
 }
 
 /// A row of the screen.

@@ -10,7 +10,6 @@ use crate::console::screens::baselines;
 use crate::console::screens::baselines::update::top_row;
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::screens::verify::state::{VerifyResult, VerifyRow, VerifyStage};
-use crate::console::update::handoff::error_with_hint;
 use crate::engine::{Verification, VerifyProgress};
 use crate::error::{Error, ErrorKind};
 
@@ -71,7 +70,7 @@ pub fn handle_result(model: &mut Model, outcome: Result<Box<Verification>, Error
         Err(error) if error.kind() == ErrorKind::Interrupted => {
             model.report(MessageLevel::Warn, error.message());
         }
-        Err(error) => model.report(MessageLevel::Error, error_with_hint(error)),
+        Err(error) => model.report(MessageLevel::Error, error.to_line()),
         Ok(_) => {}
     }
     let failures = match &outcome {
@@ -101,11 +100,11 @@ pub fn handle_result(model: &mut Model, outcome: Result<Box<Verification>, Error
         model.report(level, text);
     }
     let result = VerifyResult {
-        outcome: outcome
-            .map(|found| *found)
-            .map_err(|error| error_with_hint(&error)),
+        outcome: outcome.map(|found| *found).map_err(|error| error.to_line()),
         ended_at: model.now.local_time,
         duration: model.now.elapsed.saturating_sub(started_at),
+        listed: None,
+        is_outdated: false,
     };
     change_keeping_cursor(model, |model| {
         model.verify.stage = VerifyStage::Done(Box::new(result));

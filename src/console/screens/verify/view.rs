@@ -3,16 +3,15 @@
 use unicode_width::UnicodeWidthStr;
 
 use crate::console::age::{format_age, format_time};
-use crate::console::canvas::{
-    Canvas, fit_start_of_sentence, format_count, format_size, shorten_untrusted, wrap_text,
-};
+use crate::console::canvas::{Canvas, fit_start_of_sentence, shorten_untrusted, wrap_text};
 use crate::console::command::Command;
 use crate::console::frame::draw_fleet_name;
 use crate::console::model::Model;
-use crate::console::screens::baselines::view::{fact_lines, short_state, state_role};
+use crate::console::screens::baselines::view::{fact_lines, seal_problem, short_state, state_role};
 use crate::console::screens::verify::state::{PartResult, VerifyRow, VerifyStage};
 use crate::console::theme::Role;
 use crate::engine::{BaselineSummary, Finding, FindingSubject, VerifyProgress};
+use crate::quantity::{format_count, format_size};
 use crate::untrusted;
 
 /// Lines about the row under the cursor.
@@ -47,7 +46,6 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
 
 /// Draws when the verification ran and how it ended, or how far it is.
 fn draw_status(model: &Model, canvas: &mut Canvas<'_>, x: u16) {
-    let room = usize::from(canvas.width().saturating_sub(x));
     let (text, role) = match &model.verify.stage {
         VerifyStage::Never => ("not verified yet".to_string(), Role::Dim),
         VerifyStage::Running {
@@ -68,6 +66,11 @@ fn draw_status(model: &Model, canvas: &mut Canvas<'_>, x: u16) {
                 let took = format!("{}.{}s", seconds / 1000, seconds % 1000 / 100);
                 let ran = format!("ran {age} ago ({took})");
                 let failures = found.findings.len() as u64 + found.omitted_findings;
+                if result.is_outdated {
+                    let key = model.key_hint(Command::VerifyNow);
+                    let text = format!("{ran}  baselines changed since: {key} verifies again");
+                    return draw_status_text(canvas, x, &text, Role::Warn);
+                }
                 match (failures, found.describe_unsealed()) {
                     (0, Some(unsealed)) => (format!("{ran}  {unsealed}"), Role::Warn),
                     (0, None) => (format!("{ran}  nothing wrong"), Role::Good),
@@ -77,7 +80,12 @@ fn draw_status(model: &Model, canvas: &mut Canvas<'_>, x: u16) {
             }
         },
     };
-    canvas.put_text(x, 0, &fit_start_of_sentence(&text, room), role);
+    draw_status_text(canvas, x, &text, role);
+}
+
+fn draw_status_text(canvas: &mut Canvas<'_>, x: u16, text: &str, role: Role) {
+    let room = usize::from(canvas.width().saturating_sub(x));
+    canvas.put_text(x, 0, &fit_start_of_sentence(text, room), role);
 }
 
 fn describe_progress(progress: Option<VerifyProgress>) -> String {
@@ -93,16 +101,36 @@ fn describe_progress(progress: Option<VerifyProgress>) -> String {
 fn draw_seal_line(model: &Model, canvas: &mut Canvas<'_>) {
     let summaries = model.baselines.summaries();
     let sealed = summaries.iter().filter(|it| it.sealed.is_some()).count();
+    let list = model
+        .baselines
+        .list
+        .as_ref()
+        .and_then(|it| it.as_ref().ok());
+    let problem = list.and_then(|list| seal_problem(list));
     let (text, role) = match (summaries.len(), sealed) {
         (0, _) => (String::new(), Role::Dim),
+        (_, 0) if problem.is_some() => (problem.unwrap_or_default(), Role::Bad),
         (count, 0) => {
             let keys = [Command::GoBaselines, Command::MarkAll, Command::PlanSeal];
             let keys = keys.map(|it| model.key_hint(it)).join(" ");
             let baselines = format_count(count as u64, "baseline");
-            let text = format!("no seal: integrity of {baselines} is NOT checked; {keys} seals");
+            let keys = if model.read_only.is_forced {
+                String::new()
+            } else {
+                format!("; {keys} seals")
+            };
+            let text = format!("no seal: integrity of {baselines} is NOT checked{keys}");
             (text, Role::Warn)
         }
-        (count, sealed) => (format!("seal: {sealed} of {count} baselines"), Role::Text),
+        (count, sealed) => {
+            let differs = |it: &&BaselineSummary| it.sealed.is_some() && it.sealed != it.sha256;
+            let listed = format!("the seal lists {sealed} of {count} baselines");
+            match summaries.iter().filter(differs).count() {
+                0 => (listed, Role::Text),
+                1 => (format!("{listed}; 1 differs from it"), Role::Warn),
+                count => (format!("{listed}; {count} differ from it"), Role::Warn),
+            }
+        }
     };
     let room = usize::from(canvas.width());
     canvas.put_text(0, 1, &fit_start_of_sentence(&text, room), role);
@@ -239,6 +267,9 @@ fn remedy(model: &Model, finding: &Finding) -> String {
                 Command::PlanSeal,
             ]
             .map(key);
+            if model.read_only.is_forced {
+                return format!("{open} shows the change");
+            }
             return format!(
                 "{open} shows the change, {restore} restores the sealed version, {seal} seals this \
                  one"
@@ -246,7 +277,11 @@ fn remedy(model: &Model, finding: &Finding) -> String {
         }
         FindingSubject::Seal => {
             let (baselines, seal) = (key(Command::GoBaselines), key(Command::PlanSeal));
-            format!("{baselines} shows the baselines; there {seal} seals those that are marked")
+            if model.read_only.is_forced {
+                format!("{baselines} shows the baselines")
+            } else {
+                format!("{baselines} shows the baselines; there {seal} seals those that are marked")
+            }
         }
         _ => {
             let (pager, copy) = (key(Command::OpenPager), key(Command::CopyAll));

@@ -4,10 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{ResetLane, Turn};
+use crate::archive::WrittenEntry;
 use crate::digest::Digest;
 use crate::engine::lock::AgentLock;
 use crate::engine::plan::{EQUAL_REASON, PUSHED_REASON, still_absent_reason};
 use crate::engine::record::{Operation, Outcome, RunEvent};
+use crate::engine::reset::UnchangedAgent;
+use crate::engine::reset::screening::{EntryJournal, ReleasedEntry};
+use crate::engine::reset::unrecorded::append_unrecorded_note;
 use crate::engine::run_log;
 use crate::engine::run_report::{AgentResult, RunProgress};
 use crate::error::{Error, ErrorKind};
@@ -20,9 +24,31 @@ pub(super) struct EndedTurn {
     pub(super) kind: Option<ErrorKind>,
     pub(super) hints: Vec<String>,
     pub(super) scratch_lines: u64,
+    /// Entries that were released from quarantine, to be ended once the event is recorded.
+    pub(super) released: Vec<ReleasedEntry>,
     /// Its journal, if its transaction is finished as well.
     pub(super) journal_path: Option<PathBuf>,
     pub(super) _lock: Option<Arc<AgentLock>>,
+}
+
+impl EndedTurn {
+    /// Creates the end of a turn that changed no memory.
+    fn untouched(
+        event: RunEvent,
+        kind: Option<ErrorKind>,
+        lock: Option<Arc<AgentLock>>,
+    ) -> EndedTurn {
+        EndedTurn {
+            event,
+            is_recorded: false,
+            kind,
+            hints: Vec::new(),
+            scratch_lines: 0,
+            released: Vec::new(),
+            journal_path: None,
+            _lock: lock,
+        }
+    }
 }
 
 impl<'a> ResetLane<'_, 'a> {
@@ -38,6 +64,9 @@ impl<'a> ResetLane<'_, 'a> {
         let events: Vec<RunEvent> = unrecorded.map(|ended| ended.event.clone()).collect();
         let failed = self.run.engine.append_to_ledger(events).err();
         for mut ended in ended {
+            if failed.is_none() {
+                self.run.end_releases(&ended.released);
+            }
             match (&failed, &ended.journal_path) {
                 (None, Some(journal)) => self.run.remove_journal(journal),
                 (None, None) => {}
@@ -58,28 +87,24 @@ impl<'a> ResetLane<'_, 'a> {
         } else {
             "not recorded"
         };
-        let note = format!("{what}: {error}");
         if replaced {
             event.outcome = Outcome::Failed;
         }
-        let line = format!("{}: {note}", event.agent);
-        event.note = Some(match event.note.take() {
-            // The ledger refused the agent's history, and now its record.
-            Some(before) if before.contains(error.message()) => format!("{before}; {what}"),
-            Some(before) => format!("{before}; {note}"),
-            None => note,
-        });
-        ended.kind = Some(
-            ended
-                .kind
-                .unwrap_or(ErrorKind::Partial)
-                .more_serious(error.kind()),
+        self.run
+            .log_line(&format!("{}: {what}: {error}", event.agent));
+        append_unrecorded_note(
+            what,
+            error,
+            &mut event.note,
+            &mut ended.kind,
+            &mut ended.hints,
         );
-        self.run.log_line(&line);
     }
 
     fn report_result(&mut self, ended: EndedTurn) {
         let event = ended.event;
+        let entries: Vec<WrittenEntry> = event.entries().cloned().collect();
+        let findings = event.findings();
         let result = AgentResult {
             is_irreversible: event.is_irreversible(),
             agent: event.agent,
@@ -87,7 +112,8 @@ impl<'a> ResetLane<'_, 'a> {
             kind: ended.kind,
             note: event.note,
             hints: ended.hints,
-            entries: event.entry.into_iter().chain(event.late_entries).collect(),
+            findings: (!findings.is_clean()).then_some(findings),
+            entries,
             scratch_lines: ended.scratch_lines,
             duration_ms: event.duration_ms,
         };
@@ -103,7 +129,9 @@ impl<'a> ResetLane<'_, 'a> {
                 note: Some("the run was interrupted before its turn".to_string()),
                 ..self.run.new_event(&queued.step.agent)
             };
-            self.end_untouched(event, Some(ErrorKind::Interrupted), None);
+            let kind = Some(ErrorKind::Interrupted);
+            self.ended_turns
+                .push(EndedTurn::untouched(event, kind, None));
         }
     }
 
@@ -119,8 +147,9 @@ impl<'a> ResetLane<'_, 'a> {
         self.end_unchanged(&step.agent, reason, baseline, turn.queued.lock);
     }
 
-    /// Ends an agent that needs no change. `baseline` is the version that its memory has: a record
-    /// names it, so that the memory is behind, and not drifted, once the baseline changes.
+    /// Ends an agent that needs no change, and releases its lock: the run records all of them at its
+    /// end. `baseline` is the version that its memory has: a record names it, so that the memory is
+    /// behind, and not drifted, once the baseline changes.
     pub(super) fn end_unchanged(
         &mut self,
         agent: &str,
@@ -142,25 +171,12 @@ impl<'a> ResetLane<'_, 'a> {
             baseline: baseline.filter(is_new),
             ..self.run.new_event(agent)
         };
-        self.end_untouched(event, None, lock);
-    }
-
-    /// Ends an agent whose memory was not touched.
-    fn end_untouched(
-        &mut self,
-        event: RunEvent,
-        kind: Option<ErrorKind>,
-        lock: Option<Arc<AgentLock>>,
-    ) {
-        self.ended_turns.push(EndedTurn {
-            event,
-            is_recorded: false,
-            kind,
-            hints: Vec::new(),
-            scratch_lines: 0,
-            journal_path: None,
-            _lock: lock,
-        });
+        let unchanged = UnchangedAgent {
+            event: event.clone(),
+            seen: self.run.last_run_seen(agent),
+        };
+        self.run.shared().unchanged_agents.push(unchanged);
+        self.report_result(EndedTurn::untouched(event, None, lock));
     }
 
     /// Ends an agent with an error, as refused or failed by its kind.
@@ -170,7 +186,7 @@ impl<'a> ResetLane<'_, 'a> {
         event: RunEvent,
         lock: Option<Arc<AgentLock>>,
     ) {
-        let event = RunEvent {
+        let mut event = RunEvent {
             outcome: match error.kind() {
                 ErrorKind::Busy | ErrorKind::Integrity | ErrorKind::Conflict => Outcome::Refused,
                 _ => Outcome::Failed,
@@ -184,14 +200,28 @@ impl<'a> ResetLane<'_, 'a> {
             event.agent,
             event.outcome.as_str()
         ));
+        let released = self.screen_refused(&mut event);
+        let kind = Some(ErrorKind::Partial.more_serious(error.kind()));
         self.ended_turns.push(EndedTurn {
-            event,
-            is_recorded: false,
-            kind: Some(ErrorKind::Partial.more_serious(error.kind())),
             hints: error.hints().to_vec(),
-            scratch_lines: 0,
-            journal_path: None,
-            _lock: lock,
+            released,
+            ..EndedTurn::untouched(event, kind, lock)
         });
+    }
+
+    /// Screens the entries of a turn that failed.
+    fn screen_refused(&self, event: &mut RunEvent) -> Vec<ReleasedEntry> {
+        let run = self.run;
+        match run.engine.agent(&event.agent) {
+            Ok(agent) if event.entries().next().is_some() => {
+                let journal = if run.can_have_journal(agent) {
+                    EntryJournal::LeftForNextRun
+                } else {
+                    EntryJournal::Absent
+                };
+                run.screen_entries(agent, event, journal)
+            }
+            _ => Vec::new(),
+        }
     }
 }

@@ -55,8 +55,8 @@ pub fn askpass_main(
     let text = |name| variable(name).unwrap_or_default();
     let asked = UnixStream::connect(socket).and_then(|stream| {
         super::disable_core_dumps();
-        // Other processes must not read its memory while it runs either. A failure is no reason not
-        // to ask.
+        // Other processes must not read its memory while it runs either. A failure stops no
+        // question.
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
         let hint = text(PROMPT_KIND_VARIABLE);
         let sent = ask_console(

@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(
             wants(&format!("(op@harbour) {UNKNOWN_HOST_PROMPT}")),
             ExpectedAnswer::Consent,
-            "it is no host key"
+            "it is not a host key"
         );
         assert_eq!(
             wants("op@harbour's password: "),

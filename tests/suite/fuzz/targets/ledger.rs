@@ -6,6 +6,9 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
 use crate::fake_transport::FakeTransport;
 use memory_shepherd::archive;
 use memory_shepherd::clock::SystemClock;
@@ -15,9 +18,12 @@ use memory_shepherd::error::{Error, ErrorKind};
 
 use super::{directory, engine_with_config, time_of_minute};
 
-/// Fuzzes the ledger. The first byte decides: after `!` the rest is the file; otherwise
-/// each four bytes are an edit of a valid ledger.
+/// Fuzzes the ledger. The first byte decides: after `!` the rest is the file, after `#` the segment
+/// with its first records; otherwise each four bytes are an edit of a valid ledger.
 pub fn ledger(bytes: &[u8]) {
+    if let [b'#', segment @ ..] = bytes {
+        return ledger_segment(segment);
+    }
     let whole = valid_ledger();
     let file = match bytes {
         [b'!', file @ ..] => file.to_vec(),
@@ -74,6 +80,58 @@ pub fn ledger(bytes: &[u8]) {
     if let (Ok(grown), Ok(read)) = (grown, read) {
         assert_eq!(grown, *read);
     }
+}
+
+/// Fuzzes a segment before a valid active file.
+fn ledger_segment(segment: &[u8]) {
+    let site = directory();
+    let own = site.path().join(archive::PROGRAM_DIRECTORY_NAME);
+    fs::create_dir(&own).unwrap();
+    let (first, rest) = split_ledger();
+    fs::write(own.join("ledger.jsonl"), &rest).unwrap();
+    fs::write(own.join(SEGMENT_NAME), segment).unwrap();
+    let engine = archive_engine(site.path());
+    let verified = engine
+        .verify(None, &AtomicBool::new(false), &mut |_| {})
+        .unwrap();
+    let broken = |finding: &Finding| finding.subject == FindingSubject::Ledger;
+    let is_broken = verified.findings.iter().any(broken);
+    match read_records(&engine) {
+        Ok(records) => {
+            assert!(!is_broken, "{verified:?}");
+            // Digests cannot be guessed.
+            assert_chained(&records, &complete_lines(&[first, rest].concat()));
+        }
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Integrity, "{error}");
+            assert!(is_broken, "{verified:?}");
+        }
+    }
+    // The records behind it are read in any case.
+    assert_eq!(engine.ledger_head().unwrap().0, RECORD_COUNT as u64);
+    let last = engine
+        .records(None, Some(RECORD_COUNT - SEGMENT_RECORDS))
+        .unwrap();
+    last.for_each(&mut |_| Ok(())).unwrap();
+}
+
+/// The number of records in the segment, and its name.
+const SEGMENT_RECORDS: usize = 3;
+const SEGMENT_NAME: &str = "ledger-000000000001-000000000003.jsonl.gz";
+
+/// Returns the lines of the segment, and those of the active file.
+fn split_ledger() -> (Vec<u8>, Vec<u8>) {
+    let whole = valid_ledger();
+    let lines: Vec<&[u8]> = whole.split_inclusive(|byte| *byte == b'\n').collect();
+    let (first, rest) = lines.split_at(SEGMENT_RECORDS);
+    (first.concat(), rest.concat())
+}
+
+/// Returns an input with a valid segment.
+pub fn valid_segment() -> Vec<u8> {
+    let mut encoder = GzEncoder::new(vec![b'#'], Compression::best());
+    encoder.write_all(&split_ledger().0).unwrap();
+    encoder.finish().unwrap()
 }
 
 fn read_records(engine: &Engine) -> Result<Vec<LedgerRecord>, Error> {

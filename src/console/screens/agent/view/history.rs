@@ -3,15 +3,20 @@
 use chrono::{DateTime, FixedOffset};
 
 use crate::console::canvas::{
-    Canvas, fit_end_of_sentence, format_size, shorten_paths, truncate_untrusted, wrap_text,
+    Canvas, fit_end_of_sentence, shorten_paths, truncate_untrusted, wrap_text,
 };
 use crate::console::command::Command;
 use crate::console::model::Model;
 use crate::console::theme::{Role, role_of_outcome};
+use crate::diff::drift::DriftCounts;
 use crate::engine::{FileState, HistoryEntry, Operation, RunEvent};
+use crate::quantity::format_size;
 
 /// Bars of a chart, the lowest first.
 const CHART_BARS: [&str; 7] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇"];
+
+/// Lower screens show no charts of the kinds of drift.
+const MIN_KIND_ROWS: u16 = 30;
 
 /// Narrower screens show the most important columns only.
 const WIDE_SCREEN_COLUMNS: u16 = 110;
@@ -35,8 +40,8 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         }
         Some(Ok(_)) => {}
     }
-    draw_charts(model, canvas);
-    draw_headings(canvas, 6);
+    let top = draw_charts(model, canvas) + 1;
+    draw_headings(canvas, top);
     let rows = history.loaded_records();
     let index = history.cursor_index();
     for (row, record) in rows
@@ -45,54 +50,85 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         .skip(history.top)
         .take(model.history_height())
     {
-        let y = 7 + (row - history.top) as u16;
+        let y = top + 1 + (row - history.top) as u16;
         draw_row(model, canvas, y, record, row == index);
     }
 }
 
-/// Draws charts of the memory's size and of its drift at each run, the oldest at the left.
-fn draw_charts(model: &Model, canvas: &mut Canvas<'_>) {
+/// A line of bars, one for each run.
+pub struct Chart {
+    label: &'static str,
+    /// The values, newest first.
+    values: Vec<u64>,
+    /// The values in words.
+    range: String,
+}
+
+/// Returns the charts of the memory's size and of its drift at each run; where there is room, also
+/// of each kind of drift that occurs.
+pub fn charts(model: &Model) -> Vec<Chart> {
     let runs = model.agent.history.loaded_records().iter();
     let runs = runs.filter(|past| past.record.event.operation.replaces_memories());
     let runs: Vec<&RunEvent> = runs.map(|past| &past.record.event).collect();
-    let sizes: Vec<u64> = runs
-        .iter()
-        .filter_map(|event| file_size(&event.before))
-        .collect();
-    let drifts: Vec<u64> = runs
-        .iter()
-        .filter_map(|event| event.boundary)
-        .map(|boundary| (boundary.added_lines + boundary.removed_lines) as u64)
-        .collect();
+    let sizes = runs.iter().filter_map(|event| file_size(&event.before));
+    let boundaries = runs.iter().filter_map(|event| event.boundary);
+    let edits = boundaries.map(|it| (it.added_lines + it.removed_lines) as u64);
     // Nothing was there to be measured.
-    let had_no_file = !runs.is_empty()
-        && runs
-            .iter()
-            .all(|event| event.before == Some(FileState::Absent));
-    let range = |values: &[u64], show: &dyn Fn(u64) -> String| match (
-        values.iter().min(),
-        values.iter().max(),
-    ) {
-        (_, Some(0)) => "none".to_string(),
-        (None, None) if had_no_file => "none".to_string(),
-        (Some(least), Some(most)) if least == most => show(*most),
-        (Some(least), Some(most)) => format!("{} to {}", show(*least), show(*most)),
-        _ => "unknown".to_string(),
+    let is_absent = |event: &&RunEvent| event.before == Some(FileState::Absent);
+    let had_no_file = !runs.is_empty() && runs.iter().all(is_absent);
+    let chart = |label, values: Vec<u64>, show: &dyn Fn(u64) -> String| Chart {
+        label,
+        range: match (values.iter().min(), values.iter().max()) {
+            (_, Some(0)) => "none".to_string(),
+            (None, None) if had_no_file => "none".to_string(),
+            (Some(least), Some(most)) if least == most => show(*most),
+            (Some(least), Some(most)) => format!("{} to {}", show(*least), show(*most)),
+            _ => "unknown".to_string(),
+        },
+        values,
     };
-    for (y, label, values, range) in [
-        (3, "size before", &sizes, range(&sizes, &format_size)),
-        (
-            4,
-            "lines edited",
-            &drifts,
-            range(&drifts, &|lines| lines.to_string()),
-        ),
-    ] {
-        canvas.put_text(1, y, label, Role::Dim);
-        let room = usize::from(canvas.width() / 2);
-        let x = canvas.put_text(15, y, &chart_line(values, room), Role::Text) + 2;
-        canvas.put_text(x, y, &range, Role::Dim);
+    let lines = |lines: u64| lines.to_string();
+    let mut charts = vec![
+        chart("size before", sizes.collect(), &format_size),
+        chart("lines edited", edits.collect(), &lines),
+    ];
+    if model.size.1 >= MIN_KIND_ROWS {
+        // Records of earlier versions do not say the kinds.
+        let drifts = runs.iter().filter(|event| {
+            let boundary = event.boundary;
+            event.drift.is_some() || boundary.is_some_and(|boundary| !boundary.is_drifted())
+        });
+        let drifts: Vec<DriftCounts> = drifts.map(|it| it.drift.unwrap_or_default()).collect();
+        let of_kind = |count: fn(&DriftCounts) -> usize| -> Vec<u64> {
+            drifts.iter().map(|it| count(it) as u64).collect()
+        };
+        let kinds = [
+            ("  added", of_kind(|it| it.added)),
+            ("  removed", of_kind(|it| it.removed)),
+            ("  reworded", of_kind(|it| it.edited)),
+            ("  moved", of_kind(|it| it.moved)),
+        ];
+        for (label, values) in kinds {
+            if values.iter().any(|value| *value > 0) {
+                charts.push(chart(label, values, &lines));
+            }
+        }
     }
+    charts
+}
+
+/// Draws the charts, the oldest run at the left. Returns the row below.
+fn draw_charts(model: &Model, canvas: &mut Canvas<'_>) -> u16 {
+    let mut y = 3;
+    for chart in charts(model) {
+        canvas.put_text(1, y, chart.label, Role::Dim);
+        let room = usize::from(canvas.width() / 2);
+        let bars = chart_line(&chart.values, room);
+        let x = canvas.put_text(15, y, &bars, Role::Text) + 2;
+        canvas.put_text(x, y, &chart.range, Role::Dim);
+        y += 1;
+    }
+    y
 }
 
 /// Returns values, newest first, as a line of bars with the newest at the right.
@@ -283,12 +319,12 @@ pub fn run_diff_titles(model: &Model) -> [String; 2] {
     }
 }
 
-fn format_time(model: &Model, time: DateTime<FixedOffset>) -> String {
+pub fn format_time(model: &Model, time: DateTime<FixedOffset>) -> String {
     let local = time.with_timezone(model.now.local_time.offset());
     local.format("%Y-%m-%d %H:%M").to_string()
 }
 
-fn operation_label(record: &HistoryEntry) -> &'static str {
+pub fn operation_label(record: &HistoryEntry) -> &'static str {
     match record.record.event.operation {
         Operation::Undo if record.is_redo => "redo",
         Operation::Repair if !record.record.event.late_entries.is_empty() => "late",
@@ -296,7 +332,7 @@ fn operation_label(record: &HistoryEntry) -> &'static str {
     }
 }
 
-fn trigger_label(event: &RunEvent) -> String {
+pub fn trigger_label(event: &RunEvent) -> String {
     let trigger = event.trigger.as_str();
     if event.user == trigger {
         trigger.to_string()
@@ -305,8 +341,10 @@ fn trigger_label(event: &RunEvent) -> String {
     }
 }
 
-fn record_note(record: &HistoryEntry) -> String {
+pub fn record_note(record: &HistoryEntry) -> String {
     let mut parts = related_runs(record);
+    let findings = record.record.event.findings().describe();
+    parts.extend((!findings.is_empty()).then_some(findings));
     parts.extend(record.record.event.note.clone());
     parts.join(", ")
 }

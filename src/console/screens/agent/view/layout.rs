@@ -1,8 +1,10 @@
 //! Layout of texts: rows and cells that the text on the screen and the history of an agent get.
 
+use super::history;
 use crate::console::model::Model;
 use crate::console::screen::Screen;
 use crate::console::screens::agent::state::{AgentTab, SIDE_GUTTER_CELLS};
+use crate::console::screens::archives::view::GUTTER_CELLS as ARCHIVE_GUTTER_CELLS;
 use crate::console::text::PaneStyle;
 
 /// Cells left of a diff: a sign and two numbers.
@@ -14,8 +16,8 @@ const SCRATCH_GUTTER_CELLS: usize = 9;
 /// Cells left of facts: their labels.
 const FACT_GUTTER_CELLS: usize = 22;
 
-/// Rows above the list of records: two charts, an empty one, the column heads.
-const CHART_ROWS: usize = 4;
+/// Rows between the charts of a history and the list of its records: an empty one, the column heads.
+const HISTORY_FRAME_ROWS: usize = 2;
 
 impl Model {
     /// Returns the number of text rows that fit.
@@ -32,6 +34,7 @@ impl Model {
             Screen::BaselinePlan => {
                 self.baseline_plan_frame_height() + usize::from(self.is_side_by_side())
             }
+            Screen::Reset if self.has_text() => return self.rule_change_height().max(1),
             _ => fixed,
         };
         usize::from(self.size.1).saturating_sub(fixed).max(1)
@@ -48,6 +51,9 @@ impl Model {
         match self.agent.tab {
             _ if self.is_side_by_side() => SIDE_GUTTER_CELLS,
             // Text copied off the full screen is the text itself, or a diff of it.
+            _ if self.screen == Screen::Archives && !self.is_comparison() => {
+                usize::from(ARCHIVE_GUTTER_CELLS)
+            }
             _ if self.is_comparison() && is_full_screen => 1,
             _ if self.is_comparison() => DIFF_GUTTER_CELLS,
             AgentTab::Facts => FACT_GUTTER_CELLS,
@@ -79,7 +85,8 @@ impl Model {
             } else {
                 self.agent.is_whitespace_marked
             },
-            is_prose: is_agent && is_notes,
+            is_prose: is_agent && is_notes
+                || self.screen == Screen::Archives && !self.is_comparison(),
             has_word_marks: self.has_word_marks,
             half_width: self
                 .divider_column()
@@ -91,7 +98,7 @@ impl Model {
     /// Returns the number of history rows that fit.
     pub fn history_height(&self) -> usize {
         usize::from(self.size.1)
-            .saturating_sub(7 + CHART_ROWS)
+            .saturating_sub(7 + history::charts(self).len() + HISTORY_FRAME_ROWS)
             .max(1)
     }
 }

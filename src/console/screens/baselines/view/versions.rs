@@ -26,8 +26,10 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let bottom = canvas.area.height - 3 - FACT_LINES;
     canvas.draw_rule(bottom);
     let summary = model.baselines.find(&view.name);
-    if let Some(summary) = summary {
-        draw_facts(model, canvas, bottom + 1, summary);
+    match (view.current(), summary) {
+        (Some(version), _) => draw_note(canvas, bottom + 1, version),
+        (None, Some(summary)) => draw_facts(model, canvas, bottom + 1, summary),
+        (None, None) => {}
     }
     let records = match &view.records {
         None => {
@@ -119,6 +121,21 @@ fn draw_row(
     let room = usize::from(canvas.width().saturating_sub(x));
     let note = fit_start_of_sentence(&note(version), room);
     canvas.put_text(x, y, &note, Role::Dim);
+}
+
+/// Draws what the row has no room for.
+fn draw_note(canvas: &mut Canvas<'_>, y: u16, version: &BaselineVersion) {
+    let (act, who) = (version.operation.as_str(), &version.user);
+    let text = format!("{act} by {who}, run {}: {}", version.run, note(version));
+    let room = usize::from(canvas.width()) - 2;
+    let lines = wrap_text(
+        &untrusted::visible_line(&text),
+        room,
+        usize::from(FACT_LINES),
+    );
+    for (line, y) in lines.iter().zip(y..) {
+        canvas.put_text(1, y, line, Role::Text);
+    }
 }
 
 fn note(version: &BaselineVersion) -> String {

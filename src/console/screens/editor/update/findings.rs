@@ -1,6 +1,6 @@
 //! Findings of the lint in the text of the editor: shown, visited, fixed.
 
-use super::{change_text, move_in_text};
+use super::{change_text, jump_in_text};
 use crate::console::command::Command;
 use crate::console::message::{Effect, TextAnalysis};
 use crate::console::model::Model;
@@ -15,12 +15,13 @@ pub fn handle_analysis(model: &mut Model, analysis: TextAnalysis) {
         return;
     };
     if editor.buffer.generation() == analysis.generation {
-        editor.set_analysis(analysis.tones, analysis.findings);
+        editor.set_analysis(analysis.tones, analysis.findings, analysis.rule_changes);
         model.is_dirty |= model.screen == Screen::Editor;
     }
 }
 
-/// Goes to the next or previous finding, around the ends of the text.
+/// Goes to the next or previous finding, around the ends of the text. Findings that begin at one place
+/// follow each other.
 pub fn go_to_finding(model: &mut Model, is_forward: bool) -> Vec<Effect> {
     let Some(editor) = &mut model.editor else {
         return Vec::new();
@@ -29,17 +30,23 @@ pub fn go_to_finding(model: &mut Model, is_forward: bool) -> Vec<Effect> {
     let mut places: Vec<((usize, usize), usize)> = Vec::new();
     for (line, notes) in editor.line_notes.iter().enumerate() {
         let text = editor.buffer.line(line);
-        places.extend(notes.findings.iter().map(|(range, finding)| {
-            let before = text.get(..range.start).unwrap_or(text);
-            ((line, before.chars().count()), *finding)
+        let starts = notes.findings.iter().filter(|mark| mark.is_start);
+        places.extend(starts.map(|mark| {
+            let before = text.get(..mark.range.start).unwrap_or(text);
+            ((line, before.chars().count()), mark.finding)
         }));
     }
     places.sort();
+    let visited = editor.visited_finding();
     let next = if is_forward {
-        let mut behind = places.iter().filter(|(place, _)| *place > here);
+        let mut behind = places.iter().filter(|(place, finding)| {
+            *place > here || *place == here && visited.is_some_and(|it| *finding > it)
+        });
         behind.next().or(places.first())
     } else {
-        let mut before = places.iter().filter(|(place, _)| *place < here);
+        let mut before = places.iter().filter(|(place, finding)| {
+            *place < here || *place == here && visited.is_some_and(|it| *finding < it)
+        });
         before.next_back().or(places.last())
     };
     let Some(((line, column), finding)) = next.copied() else {
@@ -50,10 +57,24 @@ pub fn go_to_finding(model: &mut Model, is_forward: bool) -> Vec<Effect> {
         editor.panel_cursor = finding;
     }
     editor.is_panel_focused = false;
-    move_in_text(model, |text| text.go_to(line, column))
+    visit_finding(model, finding, (line, column))
 }
 
-/// Applies the fix of the finding that is looked at, in one step for undo.
+/// Moves the cursor to a place of a finding, which is the current one from then on.
+pub(super) fn visit_finding(
+    model: &mut Model,
+    finding: usize,
+    (line, column): (usize, usize),
+) -> Vec<Effect> {
+    let effects = jump_in_text(model, |text| text.go_to(line, column));
+    if let Some(editor) = &mut model.editor {
+        editor.visited_finding = Some((finding, editor.buffer.cursor()));
+    }
+    model.is_dirty = true;
+    effects
+}
+
+/// Applies the fix of the selected finding, in one step for undo.
 pub fn fix_finding(model: &mut Model) -> Vec<Effect> {
     let Some(editor) = &model.editor else {
         return Vec::new();

@@ -1,6 +1,7 @@
 //! The panel beside the text of the editor: findings, outline, agents.
 
-use super::move_in_text;
+use super::findings::visit_finding;
+use super::jump_in_text;
 use crate::console::message::Effect;
 use crate::console::model::{Model, step_index};
 use crate::console::screens::agent;
@@ -46,23 +47,21 @@ pub fn open_selected(model: &mut Model) -> Vec<Effect> {
             let wanted = editor.panel_cursor;
             let lines = editor.line_notes.iter().enumerate();
             let mut places = lines.filter_map(|(line, notes)| {
-                let mut pieces = notes.findings.iter();
-                let (range, _) = pieces.find(|(_, finding)| *finding == wanted)?;
-                let before = editor.buffer.line(line).get(..range.start)?;
+                let mut marks = notes.findings.iter();
+                let mark = marks.find(|mark| mark.finding == wanted)?;
+                let before = editor.buffer.line(line).get(..mark.range.start)?;
                 Some((line, before.chars().count()))
             });
             let place = places.next();
             editor.is_panel_focused = false;
-            place.map_or_else(Vec::new, |(line, column)| {
-                move_in_text(model, |text| text.go_to(line, column))
-            })
+            place.map_or_else(Vec::new, |place| visit_finding(model, wanted, place))
         }
         EditorPanel::Outline => {
             let outline = editor.outline();
             let line = outline.get(editor.panel_cursor).map(|entry| entry.line);
             editor.is_panel_focused = false;
             match line {
-                Some(line) => move_in_text(model, |text| text.go_to(line, 0)),
+                Some(line) => jump_in_text(model, |text| text.go_to_line(line)),
                 None => Vec::new(),
             }
         }

@@ -1,24 +1,32 @@
 //! Promotes lines of a scratch: opens the baseline of their agent, and inserts them above its
 //! separator, where they stay selected. Nothing is saved.
 
-use super::{change_text, keep_cursor_visible, open_for, show};
-use crate::console::canvas::format_count;
+use super::{change_text, jump_after, open_for, show};
 use crate::console::command::Command;
 use crate::console::message::Effect;
 use crate::console::model::Model;
+use crate::console::screen::Screen;
 use crate::console::screens::editor::promotion::{Insertion, PromotedLines};
 use crate::console::screens::log::state::MessageLevel;
+use crate::quantity::format_count;
 
 /// Opens the baseline of the agent on the screen, to insert the marked lines of its scratch, or the
 /// line under the cursor.
 pub fn promote_lines(model: &mut Model) -> Vec<Effect> {
-    let lines = model.agent.chosen_lines();
+    let is_archived = model.screen == Screen::Archives;
+    let lines = match is_archived {
+        true => model.archives.chosen_lines(),
+        false => model.agent.chosen_lines(),
+    };
     if lines.iter().any(|line| line.is_truncated) {
         model.show_hint("the end of a line was not read: promote it without this line");
         return Vec::new();
     }
     let promoted = PromotedLines {
-        agent: model.agent.agent.clone(),
+        agent: match is_archived {
+            true => model.subject_agent().unwrap_or_default().to_string(),
+            false => model.agent.agent.clone(),
+        },
         lines: lines.into_iter().map(|line| line.bytes).collect(),
     };
     let Some(baseline) = model.subject_baseline().map(str::to_string) else {
@@ -76,11 +84,12 @@ pub(super) fn insert_promoted(model: &mut Model) -> Vec<Effect> {
     editor.is_panel_focused = false;
     editor.buffer.end_selection();
     editor.buffer.go_to(insertion.row, 0);
-    let effects = change_text(model, |text| {
-        text.insert_lines(insertion.row, &insertion.text_lines());
-        text.select_lines(insertion.row, insertion.lines.len());
+    let effects = jump_after(model, |model| {
+        change_text(model, |text| {
+            text.insert_lines(insertion.row, &insertion.text_lines());
+            text.select_lines(insertion.row, insertion.lines.len());
+        })
     });
-    keep_cursor_visible(model);
     let count = format_count(insertion.lines.len() as u64, "line");
     let [cut, paste, save] = [
         Command::CutSelection,

@@ -1,25 +1,27 @@
-//! Saves of the editor: shown, confirmed, written; changes on the disk meanwhile.
+//! Saves of the editor: shown, confirmed, written; changes by other programs.
 
 use std::sync::Arc;
 
+use unicode_width::UnicodeWidthStr;
+
 use super::drafts::{discard_draft, recover_draft};
 use super::promoting::insert_promoted;
-use super::{change_text, close, keep_cursor_visible, move_in_text};
-use crate::console::canvas::format_count;
+use super::{change_text, close, jump_in_text, keep_cursor_visible};
 use crate::console::chooser;
 use crate::console::command::Command;
-use crate::console::key_guard::KeyGuard;
-use crate::console::message::{Effect, FileComparison, SavedText, TextSave};
+use crate::console::message::{Effect, FileComparison, ReplacedBaseline, SavedText, TextSave};
 use crate::console::model::Model;
 use crate::console::overlay::{Chooser, InputLine, Overlay};
-use crate::console::screens::editor::state::{EditorDialog, EditorScreen, SaveDialog};
+use crate::console::screens::editor::buffer::TextBuffer;
+use crate::console::screens::editor::state::{EditorDialog, EditorScreen, FileOnDisk, SaveDialog};
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::text::{Arrangement, Pane, PreparedText};
-use crate::console::update::handoff::error_with_hint;
 use crate::digest::Digest;
-use crate::engine::SealMatch;
+use crate::engine::{BaselineFile, SealMatch};
 use crate::error::{Error, ErrorKind};
 use crate::lint::Severity;
+use crate::quantity::format_count;
+use crate::untrusted;
 
 /// The word that confirms a save over a file that has changed.
 pub const OVERWRITE_WORD: &str = "overwrite";
@@ -50,7 +52,7 @@ pub fn run_command_line(model: &mut Model) -> Vec<Effect> {
         }
         number if number.parse::<usize>().is_ok() => {
             let line = number.parse::<usize>().unwrap_or(1).saturating_sub(1);
-            move_in_text(model, |text| text.go_to(line, 0))
+            jump_in_text(model, |text| text.go_to_line(line))
         }
         // Anything else is meant for the palette.
         other => {
@@ -63,30 +65,29 @@ pub fn run_command_line(model: &mut Model) -> Vec<Effect> {
 
 /// Compares the text with the file, to confirm a save. A text with lint errors is saved only if the
 /// operator accepts them.
-fn request_save(model: &mut Model, closes: bool, accepts_lint_errors: bool) -> Vec<Effect> {
+pub(super) fn request_save(
+    model: &mut Model,
+    closes: bool,
+    accepts_lint_errors: bool,
+) -> Vec<Effect> {
     let now = model.now.elapsed;
     let Some(editor) = &mut model.editor else {
         return Vec::new();
     };
     let refusal = match (&editor.read_only, editor.find_conflict_marker()) {
-        (Some(why), _) => Some(format!("read-only: {why}")),
+        (Some(why), _) if editor.whole_text.is_none() => Some(format!("read-only: {why}")),
         _ if !editor.is_modified => Some("no changes to save".to_string()),
-        (None, Some(line)) => {
-            move_in_text(model, |text| text.go_to(line, 0));
+        (_, Some(line)) => {
+            jump_in_text(model, |text| text.go_to_line(line));
             Some(format!(
                 "line {} is a marker of the merge: decide, and remove the markers",
                 line + 1
             ))
         }
-        (None, None) => match editor.count_findings(Severity::Error) {
+        (_, None) => match editor.count_findings(Severity::Error) {
             0 => None,
             _ if accepts_lint_errors => None,
-            count => {
-                let count = format_count(count as u64, "lint error");
-                let [next, line] =
-                    [Command::NextFinding, Command::CommandLine].map(|it| model.key_hint(it));
-                Some(format!("{count}: {next} goes to it; {line}w! saves anyway"))
-            }
+            count => Some(describe_lint_errors(model, count)),
         },
     };
     if let Some(why) = refusal {
@@ -97,21 +98,25 @@ fn request_save(model: &mut Model, closes: bool, accepts_lint_errors: bool) -> V
         return Vec::new();
     };
     editor.dialog = Some(EditorDialog::Save(SaveDialog {
-        diff: None,
-        changed_lines: (0, 0),
-        guard: KeyGuard::new(now),
-        is_saving: false,
         closes,
         accepts_lint_errors,
+        ..SaveDialog::comparing(now)
     }));
     model.is_dirty = true;
     vec![compare_with_file(editor)]
 }
 
+fn describe_lint_errors(model: &Model, count: usize) -> String {
+    let count = format_count(count as u64, "lint error");
+    let [next, line] = [Command::NextFinding, Command::CommandLine].map(|it| model.key_hint(it));
+    format!("{count}: {next} goes to it; {line}w! saves anyway")
+}
+
 fn compare_with_file(editor: &EditorScreen) -> Effect {
-    let text = Arc::new(editor.buffer.to_bytes());
+    let text = Arc::new(editor.text_bytes());
     let name = editor.opened.name.clone();
-    Effect::CompareWithFile(name, editor.buffer.generation(), text)
+    let known = editor.opened.digest;
+    Effect::CompareWithFile(name, editor.buffer.generation(), text, known)
 }
 
 fn diff_pane(diff: PreparedText) -> Pane {
@@ -133,7 +138,6 @@ pub fn handle_compared(
     generation: u64,
     compared: Result<Box<FileComparison>, Error>,
 ) -> Vec<Effect> {
-    let now = model.now.elapsed;
     let Some(editor) = model.editor.as_mut().filter(|it| it.opened.name == name) else {
         return Vec::new();
     };
@@ -141,31 +145,60 @@ pub fn handle_compared(
         return Vec::new();
     }
     model.is_dirty = true;
-    let compared = match compared {
-        Ok(compared) => *compared,
-        Err(error) => {
+    match (compared, &mut editor.dialog) {
+        (Err(error), _) => {
             editor.dialog = None;
-            model.report(MessageLevel::Error, error_with_hint(&error));
-            return Vec::new();
+            model.report(MessageLevel::Error, error.to_line());
         }
-    };
-    match &mut editor.dialog {
-        Some(EditorDialog::Draft { diff, .. }) => *diff = Some(diff_pane(compared.diff)),
-        Some(EditorDialog::Save(_)) if compared.disk != editor.opened.bytes => {
-            editor.dialog = Some(EditorDialog::Changed {
-                disk: compared.disk,
-                diff: diff_pane(compared.diff),
-                is_diff_shown: false,
-            });
+        (Ok(compared), Some(EditorDialog::Draft { diff, .. })) => {
+            *diff = Some(diff_pane(compared.diff));
         }
-        Some(EditorDialog::Save(dialog)) => {
-            dialog.diff = Some(diff_pane(compared.diff));
-            dialog.changed_lines = compared.changed_lines;
-            dialog.guard.restart(now);
-        }
+        (Ok(compared), Some(EditorDialog::Save(_))) => show_comparison(model, *compared),
         _ => {}
     }
     Vec::new()
+}
+
+/// Shows what a save would change; asks what to do first if the file has changed.
+fn show_comparison(model: &mut Model, compared: FileComparison) {
+    let now = model.now.elapsed;
+    let Some(editor) = &mut model.editor else {
+        return;
+    };
+    editor.set_file(&compared.disk);
+    let loses_separator = editor.loses_separator();
+    let Some(EditorDialog::Save(dialog)) = &mut editor.dialog else {
+        return;
+    };
+    if compared.disk.bytes() != Some(&editor.opened.bytes) {
+        editor.dialog = Some(EditorDialog::Changed {
+            disk: compared.disk,
+            seal: compared.seal,
+            diff: diff_pane(compared.diff),
+            is_diff_shown: false,
+        });
+        return;
+    }
+    // The seal and the flag as they are now decide what the save does.
+    editor.opened.seal = compared.seal;
+    editor.opened.is_immutable = compared.is_immutable;
+    if let Some(why) = compared.unlock_refusal {
+        editor.dialog = None;
+        report_whole(model, MessageLevel::Error, format!("not saved: {why}"));
+        return;
+    }
+    if compared.findings.errors > 0 && !dialog.accepts_lint_errors {
+        editor.dialog = None;
+        let why = describe_lint_errors(model, compared.findings.errors);
+        model.show_hint(&why);
+        return;
+    }
+    dialog.diff = Some(diff_pane(compared.diff));
+    dialog.is_from_seal = compared.is_from_seal;
+    dialog.changed_lines = compared.changed_lines;
+    dialog.dropped_lines = compared.dropped_lines;
+    dialog.loses_separator = loses_separator;
+    dialog.guard.restart(now);
 }
 
 /// Performs a command that answers the open question.
@@ -177,8 +210,9 @@ pub fn perform_answer(model: &mut Model, command: Command) -> Vec<Effect> {
         (Command::ConfirmSave, Some(EditorDialog::Save(dialog))) => {
             dialog.is_saving = true;
             let accepts_lint_errors = dialog.accepts_lint_errors;
-            let expected = editor.opened.digest;
-            vec![save_text(editor, expected, accepts_lint_errors)]
+            let expected = ReplacedBaseline::File(editor.opened.digest);
+            let is_sealed = editor.is_sealed_by_save();
+            vec![save_text(editor, expected, is_sealed, accepts_lint_errors)]
         }
         (Command::ShowChanges, Some(EditorDialog::Changed { is_diff_shown, .. })) => {
             *is_diff_shown = !*is_diff_shown;
@@ -197,33 +231,35 @@ pub fn perform_answer(model: &mut Model, command: Command) -> Vec<Effect> {
         (Command::ShowChanges, Some(EditorDialog::Draft { draft, .. })) => {
             let (name, text) = (editor.opened.name.clone(), Arc::new(draft.bytes.clone()));
             let generation = editor.buffer.generation();
-            vec![Effect::CompareWithFile(name, generation, text)]
+            let known = editor.opened.digest;
+            vec![Effect::CompareWithFile(name, generation, text, known)]
         }
         (Command::RecoverDraft, Some(EditorDialog::Draft { .. })) => {
             let effects = recover_draft(model);
             effects.into_iter().chain(insert_promoted(model)).collect()
         }
         (Command::DiscardDraft, Some(EditorDialog::Draft { .. })) => {
-            editor.dialog = None;
-            let discarded = discard_draft(editor);
-            model.show_hint("draft discarded");
-            discarded
-                .into_iter()
-                .chain(insert_promoted(model))
-                .collect()
+            editor.command_line.clear();
+            model.input_line = Some(InputLine::DiscardWord);
+            Vec::new()
         }
         (Command::MergeChanges, Some(EditorDialog::Changed { disk, .. })) => {
+            let Some(disk) = disk.bytes() else {
+                return Vec::new();
+            };
+            // A text that cannot be edited is not merged.
             let texts = [
                 editor.opened.bytes.clone(),
                 editor.buffer.to_bytes(),
-                disk.clone(),
+                disk.to_vec(),
             ];
             let name = editor.opened.name.clone();
             vec![Effect::MergeTexts(name, texts.map(Arc::new))]
         }
         (Command::TakeTheirs, Some(EditorDialog::Changed { disk, .. })) => {
-            let disk = disk.clone();
-            rebase(model, disk.clone(), &disk)
+            let disk = disk.bytes().map(<[u8]>::to_vec);
+            disk.and_then(|disk| rebase(model, &disk))
+                .unwrap_or_default()
         }
         (Command::OverwriteFile, Some(EditorDialog::Changed { .. })) => {
             editor.command_line.clear();
@@ -234,8 +270,10 @@ pub fn perform_answer(model: &mut Model, command: Command) -> Vec<Effect> {
     }
 }
 
-/// Saves the text over the changed file, if the word was typed in full.
+/// Keeps the text against the changed file, if the word was typed in full: shows what that changes in
+/// a file, and replaces an object that is not a file.
 pub fn confirm_overwrite(model: &mut Model) -> Vec<Effect> {
+    let now = model.now.elapsed;
     let Some(editor) = &mut model.editor else {
         return Vec::new();
     };
@@ -247,48 +285,94 @@ pub fn confirm_overwrite(model: &mut Model) -> Vec<Effect> {
         model.show_hint(&format!("type {OVERWRITE_WORD} in full, then Enter"));
         return Vec::new();
     }
-    let expected = Digest::of(disk);
-    let save = save_text(editor, expected, false);
+    let effect = match disk {
+        BaselineFile::Readable(_) => {
+            if let Some((disk, seal)) = take_changed_file(editor) {
+                accept_file(editor, disk, seal);
+            }
+            compare_with_file(editor)
+        }
+        BaselineFile::Absent => save_text(editor, ReplacedBaseline::Absent, false, false),
+        BaselineFile::Unreadable(why) => {
+            let expected = ReplacedBaseline::Unreadable(why.clone());
+            save_text(editor, expected, false, false)
+        }
+    };
     editor.dialog = Some(EditorDialog::Save(SaveDialog {
-        diff: None,
-        changed_lines: (0, 0),
-        guard: KeyGuard::default(),
-        is_saving: true,
-        closes: false,
-        accepts_lint_errors: false,
+        is_saving: matches!(effect, Effect::SaveText(_)),
+        ..SaveDialog::comparing(now)
     }));
-    vec![save]
+    vec![effect]
 }
 
-fn save_text(editor: &EditorScreen, expected: Digest, accepts_lint_errors: bool) -> Effect {
+fn save_text(
+    editor: &EditorScreen,
+    expected: ReplacedBaseline,
+    is_sealed: bool,
+    accepts_lint_errors: bool,
+) -> Effect {
     Effect::SaveText(Box::new(TextSave {
         name: editor.opened.name.clone(),
-        bytes: editor.buffer.to_bytes(),
+        bytes: editor.text_bytes(),
         expected,
         is_immutable: editor.opened.is_immutable,
-        is_sealed: editor.opened.seal == SealMatch::Sealed,
+        is_sealed,
+        has_foreign_lines: editor.has_foreign_lines,
         accepts_lint_errors,
     }))
 }
 
-/// Continues from another content of the file, with this text.
-fn rebase(model: &mut Model, disk: Vec<u8>, text: &[u8]) -> Vec<Effect> {
-    let Ok(text) = str::from_utf8(text) else {
-        model.show_hint("the file is not UTF-8 any more: look at it with another program");
-        return Vec::new();
+/// Ends the question about a file that has changed. Returns the file, and what its seal says of it.
+fn take_changed_file(editor: &mut EditorScreen) -> Option<(Vec<u8>, SealMatch)> {
+    match editor.dialog.take()? {
+        EditorDialog::Changed {
+            disk: BaselineFile::Readable(disk),
+            seal,
+            ..
+        } => Some((disk, seal)),
+        _ => None,
+    }
+}
+
+/// Continues from the file as it is now. What the seal says of that decides whether a save seals the
+/// text, which may hold a stranger's change from now on.
+fn accept_file(editor: &mut EditorScreen, disk: Vec<u8>, seal: SealMatch) {
+    editor.opened.digest = Digest::of(&disk);
+    editor.opened.bytes = disk;
+    editor.opened.seal = seal;
+    editor.file = FileOnDisk::AsOpened;
+    editor.is_modified = editor.text_bytes() != editor.opened.bytes;
+}
+
+/// Continues from the file as it is now, with this text; none if the editor cannot hold the text. The
+/// question then stays open, because the text has nothing of the file.
+fn rebase(model: &mut Model, text: &[u8]) -> Option<Vec<Effect>> {
+    let refusal = match str::from_utf8(text) {
+        Ok(text) if TextBuffer::can_hold(text) => None,
+        Ok(_) => Some("it is too large for this editor"),
+        Err(_) => Some("it is not UTF-8 any more"),
     };
+    if let Some(why) = refusal {
+        let overwrite = model.key_hint(Command::OverwriteFile);
+        model.show_hint(&format!(
+            "not taken, {why}: edit the file with another program; {overwrite} saves your text over it"
+        ));
+        return None;
+    }
+    let (disk, seal) = take_changed_file(model.editor.as_mut()?)?;
+    let text = str::from_utf8(text).ok()?;
+    let generation = model.editor.as_ref()?.buffer.generation();
+    let effects = change_text(model, |buffer| buffer.replace_all(text));
     if let Some(editor) = &mut model.editor {
-        editor.dialog = None;
-        editor.opened.digest = Digest::of(&disk);
-        editor.opened.bytes = disk;
-        // The text may hold a stranger's change from now on: no save seals that unseen.
-        if editor.opened.seal == SealMatch::Sealed {
-            let why = "another program changed the file".to_string();
-            editor.opened.seal = SealMatch::SavedHere(why);
+        if editor.buffer.generation() == generation {
+            editor.has_foreign_lines |= matches!(seal, SealMatch::Mismatch(_));
+            accept_file(editor, disk, seal);
+        } else {
+            let digest = Digest::of(&disk);
+            editor.replace_base(disk, digest, seal);
         }
     }
-    let text = text.to_string();
-    change_text(model, |buffer| buffer.replace_all(&text))
+    Some(effects)
 }
 
 /// Shows a merge of both changes.
@@ -300,10 +384,9 @@ pub fn handle_merged(
     let Some(editor) = model.editor.as_ref().filter(|it| it.opened.name == name) else {
         return Vec::new();
     };
-    let Some(EditorDialog::Changed { disk, .. }) = &editor.dialog else {
+    if !matches!(editor.dialog, Some(EditorDialog::Changed { .. })) {
         return Vec::new();
-    };
-    let disk = disk.clone();
+    }
     let (text, is_clean) = match merged {
         Ok(merged) => merged,
         Err(why) => {
@@ -311,17 +394,20 @@ pub fn handle_merged(
             return Vec::new();
         }
     };
-    let mut effects = rebase(model, disk, &text);
+    let Some(mut effects) = rebase(model, &text) else {
+        return Vec::new();
+    };
     let marker = model
         .editor
         .as_ref()
         .and_then(|it| it.find_conflict_marker());
+    let undo = model.key_hint(Command::UndoTyping);
     match marker.filter(|_| !is_clean) {
         Some(line) => {
-            effects.extend(move_in_text(model, |text| text.go_to(line, 0)));
+            effects.extend(jump_in_text(model, |text| text.go_to_line(line)));
             model.report(
                 MessageLevel::Warn,
-                "both changed the same lines: choose, and remove the markers; u undoes the merge",
+                format!("both changed the same lines: choose, and remove the markers; {undo} undoes the merge"),
             );
         }
         None => model.report(MessageLevel::Info, "merged; look it over, and save again"),
@@ -354,23 +440,72 @@ pub fn handle_saved(
         }
         Err(error) if error.kind() == ErrorKind::Conflict => {
             // The file has changed after it was compared; the comparison says so again.
-            editor.dialog = Some(EditorDialog::Save(SaveDialog {
-                diff: None,
-                changed_lines: (0, 0),
-                guard: KeyGuard::new(model.now.elapsed),
-                is_saving: false,
-                closes: false,
-                accepts_lint_errors: false,
-            }));
+            let dialog = SaveDialog::comparing(model.now.elapsed);
+            editor.dialog = Some(EditorDialog::Save(dialog));
             let effect = compare_with_file(editor);
-            model.report(MessageLevel::Warn, error_with_hint(&error));
+            model.report(MessageLevel::Warn, error.to_line());
             vec![effect]
         }
         Err(error) => {
-            let text = format!("not saved: {}", error_with_hint(&error));
-            model.report(MessageLevel::Error, text);
+            let text = format!("not saved: {}", error.to_line());
+            report_whole(model, MessageLevel::Error, text);
             Vec::new()
         }
+    }
+}
+
+/// Reports the outcome of a save. A text that the line of messages would cut is shown in place of the
+/// baseline's text instead: it may hold a command. The log has it in either case.
+fn report_whole(model: &mut Model, level: MessageLevel, text: String) {
+    let is_cut = untrusted::visible_line(&text).width() + 2 > usize::from(model.size.0);
+    model.report(level, text.clone());
+    if let Some(editor) = model.editor.as_mut().filter(|_| is_cut) {
+        editor.dialog = Some(EditorDialog::Message(text));
+        model.last_message = None;
+    }
+}
+
+/// Says what the seal covers after a save, with the level of the message.
+fn describe_saved_seal(
+    model: &Model,
+    seal: &Result<SealMatch, Error>,
+    closes: bool,
+) -> (MessageLevel, String) {
+    match seal {
+        Ok(SealMatch::Unchecked) => (MessageLevel::Info, String::new()),
+        Ok(SealMatch::Sealed | SealMatch::Signed) => {
+            (MessageLevel::Info, ", and sealed".to_string())
+        }
+        Ok(SealMatch::SavedHere(_) | SealMatch::Mismatch(_)) => {
+            // The screen behind the editor may be another one.
+            let show = match closes {
+                true => Command::GoBaselines,
+                false => Command::OpenSelected,
+            };
+            let [show, seal] = [show, Command::PlanSeal].map(|it| model.key_hint(it));
+            let text = match closes {
+                true => format!("; resets are BLOCKED: {show}, then {seal} seals it"),
+                false => format!("; resets are BLOCKED: {show} shows it, {seal} there seals it"),
+            };
+            (MessageLevel::Warn, text)
+        }
+        Err(error) => {
+            let text = format!(", but not sealed: {}", error.to_line());
+            (MessageLevel::Error, text)
+        }
+    }
+}
+
+/// Says which agents get a saved baseline when.
+fn describe_receivers(users: &[String], is_blocked: bool) -> String {
+    let when = match is_blocked {
+        true => "a reset after that",
+        false => "the next reset",
+    };
+    match users {
+        [] => "no agent uses it".to_string(),
+        [one] => format!("{one} gets it at {when}"),
+        many => format!("{} agents get it at {when}", many.len()),
     }
 }
 
@@ -385,7 +520,8 @@ fn finish_save(
     };
     editor.opened.digest = Digest::of(&saved.bytes);
     editor.opened.bytes = saved.bytes;
-    editor.is_modified = editor.buffer.to_bytes() != editor.opened.bytes;
+    editor.forget_replaced_bases();
+    editor.is_modified = editor.text_bytes() != editor.opened.bytes;
     let name = editor.opened.name.clone();
     let users: Vec<String> = editor
         .opened
@@ -394,42 +530,37 @@ fn finish_save(
         .map(|it| it.agent.clone())
         .collect();
     let mut effects: Vec<Effect> = discard_draft(editor).into_iter().collect();
-    let (level, rest) = match saved.seal {
-        Ok(seal) => {
-            let rest = match &seal {
-                SealMatch::Unchecked => String::new(),
-                SealMatch::Sealed | SealMatch::Signed => ", and sealed".to_string(),
-                SealMatch::SavedHere(_) | SealMatch::Mismatch(_) => {
-                    let seal = format!("seal {}", shell_words::quote(&name));
-                    let command = model.config.invocation.command_line(&seal);
-                    format!("; resets are BLOCKED until it is sealed: {command}")
-                }
-            };
-            let level = match seal {
-                SealMatch::SavedHere(_) | SealMatch::Mismatch(_) => MessageLevel::Warn,
-                _ => MessageLevel::Info,
-            };
-            if let Some(editor) = &mut model.editor {
-                editor.opened.seal = seal;
-            }
-            (level, rest)
-        }
-        Err(error) => (
-            MessageLevel::Error,
-            format!(", but not sealed: {}", error_with_hint(&error)),
-        ),
-    };
-    let agents = match users.as_slice() {
-        [] => "no agent uses it".to_string(),
-        [one] => format!("{one} gets it at the next reset"),
-        many => format!("{} agents get it at the next reset", many.len()),
-    };
-    let remarks = saved.remarks.iter().map(|remark| format!("; {remark}"));
-    let remarks: String = remarks.collect();
-    model.report(
-        level,
-        format!("{name} saved: +{added} -{removed} lines{rest}{remarks}; {agents}"),
+    let is_blocked = matches!(
+        saved.seal,
+        Ok(SealMatch::SavedHere(_) | SealMatch::Mismatch(_)) | Err(_)
     );
+    let (level, rest) = describe_saved_seal(model, &saved.seal, closes);
+    if let (Ok(seal), Some(editor)) = (saved.seal, &mut model.editor) {
+        editor.opened.seal = seal;
+    }
+    let agents = match users.as_slice() {
+        _ if saved.is_refused => "no agent gets it".to_string(),
+        users => describe_receivers(users, is_blocked),
+    };
+    // What replaces no file was not compared.
+    let lines = match (added, removed) {
+        (0, 0) => String::new(),
+        _ => format!(": +{added} -{removed} lines"),
+    };
+    let level = match saved.problems.is_empty() {
+        false if level == MessageLevel::Info => MessageLevel::Warn,
+        _ => level,
+    };
+    let remarks = saved.remarks.iter().chain(&saved.problems);
+    let remarks = remarks.map(|remark| format!("; {remark}"));
+    let remarks: String = remarks.collect();
+    let text = format!("{name} saved{lines}{rest}{remarks}; {agents}");
+    match level {
+        MessageLevel::Info => model.report(level, text),
+        // The screen behind the editor has no room for it.
+        _ if closes => model.report(level, text),
+        _ => report_whole(model, level, text),
+    }
     effects.extend([Effect::ReadAgents(users), Effect::LoadLog]);
     if closes {
         effects.extend(close(model));

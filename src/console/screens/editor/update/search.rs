@@ -1,6 +1,6 @@
 //! The search in the text of the editor.
 
-use super::keep_cursor_visible;
+use super::jump_in_text;
 use crate::console::command::Command;
 use crate::console::model::Model;
 
@@ -16,23 +16,21 @@ pub fn edit_search(model: &mut Model, edit: impl FnOnce(&mut String)) {
         edit(&mut editor.query);
         let query = editor.query.clone();
         editor.buffer.set_query(&query);
+        editor.hit_count = editor.buffer.count_hits();
     }
 }
 
 /// Goes to the first hit from the cursor on. Returns the number of hits.
 pub fn finish_search(model: &mut Model) -> usize {
-    let Some(editor) = &mut model.editor else {
-        return 0;
-    };
-    editor.hit_count = editor.buffer.count_hits();
-    editor.buffer.go_to_hit(true, true);
-    keep_cursor_visible(model);
+    jump_in_text(model, |text| {
+        text.go_to_hit(true, true);
+    });
     model.editor.as_ref().map_or(0, |editor| editor.hit_count)
 }
 
 /// Goes to the next or previous hit; without a search, shows the key that searches.
 pub fn go_to_next_hit(model: &mut Model, is_forward: bool) {
-    let Some(editor) = &mut model.editor else {
+    let Some(editor) = &model.editor else {
         return;
     };
     if editor.query.is_empty() {
@@ -40,8 +38,9 @@ pub fn go_to_next_hit(model: &mut Model, is_forward: bool) {
         model.show_hint(&format!("{key} searches"));
         return;
     }
-    if !editor.buffer.go_to_hit(is_forward, false) {
+    let mut is_found = false;
+    jump_in_text(model, |text| is_found = text.go_to_hit(is_forward, false));
+    if !is_found {
         model.show_hint("no hit");
     }
-    keep_cursor_visible(model);
 }

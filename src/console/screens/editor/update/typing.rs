@@ -1,6 +1,6 @@
 //! Commands and keys that change or copy the text of the editor.
 
-use super::{change_text, keep_cursor_visible, move_in_text};
+use super::{change_text, jump_after, keep_cursor_visible, move_in_text, move_page};
 use crate::console::command::Command;
 use crate::console::handoff::ClipboardText;
 use crate::console::key::{Key, KeyCode};
@@ -23,21 +23,14 @@ pub fn handle_typed_key(model: &mut Model, key: Key) -> Option<Vec<Effect>> {
         (KeyCode::Delete, _) => TextBuffer::delete_after,
         (KeyCode::Char('w'), true) => TextBuffer::delete_word_before,
         (KeyCode::Char('u'), true) => TextBuffer::delete_line_before,
-        (KeyCode::Left, _) => |text| text.move_columns(-1),
-        (KeyCode::Right, _) => |text| text.move_columns(1),
+        (KeyCode::Left, _) => |text| text.move_glyph(false),
+        (KeyCode::Right, _) => |text| text.move_glyph(true),
         (KeyCode::Up, _) => |text| text.move_lines(-1),
         (KeyCode::Down, _) => |text| text.move_lines(1),
         (KeyCode::Home, _) => |text| text.move_to_line_end(false),
         (KeyCode::End, _) => |text| text.move_to_line_end(true),
-        (KeyCode::PageUp | KeyCode::PageDown, _) => {
-            let page = model.editor_height() as isize;
-            let by = if key.code == KeyCode::PageUp {
-                -page
-            } else {
-                page
-            };
-            return Some(change_text(model, |text| text.move_lines(by)));
-        }
+        (KeyCode::PageUp, _) => return Some(move_page(model, Command::PageUp)),
+        (KeyCode::PageDown, _) => return Some(move_page(model, Command::PageDown)),
         _ => return None,
     };
     Some(change_text(model, edit))
@@ -70,7 +63,7 @@ fn begin_typing(model: &mut Model, prepare: impl FnOnce(&mut TextBuffer)) -> Vec
 pub fn perform(model: &mut Model, command: Command) -> Vec<Effect> {
     match command {
         Command::InsertText => begin_typing(model, |_| {}),
-        Command::AppendText => begin_typing(model, |text| text.move_columns(1)),
+        Command::AppendText => begin_typing(model, |text| text.move_glyph(true)),
         Command::AppendToLine => begin_typing(model, |text| text.move_to_line_end(true)),
         Command::OpenLineBelow => begin_typing(model, |text| {
             text.move_to_line_end(true);
@@ -83,19 +76,19 @@ pub fn perform(model: &mut Model, command: Command) -> Vec<Effect> {
         }),
         Command::UndoTyping => undo_typing(model, TextBuffer::undo, "nothing to undo"),
         Command::RedoTyping => undo_typing(model, TextBuffer::redo, "nothing to redo"),
-        Command::CutChar => change_at_rest(model, TextBuffer::cut_char),
-        Command::CutLine => change_at_rest(model, TextBuffer::cut_line),
+        Command::CutChar => change_at_rest(model, |text| text.cut_chars(1)),
+        Command::CutLine => change_at_rest(model, |text| text.cut_lines(1)),
         Command::PasteText => change_at_rest(model, TextBuffer::paste_register),
         Command::CutSelection => change_at_rest(model, TextBuffer::cut_selection),
         Command::CopySelection => copy(model, TextBuffer::copy_selection),
-        Command::CopyTextLine => copy(model, TextBuffer::copy_line),
+        Command::CopyTextLine => copy(model, |text| text.copy_lines(1)),
         Command::SelectText => move_in_text(model, |text| {
             if !text.end_selection() {
                 text.begin_selection();
             }
         }),
-        Command::CursorLeft => move_in_text(model, |text| text.move_columns(-1)),
-        Command::CursorRight => move_in_text(model, |text| text.move_columns(1)),
+        Command::CursorLeft => move_in_text(model, |text| text.move_glyph(false)),
+        Command::CursorRight => move_in_text(model, |text| text.move_glyph(true)),
         Command::NextWord => move_in_text(model, |text| text.move_word(true)),
         Command::PreviousWord => move_in_text(model, |text| text.move_word(false)),
         Command::LineStart => move_in_text(model, |text| text.move_to_line_end(false)),
@@ -105,7 +98,10 @@ pub fn perform(model: &mut Model, command: Command) -> Vec<Effect> {
 }
 
 /// Changes the text; the cursor then rests on a character.
-fn change_at_rest(model: &mut Model, change: impl FnOnce(&mut TextBuffer)) -> Vec<Effect> {
+pub(super) fn change_at_rest(
+    model: &mut Model,
+    change: impl FnOnce(&mut TextBuffer),
+) -> Vec<Effect> {
     change_text(model, |text| {
         change(text);
         text.rest_on_character();
@@ -118,15 +114,21 @@ fn undo_typing(
     refusal: &str,
 ) -> Vec<Effect> {
     let mut has_changed = false;
-    let effects = change_at_rest(model, |text| has_changed = undo(text));
+    let effects = jump_after(model, |model| {
+        change_at_rest(model, |text| has_changed = undo(text))
+    });
     if !has_changed && model.last_message.is_none() {
         model.show_hint(refusal);
+    }
+    let open = model.editor.as_mut();
+    if has_changed && open.is_some_and(|it| it.restore_base()) {
+        model.show_hint("the file's change is out of the text again; a save asks about it");
     }
     effects
 }
 
 /// Copies text, also to the clipboard.
-fn copy(model: &mut Model, copy: impl FnOnce(&mut TextBuffer)) -> Vec<Effect> {
+pub(super) fn copy(model: &mut Model, copy: impl FnOnce(&mut TextBuffer)) -> Vec<Effect> {
     let Some(editor) = &mut model.editor else {
         return Vec::new();
     };

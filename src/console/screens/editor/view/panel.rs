@@ -4,13 +4,25 @@ use ratatui::layout::Rect;
 
 use super::severity_sign;
 use crate::console::canvas::{Canvas, truncate_untrusted, wrap_text};
+use crate::console::command::Command;
 use crate::console::model::{Model, known_scratch_lines};
 use crate::console::screens::editor::state::{EditorPanel, EditorScreen};
 use crate::console::theme::{Role, role_of_state};
+use crate::engine::{NextRuleChange, State};
+use crate::quantity::format_count;
 use crate::untrusted;
 
-/// Rows of the explanation below the findings.
-const EXPLANATION_ROWS: usize = 11;
+/// Rows of the explanation below the findings, where there is room for them.
+const MAX_EXPLANATION_ROWS: u16 = 11;
+
+/// Rows below which an explanation says nothing: its rule, the finding, and what it is about.
+const MIN_EXPLANATION_ROWS: u16 = 3;
+
+/// Marks a finding that has a fix.
+const FIX_SIGN: &str = "*";
+
+/// Rows that the titles and the findings keep.
+const MIN_LIST_ROWS: u16 = 4;
 
 pub(super) fn draw(model: &Model, editor: &EditorScreen, canvas: &mut Canvas<'_>, area: Rect) {
     let mut x = area.x;
@@ -22,9 +34,18 @@ pub(super) fn draw(model: &Model, editor: &EditorScreen, canvas: &mut Canvas<'_>
         x = canvas.put_text(x, area.y, &text, role);
     }
     let mut height = usize::from(area.height).saturating_sub(1);
-    if editor.panel == EditorPanel::Findings && editor.current_finding().is_some() {
-        height = height.saturating_sub(EXPLANATION_ROWS);
-        draw_explanation(editor, canvas, area);
+    let explanation = match editor.panel {
+        EditorPanel::Findings => explain_finding(model, editor),
+        EditorPanel::Outline => None,
+        EditorPanel::Agents => explain_reset(model, editor),
+    };
+    let room = area.height.saturating_sub(MIN_LIST_ROWS);
+    if let Some(paragraphs) = explanation
+        && room >= MIN_EXPLANATION_ROWS
+    {
+        let rows = room.min(MAX_EXPLANATION_ROWS);
+        height = height.saturating_sub(usize::from(rows));
+        draw_explanation(&paragraphs, canvas, area, rows);
     }
     let room = usize::from(area.width).saturating_sub(2);
     let rows = panel_rows(model, editor);
@@ -46,34 +67,81 @@ pub(super) fn draw(model: &Model, editor: &EditorScreen, canvas: &mut Canvas<'_>
     }
 }
 
-/// Draws what the current finding says, why that matters, and what to do.
-fn draw_explanation(editor: &EditorScreen, canvas: &mut Canvas<'_>, area: Rect) {
-    let Some(finding) = editor.current_finding().map(|it| &editor.findings[it]) else {
-        return;
-    };
-    let top = area.bottom().saturating_sub(EXPLANATION_ROWS as u16);
+/// Draws paragraphs below the list.
+fn draw_explanation(paragraphs: &[(String, Role)], canvas: &mut Canvas<'_>, area: Rect, rows: u16) {
+    let top = area.bottom().saturating_sub(rows);
     let width = usize::from(area.width);
     canvas.put_text(area.x, top, &"─".repeat(width), Role::Rule);
-    let rule = finding.rule_row();
-    let fix = match finding.fix {
-        Some(_) => " F applies the fix.",
-        None => "",
-    };
-    let (_, role) = severity_sign(finding.severity);
-    let texts = [
-        (format!("{} {}", rule.id, rule.name), Role::Heading),
-        (untrusted::visible_line(&finding.message), role),
-        (rule.why.to_string(), Role::Dim),
-        (format!("{}{fix}", rule.help), Role::Text),
-    ];
     let mut y = top + 1;
-    for (text, role) in texts {
+    for (text, role) in paragraphs {
         let room = usize::from(area.bottom().saturating_sub(y));
-        for line in wrap_text(&text, width, room.min(4)) {
-            canvas.put_text(area.x, y, &line, role);
+        for line in wrap_text(text, width, room.min(4)) {
+            canvas.put_text(area.x, y, &line, *role);
             y += 1;
         }
     }
+}
+
+/// Returns what the current finding says, why that matters, and what to do.
+fn explain_finding(model: &Model, editor: &EditorScreen) -> Option<Vec<(String, Role)>> {
+    let finding = &editor.findings[editor.current_finding()?];
+    let rule = finding.rule_row();
+    let fix = match finding.fix {
+        Some(_) => {
+            let key = model.key_hint(Command::FixFinding);
+            format!(" ({FIX_SIGN} {key} fixes it)")
+        }
+        None => String::new(),
+    };
+    let (_, role) = severity_sign(finding.severity);
+    Some(vec![
+        (format!("{} {}{fix}", rule.id, rule.name), Role::Heading),
+        (untrusted::visible_line(&finding.message), role),
+        (rule.why.to_string(), Role::Dim),
+        (rule.help.to_string(), Role::Text),
+    ])
+}
+
+/// Returns what the next reset of the selected agent changes once the text is saved.
+fn explain_reset(model: &Model, editor: &EditorScreen) -> Option<Vec<(String, Role)>> {
+    let user = match editor.is_panel_focused {
+        true => editor.opened.users.get(editor.panel_cursor),
+        false => editor.opened.users.first(),
+    };
+    let agent = &user?.agent;
+    let rules = match editor.rule_changes.get(agent) {
+        None => "the rules that it has are not known".to_string(),
+        Some(NextRuleChange::NeverPushed) => "the whole baseline is new to it".to_string(),
+        Some(NextRuleChange::Lines {
+            added: 0,
+            removed: 0,
+        }) => "no line of the rules pushed last changes".to_string(),
+        Some(NextRuleChange::Lines { added, removed }) => format!(
+            "the rules pushed last gain {} and lose {}",
+            format_count(*added as u64, "line"),
+            format_count(*removed as u64, "line")
+        ),
+    };
+    let row = model.find_row(agent);
+    let seen = row.and_then(|row| row.last_readable_observation());
+    let drift = match row.map(|row| row.state()) {
+        Some(State::Drifted) => "; what the agent changed above its separator is reverted",
+        _ => "",
+    };
+    let scratch = match seen.and_then(known_scratch_lines) {
+        Some(0) => "it has no scratch to archive".to_string(),
+        Some(1) => "1 line of scratch is archived; a push keeps it".to_string(),
+        Some(lines) => format!("{lines} lines of scratch are archived; a push keeps them"),
+        None => "its scratch is not known".to_string(),
+    };
+    Some(vec![
+        (
+            format!("next reset of {agent}, with this text"),
+            Role::Heading,
+        ),
+        (format!("{rules}{drift}"), Role::Text),
+        (scratch, Role::Text),
+    ])
 }
 
 fn panel_rows(model: &Model, editor: &EditorScreen) -> Vec<(String, Role)> {
@@ -84,7 +152,9 @@ fn panel_rows(model: &Model, editor: &EditorScreen) -> Vec<(String, Role)> {
                 let (sign, role) = severity_sign(finding.severity);
                 let line = finding.range.start.line;
                 let rule = finding.rule.code();
-                (format!("{sign} {line:>4} {rule} {}", finding.message), role)
+                let fix = if finding.fix.is_some() { FIX_SIGN } else { " " };
+                let message = &finding.message;
+                (format!("{sign}{fix}{line:>4} {rule} {message}"), role)
             };
             findings.map(row).collect()
         }
@@ -103,13 +173,20 @@ fn panel_rows(model: &Model, editor: &EditorScreen) -> Vec<(String, Role)> {
                 let row = model.find_row(&user.agent);
                 let state = row.map(|row| row.state());
                 let seen = row.and_then(|row| row.last_readable_observation());
-                let next = match seen.and_then(known_scratch_lines) {
-                    Some(lines) => format!("next reset archives {lines} lines"),
+                let rules = match editor.rule_changes.get(&user.agent) {
+                    Some(NextRuleChange::Lines { added, removed }) => {
+                        format!("rules +{added} -{removed}")
+                    }
+                    Some(NextRuleChange::NeverPushed) => "rules new".to_string(),
+                    None => String::new(),
+                };
+                let scratch = match seen.and_then(known_scratch_lines) {
+                    Some(lines) => format!("scratch {lines}"),
                     None => String::new(),
                 };
                 let word = state.map_or("", |state| state.as_str());
                 let role = state.map_or(Role::Text, role_of_state);
-                (format!("{} {word}  {next}", user.agent), role)
+                (format!("{} {word}  {rules}  {scratch}", user.agent), role)
             };
             users.map(row).collect()
         }

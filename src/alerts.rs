@@ -1,0 +1,252 @@
+//! Alerts: tells operators what is wrong with a fleet, once, on the channels that `[alerts]` names.
+//!
+//! Nothing here is part of a reset. The command line calls [`raise_and_deliver`] after a run has
+//! released its locks and printed its result. Conditions become events in the archive's
+//! `alerts.json` before anything is sent, so that an event that cannot be delivered waits for the next
+//! run. Delivery happens in the same process, with a limit for each attempt and one for all: the
+//! service manager ends a process that a timer's command leaves behind.
+
+mod conditions;
+mod delivery;
+mod event;
+mod outbox;
+mod outbox_file;
+#[cfg(test)]
+mod test_config;
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+pub use delivery::AttemptResult;
+pub use event::{AlertEvent, Severity};
+pub use outbox::AlertChannel;
+
+use crate::config::{AlertKind, AlertSettings};
+use crate::engine::{AlertLock, AlertLockKind, Engine, RunReport};
+use crate::error::{Error, ErrorKind};
+use conditions::ConditionFinder;
+use delivery::ChannelSender;
+use outbox::{CheckContext, Outbox, PendingEvent};
+use outbox_file::LockedOutbox;
+
+/// Time limit of all deliveries of one process.
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Maximum number of events that are sent although they cannot be recorded.
+const MAX_UNRECORDED_EVENTS: usize = 5;
+
+/// What a delivery did.
+#[derive(Debug, Default, Serialize)]
+pub struct DeliveryReport {
+    /// The events that went out on at least one channel.
+    pub sent: Vec<AlertEvent>,
+    /// The attempts that failed.
+    pub failed: Vec<AttemptResult>,
+    /// Number of events that wait.
+    pub waiting: usize,
+    /// Number of events that were dropped: too old, too many, or tried too often.
+    pub dropped: usize,
+    /// Why events are not recorded, if they are not.
+    pub unrecorded: Option<String>,
+}
+
+/// Raises the events that are due, and delivers what waits. `report` is that of the run that has just
+/// ended, if any. Ends early, between attempts and within those of a program, once `is_cancelled`
+/// says so. Returns none if the config names no channel.
+pub fn raise_and_deliver(
+    engine: &Engine,
+    report: Option<&RunReport>,
+    is_cancelled: &dyn Fn() -> bool,
+) -> Option<DeliveryReport> {
+    let settings = engine.config().alerts.as_ref()?;
+    let channels = AlertChannel::of_settings(settings);
+    if channels.is_empty() {
+        return None;
+    }
+    let sender = Sender {
+        engine,
+        settings,
+        channels,
+        sender: ChannelSender {
+            settings,
+            clock: engine.clock(),
+            is_cancelled,
+        },
+    };
+    let (delivery_lock, waiting) = match sender.raise(report) {
+        Ok(raised) => raised,
+        Err(error) => return Some(sender.deliver_unrecorded(report, &error)),
+    };
+    let mut done = DeliveryReport {
+        waiting,
+        ..DeliveryReport::default()
+    };
+    let Some(lock) = delivery_lock else {
+        // The process that delivers looks for new events until there are none.
+        return Some(done);
+    };
+    if let Err(error) = sender.deliver(lock, &mut done) {
+        done.unrecorded = Some(error.to_string());
+    }
+    Some(done)
+}
+
+/// Sends a test event of a kind on every channel that the config names, and records nothing.
+pub fn send_test(engine: &Engine, kind: AlertKind) -> (AlertEvent, Vec<AttemptResult>) {
+    let event = AlertEvent::for_test(kind, engine.config(), engine.clock().now());
+    let Some(settings) = &engine.config().alerts else {
+        return (event, Vec::new());
+    };
+    let sender = ChannelSender {
+        settings,
+        clock: engine.clock(),
+        is_cancelled: &|| false,
+    };
+    let channels = AlertChannel::of_settings(settings);
+    let end = engine.clock().instant() + DELIVERY_TIMEOUT;
+    let results = sender.send(&event, 0, &channels, end);
+    (event, results)
+}
+
+/// Raises and delivers the events of one engine.
+struct Sender<'a> {
+    engine: &'a Engine,
+    settings: &'a AlertSettings,
+    channels: BTreeSet<AlertChannel>,
+    sender: ChannelSender<'a>,
+}
+
+impl Sender<'_> {
+    fn context(&self) -> CheckContext<'_> {
+        CheckContext {
+            config: self.engine.config(),
+            settings: self.settings,
+            now: self.engine.clock().now(),
+        }
+    }
+
+    /// Whether no further event is sent.
+    fn is_over(&self, end: Instant) -> bool {
+        let left = end.saturating_duration_since(self.engine.clock().instant());
+        left < delivery::MIN_ATTEMPT_TIMEOUT || (self.sender.is_cancelled)()
+    }
+
+    /// Records the events that are due. Returns the lock of the delivery, unless another process
+    /// holds it, and the number of events that wait. The lock is tried while the outbox is locked, so
+    /// that no event is left between the two.
+    fn raise(&self, report: Option<&RunReport>) -> Result<(Option<AlertLock>, usize), Error> {
+        let mut file = LockedOutbox::open(self.engine)?;
+        let finder = ConditionFinder::new(self.engine, self.settings, report);
+        let outbox = file.outbox();
+        outbox.retain_channels(&self.channels);
+        let found = finder.find(outbox.earlier_checks());
+        let context = self.context();
+        outbox.add_findings(&found, &context);
+        let waiting = outbox.pending.len();
+        file.save(context.now)?;
+        let lock = self.engine.try_lock_alerts(AlertLockKind::Delivery)?;
+        Ok((lock, waiting))
+    }
+
+    /// Delivers what waits, most urgent first. A channel that fails is not tried again by this process.
+    fn deliver(&self, lock: AlertLock, done: &mut DeliveryReport) -> Result<(), Error> {
+        let end = self.engine.clock().instant() + DELIVERY_TIMEOUT;
+        let mut usable = self.channels.clone();
+        let mut lock = Some(lock);
+        loop {
+            let is_over = self.is_over(end);
+            let next = self.next_due(&usable, is_over, &mut lock, done)?;
+            let Some((pending, waiting)) = next else {
+                return Ok(());
+            };
+            let channels = pending.channels.intersection(&usable).copied().collect();
+            let results = self.sender.send(&pending.event, waiting, &channels, end);
+            let has_failed = results.iter().any(|result| result.error.is_some());
+            let mut delivered = BTreeSet::new();
+            for result in results {
+                if result.error.is_none() {
+                    delivered.insert(result.channel);
+                } else {
+                    usable.remove(&result.channel);
+                    done.failed.push(result);
+                }
+            }
+            let mut file = LockedOutbox::open(self.engine)?;
+            let now = self.engine.clock().now();
+            let outbox = file.outbox();
+            outbox.note_delivery(&pending.event.id, &delivered, has_failed, now);
+            file.save(now)?;
+            if !delivered.is_empty() {
+                done.sent.push(pending.event);
+            }
+        }
+    }
+
+    /// Returns the next event to send, and how many wait behind it. Without one, the lock of the
+    /// delivery is released while the outbox is still locked: a process that records an event then
+    /// delivers it itself.
+    fn next_due(
+        &self,
+        usable: &BTreeSet<AlertChannel>,
+        is_over: bool,
+        lock: &mut Option<AlertLock>,
+        done: &mut DeliveryReport,
+    ) -> Result<Option<(PendingEvent, usize)>, Error> {
+        let mut file = LockedOutbox::open(self.engine)?;
+        let now = self.engine.clock().now();
+        let outbox = file.outbox();
+        let due = if is_over {
+            None
+        } else {
+            outbox.take_due(usable, self.settings, now)
+        };
+        done.waiting = outbox.pending.len();
+        let dropped = if due.is_some() {
+            0
+        } else {
+            std::mem::take(&mut outbox.dropped)
+        };
+        done.dropped += dropped;
+        if due.is_some() || dropped > 0 {
+            file.save(now)?;
+        }
+        if due.is_none() {
+            drop(lock.take());
+        }
+        Ok(due.map(|due| (due, done.waiting.saturating_sub(1))))
+    }
+
+    /// Sends what the run says of itself, and that the disk is full, although it cannot be recorded:
+    /// that may be the very event. Each run does so as long as that lasts.
+    fn deliver_unrecorded(&self, report: Option<&RunReport>, error: &Error) -> DeliveryReport {
+        let mut done = DeliveryReport {
+            unrecorded: Some(error.to_string()),
+            ..DeliveryReport::default()
+        };
+        if report.is_none() || error.kind() == ErrorKind::Busy {
+            return done;
+        }
+        let finder = ConditionFinder::new(self.engine, self.settings, report);
+        let mut outbox = Outbox::default();
+        outbox.add_findings(&finder.find_in_report(), &self.context());
+        let end = self.engine.clock().instant() + DELIVERY_TIMEOUT;
+        let mut usable = self.channels.clone();
+        for pending in outbox.pending.into_iter().take(MAX_UNRECORDED_EVENTS) {
+            if self.is_over(end) {
+                break;
+            }
+            let results = self.sender.send(&pending.event, 0, &usable, end);
+            let (failed, delivered): (Vec<_>, Vec<_>) = results
+                .into_iter()
+                .partition(|result| result.error.is_some());
+            usable.retain(|channel| !failed.iter().any(|result| result.channel == *channel));
+            done.failed.extend(failed);
+            if !delivered.is_empty() {
+                done.sent.push(pending.event);
+            }
+        }
+        done
+    }
+}

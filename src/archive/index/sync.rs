@@ -1,0 +1,566 @@
+//! Brings the index up to date with the archive: entries that were added, changed or removed since,
+//! by whatever program.
+//!
+//! A directory whose modification time is the one that was seen has the same names, so it is not
+//! listed again. Once in [`SWEEP_INTERVAL`] an update looks at every entry, and finds those that
+//! were changed in place.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use chrono::{DateTime, Duration, FixedOffset};
+use crossbeam_channel::Sender;
+use rusqlite::{OptionalExtension, Transaction, TransactionBehavior, params};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, statat};
+
+use super::{ArchiveIndex, MAX_ID_DELAY, MINUTE_SHIFT, WordCollector, index_error, minute_of};
+use crate::archive::entry::EntryName;
+use crate::archive::{Archive, EntryKind, OpenDirectory};
+use crate::durable;
+use crate::error::{Error, ErrorKind, PathContext, Result};
+
+/// Maximum number of bytes of text in one transaction, apart from its last entry.
+const MAX_BATCH_BYTES: u64 = 128 << 20;
+
+/// Bytes of words that are read ahead at least, apart from a second such group.
+const GROUP_BYTES: usize = 256 << 10;
+
+/// Larger entries are not indexed, and scanned by each search.
+pub const MAX_INDEXED_BYTES: u64 = 16 << 20;
+
+/// A directory that changed within this time before it was listed is listed again the next time: its
+/// modification time may stay the same. In nanoseconds.
+const SETTLE_NS: i64 = 2_000_000_000;
+
+/// Maximum number of directories that are open at once.
+const MAX_OPEN_DIRECTORIES: usize = 128;
+
+/// Time between two updates that look at every entry.
+const SWEEP_INTERVAL: Duration = Duration::minutes(10);
+
+/// How far an update is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IndexProgress {
+    /// Number of entries that were indexed.
+    pub entries: u64,
+    /// Number of their bytes.
+    pub bytes: u64,
+}
+
+/// What an update did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SyncReport {
+    /// Entries that are new or changed.
+    pub indexed: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Entries that are gone.
+    pub removed: u64,
+    /// Whether the update was stopped before its end.
+    pub is_stopped: bool,
+}
+
+/// What an update looks at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// Directories whose names changed.
+    ChangedDirectories,
+    /// Every entry of every directory.
+    EveryEntry,
+}
+
+/// What the index knows of an entry.
+#[derive(Clone, Copy)]
+struct KnownEntry {
+    id: i64,
+    size: i64,
+    modified_ns: i64,
+    inode: i64,
+}
+
+impl ArchiveIndex {
+    /// Brings the index up to date with these directories of the archive; all others are forgotten.
+    /// `goes_on` gets the progress, and stops the update when it returns false; what was indexed
+    /// stays.
+    ///
+    /// # Errors
+    /// The archive cannot be read, or the index cannot be written. [`ErrorKind::Busy`] if another
+    /// process is updating it.
+    ///
+    /// [`ErrorKind::Busy`]: crate::error::ErrorKind::Busy
+    pub fn update<'d>(
+        &mut self,
+        archive: &Archive,
+        directories: impl Iterator<Item = &'d Path>,
+        now: DateTime<FixedOffset>,
+        goes_on: &mut dyn FnMut(IndexProgress) -> bool,
+    ) -> Result<SyncReport> {
+        let path = self.path.clone();
+        let now_ns = now.timestamp_nanos_opt().unwrap_or_default();
+        let scope = self
+            .scope(now_ns)
+            .map_err(|error| index_error(&path, &error))?;
+        let mut update = Update {
+            archive,
+            scope,
+            goes_on,
+            report: SyncReport::default(),
+            added: Vec::new(),
+            seen: Vec::new(),
+        };
+        let mut names = HashSet::new();
+        for directory in directories {
+            let Some(name) = directory.to_str() else {
+                continue;
+            };
+            names.insert(name.to_string());
+            if !update.goes_on() {
+                return Ok(update.report);
+            }
+            update.compare_directory(&mut self.connection, &path, name)?;
+        }
+        let failed = |error: rusqlite::Error| index_error(&path, &error);
+        // In the order of ids, which FTS5 takes quickest.
+        update.added.sort_by_key(|added| added.entry.stamp);
+        update.index_added(&mut self.connection, &path)?;
+        if update.report.is_stopped {
+            return Ok(update.report);
+        }
+        update
+            .finish(&mut self.connection, &names, now_ns)
+            .map_err(failed)?;
+        Ok(update.report)
+    }
+
+    /// Chooses what an update at this time looks at.
+    fn scope(&self, now_ns: i64) -> rusqlite::Result<Scope> {
+        let last: Option<i64> =
+            self.connection
+                .query_row("SELECT max(time_ns) FROM sweep", [], |row| row.get(0))?;
+        let interval = SWEEP_INTERVAL.num_nanoseconds().unwrap_or(i64::MAX);
+        // A clock that was ahead must not keep sweeps away.
+        let is_recent =
+            last.is_some_and(|last| (0..interval).contains(&now_ns.saturating_sub(last)));
+        Ok(if is_recent {
+            Scope::ChangedDirectories
+        } else {
+            Scope::EveryEntry
+        })
+    }
+}
+
+fn begin(connection: &mut rusqlite::Connection) -> rusqlite::Result<Transaction<'_>> {
+    connection.transaction_with_behavior(TransactionBehavior::Immediate)
+}
+
+struct Update<'u> {
+    archive: &'u Archive,
+    scope: Scope,
+    goes_on: &'u mut dyn FnMut(IndexProgress) -> bool,
+    report: SyncReport,
+    /// Entries to index.
+    added: Vec<AddedEntry>,
+    /// Directories that were listed, with their modification times.
+    seen: Vec<(i64, i64)>,
+}
+
+/// An entry to index.
+struct AddedEntry {
+    directory_id: i64,
+    /// Path of the directory below `archive_dir`.
+    directory: Arc<str>,
+    entry: EntryName,
+    /// The row that it replaces.
+    replaced: Option<i64>,
+}
+
+impl Update<'_> {
+    /// Reports the progress, and notes in the report whether the update is stopped.
+    fn goes_on(&mut self) -> bool {
+        let progress = IndexProgress {
+            entries: self.report.indexed,
+            bytes: self.report.bytes,
+        };
+        self.report.is_stopped = !(self.goes_on)(progress);
+        !self.report.is_stopped
+    }
+
+    /// Compares a directory with the index: removes what is gone, and notes what is new or changed.
+    fn compare_directory(
+        &mut self,
+        connection: &mut rusqlite::Connection,
+        index_path: &Path,
+        name: &str,
+    ) -> Result<()> {
+        let failed = |error: rusqlite::Error| index_error(index_path, &error);
+        let path = self.archive.root().join(name);
+        let known: Option<(i64, i64)> = connection
+            .query_row(
+                "SELECT id, modified_ns FROM directory WHERE path = ?1",
+                [name],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )
+            .optional()
+            .map_err(failed)?;
+        let Ok(directory) = durable::open_directory_errno(&path) else {
+            // Gone, or of another user: its entries cannot be read either.
+            if known.is_some() {
+                let transaction = begin(connection).map_err(failed)?;
+                self.report.removed += forget_directory(&transaction, name).map_err(failed)?;
+                transaction.commit().map_err(failed)?;
+            }
+            return Ok(());
+        };
+        let stat = fstat(&directory).with_path("stat", &path)?;
+        let is_unchanged = known.is_some_and(|(_, seen)| seen == modified_ns(&stat));
+        if is_unchanged && self.scope == Scope::ChangedDirectories {
+            return Ok(());
+        }
+        let mut listed = self.archive.list_entry_names(Path::new(name))?;
+        // Its quarantine is left out.
+        let own = |directory: &OpenDirectory| directory.subdir == Path::new(name);
+        let Some(own) = listed.directories.iter().position(own) else {
+            return Ok(());
+        };
+        let names = listed.names.into_iter().filter(|(at, _)| *at == own);
+        let names: Vec<EntryName> = names.map(|(_, name)| name).collect();
+        let directory = listed.directories.swap_remove(own).fd;
+        let transaction = begin(connection).map_err(failed)?;
+        let directory_id = match known {
+            Some((id, _)) => id,
+            None => {
+                let sql = "INSERT INTO directory (path, modified_ns) VALUES (?1, 0)";
+                transaction.execute(sql, [name]).map_err(failed)?;
+                transaction.last_insert_rowid()
+            }
+        };
+        self.compare_entries(&transaction, &directory, (directory_id, name), names)
+            .map_err(failed)?;
+        self.seen.push((directory_id, modified_ns(&stat)));
+        transaction.commit().map_err(failed)
+    }
+
+    fn compare_entries(
+        &mut self,
+        transaction: &Transaction<'_>,
+        directory: &OwnedFd,
+        (directory_id, path): (i64, &str),
+        names: Vec<EntryName>,
+    ) -> rusqlite::Result<()> {
+        let path: Arc<str> = path.into();
+        let mut gone = known_entries(transaction, directory_id)?;
+        for entry in names {
+            let known = gone.remove(&entry.text);
+            if let Some(known) = &known {
+                if self.scope == Scope::ChangedDirectories {
+                    continue;
+                }
+                let stat = statat(directory, &entry.text, AtFlags::SYMLINK_NOFOLLOW);
+                if stat.is_ok_and(|stat| known.is_same(&stat)) {
+                    continue;
+                }
+            }
+            self.added.push(AddedEntry {
+                directory_id,
+                directory: Arc::clone(&path),
+                entry,
+                replaced: known.map(|known| known.id),
+            });
+        }
+        for known in gone.into_values() {
+            remove_entry(transaction, known.id)?;
+            self.report.removed += 1;
+        }
+        Ok(())
+    }
+
+    /// Indexes the entries that were noted. Another thread reads them and splits their texts.
+    fn index_added(
+        &mut self,
+        connection: &mut rusqlite::Connection,
+        index_path: &Path,
+    ) -> Result<()> {
+        let added = std::mem::take(&mut self.added);
+        if added.is_empty() {
+            return Ok(());
+        }
+        let archive = self.archive;
+        let (sender, groups) = crossbeam_channel::bounded(1);
+        std::thread::scope(|scope| {
+            let reader = std::thread::Builder::new().name("index reader".to_string());
+            let entries = added.as_slice();
+            let read = move || EntryReader::new(archive).read(entries, &sender);
+            reader.spawn_scoped(scope, read).map_err(|error| {
+                let message = format!("cannot start a thread to read entries: {error}");
+                Error::new(ErrorKind::Host, message)
+            })?;
+            let mut entries = groups.into_iter().flatten().peekable();
+            while entries.peek().is_some() && !self.report.is_stopped {
+                self.index_batch(connection, &mut entries)
+                    .map_err(|error| index_error(index_path, &error))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Indexes as many entries as one transaction takes.
+    fn index_batch<'e>(
+        &mut self,
+        connection: &mut rusqlite::Connection,
+        entries: &mut impl Iterator<Item = ReadEntry<'e>>,
+    ) -> rusqlite::Result<()> {
+        let transaction = begin(connection)?;
+        let end = self.report.bytes + MAX_BATCH_BYTES;
+        while self.report.bytes < end && self.goes_on() {
+            let Some(entry) = entries.next() else { break };
+            if let Some(id) = entry.added.replaced {
+                remove_entry(&transaction, id)?;
+            }
+            self.index_entry(&transaction, &entry)?;
+        }
+        transaction.commit()
+    }
+
+    fn index_entry(
+        &mut self,
+        transaction: &Transaction<'_>,
+        read: &ReadEntry<'_>,
+    ) -> rusqlite::Result<()> {
+        // An entry that cannot be read is not found; `verify` reports it.
+        let Some(stat) = &read.stat else {
+            return Ok(());
+        };
+        let entry = &read.added.entry;
+        let id = free_id(transaction, minute_of(entry.stamp))?;
+        transaction
+            .prepare_cached(
+                "INSERT INTO entry (id, directory, name, kind, size, modified_ns, inode)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            )?
+            .execute(params![
+                id,
+                read.added.directory_id,
+                entry.text,
+                kind_number(entry.kind),
+                stat.st_size,
+                modified_ns(stat),
+                stat.st_ino as i64,
+            ])?;
+        transaction
+            .prepare_cached("INSERT INTO words (rowid, text) VALUES (?1, ?2)")?
+            .execute(params![id, read.words])?;
+        for word in &read.new_words {
+            transaction
+                .prepare_cached("INSERT OR IGNORE INTO vocabulary (word) VALUES (?1)")?
+                .execute([&**word])?;
+        }
+        self.report.indexed += 1;
+        self.report.bytes += stat.st_size as u64;
+        Ok(())
+    }
+
+    /// Records what was seen, and forgets all directories but these.
+    fn finish(
+        &mut self,
+        connection: &mut rusqlite::Connection,
+        names: &HashSet<String>,
+        now_ns: i64,
+    ) -> rusqlite::Result<()> {
+        let mut known: Vec<String> = {
+            let mut statement = connection.prepare("SELECT path FROM directory")?;
+            let paths = statement.query_map([], |row| row.get(0))?;
+            paths.collect::<rusqlite::Result<_>>()?
+        };
+        known.retain(|path| !names.contains(path));
+        let is_sweep = self.scope == Scope::EveryEntry;
+        // Without a change, nothing is locked.
+        if self.seen.is_empty() && known.is_empty() && !is_sweep {
+            return Ok(());
+        }
+        let transaction = begin(connection)?;
+        for (directory_id, modified_ns) in &self.seen {
+            // Another entry may come within the same tick of the clock.
+            let is_settled = now_ns.saturating_sub(*modified_ns) > SETTLE_NS;
+            let seen = if is_settled { *modified_ns } else { 0 };
+            transaction.execute(
+                "UPDATE directory SET modified_ns = ?2 WHERE id = ?1",
+                [directory_id, &seen],
+            )?;
+        }
+        for path in &known {
+            self.report.removed += forget_directory(&transaction, path)?;
+        }
+        if is_sweep {
+            transaction.execute("DELETE FROM sweep", [])?;
+            transaction.execute("INSERT INTO sweep VALUES (?1)", [now_ns])?;
+        }
+        transaction.commit()
+    }
+}
+
+/// An entry as it was read.
+struct ReadEntry<'e> {
+    added: &'e AddedEntry,
+    /// Its attributes; none if it cannot be read.
+    stat: Option<Stat>,
+    /// Its words, with a blank between two; none of an entry that is too large.
+    words: String,
+    /// Words of the vocabulary that were first seen in it.
+    new_words: Vec<Box<str>>,
+}
+
+/// Reads entries and splits them into words.
+struct EntryReader<'a> {
+    archive: &'a Archive,
+    /// Directories that are open, by id: entries of all agents come in turn.
+    open_directories: HashMap<i64, OwnedFd>,
+    text: Vec<u8>,
+    words: WordCollector,
+}
+
+impl<'a> EntryReader<'a> {
+    fn new(archive: &'a Archive) -> EntryReader<'a> {
+        EntryReader {
+            archive,
+            open_directories: HashMap::new(),
+            text: Vec::new(),
+            words: WordCollector::default(),
+        }
+    }
+
+    /// Reads entries and sends them in groups, until the receiver is gone.
+    fn read<'e>(mut self, added: &'e [AddedEntry], groups: &Sender<Vec<ReadEntry<'e>>>) {
+        let mut group = Vec::new();
+        let mut bytes = 0;
+        for added in added {
+            let read = self.read_entry(added);
+            bytes += read.words.len();
+            group.push(read);
+            if bytes >= GROUP_BYTES {
+                bytes = 0;
+                if groups.send(std::mem::take(&mut group)).is_err() {
+                    return;
+                }
+            }
+        }
+        let _ = groups.send(group);
+    }
+
+    fn read_entry<'e>(&mut self, added: &'e AddedEntry) -> ReadEntry<'e> {
+        self.text.clear();
+        let stat = self.open_entry(added).and_then(|file| {
+            let stat = fstat(&file).ok()?;
+            let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+            if is_file && stat.st_size as u64 <= MAX_INDEXED_BYTES {
+                let file = std::fs::File::from(file);
+                let _ = file.take(MAX_INDEXED_BYTES).read_to_end(&mut self.text);
+            }
+            is_file.then_some(stat)
+        });
+        let (words, new_words) = self.words.collect(&self.text);
+        ReadEntry {
+            added,
+            stat,
+            words,
+            new_words,
+        }
+    }
+
+    fn open_entry(&mut self, added: &AddedEntry) -> Option<OwnedFd> {
+        let open = &mut self.open_directories;
+        if open.len() >= MAX_OPEN_DIRECTORIES {
+            open.clear();
+        }
+        let directory = match open.entry(added.directory_id) {
+            Entry::Occupied(directory) => directory.into_mut(),
+            Entry::Vacant(place) => {
+                let path = self.archive.root().join(&*added.directory);
+                place.insert(durable::open_directory_errno(&path).ok()?)
+            }
+        };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        openat(&*directory, &added.entry.text, flags, Mode::empty()).ok()
+    }
+}
+
+impl KnownEntry {
+    /// Whether a file is the one that was indexed.
+    fn is_same(&self, stat: &Stat) -> bool {
+        self.size == stat.st_size
+            && self.modified_ns == modified_ns(stat)
+            && self.inode == stat.st_ino as i64
+    }
+}
+
+/// Returns an id for another entry of a minute: the next one of that minute, or of a later minute
+/// that has one.
+fn free_id(transaction: &Transaction<'_>, minute: i64) -> rusqlite::Result<i64> {
+    let mut statement =
+        transaction.prepare_cached("SELECT max(id) FROM entry WHERE id >= ?1 AND id < ?2")?;
+    let mut id = 0;
+    for minute in minute..minute + MAX_ID_DELAY {
+        let (first, end) = (minute << MINUTE_SHIFT, (minute + 1) << MINUTE_SHIFT);
+        let last: Option<i64> = statement.query_row([first, end], |row| row.get(0))?;
+        id = last.map_or(first, |last| last + 1);
+        if id < end {
+            return Ok(id);
+        }
+    }
+    // Millions within a day: the insertion says that the id is taken.
+    Ok(id - 1)
+}
+
+fn known_entries(
+    transaction: &Transaction<'_>,
+    directory_id: i64,
+) -> rusqlite::Result<HashMap<String, KnownEntry>> {
+    let mut statement = transaction.prepare_cached(
+        "SELECT name, id, size, modified_ns, inode FROM entry WHERE directory = ?1",
+    )?;
+    let rows = statement.query_map([directory_id], |row| {
+        let entry = KnownEntry {
+            id: row.get(1)?,
+            size: row.get(2)?,
+            modified_ns: row.get(3)?,
+            inode: row.get(4)?,
+        };
+        Ok((row.get(0)?, entry))
+    })?;
+    rows.collect()
+}
+
+fn remove_entry(transaction: &Transaction<'_>, id: i64) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached("DELETE FROM words WHERE rowid = ?1")?
+        .execute([id])?;
+    transaction
+        .prepare_cached("DELETE FROM entry WHERE id = ?1")?
+        .execute([id])?;
+    Ok(())
+}
+
+fn forget_directory(transaction: &Transaction<'_>, name: &str) -> rusqlite::Result<u64> {
+    let entries = "SELECT entry.id FROM entry JOIN directory ON directory.id = entry.directory
+                   WHERE directory.path = ?1";
+    let words = format!("DELETE FROM words WHERE rowid IN ({entries})");
+    transaction.execute(&words, [name])?;
+    let entries = format!("DELETE FROM entry WHERE id IN ({entries})");
+    let removed = transaction.execute(&entries, [name])?;
+    transaction.execute("DELETE FROM directory WHERE path = ?1", [name])?;
+    Ok(removed as u64)
+}
+
+pub(super) fn kind_number(kind: EntryKind) -> i64 {
+    let place = EntryKind::ALL.iter().position(|it| *it == kind);
+    place.unwrap_or_default() as i64
+}
+
+fn modified_ns(stat: &Stat) -> i64 {
+    stat.st_mtime
+        .saturating_mul(1_000_000_000)
+        .saturating_add(stat.st_mtime_nsec as i64)
+}

@@ -1,0 +1,167 @@
+//! `alerts`: sends a test of every channel, or what is due. Runs and the guard send their alerts through
+//! this module at their end; nothing that happens here changes their exit codes.
+
+use std::io;
+
+use clap::builder::PossibleValuesParser;
+use clap::builder::TypedValueParser;
+use serde::Serialize;
+
+use super::output::{Document, OutputRole, Printer, format_count, text_cell};
+use super::{CommandContext, CommandResult};
+use crate::alerts::{self, AlertEvent, AttemptResult, DeliveryReport};
+use crate::config::AlertKind;
+use crate::engine::{Engine, RunReport};
+use crate::error::{Error, ErrorKind};
+
+/// The verbs of `alerts`.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum AlertsVerb {
+    /// Sends a test event on every channel that the config names
+    ///
+    /// Prints what happened on each. Exits with 3 if one failed. Records nothing, and does not count
+    /// against max_per_hour.
+    #[command(after_help = super::values::EXIT_CODES)]
+    Test {
+        /// Kind of the test event
+        #[arg(value_name = "KIND", default_value = "failed-reset", value_parser = kind_parser())]
+        kind: AlertKind,
+    },
+    /// Looks at all agents, and sends the alerts that are due
+    ///
+    /// Runs and the guard send alerts by themselves. This is for a timer where alerts should not wait
+    /// for them. Exits with 3 if an alert could not be sent; it is kept for the next time.
+    #[command(after_help = super::values::EXIT_CODES)]
+    Send,
+}
+
+fn kind_parser() -> impl TypedValueParser<Value = AlertKind> {
+    let names = AlertKind::ALL.map(AlertKind::as_str);
+    PossibleValuesParser::new(names)
+        .map(|name| AlertKind::parse(&name).unwrap_or(AlertKind::FailedReset))
+}
+
+/// The answer of `alerts test`.
+#[derive(Serialize)]
+struct AlertTestDocument {
+    event: AlertEvent,
+    results: Vec<AttemptResult>,
+}
+
+impl Document for AlertTestDocument {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        let rows = self.results.iter().map(|result| {
+            let (role, outcome) = match &result.error {
+                None => (OutputRole::Good, "sent".to_string()),
+                Some(error) => (OutputRole::Bad, format!("failed: {error}")),
+            };
+            vec![
+                text_cell(OutputRole::Heading, result.channel.as_str()),
+                text_cell(OutputRole::Plain, &result.target),
+                text_cell(role, outcome),
+            ]
+        });
+        let rows: Vec<_> = rows.collect();
+        printer.write_table(&rows)
+    }
+}
+
+/// The answer of `alerts send`.
+#[derive(Serialize)]
+struct AlertSendDocument {
+    #[serde(flatten)]
+    report: DeliveryReport,
+}
+
+impl Document for AlertSendDocument {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        for event in &self.report.sent {
+            printer.write_line(&[
+                (OutputRole::Warn, event.kind.as_str()),
+                (OutputRole::Plain, ": "),
+                (OutputRole::Plain, &event.message),
+            ])?;
+        }
+        let sent = format_count(self.report.sent.len(), "alert");
+        printer.write_plain_line(format!("{sent} sent, {} waiting", self.report.waiting))
+    }
+}
+
+impl CommandContext<'_> {
+    pub(super) fn run_alerts(&mut self, what: &AlertsVerb) -> CommandResult {
+        match what {
+            AlertsVerb::Test { kind } => self.run_alerts_test(*kind),
+            AlertsVerb::Send => self.run_alerts_send(),
+        }
+    }
+
+    fn run_alerts_test(&mut self, kind: AlertKind) -> CommandResult {
+        let engine = self.open_engine()?;
+        let (event, results) = alerts::send_test(&engine, kind);
+        if results.is_empty() {
+            return Err(no_channel_error(&engine).into());
+        }
+        let failed = results.iter().any(|result| result.error.is_some());
+        self.output
+            .print_document(&AlertTestDocument { event, results })?;
+        Ok(failed.then_some(ErrorKind::Host))
+    }
+
+    fn run_alerts_send(&mut self) -> CommandResult {
+        let engine = self.open_engine()?;
+        let agents: Vec<_> = engine.config().agents.iter().collect();
+        engine.record_observations(&engine.observe_all(&agents));
+        let Some(report) = alerts::raise_and_deliver(&engine, None, &|| false) else {
+            return Err(no_channel_error(&engine).into());
+        };
+        let has_failed = !report.failed.is_empty() || report.unrecorded.is_some();
+        self.print_delivery_warnings(&report);
+        self.output.print_document(&AlertSendDocument { report })?;
+        Ok(has_failed.then_some(ErrorKind::Host))
+    }
+
+    /// Raises and sends the alerts that are due, at the end of a command that has printed its answer.
+    /// A failure is a warning: it does not change the command's result.
+    pub(super) fn send_alerts(&mut self, engine: &Engine, report: Option<&RunReport>) {
+        if let Some(report) = alerts::raise_and_deliver(engine, report, &|| false) {
+            self.print_delivery_warnings(&report);
+        }
+    }
+
+    fn print_delivery_warnings(&mut self, report: &DeliveryReport) {
+        for warning in delivery_warnings(report) {
+            self.output.print_warning(&warning);
+        }
+    }
+}
+
+/// Returns what an operator should know of a delivery.
+pub(super) fn delivery_warnings(report: &DeliveryReport) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for result in &report.failed {
+        let error = result.error.as_deref().unwrap_or_default();
+        let channel = result.channel.as_str();
+        // Without its record, the event is not tried again.
+        let retry = if report.unrecorded.is_none() {
+            "; it is tried again later"
+        } else {
+            ""
+        };
+        warnings.push(format!("alert not sent by {channel}: {error}{retry}"));
+    }
+    if report.dropped > 0 {
+        let events = format_count(report.dropped, "alert");
+        warnings.push(format!("{events} dropped: too many waited, or too long"));
+    }
+    if let Some(error) = &report.unrecorded {
+        warnings.push(format!("alerts are not recorded: {error}"));
+    }
+    warnings
+}
+
+fn no_channel_error(engine: &Engine) -> Error {
+    let config = engine.config().path.display();
+    let message = format!("config {config} names no channel for alerts");
+    Error::new(ErrorKind::Config, message)
+        .with_hint("add a section [alerts] with `command = …`, `url = …` or `journal = yes`")
+}

@@ -1,0 +1,415 @@
+//! `archive search` and `archive reindex`.
+
+use std::io;
+use std::ops::Range;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use super::output::{Document, Output, OutputRole, Printer, format_count};
+use super::values::parse_number;
+use super::{CommandContext, CommandError, CommandResult};
+use crate::archive::index::CandidateOrder;
+use crate::archive::search::{MAX_PLACES, Query, QueryError, Source};
+use crate::archive::{EntryKind, format_stamp};
+use crate::engine::{
+    Engine, FoundEntry, FoundLine, FoundMemory, IndexProgress, SearchRelaxation, SearchRequest,
+    SearchResult,
+};
+use crate::error::{Error, ErrorKind};
+
+/// Number of entries that a search prints by default.
+const DEFAULT_LIMIT: usize = 100;
+
+/// Number of indexed entries between two updates of the status line.
+const PROGRESS_STEP: u64 = 200;
+
+#[derive(Debug, Args)]
+pub(super) struct SearchArgs {
+    /// The query; of several arguments, one with blanks is a phrase
+    #[arg(value_name = "QUERY", required = true)]
+    query: Vec<String>,
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Prints at most this many entries, 0 for all
+    #[arg(long, value_name = "COUNT", default_value_t = DEFAULT_LIMIT, value_parser = parse_number::<usize>)]
+    limit: usize,
+    /// Order of the entries
+    #[arg(long, value_enum, default_value_t = SearchOrder::Relevance)]
+    order: SearchOrder,
+}
+
+/// Conditions on entries, as options.
+#[derive(Debug, Args)]
+pub(super) struct FilterArgs {
+    /// Only entries of this agent; `*` stands for any characters
+    #[arg(long, value_name = "AGENT")]
+    agent: Vec<String>,
+    /// Only entries since then: an age such as 7d or 24h, a date, a month, a time
+    #[arg(long, value_name = "WHEN")]
+    since: Option<String>,
+    /// Only entries until then
+    #[arg(long, value_name = "WHEN")]
+    until: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum SearchOrder {
+    /// The best matches first, of equal ones the newest
+    Relevance,
+    /// The newest first
+    Newest,
+    /// The oldest first
+    Oldest,
+    /// The largest first
+    Largest,
+}
+
+impl From<SearchOrder> for CandidateOrder {
+    fn from(order: SearchOrder) -> CandidateOrder {
+        match order {
+            SearchOrder::Relevance => CandidateOrder::Relevance,
+            SearchOrder::Newest => CandidateOrder::Newest,
+            SearchOrder::Oldest => CandidateOrder::Oldest,
+            SearchOrder::Largest => CandidateOrder::Largest,
+        }
+    }
+}
+
+impl FilterArgs {
+    /// Parses a query with these conditions.
+    pub(super) fn parse_query(&self, text: &str, engine: &Engine) -> Result<Query, CommandError> {
+        Query::parse(&self.join_terms(text), engine.clock().now()).map_err(query_error)
+    }
+
+    /// Returns a query with these conditions as terms.
+    fn join_terms(&self, text: &str) -> String {
+        let mut terms = vec![text.to_string()];
+        terms.extend(self.agent.iter().map(|agent| format!("agent:{agent}")));
+        // A term ends at a blank, and a time may have one before its hour.
+        let term = |name: &str, when: &String| format!("{name}:{}", when.trim().replace(' ', "T"));
+        terms.extend(self.since.iter().map(|when| term("since", when)));
+        terms.extend(self.until.iter().map(|when| term("until", when)));
+        terms.join(" ").trim().to_string()
+    }
+}
+
+fn query_error(error: QueryError) -> CommandError {
+    let failure = Error::new(ErrorKind::User, error.message);
+    match error.hint {
+        Some(hint) => failure.with_hint(hint).into(),
+        None => failure.into(),
+    }
+}
+
+/// Joins the arguments of a query. The shell removed the quotation marks of a phrase.
+fn join_query(arguments: &[String]) -> String {
+    let is_phrase = |text: &str| {
+        let is_marked = text.contains('"') || text.starts_with('/') || text.starts_with("-/");
+        text.contains(char::is_whitespace) && !is_marked
+    };
+    match arguments {
+        [query] => query.clone(),
+        many => {
+            let terms = many.iter().map(|text| {
+                if is_phrase(text) {
+                    format!("\"{text}\"")
+                } else {
+                    text.clone()
+                }
+            });
+            terms.collect::<Vec<String>>().join(" ")
+        }
+    }
+}
+
+/// The answer of `archive search`.
+#[derive(Serialize)]
+struct SearchDocument {
+    query: String,
+    /// Number of hits in all texts.
+    hits: usize,
+    /// Whether everything that matches is listed.
+    complete: bool,
+    memories: Vec<MemoryItem>,
+    entries: Vec<FoundEntryItem>,
+    notes: Vec<String>,
+    /// Queries that find something, where this one finds nothing.
+    relaxations: Vec<RelaxationItem>,
+    #[serde(skip)]
+    lines: Vec<TextLines>,
+}
+
+#[derive(Serialize)]
+struct RelaxationItem {
+    /// The term that it drops, or splits into words.
+    term: String,
+    query: String,
+    entries: usize,
+    memories: usize,
+    /// Whether all of them are counted.
+    complete: bool,
+}
+
+impl RelaxationItem {
+    fn new(relaxation: &SearchRelaxation) -> RelaxationItem {
+        RelaxationItem {
+            term: relaxation.relaxed.term.clone(),
+            query: relaxation.relaxed.query.clone(),
+            entries: relaxation.entries,
+            memories: relaxation.memories,
+            complete: !relaxation.has_more,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct MemoryItem {
+    agent: String,
+    path: String,
+    read: chrono::DateTime<chrono::FixedOffset>,
+    hits: usize,
+    lines: Vec<LineItem>,
+}
+
+#[derive(Serialize)]
+struct FoundEntryItem {
+    path: String,
+    agent: String,
+    left: bool,
+    kind: EntryKind,
+    stamp: String,
+    size: u64,
+    pinned: bool,
+    /// How similar its words are to those of the query; 1 where they are the same.
+    similarity: f64,
+    hits: usize,
+    lines: Vec<LineItem>,
+}
+
+#[derive(Serialize)]
+struct LineItem {
+    line: u64,
+    text: String,
+    /// The hits as ranges of bytes of the text.
+    matches: Vec<Range<usize>>,
+}
+
+/// The lines of a text, for people.
+struct TextLines {
+    path: String,
+    lines: Vec<FoundLine>,
+}
+
+impl LineItem {
+    fn new(line: &FoundLine) -> LineItem {
+        let mut text = String::new();
+        let mut end = 0;
+        let matches = line.hits.iter().map(|hit| {
+            text.push_str(&String::from_utf8_lossy(
+                &line.bytes[end..hit.start.max(end)],
+            ));
+            let start = text.len();
+            text.push_str(&String::from_utf8_lossy(
+                &line.bytes[hit.start.max(end)..hit.end.max(end)],
+            ));
+            end = hit.end.max(end);
+            start..text.len()
+        });
+        let matches = matches.collect();
+        text.push_str(&String::from_utf8_lossy(&line.bytes[end..]));
+        LineItem {
+            line: line.number,
+            text,
+            matches,
+        }
+    }
+}
+
+impl SearchDocument {
+    fn new(
+        query: String,
+        result: SearchResult,
+        relaxations: &[SearchRelaxation],
+    ) -> SearchDocument {
+        let (hits, complete) = (result.hit_count(), !result.has_more());
+        let mut lines = Vec::new();
+        let memories = result.memories.into_iter().map(|found| {
+            let FoundMemory {
+                agent,
+                address,
+                read_at,
+                text,
+            } = found;
+            let item = MemoryItem {
+                agent,
+                path: address.clone(),
+                read: read_at,
+                hits: text.hit_count,
+                lines: text.lines.iter().map(LineItem::new).collect(),
+            };
+            lines.push(TextLines {
+                path: address,
+                lines: text.lines,
+            });
+            item
+        });
+        let memories = memories.collect();
+        let entries = result.entries.into_iter().map(|found| {
+            let FoundEntry {
+                entry,
+                agent,
+                has_left,
+                is_pinned,
+                text,
+                ..
+            } = found;
+            let path = entry.path.display().to_string();
+            let item = FoundEntryItem {
+                path: path.clone(),
+                agent,
+                left: has_left,
+                kind: entry.kind,
+                stamp: format_stamp(entry.stamp),
+                size: entry.size,
+                pinned: is_pinned,
+                similarity: text.as_ref().map_or(1.0, |text| text.similarity),
+                hits: text.as_ref().map_or(0, |text| text.hit_count),
+                lines: text
+                    .iter()
+                    .flat_map(|text| &text.lines)
+                    .map(LineItem::new)
+                    .collect(),
+            };
+            lines.push(TextLines {
+                path,
+                lines: text.map(|text| text.lines).unwrap_or_default(),
+            });
+            item
+        });
+        SearchDocument {
+            query,
+            hits,
+            complete,
+            memories,
+            entries: entries.collect(),
+            notes: result.notes,
+            relaxations: relaxations.iter().map(RelaxationItem::new).collect(),
+            lines,
+        }
+    }
+}
+
+impl Document for SearchDocument {
+    /// Writes `path:line:text`, as `grep -n` does; a text without lines as its path alone.
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        for text in &self.lines {
+            if text.lines.is_empty() {
+                printer.write_plain_line(&text.path)?;
+            }
+            for line in &text.lines {
+                let number = format!(":{}:", line.number);
+                let label = [
+                    (OutputRole::Notice, text.path.as_str()),
+                    (OutputRole::Dim, &number),
+                ];
+                printer.write_highlighted_line(&label, &line.bytes, &line.hits)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl CommandContext<'_> {
+    pub(super) fn search_archive(&mut self, args: &SearchArgs) -> CommandResult {
+        let engine = self.open_engine()?;
+        let text = join_query(&args.query);
+        let query = args.filter.parse_query(&text, &engine)?;
+        let request = SearchRequest {
+            // Memories on other machines are read only where the query asks for memories.
+            reads_remote: query.filter.names_source(Source::Live),
+            query,
+            order: args.order.into(),
+            limit: if args.limit == 0 {
+                usize::MAX
+            } else {
+                args.limit
+            },
+            max_lines: MAX_PLACES,
+        };
+        if request.query.filter.includes(Source::Archive) {
+            let updated = engine.update_index(&mut progress_line(self.output));
+            self.output.update_status_line("");
+            if let Err(error) = updated {
+                let why = error.message();
+                self.output
+                    .print_note(&format!("the index was not brought up to date: {why}"));
+            }
+        }
+        let result = engine.search_archive(&request, &|| true)?;
+        for note in &result.notes {
+            self.output.print_note(note);
+        }
+        let is_found = !result.entries.is_empty() || !result.memories.is_empty();
+        let relaxations = if is_found {
+            Vec::new()
+        } else {
+            engine.relax_search(&args.filter.join_terms(&text), false, &|| true)?
+        };
+        let document = SearchDocument::new(text, result, &relaxations);
+        self.output.print_document(&document)?;
+        for relaxation in &relaxations {
+            let (what, count) = (relaxation.describe(), relaxation.describe_count());
+            self.output.print_hint(&format!("{what}: {count}"));
+        }
+        if !document.complete {
+            let shown = format_count(document.entries.len(), "entry");
+            self.output
+                .print_note(&format!("{shown} shown; --limit 0 prints all"));
+        }
+        Ok((!is_found).then_some(ErrorKind::Partial))
+    }
+
+    pub(super) fn rebuild_index(&mut self) -> CommandResult {
+        let engine = self.open_engine()?;
+        let report = engine.rebuild_index(&mut progress_line(self.output));
+        self.output.update_status_line("");
+        let report = report?;
+        self.output.print_document(&ReindexDocument {
+            entries: report.indexed,
+            bytes: report.bytes,
+        })?;
+        Ok(None)
+    }
+}
+
+/// Returns a callback that shows the progress of an index on the status line.
+fn progress_line(output: &mut Output) -> impl FnMut(IndexProgress) -> bool {
+    let has_status_line = output.has_status_line();
+    let mut next_step = 1;
+    move |progress| {
+        if has_status_line && progress.entries >= next_step {
+            next_step = progress.entries + PROGRESS_STEP;
+            let megabytes = progress.bytes / 1_000_000;
+            let entries = progress.entries;
+            output.update_status_line(&format!("index: {entries} entries, {megabytes} MB"));
+        }
+        true
+    }
+}
+
+/// The answer of `archive reindex`.
+#[derive(Serialize)]
+struct ReindexDocument {
+    /// Number of entries in the index.
+    entries: u64,
+    /// Number of their bytes.
+    bytes: u64,
+}
+
+impl Document for ReindexDocument {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        let entries = format_count(self.entries as usize, "entry");
+        printer.write_plain_line(format!("indexed {entries}, {} bytes", self.bytes))
+    }
+}

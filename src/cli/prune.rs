@@ -1,0 +1,307 @@
+//! `archive prune`: shows what retention would delete and why the rest stays, or deletes it.
+
+use std::io;
+
+use clap::Args;
+use serde::Serialize;
+use unicode_width::UnicodeWidthStr;
+
+use super::log::LedgerHead;
+use super::output::{Document, ErrorItem, OutputRole, Printer, format_count, number_cell};
+use super::{CommandContext, CommandResult};
+use crate::digest::Digest;
+use crate::engine::{AgentRetention, Engine, RetentionOverview};
+use crate::error::Error;
+use crate::quantity::format_size;
+
+/// Width in columns that lists of reasons are wrapped to.
+const TEXT_WIDTH: usize = 80;
+
+/// Width of the labels before such lists.
+const LABEL_WIDTH: usize = 10;
+
+#[derive(Debug, Args)]
+pub(super) struct PruneArgs {
+    /// Prunes only entries of these agents, which may have left the config
+    #[arg(value_name = "AGENT")]
+    agents: Vec<String>,
+    /// Shows what would be deleted and why the rest stays; changes nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Lists each entry and baseline version
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+/// The answer of `archive prune`.
+#[derive(Serialize)]
+struct PruneDocument<'a> {
+    dry_run: bool,
+    run: Option<&'a str>,
+    #[serde(flatten)]
+    overview: &'a RetentionOverview,
+    /// Paths of the deleted entries.
+    deleted: Vec<String>,
+    deleted_versions: &'a [Digest],
+    #[serde(rename = "trouble")]
+    errors: Vec<ErrorItem<'a>>,
+    notes: &'a [String],
+    #[serde(rename = "head")]
+    ledger_head: Option<LedgerHead>,
+    #[serde(skip)]
+    deleted_bytes: u64,
+    #[serde(skip)]
+    is_verbose: bool,
+}
+
+impl PruneDocument<'_> {
+    fn write_dates(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        let days = format_count(self.overview.days as usize, "day");
+        let confirmed = match self.overview.confirmed {
+            Some(time) => format!("a run of {} confirms the date", time.format("%Y-%m-%d")),
+            None => "no earlier run confirms the date, so nothing expires".to_string(),
+        };
+        printer.write_plain_line(format!("entries expire after {days}; {confirmed}"))?;
+        if let Some(why) = &self.overview.unconfirmed {
+            printer.write_line(&[(OutputRole::Warn, "note: "), (OutputRole::Plain, why)])?;
+        }
+        for pin in &self.overview.unclear_pins {
+            printer.write_line(&[(OutputRole::Warn, "note: "), (OutputRole::Plain, pin)])?;
+        }
+        Ok(())
+    }
+
+    fn write_agent(&self, printer: &mut Printer<'_>, agent: &AgentRetention) -> io::Result<()> {
+        let directory = agent.directory.display().to_string();
+        let directory = match directory.as_str() {
+            "" => "archive_dir itself",
+            directory => directory,
+        };
+        let name = agent.agent.as_deref().unwrap_or("unknown agent");
+        let place = match (&agent.agent, agent.configured) {
+            (Some(name), true) if name == directory => String::new(),
+            (Some(_), false) => format!(" (not in the config, in {directory})"),
+            _ => format!(" (in {directory})"),
+        };
+        let entries = format_count(agent.entries, "entry");
+        let size = format_size(agent.disk_bytes);
+        printer.write_line(&[
+            (OutputRole::Heading, name),
+            (OutputRole::Plain, &place),
+            (OutputRole::Plain, &format!(": {entries}, {size} on disk")),
+        ])?;
+        if let (Some(first), Some(last)) = (agent.expiring.first(), agent.expiring.last()) {
+            let count = format_count(agent.expiring.len(), "entry");
+            let size = format_size(agent.expiring_disk_bytes);
+            let [first, last] = [first, last].map(|it| it.dated.format("%Y-%m-%d").to_string());
+            let dates = if first == last {
+                format!("of {first}")
+            } else {
+                format!("of {first} to {last}")
+            };
+            let parts = [format!("{count} {dates}, {size}")];
+            write_wrapped(printer, OutputRole::Warn, "  expire", &parts)?;
+        }
+        for entry in agent.expiring.iter().filter(|_| self.is_verbose) {
+            let path = entry.path.display().to_string();
+            let size = format_size(entry.size);
+            printer.write_line(&[
+                (OutputRole::Plain, "    "),
+                (OutputRole::Plain, &path),
+                (OutputRole::Dim, &format!("  {size}")),
+            ])?;
+        }
+        write_wrapped(
+            printer,
+            OutputRole::Plain,
+            "  stay",
+            &agent.describe_kept(self.overview.days),
+        )
+    }
+
+    fn write_shorter(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        let shorter = self.overview.shorter.iter();
+        let freeing: Vec<_> = shorter.filter(|it| it.entries > 0).collect();
+        if freeing.is_empty() {
+            return printer.write_plain_line("a shorter retention time would free nothing now");
+        }
+        printer.write_plain_line("a shorter archive_retention_days would delete in addition:")?;
+        let mut rows = vec![vec![
+            number_cell(OutputRole::Heading, "DAYS"),
+            number_cell(OutputRole::Heading, "ENTRIES"),
+            number_cell(OutputRole::Heading, "ON DISK"),
+        ]];
+        rows.extend(freeing.into_iter().map(|it| {
+            vec![
+                number_cell(OutputRole::Plain, it.days.to_string()),
+                number_cell(OutputRole::Plain, it.entries.to_string()),
+                number_cell(OutputRole::Plain, format_size(it.disk_bytes)),
+            ]
+        }));
+        printer.write_table(&rows)
+    }
+
+    fn write_versions(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        let Some(versions) = self.overview.versions.as_ref().filter(|it| it.stored > 0) else {
+            return Ok(());
+        };
+        let stored = format_count(versions.stored, "baseline version");
+        let size = format_size(versions.disk_bytes);
+        let mut text = format!("{stored}, {size} on disk");
+        if !versions.expiring.is_empty() {
+            let size = format_size(versions.expiring_disk_bytes);
+            let count = versions.expiring.len();
+            text.push_str(&format!("; no undo needs {count} of them, {size}"));
+        }
+        printer.write_plain_line(text)?;
+        for version in versions.expiring.iter().filter(|_| self.is_verbose) {
+            printer.write_plain_line(format!("    {version}"))?;
+        }
+        match &versions.blocked {
+            Some(why) => printer.write_line(&[
+                (OutputRole::Warn, "note: "),
+                (OutputRole::Plain, "unused versions stay: "),
+                (OutputRole::Plain, why),
+            ]),
+            None => Ok(()),
+        }
+    }
+
+    /// Says how much was, or would be, deleted.
+    fn write_end(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        let (entries, versions, bytes) = if self.dry_run {
+            let expiring = self.overview.expiring();
+            let (mut count, mut bytes) = (0, 0);
+            for entry in expiring {
+                count += 1;
+                bytes += entry.size;
+            }
+            (count, self.overview.expiring_versions().len(), bytes)
+        } else {
+            let deleted = (self.deleted.len(), self.deleted_versions.len());
+            (deleted.0, deleted.1, self.deleted_bytes)
+        };
+        let mut parts = Vec::new();
+        if entries > 0 {
+            let bytes = format_count(bytes as usize, "byte");
+            parts.push(format!("{} ({bytes})", format_count(entries, "entry")));
+        }
+        if versions > 0 {
+            parts.push(format_count(versions, "baseline version"));
+        }
+        let parts = parts.join(" and ");
+        printer.write_plain_line(match (parts.as_str(), self.dry_run, self.run) {
+            ("", true, _) => "nothing would be deleted".to_string(),
+            ("", false, _) => "nothing was deleted".to_string(),
+            (parts, true, _) => format!("{parts} would be deleted; nothing was changed"),
+            (parts, false, run) => format!("deleted {parts}, run {}", run.unwrap_or_default()),
+        })
+    }
+}
+
+impl Document for PruneDocument<'_> {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        self.write_dates(printer)?;
+        let (with_entries, without) = self
+            .overview
+            .agents
+            .iter()
+            .partition::<Vec<_>, _>(|it| it.entries > 0);
+        for agent in with_entries {
+            self.write_agent(printer, agent)?;
+        }
+        if !without.is_empty() {
+            let agents = format_count(without.len(), "agent");
+            let verb = if without.len() == 1 { "has" } else { "have" };
+            printer.write_plain_line(format!("{agents} of the config {verb} no entries"))?;
+        }
+        self.write_shorter(printer)?;
+        self.write_versions(printer)?;
+        if let Some(disk) = self.overview.disk {
+            let [free, total] = [disk.free_bytes, disk.total_bytes].map(format_size);
+            let archive = self.overview.archive.display();
+            printer.write_plain_line(format!("{free} of {total} free on the disk of {archive}"))?;
+        }
+        self.write_end(printer)
+    }
+}
+
+/// Writes a label and a list of texts, separated by commas; a text that does not fit begins a new
+/// line.
+fn write_wrapped(
+    printer: &mut Printer<'_>,
+    role: OutputRole,
+    label: &str,
+    parts: &[String],
+) -> io::Result<()> {
+    let mut label = format!("{label:LABEL_WIDTH$}");
+    let mut line = String::new();
+    for (number, part) in parts.iter().enumerate() {
+        let comma = if number + 1 < parts.len() { "," } else { "" };
+        let width = LABEL_WIDTH + line.width() + 1 + part.width() + comma.len();
+        if !line.is_empty() && width > TEXT_WIDTH {
+            printer.write_line(&[(role, &label), (OutputRole::Plain, &line)])?;
+            label = " ".repeat(LABEL_WIDTH);
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(part);
+        line.push_str(comma);
+    }
+    if line.is_empty() {
+        return Ok(());
+    }
+    printer.write_line(&[(role, &label), (OutputRole::Plain, &line)])
+}
+
+impl CommandContext<'_> {
+    pub(super) fn run_prune(&mut self, engine: &Engine, args: &PruneArgs) -> CommandResult {
+        if args.dry_run {
+            let overview = engine.retention_overview(&args.agents)?;
+            let errors = overview.unreadable.iter();
+            self.output.print_document(&PruneDocument {
+                dry_run: true,
+                run: None,
+                deleted: Vec::new(),
+                deleted_versions: &[],
+                errors: errors.map(|error| ErrorItem::new(error, &[])).collect(),
+                notes: &[],
+                ledger_head: None,
+                deleted_bytes: 0,
+                is_verbose: args.verbose,
+                overview: &overview,
+            })?;
+            self.print_problems(&overview.unreadable);
+            return Ok(overview.worst_kind());
+        }
+        let report = engine.prune_archive(&args.agents)?;
+        let deleted = report.deleted_entries.iter();
+        let errors = report.errors.iter();
+        self.output.print_document(&PruneDocument {
+            dry_run: false,
+            run: report.run.as_deref(),
+            overview: &report.overview,
+            deleted: deleted.map(|path| path.display().to_string()).collect(),
+            deleted_versions: &report.deleted_versions,
+            errors: errors.map(|error| ErrorItem::new(error, &[])).collect(),
+            notes: &report.notes,
+            ledger_head: report
+                .ledger_head
+                .map(|(seq, sha256)| LedgerHead { seq, sha256 }),
+            deleted_bytes: report.deleted_bytes(),
+            is_verbose: args.verbose,
+        })?;
+        self.print_problems(&report.errors);
+        Ok(report.worst_kind())
+    }
+
+    fn print_problems(&mut self, errors: &[Error]) {
+        for error in errors {
+            self.output.print_error(error.message());
+        }
+        self.output
+            .print_hints(errors.iter().flat_map(Error::hints));
+    }
+}

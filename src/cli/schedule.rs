@@ -1,0 +1,548 @@
+//! `schedule install` and `schedule uninstall`: units of systemd for scheduled resets.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+
+use super::diff::write_hunks;
+use super::output::{Document, OutputRole, Printer, format_count};
+use super::values::EXIT_CODES;
+use super::{CommandContext, CommandResult};
+use crate::clock::{Clock, SystemClock};
+use crate::config;
+use crate::diff;
+use crate::engine::{Engine, FileOwner};
+use crate::error::{Error, ErrorKind, Result};
+use crate::schedule::{
+    AppliedPlan, Consent, FileAction, InstallPlan, OriginalUnit, PlannedFile, ServiceManager,
+    Systemctl, UnitScope, UnitSetup, UserSandbox, crontab_lines, find_kernel_obstacle,
+    find_sandbox_obstacle, find_untrusted_ancestor, plan_install, plan_uninstall, render_units,
+};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ScheduleVerb {
+    /// Installs or updates the timers of the config and enables them
+    ///
+    /// Writes memory-shepherd.timer for all agents, one timer for each agent, and a service for the
+    /// guard. Enables the timer for all agents, and those of agents with an interval of their own
+    /// (`every`). Removes units of agents that are gone. Files that this program did not write, or
+    /// that were edited, stay as they are, and the exit code is 6.
+    #[command(after_help = EXIT_CODES)]
+    Install(InstallArgs),
+    /// Disables and removes the units of the config
+    ///
+    /// Config, baselines and archive stay as they are.
+    #[command(after_help = EXIT_CODES)]
+    Uninstall(UninstallArgs),
+    /// Shows when each timer is due, and how its last run ended
+    ///
+    /// Exits with 0 whatever it shows.
+    #[command(after_help = EXIT_CODES)]
+    Status(TargetArgs),
+    /// Resets the agents at the times of the timers, in the foreground, without systemd
+    ///
+    /// For containers and machines without a service manager. A time that passed while the machine
+    /// was suspended is made up for once. A changed config is adopted. TERM ends it once the resets
+    /// in progress have ended.
+    #[command(after_help = EXIT_CODES)]
+    Run,
+}
+
+/// Where the units are.
+#[derive(Debug, Args)]
+pub(super) struct TargetArgs {
+    /// Uses this directory of units and runs no systemctl
+    #[arg(long, value_name = "DIR")]
+    pub(super) prefix: Option<PathBuf>,
+    /// Uses the units of the system; the default for root
+    #[arg(long, conflicts_with = "user")]
+    pub(super) system: bool,
+    /// Uses the units of this user; the default for others
+    #[arg(long)]
+    pub(super) user: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct InstallArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Prints what would be written; changes nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Also replaces and removes units that were edited or that are of another config or program
+    #[arg(long)]
+    force: bool,
+    /// Removes the timers and services of the original tool
+    #[arg(long)]
+    take_over: bool,
+    /// Prints lines for a crontab instead, for machines without systemd
+    #[arg(long, conflicts_with_all = ["prefix", "force", "take_over", "system", "user"])]
+    crontab: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct UninstallArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Prints what would be removed; changes nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Also removes units of the config that were edited
+    #[arg(long)]
+    force: bool,
+}
+
+/// Number of equal lines shown around a change.
+const CONTEXT_LINES: usize = 3;
+
+/// Time limit for the smallest difference between two units.
+const DIFF_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Settings of the kernel.
+const KERNEL_SETTINGS: &str = "/proc/sys";
+
+/// A file in the answer.
+#[derive(Serialize)]
+struct FileItem<'a> {
+    name: &'a str,
+    action: FileAction,
+    reason: Option<&'a str>,
+    original: bool,
+    enabled: bool,
+    /// The text that is, or would be, written.
+    content: Option<&'a str>,
+}
+
+/// The answer of `schedule install` and `schedule uninstall`.
+#[derive(Serialize)]
+struct ScheduleDocument<'a> {
+    dry_run: bool,
+    scope: UnitScope,
+    directory: String,
+    config: String,
+    files: Vec<FileItem<'a>>,
+    originals: &'a [OriginalUnit],
+    /// Commands of systemctl, without its name, that were or would be run.
+    commands: Vec<Vec<String>>,
+    /// Commands that are left to the operator.
+    pending_commands: Vec<Vec<String>>,
+    notes: &'a [String],
+    #[serde(skip)]
+    plan: &'a InstallPlan,
+    #[serde(skip)]
+    is_removal: bool,
+}
+
+impl<'a> ScheduleDocument<'a> {
+    fn new(
+        plan: &'a InstallPlan,
+        target: &'a ScheduleTarget,
+        applied: Option<AppliedPlan>,
+        is_removal: bool,
+    ) -> ScheduleDocument<'a> {
+        let mut commands = plan.commands_before();
+        commands.extend(plan.commands_after());
+        ScheduleDocument {
+            dry_run: applied.is_none(),
+            scope: target.scope,
+            directory: plan.directory.display().to_string(),
+            config: target.config.display().to_string(),
+            files: plan.files.iter().map(FileItem::new).collect(),
+            originals: &plan.originals,
+            commands,
+            pending_commands: applied.unwrap_or_default().pending_commands,
+            notes: &target.notes,
+            plan,
+            is_removal,
+        }
+    }
+
+    fn systemctl_line(&self, words: &[String]) -> String {
+        format!("{} {}", self.scope.systemctl(), words.join(" "))
+    }
+
+    /// Writes the text of each file that would change.
+    fn write_contents(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        let is_shown = |file: &&PlannedFile| file.action != FileAction::Unchanged;
+        for file in self.plan.files.iter().filter(is_shown) {
+            let path = self.plan.directory.join(&file.name).display().to_string();
+            let reason = file
+                .reason
+                .as_ref()
+                .map_or(String::new(), |it| format!(" ({it})"));
+            printer.write_line(&[
+                (OutputRole::Notice, action_word(file.action)),
+                (OutputRole::Plain, " "),
+                (OutputRole::Heading, &path),
+                (OutputRole::Dim, &reason),
+            ])?;
+            match (&file.old, &file.new) {
+                (None, Some(new)) => {
+                    for line in new.lines() {
+                        printer.write_plain_line(line)?;
+                    }
+                }
+                (Some(old), new) => {
+                    let new = new.as_deref().unwrap_or_default();
+                    let deadline = SystemClock.instant() + DIFF_TIMEOUT;
+                    let diff = diff::compare_lines(old.as_bytes(), new.as_bytes(), Some(deadline));
+                    write_hunks(printer, &diff, CONTEXT_LINES)?;
+                }
+                (None, None) => {}
+            }
+            printer.write_plain_line("")?;
+        }
+        Ok(())
+    }
+
+    /// Describes what was, or would be, done: `2 units created, 1 removed`.
+    fn describe_changes(&self) -> String {
+        let actions = [
+            (FileAction::Create, "created"),
+            (FileAction::Update, "updated"),
+            (FileAction::Remove, "removed"),
+            (FileAction::Unchanged, "unchanged"),
+            (FileAction::Leave, "left as they are"),
+        ];
+        let mut parts: Vec<String> = Vec::new();
+        for (action, word) in actions {
+            let files = self.plan.files.iter();
+            match files.filter(|file| file.action == action).count() {
+                0 => {}
+                count if parts.is_empty() => {
+                    parts.push(format!("{} {word}", format_count(count, "unit")));
+                }
+                count => parts.push(format!("{count} {word}")),
+            }
+        }
+        if parts.is_empty() {
+            return format!("no units of {}", self.config);
+        }
+        parts.join(", ")
+    }
+}
+
+impl<'a> FileItem<'a> {
+    fn new(file: &'a PlannedFile) -> FileItem<'a> {
+        FileItem {
+            name: &file.name,
+            action: file.action,
+            reason: file.reason.as_deref(),
+            original: file.is_original,
+            enabled: file.is_enabled,
+            content: file.new.as_deref(),
+        }
+    }
+}
+
+fn action_word(action: FileAction) -> &'static str {
+    match action {
+        FileAction::Create => "create",
+        FileAction::Update => "update",
+        FileAction::Remove => "remove",
+        FileAction::Unchanged => "keep",
+        FileAction::Leave => "leave",
+    }
+}
+
+impl Document for ScheduleDocument<'_> {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        if self.dry_run {
+            self.write_contents(printer)?;
+        }
+        for original in self.originals {
+            let agents = original.agents.join(", ");
+            printer.write_line(&[
+                (OutputRole::Warn, "original tool: "),
+                (OutputRole::Heading, &original.service),
+                (OutputRole::Plain, " resets "),
+                (OutputRole::Plain, &agents),
+            ])?;
+        }
+        if !self.dry_run {
+            for file in self.plan.left_files() {
+                let reason = file.reason.as_deref().unwrap_or_default();
+                printer.write_line(&[
+                    (OutputRole::Warn, "left: "),
+                    (OutputRole::Heading, &file.name),
+                    (OutputRole::Plain, ": "),
+                    (OutputRole::Plain, reason),
+                ])?;
+            }
+        }
+        let label = if self.dry_run { "would run: " } else { "ran: " };
+        let is_pending = !self.pending_commands.is_empty();
+        for command in self.commands.iter().filter(|_| !is_pending) {
+            let line = self.systemctl_line(command);
+            printer.write_line(&[(OutputRole::Dim, label), (OutputRole::Plain, &line)])?;
+        }
+        let changes = self.describe_changes();
+        let end = if self.dry_run {
+            "; nothing was changed"
+        } else {
+            ""
+        };
+        printer.write_plain_line(format!("{}: {changes}{end}", self.directory))?;
+        if is_pending {
+            let verb = if self.is_removal { "end" } else { "enable" };
+            printer.write_plain_line(format!("no systemctl was run; to {verb} the timers:"))?;
+        }
+        for command in &self.pending_commands {
+            printer.write_plain_line(format!("    {}", self.systemctl_line(command)))?;
+        }
+        Ok(())
+    }
+}
+
+/// Lines for a crontab.
+#[derive(Serialize)]
+struct CrontabDocument {
+    config: String,
+    lines: Vec<String>,
+}
+
+impl Document for CrontabDocument {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        for line in &self.lines {
+            printer.write_plain_line(line)?;
+        }
+        Ok(())
+    }
+}
+
+/// Where units go, and what is to be said about that.
+pub(super) struct ScheduleTarget {
+    pub(super) scope: UnitScope,
+    pub(super) directory: PathBuf,
+    /// The config.
+    pub(super) config: PathBuf,
+    notes: Vec<String>,
+    /// Whether the directory is the service manager's.
+    has_manager: bool,
+}
+
+impl ScheduleTarget {
+    /// Returns the service manager, unless the units are staged in another directory.
+    pub(super) fn manager<'a>(
+        &self,
+        runtime_directory: Option<&Path>,
+        clock: &'a dyn Clock,
+    ) -> Option<Systemctl<'a>> {
+        self.has_manager
+            .then(|| Systemctl::new(self.scope, runtime_directory, clock))
+    }
+}
+
+impl CommandContext<'_> {
+    pub(super) fn run_schedule(&mut self, verb: &ScheduleVerb) -> CommandResult {
+        match verb {
+            ScheduleVerb::Install(args) if args.crontab => self.run_crontab(),
+            ScheduleVerb::Install(args) => self.run_schedule_install(args),
+            ScheduleVerb::Uninstall(args) => self.run_schedule_uninstall(args),
+            ScheduleVerb::Status(args) => self.run_schedule_status(args),
+            ScheduleVerb::Run => self.run_scheduler(),
+        }
+    }
+
+    /// Resolves the directory of the units.
+    pub(super) fn schedule_target(
+        &self,
+        args: &TargetArgs,
+        config: PathBuf,
+    ) -> Result<ScheduleTarget> {
+        let env = &self.environment.env;
+        let is_system = args.system || !args.user && env.uid == 0;
+        let scope = if is_system {
+            UnitScope::System
+        } else {
+            UnitScope::User
+        };
+        Ok(ScheduleTarget {
+            scope,
+            directory: match &args.prefix {
+                Some(prefix) => env.resolve(prefix),
+                None => scope.unit_directory(env)?,
+            },
+            config,
+            notes: Vec::new(),
+            has_manager: args.prefix.is_none(),
+        })
+    }
+
+    /// Returns the path of the config, which need not be readable any more.
+    pub(super) fn schedule_config_path(&self) -> Result<PathBuf> {
+        let env = &self.environment.env;
+        match config::locate(self.config_flag.as_deref(), env) {
+            Ok(located) => Ok(located.path),
+            Err(error) => {
+                let flag = self.config_flag.as_ref();
+                flag.map(|path| env.resolve(path)).ok_or(error)
+            }
+        }
+    }
+
+    fn run_schedule_install(&mut self, args: &InstallArgs) -> CommandResult {
+        let engine = self.open_engine()?;
+        check_has_agents(&engine)?;
+        let mut target = self.schedule_target(&args.target, engine.config().path.clone())?;
+        let user_sandbox = self.user_sandbox(&engine, target.scope);
+        let program = &self.environment.program_path;
+        let units = render_units(UnitSetup {
+            config: engine.config(),
+            program,
+            scope: target.scope,
+            user_sandbox: &user_sandbox,
+        })?;
+        if target.scope == UnitScope::System {
+            for (what, path) in [("program", program), ("config", &target.config)] {
+                if let Some(part) = find_untrusted_ancestor(path) {
+                    let part = part.display();
+                    let note = format!(
+                        "root runs the units, and other users can change the {what}: {part}"
+                    );
+                    target.notes.push(note);
+                }
+            }
+        }
+        if let (UnitScope::User, UserSandbox::FiltersOnly(why)) = (target.scope, &user_sandbox) {
+            let note = format!("the units are confined by system call filters alone: {why}");
+            target.notes.push(note);
+        }
+        let consent = Consent {
+            force: args.force,
+            take_over: args.take_over,
+        };
+        let plan = plan_install(&target.directory, &target.config, &units, consent)?;
+        if plan.keeps_original() && !args.dry_run {
+            return Err(original_error(&plan).into());
+        }
+        let applied = if args.dry_run {
+            None
+        } else {
+            // The sandbox makes it writable only if it exists.
+            engine.archive().open_or_create_directory(Path::new(""))?;
+            Some(self.apply_schedule(&target, &plan)?)
+        };
+        let needs_crontab_hint = target.has_manager
+            && applied
+                .as_ref()
+                .is_some_and(|it| !it.pending_commands.is_empty());
+        self.output
+            .print_document(&ScheduleDocument::new(&plan, &target, applied, false))?;
+        for note in &target.notes {
+            self.output.print_note(note);
+        }
+        if needs_crontab_hint {
+            let line = engine.command_line("schedule install --crontab");
+            self.output
+                .print_hint(&format!("without systemd, `{line}` prints lines for cron"));
+        }
+        Ok(self.print_left_units(&plan))
+    }
+
+    fn run_schedule_uninstall(&mut self, args: &UninstallArgs) -> CommandResult {
+        let config = self.schedule_config_path()?;
+        let target = self.schedule_target(&args.target, config)?;
+        let consent = Consent {
+            force: args.force,
+            take_over: false,
+        };
+        let plan = plan_uninstall(&target.directory, &target.config, consent)?;
+        let applied = if args.dry_run {
+            None
+        } else {
+            Some(self.apply_schedule(&target, &plan)?)
+        };
+        self.output
+            .print_document(&ScheduleDocument::new(&plan, &target, applied, true))?;
+        Ok(self.print_left_units(&plan))
+    }
+
+    fn apply_schedule(&self, target: &ScheduleTarget, plan: &InstallPlan) -> Result<AppliedPlan> {
+        let runtime_directory = self.environment.runtime_directory.as_deref();
+        let manager = target.manager(runtime_directory, &SystemClock);
+        plan.apply(manager.as_ref().map(|it| it as &dyn ServiceManager))
+    }
+
+    /// Says how to consent to the change of files that stay, and returns the error kind for them.
+    fn print_left_units(&mut self, plan: &InstallPlan) -> Option<ErrorKind> {
+        let (originals, others): (Vec<_>, Vec<_>) =
+            plan.left_files().partition(|file| file.is_original);
+        if !originals.is_empty() {
+            self.output
+                .print_hint("--take-over removes the units of the original tool");
+        }
+        if !others.is_empty() {
+            self.output
+                .print_hint("review them with --dry-run; --force replaces or removes them");
+        }
+        let is_left = !originals.is_empty() || !others.is_empty();
+        is_left.then_some(ErrorKind::Conflict)
+    }
+
+    fn run_crontab(&mut self) -> CommandResult {
+        let engine = self.open_engine()?;
+        check_has_agents(&engine)?;
+        let lines = crontab_lines(engine.config(), &self.environment.program_path)?;
+        self.output.print_document(&CrontabDocument {
+            config: engine.config().path.display().to_string(),
+            lines,
+        })?;
+        Ok(None)
+    }
+
+    /// Returns how units of a user are confined: in a user namespace, unless that would keep them
+    /// from resetting an agent.
+    fn user_sandbox(&self, engine: &Engine, scope: UnitScope) -> UserSandbox {
+        if scope == UnitScope::System {
+            return UserSandbox::Namespaces;
+        }
+        let user = rustix::process::geteuid().as_raw();
+        let group = rustix::process::getegid().as_raw();
+        let foreign_memory = || {
+            let mut agents = engine.config().agents.iter();
+            let is_foreign = |owner: FileOwner| owner.uid != user || owner.gid != group;
+            let agent = agents.find(|it| engine.memory_owner(it).is_some_and(is_foreign))?;
+            let name = &agent.name;
+            Some(format!(
+                "the memory of {name} has another owner or group, which a user namespace hides"
+            ))
+        };
+        let obstacle = find_sandbox_obstacle(engine.config())
+            .or_else(|| find_kernel_obstacle(Path::new(KERNEL_SETTINGS)))
+            .or_else(foreign_memory);
+        obstacle.map_or(UserSandbox::Namespaces, UserSandbox::FiltersOnly)
+    }
+}
+
+/// Refuses a config without agents: timers without effect would look like resets.
+fn check_has_agents(engine: &Engine) -> Result<()> {
+    if !engine.config().agents.is_empty() {
+        return Ok(());
+    }
+    let config = engine.config().path.display();
+    let message = format!("config {config} has no agents; nothing to schedule");
+    let line = engine.command_line("config check");
+    Err(Error::new(ErrorKind::Config, message)
+        .with_hint(format!("`{line}` shows how to add an agent")))
+}
+
+/// Returns the error about units of the original tool, which would reset the same agents.
+fn original_error(plan: &InstallPlan) -> Error {
+    let services: Vec<&str> = plan
+        .originals
+        .iter()
+        .map(|it| it.service.as_str())
+        .collect();
+    let message = format!(
+        "{} has units of the original tool, which would reset agents as well: {}; nothing was \
+         changed",
+        plan.directory.display(),
+        services.join(", ")
+    );
+    Error::new(ErrorKind::Conflict, message)
+        .with_hint("--take-over --dry-run shows what replaces them, --take-over replaces them")
+}

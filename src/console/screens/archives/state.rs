@@ -1,0 +1,426 @@
+//! Archives screen: a query, what it found, the text under the cursor, two texts compared, the
+//! timeline of one agent, and what retention deletes.
+
+pub mod retention;
+pub mod timeline;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use crate::archive::index::CandidateOrder;
+use crate::archive::search::QueryError;
+use crate::console::screens::agent::marked_lines::MarkedLines;
+use crate::console::text::{Pane, TextLine};
+use crate::engine::{
+    EntryComparison, FoundEntry, FoundMemory, FoundText, IndexProgress, SearchRelaxation,
+    SearchResult, TextSource,
+};
+use crate::lint::ScanSummary;
+use retention::RetentionView;
+use timeline::TimelineView;
+
+/// Rows that a search returns at first; more are searched when the cursor reaches the last one.
+pub const FIRST_ROWS: usize = 200;
+
+/// Columns from which the text is shown beside the list.
+pub const MIN_PREVIEW_COLUMNS: u16 = 110;
+
+/// Reason why a key is about no entry.
+pub const NO_ENTRY_REASON: &str = "no entry under the cursor";
+
+/// Archives screen.
+#[derive(Clone, Debug)]
+pub struct ArchivesScreen {
+    /// The query as it is typed.
+    pub query: String,
+    /// The order of the entries.
+    pub order: CandidateOrder,
+    /// Maximum number of entries.
+    pub limit: usize,
+    /// What the last search found, or why it failed; `None` before the first one.
+    pub found: Option<Result<FoundRows, String>>,
+    /// What the scan found in the entries of the rows; an entry without findings is not in it.
+    pub findings: HashMap<PathBuf, ScanSummary>,
+    /// Why findings of some of them are not known, if that is so.
+    pub unknown_findings: Option<String>,
+    /// Number of the search that was requested last.
+    pub search_number: u64,
+    /// Whether that search goes on.
+    pub is_searching: bool,
+    /// Whether a search has to be requested.
+    pub is_search_due: bool,
+    /// What is wrong with the query.
+    pub query_error: Option<QueryError>,
+    /// How far the index is, while it is brought up to date.
+    pub progress: Option<IndexProgress>,
+    /// Row index of the cursor.
+    pub cursor: usize,
+    /// First visible row.
+    pub top: usize,
+    /// The entry that others are compared with.
+    pub marked: Option<PathBuf>,
+    /// What the screen shows.
+    pub page: ArchivesPage,
+    /// The text under the cursor.
+    pub text: EntryText,
+    /// Whether the next text goes to its last hit: the cursor came from below.
+    pub is_entered_from_below: bool,
+    /// Queries that find something where the one that was searched finds nothing, or why none are
+    /// known; `None` while they are looked for.
+    pub relaxations: Option<Result<Vec<SearchRelaxation>, String>>,
+    /// Row index of the cursor in these.
+    pub relaxation_cursor: usize,
+    /// Two texts that are compared.
+    pub comparison: EntryComparisonView,
+    /// The timeline of an agent.
+    pub timeline: TimelineView,
+    /// What retention deletes, and why the rest stays.
+    pub retention: RetentionView,
+}
+
+impl Default for ArchivesScreen {
+    fn default() -> ArchivesScreen {
+        ArchivesScreen {
+            query: String::new(),
+            order: CandidateOrder::Relevance,
+            limit: FIRST_ROWS,
+            found: None,
+            findings: HashMap::new(),
+            unknown_findings: None,
+            search_number: 0,
+            is_searching: false,
+            is_search_due: false,
+            query_error: None,
+            progress: None,
+            cursor: 0,
+            top: 0,
+            marked: None,
+            page: ArchivesPage::List,
+            text: EntryText::default(),
+            is_entered_from_below: false,
+            relaxations: None,
+            relaxation_cursor: 0,
+            comparison: EntryComparisonView::default(),
+            timeline: TimelineView::default(),
+            retention: RetentionView::default(),
+        }
+    }
+}
+
+/// What the archives screen shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ArchivesPage {
+    /// What was found, and the text under the cursor where there is room.
+    #[default]
+    List,
+    /// The text under the cursor.
+    Text,
+    /// Two texts.
+    Comparison,
+    /// What happened to one agent.
+    Timeline,
+    /// What retention deletes now, and why the rest stays.
+    Retention,
+    /// The entries of one agent that retention deletes now.
+    RetentionAgent,
+    /// The plan to delete what the page about retention shows.
+    PrunePlan,
+}
+
+impl ArchivesPage {
+    /// Returns whether it is a text, and no list of rows.
+    pub fn has_text(self) -> bool {
+        matches!(self, ArchivesPage::Text | ArchivesPage::Comparison)
+    }
+
+    /// Returns whether it is about retention.
+    pub fn is_about_retention(self) -> bool {
+        matches!(
+            self,
+            ArchivesPage::Retention | ArchivesPage::RetentionAgent | ArchivesPage::PrunePlan
+        )
+    }
+}
+
+/// The entry that a key is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChosenEntry<'a> {
+    /// Path below `archive_dir`.
+    pub path: &'a Path,
+    /// Whether retention never deletes it.
+    pub is_pinned: bool,
+}
+
+/// A search to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArchiveSearchRequest {
+    /// Its number; a higher one replaces it.
+    pub number: u64,
+    /// The query.
+    pub query: String,
+    /// The order of the entries.
+    pub order: CandidateOrder,
+    /// Maximum number of entries.
+    pub limit: usize,
+}
+
+/// What a search found.
+#[derive(Clone, Debug, Default)]
+pub struct FoundRows {
+    /// The query that it answers.
+    pub query: String,
+    /// The result.
+    pub result: SearchResult,
+}
+
+impl FoundRows {
+    /// Returns where the texts of the rows come from, in their order: memories, then entries.
+    pub fn sources(&self) -> Vec<TextSource> {
+        let memories = self.result.memories.iter().map(ArchiveRow::Memory);
+        let entries = self.result.entries.iter().map(ArchiveRow::Entry);
+        memories.chain(entries).map(|row| row.source()).collect()
+    }
+}
+
+/// A row of the list.
+#[derive(Clone, Copy, Debug)]
+pub enum ArchiveRow<'a> {
+    /// A memory.
+    Memory(&'a FoundMemory),
+    /// An entry.
+    Entry(&'a FoundEntry),
+}
+
+impl<'a> ArchiveRow<'a> {
+    /// Returns where its text comes from, which identifies the row.
+    pub fn source(&self) -> TextSource {
+        match self {
+            ArchiveRow::Memory(found) => TextSource::Memory(found.agent.clone()),
+            ArchiveRow::Entry(found) => TextSource::Entry(found.entry.path.clone()),
+        }
+    }
+
+    /// Returns the agent's name.
+    pub fn agent(&self) -> &'a str {
+        match self {
+            ArchiveRow::Memory(found) => &found.agent,
+            ArchiveRow::Entry(found) => &found.agent,
+        }
+    }
+
+    /// Returns the hits, if the query looks at texts.
+    pub fn hits(&self) -> Option<&FoundText> {
+        match self {
+            ArchiveRow::Memory(found) => Some(&found.text),
+            ArchiveRow::Entry(found) => found.text.as_ref(),
+        }
+    }
+}
+
+/// A text to read, with the query whose hits are marked in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryTextRequest {
+    /// Where it comes from.
+    pub source: TextSource,
+    /// The query.
+    pub query: String,
+}
+
+/// A text.
+#[derive(Clone, Debug, Default)]
+pub struct EntryText {
+    /// The request that it answers; `None` before the first one.
+    pub request: Option<EntryTextRequest>,
+    /// The text; empty until it is read.
+    pub pane: Pane,
+    /// Whether it was read.
+    pub is_loaded: bool,
+    /// Whether the text goes to a hit when it is read: it is another one, or of another query.
+    pub goes_to_hit: bool,
+    /// Lines that the operator has marked.
+    pub marked_lines: MarkedLines,
+}
+
+/// Two texts to compare.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryComparisonRequest {
+    /// The entry.
+    pub entry: PathBuf,
+    /// The other text.
+    pub other: EntryComparison,
+}
+
+/// Two texts.
+#[derive(Clone, Debug, Default)]
+pub struct EntryComparisonView {
+    /// What is compared; `None` before the first comparison.
+    pub request: Option<EntryComparisonRequest>,
+    /// The difference.
+    pub pane: Pane,
+    /// The same under the other whitespace rule, if it differs.
+    pub alternate: Option<Vec<TextLine>>,
+    /// What the two texts are.
+    pub titles: [String; 2],
+    /// Numbers of added and removed lines.
+    pub changed_lines: (usize, usize),
+    /// Whether the texts were read.
+    pub is_loaded: bool,
+    /// Page to go back to.
+    pub opened_from: ArchivesPage,
+}
+
+impl ArchivesScreen {
+    /// Returns what the last search found, if it succeeded.
+    pub fn result(&self) -> Option<&SearchResult> {
+        match &self.found {
+            Some(Ok(found)) => Some(&found.result),
+            _ => None,
+        }
+    }
+
+    /// Returns the queries that are offered in place of rows.
+    pub fn offered_relaxations(&self) -> &[SearchRelaxation] {
+        match &self.relaxations {
+            Some(Ok(rows)) if self.page == ArchivesPage::List && self.row_count() == 0 => rows,
+            _ => &[],
+        }
+    }
+
+    /// Returns the relaxed query under the cursor.
+    pub fn current_relaxation(&self) -> Option<&SearchRelaxation> {
+        self.offered_relaxations().get(self.relaxation_cursor)
+    }
+
+    /// Returns the number of rows.
+    pub fn row_count(&self) -> usize {
+        self.result()
+            .map_or(0, |it| it.memories.len() + it.entries.len())
+    }
+
+    /// Returns a row: memories come before entries.
+    pub fn row(&self, index: usize) -> Option<ArchiveRow<'_>> {
+        let result = self.result()?;
+        match index.checked_sub(result.memories.len()) {
+            None => result.memories.get(index).map(ArchiveRow::Memory),
+            Some(index) => result.entries.get(index).map(ArchiveRow::Entry),
+        }
+    }
+
+    /// Returns what the scan found in an entry, such as "2 secrets, 1 injection".
+    pub fn describe_findings(&self, entry: &Path) -> Option<String> {
+        self.findings.get(entry).map(ScanSummary::describe)
+    }
+
+    /// Returns the row under the cursor.
+    pub fn current_row(&self) -> Option<ArchiveRow<'_>> {
+        self.row(self.cursor)
+    }
+
+    /// Returns the entry under the cursor; on a memory there is none.
+    pub fn current_entry(&self) -> Option<&FoundEntry> {
+        match self.current_row()? {
+            ArchiveRow::Entry(found) => Some(found),
+            ArchiveRow::Memory(_) => None,
+        }
+    }
+
+    /// Returns where the text comes from that a key is about: that of the row under the cursor, in
+    /// the list or in the timeline.
+    pub fn subject_source(&self) -> Option<TextSource> {
+        if self.timeline.is_open {
+            let entry = self.timeline.current_entry().ok()?;
+            return Some(TextSource::Entry(entry.path.clone()));
+        }
+        self.current_row().map(|row| row.source())
+    }
+
+    /// Returns the agent that a key is about.
+    pub fn subject_agent(&self) -> Option<&str> {
+        if self.page.is_about_retention() {
+            return self.retention.current_group()?.agent.as_deref();
+        }
+        if self.timeline.is_open {
+            return self.timeline.timeline().map(|it| it.agent.as_str());
+        }
+        self.current_row().map(|row| row.agent())
+    }
+
+    /// Returns the entry that a key is about.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn chosen_entry(&self) -> Result<ChosenEntry<'_>, String> {
+        if self.timeline.is_open {
+            let entry = self.timeline.current_entry()?;
+            return Ok(ChosenEntry {
+                path: &entry.path,
+                is_pinned: entry.is_pinned,
+            });
+        }
+        let found = self.current_entry().ok_or(NO_ENTRY_REASON)?;
+        Ok(ChosenEntry {
+            path: &found.entry.path,
+            is_pinned: found.is_pinned,
+        })
+    }
+
+    /// Returns the index of the row of a text.
+    pub fn find_row(&self, source: &TextSource) -> Option<usize> {
+        (0..self.row_count()).find(|at| self.row(*at).is_some_and(|row| row.source() == *source))
+    }
+
+    /// Returns the text of the row under the cursor, if it was read.
+    pub fn is_text_current(&self) -> bool {
+        let source = self.subject_source();
+        let shown = self.text.request.as_ref().map(|it| &it.source);
+        source.is_some() && source.as_ref() == shown
+    }
+
+    /// Returns the pane of the page.
+    pub fn pane(&self) -> &Pane {
+        match self.page {
+            ArchivesPage::Comparison => &self.comparison.pane,
+            _ => &self.text.pane,
+        }
+    }
+
+    /// Returns the pane of the page, to scroll or search it.
+    pub fn pane_mut(&mut self) -> &mut Pane {
+        match self.page {
+            ArchivesPage::Comparison => &mut self.comparison.pane,
+            _ => &mut self.text.pane,
+        }
+    }
+
+    /// Returns whether the text of the page was read.
+    pub fn is_text_loaded(&self) -> bool {
+        match self.page {
+            ArchivesPage::Comparison => self.comparison.is_loaded,
+            _ => self.text.is_loaded,
+        }
+    }
+
+    /// Returns the marked lines of the text, else the line under the cursor.
+    pub fn chosen_lines(&self) -> Vec<TextLine> {
+        if !self.text.marked_lines.is_empty() {
+            return self.text.marked_lines.iter().cloned().collect();
+        }
+        let line = self.text.pane.lines.get(self.text.pane.cursor_line);
+        let line = line.filter(|line| line.new_number.is_some());
+        line.cloned().into_iter().collect()
+    }
+
+    /// Returns whether an entry is the marked one.
+    pub fn is_marked(&self, entry: &Path) -> bool {
+        self.marked.as_deref() == Some(entry)
+    }
+
+    /// Returns the texts that an entry can be compared with, in the order in which a key goes
+    /// through them.
+    pub fn comparisons(&self, entry: &Path) -> Vec<EntryComparison> {
+        let marked = self.marked.as_ref().filter(|it| *it != entry);
+        let marked = marked.map(|path| EntryComparison::Entry(path.clone()));
+        let others = [EntryComparison::Memory, EntryComparison::Baseline];
+        marked.into_iter().chain(others).collect()
+    }
+}

@@ -1,0 +1,581 @@
+//! What the archives screen does: searches while the operator types, follows the cursor with a text,
+//! and compares entries.
+
+pub mod export;
+pub mod retention;
+pub mod timeline;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use crate::archive::index::CandidateOrder;
+use crate::archive::search::Query;
+use crate::console::command::Command;
+use crate::console::message::{ComparedEntry, Effect};
+use crate::console::model::{Model, step_index};
+use crate::console::screen::Screen;
+use crate::console::screens::archives::state::{
+    ArchiveSearchRequest, ArchivesPage, EntryComparisonRequest, EntryComparisonView, EntryText,
+    EntryTextRequest, FIRST_ROWS, FoundRows, MIN_PREVIEW_COLUMNS, NO_ENTRY_REASON,
+};
+use crate::console::screens::baselines::update::top_row;
+use crate::console::screens::log::state::MessageLevel;
+use crate::console::screens::reset;
+use crate::console::screens::reset::state::PlanRequest;
+use crate::console::text::{LineKind, PreparedText, TextLine};
+use crate::engine::{
+    EntryComparison, EntryFindings, IndexProgress, SearchRelaxation, SearchResult, TextSource,
+    TimelineRow, UndoMode, UndoTarget,
+};
+
+/// Goes to the archives, and searches again: entries may have come since.
+pub fn open(model: &mut Model) -> Vec<Effect> {
+    model.archives.page = ArchivesPage::List;
+    model.archives.timeline.is_open = false;
+    model.archives.retention.plan = None;
+    retention::note_opened(model);
+    model.go_to_screen(Screen::Archives);
+    model.archives.is_search_due = true;
+    Vec::new()
+}
+
+/// Searches again where the archives are on the screen: a run may have written entries, or another
+/// config names another archive.
+pub fn reload(model: &mut Model) {
+    model.archives.is_search_due = true;
+    model.archives.retention.is_due = true;
+    model.archives.timeline.is_due = true;
+}
+
+/// Returns the search that is due, and the text under the cursor if it is not read yet.
+pub fn request_due(model: &mut Model) -> Vec<Effect> {
+    if model.screen != Screen::Archives {
+        return Vec::new();
+    }
+    let mut effects = Vec::new();
+    if std::mem::take(&mut model.archives.is_search_due) {
+        effects.extend(request_search(model));
+    }
+    effects.extend(timeline::request_due(model));
+    effects.extend(request_text(model));
+    effects.extend(retention::request_due(model));
+    effects
+}
+
+fn request_search(model: &mut Model) -> Option<Effect> {
+    let screen = &mut model.archives;
+    screen.query_error = Query::parse(&screen.query, model.now.local_time).err();
+    model.is_dirty = true;
+    // An incomplete term is not a mistake yet: the rows that were found before stay.
+    if screen.query_error.is_some() {
+        return None;
+    }
+    screen.search_number += 1;
+    screen.is_searching = true;
+    Some(Effect::SearchArchive(ArchiveSearchRequest {
+        number: screen.search_number,
+        query: screen.query.clone(),
+        order: screen.order,
+        limit: screen.limit,
+    }))
+}
+
+/// Requests the text of the row under the cursor, where it is shown.
+fn request_text(model: &mut Model) -> Option<Effect> {
+    let is_shown = match model.archives.page {
+        // A narrow timeline shows the first line of the text.
+        ArchivesPage::Text | ArchivesPage::Timeline => true,
+        ArchivesPage::List => model.size.0 >= MIN_PREVIEW_COLUMNS,
+        _ => false,
+    };
+    let source = model.archives.subject_source().filter(|_| is_shown)?;
+    let is_in_timeline = model.archives.timeline.is_open;
+    let request = EntryTextRequest {
+        source,
+        query: match &model.archives.found {
+            Some(Ok(found)) if !is_in_timeline => found.query.clone(),
+            _ => String::new(),
+        },
+    };
+    let text = &mut model.archives.text;
+    if text.request.as_ref() == Some(&request) {
+        return None;
+    }
+    if text.request.as_ref().map(|it| &it.source) != Some(&request.source) {
+        *text = EntryText::default();
+    }
+    text.goes_to_hit = true;
+    text.request = Some(request.clone());
+    Some(Effect::ReadEntryText(request))
+}
+
+/// Shows what a search found, unless a later one was requested.
+pub fn handle_result(model: &mut Model, number: u64, result: Result<FoundRows, String>) {
+    if number != model.archives.search_number {
+        return;
+    }
+    if let Err(why) = &result {
+        model.report(MessageLevel::Error, why.clone());
+    }
+    let screen = &mut model.archives;
+    let current = screen.current_row().map(|row| row.source());
+    let is_same_query = match (&screen.found, &result) {
+        (Some(Ok(old)), Ok(new)) => old.query == new.query,
+        _ => false,
+    };
+    screen.found = Some(result);
+    screen.relaxations = None;
+    screen.relaxation_cursor = 0;
+    // A changed query begins at its best row; the same one keeps the row that a key has chosen.
+    let is_chosen = is_same_query && screen.cursor > 0;
+    screen.cursor = match current.filter(|_| is_chosen) {
+        Some(source) => screen.find_row(&source).unwrap_or(screen.cursor),
+        None => 0,
+    };
+    screen.cursor = screen.cursor.min(screen.row_count().saturating_sub(1));
+    keep_row_visible(model);
+    model.is_dirty |= model.screen == Screen::Archives;
+}
+
+/// Notes that a search has ended: the index is up to date.
+pub fn handle_search_ended(model: &mut Model, number: u64) {
+    if number == model.archives.search_number {
+        model.archives.is_searching = false;
+        model.archives.progress = None;
+        model.is_dirty |= model.screen == Screen::Archives;
+    }
+}
+
+/// Shows what the scan found in the entries of the rows.
+pub fn handle_findings(model: &mut Model, number: u64, found: Result<EntryFindings, String>) {
+    if number == model.archives.search_number {
+        let (findings, unread) = match found {
+            Ok(found) => (found.by_entry, found.unread.map(|error| error.to_string())),
+            Err(why) => (HashMap::new(), Some(why)),
+        };
+        let unknown = unread.map(|why| format!("findings of some entries are not known: {why}"));
+        let screen = &mut model.archives;
+        let is_changed = screen.findings != findings || screen.unknown_findings != unknown;
+        (screen.findings, screen.unknown_findings) = (findings, unknown);
+        model.is_dirty |= is_changed && model.screen == Screen::Archives;
+    }
+}
+
+/// Shows which queries find something where the one that was searched finds nothing.
+pub fn handle_relaxations(
+    model: &mut Model,
+    number: u64,
+    found: Result<Vec<SearchRelaxation>, String>,
+) {
+    if number == model.archives.search_number {
+        model.archives.relaxations = Some(found);
+        model.archives.relaxation_cursor = 0;
+        model.is_dirty |= model.screen == Screen::Archives;
+    }
+}
+
+/// Searches the relaxed query under the cursor.
+fn take_relaxation(model: &mut Model) {
+    let screen = &mut model.archives;
+    if let Some(current) = screen.current_relaxation() {
+        screen.query = current.relaxed.query.clone();
+        screen.limit = FIRST_ROWS;
+        screen.is_search_due = true;
+    }
+}
+
+/// Shows how far the index is.
+pub fn handle_progress(model: &mut Model, progress: IndexProgress) {
+    model.archives.progress = Some(progress);
+    model.is_dirty |= model.screen == Screen::Archives;
+}
+
+/// Shows a text, if it is still wanted.
+pub fn handle_text(
+    model: &mut Model,
+    request: &EntryTextRequest,
+    text: Result<PreparedText, String>,
+) {
+    if model.archives.text.request.as_ref() != Some(request) {
+        return;
+    }
+    let lines = match text {
+        Ok(text) => text.lines,
+        Err(why) => vec![TextLine::note(LineKind::Note, why)],
+    };
+    let height = model.archive_text_height();
+    let screen = &mut model.archives;
+    screen.text.pane.replace_lines(lines);
+    screen.text.is_loaded = true;
+    if std::mem::take(&mut screen.text.goes_to_hit) {
+        let pane = &mut screen.text.pane;
+        let is_last = std::mem::take(&mut screen.is_entered_from_below);
+        pane.current_hit = if is_last {
+            pane.hits.len().saturating_sub(1)
+        } else {
+            0
+        };
+        pane.scroll_to_current_hit(height);
+        pane.move_cursor_to_hit();
+    }
+    model.is_dirty |= model.screen == Screen::Archives;
+}
+
+/// Opens the text under the cursor on the whole screen.
+pub fn open_selected(model: &mut Model) {
+    match model.archives.page {
+        ArchivesPage::List if model.archives.current_row().is_some() => {
+            model.archives.page = ArchivesPage::Text;
+            model.is_dirty = true;
+        }
+        ArchivesPage::Timeline => timeline::open_selected(model),
+        ArchivesPage::List => take_relaxation(model),
+        ArchivesPage::Retention => retention::open_selected(model),
+        _ => {}
+    }
+}
+
+/// Goes back: from a text to the list, and from the list to the query without terms, then to the fleet.
+pub fn go_back(model: &mut Model, is_escape: bool) {
+    let screen = &mut model.archives;
+    match screen.page {
+        ArchivesPage::Comparison => screen.page = screen.comparison.opened_from,
+        ArchivesPage::Text if is_escape && !screen.text.pane.query.is_empty() => {
+            screen.text.pane.search("");
+        }
+        ArchivesPage::Text if screen.timeline.is_open => screen.page = ArchivesPage::Timeline,
+        ArchivesPage::Text => screen.page = ArchivesPage::List,
+        ArchivesPage::Timeline => timeline::close(model),
+        ArchivesPage::Retention | ArchivesPage::RetentionAgent | ArchivesPage::PrunePlan => {
+            retention::go_back(model);
+        }
+        ArchivesPage::List if is_escape && !screen.query.is_empty() => {
+            screen.query.clear();
+            screen.limit = FIRST_ROWS;
+            screen.is_search_due = true;
+        }
+        ArchivesPage::List => model.go_to_screen(Screen::Fleet),
+    }
+}
+
+/// Moves the cursor by rows, or scrolls the text.
+pub fn move_cursor(model: &mut Model, by: isize) {
+    match model.archives.page {
+        ArchivesPage::List => {}
+        ArchivesPage::Timeline => return timeline::move_cursor(model, by),
+        ArchivesPage::Text | ArchivesPage::Comparison => return model.scroll_text(by),
+        ArchivesPage::Retention | ArchivesPage::RetentionAgent | ArchivesPage::PrunePlan => {
+            return retention::move_cursor(model, by);
+        }
+    }
+    let screen = &mut model.archives;
+    let count = screen.row_count();
+    let offered = screen.offered_relaxations().len();
+    if offered > 0 {
+        screen.relaxation_cursor = step_index(screen.relaxation_cursor, by, offered);
+        return;
+    }
+    screen.cursor = step_index(screen.cursor, by, count);
+    screen.is_entered_from_below = false;
+    let has_more = screen.result().is_some_and(SearchResult::has_more);
+    if screen.cursor + 1 == count && has_more && !screen.is_searching {
+        screen.limit = screen.limit.saturating_mul(2);
+        screen.is_search_due = true;
+    }
+    keep_row_visible(model);
+}
+
+/// Scrolls the list of what was found so that its cursor is visible.
+fn keep_row_visible(model: &mut Model) {
+    let height = model.archives_list_height();
+    let screen = &mut model.archives;
+    let count = screen.row_count();
+    screen.top = top_row(screen.top, screen.cursor, count, height);
+}
+
+/// Scrolls all lists so that their cursors are visible.
+pub fn keep_cursor_visible(model: &mut Model) {
+    keep_row_visible(model);
+    timeline::keep_cursor_visible(model);
+    retention::keep_cursor_visible(model);
+}
+
+/// Begins to type a query; the present one is edited. In a text, searches that text. Returns the
+/// query that Esc restores.
+pub fn begin_search(model: &mut Model) -> String {
+    match model.archives.page {
+        ArchivesPage::List => model.archives.query.clone(),
+        _ => {
+            let pane = model.visible_pane_mut();
+            let old = pane.query.clone();
+            pane.search("");
+            old
+        }
+    }
+}
+
+/// Edits the query.
+pub fn edit_search(model: &mut Model, edit: impl FnOnce(&mut String)) {
+    if model.archives.page != ArchivesPage::List {
+        let height = model.text_height();
+        let pane = model.visible_pane_mut();
+        let mut query = pane.query.clone();
+        edit(&mut query);
+        pane.search(&query);
+        pane.go_to_first_hit(height);
+        return;
+    }
+    let screen = &mut model.archives;
+    let before = screen.query.clone();
+    edit(&mut screen.query);
+    if screen.query != before {
+        screen.limit = FIRST_ROWS;
+        screen.is_search_due = true;
+    }
+}
+
+/// Ends the input of a query. Returns the number of hits.
+pub fn finish_search(model: &mut Model) -> usize {
+    match model.archives.page {
+        ArchivesPage::List => model.archives.result().map_or(0, SearchResult::hit_count),
+        _ => model.visible_pane().hits.len(),
+    }
+}
+
+/// Goes to the next hit: within the text, and from its last one to the next text.
+pub fn go_to_next_hit(model: &mut Model, is_forward: bool) {
+    if model.archives.page == ArchivesPage::Comparison {
+        let height = model.text_height();
+        return model.visible_pane_mut().go_to_next_hit(is_forward, height);
+    }
+    let height = model.archive_text_height();
+    let screen = &mut model.archives;
+    let is_current = screen.is_text_current();
+    let pane = &mut screen.text.pane;
+    let is_at_end = if is_forward {
+        pane.current_hit + 1 >= pane.hits.len()
+    } else {
+        pane.current_hit == 0
+    };
+    if is_current && !is_at_end {
+        pane.go_to_next_hit(is_forward, height);
+        return pane.move_cursor_to_hit();
+    }
+    let count = screen.row_count();
+    let next = step_index(screen.cursor, if is_forward { 1 } else { -1 }, count);
+    if next == screen.cursor || screen.timeline.is_open {
+        let side = if is_forward { "further" } else { "earlier" };
+        return model.show_hint(&format!("no {side} hit"));
+    }
+    screen.cursor = next;
+    screen.is_entered_from_below = !is_forward;
+    keep_row_visible(model);
+}
+
+/// Searches in the next order.
+pub fn change_order(model: &mut Model) {
+    let screen = &mut model.archives;
+    screen.order = match screen.order {
+        CandidateOrder::Relevance => CandidateOrder::Newest,
+        CandidateOrder::Newest => CandidateOrder::Oldest,
+        CandidateOrder::Oldest => CandidateOrder::Largest,
+        CandidateOrder::Largest => CandidateOrder::Relevance,
+    };
+    screen.is_search_due = true;
+}
+
+/// Marks the entry under the cursor, to compare others with it, or lines of a text.
+pub fn change_marks(model: &mut Model, command: Command) {
+    if !model.archives.page.has_text() {
+        return toggle_mark(model);
+    }
+    let text = &mut model.archives.text;
+    let lines = &text.pane.lines;
+    match (command, lines.get(text.pane.cursor_line)) {
+        (Command::ClearMarks, _) => text.marked_lines.clear(),
+        (Command::MarkAll, _) => text.marked_lines.extend(lines),
+        (Command::MarkRange, Some(line)) => text.marked_lines.extend_to(line, lines),
+        (_, Some(line)) => {
+            text.marked_lines.toggle(line);
+            model.scroll_text(1);
+        }
+        (_, None) => {}
+    }
+}
+
+fn toggle_mark(model: &mut Model) {
+    let Some(path) = current_path(model) else {
+        return model.show_hint(NO_ENTRY_REASON);
+    };
+    let screen = &mut model.archives;
+    screen.marked = Some(path).filter(|path| !screen.is_marked(path));
+    let key = model.key_hint(Command::CompareEntry);
+    if model.archives.marked.is_some() {
+        model.show_hint(&format!("marked; {key} on another entry compares the two"));
+    }
+}
+
+fn current_path(model: &Model) -> Option<PathBuf> {
+    let entry = model.archives.chosen_entry();
+    entry.ok().map(|chosen| chosen.path.to_path_buf())
+}
+
+/// Compares the entry under the cursor: with the marked one, else with the memory of its agent.
+pub fn compare(model: &mut Model) -> Vec<Effect> {
+    let Some(entry) = current_path(model) else {
+        model.show_hint(NO_ENTRY_REASON);
+        return Vec::new();
+    };
+    let other = model.archives.comparisons(&entry).into_iter().next();
+    let other = other.unwrap_or(EntryComparison::Memory);
+    let opened_from = model.archives.page;
+    request_comparison(model, EntryComparisonRequest { entry, other }, opened_from)
+}
+
+/// Compares with the next of the other texts.
+pub fn cycle_comparison(model: &mut Model, by: isize) -> Vec<Effect> {
+    let view = &model.archives.comparison;
+    let Some(request) = view.request.clone() else {
+        return Vec::new();
+    };
+    let all = model.archives.comparisons(&request.entry);
+    let at = all.iter().position(|it| *it == request.other).unwrap_or(0);
+    let next = (at as isize + by).rem_euclid(all.len() as isize) as usize;
+    let request = EntryComparisonRequest {
+        other: all[next].clone(),
+        ..request
+    };
+    let opened_from = view.opened_from;
+    request_comparison(model, request, opened_from)
+}
+
+fn request_comparison(
+    model: &mut Model,
+    request: EntryComparisonRequest,
+    opened_from: ArchivesPage,
+) -> Vec<Effect> {
+    model.archives.comparison = EntryComparisonView {
+        request: Some(request.clone()),
+        opened_from,
+        ..EntryComparisonView::default()
+    };
+    model.archives.page = ArchivesPage::Comparison;
+    model.arrange_panes();
+    vec![Effect::CompareEntry(request)]
+}
+
+/// Shows two texts, if they are still wanted.
+pub fn handle_comparison(
+    model: &mut Model,
+    request: &EntryComparisonRequest,
+    texts: Result<Box<ComparedEntry>, String>,
+) {
+    if model.archives.comparison.request.as_ref() != Some(request) {
+        return;
+    }
+    let (text, titles, changed_lines) = match texts {
+        Ok(texts) => (texts.text, texts.titles, texts.changed_lines),
+        Err(why) => {
+            let key = model.key_hint(Command::NextVersion);
+            let text = format!("{why}; {key} compares with another text");
+            let note = vec![TextLine::note(LineKind::Note, text)];
+            (note.into(), Default::default(), (0, 0))
+        }
+    };
+    let (lines, alternate) = model.agent.choose_lines(text);
+    let view = &mut model.archives.comparison;
+    view.pane.replace_lines(lines);
+    view.alternate = alternate;
+    view.titles = titles;
+    view.changed_lines = changed_lines;
+    view.is_loaded = true;
+    model.arrange_panes();
+    let height = model.text_height();
+    model.archives.comparison.pane.scroll_to_first_hunk(height);
+    model.is_dirty = true;
+}
+
+/// Finds the run that wrote the entry under the cursor, to plan its undo.
+pub fn find_run(model: &mut Model) -> Vec<Effect> {
+    let path = current_path(model);
+    path.map(Effect::FindEntryRun).into_iter().collect()
+}
+
+/// Plans to put back the memory from before the run that wrote an entry, if that is still the one
+/// under the cursor.
+pub fn handle_run_found(
+    model: &mut Model,
+    entry: &Path,
+    found: Result<(String, String), String>,
+) -> Vec<Effect> {
+    let is_here = model.screen == Screen::Archives && current_path(model).as_deref() == Some(entry);
+    match found {
+        Ok((agent, run)) if is_here => {
+            let target = UndoTarget::RunAgents(run, vec![agent]);
+            let request = PlanRequest::Undo(target, UndoMode::Refuse);
+            reset::update::request_plan(model, request, false)
+        }
+        Ok(_) => Vec::new(),
+        Err(why) => {
+            let key = model.key_hint(Command::OpenPager);
+            let text = format!("{why}, so no run can be undone; {key} shows the entry");
+            model.report(MessageLevel::Warn, text);
+            Vec::new()
+        }
+    }
+}
+
+/// Pins the entry under the cursor, or unpins it.
+pub fn toggle_pin(model: &mut Model) -> Vec<Effect> {
+    match model.archives.chosen_entry() {
+        Ok(chosen) => vec![Effect::SetPinned(
+            chosen.path.to_path_buf(),
+            !chosen.is_pinned,
+        )],
+        Err(why) => {
+            model.show_hint(&why);
+            Vec::new()
+        }
+    }
+}
+
+/// Shows that a pin was changed, or why not.
+pub fn handle_pinned(
+    model: &mut Model,
+    entry: &Path,
+    is_pinned: bool,
+    outcome: Result<(), String>,
+) {
+    if let Err(why) = outcome {
+        return model.report(MessageLevel::Error, why);
+    }
+    let path = entry.display();
+    let text = if is_pinned {
+        format!("pinned {path}: retention never deletes it")
+    } else {
+        format!("unpinned {path}")
+    };
+    model.report(MessageLevel::Info, text);
+    model.archives.retention.is_due = true;
+    if let Some(Ok(found)) = &mut model.archives.found {
+        let entries = found.result.entries.iter_mut();
+        for found in entries.filter(|it| it.entry.path == entry) {
+            found.is_pinned = is_pinned;
+        }
+    }
+    if let Some(Ok(timeline)) = &mut model.archives.timeline.loaded {
+        for row in &mut timeline.rows {
+            if let TimelineRow::Entry(found) = row
+                && found.path == entry
+            {
+                found.is_pinned = is_pinned;
+            }
+        }
+    }
+    model.is_dirty = true;
+}
+
+/// Returns the source of the text that a key is about.
+pub fn current_source(model: &Model) -> Option<TextSource> {
+    model.archives.subject_source()
+}

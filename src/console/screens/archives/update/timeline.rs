@@ -1,0 +1,112 @@
+//! What the page with the timeline of one agent does.
+
+use crate::console::message::Effect;
+use crate::console::model::{Model, step_index};
+use crate::console::screen::Screen;
+use crate::console::screens::archives::state::timeline::{TimelineRequest, TimelineRowKey};
+use crate::console::screens::archives::state::{ArchivesPage, NO_ENTRY_REASON};
+use crate::console::screens::baselines::update::top_row;
+use crate::console::screens::log::state::MessageLevel;
+use crate::engine::{AgentTimeline, TextSource, TimelineRow, TimelineSubject};
+
+/// Opens the timeline of the agent of the row under the cursor.
+pub fn open(model: &mut Model) -> Vec<Effect> {
+    let subject = match model.archives.subject_source() {
+        Some(TextSource::Entry(path)) => TimelineSubject::Entry(path),
+        Some(TextSource::Memory(agent)) => TimelineSubject::Agent(agent),
+        None => {
+            model.show_hint(NO_ENTRY_REASON);
+            return Vec::new();
+        }
+    };
+    let page = model.archives.page;
+    let view = &mut model.archives.timeline;
+    if view.is_open {
+        // The text was opened from it.
+        model.archives.page = ArchivesPage::Timeline;
+        return Vec::new();
+    }
+    view.is_open = true;
+    view.is_opened_from_text = page == ArchivesPage::Text;
+    view.loaded = None;
+    (view.cursor, view.top) = (0, 0);
+    model.archives.page = ArchivesPage::Timeline;
+    vec![request(model, subject)]
+}
+
+/// Requests the timeline again if that is due: a run may have added to it.
+pub fn request_due(model: &mut Model) -> Option<Effect> {
+    let view = &mut model.archives.timeline;
+    let is_due = std::mem::take(&mut view.is_due) && view.is_open;
+    let subject = view.request.as_ref().filter(|_| is_due)?.subject.clone();
+    Some(request(model, subject))
+}
+
+fn request(model: &mut Model, subject: TimelineSubject) -> Effect {
+    let view = &mut model.archives.timeline;
+    let request = TimelineRequest {
+        number: view.request.as_ref().map_or(0, |last| last.number) + 1,
+        subject,
+    };
+    view.request = Some(request.clone());
+    Effect::LoadTimeline(request)
+}
+
+/// Shows a timeline, unless a later one was requested. The cursor stays on its row.
+pub fn handle_loaded(model: &mut Model, number: u64, loaded: Result<Box<AgentTimeline>, String>) {
+    let request = model.archives.timeline.request.as_ref();
+    if request.is_none_or(|last| last.number != number) {
+        return;
+    }
+    if let Err(why) = &loaded {
+        model.report(MessageLevel::Error, why.clone());
+    }
+    let view = &mut model.archives.timeline;
+    let loaded = loaded.map(|timeline| *timeline);
+    let rows: &[TimelineRow] = loaded.as_ref().map_or(&[], |it| &it.rows);
+    if let Some(current) = view.current_row() {
+        let key = TimelineRowKey::of(current);
+        let found = rows.iter().position(|it| TimelineRowKey::of(it) == key);
+        view.cursor = found.unwrap_or(view.cursor);
+    }
+    view.cursor = view.cursor.min(rows.len().saturating_sub(1));
+    view.loaded = Some(loaded);
+    keep_cursor_visible(model);
+    model.is_dirty |= model.screen == Screen::Archives && model.archives.timeline.is_open;
+}
+
+/// Opens the text of the entry of the row under the cursor.
+pub fn open_selected(model: &mut Model) {
+    match model.archives.timeline.current_entry() {
+        Ok(_) => {
+            model.archives.page = ArchivesPage::Text;
+            model.is_dirty = true;
+        }
+        Err(why) => model.show_hint(&why),
+    }
+}
+
+/// Goes back to where it was opened.
+pub fn close(model: &mut Model) {
+    let view = &mut model.archives.timeline;
+    view.is_open = false;
+    model.archives.page = if view.is_opened_from_text {
+        ArchivesPage::Text
+    } else {
+        ArchivesPage::List
+    };
+}
+
+/// Moves the cursor by rows.
+pub fn move_cursor(model: &mut Model, by: isize) {
+    let view = &mut model.archives.timeline;
+    view.cursor = step_index(view.cursor, by, view.rows().len());
+    keep_cursor_visible(model);
+}
+
+/// Scrolls the rows so that the cursor is visible.
+pub fn keep_cursor_visible(model: &mut Model) {
+    let height = model.archives_list_height();
+    let view = &mut model.archives.timeline;
+    view.top = top_row(view.top, view.cursor, view.rows().len(), height);
+}

@@ -1,0 +1,74 @@
+//! Draws why the list is empty: the query in words, and the nearest queries that find something.
+
+use crate::archive::search::describe_query;
+use crate::console::canvas::{
+    Canvas, fit_end_of_sentence, fit_start_of_sentence, truncate_untrusted, wrap_text,
+};
+use crate::console::command::Command;
+use crate::console::model::Model;
+use crate::console::theme::Role;
+use crate::untrusted;
+
+/// Lines that the query in words has at most.
+const MAX_QUERY_LINES: usize = 3;
+
+/// Columns of the counts, from the right.
+const COUNT_WIDTH: u16 = 24;
+
+pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
+    let screen = &model.archives;
+    let query = match &screen.found {
+        Some(Ok(found)) => found.query.as_str(),
+        _ => "",
+    };
+    let room = usize::from(canvas.width()) - 2;
+    if query.trim().is_empty() {
+        let text = "No archives yet; the first reset creates one.";
+        canvas.put_text(1, 4, text, Role::Text);
+        return;
+    }
+    let terms = describe_query(query, model.now.local_time).join(" · ");
+    let text = format!("Nothing matches: {}", untrusted::visible_line(&terms));
+    let mut y = 4;
+    for line in wrap_text(&text, room, MAX_QUERY_LINES) {
+        canvas.put_text(1, y, &line, Role::Text);
+        y += 1;
+    }
+    y += 1;
+    let rows = match &screen.relaxations {
+        None => {
+            canvas.put_text(1, y, "looking for the nearest queries …", Role::Dim);
+            return;
+        }
+        Some(Err(why)) => {
+            let text = format!("the nearest queries are not known: {why}");
+            canvas.put_text(1, y, &fit_end_of_sentence(&text, room), Role::Bad);
+            return;
+        }
+        Some(Ok(rows)) => rows,
+    };
+    if rows.is_empty() {
+        let text = "No query with one term less finds anything. Esc shows all entries.";
+        canvas.put_text(1, y, &fit_start_of_sentence(text, room), Role::Dim);
+        return;
+    }
+    let key = model.key_hint(Command::OpenSelected);
+    let text = format!("These queries find something; {key} searches the one under the cursor:");
+    canvas.put_text(1, y, &fit_start_of_sentence(&text, room), Role::Heading);
+    let end = canvas.width().min(100);
+    let bottom = canvas.area.height - 4;
+    for (index, row) in rows.iter().enumerate() {
+        y += 1;
+        if y >= bottom {
+            break;
+        }
+        let room = usize::from(end.saturating_sub(COUNT_WIDTH + 3));
+        let text = truncate_untrusted(&row.describe(), room);
+        let x = canvas.put_text(2, y, &text, Role::Text);
+        canvas.put_right(end, y, &row.describe_count(), Role::Text);
+        if index == screen.relaxation_cursor {
+            canvas.put_text(0, y, ">", Role::Text);
+            canvas.highlight_cursor(2, y, x - 2);
+        }
+    }
+}

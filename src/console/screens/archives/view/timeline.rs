@@ -1,0 +1,306 @@
+//! Draws the timeline of one agent: its runs and entries, newest first, and beside them the text of
+//! the entry under the cursor.
+
+use ratatui::layout::Rect;
+
+use super::{draw_pane, join_notes, kind_label};
+use crate::archive::{Archive, has_scratch_header};
+use crate::console::canvas::{
+    Canvas, end_of_untrusted, fit_end_of_sentence, fit_start_of_sentence, shorten_untrusted,
+    truncate_untrusted, wrap_text,
+};
+use crate::console::frame::draw_fleet_name;
+use crate::console::model::Model;
+use crate::console::screens::agent::view::history::{
+    format_time, operation_label, record_note, trigger_label,
+};
+use crate::console::screens::archives::state::MIN_PREVIEW_COLUMNS;
+use crate::console::screens::archives::state::timeline::{MAX_TIMELINE_ROWS, TimelineView};
+use crate::console::text::LineKind;
+use crate::console::theme::{Role, role_of_outcome};
+use crate::engine::{
+    EntryPresence, HistoryEntry, Outcome, TimelineEntry, TimelineRow, TimelineSubject,
+    UnchangedRuns,
+};
+use crate::quantity::{format_count, format_size};
+
+const WHEN_X: u16 = 2;
+const WHAT_X: u16 = 19;
+const OUTCOME_X: u16 = 29;
+const SIZE_END: u16 = 46;
+const NOTE_X: u16 = 48;
+
+pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
+    let view = &model.archives.timeline;
+    draw_header(model, canvas);
+    canvas.draw_rule(2);
+    let bottom = canvas.area.height - 4;
+    canvas.draw_rule(bottom);
+    let has_preview = canvas.width() >= MIN_PREVIEW_COLUMNS;
+    // The notes of runs need as much room as the text.
+    let width = if has_preview {
+        canvas.width() * 3 / 5
+    } else {
+        canvas.width()
+    };
+    match &view.loaded {
+        None => {
+            canvas.put_text(1, 4, "reading …", Role::Dim);
+        }
+        Some(Err(why)) => {
+            let room = usize::from(canvas.width()) - 2;
+            canvas.put_text(1, 4, &fit_end_of_sentence(why, room), Role::Bad);
+        }
+        Some(Ok(timeline)) if timeline.rows.is_empty() => {
+            canvas.put_text(1, 4, "No run and no entry yet.", Role::Text);
+        }
+        Some(Ok(timeline)) => {
+            draw_headings(canvas);
+            let rows = timeline.rows.iter().enumerate().skip(view.top);
+            for (index, row) in rows.take(model.archives_list_height()) {
+                let y = 4 + (index - view.top) as u16;
+                draw_row(model, canvas, y, row, width);
+                if index == view.cursor {
+                    canvas.put_text(0, y, ">", Role::Text);
+                    canvas.highlight_cursor(WHEN_X, y, WHAT_X - WHEN_X - 1);
+                }
+            }
+        }
+    }
+    if has_preview && !view.rows().is_empty() {
+        draw_preview(model, canvas, width, bottom);
+    }
+    draw_details(model, canvas, bottom + 1, has_preview);
+}
+
+fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
+    let view = &model.archives.timeline;
+    let x = canvas.put_text(0, 0, "TIMELINE", Role::Title) + 2;
+    let agent = match (view.timeline(), view.request.as_ref().map(|it| &it.subject)) {
+        (Some(timeline), _) => timeline.agent.clone(),
+        (None, Some(TimelineSubject::Agent(agent))) => agent.clone(),
+        _ => String::new(),
+    };
+    let room = usize::from(canvas.width()) / 2;
+    let x = canvas.put_text(x, 0, &shorten_untrusted(&agent, room), Role::Heading) + 2;
+    let x = if view.timeline().is_some_and(|it| it.has_left) {
+        canvas.put_text(x, 0, "left the config", Role::Warn) + 2
+    } else {
+        x
+    };
+    let x = draw_fleet_name(model, canvas, x, 0);
+    let Some(timeline) = view.timeline() else {
+        return;
+    };
+    let count = format_count(timeline.rows.len() as u64, "row");
+    let text = if timeline.has_more {
+        format!("the newest {count}")
+    } else {
+        format!("{count}, newest first")
+    };
+    let room = usize::from(canvas.width().saturating_sub(x));
+    canvas.put_right(
+        canvas.width(),
+        0,
+        &fit_start_of_sentence(&text, room),
+        Role::Dim,
+    );
+    let room = usize::from(canvas.width());
+    let notes: Vec<&str> = timeline.notes.iter().map(String::as_str).collect();
+    match (join_notes(&notes, room), timeline.has_more) {
+        (Some(note), _) => {
+            canvas.put_text(0, 1, &fit_end_of_sentence(&note, room), Role::Warn);
+        }
+        (None, true) => {
+            let text = format!(
+                "older rows are not shown: a timeline has at most {MAX_TIMELINE_ROWS}; `log` and `archive list` have all"
+            );
+            canvas.put_text(0, 1, &fit_start_of_sentence(&text, room), Role::Dim);
+        }
+        (None, false) => {
+            let text = "runs of the ledger, and each entry at its time; an entry is below its run";
+            canvas.put_text(0, 1, &fit_start_of_sentence(text, room), Role::Dim);
+        }
+    }
+}
+
+fn draw_headings(canvas: &mut Canvas<'_>) {
+    for (x, title) in [
+        (WHEN_X, "WHEN"),
+        (WHAT_X, "WHAT"),
+        (OUTCOME_X, "OUTCOME"),
+        (NOTE_X, "NOTE"),
+    ] {
+        canvas.put_text(x, 3, title, Role::Heading);
+    }
+    canvas.put_right(SIZE_END, 3, "SIZE", Role::Heading);
+}
+
+fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &TimelineRow, width: u16) {
+    let note_room = usize::from(width.saturating_sub(NOTE_X + 1));
+    match row {
+        TimelineRow::Run(past) => {
+            let event = &past.record.event;
+            let when = format_time(model, past.record.time);
+            canvas.put_text(WHEN_X, y, &when, Role::Text);
+            canvas.put_text(WHAT_X, y, operation_label(past), Role::Text);
+            let outcome = event.outcome;
+            canvas.put_text(OUTCOME_X, y, outcome.as_str(), role_of_outcome(outcome));
+            // The cause of a failure is at its end.
+            let note = if outcome.is_failure() {
+                end_of_untrusted(&run_note(past), note_room)
+            } else {
+                truncate_untrusted(&run_note(past), note_room)
+            };
+            canvas.put_text(NOTE_X, y, &note, Role::Text);
+        }
+        TimelineRow::Unchanged(runs) => {
+            let when = format_time(model, runs.last);
+            canvas.put_text(WHEN_X, y, &when, Role::Dim);
+            let text = unchanged_text(model, runs);
+            let room = usize::from(width.saturating_sub(WHAT_X + 1));
+            canvas.put_text(WHAT_X, y, &fit_start_of_sentence(&text, room), Role::Dim);
+        }
+        TimelineRow::Entry(entry) => draw_entry(canvas, y, entry, note_room),
+    }
+}
+
+fn draw_entry(canvas: &mut Canvas<'_>, y: u16, entry: &TimelineEntry, note_room: usize) {
+    let is_here = entry.presence == EntryPresence::Present;
+    let shade = |role: Role| if is_here { role } else { Role::Dim };
+    // That of a recorded entry is the time of the row above.
+    if entry.run.is_none() {
+        let when = entry.stamp.format("%Y-%m-%d %H:%M").to_string();
+        canvas.put_text(WHEN_X, y, &when, shade(Role::Text));
+    }
+    let (kind, role) = kind_label(entry.kind);
+    let indent = if entry.run.is_some() { 2 } else { 0 };
+    let x = canvas.put_text(WHAT_X + indent, y, kind, shade(role));
+    if entry.is_pinned {
+        canvas.put_text(x, y, "*", Role::Tag);
+    }
+    let (word, role) = presence_word(entry.presence);
+    canvas.put_text(OUTCOME_X, y, word, role);
+    if let Some(size) = entry.size {
+        canvas.put_right(SIZE_END, y, &format_size(size), shade(Role::Text));
+    }
+    // Of an entry in quarantine, the name says so.
+    let name = entry
+        .path
+        .strip_prefix(Archive::agent_directory_of(&entry.path));
+    let note = match (entry.presence, entry.run.is_some()) {
+        (EntryPresence::Retired(time), _) => {
+            format!("by retention {}", time.format("%Y-%m-%d"))
+        }
+        (_, false) => "no record".to_string(),
+        (_, true) => name.unwrap_or(&entry.path).display().to_string(),
+    };
+    canvas.put_text(NOTE_X, y, &shorten_untrusted(&note, note_room), Role::Dim);
+}
+
+fn presence_word(presence: EntryPresence) -> (&'static str, Role) {
+    match presence {
+        EntryPresence::Present => ("", Role::Text),
+        EntryPresence::Retired(_) => ("deleted", Role::Dim),
+        EntryPresence::Missing => ("MISSING", Role::Bad),
+        EntryPresence::Unknown => ("unread", Role::Warn),
+    }
+}
+
+/// Returns, for example, "unchanged in 12 runs since 2026-03-12 17:10".
+fn unchanged_text(model: &Model, runs: &UnchangedRuns) -> String {
+    match runs.count {
+        1 => "unchanged in 1 run".to_string(),
+        count => format!(
+            "unchanged in {count} runs since {}",
+            format_time(model, runs.first)
+        ),
+    }
+}
+
+/// Says why a run failed, or else what it did and who started it.
+fn run_note(past: &HistoryEntry) -> String {
+    let event = &past.record.event;
+    let note = record_note(past);
+    if event.outcome != Outcome::Ok {
+        return if note.is_empty() {
+            trigger_label(event)
+        } else {
+            note
+        };
+    }
+    let mut parts: Vec<String> = Some(note).filter(|it| !it.is_empty()).into_iter().collect();
+    parts.extend(event.scratch_lines.map(|lines| format!("{lines} scratch")));
+    parts.extend(event.boundary.filter(|it| it.is_drifted()).map(|it| {
+        let (added, removed) = (it.added_lines, it.removed_lines);
+        format!("+{added} -{removed} above")
+    }));
+    parts.push(trigger_label(event));
+    parts.join(", ")
+}
+
+fn draw_preview(model: &Model, canvas: &mut Canvas<'_>, list_width: u16, bottom: u16) {
+    for y in 3..bottom {
+        canvas.put_text(list_width, y, "│", Role::Rule);
+    }
+    let x = list_width + 2;
+    let width = canvas.width().saturating_sub(x);
+    let area = Rect::new(x, 4, width, bottom.saturating_sub(4));
+    match model.archives.timeline.current_entry() {
+        Ok(entry) => {
+            let path = entry.path.display().to_string();
+            let path = shorten_untrusted(&path, usize::from(width));
+            canvas.put_text(x, 3, &path, Role::Heading);
+            draw_pane(model, canvas, area);
+        }
+        Err(why) => {
+            let why = fit_end_of_sentence(&why, usize::from(width));
+            canvas.put_text(x, 4, &why, Role::Dim);
+        }
+    }
+}
+
+/// Draws what the row under the cursor says in full, and at its end, where the text is not beside
+/// it, the first line that the agent wrote.
+fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, has_preview: bool) {
+    let view = &model.archives.timeline;
+    let room = usize::from(canvas.width()).saturating_sub(2);
+    let (text, role) = match view.current_row() {
+        None => return,
+        Some(TimelineRow::Unchanged(runs)) => (unchanged_text(model, runs), Role::Dim),
+        Some(TimelineRow::Run(past)) => {
+            let run = &past.record.event.run;
+            (format!("run {run}: {}", run_note(past)), Role::Text)
+        }
+        Some(TimelineRow::Entry(entry)) if has_preview => {
+            (entry.path.display().to_string(), Role::Dim)
+        }
+        Some(TimelineRow::Entry(entry)) => match (view.current_entry(), first_line(model, view)) {
+            (Err(why), _) => (format!("{}: {why}", entry.path.display()), Role::Dim),
+            (Ok(_), Some(line)) => (line, Role::Text),
+            (Ok(_), None) => (entry.path.display().to_string(), Role::Dim),
+        },
+    };
+    let text = truncate_untrusted(&text, room * 2);
+    // The row below shows the last message.
+    let rows = if model.last_message.is_some() { 1 } else { 2 };
+    for (line, y) in wrap_text(&text, room, rows).iter().zip(y..) {
+        canvas.put_text(1, y, line, role);
+    }
+}
+
+/// Returns the first line of the text under the cursor that is not blank, behind the header of a
+/// scratch entry.
+fn first_line(model: &Model, view: &TimelineView) -> Option<String> {
+    let text = &model.archives.text;
+    let is_current = text.is_loaded && model.archives.is_text_current();
+    let lines = is_current.then_some(&text.pane.lines)?;
+    let agent = view.timeline().map_or("", |it| &it.agent);
+    let has_header = lines
+        .first()
+        .is_some_and(|line| has_scratch_header(&line.bytes, agent));
+    let mut lines = lines.iter().skip(if has_header { 2 } else { 0 });
+    let line =
+        lines.find(|line| line.kind == LineKind::Same && !line.bytes.trim_ascii().is_empty());
+    line.map(|line| String::from_utf8_lossy(&line.bytes).into_owned())
+}

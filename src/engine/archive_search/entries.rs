@@ -1,0 +1,204 @@
+//! Search in entries: each candidate is read and compared with the query.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use super::candidates::{Candidates, ProposedEntry};
+use super::{FoundEntry, FoundText, MAX_SEARCHED_BYTES, SearchRequest, SearchResult};
+use crate::archive::search::{EntryFacts, Query};
+use crate::archive::{ArchiveEntry, Pins, has_scratch_header};
+use crate::engine::Engine;
+use crate::engine::entry_directories::EntryDirectory;
+use crate::engine::lock;
+use crate::error::Result;
+
+impl Engine {
+    pub(super) fn search_entries(
+        &self,
+        request: &SearchRequest,
+        goes_on: &dyn Fn() -> bool,
+        result: &mut SearchResult,
+    ) -> Result<()> {
+        let directories = self.searched_directories(&request.query)?;
+        let pins = Pins::read(&self.archive)?;
+        let mut matcher = EntryMatcher {
+            engine: self,
+            max_lines: request.max_lines,
+            directories: &directories,
+            pins: &pins,
+            cut_entries: BTreeSet::new(),
+        };
+        // Until the end of the search, no process replaces the file of the index.
+        let use_mark = self
+            .has_open_index()
+            .then(|| lock::mark_index_use(&self.archive, self.clock()));
+        let candidates = if let Some(Err(error)) = &use_mark {
+            Candidates::list_instead(&self.archive, &directories, request.order, error)
+        } else {
+            let mut state = self.index_state();
+            state.forget_replaced();
+            result.archive_size = state.archive_size();
+            Candidates::find(&self.archive, &state, &directories, request, &pins)
+        };
+        let compared = self.compare_candidates(request, candidates, &mut matcher, goes_on, result);
+        if let Err(error) = compared {
+            let listed =
+                Candidates::list_instead(&self.archive, &directories, request.order, &error);
+            self.compare_candidates(request, listed, &mut matcher, goes_on, result)?;
+        }
+        self.add_similar_entries(request, &mut matcher, goes_on, result);
+        match matcher.cut_entries.len() {
+            0 => {}
+            1 => result.notes.push(format!(
+                "only the first {} MiB of one entry were searched",
+                MAX_SEARCHED_BYTES >> 20
+            )),
+            count => result.notes.push(format!(
+                "only the first {} MiB of {count} entries were searched",
+                MAX_SEARCHED_BYTES >> 20
+            )),
+        }
+        Ok(())
+    }
+
+    /// Returns the directories of the agents that a query allows.
+    fn searched_directories(&self, query: &Query) -> Result<Vec<EntryDirectory>> {
+        let filter = &query.filter;
+        let mut directories = self.entry_directories()?;
+        directories.retain(|directory| {
+            let is_left = directory.has_left();
+            filter.has_left.is_none_or(|it| it == is_left)
+                && directory.names().any(|name| filter.allows_agent(&name))
+        });
+        Ok(directories)
+    }
+
+    /// Says how many entries of the searched directories are in quarantine, if any.
+    pub(super) fn quarantine_note(&self, query: &Query) -> Result<Option<String>> {
+        let directories = self.searched_directories(query)?;
+        let counts = directories
+            .iter()
+            .map(|it| self.archive.count_quarantined(&it.path));
+        Ok(match counts.sum() {
+            0 => None,
+            1 => {
+                Some("1 entry in quarantine was not searched; `archive list` names it".to_string())
+            }
+            count => Some(format!(
+                "{count} entries in quarantine were not searched; `archive list` names them"
+            )),
+        })
+    }
+
+    /// Compares candidates with the query, and adds those that match.
+    ///
+    /// # Errors
+    /// The index can no longer say which entries it proposed; nothing was added then.
+    fn compare_candidates(
+        &self,
+        request: &SearchRequest,
+        candidates: Candidates,
+        matcher: &mut EntryMatcher<'_>,
+        goes_on: &dyn Fn() -> bool,
+        result: &mut SearchResult,
+    ) -> Result<()> {
+        let mut found = Vec::new();
+        let mut compared = 0;
+        let count = candidates.proposed.len();
+        for proposed in candidates.proposed {
+            if found.len() >= request.limit || !goes_on() {
+                break;
+            }
+            compared += 1;
+            let (entry, score) = match proposed {
+                ProposedEntry::Indexed(candidate) => {
+                    (self.index_state().entry(candidate)?, candidate.score)
+                }
+                ProposedEntry::Listed(entry) => (entry, 0.0),
+            };
+            found.extend(matcher.compare(&request.query, entry, score));
+        }
+        result.candidates = count;
+        result.compared = compared;
+        result.notes.extend(candidates.notes);
+        result.entries.extend(found);
+        Ok(())
+    }
+}
+
+/// Reads entries and compares them with queries.
+pub(super) struct EntryMatcher<'s> {
+    engine: &'s Engine,
+    max_lines: usize,
+    /// The directories that are searched, sorted by path.
+    pub directories: &'s [EntryDirectory],
+    pins: &'s Pins,
+    /// Paths of entries of which only the beginning was compared.
+    cut_entries: BTreeSet<PathBuf>,
+}
+
+impl EntryMatcher<'_> {
+    /// Compares an entry with the query; none if it does not match, or is gone.
+    pub fn compare(
+        &mut self,
+        query: &Query,
+        entry: ArchiveEntry,
+        score: f64,
+    ) -> Option<FoundEntry> {
+        let directory = find_directory(self.directories, &entry)?;
+        let is_pinned = self.pins.contains(&entry.path);
+        let allows = |agent: &str| {
+            query.filter.allows(&EntryFacts {
+                agent,
+                kind: entry.kind,
+                stamp: entry.stamp,
+                is_pinned,
+                has_left: directory.has_left(),
+            })
+        };
+        if !directory.names().any(|name| allows(&name)) {
+            return None;
+        }
+        let mut agent = directory.label();
+        let mut text = None;
+        if query.has_text() {
+            // Removed since, or of another user: `verify` reports what cannot be read.
+            let source = self.engine.read_entry_text(&entry.path, MAX_SEARCHED_BYTES);
+            let source = source.ok()?;
+            // A directory that agents share: the header names one.
+            if directory.agents.len() > 1
+                && let Some(named) = directory
+                    .agents
+                    .iter()
+                    .find(|it| has_scratch_header(&source.bytes, it))
+            {
+                if !allows(named) {
+                    return None;
+                }
+                agent.clone_from(named);
+            }
+            if source.omitted_bytes > 0 {
+                self.cut_entries.insert(entry.path.clone());
+            }
+            let hits = query.find_hits(&source.bytes)?;
+            text = Some(FoundText::new(&source.bytes, hits, self.max_lines));
+        }
+        Some(FoundEntry {
+            entry,
+            agent,
+            has_left: directory.has_left(),
+            is_pinned,
+            score,
+            text,
+        })
+    }
+}
+
+fn find_directory<'d>(
+    directories: &'d [EntryDirectory],
+    entry: &ArchiveEntry,
+) -> Option<&'d EntryDirectory> {
+    let parent = entry.path.parent()?;
+    let found = directories.binary_search_by(|it| it.path.as_path().cmp(parent));
+    directories.get(found.ok()?)
+}

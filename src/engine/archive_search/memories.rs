@@ -1,0 +1,188 @@
+//! Search in memories: those of this machine are read now, those of hosts are the texts that this
+//! process read last. It looks at what agents wrote: at scratch, and where a memory has drifted or
+//! has no boundary, at the whole text.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use chrono::{DateTime, FixedOffset};
+
+use super::{FoundMemory, FoundText, SearchRequest, SearchResult};
+use crate::archive::search::Source;
+use crate::boundary::Boundary;
+use crate::config::Agent;
+use crate::engine::Engine;
+
+/// Maximum size of a kept text; the rest of a longer one is not found.
+const MAX_REMOTE_TEXT_BYTES: usize = 256 << 10;
+
+/// Maximum size of all kept texts.
+const MAX_REMOTE_TEXTS_BYTES: usize = 64 << 20;
+
+/// The memories of hosts as this process read them last.
+#[derive(Default)]
+pub(in crate::engine) struct RemoteTexts {
+    texts: Mutex<KeptTexts>,
+}
+
+#[derive(Default)]
+struct KeptTexts {
+    by_agent: HashMap<String, RemoteText>,
+    bytes: usize,
+}
+
+#[derive(Clone)]
+pub(super) struct RemoteText {
+    pub text: Arc<[u8]>,
+    pub boundary: Option<Boundary>,
+    read_at: DateTime<FixedOffset>,
+}
+
+impl RemoteTexts {
+    /// Keeps the beginning of a memory that was read, while there is room.
+    pub fn keep(
+        &self,
+        agent: &str,
+        text: &[u8],
+        boundary: Option<Boundary>,
+        read_at: DateTime<FixedOffset>,
+    ) {
+        let text = &text[..text.len().min(MAX_REMOTE_TEXT_BYTES)];
+        let mut kept = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = kept.by_agent.remove(agent).map_or(0, |it| it.text.len());
+        kept.bytes -= before;
+        if kept.bytes + text.len() <= MAX_REMOTE_TEXTS_BYTES {
+            kept.bytes += text.len();
+            let text = RemoteText {
+                text: text.into(),
+                boundary,
+                read_at,
+            };
+            kept.by_agent.insert(agent.to_string(), text);
+        }
+    }
+
+    /// Notes that a memory is still as it was read.
+    pub fn confirm(&self, agent: &str, at: DateTime<FixedOffset>) {
+        let mut kept = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(text) = kept.by_agent.get_mut(agent) {
+            text.read_at = at;
+        }
+    }
+
+    /// Returns the text that was read last.
+    pub(super) fn get(&self, agent: &str) -> Option<RemoteText> {
+        let kept = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.by_agent.get(agent).cloned()
+    }
+}
+
+impl Engine {
+    pub(super) fn search_memories(
+        &self,
+        request: &SearchRequest,
+        goes_on: &dyn Fn() -> bool,
+        result: &mut SearchResult,
+    ) {
+        // Without a word, memories are a result only where the query asks for them.
+        let filter = &request.query.filter;
+        if !request.query.has_text() && !filter.names_source(Source::Live) {
+            return;
+        }
+        let agents = self.config().agents.iter();
+        let (local, remote): (Vec<&Agent>, Vec<&Agent>) = agents
+            .filter(|it| filter.allows_memory(&it.name))
+            .partition(|it| it.location.host().is_none());
+        if request.reads_remote && !remote.is_empty() {
+            self.observe_all(&remote);
+        }
+        let mut unread = Vec::new();
+        for agent in local {
+            if !goes_on() {
+                return;
+            }
+            let detail = self.read_detail(agent);
+            match detail.error {
+                Some(error) => unread.push(format!("{}: {error}", agent.name)),
+                None => {
+                    let content = detail.observation.content.as_ref();
+                    let memory = ReadMemory {
+                        text: &detail.memory_prefix,
+                        boundary: content.and_then(|content| content.boundary),
+                        read_at: detail.observation.read_at,
+                    };
+                    add_memory(request, agent, &memory, result);
+                }
+            }
+        }
+        let mut never_read = 0;
+        for agent in remote {
+            match self.remote_texts.get(&agent.name) {
+                Some(kept) => {
+                    let memory = ReadMemory {
+                        text: &kept.text,
+                        boundary: kept.boundary,
+                        read_at: kept.read_at,
+                    };
+                    add_memory(request, agent, &memory, result);
+                }
+                None => never_read += 1,
+            }
+        }
+        match never_read {
+            0 => {}
+            1 => result
+                .notes
+                .push("1 memory on a host was not read yet".to_string()),
+            _ => result
+                .notes
+                .push(format!("{never_read} memories on hosts were not read yet")),
+        }
+        match unread.as_slice() {
+            [] => {}
+            [one] => result
+                .notes
+                .push(format!("1 memory was not searched: {one}")),
+            [first, ..] => result.notes.push(format!(
+                "{} memories were not searched, such as {first}",
+                unread.len()
+            )),
+        }
+    }
+}
+
+/// A memory as it was read.
+struct ReadMemory<'t> {
+    text: &'t [u8],
+    boundary: Option<Boundary>,
+    read_at: DateTime<FixedOffset>,
+}
+
+/// Returns where the part of a memory begins that its agent wrote.
+pub(super) fn searched_start(boundary: Option<Boundary>, length: usize) -> usize {
+    let intact = boundary.filter(|boundary| !boundary.is_drifted());
+    intact.map_or(0, |boundary| boundary.offset.min(length))
+}
+
+fn add_memory(
+    request: &SearchRequest,
+    agent: &Agent,
+    memory: &ReadMemory<'_>,
+    result: &mut SearchResult,
+) {
+    let start = searched_start(memory.boundary, memory.text.len());
+    let Some(mut hits) = request.query.find_hits(&memory.text[start..]) else {
+        return;
+    };
+    hits.move_by(start);
+    let path = agent.location.memory().display();
+    result.memories.push(FoundMemory {
+        agent: agent.name.clone(),
+        address: match agent.location.host() {
+            Some(host) => format!("{}:{path}", host.authority()),
+            None => path.to_string(),
+        },
+        read_at: memory.read_at,
+        text: FoundText::new(memory.text, hits, request.max_lines),
+    });
+}

@@ -1,0 +1,101 @@
+//! When agents were last reset, by the ledger: for alerts and metrics.
+
+use std::collections::{BTreeMap, HashMap};
+
+use chrono::{DateTime, FixedOffset};
+
+use super::Engine;
+use super::record::{LastRun, Trigger};
+use crate::error::Result;
+
+/// Numbers of runs by their result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunCounts {
+    /// Runs in which no agent failed.
+    pub ok: usize,
+    /// The others.
+    pub failed: usize,
+}
+
+impl Engine {
+    /// Returns the last reset, push or undo of an agent, with any outcome.
+    ///
+    /// # Errors
+    /// The ledger cannot be read, or its chain is broken.
+    pub fn last_run(&self, agent: &str) -> Result<Option<LastRun>> {
+        Ok(self.ledger_history(agent)?.last_run)
+    }
+
+    /// Returns when each agent was last reset or pushed to with success. An agent that was found
+    /// unchanged counts. Of an agent whose last run failed, records before `limit` are not
+    /// read.
+    ///
+    /// # Errors
+    /// The ledger cannot be read, or its chain is broken.
+    pub fn last_successes(
+        &self,
+        limit: DateTime<FixedOffset>,
+    ) -> Result<BTreeMap<String, DateTime<FixedOffset>>> {
+        let mut times = BTreeMap::new();
+        let mut missing = 0;
+        for agent in &self.config().agents {
+            match self.last_run(&agent.name)? {
+                Some(last) if last.operation.installs_baselines() && !last.outcome.is_failure() => {
+                    times.insert(agent.name.clone(), last.time);
+                }
+                Some(last) => missing += usize::from(last.time >= limit),
+                None => {}
+            }
+        }
+        if missing == 0 {
+            return Ok(times);
+        }
+        self.for_each_record_backwards(|record| {
+            let time = record.time;
+            for event in record.event.into_views() {
+                let is_success =
+                    event.operation.installs_baselines() && !event.outcome.is_failure();
+                if is_success && self.config().agent(&event.agent).is_some() {
+                    times.entry(event.agent).or_insert(time);
+                }
+            }
+            time >= limit
+        })?;
+        Ok(times)
+    }
+
+    /// Returns whether a timer or the scheduler started a run that ended at `limit` or later.
+    ///
+    /// # Errors
+    /// The ledger cannot be read, or its chain is broken.
+    pub fn has_timed_run(&self, limit: DateTime<FixedOffset>) -> Result<bool> {
+        let mut is_found = false;
+        self.for_each_record_backwards(|record| {
+            let is_recent = record.time >= limit;
+            is_found |= is_recent && record.event.trigger == Trigger::Timer;
+            is_recent && !is_found
+        })?;
+        Ok(is_found)
+    }
+
+    /// Counts the runs that replaced memories and ended at `begin` or later.
+    ///
+    /// # Errors
+    /// The ledger cannot be read, or its chain is broken.
+    pub fn count_runs(&self, begin: DateTime<FixedOffset>) -> Result<RunCounts> {
+        let mut failures: HashMap<String, bool> = HashMap::new();
+        self.for_each_record_backwards(|record| {
+            let is_recent = record.time >= begin;
+            let event = record.event;
+            if is_recent && event.operation.replaces_memories() {
+                *failures.entry(event.run).or_default() |= event.outcome.is_failure();
+            }
+            is_recent
+        })?;
+        let failed = failures.values().filter(|has_failed| **has_failed).count();
+        Ok(RunCounts {
+            ok: failures.len() - failed,
+            failed,
+        })
+    }
+}

@@ -1,0 +1,151 @@
+//! The deletion of entries and versions that were planned and have expired.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use super::expired::{Expired, describe_older_entries};
+use super::scope::RetentionScope;
+use super::unused_versions::describe_unused_versions;
+use crate::baseline::StoredVersion;
+use crate::digest::Digest;
+use crate::engine::plan::RetentionPlan;
+use crate::engine::record::{Operation, RunEvent};
+use crate::engine::{Engine, EngineSetup, lock};
+use crate::error::{Error, Result};
+
+/// Maximum number of entries or versions that one record names.
+pub(super) const MAX_NAMES_PER_RECORD: usize = 500;
+
+/// What retention deleted.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Deletion {
+    /// Paths of the entries below `archive_dir`.
+    pub entries: Vec<PathBuf>,
+    /// The baseline versions.
+    pub versions: Vec<Digest>,
+    /// Why some could not be deleted.
+    pub errors: Vec<Error>,
+    /// Why others stay, by the second check, which precedes the deletion.
+    pub notes: Vec<String>,
+}
+
+impl Deletion {
+    /// Creates the result of a deletion that did not begin.
+    pub fn from_error(error: Error) -> Deletion {
+        Deletion {
+            errors: vec![error],
+            ..Deletion::default()
+        }
+    }
+
+    /// Returns the lines about it for `reset.log`.
+    pub fn describe(&self, engine: &Engine) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !self.entries.is_empty() {
+            let days = engine.config().general.archive_retention_days;
+            let entries = describe_older_entries(self.entries.len(), days);
+            lines.push(format!("Deleted {entries}"));
+        }
+        if !self.versions.is_empty() {
+            let versions = describe_unused_versions(self.versions.len());
+            lines.push(format!("Deleted {versions}"));
+        }
+        lines
+    }
+}
+
+impl Engine {
+    /// Deletes what was planned and what retention would still delete now. The record precedes the
+    /// deletion, so a crash in between does not look like a loss.
+    ///
+    /// # Errors
+    /// Nothing was deleted.
+    pub(in crate::engine) fn delete_expired(
+        &self,
+        run: &str,
+        shown_plan: &RetentionPlan,
+        scope: &RetentionScope<'_>,
+    ) -> Result<Deletion> {
+        if let Some(block) = &shown_plan.blocker {
+            return Err(block.to_error(&block.reason));
+        }
+        let deletion = if shown_plan.entries.is_empty() && shown_plan.versions.is_empty() {
+            Deletion::default()
+        } else {
+            self.delete_planned(run, shown_plan, scope)?
+        };
+        if shown_plan.has_checked_versions {
+            self.baseline_versions.note_check();
+        }
+        Ok(deletion)
+    }
+
+    fn delete_planned(
+        &self,
+        run: &str,
+        shown_plan: &RetentionPlan,
+        scope: &RetentionScope<'_>,
+    ) -> Result<Deletion> {
+        // A process that pins an entry now waits, and then finds it deleted.
+        let _lock = lock::lock_pins(&self.archive, self.clock())?;
+        let dates = self.retention_dates()?;
+        let mut expired = self.find_expired_at(scope, &dates, !shown_plan.versions.is_empty())?;
+        let paths: HashSet<&Path> = shown_plan.entries.iter().map(PathBuf::as_path).collect();
+        expired
+            .entries
+            .retain(|entry| paths.contains(entry.path.as_path()));
+        let digests: HashSet<&Digest> = shown_plan.versions.iter().collect();
+        expired.versions.retain(|it| digests.contains(&it.digest));
+        self.append_to_ledger(self.deletion_events(run, &expired))?;
+        let mut deletion = Deletion {
+            notes: expired.notes,
+            ..Deletion::default()
+        };
+        for entry in expired.entries {
+            match self.archive.delete_entry(&entry) {
+                Ok(()) => deletion.entries.push(entry.path),
+                Err(error) => deletion.errors.push(error),
+            }
+        }
+        if let Err(error) = self.delete_versions(&expired.versions, &mut deletion) {
+            deletion.errors.push(error);
+        }
+        Ok(deletion)
+    }
+
+    /// Returns the records of a deletion.
+    fn deletion_events(&self, run: &str, expired: &Expired) -> Vec<RunEvent> {
+        let EngineSetup { trigger, user, .. } = &self.setup;
+        let new_event = || RunEvent::for_archive(run, Operation::Retire, *trigger, user);
+        let days = self.config().general.archive_retention_days;
+        let of_entries = expired.entries.chunks(MAX_NAMES_PER_RECORD).map(|some| {
+            let mut event = new_event();
+            event.retired_entries = some.iter().map(|entry| entry.path.clone()).collect();
+            event.note = Some(describe_older_entries(some.len(), days));
+            event
+        });
+        let of_versions = expired.versions.chunks(MAX_NAMES_PER_RECORD).map(|some| {
+            let mut event = new_event();
+            event.retired_versions = some.iter().map(|version| version.digest).collect();
+            event.note = Some(describe_unused_versions(some.len()));
+            event
+        });
+        of_entries.chain(of_versions).collect()
+    }
+
+    /// Deletes recorded versions, except those that another process has begun to rely on since.
+    fn delete_versions(&self, versions: &[StoredVersion], deletion: &mut Deletion) -> Result<()> {
+        if versions.is_empty() {
+            return Ok(());
+        }
+        let lock = self.baseline_versions.lock_for_deletion()?;
+        for version in versions {
+            match self.baseline_versions.delete(version, &lock) {
+                Ok(true) => deletion.versions.push(version.digest),
+                Ok(false) => {}
+                Err(error) => deletion.errors.push(error),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,217 @@
+//! The list of entries, and their pins.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use super::dates;
+use super::deletion::MAX_NAMES_PER_RECORD;
+use super::ledger_facts::{LedgerFacts, LedgerQuery};
+use crate::archive::search::{EntryFacts, EntryFilter};
+use crate::archive::{ArchiveEntry, PinFault, Pins};
+use crate::engine::entry_directories::EntryDirectory;
+use crate::engine::record::{Operation, RunEvent, new_run_id};
+use crate::engine::{Engine, EngineSetup, lock};
+use crate::error::{Error, Result};
+use crate::lint::ScanSummary;
+
+/// An entry, and the reasons to keep it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryStatus {
+    /// The entry itself.
+    pub entry: ArchiveEntry,
+    /// The agent's name; of one that left the config, the directory if no record names it.
+    pub agent: String,
+    /// Whether the agent is not in the config.
+    pub has_left: bool,
+    /// Whether it is pinned: retention never deletes it.
+    pub is_pinned: bool,
+    /// Whether the ledger names it, which makes it verifiable; none if the ledger cannot be read.
+    pub is_recorded: Option<bool>,
+    /// Whether the undo of a run within the retention time needs it; none if the ledger cannot be
+    /// read.
+    pub is_needed: Option<bool>,
+    /// What the scan found in it, by the ledger.
+    pub findings: Option<ScanSummary>,
+}
+
+/// A list of entries.
+#[derive(Debug)]
+pub struct EntryList {
+    /// The entries.
+    pub entries: Vec<EntryStatus>,
+    /// Why the ledger cannot be read, if that is so.
+    pub ledger_error: Option<Error>,
+}
+
+impl Engine {
+    /// Returns the entries of some agents, or of all where none is named, that a filter allows:
+    /// oldest first within a directory. Agents that left the config have the names of their
+    /// directories.
+    ///
+    /// # Errors
+    /// An unknown agent, or an archive that cannot be read.
+    pub fn entry_statuses(&self, agents: &[String], filter: &EntryFilter) -> Result<EntryList> {
+        let directories = self.entry_directories()?;
+        for name in agents {
+            if !directories
+                .iter()
+                .any(|it| it.names().any(|known| known == *name))
+            {
+                self.agent(name)?;
+            }
+        }
+        let is_named = |directory: &EntryDirectory| {
+            agents.is_empty() || directory.names().any(|name| agents.contains(&name))
+        };
+        let mut entries = Vec::new();
+        for directory in directories.iter().filter(|it| is_named(it)) {
+            let listed = self.archive.list_entries(&directory.path)?;
+            entries.extend(listed.into_iter().map(|entry| (directory, entry)));
+        }
+        let pins = Pins::read(&self.archive)?;
+        let now = self.clock().now();
+        let limit = now - dates::days(self.config().general.archive_retention_days);
+        let facts = self.read_ledger_facts(&LedgerQuery {
+            entries: entries
+                .iter()
+                .map(|(_, entry)| entry.path.as_path())
+                .collect(),
+            versions: HashSet::new(),
+            version_limit: limit,
+            now,
+            pins: &pins,
+        });
+        let (facts, ledger_error) = match facts {
+            Ok(facts) => (facts, None),
+            // The entries can be listed, and copied, without it.
+            Err(error) => {
+                let facts = LedgerFacts {
+                    entries: vec![None; entries.len()],
+                    ..LedgerFacts::default()
+                };
+                (facts, Some(error))
+            }
+        };
+        let is_known = ledger_error.is_none();
+        let mut statuses = Vec::new();
+        let all = entries.into_iter().zip(facts.entries).enumerate();
+        for (place, ((directory, entry), record)) in all {
+            let is_pinned = pins.contains(&entry.path);
+            let recorded = record.as_ref().and_then(|it| facts.agents.get(it.agent));
+            let recorded = recorded.map(|agent| agent.name.clone());
+            let has_left = directory.has_left();
+            let is_allowed = recorded
+                .iter()
+                .cloned()
+                .chain(directory.names())
+                .any(|agent| {
+                    filter.allows(&EntryFacts {
+                        agent: &agent,
+                        kind: entry.kind,
+                        stamp: entry.stamp,
+                        is_pinned,
+                        has_left,
+                    })
+                });
+            if is_allowed {
+                statuses.push(EntryStatus {
+                    agent: recorded.unwrap_or_else(|| directory.label()),
+                    has_left,
+                    is_pinned,
+                    findings: facts.findings.get(&place).cloned(),
+                    is_recorded: is_known.then_some(record.is_some()),
+                    is_needed: is_known.then_some(record.is_some_and(|it| {
+                        it.recorded_at >= limit || it.is_newest || it.is_part_of_pinned
+                    })),
+                    entry,
+                });
+            }
+        }
+        Ok(EntryList {
+            entries: statuses,
+            ledger_error,
+        })
+    }
+
+    /// Returns the agents among some, or among all, whose quarantine this process may not list.
+    ///
+    /// # Errors
+    /// The archive cannot be read.
+    pub fn agents_with_hidden_quarantine(&self, agents: &[String]) -> Result<Vec<String>> {
+        let mut directories = self.entry_directories()?;
+        directories.retain(|directory| {
+            let is_named =
+                agents.is_empty() || directory.names().any(|name| agents.contains(&name));
+            is_named && self.archive.has_hidden_quarantine(&directory.path)
+        });
+        Ok(directories.iter().map(EntryDirectory::label).collect())
+    }
+
+    /// Lines of the pins file that name no entry.
+    ///
+    /// # Errors
+    /// The pins cannot be read.
+    pub fn pin_faults(&self) -> Result<Vec<PinFault>> {
+        Ok(Pins::read(&self.archive)?.find_faults())
+    }
+
+    /// Pins or unpins entries, all of them or none, and records that. A path may be typed in any
+    /// form that leads to the entry; the pin has the entry's own name. Returns the entries that
+    /// were changed.
+    ///
+    /// # Errors
+    /// A path that leads to no entry, or the system's error.
+    pub fn set_pinned(&self, entries: &[PathBuf], is_pinned: bool) -> Result<Vec<PathBuf>> {
+        let _lock = lock::lock_pins(&self.archive, self.clock())?;
+        let mut pins = Pins::read(&self.archive)?;
+        let mut changed = Vec::new();
+        for typed in entries {
+            let entry = self.archive.resolve_typed_path(typed);
+            // A deleted entry can still be unpinned.
+            let is_known = |entry: &PathBuf| -> Result<bool> {
+                Ok(!is_pinned && pins.contains(entry) || self.archive.find_entry(entry)?.is_some())
+            };
+            let is_known = entry.as_ref().map(is_known).transpose()?;
+            let (Some(entry), Some(true)) = (entry, is_known) else {
+                return Err(self.unknown_entry_error(typed));
+            };
+            let is_new = if is_pinned {
+                pins.add(&entry)
+            } else {
+                pins.remove(&entry)
+            };
+            if is_new {
+                changed.push(entry);
+            }
+        }
+        if !changed.is_empty() {
+            pins.write(&self.archive)?;
+            self.record_pins(&changed, is_pinned)?;
+        }
+        Ok(changed)
+    }
+
+    fn record_pins(&self, entries: &[PathBuf], is_pinned: bool) -> Result<()> {
+        let (act, word) = if is_pinned {
+            (Operation::Pin, "pinned")
+        } else {
+            (Operation::Unpin, "unpinned")
+        };
+        let run = new_run_id();
+        let events = entries.chunks(MAX_NAMES_PER_RECORD).map(|some| {
+            let EngineSetup { trigger, user, .. } = &self.setup;
+            let mut event = RunEvent::for_archive(&run, act, *trigger, user);
+            let first = some.first().map(|entry| entry.display().to_string());
+            let more = some.len() - 1;
+            event.note = first.map(|first| match more {
+                0 => first,
+                more => format!("{first} and {more} more"),
+            });
+            event.pinned_entries = some.to_vec();
+            event
+        });
+        self.append_to_ledger(events.collect()).map_err(|error| {
+            error.with_context(format!("{word}, but cannot record it in the ledger"))
+        })
+    }
+}

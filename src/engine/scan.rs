@@ -1,0 +1,232 @@
+//! Scans what agents wrote for secrets and injections: memories when they are observed, and entries
+//! before they are recorded. A scan never fails: what it cannot read, it reports as not scanned.
+
+use std::io::Read;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::Engine;
+use super::classify::{Classification, MemoryAccumulator};
+use super::lint::{LintDecisions, end_of_last_separator};
+use super::record::RunEvent;
+use crate::archive::{EntryDraft, EntryKind, QUARANTINE_DIRECTORY_NAME, WrittenEntry};
+use crate::boundary::Boundary;
+use crate::config::Agent;
+use crate::error::{Error, ErrorKind, PathContext, Result};
+use crate::lint::{
+    FleetFacts, LintInput, ScanReport, ScanSummary, TextRole, mask_secrets, redact_secrets, scan,
+};
+use crate::transport::SpecialFile;
+
+/// Maximum number of bytes of an entry that are scanned. It bounds the time, to about a second, and
+/// the memory, to about sixty megabytes, also for a text that was made to cost the most.
+const MAX_SCANNED_BYTES: usize = 4 << 20;
+
+/// Maximum number of bytes of a memory that are scanned: it is observed at each change.
+const MAX_OBSERVED_BYTES: usize = 256 << 10;
+
+/// How long the decisions of `[lint]` are used before they are read again.
+const MAX_DECISION_AGE: Duration = Duration::from_secs(60);
+
+/// The decisions of `[lint]`, and when they were read.
+#[derive(Default)]
+pub(super) struct DecisionCache(Mutex<Option<(Instant, Arc<LintDecisions>)>>);
+
+/// An entry that was scanned.
+pub(super) struct ScannedEntry {
+    /// What was found.
+    pub summary: ScanSummary,
+    /// Its text without secrets; none where a part of it was not scanned, or where there are too
+    /// many.
+    pub redacted: Option<Vec<u8>>,
+    /// Why nothing of it was scanned, if so.
+    pub failure: Option<Error>,
+}
+
+/// A text to scan.
+struct ScanInput<'t> {
+    text: &'t [u8],
+    role: TextRole,
+    /// What the operator put into it.
+    operator_text: Option<&'t [u8]>,
+}
+
+impl Engine {
+    /// Returns the decisions of `[lint]`; the defaults if they cannot be read, which the verb `lint`
+    /// reports.
+    fn scan_decisions(&self) -> Arc<LintDecisions> {
+        let now = self.clock().instant();
+        let cache = &self.scan_decisions.0;
+        let lock = || cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((read_at, decisions)) = &*lock()
+            && now.duration_since(*read_at) < MAX_DECISION_AGE
+        {
+            return Arc::clone(decisions);
+        }
+        // The files are read without the lock: a disk may hang.
+        let decisions = Arc::new(self.load_lint_decisions().unwrap_or_default());
+        *lock() = Some((now, Arc::clone(&decisions)));
+        decisions
+    }
+
+    /// Describes an object in place of a memory for messages and the log of states, which others may
+    /// read: secrets in the target of a symlink are masked.
+    pub(super) fn describe_special(&self, special: &SpecialFile) -> String {
+        let description = special.describe_in_place_of_memory();
+        let words = self.scan_decisions().words();
+        String::from_utf8_lossy(&mask_secrets(description.as_bytes(), &words)).into_owned()
+    }
+
+    /// Scans a text.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Internal`]: a rule panicked. Its message is left out, because it may quote the
+    /// text.
+    fn scan_text(&self, agent: &Agent, input: &ScanInput<'_>) -> Result<ScanReport> {
+        let settings = self.lint_settings(Some(agent), &self.scan_decisions());
+        let lint_input = LintInput {
+            agent: Some(&agent.name),
+            path: &agent.location.memory().to_string_lossy(),
+            text: input.text,
+            role: input.role,
+            separator: &agent.separator,
+            facts: &FleetFacts::default(),
+        };
+        // A fault of a rule must not stop a reset, whose memory is replaced already.
+        let scan = || scan(&lint_input, input.operator_text, &settings);
+        catch_unwind(AssertUnwindSafe(scan))
+            .map_err(|_| Error::new(ErrorKind::Internal, "a rule of the scan panicked"))
+    }
+
+    /// Scans what the agent wrote into a memory: its scratch, or all of a memory that drifted.
+    pub(super) fn scan_memory(
+        &self,
+        agent: &Agent,
+        reading: &MemoryAccumulator,
+        classification: &Classification,
+    ) -> ScanSummary {
+        let prefix = reading.prefix.as_slice();
+        let boundary = classification.boundary;
+        let start = match boundary {
+            Some(boundary) if classification.is_exact => boundary.offset.min(prefix.len()),
+            _ => 0,
+        };
+        let end = prefix.len().min(start + MAX_OBSERVED_BYTES);
+        let text = &prefix[start..end];
+        let operator_text = classification.version.as_ref().map(|it| it.bytes());
+        let input = if classification.is_exact {
+            ScanInput {
+                text,
+                role: TextRole::Scratch,
+                operator_text: None,
+            }
+        } else {
+            ScanInput {
+                text,
+                role: drifted_role(text, boundary, agent),
+                operator_text,
+            }
+        };
+        let rest = reading.size.saturating_sub(end as u64);
+        match self.scan_text(agent, &input) {
+            Ok(report) => {
+                let mut summary = ScanSummary::from(&report);
+                summary.unscanned_bytes += rest;
+                summary
+            }
+            Err(error) => {
+                let path = agent.location.memory().display();
+                tracing::warn!(agent = agent.name, "cannot scan {path}: {error}");
+                ScanSummary::of_unscanned(text.len() as u64 + rest)
+            }
+        }
+    }
+
+    /// Starts an entry of an agent: in its quarantine where entries with findings are kept there.
+    ///
+    /// # Errors
+    /// The system's error; nothing was archived.
+    pub(super) fn start_entry(&self, agent: &Agent) -> Result<EntryDraft> {
+        let subdir = Path::new(&agent.archive_subdir);
+        if agent.archive_findings.has_quarantine() {
+            let quarantine = subdir.join(QUARANTINE_DIRECTORY_NAME);
+            self.archive.start_entry(&quarantine)
+        } else {
+            self.archive.start_entry(subdir)
+        }
+    }
+
+    /// Scans an entry of an event, as it is on the disk.
+    pub(super) fn scan_entry(
+        &self,
+        agent: &Agent,
+        event: &RunEvent,
+        entry: &WrittenEntry,
+    ) -> ScannedEntry {
+        self.try_scan_entry(agent, event, entry)
+            .unwrap_or_else(|error| ScannedEntry {
+                summary: ScanSummary::of_unscanned(entry.size),
+                redacted: None,
+                failure: Some(error),
+            })
+    }
+
+    fn try_scan_entry(
+        &self,
+        agent: &Agent,
+        event: &RunEvent,
+        entry: &WrittenEntry,
+    ) -> Result<ScannedEntry> {
+        let text = self.read_for_scan(entry)?;
+        let is_memory = matches!(entry.kind, EntryKind::FullBackup | EntryKind::Late);
+        let version = event.split_version.or(event.baseline);
+        let operator_text = version
+            .filter(|_| is_memory)
+            .and_then(|version| self.baseline_versions.read_version(version).ok());
+        let role = if is_memory {
+            let boundary = event
+                .boundary
+                .filter(|_| entry.kind == EntryKind::FullBackup);
+            drifted_role(&text, boundary, agent)
+        } else {
+            TextRole::Scratch
+        };
+        let input = ScanInput {
+            text: &text,
+            role,
+            operator_text: operator_text.as_ref().map(|text| text.as_slice()),
+        };
+        let report = self.scan_text(agent, &input)?;
+        let mut summary = ScanSummary::from(&report);
+        summary.unscanned_bytes += entry.size.saturating_sub(text.len() as u64);
+        let is_whole = summary.unscanned_bytes == 0;
+        Ok(ScannedEntry {
+            redacted: redact_secrets(&text, &report.places).filter(|_| is_whole),
+            summary,
+            failure: None,
+        })
+    }
+
+    /// Reads the beginning of an entry.
+    fn read_for_scan(&self, entry: &WrittenEntry) -> Result<Vec<u8>> {
+        let file = self.archive.open_entry(&entry.path)?;
+        let mut text = Vec::with_capacity(entry.size.min(MAX_SCANNED_BYTES as u64) as usize);
+        file.take(MAX_SCANNED_BYTES as u64)
+            .read_to_end(&mut text)
+            .with_path("read", &self.archive.root().join(&entry.path))?;
+        Ok(text)
+    }
+}
+
+/// Returns the role of a memory whose part above the boundary may be the agent's.
+fn drifted_role(text: &[u8], boundary: Option<Boundary>, agent: &Agent) -> TextRole {
+    TextRole::Memory {
+        scratch_start: match boundary {
+            Some(boundary) => boundary.offset.min(text.len()),
+            None => end_of_last_separator(text, &agent.separator),
+        },
+        is_intact: false,
+    }
+}

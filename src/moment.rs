@@ -1,0 +1,184 @@
+//! Moments as operators type them: an age, a day, a month, or a minute.
+
+use std::ops::Range;
+
+use chrono::{DateTime, Datelike, Days, FixedOffset, Months, NaiveDate, NaiveDateTime, NaiveTime};
+
+/// What [`parse_moment`] accepts, for messages.
+pub const MOMENT_HINT: &str = "write an age such as 12h, 7d or 2w; today, yesterday; a date such as \
+                               2026-03-14, 2026-03 or 2026; or a time such as 2026-03-14T09:00";
+
+/// Parses a moment or a span of time. The range begins with its first moment and ends behind its
+/// last one; an age is a moment alone.
+pub fn parse_moment(text: &str, now: DateTime<FixedOffset>) -> Option<Range<NaiveDateTime>> {
+    let today = now.date_naive();
+    let day =
+        |date: NaiveDate| Some(midnight(date)..midnight(date.checked_add_days(Days::new(1))?));
+    match text {
+        "today" => return day(today),
+        "yesterday" => return day(today.checked_sub_days(Days::new(1))?),
+        "now" => return Some(now.naive_local()..now.naive_local()),
+        _ => {}
+    }
+    if let Some(age) = parse_age(text) {
+        let moment = now.naive_local().checked_sub_signed(age)?;
+        return has_plain_year(moment).then_some(moment..moment);
+    }
+    for format in ["%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%d_%H%M"] {
+        if let Ok(minute) = NaiveDateTime::parse_from_str(text, format) {
+            let end = minute.checked_add_signed(chrono::Duration::minutes(1))?;
+            return has_plain_year(minute).then_some(minute..end);
+        }
+    }
+    if has_shape(text, "0000-00-00") {
+        return day(NaiveDate::parse_from_str(text, "%Y-%m-%d").ok()?);
+    }
+    if has_shape(text, "0000-00") {
+        let first = NaiveDate::parse_from_str(&format!("{text}-01"), "%Y-%m-%d").ok()?;
+        return Some(midnight(first)..midnight(first.checked_add_months(Months::new(1))?));
+    }
+    if has_shape(text, "0000") {
+        let first = NaiveDate::from_ymd_opt(text.parse().ok()?, 1, 1)?;
+        return Some(midnight(first)..midnight(first.checked_add_months(Months::new(12))?));
+    }
+    None
+}
+
+/// Whether a text has the length of a shape, digits where that has zeros, and its other characters.
+fn has_shape(text: &str, shape: &str) -> bool {
+    let mut pairs = text.bytes().zip(shape.bytes());
+    text.len() == shape.len()
+        && pairs.all(|(byte, form)| match form {
+            b'0' => byte.is_ascii_digit(),
+            form => byte == form,
+        })
+}
+
+/// Whether a time is in a year of four digits, so that no offset or interval overflows it.
+fn has_plain_year(time: NaiveDateTime) -> bool {
+    (0..=9999).contains(&time.year())
+}
+
+/// Returns a local time at the offset of `now`.
+pub fn at_offset(local: NaiveDateTime, now: DateTime<FixedOffset>) -> DateTime<FixedOffset> {
+    let offset = *now.offset();
+    DateTime::from_naive_utc_and_offset(local - offset, offset)
+}
+
+/// Returns 18:00 of yesterday: what happened since is what happened overnight.
+pub fn last_evening(now: DateTime<FixedOffset>) -> DateTime<FixedOffset> {
+    let yesterday = now.date_naive().checked_sub_days(Days::new(1));
+    let evening = yesterday.and_then(|date| date.and_hms_opt(18, 0, 0));
+    evening.map_or(now, |evening| at_offset(evening, now))
+}
+
+/// Parses an age such as `90m`, `24h`, `7d`, `2w`.
+fn parse_age(text: &str) -> Option<chrono::Duration> {
+    let unit = text.chars().next_back()?;
+    let number = &text[..text.len() - unit.len_utf8()];
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    let number: i64 = number.parse().ok().filter(|_| is_number)?;
+    match unit {
+        'm' => chrono::Duration::try_minutes(number),
+        'h' => chrono::Duration::try_hours(number),
+        'd' => chrono::Duration::try_days(number),
+        'w' => chrono::Duration::try_weeks(number),
+        _ => None,
+    }
+}
+
+fn midnight(date: NaiveDate) -> NaiveDateTime {
+    date.and_time(NaiveTime::MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Option<(String, String)> {
+        let now = DateTime::parse_from_rfc3339("2026-03-14T09:30:15+01:00").unwrap();
+        let range = parse_moment(text, now)?;
+        let format = |time: NaiveDateTime| time.format("%Y-%m-%d %H:%M:%S").to_string();
+        Some((format(range.start), format(range.end)))
+    }
+
+    #[test]
+    fn ages_days_and_minutes_are_ranges_of_local_time() {
+        for (text, start, end) in [
+            ("90m", "2026-03-14 08:00:15", "2026-03-14 08:00:15"),
+            ("24h", "2026-03-13 09:30:15", "2026-03-13 09:30:15"),
+            ("7d", "2026-03-07 09:30:15", "2026-03-07 09:30:15"),
+            ("2w", "2026-02-28 09:30:15", "2026-02-28 09:30:15"),
+            ("now", "2026-03-14 09:30:15", "2026-03-14 09:30:15"),
+            ("today", "2026-03-14 00:00:00", "2026-03-15 00:00:00"),
+            ("yesterday", "2026-03-13 00:00:00", "2026-03-14 00:00:00"),
+            ("2026-03-01", "2026-03-01 00:00:00", "2026-03-02 00:00:00"),
+            ("2026-02", "2026-02-01 00:00:00", "2026-03-01 00:00:00"),
+            ("2025", "2025-01-01 00:00:00", "2026-01-01 00:00:00"),
+            (
+                "2026-03-14 09:00",
+                "2026-03-14 09:00:00",
+                "2026-03-14 09:01:00",
+            ),
+            (
+                "2026-03-14T09:00",
+                "2026-03-14 09:00:00",
+                "2026-03-14 09:01:00",
+            ),
+            (
+                "2026-03-14_0900",
+                "2026-03-14 09:00:00",
+                "2026-03-14 09:01:00",
+            ),
+        ] {
+            assert_eq!(
+                parse(text),
+                Some((start.to_string(), end.to_string())),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn evening_is_that_of_yesterday() {
+        for (now, evening) in [
+            ("2026-03-14T09:30:15+01:00", "2026-03-13T18:00:00+01:00"),
+            ("2026-03-14T23:59:59-08:00", "2026-03-13T18:00:00-08:00"),
+            ("2026-01-01T00:00:00+14:00", "2025-12-31T18:00:00+14:00"),
+        ] {
+            let now = DateTime::parse_from_rfc3339(now).unwrap();
+            assert_eq!(last_evening(now).to_rfc3339(), evening);
+        }
+    }
+
+    #[test]
+    fn other_text_is_no_moment() {
+        for text in [
+            "",
+            "d",
+            "-1d",
+            "+1d",
+            "1y",
+            "1.5h",
+            "9999999999999999999d",
+            "999999999w",
+            "tomorrow",
+            "2026-13-01",
+            "2026-02-30",
+            "2026-00",
+            "2026-3-1",
+            "14.03.2026",
+            "09:00",
+            "é",
+            "7é",
+            "2026-03-14 25:00",
+            "262142-12",
+            "+262142-12-31T23:59",
+            "-262143-01-01T00:00",
+            "96480000d",
+            "２０２６",
+        ] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Numbers and sizes in words.
+
+/// Formats a number with its noun, as `1 line`, `2 lines` or `2 entries`.
+pub fn format_count(number: u64, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        number => match noun.strip_suffix("ry") {
+            Some(noun) => format!("{number} {noun}ries"),
+            None => format!("{number} {noun}s"),
+        },
+    }
+}
+
+/// Formats a number of bytes for columns: `812`, `14.1K`, `3.2M`. K is 1024 bytes.
+pub fn format_size(bytes: u64) -> String {
+    match scale(bytes) {
+        (value, Some(unit)) => format!("{value:.1}{unit}"),
+        (_, None) => bytes.to_string(),
+    }
+}
+
+/// Formats a number of bytes for sentences: `812 bytes`, `14.1 KB`, `3.2 MB`. A KB has 1024 bytes.
+pub fn describe_size(bytes: u64) -> String {
+    match scale(bytes) {
+        (value, Some(unit)) => format!("{value:.1} {unit}B"),
+        (_, None) => format_count(bytes, "byte"),
+    }
+}
+
+/// Formats a time span for sentences, with its two largest units: `40 s`, `12 min`, `3 h 12 min`,
+/// `2 d 4 h`.
+pub fn describe_duration(seconds: u64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, minutes) => format!("{minutes} min"),
+        (0, hours, minutes) => format!("{hours} h {} min", minutes % 60),
+        (days, hours, _) => format!("{days} d {} h", hours % 24),
+    }
+}
+
+/// Returns a number of bytes in the largest unit in which it is at least 1; none below 1024 bytes.
+fn scale(bytes: u64) -> (f64, Option<char>) {
+    let mut value = bytes as f64;
+    let mut found = None;
+    for unit in ['K', 'M', 'G', 'T'] {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        found = Some(unit);
+    }
+    (value, found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_have_the_right_plural() {
+        let counts = [0, 1, 2].map(|number| format_count(number, "entry"));
+        assert_eq!(counts, ["0 entries", "1 entry", "2 entries"]);
+        assert_eq!(format_count(3, "day"), "3 days");
+    }
+
+    #[test]
+    fn durations_have_two_units() {
+        let spans = [59, 60, 11_520, 187_200].map(describe_duration);
+        assert_eq!(spans, ["59 s", "1 min", "3 h 12 min", "2 d 4 h"]);
+    }
+
+    #[test]
+    fn sizes_have_one_decimal_from_1024_bytes_on() {
+        let sizes = [1023, 1024, 14_438, 3 << 20, 5 << 30, 2048 << 40];
+        let formatted = sizes.map(format_size);
+        assert_eq!(
+            formatted,
+            ["1023", "1.0K", "14.1K", "3.0M", "5.0G", "2048.0T"]
+        );
+        assert_eq!(describe_size(1), "1 byte");
+        assert_eq!(describe_size(1900), "1.9 KB");
+    }
+}

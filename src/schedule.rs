@@ -1,0 +1,82 @@
+//! Scheduled resets: timers of systemd, or lines of a crontab.
+//!
+//! [`render_units`] computes the units from a config, without looking at the machine;
+//! [`InstallPlan`] compares them with the files that are there, and touches only files that this
+//! program wrote for the same config; a [`ServiceManager`] enables them. Config, baselines and
+//! archive stay as they are.
+
+mod calendar;
+mod crontab;
+mod escape;
+mod install;
+mod original;
+mod ownership;
+mod sandbox;
+mod scheduler;
+mod service_manager;
+mod status;
+mod time_limit;
+mod trust;
+mod units;
+
+pub use crontab::crontab_lines;
+pub use install::{
+    AppliedPlan, Consent, FileAction, InstallPlan, PlannedFile, plan_install, plan_uninstall,
+};
+pub use original::OriginalUnit;
+pub use sandbox::{UserSandbox, find_kernel_obstacle, find_sandbox_obstacle};
+pub use scheduler::{ScheduledGroup, Scheduler};
+pub use service_manager::{ServiceManager, Systemctl};
+pub use status::{InstalledTimer, TimerStatus, find_installed_timers, read_timer_statuses};
+pub use time_limit::{agent_arguments, reset_arguments};
+pub use trust::find_untrusted_ancestor;
+pub use units::{Unit, UnitSetup, render_units};
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::config::ConfigEnvironment;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Whose service manager runs the units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UnitScope {
+    /// The system's, as root.
+    System,
+    /// The user's own.
+    User,
+}
+
+/// Directory of the system's units.
+const SYSTEM_UNIT_DIRECTORY: &str = "/etc/systemd/system";
+
+impl UnitScope {
+    /// Returns the directory in which the service manager looks for units of the operator.
+    ///
+    /// # Errors
+    /// The user's directory is unknown.
+    pub fn unit_directory(self, env: &ConfigEnvironment) -> Result<PathBuf> {
+        let user_directory = || {
+            let from_variable = env.xdg_config_home.clone().filter(|it| it.is_absolute());
+            let base = from_variable.or_else(|| Some(env.home.as_ref()?.join(".config")))?;
+            Some(base.join("systemd/user"))
+        };
+        match self {
+            UnitScope::System => Ok(Path::new(SYSTEM_UNIT_DIRECTORY).to_path_buf()),
+            UnitScope::User => user_directory().ok_or_else(|| {
+                let message = "cannot find the directory of user units: no home is known";
+                Error::new(ErrorKind::User, message).with_hint("set HOME, or pass --prefix DIR")
+            }),
+        }
+    }
+
+    /// Returns the words that call `systemctl` for this scope.
+    pub fn systemctl(self) -> &'static str {
+        match self {
+            UnitScope::System => "systemctl",
+            UnitScope::User => "systemctl --user",
+        }
+    }
+}

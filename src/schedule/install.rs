@@ -1,0 +1,451 @@
+//! A plan of unit files to create, change and remove, and applying it.
+//!
+//! A file is touched only if this program wrote it for the same config and it is unchanged since,
+//! or with [`Consent`]. Directories of drop-ins are never touched.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Mode;
+use serde::Serialize;
+
+use super::original::{OriginalUnit, parse_original_service};
+use super::ownership::{UnitOwner, is_enabled_by_install, unit_owner};
+use super::service_manager::ServiceManager;
+use super::units::Unit;
+use crate::durable;
+use crate::error::{PathContext, Result, describe_io_error};
+
+/// Maximum size of a unit file that is read, in bytes.
+const MAX_UNIT_BYTES: u64 = 4 << 20;
+
+/// Mode of unit files.
+const UNIT_MODE: u32 = 0o644;
+
+/// Directories of the links that `systemctl enable` makes.
+const WANTS_DIRECTORIES: [&str; 3] = [
+    "timers.target.wants",
+    "multi-user.target.wants",
+    "default.target.wants",
+];
+
+/// What the operator consents to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Consent {
+    /// Unit files that were edited, that belong to another config, or that another program wrote,
+    /// are replaced and removed as well.
+    pub force: bool,
+    /// Units of the original tool are removed.
+    pub take_over: bool,
+}
+
+/// What happens to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileAction {
+    /// It does not exist yet.
+    Create,
+    /// Its text changes.
+    Update,
+    /// It is removed.
+    Remove,
+    /// It has the text already.
+    Unchanged,
+    /// It stays as it is, for a reason.
+    Leave,
+}
+
+/// A file of the plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedFile {
+    /// Name of the unit.
+    pub name: String,
+    /// What happens to it.
+    pub action: FileAction,
+    /// Why it stays as it is, or why consent was needed.
+    pub reason: Option<String>,
+    /// The text of the file.
+    pub old: Option<String>,
+    /// The text that it gets.
+    pub new: Option<String>,
+    /// Whether it is a unit of the original tool.
+    pub is_original: bool,
+    /// Whether it is enabled when the plan is applied.
+    pub is_enabled: bool,
+}
+
+/// The plan of an installation, or of its removal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstallPlan {
+    /// Directory of the units.
+    pub directory: PathBuf,
+    /// The files, by name.
+    pub files: Vec<PlannedFile>,
+    /// Services of the original tool in the directory.
+    pub originals: Vec<OriginalUnit>,
+}
+
+/// What an applied plan did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AppliedPlan {
+    /// Commands of the service manager that the operator still has to run.
+    pub pending_commands: Vec<Vec<String>>,
+}
+
+/// A unit file in the directory.
+struct FoundFile {
+    text: Option<String>,
+    kind: FoundKind,
+}
+
+/// Who wrote a unit file, as far as the plan needs it.
+enum FoundKind {
+    /// This program, for this config; unchanged since.
+    Own,
+    /// A unit of the original tool.
+    Original,
+    /// Needs consent, for this reason. `is_own` says that it belongs to this config.
+    Guarded { reason: String, is_own: bool },
+}
+
+/// Plans the installation of `units` for the config at `config`.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn plan_install(
+    directory: &Path,
+    config: &Path,
+    units: &[Unit],
+    consent: Consent,
+) -> Result<InstallPlan> {
+    let (mut found, originals) = read_unit_files(directory, config)?;
+    let mut files = Vec::new();
+    for unit in units {
+        let (old, action, reason, is_original) = match found.remove(&unit.name) {
+            None => (None, FileAction::Create, None, false),
+            Some(file) => {
+                let is_same = file.text.as_ref() == Some(&unit.text);
+                let (action, reason, is_original) = match file.kind {
+                    FoundKind::Own if is_same => (FileAction::Unchanged, None, false),
+                    FoundKind::Own => (FileAction::Update, None, false),
+                    FoundKind::Original => {
+                        let (action, reason) = original_action(FileAction::Update, consent);
+                        (action, Some(reason), true)
+                    }
+                    FoundKind::Guarded { reason, .. } if consent.force => {
+                        (FileAction::Update, Some(reason), false)
+                    }
+                    FoundKind::Guarded { reason, .. } => (FileAction::Leave, Some(reason), false),
+                };
+                (file.text, action, reason, is_original)
+            }
+        };
+        files.push(PlannedFile {
+            name: unit.name.clone(),
+            action,
+            reason,
+            old,
+            is_original,
+            is_enabled: unit.is_enabled && action != FileAction::Leave,
+            new: Some(unit.text.clone()),
+        });
+    }
+    files.extend(planned_removals(found, consent, true));
+    files.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(InstallPlan {
+        directory: directory.to_path_buf(),
+        files,
+        originals,
+    })
+}
+
+/// Plans the removal of all units of the config at `config`.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn plan_uninstall(directory: &Path, config: &Path, consent: Consent) -> Result<InstallPlan> {
+    let (found, originals) = read_unit_files(directory, config)?;
+    Ok(InstallPlan {
+        directory: directory.to_path_buf(),
+        files: planned_removals(found, consent, false),
+        originals,
+    })
+}
+
+/// Returns what happens to a unit of the original tool, and why.
+fn original_action(action: FileAction, consent: Consent) -> (FileAction, String) {
+    let reason = "a unit of the original tool".to_string();
+    if consent.take_over {
+        (action, reason)
+    } else {
+        (FileAction::Leave, reason)
+    }
+}
+
+/// Returns the files that are not wanted: those of this config, and with `has_originals` those of
+/// the original tool.
+fn planned_removals(
+    found: BTreeMap<String, FoundFile>,
+    consent: Consent,
+    has_originals: bool,
+) -> Vec<PlannedFile> {
+    let removals = found.into_iter().filter_map(|(name, file)| {
+        let is_original = matches!(file.kind, FoundKind::Original);
+        let (action, reason) = match file.kind {
+            FoundKind::Own => (FileAction::Remove, None),
+            FoundKind::Original if has_originals => {
+                let (action, reason) = original_action(FileAction::Remove, consent);
+                (action, Some(reason))
+            }
+            FoundKind::Guarded {
+                reason,
+                is_own: true,
+            } if consent.force => (FileAction::Remove, Some(reason)),
+            FoundKind::Guarded {
+                reason,
+                is_own: true,
+            } => (FileAction::Leave, Some(reason)),
+            FoundKind::Original | FoundKind::Guarded { .. } => return None,
+        };
+        Some(PlannedFile {
+            name,
+            action,
+            reason,
+            old: file.text,
+            new: None,
+            is_original,
+            is_enabled: false,
+        })
+    });
+    removals.collect()
+}
+
+/// Reads the unit files of a directory, and finds the services of the original tool.
+fn read_unit_files(
+    directory: &Path,
+    config: &Path,
+) -> Result<(BTreeMap<String, FoundFile>, Vec<OriginalUnit>)> {
+    let mut texts: BTreeMap<String, std::result::Result<String, String>> = BTreeMap::new();
+    let entries = match fs::read_dir(directory) {
+        Err(error) if durable::is_absent(&error) => return Ok(Default::default()),
+        entries => entries.with_path("read", directory)?,
+    };
+    for entry in entries {
+        let entry = entry.with_path("read", directory)?;
+        let is_unit = |name: &&str| name.ends_with(".service") || name.ends_with(".timer");
+        if let Some(name) = entry.file_name().to_str().filter(is_unit) {
+            texts.insert(name.to_string(), read_unit_file(&entry.path()));
+        }
+    }
+    let originals: Vec<OriginalUnit> = texts
+        .iter()
+        .filter_map(|(name, text)| parse_original_service(name, text.as_ref().ok()?))
+        .collect();
+    let is_original = |name: &str| {
+        originals.iter().any(|original| {
+            let stem = original.service.strip_suffix(".service");
+            name == original.service || stem.is_some() && name.strip_suffix(".timer") == stem
+        })
+    };
+    let found = texts.into_iter().map(|(name, text)| {
+        let kind = match &text {
+            Err(reason) => FoundKind::Guarded {
+                reason: reason.clone(),
+                is_own: false,
+            },
+            Ok(_) if is_original(&name) => FoundKind::Original,
+            Ok(text) => found_kind(text, config),
+        };
+        let text = text.ok();
+        (name, FoundFile { text, kind })
+    });
+    Ok((found.collect(), originals))
+}
+
+/// Returns the text of a unit file, or why it is none.
+fn read_unit_file(path: &Path) -> std::result::Result<String, String> {
+    if path.is_symlink() {
+        let target = fs::read_link(path).unwrap_or_default();
+        return Err(format!("it is a symlink to {}", target.display()));
+    }
+    let bytes = durable::read_regular_file(path, MAX_UNIT_BYTES)
+        .map_err(|error| format!("it cannot be read: {}", describe_io_error(&error)))?;
+    String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_string())
+}
+
+/// Returns who wrote a unit that is not the original tool's.
+fn found_kind(text: &str, own_config: &Path) -> FoundKind {
+    let guarded = |reason: String, is_own| FoundKind::Guarded { reason, is_own };
+    match unit_owner(text) {
+        UnitOwner::Own { config, is_intact } if config == own_config => {
+            if is_intact {
+                FoundKind::Own
+            } else {
+                guarded("it was edited since it was installed".to_string(), true)
+            }
+        }
+        UnitOwner::Own { config, .. } => guarded(
+            format!("it belongs to the config {}", config.display()),
+            false,
+        ),
+        UnitOwner::Foreign => guarded("another program or an operator wrote it".to_string(), false),
+    }
+}
+
+impl PlannedFile {
+    /// Returns whether the plan writes or removes the file.
+    fn is_changed(&self) -> bool {
+        matches!(
+            self.action,
+            FileAction::Create | FileAction::Update | FileAction::Remove
+        )
+    }
+
+    /// Returns whether `systemctl` can enable the unit.
+    fn can_be_enabled(&self) -> bool {
+        let text = self.old.as_deref().unwrap_or_default();
+        text.lines().any(|line| line.trim() == "[Install]")
+    }
+
+    /// Returns whether the unit is disabled before its file changes: it goes, or was enabled for a
+    /// reason that is over.
+    fn is_disabled(&self) -> bool {
+        let was_enabled = self.old.as_deref().is_some_and(is_enabled_by_install);
+        let ends = match self.action {
+            FileAction::Remove => true,
+            FileAction::Update => self.is_original || was_enabled && !self.is_enabled,
+            FileAction::Create | FileAction::Unchanged | FileAction::Leave => false,
+        };
+        ends && self.can_be_enabled()
+    }
+}
+
+impl InstallPlan {
+    /// Returns whether a unit of the original tool stays.
+    pub fn keeps_original(&self) -> bool {
+        let mut files = self.files.iter();
+        files.any(|file| file.is_original && file.action == FileAction::Leave)
+    }
+
+    /// Returns the files that stay for a reason.
+    pub fn left_files(&self) -> impl Iterator<Item = &PlannedFile> {
+        let files = self.files.iter();
+        files.filter(|file| file.action == FileAction::Leave)
+    }
+
+    /// Returns whether a file is written or removed.
+    fn has_changes(&self) -> bool {
+        self.files.iter().any(PlannedFile::is_changed)
+    }
+
+    /// Returns the commands of the service manager before files change: units that go are stopped
+    /// and disabled while their files are there.
+    pub fn commands_before(&self) -> Vec<Vec<String>> {
+        let names = self.files.iter().filter(|file| file.is_disabled());
+        command_for(&["disable", "--now"], names)
+    }
+
+    /// Returns the commands of the service manager after files have changed.
+    pub fn commands_after(&self) -> Vec<Vec<String>> {
+        let mut commands = Vec::new();
+        if self.has_changes() {
+            commands.push(vec!["daemon-reload".to_string()]);
+        }
+        let enabled = self.files.iter().filter(|file| file.is_enabled);
+        commands.extend(command_for(&["enable", "--now"], enabled));
+        // A service that runs on keeps its old command line and limits.
+        let restarted = self.files.iter().filter(|file| {
+            let is_service = file.name.ends_with(".service");
+            file.action == FileAction::Update && is_service && file.can_be_enabled()
+        });
+        commands.extend(command_for(&["try-restart"], restarted));
+        commands
+    }
+
+    /// Applies the plan. Without a service manager that runs, the commands are left to the operator.
+    ///
+    /// # Errors
+    /// A file cannot be written or removed, or a command fails; what was done before stays, and the
+    /// next call does the rest.
+    pub fn apply(&self, manager: Option<&dyn ServiceManager>) -> Result<AppliedPlan> {
+        let manager = manager.filter(|manager| manager.is_running());
+        let run = |commands: &[Vec<String>]| {
+            commands.iter().try_for_each(|command| {
+                let words: Vec<&str> = command.iter().map(String::as_str).collect();
+                manager.map_or(Ok(()), |manager| manager.run(&words).map(drop))
+            })
+        };
+        run(&self.commands_before())?;
+        if self.has_changes() {
+            self.change_files()?;
+        }
+        let commands = self.commands_after();
+        run(&commands)?;
+        let mut pending_commands = Vec::new();
+        if manager.is_none() {
+            // The files of units that go are gone, so these cannot be disabled any more.
+            let disabled = self.files.iter().filter(|file| file.is_disabled());
+            pending_commands.extend(command_for(&["stop"], disabled));
+            pending_commands.extend(commands);
+        }
+        Ok(AppliedPlan { pending_commands })
+    }
+
+    fn change_files(&self) -> Result<()> {
+        let creates = self
+            .files
+            .iter()
+            .any(|file| file.action == FileAction::Create);
+        if creates {
+            fs::create_dir_all(&self.directory).with_path("create", &self.directory)?;
+        }
+        // The directory may be reached through symlinks of the operator.
+        let directory = self.directory.canonicalize();
+        let directory = directory.with_path("resolve", &self.directory)?;
+        for file in self.files.iter().filter(|file| file.is_changed()) {
+            let path = directory.join(&file.name);
+            match &file.new {
+                Some(text) => {
+                    durable::replace_file(&path, text.as_bytes(), Mode::from_raw_mode(UNIT_MODE))?;
+                }
+                None => fs::remove_file(&path).with_path("remove", &path)?,
+            }
+        }
+        let removed = self.files.iter();
+        let removed: BTreeSet<&str> = removed
+            .filter(|file| file.action == FileAction::Remove)
+            .map(|file| file.name.as_str())
+            .collect();
+        remove_links(&directory, &removed);
+        Ok(())
+    }
+}
+
+/// Returns one command for several units, or none.
+fn command_for<'a>(
+    words: &[&str],
+    files: impl Iterator<Item = &'a PlannedFile>,
+) -> Vec<Vec<String>> {
+    let names: Vec<String> = files.map(|file| file.name.clone()).collect();
+    if names.is_empty() {
+        return Vec::new();
+    }
+    let words = words.iter().map(|word| (*word).to_string());
+    vec![words.chain(names).collect()]
+}
+
+/// Removes the links to removed units that `systemctl enable` made, for a service manager that does
+/// not run. A link that stays only makes the service manager say that the unit is missing.
+fn remove_links(directory: &Path, removed: &BTreeSet<&str>) {
+    for wants in WANTS_DIRECTORIES {
+        for name in removed {
+            let link = directory.join(wants).join(name);
+            let target = fs::read_link(&link).unwrap_or_default();
+            if target.file_name() == Some(OsStr::new(name)) {
+                let _ = fs::remove_file(&link);
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The built-in scheduler, for machines without a service manager: resets are due at the same times
+//! as those of the timers that `schedule install` writes.
+//!
+//! It works with the local time of the machine. A time that passed while the machine was suspended,
+//! or while another run was at work, is made up for once, however many such times there were; one
+//! that passed before the scheduler was started, too, if the agents have been reset before.
+
+#[cfg(test)]
+mod tests;
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+use chrono::{DateTime, TimeZone};
+
+use super::units::{agent_schedule, jitter_seconds, shared_agents};
+use crate::config::Config;
+use crate::digest::Digest;
+use crate::reset_interval::ResetInterval;
+
+/// Maximum time between two looks at the clock, which may be set, or jump over a suspension.
+const MAX_WAIT: Duration = Duration::from_secs(30);
+
+/// Agents that are reset together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScheduledGroup {
+    /// The agent with an interval of its own; none for all agents that have none.
+    pub agent: Option<String>,
+    /// How often they are reset.
+    pub interval: ResetInterval,
+    /// Seconds by which their times are later than those of the interval.
+    pub offset: u32,
+}
+
+impl ScheduledGroup {
+    /// Returns the groups of a config: that of the agents without an interval of their own, with a
+    /// jitter that is always the same for a config at a path, then the others, evenly apart.
+    pub fn of_config(config: &Config) -> Vec<ScheduledGroup> {
+        let agents = config.agents.iter().enumerate();
+        let own = agents.filter(|(_, agent)| agent.own_interval.is_some());
+        let own = own.map(|(index, agent)| {
+            let (interval, offset) = agent_schedule(config, index);
+            ScheduledGroup {
+                agent: Some(agent.name.clone()),
+                interval,
+                offset,
+            }
+        });
+        let interval = config.general.every;
+        let fleet = shared_agents(config).next().map(|_| ScheduledGroup {
+            agent: None,
+            interval,
+            offset: fixed_jitter(&config.path, interval),
+        });
+        fleet.into_iter().chain(own).collect()
+    }
+
+    /// Returns the name of the agent, or a description of the others.
+    pub fn describe(&self) -> &str {
+        let agent = self.agent.as_deref();
+        agent.unwrap_or("all agents without an interval of their own")
+    }
+}
+
+/// Returns a jitter that differs between machines and configs, in seconds.
+fn fixed_jitter(config: &Path, interval: ResetInterval) -> u32 {
+    let host = rustix::system::uname();
+    let name = [host.nodename().to_bytes(), config.as_os_str().as_bytes()].join(&0);
+    let number = u32::from_str_radix(&Digest::of(&name).short_hex(8), 16);
+    number.unwrap_or_default() % jitter_seconds(interval)
+}
+
+/// A group, and when it is due.
+#[derive(Clone, Debug)]
+struct Entry<Tz: TimeZone> {
+    group: ScheduledGroup,
+    /// The last time at which it was due or, before that, the start of the schedule.
+    since: DateTime<Tz>,
+    next: DateTime<Tz>,
+}
+
+/// How far a clock is set back before times that have passed are due again: less is a correction.
+const MIN_SET_BACK: chrono::TimeDelta = chrono::TimeDelta::minutes(1);
+
+/// When each group is due.
+#[derive(Clone, Debug)]
+pub struct Scheduler<Tz: TimeZone> {
+    groups: Vec<Entry<Tz>>,
+    /// When the clock was looked at last.
+    last_look: DateTime<Tz>,
+}
+
+impl<Tz: TimeZone> Entry<Tz> {
+    fn new(group: ScheduledGroup, since: DateTime<Tz>) -> Entry<Tz> {
+        let next = group.interval.next_after(group.offset, &since);
+        Entry { group, since, next }
+    }
+}
+
+impl<Tz: TimeZone> Scheduler<Tz> {
+    /// Starts a schedule. A group whose last run, if it ever had one, was before the time that passed
+    /// last is due at once.
+    pub fn new(
+        groups: Vec<ScheduledGroup>,
+        now: &DateTime<Tz>,
+        last_run: impl Fn(&ScheduledGroup) -> Option<DateTime<Tz>>,
+    ) -> Scheduler<Tz> {
+        let groups = groups.into_iter().map(|group| {
+            let last = last_run(&group).filter(|last| last < now);
+            let since = last.unwrap_or_else(|| now.clone());
+            Entry::new(group, since)
+        });
+        Scheduler {
+            groups: groups.collect(),
+            last_look: now.clone(),
+        }
+    }
+
+    /// Takes over the groups of a changed config. A time that passed since a group was due last is
+    /// made up for, also if the change moves it.
+    pub fn replace_groups(&mut self, groups: Vec<ScheduledGroup>, now: &DateTime<Tz>) {
+        let before = std::mem::take(&mut self.groups);
+        let entries = groups.into_iter().map(|group| {
+            let known = before.iter().find(|it| it.group.agent == group.agent);
+            match known {
+                Some(known) if known.group == group => known.clone(),
+                Some(known) => Entry::new(group, known.since.clone()),
+                None => Entry::new(group, now.clone()),
+            }
+        });
+        self.groups = entries.collect();
+    }
+
+    /// Returns the groups that are due, and sets their next times. A clock that was set back brings
+    /// the next times forward again.
+    pub fn take_due(&mut self, now: &DateTime<Tz>) -> Vec<ScheduledGroup> {
+        let is_set_back = now.clone() + MIN_SET_BACK < self.last_look;
+        if is_set_back || *now > self.last_look {
+            self.last_look = now.clone();
+        }
+        let mut due = Vec::new();
+        for entry in &mut self.groups {
+            let is_due = entry.next <= *now;
+            if is_due {
+                due.push(entry.group.clone());
+            }
+            if is_due || is_set_back {
+                *entry = Entry::new(entry.group.clone(), now.clone());
+            }
+        }
+        due
+    }
+
+    /// Returns the group that is due next, with its time; none without agents.
+    fn next_due(&self) -> Option<(&ScheduledGroup, &DateTime<Tz>)> {
+        let groups = self.groups.iter().map(|entry| (&entry.group, &entry.next));
+        groups.min_by_key(|(_, next)| (*next).clone())
+    }
+
+    /// Returns how long to wait before the clock is looked at again.
+    pub fn wait_time(&self, now: &DateTime<Tz>) -> Duration {
+        self.next_due().map_or(MAX_WAIT, |(_, next)| {
+            // One that is due already is not waited for.
+            let until_next = next.clone() - now.clone();
+            until_next.to_std().unwrap_or_default().min(MAX_WAIT)
+        })
+    }
+}
+
+impl<Tz: TimeZone> Scheduler<Tz>
+where
+    Tz::Offset: std::fmt::Display,
+{
+    /// Says what is due next, such as "next reset: 2026-03-14 03:02:41, scout".
+    pub fn describe_next(&self) -> String {
+        let Some((group, next)) = self.next_due() else {
+            return "no agents to reset".to_string();
+        };
+        let next = next.format("%Y-%m-%d %H:%M:%S");
+        format!("next reset: {next}, {}", group.describe())
+    }
+}

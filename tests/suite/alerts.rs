@@ -1,0 +1,379 @@
+//! Alerts of a fleet on the disk: what runs, the console and the guard find is alerted once, on a
+//! socket of the test.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use memory_shepherd::alerts::{AlertChannel, DeliveryReport, raise_and_deliver};
+use memory_shepherd::engine::{Engine, RunReport, UndoMode};
+use memory_shepherd::error::{Error, ErrorKind};
+use memory_shepherd::transport::{FailureCause, TransportError};
+
+use super::world::{BASELINE, InterposingTransport, TransportCall, World};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A world whose alerts go to a socket.
+struct AlertedWorld {
+    world: World,
+    socket: Option<UnixDatagram>,
+}
+
+impl AlertedWorld {
+    /// A world of two agents after a run, with nothing to alert; `lines` belong to `[alerts]`.
+    fn new(lines: &str) -> AlertedWorld {
+        let alerted = AlertedWorld::after_run(lines);
+        assert_eq!(alerted.send(None), Vec::<String>::new());
+        alerted
+    }
+
+    fn after_run(lines: &str) -> AlertedWorld {
+        let section = format!("[alerts]\njournal = ./socket\n{lines}");
+        let mut world = World::new(&["ranger", "scout"]).with_general(&section);
+        world.add_agent("scout", "every = 1h");
+        for agent in ["ranger", "scout"] {
+            world.write_memory(agent, BASELINE);
+        }
+        let mut alerted = AlertedWorld {
+            world,
+            socket: None,
+        };
+        alerted.open_socket();
+        run(&alerted.world.engine());
+        alerted
+    }
+
+    fn open_socket(&mut self) {
+        let socket = UnixDatagram::bind(self.world.root.join("socket")).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        self.socket = Some(socket);
+    }
+
+    fn close_socket(&mut self) {
+        self.socket = None;
+        fs::remove_file(self.world.root.join("socket")).unwrap();
+    }
+
+    /// Returns the fields of the events that have come.
+    fn received(&self) -> Vec<BTreeMap<String, String>> {
+        let mut events = Vec::new();
+        let mut buffer = [0; 8192];
+        let socket = self.socket.as_ref().unwrap();
+        while let Ok(length) = socket.recv(&mut buffer) {
+            let text = std::str::from_utf8(&buffer[..length]).unwrap();
+            let fields = text.lines().map(|line| line.split_once('=').unwrap());
+            let fields = fields.map(|(name, value)| {
+                let name = name.trim_start_matches("MEMORY_SHEPHERD_");
+                (name.to_string(), value.to_string())
+            });
+            events.push(fields.collect());
+        }
+        events
+    }
+
+    fn deliver(&self, engine: &Engine, report: Option<&RunReport>) -> DeliveryReport {
+        raise_and_deliver(engine, report, &|| false).unwrap()
+    }
+
+    /// Raises and sends with a new engine, and returns kind and agents of what has come.
+    fn send(&self, report: Option<&RunReport>) -> Vec<String> {
+        let done = self.deliver(&self.world.engine(), report);
+        assert_eq!(done.unrecorded, None);
+        let events = self.received().into_iter();
+        events
+            .map(|event| format!("{} {}", event["EVENT"], event["AGENTS"]))
+            .collect()
+    }
+
+    fn drift(&self, agent: &str) {
+        let drifted = BASELINE.replace("kind", "cruel");
+        self.world.write_memory(agent, drifted);
+    }
+
+    /// Observes an agent as the console does.
+    fn observe(&self, agent: &str) {
+        self.world.clock.advance(MINUTE);
+        let engine = self.world.engine();
+        let seen = engine.observe(engine.agent(agent).unwrap());
+        engine.record_observations(&[seen]);
+    }
+}
+
+/// Resets all agents as a timer does.
+fn run(engine: &Engine) -> RunReport {
+    let names: Vec<String> = engine
+        .config()
+        .agents
+        .iter()
+        .map(|it| it.name.clone())
+        .collect();
+    let plan = engine.plan_unobserved(&names, false).unwrap();
+    engine.apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {})
+}
+
+/// A transport on which each read of a memory fails.
+fn broken_transport(
+    world: &World,
+    cause: FailureCause,
+    message: &'static str,
+) -> std::sync::Arc<dyn memory_shepherd::transport::Transport> {
+    InterposingTransport::new(world.disk(), move |call| match call {
+        TransportCall::Before("look") => {
+            let error = Error::new(ErrorKind::Host, message);
+            Err(TransportError::new(cause, error))
+        }
+        _ => Ok(()),
+    })
+}
+
+#[test]
+fn drift_found_by_a_run_is_alerted_once() {
+    let alerted = AlertedWorld::new("on = drifted");
+    alerted.drift("scout");
+    alerted.world.clock.advance(MINUTE);
+    let report = run(&alerted.world.engine());
+    assert_eq!(alerted.send(Some(&report)), ["drifted scout"]);
+    assert_eq!(alerted.send(Some(&report)), Vec::<String>::new());
+    alerted.world.clock.advance(HOUR);
+    let report = run(&alerted.world.engine());
+    assert_eq!(alerted.send(Some(&report)), Vec::<String>::new());
+    alerted.drift("scout");
+    let report = run(&alerted.world.engine());
+    assert_eq!(alerted.send(Some(&report)), ["drifted scout"]);
+}
+
+#[test]
+fn what_the_console_saw_is_alerted_by_the_next_run() {
+    let alerted = AlertedWorld::new("on = drifted, oversize");
+    alerted.drift("ranger");
+    alerted.observe("ranger");
+    // The agent puts it right before any run.
+    alerted.world.write_memory("ranger", BASELINE);
+    alerted.observe("ranger");
+    let report = run(&alerted.world.engine());
+    assert_eq!(alerted.send(Some(&report)), ["drifted ranger"]);
+}
+
+#[test]
+fn baseline_that_the_guard_restored_is_alerted() {
+    let alerted = AlertedWorld::new("on = tampered");
+    let world = &alerted.world;
+    world.write_seal();
+    world.engine().guard_baselines().unwrap();
+    world.set_baseline("scout", BASELINE.replace("kind", "cruel"));
+    world.clock.advance(MINUTE);
+    world.engine().guard_baselines().unwrap();
+    alerted.deliver(&world.engine(), None);
+    let [event] = alerted.received().try_into().unwrap();
+    assert_eq!(event["EVENT"], "tampered");
+    assert_eq!(event["STATE"], "TAMPERED");
+    assert_eq!(event["PRIORITY"], "2");
+    assert!(event["MESSAGE"].contains("scout.md"), "{event:?}");
+    world.clock.advance(HOUR);
+    world.engine().guard_baselines().unwrap();
+    assert_eq!(alerted.send(None), Vec::<String>::new());
+}
+
+#[test]
+fn failed_reset_is_alerted_until_it_succeeds() {
+    let alerted = AlertedWorld::new("on = failed-reset");
+    let world = &alerted.world;
+    let fail = || {
+        world.clock.advance(HOUR);
+        let transport = broken_transport(world, FailureCause::Refused, "the disk \x1b[31mhums");
+        run(&world.engine_with_transport(transport))
+    };
+    let report = fail();
+    alerted.deliver(&world.engine(), Some(&report));
+    let events = alerted.received();
+    assert_eq!(events.len(), 2);
+    for event in &events {
+        assert_eq!(event["RUN"], report.run);
+        assert!(event["MESSAGE"].contains("hums"), "{event:?}");
+        assert!(!event["MESSAGE"].contains('\x1b'), "{event:?}");
+    }
+    assert_eq!(alerted.send(Some(&fail())), Vec::<String>::new());
+    world.clock.advance(HOUR);
+    let report = run(&world.engine());
+    assert_eq!(alerted.send(Some(&report)), Vec::<String>::new());
+    // This one is known from the ledger alone.
+    let _ = fail();
+    let both = ["failed-reset ranger", "failed-reset scout"];
+    assert_eq!(alerted.send(None), both);
+}
+
+#[test]
+fn busy_refusal_raises_nothing() {
+    let alerted = AlertedWorld::new("on = failed-reset");
+    let engine = alerted.world.engine();
+    let held = engine.hold_agent_lock("scout").unwrap();
+    alerted.world.clock.advance(HOUR);
+    let report = run(&alerted.world.engine());
+    drop(held);
+    assert_eq!(report.results[1].kind, Some(ErrorKind::Busy));
+    assert_eq!(alerted.send(Some(&report)), Vec::<String>::new());
+    assert_eq!(alerted.send(None), Vec::<String>::new());
+}
+
+#[test]
+fn refused_undo_raises_nothing() {
+    let alerted = AlertedWorld::new("on = failed-reset");
+    let world = &alerted.world;
+    world.write_scratch("scout", "- a note\n");
+    let _ = world.reset();
+    world.write_scratch("scout", "- a later note\n");
+    let refused = world.undo("scout", UndoMode::Refuse);
+    assert!(refused.report.worst_kind().is_some());
+    assert_eq!(alerted.send(Some(&refused.report)), Vec::<String>::new());
+    assert_eq!(alerted.send(None), Vec::<String>::new());
+}
+
+#[test]
+fn full_disk_is_alerted_once() {
+    let alerted = AlertedWorld::after_run("on = disk\ndisk_below = 99%");
+    let space = alerted.world.engine().archive().disk_space().unwrap();
+    if u128::from(space.free_bytes) * 100 >= u128::from(space.total_bytes) * 99 {
+        crate::skip::skip_unsupported("the disk is nearly empty");
+        return;
+    }
+    let done = alerted.deliver(&alerted.world.engine(), None);
+    assert_eq!(done.sent.len(), 1);
+    let [event] = alerted.received().try_into().unwrap();
+    assert_eq!(event["EVENT"], "disk");
+    assert!(!event.contains_key("AGENT"), "{event:?}");
+    assert!(
+        alerted
+            .deliver(&alerted.world.engine(), None)
+            .sent
+            .is_empty()
+    );
+}
+
+#[test]
+fn unreachable_memory_is_alerted_after_its_time() {
+    let alerted = AlertedWorld::new("on = unreachable\nunreachable_after = 2h");
+    let world = &alerted.world;
+    let lose = || {
+        world.clock.advance(HOUR);
+        let transport = broken_transport(world, FailureCause::Unreachable, "timed out");
+        run(&world.engine_with_transport(transport));
+    };
+    lose();
+    assert_eq!(alerted.send(None), Vec::<String>::new());
+    lose();
+    assert_eq!(alerted.send(None), Vec::<String>::new());
+    lose();
+    assert_eq!(
+        alerted.send(None),
+        ["unreachable ranger", "unreachable scout"]
+    );
+    lose();
+    assert_eq!(alerted.send(None), Vec::<String>::new());
+}
+
+#[test]
+fn missed_schedule_is_alerted_until_a_reset_succeeds() {
+    let alerted = AlertedWorld::new("on = missed-schedule");
+    let world = &alerted.world;
+    world.clock.advance(2 * HOUR);
+    assert_eq!(alerted.send(None), Vec::<String>::new());
+    world.clock.advance(MINUTE);
+    assert_eq!(alerted.send(None), ["missed-schedule scout"]);
+    // A run that fails is no success.
+    let transport = broken_transport(world, FailureCause::Refused, "no");
+    run(&world.engine_with_transport(transport));
+    assert_eq!(alerted.send(None), Vec::<String>::new());
+    run(&world.engine());
+    assert_eq!(alerted.send(None), Vec::<String>::new());
+    world.clock.advance(3 * HOUR);
+    assert_eq!(alerted.send(None), ["missed-schedule scout"]);
+}
+
+#[test]
+fn events_have_no_text_of_memories() {
+    let alerted = AlertedWorld::new("on = drifted, oversize, failed-reset");
+    let world = &alerted.world;
+    let drifted = BASELINE.replace("kind", "zanzibar") + "- zanzibar\x1b[2J\n";
+    world.write_memory("scout", drifted);
+    world.write_memory("ranger", "zanzibar\n".repeat(10_000));
+    world.clock.advance(MINUTE);
+    let report = run(&world.engine());
+    let done = alerted.deliver(&world.engine(), Some(&report));
+    assert_eq!(done.sent.len(), 2);
+    let received = format!("{:?}", alerted.received());
+    let stored = fs::read_to_string(world.archive_directory().join(".shepherd/alerts.json"));
+    for text in [received, stored.unwrap(), format!("{:?}", done.sent)] {
+        assert!(
+            !text.contains("zanzibar") && !text.contains('\x1b'),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn event_waits_until_its_channel_is_back() {
+    let mut alerted = AlertedWorld::new("on = drifted");
+    alerted.close_socket();
+    alerted.drift("scout");
+    alerted.observe("scout");
+    let done = alerted.deliver(&alerted.world.engine(), None);
+    assert_eq!(
+        (done.sent.len(), done.failed.len(), done.waiting),
+        (0, 1, 1)
+    );
+    assert_eq!(done.failed[0].channel, AlertChannel::Journal);
+    alerted.open_socket();
+    assert_eq!(alerted.send(None), Vec::<String>::new());
+    alerted.world.clock.advance(6 * MINUTE);
+    assert_eq!(alerted.send(None), ["drifted scout"]);
+    alerted.world.clock.advance(6 * MINUTE);
+    assert_eq!(alerted.send(None), Vec::<String>::new());
+}
+
+#[test]
+fn failure_is_alerted_although_it_cannot_be_recorded() {
+    let alerted = AlertedWorld::new("on = failed-reset");
+    let world = &alerted.world;
+    let file = world.archive_directory().join(".shepherd/alerts.json");
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    let transport = broken_transport(world, FailureCause::Refused, "no");
+    let report = run(&world.engine_with_transport(transport));
+    let done = alerted.deliver(&world.engine(), Some(&report));
+    assert!(done.unrecorded.is_some());
+    assert_eq!(alerted.received().len(), 2);
+}
+
+#[test]
+fn processes_at_once_send_an_event_once() {
+    let alerted = AlertedWorld::new("on = drifted");
+    for agent in ["ranger", "scout"] {
+        alerted.drift(agent);
+        alerted.observe(agent);
+    }
+    let engines: Vec<Engine> = (0..8).map(|_| alerted.world.engine()).collect();
+    std::thread::scope(|scope| {
+        for engine in &engines {
+            scope.spawn(|| alerted.deliver(engine, None));
+        }
+    });
+    assert_eq!(alerted.received().len(), 2);
+}
+
+#[test]
+fn engine_without_alerts_does_nothing() {
+    let world = World::new(&["scout"]);
+    world.write_memory("scout", BASELINE);
+    let report = run(&world.engine());
+    assert!(raise_and_deliver(&world.engine(), Some(&report), &|| false).is_none());
+    assert!(
+        !world
+            .archive_directory()
+            .join(".shepherd/alerts.json")
+            .exists()
+    );
+}

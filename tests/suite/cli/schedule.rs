@@ -1,0 +1,660 @@
+//! `schedule`: units in a prefix, what systemd says about them, and what is left alone.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::*;
+use crate::fixture::CommandOutput;
+use crate::skip::skip_missing_tool;
+
+/// A service of the original tool that runs its script twice, as shipped deployments have it.
+const ORIGINAL_SERVICE: &str = "[Unit]\nDescription=Workspace files\n\n[Service]\nType=oneshot\n\
+                                ExecStart=%h/ms/memory-shepherd.sh agent-agents\n\
+                                ExecStart=%h/ms/memory-shepherd.sh agent-tools\n";
+const ORIGINAL_TIMER: &str = "[Timer]\nOnUnitActiveSec=60\n\n[Install]\nWantedBy=timers.target\n";
+
+/// Returns the names of the files in a directory.
+fn unit_names(site: &Site, directory: &str) -> BTreeSet<String> {
+    let Ok(list) = fs::read_dir(site.path(directory)) else {
+        return BTreeSet::new();
+    };
+    list.map(|item| item.unwrap().file_name().into_string().unwrap())
+        .collect()
+}
+
+/// Returns both streams with placeholders, also for the path of the program.
+fn masked_output(ran: &CommandOutput) -> String {
+    ran.normalized_output().replace(PROGRAM_PATH, "[PROGRAM]")
+}
+
+/// Installs into the directory `units` of the site.
+fn install(site: &Site, arguments: &[&str]) -> CommandOutput {
+    let always = ["schedule", "install", "--system", "--prefix", "units"];
+    site.run_command(site.command().args(always).args(arguments))
+}
+
+#[test]
+fn schedule_output_matches_goldens() {
+    let site = site_with_notes_and_drift();
+    let run = |arguments: &[&str]| {
+        let ran = site.run_command(site.command().args(arguments));
+        let output = masked_output(&ran);
+        // Other users can change files in the directory of a test unless root runs it.
+        let lines = output
+            .lines()
+            .filter(|line| !line.starts_with("note: root runs"));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let target = ["--system", "--prefix", "units"];
+    let with_target = |words: &[&'static str]| [words, &target].concat();
+    site.append("memory-shepherd.conf", "every=30m\n");
+    insta::assert_snapshot!(
+        "schedule_dry_run",
+        run(&with_target(&["schedule", "install", "--dry-run"]))
+    );
+    insta::assert_snapshot!(
+        "schedule_install",
+        run(&with_target(&["schedule", "install"]))
+    );
+    insta::assert_snapshot!(
+        "schedule_status",
+        run(&with_target(&["schedule", "status"]))
+    );
+    insta::assert_snapshot!(
+        "schedule_status_json",
+        run(&with_target(&["schedule", "status", "--json"]))
+    );
+    site.write("units/reset.service", ORIGINAL_SERVICE);
+    site.write("units/reset.timer", ORIGINAL_TIMER);
+    insta::assert_snapshot!(
+        "schedule_original",
+        run(&with_target(&["schedule", "install"]))
+    );
+    insta::assert_snapshot!(
+        "schedule_take_over",
+        run(&with_target(&[
+            "schedule",
+            "install",
+            "--take-over",
+            "--dry-run"
+        ]))
+    );
+    insta::assert_snapshot!(
+        "schedule_uninstall",
+        run(&with_target(&["schedule", "uninstall"]))
+    );
+    insta::assert_snapshot!(
+        "schedule_uninstall_json",
+        run(&with_target(&["schedule", "uninstall", "--json"]))
+    );
+    insta::assert_snapshot!(
+        "schedule_crontab",
+        run(&["schedule", "install", "--crontab"])
+    );
+    for verb in ["install", "uninstall", "status"] {
+        insta::assert_snapshot!(
+            format!("help_schedule_{verb}"),
+            site.run(["schedule", verb, "--help"]).normalized_output()
+        );
+    }
+}
+
+#[test]
+fn dry_run_of_install_changes_no_file() {
+    let site = Site::new();
+    let before = site.snapshot_files();
+    let ran = install(&site, &["--dry-run", "--json"])
+        .assert_code(0)
+        .json();
+    assert_eq!(site.snapshot_files(), before);
+    let _ = install(&site, &[]).assert_code(0);
+    for file in ran["files"].as_array().unwrap() {
+        let name = file["name"].as_str().unwrap();
+        assert_eq!(
+            site.read(&format!("units/{name}")),
+            file["content"],
+            "{name}"
+        );
+    }
+    assert_eq!(
+        unit_names(&site, "units").len(),
+        ran["files"].as_array().unwrap().len()
+    );
+    let before = site.snapshot_files();
+    let _ = site
+        .run([
+            "schedule",
+            "uninstall",
+            "--system",
+            "--prefix",
+            "units",
+            "--dry-run",
+        ])
+        .assert_code(0);
+    assert_eq!(site.snapshot_files(), before);
+}
+
+#[test]
+fn changed_config_updates_and_removes_units() {
+    let site = Site::new();
+    let _ = install(&site, &[]).assert_code(0);
+    let stems = [
+        "memory-shepherd",
+        "memory-shepherd-code-reviewer",
+        "memory-shepherd-monitor-bot",
+    ];
+    let mut expected: BTreeSet<String> = stems
+        .iter()
+        .flat_map(|stem| [format!("{stem}.service"), format!("{stem}.timer")])
+        .collect();
+    expected.insert("memory-shepherd-guard.service".to_string());
+    assert_eq!(unit_names(&site, "units"), expected);
+    let again = install(&site, &["--json"]).assert_code(0).json();
+    let actions: BTreeSet<&str> = again["files"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|file| file["action"].as_str().unwrap())
+        .collect();
+    assert_eq!(actions, BTreeSet::from(["unchanged"]));
+    site.write("units/other.service", "[Service]\nExecStart=/bin/true\n");
+    site.write(
+        "units/memory-shepherd.service.d/mine.conf",
+        "[Service]\nNice=5\n",
+    );
+    let config = site.read("memory-shepherd.conf");
+    let (config, _) = config.split_once("\n[monitor-bot]").unwrap();
+    site.write(
+        "memory-shepherd.conf",
+        config.replace("[general]", "[general]\nevery=6h"),
+    );
+    let ran = install(&site, &["--json"]).assert_code(0).json();
+    let action = |name: &str| {
+        let files = ran["files"].as_array().unwrap();
+        let file = files.iter().find(|file| file["name"] == name).unwrap();
+        file["action"].as_str().unwrap().to_string()
+    };
+    assert_eq!(action("memory-shepherd.timer"), "update");
+    assert_eq!(action("memory-shepherd-monitor-bot.timer"), "remove");
+    let timer = site.read("units/memory-shepherd.timer");
+    assert!(timer.contains("OnCalendar=*-*-* 00/6:00:00\n"), "{timer}");
+    // A config that cannot be read any more does not keep its units.
+    site.write("memory-shepherd.conf", "[general\n");
+    let _ = site
+        .run(["schedule", "uninstall", "--system", "--prefix", "units"])
+        .assert_code(0);
+    let left = unit_names(&site, "units");
+    assert_eq!(
+        left,
+        BTreeSet::from(["memory-shepherd.service.d", "other.service"].map(str::to_string))
+    );
+    assert!(site.path("baselines/code-reviewer-MEMORY.md").exists());
+    assert!(site.path("archives").exists());
+}
+
+#[test]
+fn timer_without_interval_of_its_own_is_disabled() {
+    let site = Site::new();
+    let config = site.read("memory-shepherd.conf");
+    site.append("memory-shepherd.conf", "every=30m\n");
+    let first = install(&site, &["--json"]).assert_code(0).json();
+    let both = ["memory-shepherd-monitor-bot.timer", "memory-shepherd.timer"];
+    let enable = |names: &[&str]| serde_json::json!([&["enable", "--now"][..], names].concat());
+    assert_eq!(first["commands"][1], enable(&both));
+    site.write("memory-shepherd.conf", config);
+    let second = install(&site, &["--json"]).assert_code(0).json();
+    let disable = serde_json::json!(["disable", "--now", both[0]]);
+    assert_eq!(second["commands"][0], disable);
+    assert_eq!(second["commands"][2], enable(&both[1..]));
+}
+
+#[test]
+fn edited_and_foreign_units_need_force() {
+    let site = Site::new();
+    let _ = install(&site, &[]).assert_code(0);
+    site.append("units/memory-shepherd.timer", "# mine\n");
+    site.write(
+        "units/memory-shepherd-guard.service",
+        "[Service]\nExecStart=/bin/true\n",
+    );
+    let (edited, foreign) = (
+        site.read("units/memory-shepherd.timer"),
+        site.read("units/memory-shepherd-guard.service"),
+    );
+    let ran = install(&site, &[]).assert_code(6);
+    assert!(ran.stdout.contains("edited since"), "{}", ran.stdout);
+    assert!(ran.stderr.contains("--force"), "{}", ran.stderr);
+    assert_eq!(site.read("units/memory-shepherd.timer"), edited);
+    assert_eq!(site.read("units/memory-shepherd-guard.service"), foreign);
+    let _ = site
+        .run(["schedule", "uninstall", "--system", "--prefix", "units"])
+        .assert_code(6);
+    assert_eq!(
+        unit_names(&site, "units"),
+        BTreeSet::from(
+            ["memory-shepherd-guard.service", "memory-shepherd.timer"].map(str::to_string)
+        )
+    );
+    let _ = install(&site, &["--force"]).assert_code(0);
+    assert_ne!(site.read("units/memory-shepherd.timer"), edited);
+    // The units of another config stay.
+    site.write("other.conf", site.read("memory-shepherd.conf"));
+    let ran = install(&site, &["--config", "other.conf"]).assert_code(6);
+    assert!(
+        ran.stdout.contains("it belongs to the config"),
+        "{}",
+        ran.stdout
+    );
+    let _ = site
+        .run([
+            "schedule",
+            "uninstall",
+            "--config",
+            "other.conf",
+            "--system",
+            "--prefix",
+            "units",
+        ])
+        .assert_code(0);
+    assert!(site.path("units/memory-shepherd.timer").exists());
+}
+
+#[test]
+fn original_units_are_taken_over_by_choice() {
+    let site = Site::new();
+    site.write("units/memory-shepherd-workspace.service", ORIGINAL_SERVICE);
+    site.write("units/memory-shepherd-workspace.timer", ORIGINAL_TIMER);
+    let own = "[Service]\nType=oneshot\nExecStart=/opt/ms/memory-shepherd.sh all\n";
+    site.write("units/memory-shepherd.service", own);
+    site.write("units/memory-shepherd.timer", ORIGINAL_TIMER);
+    let before = site.snapshot_files();
+    let _ = install(&site, &[])
+        .assert_code(6)
+        .assert_stderr_has("memory-shepherd-workspace.service, memory-shepherd.service");
+    let shown = install(&site, &["--take-over", "--dry-run"]).assert_code(0);
+    assert!(
+        shown
+            .stdout
+            .contains("-ExecStart=%h/ms/memory-shepherd.sh agent-tools")
+    );
+    assert_eq!(site.snapshot_files(), before);
+    let ran = install(&site, &["--take-over", "--json"])
+        .assert_code(0)
+        .json();
+    assert_eq!(
+        ran["commands"][0],
+        serde_json::json!([
+            "disable",
+            "--now",
+            "memory-shepherd-workspace.timer",
+            "memory-shepherd.timer"
+        ])
+    );
+    assert!(
+        !site
+            .path("units/memory-shepherd-workspace.service")
+            .exists()
+    );
+    assert!(!site.path("units/memory-shepherd-workspace.timer").exists());
+    let service = site.read("units/memory-shepherd.service");
+    assert!(service.contains("reset --scheduled"), "{service}");
+}
+
+#[test]
+fn scheduled_reset_is_recorded_as_timer() {
+    let site = site_with_notes_and_drift();
+    // The last section is that of monitor-bot.
+    site.append("memory-shepherd.conf", "every=30m\n");
+    let changed = site.read(MONITOR_MEMORY);
+    let ran = site
+        .run(["reset", "--scheduled", "--json"])
+        .assert_code(0)
+        .json();
+    assert_eq!(ran["results"][0]["agent"], "code-reviewer");
+    assert_eq!(ran["results"].as_array().unwrap().len(), 1);
+    assert_eq!(site.read(MONITOR_MEMORY), changed);
+    let _ = site
+        .run(["reset", "--scheduled", "monitor-bot"])
+        .assert_code(0);
+    let ledger = site.read("archives/.shepherd/ledger.jsonl");
+    assert_eq!(ledger.lines().count(), 2);
+    assert!(
+        ledger
+            .lines()
+            .all(|line| line.contains("\"trigger\":\"timer\"")),
+        "{ledger}"
+    );
+    let config = site.read("memory-shepherd.conf");
+    site.write(
+        "memory-shepherd.conf",
+        config.replace("\n[monitor", "every=1h\n\n[monitor"),
+    );
+    let _ = site
+        .run(["reset", "--scheduled", "--json"])
+        .assert_code(0)
+        .json();
+    let _ = site.run(["reset", "--all", "monitor-bot"]).assert_code(2);
+}
+
+/// Writes a program `systemctl` that records its arguments, and returns its directory.
+fn write_fake_systemctl(site: &Site, exit_code: u8) -> String {
+    let text = format!("#!/bin/sh\necho \"$@\" >> \"$HOME/calls\"\nexit {exit_code}\n");
+    site.write("bin/systemctl", text);
+    let mode = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(site.path("bin/systemctl"), mode).unwrap();
+    site.write("run/systemd/private", "");
+    format!("{}:/usr/bin:/bin", site.path("bin").display())
+}
+
+#[test]
+fn user_units_are_enabled_by_service_manager() {
+    let site = Site::new();
+    site.append("memory-shepherd.conf", "every=30m\n");
+    let path = write_fake_systemctl(&site, 0);
+    let run = |arguments: &[&str]| {
+        let mut command = site.command();
+        command
+            .env("PATH", &path)
+            .env("XDG_RUNTIME_DIR", site.path("run"));
+        site.run_command(command.args(arguments))
+    };
+    let _ = run(&["schedule", "install", "--user"]).assert_code(0);
+    let calls = site.read("home/calls");
+    let calls: Vec<&str> = calls.lines().collect();
+    assert_eq!(
+        calls,
+        [
+            "--user --no-pager --no-ask-password daemon-reload",
+            "--user --no-pager --no-ask-password enable --now memory-shepherd-monitor-bot.timer \
+             memory-shepherd.timer"
+        ]
+    );
+    let directory = "home/.config/systemd/user";
+    assert_eq!(unit_names(&site, directory).len(), 7);
+    site.write("home/calls", "");
+    let _ = run(&["schedule", "uninstall", "--user"]).assert_code(0);
+    let calls = site.read("home/calls");
+    assert!(
+        calls.starts_with("--user --no-pager --no-ask-password disable --now "),
+        "{calls}"
+    );
+    assert!(unit_names(&site, directory).is_empty());
+}
+
+#[test]
+fn failing_systemctl_is_reported() {
+    let site = Site::new();
+    let path = write_fake_systemctl(&site, 1);
+    let mut command = site.command();
+    command
+        .env("PATH", &path)
+        .env("XDG_RUNTIME_DIR", site.path("run"));
+    let _ = site
+        .run_command(command.args(["schedule", "install", "--user"]))
+        .assert_code(3)
+        .assert_stderr_has("`systemctl --user daemon-reload` failed");
+}
+
+/// Runs `systemd-analyze` and returns both streams; `None` if it is missing.
+fn systemd_analyze(site: &Site, arguments: &[&str]) -> Option<(bool, String)> {
+    let mut command = Command::new("systemd-analyze");
+    command
+        .args(arguments)
+        .arg("--no-pager")
+        .current_dir(&site.dir);
+    command
+        .env("XDG_RUNTIME_DIR", site.path("home"))
+        .env("LC_ALL", "C");
+    let Ok(output) = command.output() else {
+        skip_missing_tool("systemd-analyze");
+        return None;
+    };
+    let text = [output.stdout, output.stderr].concat();
+    Some((
+        output.status.success(),
+        String::from_utf8_lossy(&text).into_owned(),
+    ))
+}
+
+/// Returns the exposure level that `systemd-analyze security` gives a unit.
+fn exposure(site: &Site, unit: &Path) -> Option<f64> {
+    let unit = unit.to_str().unwrap();
+    let (_, text) = systemd_analyze(site, &["security", "--offline=true", unit])?;
+    let last = text
+        .lines()
+        .rfind(|line| line.contains("exposure level"))
+        .unwrap();
+    let level = last.rsplit(": ").next().unwrap();
+    Some(level.split_whitespace().next().unwrap().parse().unwrap())
+}
+
+/// A config of `count` agents on this machine, with names and directories that need quotes.
+fn write_hostile_site(site: &Site, count: usize) -> String {
+    let directory = "a b%h $HOME 'q' \"d\" \\n;";
+    let mut config = String::from("[general]\n");
+    for index in 0..count {
+        site.write(&format!("{directory}/agents/{index} %i/MEMORY.md"), "");
+        config.push_str(&format!(
+            "[agent-{index}]\nmemory_file=agents/{index} %i/MEMORY.md\nbaseline={index}.md\n"
+        ));
+    }
+    site.write(&format!("{directory}/shepherd.conf"), config);
+    format!("{directory}/shepherd.conf")
+}
+
+#[test]
+fn units_pass_systemd_verify_and_security() {
+    let site = Site::new();
+    let config = write_hostile_site(&site, 3);
+    let remote = "[general]\narchive_group=root\n[far]\nremote_host=h\nremote_memory=M.md\n\
+                  baseline=b.md\n[guard]\nmemory_file=/srv/guard/MEMORY.md\nbaseline=c.md\n\
+                  every=7d\n";
+    site.write("remote.conf", remote);
+    for (name, config) in [("quoted", config.as_str()), ("far", "remote.conf")] {
+        let prefix = format!("units-{name}");
+        let arguments = [
+            "schedule", "install", "--system", "--config", config, "--prefix", &prefix,
+        ];
+        let _ = site
+            .run_command(site.command().args(arguments))
+            .assert_code(0);
+        let mut paths = Vec::new();
+        for unit in unit_names(&site, &prefix) {
+            paths.push(site.path(&prefix).join(unit));
+        }
+        let mut arguments = vec!["verify", "--man=no", "--recursive-errors=no"];
+        arguments.extend(paths.iter().map(|path| path.to_str().unwrap()));
+        let Some((is_valid, text)) = systemd_analyze(&site, &arguments) else {
+            return;
+        };
+        assert!(is_valid && !text.contains("memory-shepherd"), "{text}");
+        for path in paths
+            .iter()
+            .filter(|path| path.extension().unwrap() == "service")
+        {
+            let Some(level) = exposure(&site, path) else {
+                return;
+            };
+            println!("{name} {}: {level}", path.file_name().unwrap().display());
+            assert!(level < 3.0, "{}: {level}", path.display());
+        }
+    }
+}
+
+#[test]
+fn timers_of_200_agents_do_not_collide() {
+    let site = Site::new();
+    let config = write_hostile_site(&site, 200);
+    let arguments = [
+        "schedule", "install", "--system", "--config", &config, "--prefix", "units",
+    ];
+    let _ = site
+        .run_command(site.command().args(arguments))
+        .assert_code(0);
+    let mut calendars = BTreeSet::new();
+    for name in unit_names(&site, "units") {
+        if name.starts_with("memory-shepherd-agent-") && name.ends_with(".timer") {
+            let text = site.read(&format!("units/{name}"));
+            let calendar = text
+                .lines()
+                .find_map(|line| line.strip_prefix("OnCalendar="));
+            calendars.insert(calendar.unwrap().to_string());
+        }
+    }
+    assert_eq!(calendars.len(), 200);
+    let mut arguments = vec!["calendar", "--iterations=1"];
+    arguments.extend(calendars.iter().map(String::as_str));
+    if let Some((is_valid, text)) = systemd_analyze(&site, &arguments) {
+        assert!(is_valid, "{text}");
+    }
+}
+
+#[test]
+fn remote_fleet_writes_only_to_the_archive() {
+    let site = Site::new();
+    let agent =
+        "[general]\narchive_dir=kept\n[far]\nremote_host=h\nremote_memory=M.md\nbaseline=b.md\n";
+    site.write("memory-shepherd.conf", agent);
+    let _ = install(&site, &[]).assert_code(0);
+    let service = site.read("units/memory-shepherd.service");
+    let writable: Vec<&str> = service
+        .lines()
+        .filter_map(|line| line.strip_prefix("ReadWritePaths="))
+        .collect();
+    assert_eq!(writable, [format!("\"-{}\"", site.path("kept").display())]);
+    assert!(service.contains("AF_INET"), "{service}");
+}
+
+#[test]
+fn alerts_that_are_posted_need_the_network() {
+    let site = Site::new();
+    let has_network = || {
+        let _ = install(&site, &[]).assert_code(0);
+        let names = ["", "-monitor-bot", "-guard"];
+        names.map(|name| {
+            site.read(&format!("units/memory-shepherd{name}.service"))
+                .contains("AF_INET")
+        })
+    };
+    assert_eq!(has_network(), [false; 3]);
+    site.append(
+        "memory-shepherd.conf",
+        "[alerts]\nurl=http://127.0.0.1:9/\n",
+    );
+    assert_eq!(has_network(), [true; 3]);
+}
+
+#[test]
+fn unit_of_an_agent_writes_only_its_directory() {
+    let site = Site::new();
+    let _ = install(&site, &[]).assert_code(0);
+    let writable = |unit: &str| -> Vec<String> {
+        let text = site.read(&format!("units/{unit}.service"));
+        let lines = text.lines();
+        let paths = lines.filter_map(|line| line.strip_prefix("ReadWritePaths="));
+        let directory = format!("\"-{}/", site.dir.display());
+        paths
+            .map(|path| path.replace(&directory, "").replace('"', ""))
+            .collect()
+    };
+    let (reviewer, monitor) = ("agents/code-reviewer", "agents/monitor-bot");
+    assert_eq!(
+        writable("memory-shepherd-monitor-bot"),
+        [monitor, "archives"]
+    );
+    assert_eq!(writable("memory-shepherd"), [reviewer, monitor, "archives"]);
+    assert_eq!(writable("memory-shepherd-guard"), ["archives", "baselines"]);
+}
+
+/// Adds the system calls of a group, without the groups inside it.
+fn add_system_calls(site: &Site, group: &str, calls: &mut BTreeSet<String>) -> bool {
+    let Some((_, text)) = systemd_analyze(site, &["syscall-filter", group]) else {
+        return false;
+    };
+    for line in text.lines().skip(1).map(str::trim) {
+        if line.starts_with('@') {
+            add_system_calls(site, line, calls);
+        } else if !line.starts_with('#') && !line.is_empty() {
+            calls.insert(line.to_string());
+        }
+    }
+    true
+}
+
+#[test]
+fn system_calls_of_runs_pass_the_filter() {
+    let site = site_with_notes_and_drift();
+    let _ = site.run(["seal", "--all"]).assert_code(0);
+    let (mut allowed, mut denied) = (BTreeSet::new(), BTreeSet::new());
+    let has_groups = add_system_calls(&site, "@system-service", &mut allowed)
+        && add_system_calls(&site, "@resources", &mut denied);
+    if !has_groups {
+        return;
+    }
+    let mut used = BTreeSet::new();
+    for arguments in [&["reset", "--scheduled"][..], &["guard", "--once"]] {
+        let trace = site.path("home/trace");
+        let mut command = Command::new("strace");
+        command
+            .args(["-f", "-qq", "-o"])
+            .arg(&trace)
+            .arg(PROGRAM_PATH);
+        let Ok(output) = command.args(arguments).current_dir(&site.dir).output() else {
+            skip_missing_tool("strace");
+            return;
+        };
+        assert!(output.status.success(), "{output:?}");
+        let trace = fs::read_to_string(trace).unwrap();
+        let calls = trace.lines().filter_map(|line| {
+            let (_, call) = line.split_once(' ')?;
+            Some(call.trim_start().split_once('(')?.0.to_string())
+        });
+        used.extend(calls.filter(|call| {
+            call.bytes()
+                .all(|it| it.is_ascii_lowercase() || it == b'_' || it.is_ascii_digit())
+        }));
+    }
+    assert!(used.len() > 30, "{used:?}");
+    let refused: Vec<&String> = used
+        .iter()
+        .filter(|call| !allowed.contains(*call) || denied.contains(*call))
+        .collect();
+    assert!(refused.is_empty(), "{refused:?}");
+}
+
+#[test]
+fn user_unit_of_a_remote_fleet_has_no_namespace() {
+    let site = Site::new();
+    let install = |arguments: &[&str]| {
+        let always = ["schedule", "install", "--user", "--prefix", "units"];
+        site.run_command(site.command().args(always).args(arguments))
+    };
+    let _ = install(&[]).assert_code(0);
+    let agent = "[far]\nremote_host=h\nremote_memory=M.md\nbaseline=b.md\n";
+    site.write("remote.conf", agent);
+    let ran = install(&["--config", "remote.conf", "--force", "--json"]).assert_code(0);
+    let note = ran.json()["notes"][0].as_str().unwrap().to_string();
+    assert!(note.contains("system call filters alone"), "{note}");
+    let service = site.read("units/memory-shepherd.service");
+    assert!(!service.contains("PrivateUsers") && !service.contains("CapabilityBoundingSet"));
+    assert!(service.contains("NoNewPrivileges=yes"), "{service}");
+}
+
+#[test]
+fn hostile_unit_files_are_not_printed_raw() {
+    let site = Site::new();
+    let text = "[Service]\nExecStart=/x/memory-shepherd.sh \x1b[31mall\u{202E}\n";
+    site.write("units/\x1b[31mx.service", text);
+    site.write("units/memory-shepherd.timer", "\x1b[31m\n");
+    for arguments in [
+        &["--dry-run", "--force"][..],
+        &["--take-over", "--dry-run"],
+        &[],
+        &["--take-over"],
+    ] {
+        let ran = install(&site, arguments);
+        assert_no_escape(&ran.stderr);
+        assert_no_escape(&ran.stdout);
+    }
+}
