@@ -10,11 +10,13 @@ mod sample_agents;
 mod writers;
 
 use std::fs::{self, File};
+use std::io;
 use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use chrono::{DateTime, FixedOffset, Timelike};
@@ -55,7 +57,24 @@ pub struct Demo {
     host: Arc<DemoHost>,
     directory: PathBuf,
     config_file: DetachableConfig,
-    _temporary_directory: Option<TempDir>,
+    _temporary_directory: Option<TemporaryDirectory>,
+}
+
+/// A directory that is removed on drop. Threads of the console may still write into it then, so it
+/// is tried for half a second.
+struct TemporaryDirectory(TempDir);
+
+impl Drop for TemporaryDirectory {
+    fn drop(&mut self) {
+        for _ in 0..20 {
+            match fs::remove_dir_all(self.0.path()) {
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                    thread::sleep(Duration::from_millis(25));
+                }
+                _ => return, // A drop cannot report an error.
+            }
+        }
+    }
 }
 
 /// The config, which outlasts the host: on drop, it is rewritten so that all agents are on this
@@ -129,7 +148,7 @@ pub fn build_temporary(parent: &Path, agents: Option<usize>, clock: &dyn Clock) 
         .with_path("create a directory in", parent)?;
     let demo = build_in(temporary.path(), agents, clock)?;
     Ok(Demo {
-        _temporary_directory: Some(temporary),
+        _temporary_directory: Some(TemporaryDirectory(temporary)),
         ..demo
     })
 }

@@ -21,6 +21,7 @@ use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 
@@ -64,6 +65,10 @@ const MAX_QUEUED_MESSAGES: usize = 64;
 /// must supersede those still queued by an earlier one, so its numbers start at this value
 /// times its index.
 const GENERATIONS_PER_ENGINE: u64 = 1 << 40;
+
+/// Limit of the wait for the states that were seen last: a disk that does not answer must not keep
+/// the operator.
+const WATCH_END_LIMIT: Duration = Duration::from_secs(2);
 
 /// What the console says while it waits for the end of a run before it ends.
 const RUN_WAIT_TEXT: &str = "finishing the agents in progress; ^C quits at once, and the next run \
@@ -622,6 +627,14 @@ impl EffectRunner {
         if let Some(keeper) = self.view_state_writer.take() {
             keeper.shut_down();
         }
+        let Workers {
+            fleet,
+            fleet_events,
+            ..
+        } = self.workers;
+        // A watch that waits for the main thread ends now.
+        drop(fleet_events);
+        fleet.stop(WATCH_END_LIMIT);
         // Closing the hosts ends the workers that wait for one.
         self.engine.close_all_hosts();
         // The saved observations are a convenience, so an error is ignored.

@@ -6,6 +6,7 @@ mod host_lanes;
 mod sweep;
 
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -83,6 +84,8 @@ enum FleetMessage {
 pub struct FleetWatcher {
     messages: Sender<FleetMessage>,
     jobs: Arc<JobCounter>,
+    /// Carries nothing: it closes when the watch has ended.
+    ended: Receiver<Infallible>,
 }
 
 /// Counts queued and running jobs, so that tests can wait for idle.
@@ -110,10 +113,12 @@ impl FleetWatcher {
     /// The system refuses the thread.
     pub fn start(engine: Arc<Engine>, events: Sender<FleetEvent>) -> Result<FleetWatcher> {
         let (messages, inbox) = unbounded();
+        let (running, ended) = bounded(0);
         let jobs = Arc::new(JobCounter::default());
         let fleet = FleetWatcher {
             messages: messages.clone(),
             jobs: Arc::clone(&jobs),
+            ended,
         };
         let names = engine
             .config()
@@ -123,6 +128,7 @@ impl FleetWatcher {
             .collect();
         fleet.request_read(names);
         let watch = move || {
+            let _running = running;
             engine.refresh_shared_memories();
             // The list of hosts arrives before the first status of any.
             let hosts = engine.host_statuses();
@@ -146,6 +152,14 @@ impl FleetWatcher {
         {
             self.jobs.add(-1);
         }
+    }
+
+    /// Stops the watch, and waits at most `limit` until the states that it saw last are recorded.
+    /// A watch that reports to a full channel ends only when its receiver is dropped.
+    pub fn stop(self, limit: Duration) {
+        // The watch may have ended by itself.
+        let _ = self.messages.send(FleetMessage::Stop);
+        let _ = self.ended.recv_timeout(limit);
     }
 
     /// Waits until no job is queued or running; false when `limit` passes first.
