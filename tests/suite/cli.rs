@@ -11,6 +11,7 @@ mod hints;
 mod hostile;
 mod hosts;
 mod keys;
+mod live_schedule;
 mod manual;
 mod metrics;
 mod prune;
