@@ -156,11 +156,16 @@ fn locate_with_system_path(
         if !exists(&path)? {
             continue;
         }
+        // HOME may be another user's: `su -m` and `sudo -E` keep it.
+        let of_user = (Some(&path) == user_path.as_ref())
+            .then(|| path.canonicalize().ok())
+            .flatten();
         let is_anywhere = path == local_path || Some(&path) == program_path.as_ref();
+        let examined = of_user.as_ref().or(is_anywhere.then_some(&path));
         if env.uid == 0
-            && is_anywhere
-            && let Some(directory) = path.parent()
-            && let Some(why) = distrust_reason(&path, directory)?
+            && let Some(file) = examined
+            && let Some(directory) = file.parent()
+            && let Some(why) = distrust_reason(file, directory)?
         {
             notes.push(format!(
                 "skipped {}: running as root, and {why}; to use it, pass --config",
@@ -228,8 +233,8 @@ fn exists(path: &Path) -> Result<bool> {
     }
 }
 
-/// Returns why root should not use `file` from the current directory: another user owns it, can
-/// write it, or can replace it.
+/// Returns why root should not use `file`, which the search found: another user owns it, can write
+/// it, or can replace it.
 fn distrust_reason(file: &Path, directory: &Path) -> Result<Option<&'static str>> {
     let metadata = fs::symlink_metadata(file).with_path("stat", file);
     let meta = metadata.map_err(|error| error.with_kind(ErrorKind::Config))?;

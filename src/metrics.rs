@@ -3,6 +3,8 @@
 
 mod exposition;
 
+use std::fs::{self, OpenOptions};
+use std::io::Read;
 use std::path::Path;
 
 use chrono::{DateTime, Duration, FixedOffset};
@@ -35,10 +37,14 @@ pub struct MetricsCommand {
     pub exit_code: u8,
 }
 
-/// Writes the metrics of agents that were observed to a file, which is replaced as a whole.
+/// Maximum size of the first line of a metrics file, in bytes.
+const MAX_FIRST_LINE_BYTES: u64 = 256;
+
+/// Writes the metrics of agents that were observed to a file, which is replaced as a whole. Only an
+/// earlier metrics file, or an empty one, is replaced: not a memory, nor a device.
 ///
 /// # Errors
-/// The file cannot be written.
+/// The file cannot be written, or is another one.
 pub fn write_metrics(
     engine: &Engine,
     path: &Path,
@@ -53,9 +59,35 @@ pub fn write_metrics(
     // The operator's own directory may be reached through a symlink.
     let directory = parent.canonicalize().with_path("open", parent);
     let directory = directory.map_err(|error| error.with_hint(hint))?;
+    let file = directory.join(name);
+    check_replaceable(&file)?;
     let text = format_metrics(engine, command, observations);
-    durable::replace_file(&directory.join(name), text.as_bytes(), FILE_MODE)
-        .map_err(|error| error.with_hint(hint))
+    durable::replace_file(&file, text.as_bytes(), FILE_MODE).map_err(|error| error.with_hint(hint))
+}
+
+/// Checks that a file is absent, empty or begins as metrics do.
+fn check_replaceable(file: &Path) -> Result<()> {
+    let refuse = |what: &str| {
+        let message = format!("cannot replace {}: it is {what}", file.display());
+        Err(Error::new(ErrorKind::User, message)
+            .with_hint("name a new file, or one that --metrics wrote; nothing was changed"))
+    };
+    match fs::symlink_metadata(file) {
+        Err(error) if durable::is_absent(&error) => return Ok(()),
+        found if !found.with_path("stat", file)?.is_file() => {
+            return refuse("not a regular file");
+        }
+        _ => {}
+    }
+    let opened = durable::open_nofollow_nonblocking(file, OpenOptions::new().read(true));
+    let mut start = Vec::new();
+    let read = opened.and_then(|it| it.take(MAX_FIRST_LINE_BYTES).read_to_end(&mut start));
+    read.with_path("read", file)?;
+    if start.is_empty() || start.starts_with(exposition::FIRST_BYTES) {
+        Ok(())
+    } else {
+        refuse("not a metrics file")
+    }
 }
 
 /// Returns the metrics of agents that were observed.

@@ -78,7 +78,7 @@ impl CommandContext<'_> {
         scheduler: &mut Scheduler<Local>,
         now: &DateTime<Local>,
     ) {
-        if let Ok(config) = crate::config::load(config, &self.environment.env) {
+        if let Ok(config) = crate::config::reload(config, &self.environment.env) {
             scheduler.replace_groups(ScheduledGroup::of_config(&config), now);
         }
     }

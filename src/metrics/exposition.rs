@@ -5,6 +5,9 @@ use std::fmt::Write;
 /// Prefix of every name.
 const PREFIX: &str = "memory_shepherd_";
 
+/// How every page of this program begins.
+pub(super) const FIRST_BYTES: &[u8] = b"# HELP memory_shepherd_";
+
 /// Metrics as text. Every sample has the label `fleet`.
 pub(super) struct Exposition {
     fleet: String,

@@ -54,7 +54,6 @@ ProtectClock=yes
 ProtectControlGroups=yes
 ProtectHome=read-only
 ProtectHostname=yes
-ProtectKernelLogs=yes
 ProtectKernelModules=yes
 ProtectKernelTunables=yes
 ProtectSystem=strict
@@ -154,6 +153,10 @@ impl SandboxSetup<'_> {
         }
         if !self.uses_temporary_directory() {
             lines.push_str("PrivateTmp=yes\n");
+        }
+        if self.scope == UnitScope::System {
+            // A user cannot read them, and cannot cover them inside a container.
+            lines.push_str("ProtectKernelLogs=yes\n");
         }
         lines.push_str(&match (self.scope, purpose) {
             (UnitScope::User, _) => "PrivateUsers=yes\nCapabilityBoundingSet=\n".to_string(),

@@ -154,7 +154,7 @@ fn dangling_config_symlink_is_found_and_fails() {
 }
 
 #[test]
-fn root_rejects_unsafe_config_in_current_directory() {
+fn root_rejects_unsafe_config_of_others() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join(CONFIG_FILE_NAME);
     let env = ConfigEnvironment {
@@ -202,6 +202,24 @@ fn root_rejects_unsafe_config_in_current_directory() {
     };
     let error = locate_with_system_path(None, &beside, &nowhere).unwrap_err();
     assert!(error.hints()[0].contains("it is a symlink"), "{error}");
+
+    // And in the home of another user; a symlink of one's own is followed.
+    let home = directory.path().join("home");
+    let user = home.join(".config/memory-shepherd");
+    fs::create_dir_all(&user).unwrap();
+    fs::write(user.join("real"), "").unwrap();
+    symlink("real", user.join(CONFIG_FILE_NAME)).unwrap();
+    let at_home = ConfigEnvironment {
+        home: Some(home),
+        xdg_config_home: None,
+        program_directory: None,
+        ..beside
+    };
+    let found = locate_with_system_path(None, &at_home, &nowhere).unwrap();
+    assert_eq!(found.path, user.join(CONFIG_FILE_NAME));
+    std::os::unix::fs::chown(user.join("real"), Some(65534), None).unwrap();
+    let error = locate_with_system_path(None, &at_home, &nowhere).unwrap_err();
+    assert!(error.hints()[0].contains("root does not own it"), "{error}");
 
     // The search skips this file and finds another: the answer includes the note.
     fs::write(&nowhere, "").unwrap();

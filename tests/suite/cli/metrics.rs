@@ -188,6 +188,30 @@ fn unwritable_metrics_fail_status_and_no_reset() {
 }
 
 #[test]
+fn metrics_replace_no_other_file() {
+    let site = site_with_notes_and_drift();
+    let metrics = |path: &str| site.run(["status", "--quiet", "--metrics", path]);
+    symlink("/dev/null", site.path("link.prom")).unwrap();
+    let files = || [REVIEWER_MEMORY, "memory-shepherd.conf"].map(|it| site.read(it));
+    let before = files();
+    for path in [
+        REVIEWER_MEMORY,
+        "memory-shepherd.conf",
+        "agents",
+        "link.prom",
+    ] {
+        let _ = metrics(path).assert_code(2);
+    }
+    assert_eq!(files(), before);
+    assert!(site.path("link.prom").is_symlink());
+    site.write("fleet.prom", "");
+    for _ in ["an empty file", "an earlier one"] {
+        let _ = metrics("fleet.prom").assert_code(0);
+    }
+    assert!(!parse_exposition(&site.read("fleet.prom")).is_empty());
+}
+
+#[test]
 fn metrics_directory_may_be_behind_a_symlink() {
     let site = Site::new();
     fs::create_dir(site.path("real")).unwrap();
