@@ -72,12 +72,12 @@ fn check_replaceable(file: &Path) -> Result<()> {
         Err(Error::new(ErrorKind::User, message)
             .with_hint("name a new file, or one that --metrics wrote; nothing was changed"))
     };
-    match fs::symlink_metadata(file) {
+    let found = match fs::symlink_metadata(file) {
         Err(error) if durable::is_absent(&error) => return Ok(()),
-        found if !found.with_path("stat", file)?.is_file() => {
-            return refuse("not a regular file");
-        }
-        _ => {}
+        found => found.with_path("stat", file)?,
+    };
+    if !found.is_file() {
+        return refuse("not a regular file");
     }
     let opened = durable::open_nofollow_nonblocking(file, OpenOptions::new().read(true));
     let mut start = Vec::new();
