@@ -112,7 +112,8 @@ impl LocatedConfig {
 }
 
 const CONFIG_FILE_NAME: &str = "memory-shepherd.conf";
-const SYSTEM_CONFIG_PATH: &str = "/etc/memory-shepherd/memory-shepherd.conf";
+/// The config of the machine, which is used where no other is found.
+pub const SYSTEM_CONFIG_PATH: &str = "/etc/memory-shepherd/memory-shepherd.conf";
 
 /// Finds the config file: the flag, the variable, the current directory, the directory of the user,
 /// that of the program (as the original script does), `/etc`. A file that is named but missing is an error and never a fall-through, so that no other

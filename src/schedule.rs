@@ -11,6 +11,7 @@ mod escape;
 mod install;
 mod original;
 mod ownership;
+mod packaged;
 mod sandbox;
 mod scheduler;
 mod service_manager;
@@ -24,6 +25,7 @@ pub use install::{
     AppliedPlan, Consent, FileAction, InstallPlan, PlannedFile, plan_install, plan_uninstall,
 };
 pub use original::OriginalUnit;
+pub use packaged::render_packaged_units;
 pub use sandbox::{UserSandbox, find_kernel_obstacle, find_sandbox_obstacle};
 pub use scheduler::{ScheduledGroup, Scheduler};
 pub use service_manager::{ServiceManager, Systemctl};

@@ -19,7 +19,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::schedule::{
     AppliedPlan, Consent, FileAction, InstallPlan, OriginalUnit, PlannedFile, ServiceManager,
     Systemctl, UnitScope, UnitSetup, UserSandbox, crontab_lines, find_kernel_obstacle,
-    find_sandbox_obstacle, find_untrusted_ancestor, plan_install, plan_uninstall, render_units,
+    find_sandbox_obstacle, find_untrusted_ancestor, plan_install, plan_uninstall,
+    render_packaged_units, render_units,
 };
 
 #[derive(Debug, Subcommand)]
@@ -81,6 +82,12 @@ pub(super) struct InstallArgs {
     /// Prints lines for a crontab instead, for machines without systemd
     #[arg(long, conflicts_with_all = ["prefix", "force", "take_over", "system", "user"])]
     crontab: bool,
+    /// Writes the units of a package instead, for any config in /etc
+    ///
+    /// For packages of distributions, which install the program as PROGRAM: the timer for all
+    /// agents, every three hours, and the guard. The units of `schedule install` replace them.
+    #[arg(long, value_name = "PROGRAM", requires = "prefix", conflicts_with_all = ["take_over", "system", "user", "crontab"])]
+    packaged: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -340,7 +347,10 @@ impl CommandContext<'_> {
     pub(super) fn run_schedule(&mut self, verb: &ScheduleVerb) -> CommandResult {
         match verb {
             ScheduleVerb::Install(args) if args.crontab => self.run_crontab(),
-            ScheduleVerb::Install(args) => self.run_schedule_install(args),
+            ScheduleVerb::Install(args) => match &args.packaged {
+                Some(program) => self.write_packaged_units(args, program),
+                None => self.run_schedule_install(args),
+            },
             ScheduleVerb::Uninstall(args) => self.run_schedule_uninstall(args),
             ScheduleVerb::Status(args) => self.run_schedule_status(args),
             ScheduleVerb::Run => self.run_scheduler(),
@@ -440,6 +450,28 @@ impl CommandContext<'_> {
             self.output
                 .print_hint(&format!("without systemd, `{line}` prints lines for cron"));
         }
+        Ok(self.print_left_units(&plan))
+    }
+
+    /// Writes the units of a package that installs the program at `program`.
+    fn write_packaged_units(&mut self, args: &InstallArgs, program: &Path) -> CommandResult {
+        let target = ScheduleTarget {
+            scope: UnitScope::System,
+            ..self.schedule_target(&args.target, config::SYSTEM_CONFIG_PATH.into())?
+        };
+        let units = render_packaged_units(program)?;
+        let consent = Consent {
+            force: args.force,
+            take_over: false,
+        };
+        let plan = plan_install(&target.directory, &target.config, &units, consent)?;
+        let applied = if args.dry_run {
+            None
+        } else {
+            Some(self.apply_schedule(&target, &plan)?)
+        };
+        self.output
+            .print_document(&ScheduleDocument::new(&plan, &target, applied, false))?;
         Ok(self.print_left_units(&plan))
     }
 

@@ -46,6 +46,9 @@ SystemCallFilter=@system-service
 SystemCallFilter=~@resources
 ";
 
+/// The line of a service with a network.
+const NETWORK_LINE: &str = "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK\n";
+
 /// Lines that need namespaces, or a service manager with privileges.
 const NAMESPACE_LINES: &str = "\
 PrivateDevices=yes
@@ -109,6 +112,28 @@ fn sends_alerts(config: &Config) -> bool {
     alerts.is_some_and(|it| it.url.is_some() || it.command.is_some())
 }
 
+/// Returns the lines that confine a service of a package, whose config is not known: it has the
+/// network, and can write everywhere but to the system's own directories.
+pub(super) fn packaged_sandbox_lines(purpose: ServicePurpose, config_directory: &str) -> String {
+    let namespaces = NAMESPACE_LINES
+        .replace("ProtectHome=read-only\n", "")
+        .replace("ProtectSystem=strict\n", "ProtectSystem=full\n");
+    let root = root_lines(purpose);
+    format!(
+        "{FILTER_LINES}{NETWORK_LINE}{namespaces}{root}ReadWritePaths=-{config_directory}\n"
+    )
+}
+
+/// Returns the lines of a service of the system alone: its capabilities, and the kernel's log, which a
+/// user cannot read, and cannot cover inside a container.
+fn root_lines(purpose: ServicePurpose) -> String {
+    let capabilities = match purpose {
+        ServicePurpose::Reset => RESET_CAPABILITIES,
+        ServicePurpose::Guard => GUARD_CAPABILITIES,
+    };
+    format!("ProtectKernelLogs=yes\nCapabilityBoundingSet={capabilities}\n")
+}
+
 /// What the sandbox of a service depends on.
 pub(super) struct SandboxSetup<'a> {
     pub(super) config: &'a Config,
@@ -134,7 +159,7 @@ impl SandboxSetup<'_> {
         let has_network =
             has_remote_agent(self.agents.iter().copied()) || sends_alerts(self.config);
         if has_network {
-            lines.push_str("RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK\n");
+            lines.push_str(NETWORK_LINE);
         } else {
             lines.push_str("RestrictAddressFamilies=AF_UNIX\n");
         }
@@ -154,18 +179,9 @@ impl SandboxSetup<'_> {
         if !self.uses_temporary_directory() {
             lines.push_str("PrivateTmp=yes\n");
         }
-        if self.scope == UnitScope::System {
-            // A user cannot read them, and cannot cover them inside a container.
-            lines.push_str("ProtectKernelLogs=yes\n");
-        }
-        lines.push_str(&match (self.scope, purpose) {
-            (UnitScope::User, _) => "PrivateUsers=yes\nCapabilityBoundingSet=\n".to_string(),
-            (UnitScope::System, ServicePurpose::Reset) => {
-                format!("CapabilityBoundingSet={RESET_CAPABILITIES}\n")
-            }
-            (UnitScope::System, ServicePurpose::Guard) => {
-                format!("CapabilityBoundingSet={GUARD_CAPABILITIES}\n")
-            }
+        lines.push_str(&match self.scope {
+            UnitScope::User => "PrivateUsers=yes\nCapabilityBoundingSet=\n".to_string(),
+            UnitScope::System => root_lines(purpose),
         });
         for path in self.writable_paths(purpose) {
             // A directory that is missing must not keep the service from its other agents.

@@ -37,10 +37,10 @@ pub struct Unit {
 }
 
 /// Beginning of the name of every unit.
-const UNIT_PREFIX: &str = "memory-shepherd";
+pub(super) const UNIT_PREFIX: &str = "memory-shepherd";
 
 /// Name of the guard's unit.
-const GUARD_UNIT: &str = "memory-shepherd-guard.service";
+pub(super) const GUARD_UNIT: &str = "memory-shepherd-guard.service";
 
 /// Maximum jitter of the timer for all agents, in seconds.
 const MAX_JITTER_SECONDS: u32 = 300;

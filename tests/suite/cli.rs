@@ -14,6 +14,7 @@ mod keys;
 mod live_schedule;
 mod manual;
 mod metrics;
+mod packaged_units;
 mod prune;
 mod schedule;
 mod schedule_run;

@@ -15,7 +15,7 @@ const ORIGINAL_SERVICE: &str = "[Unit]\nDescription=Workspace files\n\n[Service]
 const ORIGINAL_TIMER: &str = "[Timer]\nOnUnitActiveSec=60\n\n[Install]\nWantedBy=timers.target\n";
 
 /// Returns the names of the files in a directory.
-fn unit_names(site: &Site, directory: &str) -> BTreeSet<String> {
+pub(super) fn unit_names(site: &Site, directory: &str) -> BTreeSet<String> {
     let Ok(list) = fs::read_dir(site.path(directory)) else {
         return BTreeSet::new();
     };
@@ -397,7 +397,7 @@ fn failing_systemctl_is_reported() {
 }
 
 /// Runs `systemd-analyze` and returns both streams; `None` if it is missing.
-fn systemd_analyze(site: &Site, arguments: &[&str]) -> Option<(bool, String)> {
+pub(super) fn systemd_analyze(site: &Site, arguments: &[&str]) -> Option<(bool, String)> {
     let mut command = Command::new("systemd-analyze");
     command
         .args(arguments)
@@ -418,7 +418,7 @@ fn systemd_analyze(site: &Site, arguments: &[&str]) -> Option<(bool, String)> {
 }
 
 /// Returns the exposure level that `systemd-analyze security` gives a unit.
-fn exposure(site: &Site, unit: &Path) -> Option<f64> {
+pub(super) fn exposure(site: &Site, unit: &Path) -> Option<f64> {
     let unit = unit.to_str().unwrap();
     let (_, text) = systemd_analyze(site, &["security", "--offline=true", unit])?;
     let last = text
