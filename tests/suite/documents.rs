@@ -15,19 +15,19 @@ fn project_root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn read_page(name: &str) -> String {
+pub fn read_page(name: &str) -> String {
     let path = project_root().join(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// Returns the text between two marks of a page.
-fn marked_section<'p>(page: &'p str, name: &str) -> &'p str {
+pub fn marked_section<'p>(page: &'p str, name: &str) -> &'p str {
     let (_, rest) = page.split_once(&format!("<!-- {name} -->\n")).unwrap();
     rest.split_once(&format!("<!-- /{name} -->")).unwrap().0
 }
 
 /// Returns the code blocks of a text, without their fences.
-fn code_blocks<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
+pub fn code_blocks<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
     let fence = format!("```{language}\n");
     let blocks = text.split(&fence).skip(1);
     blocks
