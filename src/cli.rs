@@ -27,6 +27,8 @@ mod report;
 mod reset_and_undo;
 mod run_arguments;
 mod schedule;
+mod schedule_control;
+mod schedule_hold;
 mod schedule_run;
 mod schedule_status;
 mod seal;
@@ -50,6 +52,7 @@ use crate::console::{self, preferences, view_state};
 use crate::debug_log;
 use crate::engine::{Engine, EngineSetup, Trigger};
 use crate::error::{Error, ErrorKind, Result};
+use crate::schedule::ManagerAccess;
 use crate::transport::Transports;
 use crate::transport::local::LocalTransport;
 use crate::transport::sftp::PerHostTransports;
@@ -372,6 +375,11 @@ impl CommandContext<'_> {
             engine_factory: Arc::new(rebuild),
             initial_agent: setup.initial_agent,
             extra_command: setup.extra_command,
+            managers: ManagerAccess::new(
+                &self.environment.env,
+                self.environment.runtime_directory.clone(),
+            ),
+            program_path: self.environment.program_path.clone(),
         })?;
         Ok(interrupted.then_some(ErrorKind::Interrupted))
     }

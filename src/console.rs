@@ -42,9 +42,10 @@ use crossbeam_channel::{Receiver, unbounded};
 use crate::config::{Config, ConfigEnvironment, ProtectLevel};
 use crate::engine::{Engine, MemoryAddress};
 use crate::error::Result;
+use crate::schedule::ManagerAccess;
 use crate::transport::sftp::askpass::{self, PromptBroker};
 use command::CommandSpec;
-use effect::{EffectRunner, UserFiles};
+use effect::{EffectRunner, ScheduleAccess, UserFiles};
 pub use effect::{EngineFactory, load_runs, summarize_findings};
 use event_loop::{Console, ConsoleClock, ThemeSources};
 use external_tools::ExternalTools;
@@ -95,6 +96,10 @@ pub struct ConsoleOptions {
     pub initial_agent: Option<String>,
     /// A command in addition to those of the table.
     pub extra_command: Option<ExtraCommand>,
+    /// The service managers, which are asked for timers.
+    pub managers: ManagerAccess,
+    /// Path of this program, for lines of a crontab.
+    pub program_path: PathBuf,
 }
 
 /// A command that the caller of the console adds.
@@ -223,6 +228,10 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
         options.engine_factory,
         options.extra_command.map(|extra| extra.run),
         user_files,
+        ScheduleAccess {
+            managers: options.managers,
+            program: options.program_path,
+        },
     )?;
     let console = Console {
         clock,

@@ -97,7 +97,9 @@ pub use kept_scratch::{ChosenLines, KeptScratch, LineRange, ScratchRequest, Scra
 pub use last_success::RunCounts;
 pub use ledger::{RecordRange, SegmentReport};
 pub use lint::{BaselineLint, FixedFile, LintDecisions, LintedFile, fix_draft, lint_text};
-pub use lock::{AgentLock as Held, AlertLock, AlertLockKind, HeldLock, LockHolder, LockQueue};
+pub use lock::{
+    AgentLock as Held, AlertLock, AlertLockKind, HeldLock, LockHolder, LockQueue, ScheduleLock,
+};
 pub use observation::{Blocker, MemoryContent, Observation, Protection};
 pub use plan::{
     Plan, PlanBinding, PlanStep, READ_ONLY_REASON, RetentionPlan, SkippedAgent, StepAction,
@@ -334,6 +336,11 @@ impl Engine {
     /// Returns the command line of a verb with its arguments, for messages.
     pub fn command_line(&self, verb: &str) -> String {
         self.config().invocation.command_line(verb)
+    }
+
+    /// The operator's user name.
+    pub fn user(&self) -> &str {
+        &self.setup.user
     }
 
     /// The archive.

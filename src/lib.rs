@@ -8,7 +8,7 @@
 //! | [`baseline`] | baselines: loading and checking, versions, the seal |
 //! | [`boundary`] | finds where in a memory the baseline part ends, pure |
 //! | [`lint`] | rules about baselines and memories, pure |
-//! | [`schedule`] | units of systemd for scheduled resets: renders, installs, reads their state |
+//! | [`schedule`] | scheduled resets: units of systemd, their state, pauses and skips |
 //! | [`alerts`] | events that operators are told of: raised once, delivered within bounds |
 //! | [`metrics`] | states and sizes of a fleet for Prometheus |
 //! | [`archive`] | archive entries: what resets took out of memories |

@@ -4,12 +4,17 @@
 //! [`InstallPlan`] compares them with the files that are there, and touches only files that this
 //! program wrote for the same config; a [`ServiceManager`] enables them. Config, baselines and
 //! archive stay as they are.
+//!
+//! [`ScheduleControls`] are pauses and skips, which every scheduled reset reads, and
+//! [`read_overview`] says when each timer is due, how its last run ended and what holds it back.
 
 mod calendar;
+mod controls;
 mod crontab;
 mod escape;
 mod install;
 mod original;
+mod overview;
 mod ownership;
 mod packaged;
 mod sandbox;
@@ -20,19 +25,27 @@ mod time_limit;
 mod trust;
 mod units;
 
+pub use controls::{
+    ScheduleAction, ScheduleChange, ScheduleControls, ScheduleHold, SchedulePause, ScheduleSkip,
+    change_schedule, controls_path,
+};
 pub use crontab::crontab_lines;
 pub use install::{
     AppliedPlan, Consent, FileAction, InstallPlan, PlannedFile, plan_install, plan_uninstall,
 };
 pub use original::OriginalUnit;
+pub use overview::{
+    GroupSchedule, ManagerAccess, ManagerSchedule, ScheduleOverview, TimerSchedule, read_manager,
+    read_overview,
+};
 pub use packaged::render_packaged_units;
 pub use sandbox::{UserSandbox, find_kernel_obstacle, find_sandbox_obstacle};
-pub use scheduler::{ScheduledGroup, Scheduler};
+pub use scheduler::{ScheduledGroup, Scheduler, timer_subject};
 pub use service_manager::{ServiceManager, Systemctl};
 pub use status::{InstalledTimer, TimerStatus, find_installed_timers, read_timer_statuses};
 pub use time_limit::{agent_arguments, reset_arguments};
 pub use trust::find_untrusted_ancestor;
-pub use units::{Unit, UnitSetup, render_units};
+pub use units::{Unit, UnitSetup, find_timer_agent, render_units};
 
 use std::path::{Path, PathBuf};
 

@@ -12,6 +12,7 @@ use crate::engine::{Engine, Outcome, RunReport, State, StateChange, StateObserve
 use crate::error::ErrorKind;
 use crate::quantity::format_size;
 use crate::reset_interval::ResetInterval;
+use crate::schedule::ScheduleControls;
 
 /// How far before the last check state changes are read: another process may record one a little
 /// later than it saw it.
@@ -333,15 +334,18 @@ impl<'a> ConditionFinder<'a> {
         let Ok(successes) = self.engine.last_successes(begin) else {
             return;
         };
+        let controls = ScheduleControls::read(self.engine).unwrap_or_default();
         for (agent, limit, interval) in scheduled {
             let success = successes.get(&agent.name).copied();
             // An agent that is new in the config had no chance yet.
             let first_seen = earlier.first_seen.get(&agent.name).copied();
             let since = success.or(first_seen).unwrap_or(self.now);
-            if self.now - since <= limit {
+            // Nor had one whose reset was skipped, or whose pause has just ended.
+            let released = controls.last_release(agent, self.now);
+            if self.now - released.map_or(since, |it| it.max(since)) <= limit {
                 continue;
             }
-            let message = match success {
+            let mut message = match success {
                 Some(time) => format!(
                     "{} was last reset on {}, and is due every {interval}",
                     agent.name,
@@ -352,6 +356,9 @@ impl<'a> ConditionFinder<'a> {
                     agent.name
                 ),
             };
+            if let Some(pause) = controls.pause_of_agent(agent) {
+                message.push_str(&format!("; its schedule is {}", pause.describe()));
+            }
             found.holding.push(Condition {
                 kind: AlertKind::MissedSchedule,
                 subject: Subject::Agent(agent.name.clone()),

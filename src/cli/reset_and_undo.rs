@@ -322,6 +322,15 @@ impl CommandContext<'_> {
         } else {
             args.agents.clone()
         };
+        let (names, held) = if args.scheduled {
+            self.split_held_agents(&engine, names)
+        } else {
+            (names, Vec::new())
+        };
+        if names.is_empty() && !held.is_empty() {
+            return self.finish_held_reset(&engine, &held, args);
+        }
+        self.report_held_agents(&engine, &held, args.flags.dry_run);
         // Without --dry-run or --plan, each agent is observed only when the run reaches it.
         let wants_preview = args.flags.dry_run || args.flags.plan.is_some();
         let (plan, queue) = plan_with_locks(&engine, || {

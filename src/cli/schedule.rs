@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::diff::write_hunks;
 use super::output::{Document, OutputRole, Printer, format_count};
+use super::schedule_control::{ControlArgs, ControlVerb};
 use super::values::EXIT_CODES;
 use super::{CommandContext, CommandResult};
 use crate::clock::{Clock, SystemClock};
@@ -50,6 +51,18 @@ pub(super) enum ScheduleVerb {
     /// in progress have ended.
     #[command(after_help = EXIT_CODES)]
     Run,
+    /// Pauses scheduled resets until they are resumed
+    ///
+    /// Timers go on, and their runs reset nothing, whichever of systemd, `schedule run` and cron
+    /// starts them. Alerts go on, too. `reset` without --scheduled is not affected.
+    #[command(after_help = EXIT_CODES)]
+    Pause(ControlArgs),
+    /// Ends pauses and skips of scheduled resets
+    #[command(after_help = EXIT_CODES)]
+    Resume(ControlArgs),
+    /// Skips the next scheduled reset; the one after it runs
+    #[command(after_help = EXIT_CODES)]
+    Skip(ControlArgs),
 }
 
 /// Where the units are.
@@ -354,6 +367,9 @@ impl CommandContext<'_> {
             ScheduleVerb::Uninstall(args) => self.run_schedule_uninstall(args),
             ScheduleVerb::Status(args) => self.run_schedule_status(args),
             ScheduleVerb::Run => self.run_scheduler(),
+            ScheduleVerb::Pause(args) => self.run_schedule_control(args, ControlVerb::Pause),
+            ScheduleVerb::Resume(args) => self.run_schedule_control(args, ControlVerb::Resume),
+            ScheduleVerb::Skip(args) => self.run_schedule_control(args, ControlVerb::Skip),
         }
     }
 

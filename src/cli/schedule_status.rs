@@ -1,17 +1,20 @@
-//! `schedule status`: when each timer is due, and how its last run ended.
+//! `schedule status`: when each timer is due, how its last run ended, and what holds it back.
 
 use std::io;
+use std::path::Path;
 
-use chrono::{DateTime, FixedOffset};
+use chrono::{DateTime, FixedOffset, Local};
 use serde::Serialize;
 
 use super::output::{Document, OutputRole, Printer, format_count, text_cell};
 use super::schedule::TargetArgs;
-use super::{CommandContext, CommandResult};
+use super::{CommandContext, CommandResult, resolve_archive_group};
 use crate::clock::{Clock, SystemClock};
+use crate::config;
+use crate::engine::Engine;
 use crate::schedule::{
-    InstalledTimer, ServiceManager, TimerStatus, UnitScope, find_installed_timers,
-    read_timer_statuses,
+    InstalledTimer, ScheduleControls, ScheduleHold, SchedulePause, ScheduleSkip, ServiceManager,
+    TimerSchedule, TimerStatus, UnitScope, read_manager, timer_subject,
 };
 
 /// A timer in the answer.
@@ -22,6 +25,22 @@ struct TimerItem {
     /// `None` if no service manager answers.
     #[serde(flatten)]
     status: Option<TimerStatus>,
+    /// The agents that it resets.
+    agents: Vec<String>,
+    /// Its pause.
+    paused: Option<SchedulePause>,
+    /// Its skip that has not passed.
+    skipped: Option<ScheduleSkip>,
+}
+
+/// What holds resets back: of an agent, or of all without an interval of their own.
+#[derive(Serialize)]
+struct HoldItem {
+    agent: Option<String>,
+    paused: Option<SchedulePause>,
+    skipped: Option<ScheduleSkip>,
+    #[serde(skip)]
+    text: String,
 }
 
 /// The answer of `schedule status`.
@@ -33,13 +52,79 @@ struct ScheduleStatusDocument {
     /// Why the states are unknown, if they are.
     unknown_because: Option<String>,
     timers: Vec<TimerItem>,
+    /// Pauses and skips, also of resets that no timer starts.
+    holds: Vec<HoldItem>,
+}
+
+impl TimerItem {
+    fn new(timer: TimerSchedule) -> TimerItem {
+        let group = timer.group;
+        TimerItem {
+            installed: timer.installed,
+            status: timer.status,
+            paused: group.as_ref().and_then(|it| it.pause.clone()),
+            skipped: group.as_ref().and_then(|it| it.skip.clone()),
+            agents: group.map(|it| it.agents).unwrap_or_default(),
+        }
+    }
+
+    /// Describes whether the timer does what it was installed for, or what holds it back.
+    fn describe_state(&self, status: &TimerStatus) -> (OutputRole, &'static str) {
+        match (status.missed, &self.paused) {
+            (false, Some(_)) if status.active => (OutputRole::Warn, "paused"),
+            _ => describe_state(&self.installed, status),
+        }
+    }
+
+    /// Formats when it is due.
+    fn format_next(&self, status: &TimerStatus) -> String {
+        let next = format_time(status.next);
+        match &self.skipped {
+            Some(skip)
+                if status
+                    .next
+                    .is_some_and(|it| it >= skip.begins && it < skip.ends) =>
+            {
+                format!("{next} (skipped)")
+            }
+            _ => next,
+        }
+    }
+}
+
+impl HoldItem {
+    fn new((agent, hold): (Option<&str>, ScheduleHold)) -> HoldItem {
+        let text = format!("{}: {}", timer_subject(agent), hold.describe());
+        let (paused, skipped) = match hold {
+            ScheduleHold::Paused(pause) => (Some(pause), None),
+            ScheduleHold::Skipped(skip) => (None, Some(skip)),
+        };
+        HoldItem {
+            agent: agent.map(str::to_string),
+            paused,
+            skipped,
+            text,
+        }
+    }
+}
+
+impl ScheduleStatusDocument {
+    fn write_holds(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        self.holds.iter().try_for_each(|hold| {
+            printer.write_line(&[
+                (OutputRole::Warn, "held back: "),
+                (OutputRole::Plain, &hold.text),
+            ])
+        })
+    }
 }
 
 impl Document for ScheduleStatusDocument {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         if self.timers.is_empty() {
             let (config, directory) = (&self.config, &self.directory);
-            return printer.write_plain_line(format!("{directory} has no timers of {config}"));
+            printer.write_plain_line(format!("{directory} has no timers of {config}"))?;
+            return self.write_holds(printer);
         }
         let heading = |text: &str| text_cell(OutputRole::Heading, text);
         let headings = ["TIMER", "STATE", "NEXT", "LAST", "RESULT"].map(heading);
@@ -51,16 +136,17 @@ impl Document for ScheduleStatusDocument {
                 let calendar = plain(timer.installed.calendar.clone());
                 return vec![name, plain("unknown".to_string()), calendar];
             };
-            let (role, state) = describe_state(&timer.installed, status);
+            let (role, state) = timer.describe_state(status);
             vec![
                 name,
                 text_cell(role, state),
-                plain(format_time(status.next)),
+                plain(timer.format_next(status)),
                 plain(format_time(status.last)),
                 plain(describe_result(status)),
             ]
         }));
         printer.write_table(&rows)?;
+        self.write_holds(printer)?;
         if let Some(why) = &self.unknown_because {
             printer.write_line(&[(OutputRole::Warn, "note: "), (OutputRole::Plain, why)])?;
         }
@@ -99,36 +185,40 @@ impl CommandContext<'_> {
     pub(super) fn run_schedule_status(&mut self, args: &TargetArgs) -> CommandResult {
         let config = self.schedule_config_path()?;
         let target = self.schedule_target(args, config)?;
-        let timers = find_installed_timers(&target.directory, &target.config)?;
+        let engine = self.find_engine(&target.config);
         let runtime_directory = self.environment.runtime_directory.as_deref();
         let manager = target.manager(runtime_directory, &SystemClock);
-        let (statuses, unknown_because) = match manager {
-            None => (
-                None,
-                Some("--prefix: no service manager was asked".to_string()),
-            ),
-            Some(manager) if !manager.is_running() => {
-                let text = "no service manager is running; the timers are installed files";
-                (None, Some(text.to_string()))
+        let now = SystemClock.now();
+        let schedule = read_manager(
+            (target.scope, &target.directory),
+            &target.config,
+            manager.as_ref().map(|it| it as &dyn ServiceManager),
+            engine.as_ref(),
+            &now.with_timezone(&Local),
+        )?;
+        let mut holds = Vec::new();
+        match engine.as_ref().map(ScheduleControls::read).transpose() {
+            Ok(controls) => {
+                let controls = controls.unwrap_or_default();
+                holds.extend(controls.holds(now).into_iter().map(HoldItem::new));
             }
-            Some(_) if timers.is_empty() => (None, None),
-            Some(manager) => match read_timer_statuses(&timers, &manager, SystemClock.now()) {
-                Ok(statuses) => (Some(statuses), None),
-                Err(error) => (None, Some(error.message().to_string())),
-            },
-        };
-        let mut statuses = statuses.unwrap_or_default().into_iter();
-        let timers = timers.into_iter().map(|installed| TimerItem {
-            installed,
-            status: statuses.next(),
-        });
+            Err(error) => self.output.print_warning(error.message()),
+        }
         self.output.print_document(&ScheduleStatusDocument {
             scope: target.scope,
             directory: target.directory.display().to_string(),
             config: target.config.display().to_string(),
-            unknown_because,
-            timers: timers.collect(),
+            unknown_because: schedule.unknown_because,
+            timers: schedule.timers.into_iter().map(TimerItem::new).collect(),
+            holds,
         })?;
         Ok(None)
+    }
+
+    /// Opens the engine of a config that need not be readable any more.
+    fn find_engine(&self, config: &Path) -> Option<Engine> {
+        let config = config::load(config, &self.environment.env).ok()?;
+        let group = resolve_archive_group(&config, self.environment.find_group).ok()?;
+        Some(self.new_cli_engine(config, group))
     }
 }

@@ -74,6 +74,10 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
             let has_row = model.archives.current_row().is_some();
             require(has_row || has_relaxation, NO_ENTRY_REASON)
         }
+        Command::ControlTimer => model.timer_refusal().map_or(Ok(()), Err),
+        Command::OpenSelected if model.key_context() == KeyContext::Schedule => {
+            model.timer_refusal().map_or(Ok(()), Err)
+        }
         Command::PlanPrune => model.prune_refusal().map_or(Ok(()), Err),
         Command::ShowTimeline => require(
             model.archives.current_row().is_some(),
@@ -264,7 +268,8 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
         | Command::CopyLine
         | Command::CopyAll
         | Command::CopyCommand
-        | Command::CopyPlan => model.clipboard_text(command).map(drop),
+        | Command::CopyPlan
+        | Command::CopyScheduleLine => model.clipboard_text(command).map(drop),
         Command::CopyPatch => require(model.subject_agent().is_some(), model.no_subject_reason()),
         Command::AnswerQuestion => require(!model.questions.is_empty(), "no questions from hosts"),
         Command::ClearMarks => require(!model.fleet.marks.is_empty(), "no agents marked"),

@@ -87,6 +87,28 @@ impl<'a> Canvas<'a> {
         self.buffer.set_style(area, style);
     }
 
+    /// Returns the first column and the length of the longest run of blanks in a row, the last one of
+    /// several.
+    pub fn widest_blank(&self, y: u16) -> (u16, u16) {
+        let (mut widest, mut current) = ((0, 0), (0, 0));
+        for x in self.area.left()..self.area.right() {
+            let cell = self.buffer.cell((x, y));
+            if cell.is_some_and(|cell| cell.symbol() == " ") {
+                current = if current.1 == 0 {
+                    (x, 1)
+                } else {
+                    (current.0, current.1 + 1)
+                };
+                if current.1 >= widest.1 {
+                    widest = current;
+                }
+            } else {
+                current = (0, 0);
+            }
+        }
+        widest
+    }
+
     /// Clears a region to blanks in the style of ordinary text.
     pub fn clear(&mut self, area: Rect) {
         let area = area.intersection(self.area);

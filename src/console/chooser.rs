@@ -47,7 +47,7 @@ pub fn list_choices(model: &Model, overlay: &Overlay) -> Vec<ChooserChoice> {
             choices
         }
         Overlay::Palette(chooser) => palette_choices(model, chooser),
-        Overlay::UnlockReadOnly | Overlay::AnswerQuestion(_) => Vec::new(),
+        Overlay::UnlockReadOnly | Overlay::AnswerQuestion(_) | Overlay::Timer(_) => Vec::new(),
     }
 }
 

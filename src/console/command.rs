@@ -19,6 +19,8 @@ pub enum KeyContext {
     Result,
     /// Log screen.
     Log,
+    /// Log screen, while keys are for the schedule.
+    Schedule,
     /// Hosts screen.
     Hosts,
     /// List of baselines.
@@ -77,6 +79,7 @@ impl KeyContext {
             KeyContext::Run => "run",
             KeyContext::Result => "result",
             KeyContext::Log => "log",
+            KeyContext::Schedule => "schedule",
             KeyContext::Hosts => "hosts",
             KeyContext::Baselines => "baselines",
             KeyContext::Versions => "versions",
@@ -194,6 +197,8 @@ pub enum Command {
     CopyAll,
     CopyCommand,
     CopyPlan,
+    CopyScheduleLine,
+    ControlTimer,
     OpenPager,
     AnswerQuestion,
     OpenDiff,
@@ -297,7 +302,7 @@ pub struct CommandSpec {
 use KeyContext::{
     Agent, Any, ArchiveText, Archives, BaselinePlan, Baselines, Comparison, Editor, EditorDialog,
     EditorPanel, EditorSelection, EditorTyping, EntryDiff, Fleet, Hosts, Log, Plan, PrunePlan,
-    Result as Outcome, Retention, Run, Timeline, Verify, Versions,
+    Result as Outcome, Retention, Run, Schedule, Timeline, Verify, Versions,
 };
 
 /// Contexts with a list or a text to scroll.
@@ -308,6 +313,7 @@ const SCROLLABLE_CONTEXTS: &[KeyContext] = &[
     Run,
     Outcome,
     Log,
+    Schedule,
     Hosts,
     Baselines,
     Versions,
@@ -334,6 +340,7 @@ const LEAVABLE_CONTEXTS: &[KeyContext] = &[
     Run,
     Outcome,
     Log,
+    Schedule,
     Hosts,
     Baselines,
     Versions,
@@ -420,6 +427,7 @@ table! {
     PreviousWord           "previous-word"  ""                   Navigation &[Editor, EditorSelection], ["b"], "Move to the previous word";
     LineStart              "line-start"     ""                   Navigation &[Editor, EditorSelection], ["0" "Home"], "Move to the beginning of the line";
     LineEnd                "line-end"       ""                   Navigation &[Editor, EditorSelection], ["$" "End"], "Move to the end of the line";
+    ControlTimer           "timer"          "run/skip/pause"     Actions    &[Log, Schedule], ["T"], "Run, skip or pause this timer; each is a plan first";
     AnswerQuestion         "answer"         ""                   Actions    &[Any], ["@"], "Answer a host: passphrase, password or unknown host key";
     ToggleMark             "mark"           "mark"               Selection  &[Fleet, Agent, Baselines, Archives, ArchiveText, Timeline], ["Space"], "Mark or unmark the row or scratch line, and move down";
     Filter                 "filter"         "filter"             Selection  &[Fleet, Baselines], ["/"], "Filter: words !not ~fuzzy is:drifted is:marked host:NAME";
@@ -434,8 +442,8 @@ table! {
     PreviousHunk           "previous-hunk"  ""                   Viewing    &[Agent, Comparison, BaselinePlan, EntryDiff], ["{"], "Go to the previous hunk";
     NextAgent              "next-agent"     "agent"              Navigation &[Agent, Comparison], ["]"], "Go to the next agent or baseline and stay on this screen";
     PreviousAgent          "previous-agent" ""                   Navigation &[Agent, Comparison], ["["], "Go to the previous agent or baseline and stay here";
-    NextTab                "next-tab"       "tab"                Viewing    &[Agent, Editor, EditorPanel], ["Tab"], "Go to the next tab, or panel of the editor";
-    PreviousTab            "previous-tab"   ""                   Viewing    &[Agent, Editor, EditorPanel], ["S-Tab"], "Go to the previous tab or panel";
+    NextTab                "next-tab"       "tab"                Viewing    &[Agent, Editor, EditorPanel, Log, Schedule], ["Tab"], "Go to the next tab, panel of the editor, or to the timers";
+    PreviousTab            "previous-tab"   ""                   Viewing    &[Agent, Editor, EditorPanel, Log, Schedule], ["S-Tab"], "Go to the previous tab or panel";
     Search                 "search"         "search"             Viewing    &[Agent, Log, Comparison, Editor, EditorSelection, Archives, ArchiveText, EntryDiff], ["/"], "Search the text";
     NextHit                "next-hit"       ""                   Viewing    &[Agent, Log, Comparison, Editor, EditorSelection, Archives, ArchiveText, EntryDiff], ["n"], "Go to the next hit; without a search, the next hunk";
     PreviousHit            "previous-hit"   ""                   Viewing    &[Agent, Log, Comparison, Editor, EditorSelection, Archives, ArchiveText, EntryDiff], ["N"], "Go to the previous hit; without a search, the previous hunk";
@@ -447,7 +455,7 @@ table! {
     MoreContext            "more-context"   ""                   Viewing    &[Agent, Comparison, BaselinePlan, EntryDiff], ["="], "Show more unchanged lines around each change";
     LessContext            "less-context"   ""                   Viewing    &[Agent, Comparison, BaselinePlan, EntryDiff], ["_"], "Show fewer unchanged lines around each change";
     ToggleIgnoreWhitespace "blanks"         ""                   Viewing    &[Agent, Comparison, BaselinePlan, EntryDiff], ["i"], "Hide or show whitespace-only changes; findings count them";
-    OpenSelected           "open"           "open"               Viewing    &[Fleet, Agent, Outcome, Log, Hosts, Baselines, Versions, Verify, Editor, EditorPanel, EditorDialog, Archives, Timeline, Retention], ["Enter" "l" "Right"], "Open the row: an agent, run, baseline, host or entry";
+    OpenSelected           "open"           "open"               Viewing    &[Fleet, Agent, Outcome, Log, Schedule, Hosts, Baselines, Versions, Verify, Editor, EditorPanel, EditorDialog, Archives, Timeline, Retention], ["Enter" "l" "Right"], "Open the row: an agent, run, baseline, host or entry";
     CompareEntry           "compare-entry"  "diff"               Viewing    &[Archives, ArchiveText, Timeline], ["d"], "Compare the entry with the memory, or the marked entry";
     ShowTimeline           "timeline"       "timeline"           Viewing    &[Archives, ArchiveText], ["t"], "Show all runs and entries of this agent, newest first";
     ShowRetention          "retention"      "retention"          Viewing    &[Archives], ["r"], "Show what retention deletes now, and why the rest stays";
@@ -462,9 +470,10 @@ table! {
     CopyAll                "copy-all"       ""                   Viewing    &[Agent, Outcome, Log, Verify, ArchiveText], ["ya"], "Copy the whole text, or the report of a run or verification";
     CopyCommand            "copy-command"   ""                   Viewing    &[Outcome, Log], ["yc"], "Copy the command line equivalent to this run";
     CopyPlan               "copy-plan"      ""                   Viewing    &[Plan, BaselinePlan, PrunePlan], ["c"], "Copy the command line equivalent to this plan";
+    CopyScheduleLine       "copy-schedule"  "copy"               Viewing    &[Schedule], ["y"], "Copy how to install a schedule, or to read a timer's output";
     ReadAgent              "read"           ""                   Viewing    &[Fleet, Agent], ["r"], "Read this agent again, and retry its host at once";
     RetryHost              "try-now"        "retry now"          Viewing    &[Hosts], ["r"], "Retry this host now, and read its agents again";
-    ReadAllAgents          "read-all"       ""                   Viewing    &[Fleet, Agent, Outcome, Log, Hosts, Baselines, Versions, Comparison, Archives, Timeline, Retention], ["R" "^r"], "Read all agents and this screen again; retry lost hosts";
+    ReadAllAgents          "read-all"       ""                   Viewing    &[Fleet, Agent, Outcome, Log, Schedule, Hosts, Baselines, Versions, Comparison, Archives, Timeline, Retention], ["R" "^r"], "Read all agents and this screen again; retry lost hosts";
     Down                   "down"           ""                   Navigation SCROLLABLE_CONTEXTS, ["j" "Down"], "Move down";
     Up                     "up"             ""                   Navigation SCROLLABLE_CONTEXTS, ["k" "Up"], "Move up";
     HalfDown               "half-down"      ""                   Navigation SCROLLABLE_CONTEXTS, ["^d"], "Move half a page down";
@@ -537,6 +546,7 @@ pub fn requests_plan(command: Command) -> bool {
             | Command::PlanEntryRestore
             | Command::PlanSeal
             | Command::PlanPrune
+            | Command::ControlTimer
     )
 }
 

@@ -15,6 +15,7 @@ mod handoff;
 mod job_queue;
 mod ledger_runs;
 mod preferences_watcher;
+mod schedule;
 mod text_analyzer;
 
 use std::convert::Infallible;
@@ -53,6 +54,7 @@ pub use files::{Loaded, LoadedTheme};
 
 use job_queue::{JobClass, JobKey, JobQueue, spawn_reporting_panic};
 pub use ledger_runs::load_runs;
+pub use schedule::ScheduleAccess;
 use text_analyzer::TextAnalyzer;
 
 /// Maximum number of records in an agent's history.
@@ -107,6 +109,7 @@ pub struct EffectRunner {
     /// Engine of a changed config that is not in force yet.
     next_engine: Option<Arc<Engine>>,
     extra_command: Option<RunExtraCommand>,
+    schedule_access: ScheduleAccess,
     /// Number of engines before this one.
     engine_count: u64,
     view_state_writer: Option<ViewStateWriter>,
@@ -165,6 +168,7 @@ impl EffectRunner {
         engine_factory: EngineFactory,
         extra_command: Option<RunExtraCommand>,
         user_files: UserFiles,
+        schedule_access: ScheduleAccess,
     ) -> Result<(EffectRunner, Receiver<Msg>)> {
         let (messages, inbox) = bounded(MAX_QUEUED_MESSAGES);
         let out = messages.clone();
@@ -202,6 +206,7 @@ impl EffectRunner {
             config_reloader: ConfigReloader::new(env, engine_factory),
             next_engine: None,
             extra_command,
+            schedule_access,
             engine_count: 0,
             view_state_writer,
             drafts: DraftKeeper::default(),
@@ -371,6 +376,8 @@ impl EffectRunner {
                     )
                 })
             }
+            Effect::LoadSchedule(number) => self.load_schedule(number),
+            Effect::ChangeSchedule(change) => self.change_schedule(change),
             Effect::FindDrafts => self.submit(JobClass::FleetFiles, None, |engine| {
                 // What cannot be listed is said when a baseline is opened.
                 let found = engine.and_then(|it| it.baselines_with_left_drafts());

@@ -19,6 +19,7 @@ use super::input::InputEvent;
 use super::message::{Effect, Msg};
 use super::model::{Model, Moment};
 use super::preferences::Preferences;
+use super::screens::log;
 use super::screens::log::state::MessageLevel;
 use super::terminal::{self, FramePacer, TerminalScreen};
 use super::theme::{self, Theme, Themes};
@@ -137,7 +138,8 @@ impl Console {
         input: &Receiver<InputEvent>,
         inbox: Receiver<Msg>,
     ) -> Result<bool> {
-        let first = vec![Effect::LoadLog, Effect::FindDrafts];
+        let schedule = log::update::schedule::request(&mut self.model);
+        let first = vec![Effect::LoadLog, schedule, Effect::FindDrafts];
         self.handle_effects(first, &mut screen)
             .map_err(|error| terminal_lost_error(&error))?;
         let result = self.event_loop(&mut screen, input, &inbox);

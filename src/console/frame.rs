@@ -16,6 +16,7 @@ use super::screen::Screen;
 use super::screens::agent::state::AgentTab;
 use super::screens::archives::state::{ArchivesPage, MIN_PREVIEW_COLUMNS};
 use super::screens::log::state::MessageLevel;
+use super::screens::log::view::schedule::header_parts;
 use super::screens::reset::state::{Confirmation, ResetStage};
 use super::theme::Role;
 use crate::engine::SealMatch;
@@ -41,6 +42,41 @@ pub fn draw_fleet_name(model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16) -
         x = canvas.put_text(x, y, UNSAVED_WORD, Role::Warn) + 1;
     }
     x + 1
+}
+
+/// Rows of the header in which the schedule may be shown, the preferred one first.
+const SCHEDULE_ROWS: [u16; 2] = [1, 0];
+
+/// Blank cells around what the header says about the schedule.
+const SCHEDULE_MARGIN: u16 = 2;
+
+/// Draws when the next scheduled run is due and whether the last one failed, where a row of the header
+/// has room: all of it, else what is most important.
+pub fn draw_schedule_note(model: &Model, canvas: &mut Canvas<'_>) {
+    let parts = header_parts(model);
+    for shown in (1..=parts.len()).rev() {
+        let shown = &parts[..shown];
+        let width: usize = shown.iter().map(|(text, _)| text.width() + 2).sum();
+        let width = (width as u16).saturating_sub(2);
+        for y in SCHEDULE_ROWS {
+            let (from, cells) = canvas.widest_blank(y);
+            // The note ends where the row ends, or before what stands there.
+            let end = from + cells;
+            let margin = if end == canvas.width() {
+                0
+            } else {
+                SCHEDULE_MARGIN
+            };
+            if cells < width + margin + SCHEDULE_MARGIN {
+                continue;
+            }
+            let mut x = end - margin - width;
+            for (text, role) in shown {
+                x = canvas.put_text(x, y, text, *role) + 2;
+            }
+            return;
+        }
+    }
 }
 
 /// Returns the cells that [`draw_fleet_name`] takes.
@@ -326,6 +362,7 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
             Command::UndoSave => model.undone_save().is_some(),
             _ => true,
         },
+        (KeyContext::Schedule, _) => command != Command::GoLog,
         (KeyContext::Agent, _) => is_agent_hint_relevant(command, model),
         (KeyContext::Verify, _) => !matches!(command, Command::GoLog),
         (KeyContext::Archives, _) => match command {

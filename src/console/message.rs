@@ -33,6 +33,7 @@ use crate::engine::{
 };
 use crate::error::Error;
 use crate::lint::Finding;
+use crate::schedule::{ScheduleChange, ScheduleOverview};
 use crate::secret::Secret;
 use crate::transport::sftp::askpass;
 
@@ -77,6 +78,10 @@ pub enum Msg {
     LogLoaded(Result<Vec<RunSummary>, String>),
     /// What happened since the last evening.
     ReportLoaded(Result<ReportText, String>),
+    /// Reply to [`Effect::LoadSchedule`], by the number of the request.
+    ScheduleLoaded(u64, Result<Box<ScheduleOverview>, String>),
+    /// Reply to [`Effect::ChangeSchedule`].
+    ScheduleChanged(ScheduleChange, Result<(), Error>),
     /// The baselines of which the operator left a text that was not saved.
     DraftsFound(Vec<String>),
     /// Changed connection status of hosts.
@@ -440,6 +445,10 @@ pub enum Effect {
     LoadLog,
     /// Make the report of what happened since the last evening.
     LoadReport,
+    /// Ask the service managers for the timers, and read what holds them back.
+    LoadSchedule(u64),
+    /// Pause, resume or skip scheduled resets.
+    ChangeSchedule(ScheduleChange),
     /// Look for texts of baselines that were not saved.
     FindDrafts,
     /// Run the command that the caller of the console added.

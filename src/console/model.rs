@@ -4,6 +4,7 @@
 pub(super) mod background_jobs;
 mod baseline_targets;
 pub mod equivalent_command;
+mod schedule_targets;
 mod targets;
 mod visible_text;
 
@@ -239,6 +240,7 @@ impl Model {
         match (self.screen, &self.reset.stage) {
             (Screen::Fleet, _) => KeyContext::Fleet,
             (Screen::Agent, _) => KeyContext::Agent,
+            (Screen::Log, _) if self.log.schedule.is_focused => KeyContext::Schedule,
             (Screen::Log, _) => KeyContext::Log,
             (Screen::Hosts, _) => KeyContext::Hosts,
             (Screen::BaselinePlan, _) => KeyContext::BaselinePlan,
@@ -346,6 +348,7 @@ impl Model {
     pub fn key_guard_notice_until(&self) -> Option<Duration> {
         let guard = match &self.overlay {
             Some(Overlay::AnswerQuestion(dialog)) => &dialog.guard,
+            Some(Overlay::Timer(dialog)) => &dialog.guard,
             Some(_) => return None,
             None if self.has_plan() => &self.plan_guard,
             None if self.screen == Screen::Editor => self.editor.as_ref()?.key_guard()?,

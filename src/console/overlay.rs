@@ -10,6 +10,7 @@ use super::screens::agent::state::AgentTab;
 use super::screens::baseline_plan::state::BaselinePrompt;
 use super::screens::baselines::state::ComparedVersion;
 use super::screens::fleet::state::SortOrder;
+use super::screens::log::state::schedule::TimerDialog;
 use crate::secret::Secret;
 use crate::transport::sftp::askpass::Question;
 
@@ -24,6 +25,8 @@ pub enum Overlay {
     UnlockReadOnly,
     /// Question of a host.
     AnswerQuestion(QuestionDialog),
+    /// What to do with a timer.
+    Timer(Box<TimerDialog>),
 }
 
 /// Dialog that answers a question of a host.

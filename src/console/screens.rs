@@ -106,6 +106,7 @@ pub(super) fn page_rows(model: &Model) -> usize {
     match model.screen {
         Screen::Fleet => model.fleet_height(),
         Screen::Hosts => model.hosts_list_height(),
+        Screen::Log if model.log.schedule.is_focused => model.shown_timer_rows().max(1),
         Screen::Log => model.log_list_height(),
         Screen::Verify => model.verify_list_height(),
         Screen::Archives if !model.has_text() => model.archives_list_height(),
@@ -147,6 +148,9 @@ pub(super) fn open_selected(model: &mut Model) -> Vec<Effect> {
         Screen::Hosts => hosts::update::show_host_agents(model),
         Screen::BaselinePlan => {}
         Screen::Archives => archives::update::open_selected(model),
+        Screen::Log if model.log.schedule.is_focused => {
+            log::update::schedule::open_dialog(model);
+        }
         Screen::Log => log::update::open_selected(model),
         Screen::Editor if model.key_context() == KeyContext::EditorPanel => {
             return editor::update::open_selected(model);
@@ -193,7 +197,8 @@ pub(super) fn go_back(model: &mut Model, key: Key) -> Vec<Effect> {
 
 /// Returns the ages on the current screen.
 pub(super) fn visible_ages(model: &Model) -> Vec<String> {
-    match model.screen {
+    let mut ages = log::view::schedule::visible_ages(model);
+    ages.extend(match model.screen {
         Screen::Fleet => fleet::update::visible_ages(model),
         Screen::Agent => agent::update::visible_ages(model),
         Screen::Hosts => hosts::update::visible_ages(model),
@@ -202,7 +207,8 @@ pub(super) fn visible_ages(model: &Model) -> Vec<String> {
         Screen::Archives => archives::view::visible_ages(model),
         Screen::Baselines => baselines::update::visible_ages(model),
         Screen::Reset | Screen::BaselinePlan | Screen::Editor => Vec::new(),
-    }
+    });
+    ages
 }
 
 /// Starts a search. Returns the previous query.

@@ -7,6 +7,7 @@ pub(super) mod handoff;
 mod keys;
 mod overlay;
 mod question;
+mod timer_dialog;
 
 use std::time::Duration;
 
@@ -105,6 +106,12 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
             model.ledger_error = Some(why);
         }
         Msg::ReportLoaded(report) => log::update::handle_report(model, report),
+        Msg::ScheduleLoaded(number, loaded) => {
+            log::update::schedule::handle_loaded(model, number, loaded);
+        }
+        Msg::ScheduleChanged(change, outcome) => {
+            return log::update::schedule::handle_changed(model, &change, outcome);
+        }
         Msg::DraftsFound(names) => editor::update::report_left_drafts(model, &names),
         Msg::HostsChanged(statuses) => {
             for status in statuses {
@@ -305,6 +312,7 @@ pub fn next_wake(model: &Model) -> Duration {
     wake_by(model.key_guard_notice_until());
     wake_by(model.editor.as_ref().and_then(|editor| editor.draft_due));
     wake_by(editor::update::next_check(model));
+    wake_by(log::update::schedule::next_refresh(model));
     let pending = &model.pending_keys;
     wake_by((!pending.keys.is_empty() && !pending.is_hint_shown).then_some(pending.hint_due));
     wake_by(model.read_only.unlocked_until);
@@ -372,6 +380,7 @@ fn handle_tick(model: &mut Model) -> Vec<Effect> {
     }
     let mut effects: Vec<Effect> = editor::update::write_due_draft(model).into_iter().collect();
     effects.extend(editor::update::check_due_file(model));
+    effects.extend(log::update::schedule::refresh_due(model));
     if model.screen == Screen::BaselinePlan {
         effects.extend(baseline_plan::update::replace_expired_plan(model));
     }
@@ -505,6 +514,7 @@ fn handle_config_adopted(
     read_only: bool,
 ) -> Vec<Effect> {
     let mut effects = vec![Effect::LoadLog];
+    effects.extend(log::update::schedule::forget(model));
     let mut old = std::mem::take(&mut model.rows);
     let new = |(name, address): (String, MemoryAddress)| {
         let place = old.iter().position(|row| row.name == name);

@@ -3,12 +3,13 @@
 
 mod overlay;
 mod question;
+mod timer_dialog;
 
 use ratatui::buffer::Buffer;
 use unicode_width::UnicodeWidthStr;
 
 use super::canvas::Canvas;
-use super::frame::{draw_hints, draw_message};
+use super::frame::{draw_hints, draw_message, draw_schedule_note};
 use super::model::{MIN_TERMINAL_SIZE, Model};
 use super::screens;
 use super::theme::{Role, Theme, role_of_state};
@@ -29,6 +30,7 @@ pub fn draw(model: &Model, theme: &Theme, buffer: &mut Buffer) {
     // A full-screen text draws its own last line.
     let full = model.is_text_full_screen();
     if !full {
+        draw_schedule_note(model, &mut canvas);
         let y = model.size.1 - 2;
         let room = model.size.0 - 2;
         draw_message(model, &mut canvas, (1, y), room);

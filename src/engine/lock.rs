@@ -15,6 +15,7 @@
 //! | `.replace.lock` | up to [`MAX_REPLACING_RUNS`] runs that replace memories |
 //! | `.alerts.lock` | a process that reads and writes the file of the alerts |
 //! | `.alert-delivery.lock` | the process that delivers alerts |
+//! | `.schedule.lock` | a process that pauses, resumes or skips scheduled resets |
 //! | `.versions.lock` | a process that deletes baseline versions: see [`crate::baseline`] |
 //!
 //! All of them have mode 0600, also with `archive_group`: a user who may open a file for reading
@@ -375,6 +376,25 @@ impl Engine {
         let path = self.archive.program_path("locks").join(name);
         let permit = try_acquire_all(open_lock_file(&self.archive, &path)?, &path)?;
         Ok(permit.map(|_permit| AlertLock { _permit }))
+    }
+}
+
+/// The lock for changes of the file of pauses and skips; dropping it releases it.
+#[derive(Debug)]
+pub struct ScheduleLock {
+    _permit: Permit,
+}
+
+impl Engine {
+    /// Acquires the lock for changes of the file of pauses and skips.
+    ///
+    /// # Errors
+    /// As [`lock_pins`].
+    pub fn lock_schedule(&self) -> Result<ScheduleLock> {
+        let path = self.archive.program_path("locks").join(".schedule.lock");
+        let busy = "the schedule is being changed by another process";
+        let permit = acquire_permit(&self.archive, &path, 1, self.clock(), &|| false, busy)?;
+        Ok(ScheduleLock { _permit: permit })
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use chrono::{DateTime, FixedOffset};
 
+use super::Engine;
 use super::record::{FileState, Operation, RunEvent};
 use crate::archive::Archive;
 use crate::digest::Digest;
@@ -57,6 +58,16 @@ pub(super) fn append_lines(archive: &Archive, lines: &[String]) -> Result<()> {
         std::fs::rename(&path, &old).with_path("move", &path)?;
     }
     Ok(())
+}
+
+impl Engine {
+    /// Appends a line to `reset.log`, about something that is no run.
+    ///
+    /// # Errors
+    /// The archive cannot be written.
+    pub fn log_text(&self, text: &str) -> Result<()> {
+        append_lines(&self.archive, &[format_line(self.clock().now(), text)])
+    }
 }
 
 /// Formats the last line of a run.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use chrono::{DateTime, TimeZone};
 
 use super::units::{agent_schedule, jitter_seconds, shared_agents};
-use crate::config::Config;
+use crate::config::{Agent, Config};
 use crate::digest::Digest;
 use crate::reset_interval::ResetInterval;
 
@@ -56,11 +56,64 @@ impl ScheduledGroup {
         fleet.into_iter().chain(own).collect()
     }
 
+    /// Returns the group that a timer resets: that of an agent with an interval of its own; that of
+    /// the others for any other agent, and without a name. None if no timer resets it.
+    pub fn of_timer(config: &Config, agent: Option<&str>) -> Option<ScheduledGroup> {
+        let own = agent.and_then(|name| config.agent(name)?.own_interval.map(|_| name));
+        let mut groups = ScheduledGroup::of_config(config).into_iter();
+        groups.find(|group| group.agent.as_deref() == own)
+    }
+
+    /// Returns the agents of the group.
+    pub fn agents<'a>(&self, config: &'a Config) -> Vec<&'a Agent> {
+        match &self.agent {
+            Some(name) => config.agent(name).into_iter().collect(),
+            None => shared_agents(config).collect(),
+        }
+    }
+
+    /// Returns when the group is due next after a time, if this program schedules it.
+    pub fn next_after<Tz: TimeZone>(&self, after: &DateTime<Tz>) -> DateTime<Tz> {
+        self.interval.next_after(self.offset, after)
+    }
+
+    /// Returns the first moment of the runs that belong to a due time, and the first moment of those
+    /// that belong to the next one. Whatever runs the schedule, with jitter or to the minute as cron
+    /// does, a run belongs to the last calendar time before it.
+    pub fn span_of<Tz: TimeZone>(&self, due: &DateTime<Tz>) -> (DateTime<Tz>, DateTime<Tz>) {
+        let offset = match self.agent {
+            Some(_) => self.offset / 60 * 60,
+            // The offset of the fleet is its jitter.
+            None => 0,
+        };
+        let interval = chrono::Duration::seconds(i64::from(self.interval.seconds()));
+        // Enough for a change of the clock between the two.
+        let before = due.clone() - interval * 2 - chrono::Duration::hours(2);
+        let mut begins = self.interval.next_after(offset, &before);
+        loop {
+            let ends = self.interval.next_after(offset, &begins);
+            if ends > *due {
+                return (begins, ends);
+            }
+            begins = ends;
+        }
+    }
+
+    /// Returns the due time after a due time.
+    pub fn due_after<Tz: TimeZone>(&self, due: &DateTime<Tz>) -> DateTime<Tz> {
+        let (begins, ends) = self.span_of(due);
+        ends + (due.clone() - begins)
+    }
+
     /// Returns the name of the agent, or a description of the others.
     pub fn describe(&self) -> &str {
-        let agent = self.agent.as_deref();
-        agent.unwrap_or("all agents without an interval of their own")
+        timer_subject(self.agent.as_deref())
     }
+}
+
+/// Returns what a timer resets, in words: an agent, or the others.
+pub fn timer_subject(agent: Option<&str>) -> &str {
+    agent.unwrap_or("all agents without an interval of their own")
 }
 
 /// Returns a jitter that differs between machines and configs, in seconds.

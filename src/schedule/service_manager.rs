@@ -34,12 +34,16 @@ const MAX_OUTPUT_BYTES: u64 = 4 << 20;
 /// Maximum length of a quoted message, in characters.
 const MAX_QUOTED_CHARS: usize = 200;
 
+/// Maximum length of a quoted command line, in characters.
+const MAX_COMMAND_CHARS: usize = 120;
+
 /// The service manager that `systemctl` controls. It prints times in UTC.
 pub struct Systemctl<'a> {
     scope: UnitScope,
     program: PathBuf,
     /// Exists while the service manager runs.
     runtime_path: Option<PathBuf>,
+    timeout: Duration,
     clock: &'a dyn Clock,
 }
 
@@ -58,7 +62,24 @@ impl<'a> Systemctl<'a> {
                 UnitScope::System => Some("/run/systemd/system".into()),
                 UnitScope::User => runtime_directory.map(|it| it.join("systemd/private")),
             },
+            timeout: COMMAND_TIMEOUT,
             clock,
+        }
+    }
+
+    /// Sets the time limit of each command.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Systemctl<'a> {
+        Systemctl { timeout, ..self }
+    }
+
+    /// Sets the program, and the path that exists while the service manager runs.
+    #[must_use]
+    pub fn with_program(self, program: &Path, runtime_path: &Path) -> Systemctl<'a> {
+        Systemctl {
+            program: program.to_path_buf(),
+            runtime_path: Some(runtime_path.to_path_buf()),
+            ..self
         }
     }
 
@@ -78,7 +99,7 @@ impl<'a> Systemctl<'a> {
             .stdout(output.try_clone()?)
             .stderr(errors.try_clone()?);
         let mut child = command.spawn()?;
-        let end = self.clock.instant() + COMMAND_TIMEOUT;
+        let end = self.clock.instant() + self.timeout;
         let status = loop {
             if let Some(status) = child.try_wait()? {
                 break status;
@@ -86,13 +107,26 @@ impl<'a> Systemctl<'a> {
             if self.clock.instant() >= end {
                 let _ = child.kill();
                 let _ = child.wait();
-                let seconds = COMMAND_TIMEOUT.as_secs();
+                let seconds = self.timeout.as_secs();
                 let text = format!("it has not ended within {seconds} s");
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
             self.clock.sleep(POLL_INTERVAL);
         };
         Ok((status, read_output(&mut output)?, read_output(&mut errors)?))
+    }
+}
+
+impl Systemctl<'_> {
+    /// Returns the command line for a message; without its options and units if it is long.
+    fn describe_command(&self, arguments: &[&str]) -> String {
+        let line = format!("{} {}", self.scope.systemctl(), arguments.join(" "));
+        match arguments {
+            [verb, ..] if line.chars().count() > MAX_COMMAND_CHARS => {
+                format!("{} {verb} …", self.scope.systemctl())
+            }
+            _ => line,
+        }
     }
 }
 
@@ -109,7 +143,7 @@ impl ServiceManager for Systemctl<'_> {
     }
 
     fn run(&self, arguments: &[&str]) -> Result<String> {
-        let line = format!("{} {}", self.scope.systemctl(), arguments.join(" "));
+        let line = self.describe_command(arguments);
         let failure = |why: &str| Error::new(ErrorKind::Host, format!("`{line}` failed: {why}"));
         let (status, output, errors) = self
             .call(arguments)

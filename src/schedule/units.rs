@@ -59,6 +59,19 @@ fn agent_unit_stem(agent: &str) -> String {
     }
 }
 
+/// Returns whose timer a unit is, with or without `.timer`: that of an agent, or of all agents
+/// without an interval of their own. None for a unit that is no timer of the config.
+pub fn find_timer_agent<'a>(config: &'a Config, unit: &str) -> Option<Option<&'a str>> {
+    let stem = unit.strip_suffix(".timer").unwrap_or(unit);
+    if stem == UNIT_PREFIX {
+        return Some(None);
+    }
+    let mut agents = config.agents.iter().map(|agent| agent.name.as_str());
+    agents
+        .find(|agent| agent_unit_stem(agent) == stem)
+        .map(Some)
+}
+
 /// Returns the agents that the timer for all agents resets.
 pub(super) fn shared_agents(config: &Config) -> impl Iterator<Item = &Agent> {
     let agents = config.agents.iter();

@@ -10,6 +10,7 @@ use std::time::Duration;
 use memory_shepherd::alerts::{AlertChannel, DeliveryReport, raise_and_deliver};
 use memory_shepherd::engine::{Engine, RunReport, UndoMode};
 use memory_shepherd::error::{Error, ErrorKind};
+use memory_shepherd::schedule::{ScheduleAction, ScheduleChange, change_schedule};
 use memory_shepherd::transport::{FailureCause, TransportError};
 
 use super::world::{BASELINE, InterposingTransport, TransportCall, World};
@@ -290,6 +291,30 @@ fn missed_schedule_is_alerted_until_a_reset_succeeds() {
     run(&world.engine());
     assert_eq!(alerted.send(None), Vec::<String>::new());
     world.clock.advance(3 * HOUR);
+    assert_eq!(alerted.send(None), ["missed-schedule scout"]);
+}
+
+#[test]
+fn missed_schedule_of_a_pause_says_so() {
+    let alerted = AlertedWorld::new("on = missed-schedule");
+    let world = &alerted.world;
+    let change = |action| {
+        let (engine, agent) = (world.engine(), Some("scout".to_string()));
+        let changes = [ScheduleChange { agent, action }];
+        change_schedule(&engine, &changes, &engine.clock().now()).unwrap();
+    };
+    change(ScheduleAction::Pause);
+    world.clock.advance(2 * HOUR + MINUTE);
+    alerted.deliver(&world.engine(), None);
+    let event = alerted.received().remove(0);
+    assert!(
+        event["MESSAGE"].contains("; its schedule is paused since "),
+        "{event:?}"
+    );
+    // The end of a pause gives it the time of two intervals again.
+    change(ScheduleAction::Resume);
+    assert_eq!(alerted.send(None), Vec::<String>::new());
+    world.clock.advance(2 * HOUR + MINUTE);
     assert_eq!(alerted.send(None), ["missed-schedule scout"]);
 }
 

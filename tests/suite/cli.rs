@@ -17,6 +17,7 @@ mod metrics;
 mod packaged_units;
 mod prune;
 mod schedule;
+mod schedule_control;
 mod schedule_run;
 mod status;
 

@@ -21,6 +21,7 @@ mod protection;
 mod push;
 mod question;
 mod run;
+mod schedule;
 mod undo;
 mod verify;
 

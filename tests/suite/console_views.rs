@@ -14,6 +14,7 @@ mod overlays;
 mod plan;
 mod question;
 mod run;
+mod schedule;
 mod tables;
 mod verify;
 

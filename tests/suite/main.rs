@@ -80,6 +80,8 @@ mod push;
 mod regressions;
 mod report_samples;
 mod reports;
+mod schedule_controls;
+mod schedule_samples;
 mod screenshots;
 mod seals;
 mod search_quality;

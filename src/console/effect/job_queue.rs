@@ -38,6 +38,10 @@ pub(super) enum JobClass {
     Timeline,
     /// Overviews of retention, and prunes.
     Retention,
+    /// Questions to service managers.
+    Schedule,
+    /// Pauses and skips, which wait for no service manager.
+    ScheduleChanges,
     /// The ledger, the config and the saved observations.
     FleetFiles,
     /// Texts and patches of the agents of a host; `None` for this machine.
@@ -71,6 +75,7 @@ pub(super) enum JobKey {
     RunDiff(String, u64),
     Log,
     Report,
+    Schedule,
     Texts,
     Tones,
     Baselines,

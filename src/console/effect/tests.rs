@@ -1,6 +1,8 @@
 //! Tests of the effect runner: no request of the main thread waits for a host. Also of its parts:
 //! the cache of details, facts and texts of an agent, config reload, shutdown, background loads.
 
+mod schedule;
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -22,6 +24,7 @@ use crate::engine::{
 };
 use crate::error::ErrorKind;
 use crate::fake_transport::FakeTransport;
+use crate::schedule::{ManagerAccess, UnitScope};
 use crate::transport::{
     MemoryDirectory, MemoryObject, SpecialFile, Transport, TransportError, Transports,
 };
@@ -97,8 +100,22 @@ fn start_runner(
         factory,
         None,
         user_files,
+        schedule_access(root),
     )
     .unwrap()
+}
+
+/// Access to no service manager: the directory of its units is empty.
+fn schedule_access(root: &Path) -> ScheduleAccess {
+    let managers = ManagerAccess::new(&test_env(root), None).with_program(
+        vec![(UnitScope::User, root.join("units"))],
+        &root.join("systemctl"),
+        &root.join("running"),
+    );
+    ScheduleAccess {
+        managers,
+        program: root.join("memory-shepherd"),
+    }
 }
 
 #[test]

@@ -54,6 +54,8 @@ enum BackgroundJobKey {
     InspectBaseline,
     LoadLog,
     LoadReport,
+    LoadSchedule,
+    ChangeSchedule,
     LoadTimeline,
     LoadRetention,
     PruneArchive,
@@ -192,6 +194,8 @@ pub fn finish_jobs(model: &mut Model, msg: &Msg) {
         Msg::Verified(_) => (BackgroundJobKey::Verify, String::new()),
         Msg::LogLoaded(_) => (BackgroundJobKey::LoadLog, String::new()),
         Msg::ReportLoaded(_) => (BackgroundJobKey::LoadReport, String::new()),
+        Msg::ScheduleLoaded(number, _) => (BackgroundJobKey::LoadSchedule, number.to_string()),
+        Msg::ScheduleChanged(..) => (BackgroundJobKey::ChangeSchedule, String::new()),
         Msg::TimelineLoaded(..) => (BackgroundJobKey::LoadTimeline, String::new()),
         Msg::RetentionLoaded(..) => (BackgroundJobKey::LoadRetention, String::new()),
         Msg::ArchivePruned(_) => (BackgroundJobKey::PruneArchive, String::new()),
@@ -203,6 +207,7 @@ pub fn finish_jobs(model: &mut Model, msg: &Msg) {
 /// Begins the jobs that effects request.
 pub fn begin_jobs(model: &mut Model, effects: &[Effect]) {
     let now = model.now;
+    let mut subject_number;
     for effect in effects {
         let (key, subject, label) = match effect {
             Effect::ReadAgents(agents) => {
@@ -301,6 +306,20 @@ pub fn begin_jobs(model: &mut Model, effects: &[Effect]) {
             Effect::Verify => (BackgroundJobKey::Verify, "", "verification".to_string()),
             Effect::LoadLog => (BackgroundJobKey::LoadLog, "", "ledger".to_string()),
             Effect::LoadReport => (BackgroundJobKey::LoadReport, "", "report".to_string()),
+            Effect::LoadSchedule(number) => {
+                subject_number = number.to_string();
+                let label = "timers of the service managers".to_string();
+                (
+                    BackgroundJobKey::LoadSchedule,
+                    subject_number.as_str(),
+                    label,
+                )
+            }
+            Effect::ChangeSchedule(change) => (
+                BackgroundJobKey::ChangeSchedule,
+                "",
+                format!("schedule of {}", change.subject()),
+            ),
             Effect::LoadTimeline(_) => (BackgroundJobKey::LoadTimeline, "", "timeline".to_string()),
             Effect::LoadRetention(_) => {
                 (BackgroundJobKey::LoadRetention, "", "retention".to_string())

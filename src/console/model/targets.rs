@@ -365,6 +365,10 @@ impl Model {
                 let line = line.ok_or("this row has no equivalent command line")?;
                 Ok(ClipboardText::new("the command line", line.as_bytes()))
             }
+            Command::CopyScheduleLine => {
+                let (what, line) = self.schedule_line()?;
+                Ok(ClipboardText::new(what, line.as_bytes()))
+            }
             _ => Err(nothing_to_copy()),
         }
     }

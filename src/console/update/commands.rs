@@ -112,6 +112,10 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         Command::NextTab | Command::PreviousTab if model.screen == Screen::Editor => {
             editor::update::cycle_panel(model, 1);
         }
+        Command::NextTab | Command::PreviousTab if model.screen == Screen::Log => {
+            log::update::schedule::toggle_focus(model);
+        }
+        Command::ControlTimer => log::update::schedule::open_dialog(model),
         Command::NextTab => return agent::update::cycle_tab(model, 1),
         Command::PreviousTab => {
             return agent::update::cycle_tab(model, AgentTab::ALL.len() - 1);
@@ -168,6 +172,7 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
                 effects.extend(baselines::update::reload(model));
             }
             archives::update::reload(model);
+            effects.extend(log::update::schedule::refresh(model));
             return effects;
         }
         Command::PlanReset => {
@@ -207,7 +212,8 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         | Command::CopyLine
         | Command::CopyAll
         | Command::CopyCommand
-        | Command::CopyPlan => return handoff::copy_to_clipboard(model, command),
+        | Command::CopyPlan
+        | Command::CopyScheduleLine => return handoff::copy_to_clipboard(model, command),
         Command::CopyPatch => return handoff::request_patch(model),
         Command::EditBaseline => return open_editor(model),
         Command::EditExternally => return handoff::request_edit(model),

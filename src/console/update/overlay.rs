@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::commands::perform_command;
-use super::question;
+use super::{question, timer_dialog};
 use crate::console::chooser;
 use crate::console::command::{Command, KeyContext};
 use crate::console::key::{Key, KeyCode};
@@ -27,6 +27,7 @@ pub(super) fn handle_overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
     match model.overlay.take() {
         Some(Overlay::AnswerQuestion(dialog)) => question::handle_question_key(model, dialog, key),
         Some(Overlay::UnlockReadOnly) => handle_unlock_key(model, key),
+        Some(Overlay::Timer(dialog)) => timer_dialog::handle_timer_key(model, dialog, key),
         Some(overlay) => handle_chooser_key(model, overlay, key),
         None => Vec::new(),
     }

@@ -3,7 +3,7 @@
 use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
-use super::question;
+use super::{question, timer_dialog};
 use crate::console::availability;
 use crate::console::canvas::{Canvas, truncate_untrusted};
 use crate::console::chooser::{self, ChooserChoice, LegendEntry, list_choices};
@@ -31,6 +31,7 @@ pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {
             canvas.put_text(x, y, " confirms", Role::Text);
         }
         Overlay::AnswerQuestion(dialog) => question::draw(model, dialog, canvas),
+        Overlay::Timer(dialog) => timer_dialog::draw(model, dialog, canvas),
         Overlay::Help(chooser) => {
             let key = |command| model.key_hint(command);
             let title = format!(

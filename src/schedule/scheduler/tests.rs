@@ -193,3 +193,42 @@ fn suspended_year_with_summer_time_misses_no_reset() {
         assert!(!expected.is_empty() && runs[&name] == expected, "{name}");
     }
 }
+
+#[test]
+fn span_of_a_due_time_ends_at_the_next_one() {
+    let fleet = group("", "3h", 170);
+    let agent = group("scout", "1h", 754);
+    for (group, due, begins, ends) in [
+        (
+            &fleet,
+            "2026-03-14T09:02:50+01:00",
+            "2026-03-14T09:00:00+01:00",
+            "2026-03-14T12:00:00+01:00",
+        ),
+        (
+            &fleet,
+            "2026-03-14T12:00:00+01:00",
+            "2026-03-14T12:00:00+01:00",
+            "2026-03-14T15:00:00+01:00",
+        ),
+        // cron starts it at the full minute.
+        (
+            &agent,
+            "2026-03-14T09:12:34+01:00",
+            "2026-03-14T09:12:00+01:00",
+            "2026-03-14T10:12:00+01:00",
+        ),
+        // The hour from 2 o'clock is skipped.
+        (
+            &fleet,
+            "2026-03-29T00:02:50+01:00",
+            "2026-03-29T00:00:00+01:00",
+            "2026-03-29T03:00:00+02:00",
+        ),
+    ] {
+        let (first, last) = group.span_of(&time(due));
+        assert_eq!((first, last), (time(begins), time(ends)), "{due}");
+    }
+    let after = fleet.due_after(&time("2026-03-14T09:02:50+01:00"));
+    assert_eq!(after, time("2026-03-14T12:02:50+01:00"));
+}

@@ -1,5 +1,7 @@
 //! Log screen: runs of the ledger and messages of the session.
 
+pub mod schedule;
+
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
 use chrono::{DateTime, FixedOffset};
@@ -9,6 +11,7 @@ use crate::console::screens::reset::state::{
 };
 use crate::digest::Digest;
 use crate::engine::{FleetReport, Operation, Outcome, ReportRow, RunEvent};
+use schedule::ScheduleView;
 
 /// Maximum number of runs in the log, the newest; the command line shows older ones.
 pub const MAX_RUNS: usize = 10_000;
@@ -32,6 +35,10 @@ pub struct LogScreen {
     pub report: Option<Result<ReportText, String>>,
     /// Whether only the first line of the report is shown.
     pub is_report_folded: bool,
+    /// Id of the last run that a timer started.
+    pub newest_timed_run: Option<String>,
+    /// The timers, above the report.
+    pub schedule: ScheduleView,
 }
 
 /// A report in words.

@@ -1,5 +1,7 @@
 //! What the log screen does: loads the ledger's runs, searches, and opens a run as a result.
 
+pub mod schedule;
+
 use crate::console::age::format_age;
 use crate::console::command::Command;
 use crate::console::message::Effect;
@@ -8,12 +10,13 @@ use crate::console::screen::Screen;
 use crate::console::screens::agent::update as agent;
 use crate::console::screens::log::state::{LogRow, MessageLevel, ReportText, RunSummary};
 use crate::console::screens::reset;
-use crate::engine::Outcome;
+use crate::engine::{Outcome, Trigger};
 
 /// Goes to the log and loads it again.
 pub fn open(model: &mut Model) -> Vec<Effect> {
     model.go_to_screen(Screen::Log);
-    vec![Effect::LoadLog]
+    let schedule = schedule::refresh_opened(model);
+    schedule.into_iter().chain([Effect::LoadLog]).collect()
 }
 
 /// Replaces the runs. The first time, warns if the last run was interrupted.
@@ -35,11 +38,28 @@ pub fn handle_runs(model: &mut Model, runs: Vec<RunSummary>) -> Vec<Effect> {
     }
     model.ledger_error = None;
     model.update_trends();
+    let newest = newest_timed_run(model);
+    let has_timed_run = newest.is_some() && newest != model.log.newest_timed_run;
+    model.log.newest_timed_run = newest;
+    schedule::refresh_rows(model);
     let mut effects = agent::request_tab(model);
+    if has_timed_run {
+        effects.extend(schedule::refresh(model));
+    }
     if model.screen == Screen::Log {
         effects.push(Effect::LoadReport);
     }
     effects
+}
+
+/// Returns the last run that a timer started.
+fn newest_timed_run(model: &Model) -> Option<String> {
+    let is_timed = |run: &&RunSummary| {
+        let first = run.events.first();
+        first.is_some_and(|event| event.trigger == Trigger::Timer)
+    };
+    let run = model.log.runs.iter().find(is_timed);
+    run.map(|run| run.run_id.clone())
 }
 
 /// Replaces the report.
@@ -62,6 +82,9 @@ fn interrupted_run_warning(model: &Model, run: &RunSummary) -> Option<String> {
 
 /// Moves the cursor by rows.
 pub fn move_cursor(model: &mut Model, by: isize) {
+    if model.log.schedule.is_focused {
+        return schedule::move_cursor(model, by);
+    }
     model.log.cursor = step_index(model.log.cursor, by, model.log.rows().len());
 }
 
@@ -83,7 +106,9 @@ pub fn visible_ages(model: &Model) -> Vec<String> {
 
 /// Goes back one level: Esc clears the search, any other key leaves the screen.
 pub fn go_back(model: &mut Model, is_escape: bool) {
-    if is_escape && !model.log.query.is_empty() {
+    if model.log.schedule.is_focused {
+        model.log.schedule.is_focused = false;
+    } else if is_escape && !model.log.query.is_empty() {
         model.log.query.clear();
     } else {
         model.go_to_screen(Screen::Fleet);

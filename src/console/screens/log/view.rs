@@ -1,6 +1,7 @@
-//! Draws the log: the report, runs of the ledger, messages of this session, background jobs.
+//! Draws the log: the schedule, the report, runs of the ledger, messages of this session, background jobs.
 
 mod report;
+pub mod schedule;
 
 use crate::console::age::{format_age, format_time};
 use crate::console::canvas::{
@@ -39,9 +40,12 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         );
     }
     canvas.draw_rule(2);
-    report::draw_report(model, canvas, 3);
-    draw_background_jobs(model, canvas, 3 + model.report_height());
-    let top = 3 + model.report_height() + model.jobs_height();
+    schedule::draw_schedule(model, canvas, 3);
+    let below = 3 + model.schedule_height();
+    report::draw_report(model, canvas, below);
+    let below = below + model.report_height();
+    draw_background_jobs(model, canvas, below);
+    let top = below + model.jobs_height();
     let rows = model.log.rows();
     let height = model.log_list_height();
     if rows.is_empty() {
@@ -55,12 +59,17 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let from = (model.log.cursor + 1).saturating_sub(height);
     for (index, row) in rows.iter().enumerate().skip(from).take(height) {
         let y = top + (index - from) as u16;
-        draw_row(model, canvas, y, row, index == model.log.cursor);
+        let is_at_cursor = index == model.log.cursor && !model.log.schedule.is_focused;
+        draw_row(model, canvas, y, row, is_at_cursor);
     }
     // Below the list: details of the current row, the message, the hints.
     let bottom = canvas.area.height - 4;
     canvas.draw_rule(bottom);
-    draw_details(model, canvas, bottom + 1, rows.get(model.log.cursor));
+    if model.log.schedule.is_focused {
+        schedule::draw_details(model, canvas, bottom + 1);
+    } else {
+        draw_details(model, canvas, bottom + 1, rows.get(model.log.cursor));
+    }
 }
 
 fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &LogRow<'_>, is_at_cursor: bool) {
@@ -136,7 +145,7 @@ fn draw_run_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, run: &RunSum
 /// Draws the background jobs above the log.
 fn draw_background_jobs(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     let jobs = &model.background_jobs.visible;
-    if jobs.is_empty() {
+    if model.jobs_height() == 0 {
         return;
     }
     let shown = shown_of(jobs.len(), model.log_height() / 3);
@@ -180,7 +189,8 @@ impl Model {
 
     /// Returns the number of log rows that fit below the report and the background jobs.
     pub fn log_list_height(&self) -> usize {
-        let above = usize::from(self.report_height() + self.jobs_height());
+        let panels = self.schedule_height() + self.report_height() + self.jobs_height();
+        let above = usize::from(panels);
         self.log_height().saturating_sub(above).max(1)
     }
 
@@ -188,6 +198,7 @@ impl Model {
     fn jobs_height(&self) -> u16 {
         match self.background_jobs.visible.len() {
             0 => 0,
+            _ if self.are_jobs_hidden() => 0,
             jobs => height_of(jobs, shown_of(jobs, self.log_height() / 3)),
         }
     }
@@ -195,7 +206,7 @@ impl Model {
     /// Returns how many rows of the report are shown below its first line.
     fn shown_report_rows(&self) -> usize {
         match &self.log.report {
-            Some(Ok(report)) if !self.log.is_report_folded => {
+            Some(Ok(report)) if !self.is_report_collapsed() => {
                 shown_of(report.rows.len(), (self.log_height() / 3).max(1))
             }
             _ => 0,
@@ -206,7 +217,7 @@ impl Model {
     fn report_height(&self) -> u16 {
         match &self.log.report {
             None => 0,
-            Some(Ok(report)) if !self.log.is_report_folded => {
+            Some(Ok(report)) if !self.is_report_collapsed() => {
                 1 + height_of(report.rows.len(), self.shown_report_rows())
             }
             Some(_) => 2,

@@ -29,7 +29,7 @@ pub(super) fn draw_report(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     for (y, row) in (y + 1..).zip(report.rows.iter().take(shown)) {
         draw_row(canvas, y, row);
     }
-    if shown < report.rows.len() && !model.log.is_report_folded {
+    if shown < report.rows.len() && !model.is_report_collapsed() {
         let command = model.config.invocation.command_line("report");
         let more = format!("and {} more: {command}", report.rows.len() - shown);
         let room = usize::from(canvas.width()).saturating_sub(2);
@@ -43,6 +43,8 @@ fn draw_headline(model: &Model, canvas: &mut Canvas<'_>, y: u16, report: &Report
     let key = model.key_hint(Command::FoldReport);
     let hint = match (report.rows.len(), model.log.is_report_folded) {
         (0, _) => String::new(),
+        // The key shows nothing while the schedule has its room.
+        (rows, false) if model.is_report_collapsed() => format_count(rows as u64, "item"),
         (rows, true) => format!("{key} shows {}", format_count(rows as u64, "item")),
         (_, false) => format!("{key} folds"),
     };

@@ -1,0 +1,176 @@
+//! `schedule pause`, `resume` and `skip`: what the console does to a timer.
+
+use std::io;
+
+use chrono::{DateTime, FixedOffset, Local};
+use clap::Args;
+use serde::Serialize;
+
+use super::output::{Document, OutputRole, Printer};
+use super::values::EXIT_CODES;
+use super::{CommandContext, CommandResult};
+use crate::clock::{Clock, SystemClock};
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::schedule::{
+    ManagerAccess, ScheduleAction, ScheduleChange, ScheduleControls, ScheduleOverview,
+    ScheduledGroup, change_schedule, controls_path, find_timer_agent, read_overview, timer_subject,
+};
+
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub(super) struct ControlArgs {
+    /// An agent, or a timer as `schedule status` names it; without it, all timers
+    #[arg(value_name = "TIMER")]
+    timer: Option<String>,
+    /// Shows what would change; changes nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// What a verb does to timers.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ControlVerb {
+    Pause,
+    Resume,
+    Skip,
+}
+
+/// A change in the answer.
+#[derive(Serialize)]
+struct ChangeItem {
+    /// `None` for all agents without an interval of their own.
+    agent: Option<String>,
+    /// The due time that is skipped.
+    due: Option<DateTime<FixedOffset>>,
+    #[serde(skip)]
+    text: String,
+}
+
+/// The answer of the three verbs.
+#[derive(Serialize)]
+struct ControlDocument {
+    dry_run: bool,
+    /// The file that has, or would get, the changes.
+    file: String,
+    changes: Vec<ChangeItem>,
+}
+
+impl Document for ControlDocument {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        for change in &self.changes {
+            printer.write_plain_line(&change.text)?;
+        }
+        let label = if self.dry_run {
+            "would write "
+        } else {
+            "wrote "
+        };
+        printer.write_line(&[(OutputRole::Dim, label), (OutputRole::Plain, &self.file)])?;
+        if self.dry_run {
+            printer.write_plain_line("nothing was changed")?;
+        }
+        Ok(())
+    }
+}
+
+impl CommandContext<'_> {
+    pub(super) fn run_schedule_control(
+        &mut self,
+        args: &ControlArgs,
+        verb: ControlVerb,
+    ) -> CommandResult {
+        let engine = self.open_engine()?;
+        let now = SystemClock.now().with_timezone(&Local);
+        let mut agents = chosen_timers(&engine, args.timer.as_deref())?;
+        if matches!(verb, ControlVerb::Resume) && args.timer.is_none() {
+            add_held_agents(&engine, &mut agents);
+        }
+        let overview = match verb {
+            ControlVerb::Skip => {
+                let environment = &self.environment;
+                let directory = environment.runtime_directory.clone();
+                let access = ManagerAccess::new(&environment.env, directory);
+                let program = &environment.program_path;
+                Some(read_overview(&engine, &access, program, &now))
+            }
+            ControlVerb::Pause | ControlVerb::Resume => None,
+        };
+        let changes = agents.into_iter().map(|agent| {
+            let action = match (verb, &overview) {
+                (ControlVerb::Pause, _) => ScheduleAction::Pause,
+                (ControlVerb::Resume, _) => ScheduleAction::Resume,
+                (ControlVerb::Skip, overview) => {
+                    ScheduleAction::Skip(next_due(overview.as_ref(), agent.as_deref())?)
+                }
+            };
+            Ok(ScheduleChange { agent, action })
+        });
+        let changes = changes.collect::<Result<Vec<_>>>()?;
+        if !args.dry_run {
+            change_schedule(&engine, &changes, &now)?;
+        }
+        let items = changes.iter().map(|change| ChangeItem {
+            agent: change.agent.clone(),
+            due: match change.action {
+                ScheduleAction::Skip(due) => Some(due),
+                ScheduleAction::Pause | ScheduleAction::Resume => None,
+            },
+            text: change.describe(),
+        });
+        self.output.print_document(&ControlDocument {
+            dry_run: args.dry_run,
+            file: controls_path(&engine).display().to_string(),
+            changes: items.collect(),
+        })?;
+        Ok(None)
+    }
+}
+
+/// Adds the agents that are held back by themselves.
+fn add_held_agents(engine: &Engine, timers: &mut Vec<Option<String>>) {
+    let controls = ScheduleControls::read(engine).unwrap_or_default();
+    for (agent, _) in controls.holds(engine.clock().now()) {
+        let is_known = agent.is_some_and(|name| engine.config().agent(name).is_some());
+        let agent = agent.map(str::to_string);
+        if is_known && !timers.contains(&agent) {
+            timers.push(agent);
+        }
+    }
+}
+
+/// Returns the timers that an argument names, or all of them: for each the agent, none for all agents
+/// without an interval of their own.
+fn chosen_timers(engine: &Engine, timer: Option<&str>) -> Result<Vec<Option<String>>> {
+    let config = engine.config();
+    let Some(name) = timer else {
+        let groups = ScheduledGroup::of_config(config);
+        return Ok(groups.into_iter().map(|it| it.agent).collect());
+    };
+    if config.agent(name).is_some() {
+        return Ok(vec![Some(name.to_string())]);
+    }
+    match find_timer_agent(config, name) {
+        Some(agent) => Ok(vec![agent.map(str::to_string)]),
+        None => {
+            let message = format!("no agent and no timer named {name}");
+            let line = engine.command_line("schedule status");
+            Err(Error::new(ErrorKind::User, message)
+                .with_hint(format!("`{line}` lists the timers, `status` the agents")))
+        }
+    }
+}
+
+/// Returns when the next reset of a timer is due: as the service manager that runs it says, else as
+/// `schedule run` would start it.
+fn next_due(
+    overview: Option<&ScheduleOverview>,
+    agent: Option<&str>,
+) -> Result<DateTime<FixedOffset>> {
+    let due = overview.and_then(|overview| overview.next_due(agent));
+    due.ok_or_else(|| {
+        let subject = timer_subject(agent);
+        let message = format!("cannot skip a reset of {subject}: no timer resets them");
+        Error::new(ErrorKind::Conflict, message)
+    })
+}

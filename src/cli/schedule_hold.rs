@@ -1,0 +1,118 @@
+//! What holds back the agents of `reset --scheduled`: pauses and skips of the schedule.
+
+use std::io;
+
+use chrono::Local;
+use serde::Serialize;
+
+use super::output::{Document, OutputRole, Printer};
+use super::run_arguments::ResetArgs;
+use super::{CommandContext, CommandResult};
+use crate::engine::Engine;
+use crate::schedule::{ScheduleControls, ScheduleHold};
+
+/// An agent that is not reset.
+#[derive(Serialize)]
+pub(super) struct HeldAgent {
+    agent: String,
+    reason: String,
+    #[serde(skip)]
+    is_skip: bool,
+}
+
+/// The answer of a scheduled reset whose agents are all held back.
+#[derive(Serialize)]
+struct HeldDocument<'a> {
+    held: &'a [HeldAgent],
+}
+
+impl Document for HeldDocument<'_> {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        self.held.iter().try_for_each(|held| {
+            printer.write_line(&[
+                (OutputRole::Heading, &held.agent),
+                (OutputRole::Plain, ": not reset: "),
+                (OutputRole::Plain, &held.reason),
+            ])
+        })
+    }
+}
+
+impl CommandContext<'_> {
+    /// Splits the agents of a scheduled reset: those to reset, and those that are held back. Pauses
+    /// that cannot be read hold nothing back.
+    pub(super) fn split_held_agents(
+        &mut self,
+        engine: &Engine,
+        names: Vec<String>,
+    ) -> (Vec<String>, Vec<HeldAgent>) {
+        let controls = match ScheduleControls::read(engine) {
+            Ok(controls) => controls,
+            Err(error) => {
+                self.output.print_warning(error.message());
+                return (names, Vec::new());
+            }
+        };
+        let now = engine.clock().now().with_timezone(&Local);
+        let mut held = Vec::new();
+        let mut free = Vec::new();
+        for name in names {
+            let agent = engine.config().agent(&name);
+            match agent.and_then(|it| controls.hold_of(engine.config(), it, &now)) {
+                None => free.push(name),
+                Some(hold) => held.push(HeldAgent {
+                    agent: name,
+                    reason: hold.describe(),
+                    is_skip: matches!(hold, ScheduleHold::Skipped(_)),
+                }),
+            }
+        }
+        (free, held)
+    }
+
+    /// Says which agents a scheduled reset leaves out; a run also logs those that are skipped.
+    pub(super) fn report_held_agents(
+        &mut self,
+        engine: &Engine,
+        held: &[HeldAgent],
+        is_dry_run: bool,
+    ) {
+        for HeldAgent { agent, reason, .. } in held {
+            self.output
+                .print_note(&format!("{agent} is not reset: {reason}"));
+        }
+        if !is_dry_run {
+            self.log_skipped_agents(engine, held);
+        }
+    }
+
+    /// Ends a scheduled reset whose agents are all held back: alerts and metrics do not pause.
+    pub(super) fn finish_held_reset(
+        &mut self,
+        engine: &Engine,
+        held: &[HeldAgent],
+        args: &ResetArgs,
+    ) -> CommandResult {
+        self.output.print_document(&HeldDocument { held })?;
+        if args.flags.dry_run {
+            return Ok(None);
+        }
+        self.log_skipped_agents(engine, held);
+        if engine.config().alerts.is_some() {
+            let agents: Vec<_> = engine.config().agents.iter().collect();
+            engine.record_observations(&engine.observe_all(&agents));
+            self.send_alerts(engine, None);
+        }
+        self.write_metrics_after_run(engine, &args.metrics, None);
+        Ok(None)
+    }
+
+    fn log_skipped_agents(&mut self, engine: &Engine, held: &[HeldAgent]) {
+        for skipped in held.iter().filter(|it| it.is_skip) {
+            let text = format!("Not reset {}: {}", skipped.agent, skipped.reason);
+            if let Err(error) = engine.log_text(&text) {
+                self.output.print_warning(error.message());
+            }
+        }
+    }
+}

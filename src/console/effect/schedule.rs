@@ -1,0 +1,48 @@
+//! Jobs of the schedule: asks the service managers, and writes pauses and skips. A service manager
+//! that does not answer keeps nothing else waiting.
+
+use std::path::PathBuf;
+
+use chrono::Local;
+
+use super::EffectRunner;
+use super::job_queue::{JobClass, JobKey};
+use crate::console::message::Msg;
+use crate::schedule::{ManagerAccess, ScheduleChange, change_schedule, read_overview};
+
+/// What the jobs need to know of the machine.
+#[derive(Clone, Debug)]
+pub struct ScheduleAccess {
+    /// The service managers.
+    pub managers: ManagerAccess,
+    /// Path of this program.
+    pub program: PathBuf,
+}
+
+impl EffectRunner {
+    pub(super) fn load_schedule(&self, number: u64) {
+        let access = self.schedule_access.clone();
+        self.submit(JobClass::Schedule, Some(JobKey::Schedule), move |engine| {
+            let overview = engine.map(|engine| {
+                let now = engine.clock().now().with_timezone(&Local);
+                Box::new(read_overview(
+                    engine,
+                    &access.managers,
+                    &access.program,
+                    &now,
+                ))
+            });
+            Msg::ScheduleLoaded(number, overview.map_err(|error| error.to_string()))
+        });
+    }
+
+    pub(super) fn change_schedule(&self, change: ScheduleChange) {
+        self.submit(JobClass::ScheduleChanges, None, move |engine| {
+            let outcome = engine.and_then(|engine| {
+                let now = engine.clock().now().with_timezone(&Local);
+                change_schedule(engine, std::slice::from_ref(&change), &now)
+            });
+            Msg::ScheduleChanged(change, outcome)
+        });
+    }
+}

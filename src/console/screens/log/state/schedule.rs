@@ -1,0 +1,374 @@
+//! The schedule, as the log screen and every header show it: timers with their next and last run,
+//! what holds them back, and the dialog that runs, skips or pauses one.
+
+use std::time::Duration;
+
+use chrono::{DateTime, FixedOffset};
+
+use super::RunSummary;
+use crate::console::key_guard::KeyGuard;
+use crate::engine::{Outcome, Trigger};
+use crate::schedule::{
+    GroupSchedule, ManagerSchedule, ScheduleAction, ScheduleChange, ScheduleOverview,
+    SchedulePause, ScheduleSkip, TimerSchedule, TimerStatus, UnitScope, timer_subject,
+};
+
+/// Time between two questions to the service managers.
+pub const REFRESH_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Age from which on the schedule is read again when the log is opened.
+pub const MAX_SCHEDULE_AGE: Duration = Duration::from_secs(5);
+
+/// A schedule that no timer of a service manager runs is in use if it ran within this time.
+const USED_PERIOD: chrono::Duration = chrono::Duration::days(30);
+
+/// How much later than it is due a run may begin without a service manager: cron and the
+/// scheduler begin within minutes, and a long run delays the next.
+const MAX_DELAY: chrono::Duration = chrono::Duration::minutes(15);
+
+/// The schedule on the screen.
+#[derive(Clone, Debug, Default)]
+pub struct ScheduleView {
+    /// What was read; none before that.
+    pub overview: Option<ScheduleOverview>,
+    /// The rows of the panel, the ones that need attention first.
+    pub rows: Vec<TimerRow>,
+    /// Number of the last request.
+    pub last_number: u64,
+    /// Whether it is unanswered.
+    pub is_loading: bool,
+    /// When the schedule was read.
+    pub loaded_at: Duration,
+    /// When it is read again; none before it was read once.
+    pub refresh_due: Option<Duration>,
+    /// Whether keys are for the panel.
+    pub is_focused: bool,
+    /// The row under the cursor.
+    pub cursor: usize,
+    /// Whether a change of pauses and skips is being written.
+    pub is_changing: bool,
+}
+
+/// Who starts the runs of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimerSource {
+    /// A timer of a service manager.
+    Manager(UnitScope),
+    /// `schedule run` or cron: which of them is not known.
+    Unmanaged,
+}
+
+/// A timer in the panel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimerRow {
+    /// Name of the unit, or of what is reset.
+    pub name: String,
+    /// Who starts its runs.
+    pub source: TimerSource,
+    /// Whether it is in the config; a timer of an agent that left it can only be looked at.
+    pub is_known: bool,
+    /// What it resets, and what holds that back.
+    pub group: GroupSchedule,
+    /// When its last run began, or ended.
+    pub last: Option<DateTime<FixedOffset>>,
+    /// How its last run ended.
+    pub result: TimerResult,
+    /// Whether its runs were missed, or an enabled timer is not active.
+    pub is_missed: bool,
+    /// Whether it waits for its first run.
+    pub has_never_run: bool,
+    /// Whether its state is not known.
+    pub is_unknown: bool,
+}
+
+/// How the last run of a timer ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum TimerResult {
+    /// There was none, or it is not known.
+    #[default]
+    Unknown,
+    /// It runs now.
+    Running,
+    /// It ended well; the number of agents, if the ledger has it.
+    Ok(Option<usize>),
+    /// It failed; what the ledger or the service manager says.
+    Failed(String),
+}
+
+/// Dialog about a timer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimerDialog {
+    /// The timer, as it was when the dialog was opened.
+    pub row: TimerRow,
+    /// The change that waits for its confirmation; none while the operator chooses.
+    pub change: Option<ScheduleChange>,
+    /// File that a change writes.
+    pub file: String,
+    /// Ignores keys typed before the operator can have read the plan.
+    pub guard: KeyGuard,
+    /// When the plan was made.
+    pub made_at: Duration,
+}
+
+impl TimerRow {
+    /// Returns the skip, if it is about the next run.
+    pub fn skip_of_next(&self) -> Option<&ScheduleSkip> {
+        let next = self.group.next?;
+        let skip = self.group.skip.as_ref();
+        skip.filter(|skip| next >= skip.begins && next < skip.ends)
+    }
+
+    /// Returns the pause.
+    pub fn pause(&self) -> Option<&SchedulePause> {
+        self.group.pause.as_ref()
+    }
+
+    /// Returns when agents are reset next: none while it is paused.
+    pub fn next_reset(&self) -> Option<DateTime<FixedOffset>> {
+        if self.pause().is_some() {
+            return None;
+        }
+        match self.skip_of_next() {
+            Some(_) => self.group.after_next,
+            None => self.group.next,
+        }
+    }
+
+    /// Whether its last run failed.
+    pub fn has_failed(&self) -> bool {
+        matches!(self.result, TimerResult::Failed(_))
+    }
+
+    /// Returns what it resets, in words.
+    pub fn subject(&self) -> &str {
+        timer_subject(self.group.agent.as_deref())
+    }
+
+    /// Returns why the next run cannot be skipped, if it cannot.
+    pub fn no_skip_reason(&self) -> &'static str {
+        match self.skip_of_next() {
+            Some(_) => "the next run is skipped already",
+            None => "when it runs next is not known",
+        }
+    }
+
+    /// Returns the command line that shows the output of its runs.
+    pub fn journal_command(&self) -> Option<String> {
+        let TimerSource::Manager(scope) = self.source else {
+            return None;
+        };
+        let flag = match scope {
+            UnitScope::System => "",
+            UnitScope::User => "--user ",
+        };
+        let stem = self.name.strip_suffix(".timer").unwrap_or(&self.name);
+        let unit = format!("{stem}.service");
+        Some(format!("journalctl {flag}-u {}", shell_words::quote(&unit)))
+    }
+
+    /// Returns what names it on the command line.
+    pub fn argument(&self) -> String {
+        match &self.group.agent {
+            // A unit never begins with a dash.
+            Some(agent) if agent.starts_with('-') => format!("memory-shepherd-{agent}"),
+            Some(agent) => agent.clone(),
+            None => "memory-shepherd.timer".to_string(),
+        }
+    }
+
+    /// Returns the order in which rows are shown: those that need attention first.
+    fn rank(&self) -> (u8, Option<DateTime<FixedOffset>>) {
+        let rank = if self.has_failed() {
+            0
+        } else if self.is_missed {
+            1
+        } else if self.pause().is_some() || self.has_never_run || self.is_unknown {
+            2
+        } else {
+            3
+        };
+        (rank, self.group.next)
+    }
+
+    /// Returns the change that a pause or its end is.
+    pub fn pause_change(&self) -> ScheduleChange {
+        let has_hold = self.group.pause.is_some() || self.group.skip.is_some();
+        let action = if has_hold {
+            ScheduleAction::Resume
+        } else {
+            ScheduleAction::Pause
+        };
+        self.change(action)
+    }
+
+    /// Returns the change that skips the next run; none if that is not known or is skipped already.
+    pub fn skip_change(&self) -> Option<ScheduleChange> {
+        let next = self.group.next.filter(|_| self.skip_of_next().is_none())?;
+        Some(self.change(ScheduleAction::Skip(next)))
+    }
+
+    fn change(&self, action: ScheduleAction) -> ScheduleChange {
+        ScheduleChange {
+            agent: self.group.agent.clone(),
+            action,
+        }
+    }
+}
+
+impl TimerDialog {
+    /// Returns the verb of the command line that does the same as the plan.
+    pub fn verb(change: &ScheduleChange) -> &'static str {
+        match change.action {
+            ScheduleAction::Pause => "pause",
+            ScheduleAction::Resume => "resume",
+            ScheduleAction::Skip(_) => "skip",
+        }
+    }
+}
+
+impl ScheduleView {
+    /// Returns the row under the cursor.
+    pub fn current_row(&self) -> Option<&TimerRow> {
+        self.rows.get(self.cursor)
+    }
+
+    /// Whether a schedule is in use.
+    pub fn has_schedule(&self) -> bool {
+        !self.rows.is_empty()
+    }
+
+    /// Makes the rows again from what was read and from the ledger. The cursor stays on its timer.
+    pub fn refresh_rows(&mut self, runs: &[RunSummary], now: DateTime<FixedOffset>) {
+        let current = self.current_row().map(|row| (row.source, row.name.clone()));
+        let Some(overview) = &self.overview else {
+            return;
+        };
+        let managers = overview.managers.iter();
+        let mut rows: Vec<TimerRow> = managers
+            .flat_map(|manager| {
+                let timers = manager.timers.iter().filter(|timer| timer.is_in_use());
+                timers.map(|timer| managed_row(manager, timer, runs))
+            })
+            .collect();
+        if rows.is_empty() {
+            let groups = overview.groups.iter();
+            rows.extend(groups.filter_map(|group| unmanaged_row(group, runs, now)));
+        }
+        rows.sort_by_key(TimerRow::rank);
+        self.rows = rows;
+        let is_current = |row: &TimerRow| Some((row.source, row.name.clone())) == current;
+        let found = self.rows.iter().position(is_current);
+        self.cursor = found.unwrap_or(self.cursor.min(self.rows.len().saturating_sub(1)));
+    }
+}
+
+/// Returns the last run that a timer started for agents among these, and for no others.
+fn last_timed_run<'a>(agents: &[String], runs: &'a [RunSummary]) -> Option<&'a RunSummary> {
+    runs.iter().find(|run| {
+        let mut events = run.events.iter();
+        !run.events.is_empty()
+            && events.all(|event| {
+                event.trigger == Trigger::Timer && agents.iter().any(|it| *it == event.agent)
+            })
+    })
+}
+
+/// Returns how a run ended.
+fn result_of_run(run: &RunSummary) -> TimerResult {
+    let failures = run.failures();
+    if failures.is_empty() && run.problem.is_none() {
+        let good = run.count_outcome(Outcome::Ok) + run.count_outcome(Outcome::Unchanged);
+        return TimerResult::Ok(Some(good));
+    }
+    let parts = failures.iter().map(|(outcome, agents)| {
+        format!("{} {}", agents.len(), outcome.count_label().to_lowercase())
+    });
+    let parts: Vec<String> = parts.chain(run.problem.clone()).collect();
+    TimerResult::Failed(parts.join(", "))
+}
+
+/// Returns how the last run of a timer ended: the service manager knows whether, and the ledger how
+/// many.
+fn result_of_timer(status: &TimerStatus, run: Option<&RunSummary>) -> TimerResult {
+    let of_run = run.map(result_of_run).unwrap_or_default();
+    match &status.result {
+        _ if status.running => TimerResult::Running,
+        None => of_run,
+        Some(result) if result == "success" => match of_run {
+            // What failed before was another run.
+            TimerResult::Failed(_) => TimerResult::Ok(None),
+            of_run => of_run,
+        },
+        Some(result) => {
+            let how = match (result.as_str(), status.exit_code) {
+                ("exit-code", Some(code)) => format!("exit {code}"),
+                _ => result.clone(),
+            };
+            TimerResult::Failed(match of_run {
+                TimerResult::Failed(counts) => format!("{how}: {counts}"),
+                _ => how,
+            })
+        }
+    }
+}
+
+fn managed_row(manager: &ManagerSchedule, timer: &TimerSchedule, runs: &[RunSummary]) -> TimerRow {
+    let group = timer.group.clone().unwrap_or_else(|| GroupSchedule {
+        agent: None,
+        agents: Vec::new(),
+        paused_agents: Vec::new(),
+        next: timer.status.as_ref().and_then(|it| it.next),
+        after_next: None,
+        pause: None,
+        skip: None,
+    });
+    let run = last_timed_run(&group.agents, runs);
+    let status = timer.status.as_ref();
+    let result = match status {
+        Some(status) => result_of_timer(status, run),
+        None => run.map(result_of_run).unwrap_or_default(),
+    };
+    TimerRow {
+        name: timer.installed.name.clone(),
+        source: TimerSource::Manager(manager.scope),
+        is_known: timer.group.is_some(),
+        last: status
+            .and_then(|it| it.last)
+            .or_else(|| run.map(|run| run.ended_at)),
+        result,
+        is_missed: status.is_some_and(|it| it.missed),
+        has_never_run: status.is_some_and(|it| it.active && it.last.is_none()),
+        is_unknown: status.is_none(),
+        group,
+    }
+}
+
+/// Returns the row of agents that `schedule run` or cron resets; none if neither seems to be in use.
+fn unmanaged_row(
+    group: &GroupSchedule,
+    runs: &[RunSummary],
+    now: DateTime<FixedOffset>,
+) -> Option<TimerRow> {
+    let run = last_timed_run(&group.agents, runs);
+    let run = run.filter(|run| now - run.ended_at < USED_PERIOD);
+    let is_held = group.pause.is_some() || group.skip.is_some();
+    if run.is_none() && !is_held {
+        return None;
+    }
+    let interval = group.next.zip(group.after_next);
+    let interval = interval.map(|(next, after)| after - next);
+    let is_late = run
+        .zip(interval)
+        .is_some_and(|(run, interval)| now - run.began_at > interval + MAX_DELAY);
+    Some(TimerRow {
+        name: timer_subject(group.agent.as_deref()).to_string(),
+        source: TimerSource::Unmanaged,
+        is_known: true,
+        last: run.map(|run| run.ended_at),
+        result: run.map(result_of_run).unwrap_or_default(),
+        is_missed: is_late && !is_held,
+        has_never_run: false,
+        is_unknown: false,
+        group: group.clone(),
+    })
+}

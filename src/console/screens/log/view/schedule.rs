@@ -1,0 +1,476 @@
+//! The schedule at the top of the log: the timers of the service managers, the ones that need
+//! attention first; and what every header says about it.
+
+use chrono::{DateTime, FixedOffset};
+use unicode_width::UnicodeWidthStr;
+
+use crate::console::age::format_age;
+use crate::console::canvas::{Canvas, fit_end_of_sentence, shorten_untrusted, truncate_untrusted};
+use crate::console::command::Command;
+use crate::console::model::Model;
+use crate::console::screen::Screen;
+use crate::console::screens::log::state::schedule::{TimerResult, TimerRow, TimerSource};
+use crate::console::theme::Role;
+use crate::quantity::format_count;
+use crate::schedule::{ManagerSchedule, ScheduleOverview, UnitScope};
+use crate::untrusted;
+
+/// Columns from which the agents of a timer have a column of their own.
+const MIN_WIDE_COLUMNS: u16 = 110;
+
+/// Rows of the log below which the panel is one line until it is focused.
+const MIN_TALL_ROWS: usize = 24;
+
+/// Rows of the log below which there is no room for headings.
+const MIN_HEADING_ROWS: usize = 12;
+
+/// Column of the names, behind the mark.
+const NAME_X: u16 = 4;
+
+/// Where the columns behind the names begin.
+struct TimerColumns {
+    next: u16,
+    last: u16,
+    result: u16,
+    /// Only where there is room.
+    agents: Option<u16>,
+}
+
+impl TimerColumns {
+    fn new(width: u16) -> TimerColumns {
+        if width >= MIN_WIDE_COLUMNS {
+            TimerColumns {
+                next: 42,
+                last: 60,
+                result: 73,
+                agents: Some(width - 24),
+            }
+        } else {
+            TimerColumns {
+                next: width.saturating_sub(48),
+                last: width.saturating_sub(31),
+                result: width.saturating_sub(18),
+                agents: None,
+            }
+        }
+    }
+}
+
+/// Draws the panel.
+pub(super) fn draw_schedule(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
+    let Some(overview) = &model.log.schedule.overview else {
+        return;
+    };
+    draw_headline(model, canvas, y, overview);
+    let view = &model.log.schedule;
+    let shown = model.shown_timer_rows();
+    let mut below = y + 1;
+    if view.rows.is_empty() {
+        for text in model.schedule_advice() {
+            let room = usize::from(canvas.width()).saturating_sub(4);
+            canvas.put_text(NAME_X, below, &fit_end_of_sentence(&text, room), Role::Text);
+            below += 1;
+        }
+    } else if shown > 0 {
+        let columns = TimerColumns::new(canvas.width());
+        if model.has_timer_headings() {
+            draw_headings(canvas, below, &columns);
+            below += 1;
+        }
+        let from = (view.cursor + 1).saturating_sub(shown);
+        for (index, row) in view.rows.iter().enumerate().skip(from).take(shown) {
+            draw_row(model, canvas, below, &columns, row);
+            if view.is_focused && index == view.cursor {
+                canvas.put_text(0, below, ">", Role::Text);
+                canvas.highlight_cursor(NAME_X, below, columns.next - NAME_X - 1);
+            }
+            below += 1;
+        }
+    }
+    canvas.draw_rule(y + model.schedule_height() - 1);
+}
+
+/// Draws the first line: what each service manager has, and the keys of the panel.
+fn draw_headline(model: &Model, canvas: &mut Canvas<'_>, y: u16, overview: &ScheduleOverview) {
+    let view = &model.log.schedule;
+    let [tab, control] = [Command::NextTab, Command::ControlTimer].map(|it| model.key_hint(it));
+    let hint = match (view.is_focused, view.rows.is_empty()) {
+        (false, _) => format!("{tab} selects"),
+        (true, false) => format!("{control} run/skip/pause"),
+        (true, true) => format!("{} copies", model.key_hint(Command::CopyScheduleLine)),
+    };
+    canvas.put_right(canvas.width(), y, &hint, Role::Dim);
+    let end = canvas.width().saturating_sub(hint.width() as u16 + 2);
+    let mut x = canvas.put_text(1, y, "SCHEDULE", Role::Title) + 2;
+    let parts = overview
+        .managers
+        .iter()
+        .map(|manager| describe_manager(model, manager));
+    let unmanaged = view
+        .rows
+        .iter()
+        .filter(|row| row.source == TimerSource::Unmanaged);
+    let unmanaged = unmanaged.count();
+    let by_itself = (unmanaged > 0).then(|| {
+        let groups = format_count(unmanaged as u64, "group");
+        (format!("schedule run or cron: {groups}"), Role::Text)
+    });
+    let held = overview.controls_error.as_ref();
+    let held = held.map(|why| (format!("pauses unknown: {why}"), Role::Bad));
+    for (text, role) in held.into_iter().chain(by_itself).chain(parts) {
+        let room = usize::from(end.saturating_sub(x));
+        if room == 0 {
+            break;
+        }
+        x = canvas.put_text(x, y, &fit_end_of_sentence(&text, room), role) + 3;
+    }
+}
+
+/// Describes what a service manager has: `system: 2 timers, 1 FAILED`.
+fn describe_manager(model: &Model, manager: &ManagerSchedule) -> (String, Role) {
+    let scope = scope_word(manager.scope);
+    let source = TimerSource::Manager(manager.scope);
+    let rows = || {
+        model
+            .log
+            .schedule
+            .rows
+            .iter()
+            .filter(|row| row.source == source)
+    };
+    let timers = format_count(rows().count() as u64, "timer");
+    if let Some(why) = manager
+        .unknown_because
+        .as_ref()
+        .filter(|_| manager.is_running)
+    {
+        return (
+            format!("{scope}: {timers}, states unknown: {why}"),
+            Role::Bad,
+        );
+    }
+    let mut text = match (rows().count(), manager.is_running) {
+        (0, false) => format!("{scope}: no service manager runs"),
+        (0, true) => format!("{scope}: no timers"),
+        (_, false) => format!("{scope}: {timers}, no service manager runs"),
+        (_, true) => format!("{scope}: {timers}"),
+    };
+    let mut role = Role::Text;
+    for (count, word, of) in [
+        (
+            rows().filter(|row| row.pause().is_some()).count(),
+            "paused",
+            Role::Warn,
+        ),
+        (
+            rows().filter(|row| row.is_missed).count(),
+            "MISSED",
+            Role::Bad,
+        ),
+        (
+            rows().filter(|row| row.has_failed()).count(),
+            "FAILED",
+            Role::Bad,
+        ),
+    ] {
+        if count > 0 {
+            text.push_str(&format!(", {count} {word}"));
+            role = of;
+        }
+    }
+    if rows().count() == 0 {
+        role = Role::Dim;
+    }
+    (text, role)
+}
+
+fn scope_word(scope: UnitScope) -> &'static str {
+    match scope {
+        UnitScope::System => "system",
+        UnitScope::User => "user",
+    }
+}
+
+fn draw_headings(canvas: &mut Canvas<'_>, y: u16, columns: &TimerColumns) {
+    canvas.put_text(NAME_X, y, "TIMER", Role::Heading);
+    canvas.put_text(columns.next, y, "NEXT", Role::Heading);
+    canvas.put_text(columns.last, y, "LAST", Role::Heading);
+    canvas.put_text(columns.result, y, "RESULT", Role::Heading);
+    if let Some(x) = columns.agents {
+        canvas.put_text(x, y, "AGENTS", Role::Heading);
+    }
+}
+
+fn draw_row(
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    y: u16,
+    columns: &TimerColumns,
+    row: &TimerRow,
+) {
+    let (mark, role) = row_mark(row);
+    canvas.put_text(2, y, mark, role);
+    let room = usize::from(columns.next - NAME_X - 1);
+    let name = row_name(model, row);
+    canvas.put_text(NAME_X, y, &shorten_untrusted(&name, room), Role::Text);
+    let (text, role) = next_cell(model, row);
+    let room = usize::from(columns.last - columns.next - 1);
+    canvas.put_text(columns.next, y, &truncate_untrusted(&text, room), role);
+    let (text, role) = match row.last {
+        Some(last) => (format_moment(model, last), Role::Text),
+        None if row.has_never_run => ("never".to_string(), Role::Warn),
+        None => ("-".to_string(), Role::Dim),
+    };
+    let room = usize::from(columns.result - columns.last - 1);
+    canvas.put_text(columns.last, y, &truncate_untrusted(&text, room), role);
+    let (text, role) = result_cell(row);
+    let end = columns.agents.map_or(canvas.width(), |x| x - 1);
+    let room = usize::from(end - columns.result);
+    canvas.put_text(columns.result, y, &truncate_untrusted(&text, room), role);
+    if let Some(x) = columns.agents {
+        let room = usize::from(canvas.width() - x);
+        let agents = agents_cell(row);
+        canvas.put_text(x, y, &truncate_untrusted(&agents, room), Role::Text);
+    }
+}
+
+/// Returns the sign in front of a row that needs attention.
+fn row_mark(row: &TimerRow) -> (&'static str, Role) {
+    if row.has_failed() || row.is_missed {
+        ("!", Role::Bad)
+    } else if row.is_unknown {
+        ("?", Role::Warn)
+    } else if row.pause().is_some() {
+        ("=", Role::Warn)
+    } else if row.has_never_run {
+        ("*", Role::Warn)
+    } else {
+        (" ", Role::Text)
+    }
+}
+
+/// Returns the name of a timer, with its service manager if both have timers.
+fn row_name(model: &Model, row: &TimerRow) -> String {
+    let mut others = model.log.schedule.rows.iter();
+    match row.source {
+        TimerSource::Manager(scope) if others.any(|it| it.source != row.source) => {
+            format!("{}: {}", scope_word(scope), row.name)
+        }
+        _ => row.name.clone(),
+    }
+}
+
+fn next_cell(model: &Model, row: &TimerRow) -> (String, Role) {
+    let now = model.now.local_time;
+    let text = |next: DateTime<FixedOffset>| {
+        let time = format_moment(model, next);
+        match next > now {
+            true => format!("{time} ({})", format_age(next, now)),
+            false => format!("{time} (due)"),
+        }
+    };
+    match (row.group.next, row.pause(), row.skip_of_next()) {
+        (_, Some(_), _) => ("paused".to_string(), Role::Warn),
+        (_, None, Some(_)) => match row.group.after_next {
+            Some(after) => (
+                format!("skips to {}", format_moment(model, after)),
+                Role::Warn,
+            ),
+            None => ("skips one".to_string(), Role::Warn),
+        },
+        (Some(next), None, None) => (text(next), Role::Text),
+        (None, None, None) if row.is_unknown => ("unknown".to_string(), Role::Warn),
+        (None, None, None) => ("-".to_string(), Role::Dim),
+    }
+}
+
+fn result_cell(row: &TimerRow) -> (String, Role) {
+    let missed = if row.is_missed { "MISSED, " } else { "" };
+    let role = |good| if row.is_missed { Role::Bad } else { good };
+    match &row.result {
+        TimerResult::Running => ("running".to_string(), Role::Busy),
+        TimerResult::Failed(how) => (format!("{missed}FAILED {how}"), Role::Bad),
+        TimerResult::Ok(Some(agents)) => (format!("{missed}{agents} ok"), role(Role::Good)),
+        TimerResult::Ok(None) => (format!("{missed}ok"), role(Role::Good)),
+        TimerResult::Unknown if row.is_missed => ("MISSED".to_string(), Role::Bad),
+        TimerResult::Unknown => ("-".to_string(), Role::Dim),
+    }
+}
+
+fn agents_cell(row: &TimerRow) -> String {
+    let agents = match (&row.group.agent, row.group.agents.as_slice()) {
+        (Some(agent), _) => agent.clone(),
+        (None, []) => "none".to_string(),
+        (None, [one]) => one.clone(),
+        (None, many) => format_count(many.len() as u64, "agent"),
+    };
+    match row.group.paused_agents.len() {
+        0 => agents,
+        count => format!("{agents}, {count} paused"),
+    }
+}
+
+/// Draws details of the timer under the cursor, below the log.
+pub(super) fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
+    let Some(row) = model.log.schedule.current_row() else {
+        return;
+    };
+    let mut parts: Vec<String> = Vec::new();
+    parts.extend(row.pause().map(|pause| pause.describe()));
+    parts.extend(row.group.skip.as_ref().map(|skip| skip.describe()));
+    if !row.group.paused_agents.is_empty() {
+        parts.push(format!("paused: {}", row.group.paused_agents.join(" ")));
+    }
+    if let TimerResult::Failed(how) = &row.result {
+        parts.push(format!("last run failed: {how}"));
+    }
+    if row.has_never_run {
+        parts.push("it waits for its first run".to_string());
+    }
+    if row.is_missed {
+        parts.push("a run is overdue, or the timer is not active".to_string());
+    }
+    let output = row.journal_command();
+    let key = model.key_hint(Command::CopyScheduleLine);
+    parts.extend(output.map(|line| format!("output ({key} copies): {line}")));
+    let text = untrusted::visible_line(&parts.join("; "));
+    let room = usize::from(canvas.width()).saturating_sub(2);
+    canvas.put_text(1, y, &truncate_untrusted(&text, room), Role::Text);
+}
+
+/// Returns what every header says about the schedule, in parts that may be left out from the end, the
+/// most important one first.
+pub fn header_parts(model: &Model) -> Vec<(String, Role)> {
+    let rows = &model.log.schedule.rows;
+    let mut parts = Vec::new();
+    if rows.iter().any(TimerRow::has_failed) {
+        parts.push(("last run FAILED".to_string(), Role::Bad));
+    } else if rows.iter().any(|row| row.is_missed) {
+        parts.push(("run MISSED".to_string(), Role::Bad));
+    }
+    let now = model.now.local_time;
+    let next = rows.iter().filter_map(TimerRow::next_reset).min();
+    let is_paused = |row: &TimerRow| row.pause().is_some();
+    match next {
+        Some(next) => {
+            let time = format_moment(model, next);
+            let text = match next > now {
+                true => format!("next run {time} ({})", format_age(next, now)),
+                false => format!("next run {time} (due)"),
+            };
+            parts.push((text, Role::Dim));
+        }
+        None if rows.iter().any(is_paused) => {
+            parts.push(("schedule PAUSED".to_string(), Role::Warn));
+        }
+        None => {}
+    }
+    parts
+}
+
+/// Formats a time of today as `04:00`, one of another day as `03-15 04:00`.
+pub fn format_moment(model: &Model, time: DateTime<FixedOffset>) -> String {
+    let now = model.now.local_time;
+    let time = time.with_timezone(now.offset());
+    if time.date_naive() == now.date_naive() {
+        time.format("%H:%M").to_string()
+    } else {
+        time.format("%m-%d %H:%M").to_string()
+    }
+}
+
+/// Returns the ages that the header and the panel show.
+pub fn visible_ages(model: &Model) -> Vec<String> {
+    let mut ages: Vec<String> = header_parts(model)
+        .into_iter()
+        .map(|(text, _)| text)
+        .collect();
+    if model.screen == Screen::Log {
+        let next = model
+            .log
+            .schedule
+            .rows
+            .iter()
+            .filter_map(|row| row.group.next);
+        ages.extend(next.map(|next| format_age(next, model.now.local_time)));
+    }
+    ages
+}
+
+impl Model {
+    /// Whether the log has so few rows that one panel at a time is more than a line.
+    fn is_log_short(&self) -> bool {
+        self.log_height() < MIN_TALL_ROWS
+    }
+
+    /// Whether the report makes room for the schedule.
+    pub(super) fn is_report_collapsed(&self) -> bool {
+        let is_tiny = self.log_height() < MIN_HEADING_ROWS;
+        let has_schedule = self.log.schedule.overview.is_some();
+        self.log.is_report_folded
+            || self.log.schedule.is_focused && self.is_log_short()
+            || has_schedule && is_tiny
+    }
+
+    /// Whether the background jobs make room for the schedule.
+    pub(super) fn are_jobs_hidden(&self) -> bool {
+        self.log.schedule.is_focused && self.log_height() < MIN_HEADING_ROWS
+    }
+
+    /// Returns how many timers are shown.
+    pub fn shown_timer_rows(&self) -> usize {
+        let view = &self.log.schedule;
+        if self.is_log_short() && !view.is_focused {
+            return 0;
+        }
+        let most = if self.has_timer_headings() {
+            self.log_height() / 4
+        } else {
+            1
+        };
+        view.rows.len().min(most)
+    }
+
+    fn has_timer_headings(&self) -> bool {
+        self.log_height() >= MIN_HEADING_ROWS
+    }
+
+    /// Returns what to do where no schedule is in use.
+    fn schedule_advice(&self) -> Vec<String> {
+        let view = &self.log.schedule;
+        let Some(overview) = view.overview.as_ref().filter(|_| view.rows.is_empty()) else {
+            return Vec::new();
+        };
+        if self.is_log_short() && !view.is_focused {
+            return Vec::new();
+        }
+        let line = |verb: &str| self.config.invocation.command_line(verb);
+        let mut lines = if overview.has_manager() {
+            let install = line("schedule install");
+            vec![format!(
+                "No timers of this config: `{install}` installs them"
+            )]
+        } else {
+            let run = line("schedule run");
+            let mut lines = vec![format!(
+                "No service manager runs: `{run}` resets in the foreground, or cron:"
+            )];
+            lines.extend(overview.crontab.iter().cloned());
+            lines
+        };
+        lines.truncate((self.log_height() / 4).max(1));
+        lines
+    }
+
+    /// Returns the rows that the schedule takes, with the rule below it.
+    pub(super) fn schedule_height(&self) -> u16 {
+        if self.log.schedule.overview.is_none() {
+            return 0;
+        }
+        let timers = match self.shown_timer_rows() {
+            0 => 0,
+            rows => rows + usize::from(self.has_timer_headings()),
+        };
+        (2 + timers + self.schedule_advice().len()) as u16
+    }
+}

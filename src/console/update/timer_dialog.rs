@@ -1,0 +1,88 @@
+//! Keys of the dialog about a timer: run it now, skip its next run, pause or resume it. A run is an
+//! ordinary plan of a reset; the others are confirmed here.
+
+use crate::console::command::Command;
+use crate::console::key::{Key, KeyCode};
+use crate::console::key_guard::KeyGuard;
+use crate::console::keymap::CONFIRM_KEY;
+use crate::console::message::Effect;
+use crate::console::model::Model;
+use crate::console::overlay::Overlay;
+use crate::console::screens::log::state::MessageLevel;
+use crate::console::screens::log::state::schedule::TimerDialog;
+use crate::console::screens::reset::state::PlanRequest;
+use crate::console::screens::reset::update::{PLAN_LIFETIME, request_plan};
+use crate::schedule::ScheduleChange;
+
+/// Handles a key of the dialog.
+pub(super) fn handle_timer_key(
+    model: &mut Model,
+    mut dialog: Box<TimerDialog>,
+    key: Key,
+) -> Vec<Effect> {
+    let now = model.now.elapsed;
+    if key.code == KeyCode::Esc {
+        return Vec::new();
+    }
+    if dialog.change.is_some() && dialog.guard.intercepts_key(now) {
+        model.overlay = Some(Overlay::Timer(dialog));
+        return Vec::new();
+    }
+    let typed = key.printable_char();
+    if let Some(change) = dialog.change.take() {
+        return match typed {
+            Some(CONFIRM_KEY) => confirm(model, &dialog, change),
+            _ => {
+                let text = format!("{CONFIRM_KEY} confirms, Esc leaves; nothing was changed");
+                model.show_hint(&text);
+                dialog.change = Some(change);
+                model.overlay = Some(Overlay::Timer(dialog));
+                Vec::new()
+            }
+        };
+    }
+    match typed {
+        Some('r') => return plan_run(model, dialog),
+        Some('s') => {
+            dialog.change = dialog.row.skip_change();
+            if dialog.change.is_none() {
+                model.show_hint(dialog.row.no_skip_reason());
+            }
+        }
+        Some('p') => dialog.change = Some(dialog.row.pause_change()),
+        Some('q') => return Vec::new(),
+        _ => {}
+    }
+    if dialog.change.is_some() {
+        dialog.guard = KeyGuard::new(now);
+        dialog.made_at = now;
+    }
+    model.overlay = Some(Overlay::Timer(dialog));
+    Vec::new()
+}
+
+/// Requests the plan of a reset of the timer's agents.
+fn plan_run(model: &mut Model, dialog: Box<TimerDialog>) -> Vec<Effect> {
+    if let Some(why) = model.timer_run_refusal(&dialog.row) {
+        model.show_hint(&why);
+        model.overlay = Some(Overlay::Timer(dialog));
+        return Vec::new();
+    }
+    request_plan(model, PlanRequest::Reset(dialog.row.group.agents), false)
+}
+
+/// Requests the change that was confirmed.
+fn confirm(model: &mut Model, dialog: &TimerDialog, change: ScheduleChange) -> Vec<Effect> {
+    if let Some(why) = model.read_only_reason() {
+        model.report(MessageLevel::Warn, why);
+        return Vec::new();
+    }
+    if model.now.elapsed >= dialog.made_at + PLAN_LIFETIME {
+        let key = model.key_hint(Command::ControlTimer);
+        let text = format!("the plan was older than a minute; {key} makes it again");
+        model.report(MessageLevel::Info, text);
+        return Vec::new();
+    }
+    model.log.schedule.is_changing = true;
+    vec![Effect::ChangeSchedule(change)]
+}

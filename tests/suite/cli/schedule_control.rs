@@ -1,0 +1,119 @@
+//! `schedule pause`, `resume` and `skip`, and what a scheduled reset does then.
+
+use super::*;
+
+/// A site whose agent monitor-bot is reset by itself every half hour.
+fn scheduled_site() -> Site {
+    let site = site_with_notes_and_drift();
+    site.append("memory-shepherd.conf", "every=30m\n");
+    site
+}
+
+fn holds(site: &Site) -> serde_json::Value {
+    let arguments = [
+        "schedule", "status", "--user", "--prefix", "units", "--json",
+    ];
+    let ran = site.run(arguments).assert_code(0).json();
+    ran["holds"].clone()
+}
+
+#[test]
+fn paused_agent_is_left_out_of_scheduled_resets() {
+    let site = scheduled_site();
+    let changed = site.read(MONITOR_MEMORY);
+    let _ = site
+        .run(["schedule", "pause", "monitor-bot"])
+        .assert_code(0);
+    assert_eq!(holds(&site)[0]["agent"], "monitor-bot");
+    let ran = site
+        .run(["reset", "--scheduled", "--json", "monitor-bot"])
+        .assert_code(0)
+        .json();
+    assert_eq!(ran["held"][0]["agent"], "monitor-bot");
+    assert_eq!(site.read(MONITOR_MEMORY), changed);
+    // The others are reset.
+    let ran = site
+        .run([
+            "reset",
+            "--scheduled",
+            "--json",
+            "code-reviewer",
+            "monitor-bot",
+        ])
+        .assert_code(0)
+        .json();
+    assert_eq!(ran["results"].as_array().unwrap().len(), 1);
+    assert_eq!(ran["results"][0]["agent"], "code-reviewer");
+    // A reset by hand is not held back.
+    let _ = site.run(["reset", "monitor-bot"]).assert_code(0);
+    assert_ne!(site.read(MONITOR_MEMORY), changed);
+    let _ = site.run(["schedule", "resume"]).assert_code(0);
+    assert_eq!(holds(&site), serde_json::json!([]));
+    let ran = site
+        .run(["reset", "--scheduled", "--json", "monitor-bot"])
+        .assert_code(0)
+        .json();
+    assert_eq!(ran["results"][0]["agent"], "monitor-bot");
+}
+
+#[test]
+fn dry_run_of_a_control_changes_nothing() {
+    let site = scheduled_site();
+    let before = site.snapshot_files();
+    for verb in ["pause", "resume", "skip"] {
+        let ran = site
+            .run(["schedule", verb, "--dry-run", "--json"])
+            .assert_code(0)
+            .json();
+        assert_eq!(ran["dry_run"], true);
+        assert_eq!(ran["changes"].as_array().unwrap().len(), 2, "{verb}");
+    }
+    assert_eq!(site.snapshot_files(), before);
+    let _ = site.run(["schedule", "pause", "nobody"]).assert_code(2);
+}
+
+#[test]
+fn timers_are_named_as_units_or_agents() {
+    let site = scheduled_site();
+    for (name, agent) in [
+        ("memory-shepherd.timer", serde_json::Value::Null),
+        ("memory-shepherd-monitor-bot", "monitor-bot".into()),
+        ("monitor-bot", "monitor-bot".into()),
+        ("code-reviewer", "code-reviewer".into()),
+    ] {
+        let arguments = ["schedule", "skip", name, "--dry-run", "--json"];
+        let ran = site.run(arguments).assert_code(0).json();
+        assert_eq!(ran["changes"][0]["agent"], agent, "{name}");
+        assert!(ran["changes"][0]["due"].is_string(), "{name}");
+    }
+}
+
+#[test]
+fn control_output_matches_goldens() {
+    let site = scheduled_site();
+    for verb in ["pause", "resume"] {
+        insta::assert_snapshot!(
+            format!("schedule_{verb}"),
+            site.run(["schedule", verb]).normalized_output()
+        );
+    }
+    for verb in ["pause", "resume", "skip"] {
+        insta::assert_snapshot!(
+            format!("help_schedule_{verb}"),
+            site.run(["schedule", verb, "--help"]).normalized_output()
+        );
+    }
+}
+
+#[test]
+fn damaged_pauses_are_reported_and_reset_runs() {
+    let site = scheduled_site();
+    let _ = site.run(["schedule", "pause"]).assert_code(0);
+    site.write("archives/.shepherd/schedule.json", "{");
+    let _ = site
+        .run(["reset", "--scheduled", "monitor-bot"])
+        .assert_code(0)
+        .assert_stderr_has("is ignored: it is damaged");
+    let _ = site.run(["schedule", "resume"]).assert_code(0);
+    assert_eq!(holds(&site), serde_json::json!([]));
+}
