@@ -357,12 +357,16 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
             _ => true,
         },
         (KeyContext::Log, _) => match command {
-            Command::GoLog => false,
+            Command::GoLog | Command::NextTab => false,
             Command::OpenDiff => model.subject_agent().is_some(),
             Command::UndoSave => model.undone_save().is_some(),
             _ => true,
         },
-        (KeyContext::Schedule, _) => command != Command::GoLog,
+        // The panel names the key that leads to it and back; Enter does the same as another key.
+        (KeyContext::Schedule, _) => !matches!(
+            command,
+            Command::GoLog | Command::NextTab | Command::OpenSelected
+        ),
         (KeyContext::Agent, _) => is_agent_hint_relevant(command, model),
         (KeyContext::Verify, _) => !matches!(command, Command::GoLog),
         (KeyContext::Archives, _) => match command {

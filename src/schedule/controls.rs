@@ -157,7 +157,7 @@ impl ScheduleChange {
             ScheduleAction::Pause => {
                 format!("pause {subject}: no scheduled reset until it is resumed")
             }
-            ScheduleAction::Resume => format!("resume {subject}: its scheduled resets run again"),
+            ScheduleAction::Resume => format!("resume {subject}: scheduled resets run again"),
             ScheduleAction::Skip(due) => format!(
                 "skip {subject}: no reset at {}; the one after it runs",
                 due.format(TIME_FORMAT)

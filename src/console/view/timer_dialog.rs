@@ -7,6 +7,7 @@ use crate::console::frame::KEYS_IGNORED_NOTICE;
 use crate::console::keymap::CONFIRM_KEY;
 use crate::console::model::Model;
 use crate::console::screens::log::state::schedule::{TimerDialog, TimerSource};
+use crate::console::screens::log::view::schedule::format_moment;
 use crate::console::theme::Role;
 use crate::schedule::{ScheduleAction, ScheduleChange, UnitScope};
 
@@ -94,16 +95,11 @@ fn choice_lines(model: &Model, dialog: &TimerDialog) -> Vec<DialogLine> {
         [one] => format!("resets {one}"),
         many => format!("resets {} agents", many.len()),
     };
-    let time = |it: Option<chrono::DateTime<chrono::FixedOffset>>| {
-        it.map_or("not known".to_string(), |it| {
-            it.format("%Y-%m-%d %H:%M:%S").to_string()
-        })
-    };
-    let skip = match (row.skip_change(), row.group.after_next) {
-        (Some(_), Some(after)) => format!(
-            "skip the next run, due {}; the one due {} runs",
-            time(row.group.next),
-            time(Some(after))
+    let skip = match (row.skip_change(), row.group.next, row.group.after_next) {
+        (Some(_), Some(next), Some(after)) => format!(
+            "skip the run due {}; the one due {} runs",
+            format_moment(model, next),
+            format_moment(model, after)
         ),
         _ => "skip the next run".to_string(),
     };

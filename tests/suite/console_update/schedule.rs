@@ -125,7 +125,7 @@ fn header_names_next_run_and_failure() {
         console.press(key);
         let screen = console.screen_text();
         assert!(screen.contains("last run FAILED"), "{key}");
-        assert!(screen.contains("next run 10:00 (50m)"), "{key}");
+        assert!(screen.contains("next run 10:00 (45m)"), "{key}");
     }
     console.press("1");
     load(&mut console, schedule_without_managers());

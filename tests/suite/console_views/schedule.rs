@@ -43,6 +43,12 @@ fn schedule_snapshots_match() {
         "Tab",
         schedule_without_managers,
     );
+    assert_view_from("schedule_advice", fleet_of_four, |console| {
+        console.send(Msg::LogLoaded(Ok(Vec::new())));
+        let schedule = schedule_without_managers();
+        console.send(Msg::ScheduleLoaded(0, Ok(Box::new(schedule))));
+        console.press("7 Tab");
+    });
     assert_schedule_view("schedule_dialog", "Tab G T", common_schedule);
     assert_schedule_view("schedule_skip", "Tab G T s", common_schedule);
     assert_schedule_view("schedule_pause", "Tab G T p", common_schedule);

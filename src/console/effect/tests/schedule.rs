@@ -73,10 +73,11 @@ impl ScheduledFleet {
             action,
         };
         self.runner.execute(Effect::ChangeSchedule(change));
-        self.wait_for(|msg| match msg {
-            Msg::ScheduleChanged(_, outcome) => Some(outcome.unwrap()),
+        let outcome = self.wait_for(|msg| match msg {
+            Msg::ScheduleChanged(_, outcome) => Some(outcome),
             _ => None,
         });
+        outcome.unwrap();
     }
 }
 

@@ -10,7 +10,7 @@ use crate::console::key_guard::KeyGuard;
 use crate::engine::{Outcome, Trigger};
 use crate::schedule::{
     GroupSchedule, ManagerSchedule, ScheduleAction, ScheduleChange, ScheduleOverview,
-    SchedulePause, ScheduleSkip, TimerSchedule, TimerStatus, UnitScope, timer_subject,
+    SchedulePause, ScheduleSkip, TimerSchedule, TimerStatus, UnitScope,
 };
 
 /// Time between two questions to the service managers.
@@ -139,11 +139,6 @@ impl TimerRow {
         matches!(self.result, TimerResult::Failed(_))
     }
 
-    /// Returns what it resets, in words.
-    pub fn subject(&self) -> &str {
-        timer_subject(self.group.agent.as_deref())
-    }
-
     /// Returns why the next run cannot be skipped, if it cannot.
     pub fn no_skip_reason(&self) -> &'static str {
         match self.skip_of_next() {
@@ -267,9 +262,7 @@ fn last_timed_run<'a>(agents: &[String], runs: &'a [RunSummary]) -> Option<&'a R
     runs.iter().find(|run| {
         let mut events = run.events.iter();
         !run.events.is_empty()
-            && events.all(|event| {
-                event.trigger == Trigger::Timer && agents.iter().any(|it| *it == event.agent)
-            })
+            && events.all(|event| event.trigger == Trigger::Timer && agents.contains(&event.agent))
     })
 }
 
@@ -361,7 +354,7 @@ fn unmanaged_row(
         .zip(interval)
         .is_some_and(|(run, interval)| now - run.began_at > interval + MAX_DELAY);
     Some(TimerRow {
-        name: timer_subject(group.agent.as_deref()).to_string(),
+        name: group.agent.clone().unwrap_or_else(|| "fleet".to_string()),
         source: TimerSource::Unmanaged,
         is_known: true,
         last: run.map(|run| run.ended_at),

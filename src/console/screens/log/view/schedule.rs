@@ -102,10 +102,14 @@ fn draw_headline(model: &Model, canvas: &mut Canvas<'_>, y: u16, overview: &Sche
     canvas.put_right(canvas.width(), y, &hint, Role::Dim);
     let end = canvas.width().saturating_sub(hint.width() as u16 + 2);
     let mut x = canvas.put_text(1, y, "SCHEDULE", Role::Title) + 2;
-    let parts = overview
-        .managers
-        .iter()
-        .map(|manager| describe_manager(model, manager));
+    let mut managers = overview.managers.iter();
+    let is_absent = managers.all(|it| !it.is_running && it.timers.is_empty());
+    let parts: Vec<(String, Role)> = if is_absent {
+        vec![("no service manager runs".to_string(), Role::Dim)]
+    } else {
+        let managers = overview.managers.iter();
+        managers.map(|it| describe_manager(model, it)).collect()
+    };
     let unmanaged = view
         .rows
         .iter()
@@ -333,7 +337,7 @@ pub(super) fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     let output = row.journal_command();
     let key = model.key_hint(Command::CopyScheduleLine);
     parts.extend(output.map(|line| format!("output ({key} copies): {line}")));
-    let text = untrusted::visible_line(&parts.join("; "));
+    let text = untrusted::visible_line(parts.join("; "));
     let room = usize::from(canvas.width()).saturating_sub(2);
     canvas.put_text(1, y, &truncate_untrusted(&text, room), Role::Text);
 }
