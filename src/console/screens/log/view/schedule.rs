@@ -456,9 +456,7 @@ impl Model {
             )]
         } else {
             let run = line("schedule run");
-            let mut lines = vec![format!(
-                "No service manager runs: `{run}` resets in the foreground, or cron:"
-            )];
+            let mut lines = vec![format!("`{run}` resets in the foreground; or for cron:")];
             lines.extend(overview.crontab.iter().cloned());
             lines
         };
