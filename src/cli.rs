@@ -9,13 +9,16 @@ mod archive;
 mod archive_search;
 mod arguments;
 mod baseline;
+mod baseline_edit;
 mod baseline_plans;
 mod config_verbs;
 #[cfg(feature = "demo")]
 mod demo;
 mod diff;
-mod doctor;
+pub mod doctor;
+mod examples;
 mod guard;
+mod init;
 mod keys;
 mod lint;
 mod log;
@@ -42,7 +45,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches};
 use crossbeam_channel::unbounded;
 
 use crate::clock;
@@ -148,6 +151,13 @@ struct ConsoleSetup {
 /// Result of a verb: the error kind that its answer stands for, if any.
 type CommandResult = Result<Option<ErrorKind>, CommandError>;
 
+/// Parses the command line.
+fn parse_arguments(arguments: &[OsString]) -> Result<Cli, clap::Error> {
+    let mut definition = examples::command_line();
+    let mut matches = definition.try_get_matches_from_mut(arguments)?;
+    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut definition))
+}
+
 /// Runs the command line. Returns the most serious error kind that occurred, or `None` on success.
 pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
@@ -161,7 +171,7 @@ pub fn run(
         terminal_columns: environment.terminal_columns,
         ..OutputSettings::default()
     };
-    let cli = match Cli::try_parse_from(&arguments) {
+    let cli = match parse_arguments(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
             settings.is_json = arguments.iter().any(|argument| argument == "--json");
@@ -233,6 +243,7 @@ impl CommandContext<'_> {
 
     fn run_verb(&mut self, verb: Verb) -> CommandResult {
         match verb {
+            Verb::Init(args) => self.run_init(&args),
             Verb::Status {
                 agents,
                 exit_code,

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
+use super::baseline_edit::EditArgs;
 use super::baseline_plans::{DiffArgs, NewArgs, ReplaceArgs};
 use super::output::{
     Document, FileContent, OutputRole, Printer, TableCell, format_count, number_cell, text_cell,
@@ -47,6 +48,13 @@ pub enum BaselineVerb {
     /// Creates a baseline from the template or from another one
     #[command(after_help = EXIT_CODES)]
     New(NewArgs),
+    /// Opens a baseline in your editor, and saves what it leaves
+    ///
+    /// The editor is $VISUAL, else $EDITOR, else vi. A text in which the lint finds errors is not
+    /// saved without --force, and neither is one whose file has changed since; the exit code is
+    /// then 6, and the text stays in a file that is named. The version from before is kept.
+    #[command(after_help = EXIT_CODES)]
+    Edit(EditArgs),
     /// Replaces text in several baselines
     ///
     /// The versions from before are kept. A file that changes before it is written is left as it is, and the
@@ -286,6 +294,7 @@ impl CommandContext<'_> {
             BaselineVerb::Show { file, version } => self.show_baseline(file, version.as_deref()),
             BaselineVerb::Diff(args) => self.compare_baseline_versions(args),
             BaselineVerb::New(args) => self.create_baseline(args),
+            BaselineVerb::Edit(args) => self.edit_baseline(args),
             BaselineVerb::Replace(args) => self.replace_in_baselines(args),
             BaselineVerb::History { file, count } => self.show_history(file, *count),
             BaselineVerb::Restore { file, version } => self.restore_baseline(file, version),

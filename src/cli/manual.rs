@@ -9,6 +9,7 @@ use clap_mangen::Man;
 use serde::Serialize;
 
 use super::arguments::Cli;
+use super::examples::examples_text;
 use super::output::{Document, Printer};
 use super::{CommandContext, CommandResult};
 
@@ -89,6 +90,12 @@ fn write_command(page: &mut Vec<u8>, command: &Command, parent: &str) -> io::Res
         .replace(".SH DESCRIPTION", ".PP")
         .replace(".SH OPTIONS", ".PP");
     page.extend_from_slice(part.as_bytes());
+    let path = name.split_once(' ').map_or("", |(_, path)| path);
+    if let Some(examples) = examples_text(path) {
+        // A backslash would begin a request of roff, and a dot or a quote at the start of a line.
+        let lines = examples.replace('\\', "\\e").replace('-', "\\-");
+        page.extend_from_slice(format!(".PP\n.nf\n{lines}\n.fi\n").as_bytes());
+    }
     for verb in command.get_subcommands() {
         write_command(page, verb, &name)?;
     }

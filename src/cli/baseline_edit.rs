@@ -1,0 +1,180 @@
+//! `baseline edit`: opens a baseline in the operator's editor, lints the result and saves it.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+
+use serde::Serialize;
+
+use super::diff::{DiffHunk, compare_texts, diff_hunks, write_visible_diff};
+use super::output::{Document, Printer};
+use super::{CommandContext, CommandResult};
+use crate::baseline::seal::quote_baseline_name;
+use crate::diff::Diff;
+use crate::digest::Digest;
+use crate::engine::{Engine, OpenedBaseline, SavedBaseline, TextOrigin};
+use crate::error::{Error, ErrorKind, PathContext, Result, describe_io_error};
+use crate::lint::{Finding, Severity};
+
+/// Arguments of `baseline edit`.
+#[derive(Debug, clap::Args)]
+pub struct EditArgs {
+    /// File in baseline_dir, or agent
+    #[arg(value_name = "FILE|AGENT")]
+    file: String,
+    /// Saves a text in which the lint finds errors, too
+    #[arg(long)]
+    force: bool,
+}
+
+/// The answer of `baseline edit`.
+#[derive(Serialize)]
+struct EditDocument {
+    file: String,
+    before: Digest,
+    sha256: Digest,
+    /// None if the text is as before.
+    run: Option<String>,
+    /// What the lint finds in the new text, a line each.
+    findings: Vec<String>,
+    /// Empty where the difference is too large.
+    hunks: Vec<DiffHunk>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    too_large: bool,
+    #[serde(skip)]
+    diff: Diff,
+}
+
+impl Document for EditDocument {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        let Some(run) = &self.run else {
+            return printer.write_plain_line(format!("{} is as before; not saved", self.file));
+        };
+        let after = format!("{} (edited)", self.file);
+        write_visible_diff(printer, &self.diff, &self.file, &after)?;
+        printer.write_plain_line(format!("saved {} (run {run})", self.file))
+    }
+}
+
+impl CommandContext<'_> {
+    pub(super) fn edit_baseline(&mut self, args: &EditArgs) -> CommandResult {
+        let engine = self.open_engine()?;
+        let name = engine.baseline_name(&args.file, &self.environment.env.cwd)?;
+        // Until the end, the guard restores nothing.
+        let _edit = engine.begin_baseline_edit()?;
+        let opened = engine.open_baseline(&name)?;
+        let directory = tempfile::Builder::new()
+            .prefix("memory-shepherd-edit-")
+            .tempdir_in(&self.environment.temp_directory)
+            .with_path("create a directory in", &self.environment.temp_directory)?;
+        let draft = directory
+            .path()
+            .join(opened.path.file_name().unwrap_or_default());
+        fs::write(&draft, &opened.bytes).with_path("write", &draft)?;
+        let edited = self
+            .run_editor(&draft)
+            .and_then(|()| fs::read(&draft).with_path("read", &draft))?;
+        let findings = lint_draft(&engine, &name, &edited)?;
+        let saved = match save_draft(&engine, &opened, &edited, &findings, args.force) {
+            Ok(saved) => saved,
+            Err(error) => {
+                // The text must not be lost with the directory.
+                let _ = directory.keep();
+                let kept = format!("your text is in {}", draft.display());
+                return Err(error.with_hint(kept).into());
+            }
+        };
+        let diff = compare_texts(&engine, &opened.bytes, &edited);
+        self.output.print_document(&EditDocument {
+            file: name.clone(),
+            before: opened.digest,
+            sha256: Digest::of(&edited),
+            run: saved.as_ref().map(|it| it.run.clone()),
+            findings: findings.iter().map(Finding::summary).collect(),
+            hunks: diff_hunks(&diff),
+            too_large: diff.is_too_large,
+            diff,
+        })?;
+        for finding in &findings {
+            self.output.print_note(&finding.summary());
+        }
+        if saved.is_some() {
+            let seal = format!("seal {}", quote_baseline_name(&name));
+            self.output
+                .print_hint(&format!("to seal it: {}", engine.command_line(&seal)));
+        }
+        Ok(None)
+    }
+
+    /// Runs the operator's editor on a file, and waits until it ends.
+    fn run_editor(&self, file: &Path) -> Result<()> {
+        let mut failure = Error::new(ErrorKind::User, "no editor is set");
+        for words in self.environment.external_tools.editor_commands()? {
+            let Some((program, arguments)) = words.split_first() else {
+                continue;
+            };
+            match self.start_editor(program, arguments, file) {
+                Ok(status) if status.success() => return Ok(()),
+                Ok(status) => {
+                    let message =
+                        format!("the editor {program} failed ({status}); nothing was saved");
+                    return Err(Error::new(ErrorKind::User, message));
+                }
+                Err(error) => {
+                    let cause = describe_io_error(&error);
+                    let message = format!("cannot start the editor {program}: {cause}");
+                    failure = Error::new(ErrorKind::User, message);
+                }
+            }
+        }
+        Err(failure.with_hint("set VISUAL or EDITOR to the command of your editor"))
+    }
+
+    fn start_editor(
+        &self,
+        program: &str,
+        arguments: &[String],
+        file: &Path,
+    ) -> io::Result<ExitStatus> {
+        let mut command = Command::new(program);
+        command.args(arguments).arg(file);
+        if self.output.is_json() {
+            // Standard output is for the document.
+            let errors = io::stderr().as_fd().try_clone_to_owned()?;
+            command.stdout(Stdio::from(errors));
+        }
+        command.status()
+    }
+}
+
+/// Returns what the lint finds in a text of a baseline.
+fn lint_draft(engine: &Engine, name: &str, text: &[u8]) -> Result<Vec<Finding>> {
+    let decisions = engine.load_lint_decisions()?;
+    let report = engine.baseline_lint(name, &decisions).lint(text);
+    Ok(report.findings)
+}
+
+/// Saves an edited baseline; none if its text is as before.
+fn save_draft(
+    engine: &Engine,
+    opened: &OpenedBaseline,
+    edited: &[u8],
+    findings: &[Finding],
+    is_forced: bool,
+) -> Result<Option<SavedBaseline>> {
+    if edited == opened.bytes {
+        return Ok(None);
+    }
+    let mut errors = findings.iter().filter(|it| it.severity == Severity::Error);
+    if let Some(first) = errors.next().filter(|_| !is_forced) {
+        let message = format!("{}: {}; nothing was saved", opened.name, first.summary());
+        return Err(Error::new(ErrorKind::Conflict, message)
+            .with_hint("correct it, or save it as it is with --force"));
+    }
+    let expected = Some(opened.digest);
+    engine
+        .save_baseline_of(&opened.name, edited, expected, TextOrigin::Operator)
+        .map(Some)
+}

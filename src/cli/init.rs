@@ -1,0 +1,308 @@
+//! `init`: shows and writes a first config with its baselines.
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::output::{Document, OutputRole, Printer, format_count};
+use super::{CommandContext, CommandResult};
+use crate::config::ConfigEnvironment;
+use crate::error::{Error, ErrorKind, PathContext, Result};
+use crate::invocation::Invocation;
+use crate::lint::TEMPLATE;
+
+/// Arguments of `init`.
+#[derive(Debug, clap::Args)]
+pub(super) struct InitArgs {
+    /// Memories, or directories with a MEMORY.md, that become agents; without any, an example agent
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// Also takes the agents in ~/.openclaw/workspace*, ~/.clawdbot and ~/clawd
+    #[arg(long)]
+    discover: bool,
+    /// Shows the files; writes nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Name of a memory in the directory of an agent.
+const MEMORY_FILE_NAME: &str = "MEMORY.md";
+
+/// Directories below the home in which agents usually are; `*` at the end stands for any characters.
+const USUAL_HOMES: [&str; 3] = [".openclaw/workspace*", ".clawdbot", "clawd"];
+
+/// Maximum length of an agent's name that is made of its directory.
+const MAX_NAME_LENGTH: usize = 40;
+
+/// An agent of the new config.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct ProposedAgent {
+    agent: String,
+    memory: PathBuf,
+}
+
+/// A file that is, or would be, written.
+#[derive(Serialize)]
+struct NewFileItem {
+    path: PathBuf,
+    content: String,
+}
+
+/// The answer of `init`.
+#[derive(Serialize)]
+struct InitDocument {
+    dry_run: bool,
+    config: PathBuf,
+    agents: Vec<ProposedAgent>,
+    files: Vec<NewFileItem>,
+}
+
+impl Document for InitDocument {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        for (index, file) in self.files.iter().enumerate() {
+            let path = file.path.display().to_string();
+            printer.write_line(&[(OutputRole::Heading, &path)])?;
+            // The baselines have one text, the template.
+            let is_repeated = self
+                .files
+                .iter()
+                .take(index)
+                .any(|it| it.content == file.content);
+            if is_repeated {
+                printer.write_line(&[(OutputRole::Dim, "  the same text")])?;
+            } else {
+                for line in file.content.lines() {
+                    printer.write_plain_line(format!("  {line}"))?;
+                }
+            }
+        }
+        let (verb, end) = if self.dry_run {
+            ("would write", "; nothing was written")
+        } else {
+            ("wrote", "")
+        };
+        let files = format_count(self.files.len(), "file");
+        let agents = format_count(self.agents.len(), "agent");
+        printer.write_plain_line(format!("{verb} {files} for {agents}{end}"))
+    }
+}
+
+impl CommandContext<'_> {
+    pub(super) fn run_init(&mut self, args: &InitArgs) -> CommandResult {
+        let env = &self.environment.env;
+        let config = self.new_config_path()?;
+        let agents = propose_agents(args, env)?;
+        let files = new_files(&config, &agents);
+        if let Some(existing) = files.iter().find(|it| it.path.symlink_metadata().is_ok()) {
+            let message = format!("{} exists; nothing was written", existing.path.display());
+            let hint = "edit it, or choose another config with --config FILE";
+            return Err(Error::new(ErrorKind::Conflict, message)
+                .with_hint(hint)
+                .into());
+        }
+        let document = InitDocument {
+            dry_run: args.dry_run,
+            config,
+            agents,
+            files,
+        };
+        if !args.dry_run {
+            for file in &document.files {
+                create_file(file)?;
+            }
+        }
+        self.output.print_document(&document)?;
+        let invocation = match &self.config_flag {
+            Some(_) => Invocation::with_config(&document.config),
+            None => Invocation::default(),
+        };
+        if !args.dry_run {
+            self.output.print_hint(&format!(
+                "fill in the baselines first, then: {}; the first reset archives each memory and \
+                 installs its baseline",
+                invocation.command_line("config check")
+            ));
+        }
+        Ok(None)
+    }
+
+    /// Returns the path of the new config.
+    fn new_config_path(&self) -> Result<PathBuf> {
+        let env = &self.environment.env;
+        if let Some(path) = &self.config_flag {
+            return Ok(env.resolve(path));
+        }
+        let from_variable = env.xdg_config_home.clone().filter(|it| it.is_absolute());
+        let base = from_variable.or_else(|| Some(env.home.as_ref()?.join(".config")));
+        base.map(|it| it.join("memory-shepherd/memory-shepherd.conf"))
+            .ok_or_else(|| {
+                let message = "cannot find a directory for the config: no home is known";
+                Error::new(ErrorKind::User, message).with_hint("set HOME, or pass --config FILE")
+            })
+    }
+}
+
+/// Returns the agents of the new config.
+fn propose_agents(args: &InitArgs, env: &ConfigEnvironment) -> Result<Vec<ProposedAgent>> {
+    let mut memories = Vec::new();
+    for path in &args.paths {
+        memories.push(find_memory(&env.resolve(path)).ok_or_else(|| {
+            let message = format!(
+                "{} is neither a memory nor a directory with one",
+                path.display()
+            );
+            Error::new(ErrorKind::User, message).with_hint(format!(
+                "name a file, or a directory with a {MEMORY_FILE_NAME}"
+            ))
+        })?);
+    }
+    if let Some(home) = env.home.as_ref().filter(|_| args.discover) {
+        let found = usual_directories(home).into_iter();
+        memories.extend(found.filter_map(|directory| find_memory(&directory)));
+        if memories.is_empty() {
+            let message = format!("no agent is in the usual directories of {}", home.display());
+            return Err(Error::new(ErrorKind::User, message)
+                .with_hint("name the directories of your agents: memory-shepherd init PATH..."));
+        }
+    }
+    if memories.is_empty() {
+        let home = env.home.clone().unwrap_or_else(|| env.cwd.clone());
+        memories.push(home.join("agents/my-agent").join(MEMORY_FILE_NAME));
+    }
+    let mut seen = BTreeSet::new();
+    memories.retain(|memory| seen.insert(memory.clone()));
+    let mut names = BTreeSet::new();
+    let agents = memories.into_iter().map(|memory| ProposedAgent {
+        agent: unique_name(&memory, &mut names),
+        memory,
+    });
+    Ok(agents.collect())
+}
+
+/// Returns the memory at a path, which is the memory or its directory.
+fn find_memory(path: &Path) -> Option<PathBuf> {
+    let inside = path.join(MEMORY_FILE_NAME);
+    if inside.is_file() {
+        return Some(inside);
+    }
+    path.is_file().then(|| path.to_path_buf())
+}
+
+/// Returns the directories below a home in which agents usually are, by name.
+fn usual_directories(home: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for pattern in USUAL_HOMES {
+        let path = home.join(pattern);
+        let Some(prefix) = path.to_str().and_then(|it| it.strip_suffix('*')) else {
+            found.push(path);
+            continue;
+        };
+        let parent = path.parent().unwrap_or(home);
+        let list = fs::read_dir(parent).into_iter().flatten().flatten();
+        let mut matching: Vec<PathBuf> = list
+            .map(|item| item.path())
+            .filter(|path| path.to_str().is_some_and(|it| it.starts_with(prefix)))
+            .collect();
+        matching.sort();
+        found.extend(matching);
+    }
+    found
+}
+
+/// Returns a name for the agent of a memory that no other agent has, and records it.
+fn unique_name(memory: &Path, names: &mut BTreeSet<String>) -> String {
+    let directory = memory.parent().and_then(Path::file_name);
+    let text = directory.map_or(String::new(), |it| it.to_string_lossy().into_owned());
+    let kept: String = text
+        .trim_start_matches('.')
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '_' {
+                c
+            } else {
+                '-'
+            }
+        })
+        .take(MAX_NAME_LENGTH)
+        .collect();
+    // A section of the config that is no agent cannot be the name of one.
+    let base = match kept.trim_matches('-') {
+        "" | "general" | "lint" | "alerts" | "all" => "agent".to_string(),
+        kept => kept.to_string(),
+    };
+    let candidates = (2..).map(|number| format!("{base}-{number}"));
+    let mut candidates = std::iter::once(base.clone()).chain(candidates);
+    let name = candidates
+        .find(|name| !names.contains(name))
+        .unwrap_or(base);
+    names.insert(name.clone());
+    name
+}
+
+/// Returns the config and the baselines of its agents.
+fn new_files(config: &Path, agents: &[ProposedAgent]) -> Vec<NewFileItem> {
+    let mut text = "[general]\nbaseline_dir=./baselines\narchive_dir=./archives\n".to_string();
+    let directory = config.parent().unwrap_or(Path::new("/")).join("baselines");
+    let mut files = Vec::new();
+    for ProposedAgent { agent, memory } in agents {
+        let baseline = format!("{agent}-MEMORY.md");
+        let memory = memory.display();
+        text.push_str(&format!(
+            "\n[{agent}]\nmemory_file={memory}\nbaseline={baseline}\n"
+        ));
+        files.push(NewFileItem {
+            path: directory.join(baseline),
+            content: String::from_utf8_lossy(TEMPLATE).into_owned(),
+        });
+    }
+    let config = NewFileItem {
+        path: config.to_path_buf(),
+        content: text,
+    };
+    // The config comes last, so that one that is there has all its baselines.
+    files.push(config);
+    files
+}
+
+/// Creates a file that only this user can write, and its directories.
+fn create_file(file: &NewFileItem) -> Result<()> {
+    let path = &file.path;
+    if let Some(directory) = path.parent() {
+        let mut builder = DirBuilder::new();
+        let made = builder.recursive(true).mode(0o700).create(directory);
+        made.with_path("create", directory)?;
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let mut created = options.open(path).with_path("create", path)?;
+    let written = created.write_all(file.content.as_bytes());
+    written
+        .and_then(|()| created.sync_all())
+        .with_path("write", path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_agents_are_valid_and_unique() {
+        let mut names = BTreeSet::new();
+        let mut name = |path: &str| unique_name(Path::new(path), &mut names);
+        let found = [
+            name("/home/a/.openclaw/workspace-ops/MEMORY.md"),
+            name("/home/a/.clawdbot/MEMORY.md"),
+            name("/srv/my bot!/MEMORY.md"),
+            name("/srv/x/clawdbot/MEMORY.md"),
+            name("/srv/general/MEMORY.md"),
+        ];
+        assert_eq!(
+            found,
+            ["workspace-ops", "clawdbot", "my-bot", "clawdbot-2", "agent"]
+        );
+    }
+}
