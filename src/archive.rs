@@ -557,6 +557,13 @@ impl Archive {
         })
     }
 
+    /// Returns how many more files this user can create on the archive's file system; none if it
+    /// has no fixed number.
+    pub fn free_inodes(&self) -> Option<u64> {
+        let statvfs = self.root.ancestors().find_map(|it| fs::statvfs(it).ok())?;
+        (statvfs.f_files > 0).then_some(statvfs.f_favail)
+    }
+
     /// Opens an entry for reading, without following symlinks.
     ///
     /// # Errors

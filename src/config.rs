@@ -13,6 +13,7 @@ mod keys;
 mod overlap;
 mod parser;
 mod resolved_section;
+mod shared_directories;
 #[cfg(test)]
 mod tests;
 
@@ -41,6 +42,9 @@ pub use keys::{KeySpec, SectionKind, keys};
 pub(crate) use parser::is_agent_name;
 use parser::parse_partial;
 pub use parser::{SAME_MEMORY_HINT, parse, same_memory_message};
+pub use shared_directories::{
+    SHARED_ENTRY_DIRECTORY_HINT, SharedEntryDirectory, shared_entry_directories,
+};
 
 /// The process environment as `main` resolved it; this module reads none of it by itself.
 #[derive(Clone, Debug)]

@@ -7,6 +7,7 @@
 mod accepted_seal;
 mod address;
 mod agent_timeline;
+mod archive_growth;
 mod archive_search;
 mod baseline_change;
 mod baseline_drafts;
@@ -72,6 +73,7 @@ pub use address::MemoryAddress;
 pub use agent_timeline::{
     AgentTimeline, EntryPresence, TimelineEntry, TimelineRow, TimelineSubject, UnchangedRuns,
 };
+pub use archive_growth::ArchiveGrowth;
 pub use archive_search::{
     ComparedTexts, EntryComparison, FoundEntry, FoundLine, FoundMemory, FoundText, IndexProgress,
     SearchRelaxation, SearchRequest, SearchResult, SourceText, SyncReport, TextSource,
@@ -99,6 +101,7 @@ pub use ledger::{RecordRange, SegmentReport};
 pub use lint::{BaselineLint, FixedFile, LintDecisions, LintedFile, fix_draft, lint_text};
 pub use lock::{
     AgentLock as Held, AlertLock, AlertLockKind, HeldLock, LockHolder, LockQueue, ScheduleLock,
+    describe_lock,
 };
 pub use observation::{Blocker, MemoryContent, Observation, Protection};
 pub use plan::{

@@ -13,6 +13,7 @@ mod controls;
 mod crontab;
 mod escape;
 mod install;
+mod installed_unit;
 mod original;
 mod overview;
 mod ownership;
@@ -33,6 +34,7 @@ pub use crontab::crontab_lines;
 pub use install::{
     AppliedPlan, Consent, FileAction, InstallPlan, PlannedFile, plan_install, plan_uninstall,
 };
+pub use installed_unit::{find_unit_program, find_writable_part};
 pub use original::OriginalUnit;
 pub use overview::{
     GroupSchedule, ManagerAccess, ManagerSchedule, ScheduleOverview, TimerSchedule, read_manager,

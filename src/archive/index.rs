@@ -8,6 +8,7 @@
 //! used (damaged, of another version, with other tables, owned by another user) is replaced; while
 //! another process writes to it, a search reads all entries instead.
 
+mod health;
 mod sync;
 
 use std::collections::HashSet;
@@ -24,6 +25,7 @@ use super::search::{Phrase, Query, Vocabulary, for_each_word, is_vocabulary_word
 use super::{Archive, ArchiveEntry, EntryKind, PROGRAM_DIRECTORY_NAME};
 use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext, Result};
+pub use health::{IndexFault, IndexHealth};
 use sync::kind_number;
 pub use sync::{IndexProgress, MAX_INDEXED_BYTES, SyncReport};
 

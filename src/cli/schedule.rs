@@ -544,7 +544,7 @@ impl CommandContext<'_> {
 
     /// Returns how units of a user are confined: in a user namespace, unless that would keep them
     /// from resetting an agent.
-    fn user_sandbox(&self, engine: &Engine, scope: UnitScope) -> UserSandbox {
+    pub(super) fn user_sandbox(&self, engine: &Engine, scope: UnitScope) -> UserSandbox {
         if scope == UnitScope::System {
             return UserSandbox::Namespaces;
         }

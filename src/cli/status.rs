@@ -12,7 +12,9 @@ use super::output::{
 use super::{CommandContext, CommandResult};
 use crate::boundary::Boundary;
 use crate::digest::Digest;
-use crate::engine::{Blocker, Engine, LastRun, Observation, Outcome, Protection, State};
+use crate::engine::{
+    Blocker, Engine, LastRun, LockHolder, Observation, Outcome, Protection, State,
+};
 use crate::error::ErrorKind;
 use crate::lint::ScanSummary;
 use crate::quantity::format_size;
@@ -46,6 +48,8 @@ struct StatusRow {
     #[serde(rename = "read")]
     is_read: bool,
     blocked: Option<Blocker>,
+    /// The run that holds the agent's lock, if it has written who it is.
+    lock: Option<LockStatus>,
     #[serde(rename = "protect")]
     protection: Protection,
     #[serde(rename = "limit")]
@@ -56,6 +60,14 @@ struct StatusRow {
     last_run: Option<LastRun>,
     #[serde(skip)]
     hints: Vec<String>,
+}
+
+/// A lock that a run holds.
+#[derive(Serialize)]
+struct LockStatus {
+    #[serde(flatten)]
+    holder: LockHolder,
+    held_seconds: u64,
 }
 
 /// Content of the memory.
@@ -75,6 +87,9 @@ struct MemoryStatus {
 
 impl StatusRow {
     fn new(observation: Observation, engine: &Engine) -> StatusRow {
+        // Also of an agent in a worse state than BUSY, whose reason does not name the run.
+        let holder = engine.lock_holder(&observation.agent);
+        let now = engine.clock().now();
         let since = engine.state_since(&observation.agent, observation.state);
         let zone = *observation.read_at.offset();
         let read = observation.is_content_known();
@@ -98,6 +113,10 @@ impl StatusRow {
             since,
             reason: observation.reason,
             blocked: observation.blocker,
+            lock: holder.map(|holder| LockStatus {
+                held_seconds: holder.held_seconds(now),
+                holder,
+            }),
             protection: observation.protection,
             max_memory_size: observation.max_size,
             baseline: observation.baseline,

@@ -13,6 +13,7 @@ use super::keys::{
     CONFIG_KEYS, KeyValue, PathBases, SectionKind, ValueShape, canonical_key, closest_match,
 };
 use super::resolved_section::{KeySlot, KeySlots, ResolvedSection, is_given};
+use super::shared_directories::{SHARED_ENTRY_DIRECTORY_HINT, shared_entry_directories};
 use super::{
     ACCEPT_IN_PLACE, Agent, Config, ConfigEnvironment, ConfigErrors, DiagnosticLevel,
     MemoryLocation, SshHost, strip_dot_components,
@@ -587,7 +588,6 @@ impl ConfigReader<'_> {
     /// directory.
     fn warn_of_sharing(&mut self, agents: &[(Agent, SourceLine)]) {
         let mut memories = BTreeMap::new();
-        let mut directories = BTreeMap::new();
         for (agent, source) in agents {
             let name = agent.name.as_str();
             let first = *memories
@@ -598,14 +598,13 @@ impl ConfigReader<'_> {
                 let hint = SAME_MEMORY_HINT.to_string();
                 self.diagnostics.add_warning(source, message, Some(hint));
             }
-            let directory = agent.archive_subdir.as_str();
-            let first = *directories.entry(directory).or_insert(name);
-            if first != name {
-                let message =
-                    format!("agents `{first}` and `{name}` share the archive_subdir `{directory}`");
-                let hint = "give each agent a directory of its own, to keep their entries apart"
-                    .to_string();
-                self.diagnostics.add_warning(source, message, Some(hint));
+        }
+        for shared in shared_entry_directories(agents.iter().map(|(agent, _)| agent)) {
+            let mut sources = agents.iter();
+            if let Some((_, source)) = sources.find(|(agent, _)| agent.name == shared.second) {
+                let hint = SHARED_ENTRY_DIRECTORY_HINT.to_string();
+                self.diagnostics
+                    .add_warning(source, shared.to_string(), Some(hint));
             }
         }
     }

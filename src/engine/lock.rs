@@ -38,13 +38,14 @@ use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
-use super::record::new_run_id;
+use super::record::{Trigger, new_run_id};
 use super::semaphore::{Permit, WaitLimit, acquire, try_acquire_all};
 use crate::archive::{Archive, PROGRAM_DIRECTORY_NAME};
 use crate::baseline::seal::SEAL_LOCK_FILE_NAME;
 use crate::clock::Clock;
 use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext, Result};
+use crate::quantity::describe_duration;
 use crate::sys::{self, LockConflict};
 
 /// Maximum number of runs that replace memories at the same time. It bounds the records that wait
@@ -91,19 +92,44 @@ pub struct LockHolder {
     pub since: DateTime<FixedOffset>,
     /// Id of the run.
     pub run: String,
+    /// What started the run; none in descriptions of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trigger: Option<Trigger>,
+    /// Name of its machine; none in descriptions of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
 }
 
 impl LockHolder {
-    /// Returns, for example, "run 5a10 of ops (process 4711, since 2026-03-14 01:00:06)".
-    pub fn describe(&self) -> String {
-        format!(
-            "run {} of {} (process {}, since {})",
-            self.run,
-            self.user,
-            self.pid,
-            self.since.format("%Y-%m-%d %H:%M:%S")
-        )
+    /// Returns how long the lock has been held at the time `now`, in seconds; 0 if the clock was set
+    /// back.
+    pub fn held_seconds(&self, now: DateTime<FixedOffset>) -> u64 {
+        (now - self.since).num_seconds().max(0).unsigned_abs()
     }
+}
+
+/// Words how long a lock has been held at the time `now`, and by whom: "locked for 2 h 10 min by run
+/// 5a10 of ops@build-1 (timer, process 4711, since 2026-03-14 01:00:06)". The duration comes first: a
+/// narrow column cuts the end. `None` stands for a holder that has not written who it is.
+pub fn describe_lock(holder: Option<&LockHolder>, now: DateTime<FixedOffset>) -> String {
+    let Some(holder) = holder else {
+        return "locked by another run".to_string();
+    };
+    let host = holder
+        .host
+        .as_ref()
+        .map_or(String::new(), |host| format!("@{host}"));
+    let trigger = holder
+        .trigger
+        .map_or(String::new(), |it| format!("{}, ", it.as_str()));
+    format!(
+        "locked for {} by run {} of {}{host} ({trigger}process {}, since {})",
+        describe_duration(holder.held_seconds(now)),
+        holder.run,
+        holder.user,
+        holder.pid,
+        holder.since.format("%Y-%m-%d %H:%M:%S")
+    )
 }
 
 /// The lock of an agent; dropping it releases the lock.
@@ -155,14 +181,15 @@ pub fn acquire_agent_lock(
         let mut options = OpenOptions::new();
         let note =
             durable::open_nofollow_nonblocking(&holder_path(archive, agent), options.read(true));
-        let holder = note.ok().and_then(|mut file| read_holder(&mut file));
-        if holder.is_none() && read_attempts < HOLDER_READ_ATTEMPTS_ON_REFUSAL {
+        let found = note.ok().and_then(|mut file| read_holder(&mut file));
+        if found.is_none() && read_attempts < HOLDER_READ_ATTEMPTS_ON_REFUSAL {
             read_attempts += 1;
             std::thread::sleep(HOLDER_READ_INTERVAL);
             continue;
         }
-        let who = holder.map_or_else(|| "another run".to_string(), |it| it.describe());
-        return Err(Error::new(ErrorKind::Busy, format!("locked by {who}"))
+        // The run that is refused takes the lock at this moment.
+        let message = describe_lock(found.as_ref(), holder.since);
+        return Err(Error::new(ErrorKind::Busy, message)
             .with_hint("wait for that run to end; nothing was changed"));
     }
     let lock = AgentLock {
@@ -487,7 +514,7 @@ impl Engine {
             places.extend(acquire(open_lock_file(archive, &path)?, &path, 1, &wait)?);
         }
         for agent in agents {
-            while describe_holder(archive, agent).is_some() && self.wait_lock_interval() {}
+            while is_agent_locked(archive, agent) && self.wait_lock_interval() {}
         }
         Ok(LockQueue { _permits: places })
     }
@@ -503,12 +530,31 @@ impl Engine {
         !left.is_zero()
     }
 
+    /// Returns the run that holds the lock of an agent now; none if the lock is free, or its holder has
+    /// not written who it is.
+    pub fn lock_holder(&self, agent: &str) -> Option<LockHolder> {
+        find_held_lock(self.archive(), agent)?.holder
+    }
+
     /// Returns the locks of agents that runs hold now.
     pub fn held_locks(&self) -> Vec<HeldLock> {
         let agents = self.config().agents.iter();
         agents
             .filter_map(|agent| find_held_lock(self.archive(), &agent.name))
             .collect()
+    }
+
+    /// Returns the description of a run of this engine that takes a lock now.
+    pub(super) fn new_lock_holder(&self, run: &str) -> LockHolder {
+        let machine = rustix::system::uname();
+        LockHolder {
+            pid: std::process::id(),
+            user: self.setup.user.clone(),
+            since: self.clock().now(),
+            run: run.to_string(),
+            trigger: Some(self.setup.trigger),
+            host: Some(machine.nodename().to_string_lossy().into_owned()),
+        }
     }
 
     /// Holds the lock of an agent as a run does, until the result is dropped, and leaves the agent
@@ -518,12 +564,7 @@ impl Engine {
     /// An agent that is not configured, [`ErrorKind::Busy`] when a run has the lock, or the
     /// system's error.
     pub fn hold_agent_lock(&self, agent: &str) -> Result<AgentLock> {
-        let holder = LockHolder {
-            pid: std::process::id(),
-            user: self.setup.user.clone(),
-            since: self.clock().now(),
-            run: new_run_id(),
-        };
+        let holder = self.new_lock_holder(&new_run_id());
         acquire_agent_lock(self.archive(), &self.agent(agent)?.name, &holder)
     }
 }
@@ -537,15 +578,13 @@ pub struct HeldLock {
     pub holder: Option<LockHolder>,
 }
 
-/// Describes the holder of an agent's lock without taking the lock; none when it is free. The
-/// description is empty for a holder that has not written one.
-pub fn describe_holder(archive: &Archive, agent: &str) -> Option<String> {
-    let held = find_held_lock(archive, agent)?;
-    Some(held.holder.map_or_else(String::new, |it| it.describe()))
+/// Returns whether a run holds the lock of an agent, without taking the lock.
+pub fn is_agent_locked(archive: &Archive, agent: &str) -> bool {
+    find_held_lock(archive, agent).is_some()
 }
 
 /// Finds the holder of an agent's lock without taking the lock; none when it is free.
-fn find_held_lock(archive: &Archive, agent: &str) -> Option<HeldLock> {
+pub(super) fn find_held_lock(archive: &Archive, agent: &str) -> Option<HeldLock> {
     let note = holder_path(archive, agent);
     // Opening a FIFO would otherwise wait for a writer.
     let open =

@@ -435,12 +435,9 @@ impl Engine {
 
     /// Adds whether a run is at work on the agent, or left something unsettled.
     fn add_run_conditions(&self, agent: &Agent, conditions: &mut Conditions) {
-        match lock::describe_holder(self.archive(), &agent.name) {
-            Some(holder) => {
-                let reason = match holder.as_str() {
-                    "" => "locked by another run".to_string(),
-                    holder => format!("locked by {holder}"),
-                };
+        match lock::find_held_lock(self.archive(), &agent.name) {
+            Some(held) => {
+                let reason = lock::describe_lock(held.holder.as_ref(), self.clock().now());
                 conditions.add_blocking(State::Busy, &Error::new(ErrorKind::Busy, reason));
             }
             // This has no state of its own: the classification of the memory holds.

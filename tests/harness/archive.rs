@@ -162,7 +162,7 @@ fn group_member_sees_lock_holder() {
     wait_for("a displaced file", || !fleet.leftovers("scout").is_empty());
     let pid = Pid::from_raw(run.pid().cast_signed()).unwrap();
     kill_process(pid, Signal::STOP).unwrap();
-    let named = format!("(process {}, since ", run.pid());
+    let named = format!("process {}, since ", run.pid());
     assert!(member().contains(&named), "{}", member());
     run.kill();
     run.wait();

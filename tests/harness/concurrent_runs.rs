@@ -125,9 +125,9 @@ fn send_signal(run: &RunningProgram, signal: Signal) {
 #[track_caller]
 fn assert_busy(ended: &EndedRun, holder: u32) {
     assert_eq!(ended.code, Some(5), "{ended:?}");
-    let named = format!("(process {holder}, since ");
+    let named = format!("process {holder}, since ");
     assert!(ended.err.contains(&named), "{named}: {ended:?}");
-    assert!(ended.err.contains(" is locked by run ") || ended.err.contains("locked by run "));
+    assert!(ended.err.contains("locked for ") && ended.err.contains(" by run "));
 }
 
 #[track_caller]
@@ -139,7 +139,7 @@ fn assert_ok(ended: &EndedRun) {
 fn second_run_is_refused_and_names_the_holder() {
     let scene = ConcurrencyScene::new(&["scout"]);
     let (first, writer) = scene.start_stopped_run("scout");
-    let user = "of root ";
+    let user = "of root@";
     for arguments in [
         &["reset", "scout"][..],
         &["reset", "--all"],
@@ -158,7 +158,7 @@ fn second_run_is_refused_and_names_the_holder() {
     assert_ok(&first.wait());
     // The run that the others named is the recorded one.
     let ledger = fs::read_to_string(scene.fleet.archive.join(".shepherd/ledger.jsonl")).unwrap();
-    assert!(ledger.contains("locked by run "), "{ledger}");
+    assert!(ledger.contains(" by run "), "{ledger}");
     assert_ok(&scene.run(&["reset", "scout"]));
     assert!(scene.assert_sound() >= 6);
 }
@@ -181,7 +181,7 @@ fn concurrent_runs_on_one_agent_work_one_at_a_time() {
                 Some(5) => refused += 1,
                 _ => panic!("{ended:?}"),
             }
-            let named = ended.err.contains("(process ");
+            let named = ended.err.contains("process ");
             unnamed += i32::from(ended.code == Some(5) && !named);
         }
         assert_ok(&scene.run(&["reset", "scout"]));

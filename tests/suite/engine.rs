@@ -569,7 +569,7 @@ fn lock_of_other_process_is_busy_and_named() {
     );
     assert!(
         ran.note()
-            .contains("locked by run 5a10 of ops (process 4711, since 2026-03-14 08:00:06)"),
+            .contains(" by run 5a10 of ops (process 4711, since 2026-03-14 08:00:06)"),
         "{}",
         ran.note()
     );

@@ -7,17 +7,21 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use super::DoctorReport;
+use super::{DoctorReport, FleetSubject};
 use crate::cli::output::format_count;
 use crate::config::Agent;
 use crate::engine::{Engine, HostStatus, Reachability};
 use crate::error::{self, Error, ErrorKind};
 
 /// Connects to all hosts in parallel, reports the results, and disconnects. Checks the mode of
-/// identity files only where user `uid` owns them.
-pub(super) fn check_hosts(report: &mut DoctorReport, engine: &Engine, uid: u32) {
+/// identity files only where this user owns them.
+pub(super) fn check_hosts(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
+    let engine = fleet.engine;
     let hosts = engine.connect_all_hosts();
-    check_identity_files(report, &hosts, uid);
+    if hosts.is_empty() {
+        return report.add_ok("no agent is on another host");
+    }
+    check_identity_files(report, &hosts, fleet.environment.env.uid);
     for status in &hosts {
         let error = status.connection.error.as_ref();
         // An error shared by several hosts is reported once, for all of their agents.

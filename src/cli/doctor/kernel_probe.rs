@@ -3,24 +3,22 @@
 
 use std::collections::BTreeMap;
 
-use super::DoctorReport;
+use super::directories::write_obstacle;
+use super::{DoctorReport, FleetSubject};
 use crate::cli::output::format_count;
 use crate::config::Agent;
 use crate::engine::{CAP_CHOWN, CAP_LEASE, Engine, has_capability};
 
-pub(super) fn check_kernel(
-    report: &mut DoctorReport,
-    engine: &Engine,
-    agents: &[&Agent],
-    uid: u32,
-) {
+pub(super) fn check_kernel(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
+    let engine = fleet.engine;
+    let agents = &fleet.answering_agents;
     let archive = engine.archive().root();
     if !archive.is_dir() {
         report.add_warning(
             "leases and renames not checked: no archive yet",
             "run this again after the first reset",
         );
-    } else if super::write_obstacle(archive, "").is_some() {
+    } else if write_obstacle(archive, "").is_some() {
         report.add_warning(
             "leases and renames not checked: cannot write the archive",
             "make the archive writable, then run this again",
@@ -28,7 +26,7 @@ pub(super) fn check_kernel(
     } else {
         probe_archive(report, engine);
     }
-    check_capabilities(report, engine, agents, uid);
+    check_capabilities(report, engine, agents, fleet.environment.env.uid);
     check_lease_file_systems(report, engine, agents);
 }
 

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use super::DoctorReport;
-use crate::engine::{Engine, LockHolder};
-use crate::quantity::{describe_duration, format_count};
+use super::{DoctorReport, FleetSubject};
+use crate::engine::{LockHolder, describe_lock};
+use crate::quantity::format_count;
 
-/// Time from which on a run is suspected to hang.
-const LONG_RUN_TIME: chrono::Duration = chrono::Duration::hours(1);
+/// Time from which on a run is suspected to hang, in seconds.
+const LONG_RUN_SECONDS: u64 = 3600;
 
 /// Names each run that holds locks of agents, and warns of one that has held them for long.
-pub(super) fn check_runs(report: &mut DoctorReport, engine: &Engine) {
+pub(super) fn check_runs(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
+    let engine = fleet.engine;
+    let now = engine.clock().now();
     let mut runs: BTreeMap<String, (LockHolder, Vec<String>)> = BTreeMap::new();
     for held in engine.held_locks() {
         // A run that has not written its name yet has just begun.
@@ -21,23 +23,25 @@ pub(super) fn check_runs(report: &mut DoctorReport, engine: &Engine) {
             agents.push(held.agent);
         }
     }
+    if runs.is_empty() {
+        report.add_ok("no run holds the lock of an agent");
+    }
     for (holder, agents) in runs.into_values() {
-        let held_for = engine.clock().now() - holder.since;
         let agents = match agents.as_slice() {
             [one] => one.clone(),
             several => format_count(several.len() as u64, "agent"),
         };
-        let seconds = held_for.num_seconds().max(0).unsigned_abs();
-        let text = format!(
-            "{} has been at work on {agents} for {}",
-            holder.describe(),
-            describe_duration(seconds)
-        );
-        if held_for < LONG_RUN_TIME {
+        let text = format!("{agents}: {}", describe_lock(Some(&holder), now));
+        if holder.held_seconds(now) < LONG_RUN_SECONDS {
             report.add_ok(text);
         } else {
+            let machine = holder
+                .host
+                .as_ref()
+                .map_or(String::new(), |host| format!(" on {host}"));
             let hint = format!(
-                "see what process {} waits for; its lock is never broken, and is free once the process has ended",
+                "see what process {}{machine} waits for; its lock is never broken, and is free once the \
+                 process has ended",
                 holder.pid
             );
             report.add_warning(text, &hint);

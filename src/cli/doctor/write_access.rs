@@ -8,11 +8,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use super::DoctorReport;
+use super::{DoctorReport, FleetSubject};
 use crate::cli::Environment;
 use crate::cli::output::format_count;
-use crate::config::{Agent, Config};
-use crate::engine::Engine;
 
 /// The mode bit of directories in which users can rename and delete only their own files.
 const STICKY_BIT: u32 = 0o1000;
@@ -30,12 +28,9 @@ struct UntrustedUser<'c> {
 }
 
 /// Checks write access of all users, and of each user that owns a memory or its directory.
-pub(super) fn check_write_access(
-    report: &mut DoctorReport,
-    engine: &Engine,
-    agents: &[&Agent],
-    environment: &Environment,
-) {
+pub(super) fn check_write_access(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
+    let (engine, environment) = (fleet.engine, fleet.environment);
+    let agents = &fleet.answering_agents;
     let mut owners: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
     let mut own_count = 0;
     for agent in agents {
@@ -178,17 +173,13 @@ fn check_access_lists(report: &mut DoctorReport, targets: &[ProtectedPath]) {
 /// Checks that members of `archive_group` can pass through all directories above the archive. A run
 /// sets the group of the directories that it creates, but may have been killed before, and leaves
 /// existing directories unchanged.
-pub(super) fn check_archive_group(
-    report: &mut DoctorReport,
-    config: &Config,
-    environment: &Environment,
-) {
-    let general = &config.general;
+pub(super) fn check_group_reach(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
+    let general = &fleet.engine.config().general;
     let Some(name) = &general.archive_group else {
-        return;
+        return report.add_ok("no archive_group has to reach the archive");
     };
     // A missing group is reported elsewhere.
-    let Some(group) = (environment.find_group)(name) else {
+    let Some(group) = (fleet.environment.find_group)(name) else {
         return;
     };
     let mut is_blocked = false;

@@ -93,7 +93,7 @@ impl Sweep {
             self.shared_stamps(),
         );
         // The holder of a lock may be killed, which changes no file.
-        let is_locked = lock::describe_holder(engine.archive(), &agent.name).is_some();
+        let is_locked = lock::is_agent_locked(engine.archive(), &agent.name);
         let mut known = self.known_stamps();
         if is_locked || stamps.is_racy(engine.clock()) {
             known.remove(&agent.name);

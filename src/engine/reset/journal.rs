@@ -177,7 +177,7 @@ impl Engine {
     pub fn unclaimed_journals(&self) -> Result<Vec<PathBuf>> {
         let mut records = self.journals()?;
         records.retain(|(agent, _)| {
-            let is_idle = || lock::describe_holder(&self.archive, agent).is_none();
+            let is_idle = || !lock::is_agent_locked(&self.archive, agent);
             self.config().agent(agent).is_none() && is_idle()
         });
         Ok(records.into_iter().map(|(_, record)| record).collect())

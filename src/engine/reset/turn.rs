@@ -15,7 +15,7 @@ use crate::digest::Digest;
 use crate::durable;
 use crate::engine::address::connection_target;
 use crate::engine::degraded;
-use crate::engine::lock::{self, AgentLock, LockHolder};
+use crate::engine::lock::{self, AgentLock};
 use crate::engine::plan::PlanStep;
 use crate::engine::record::{FileState, RunEvent};
 use crate::engine::shared_memories::sharing_error;
@@ -92,12 +92,7 @@ impl<'a> Run<'a> {
     pub(super) fn lock_agent(&self, agent: &Agent) -> Result<AgentLock, Error> {
         let _span = tracing::debug_span!("lock", agent = agent.name).entered();
         loop {
-            let holder = LockHolder {
-                pid: std::process::id(),
-                user: self.engine.setup.user.clone(),
-                since: self.engine.clock().now(),
-                run: self.id.clone(),
-            };
+            let holder = self.engine.new_lock_holder(&self.id);
             let locked = lock::acquire_agent_lock(self.engine.archive(), &agent.name, &holder);
             // Another run may have taken the lock between the wait and this attempt.
             let is_busy = matches!(&locked, Err(error) if error.kind() == ErrorKind::Busy);

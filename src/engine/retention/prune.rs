@@ -8,7 +8,7 @@ use super::overview::{AssessedOverview, ExpiringEntry, FailedAgents, RetentionOv
 use super::scope::RetentionScope;
 use crate::config::is_agent_name;
 use crate::digest::Digest;
-use crate::engine::lock::{AgentLock, LockHolder, acquire_agent_lock};
+use crate::engine::lock::{AgentLock, acquire_agent_lock};
 use crate::engine::plan::RetentionPlan;
 use crate::engine::record::new_run_id;
 use crate::engine::{Engine, run_log};
@@ -150,12 +150,7 @@ impl Engine {
         let mut locks = Vec::new();
         let mut locked = FailedAgents::new();
         for agent in owners {
-            let holder = LockHolder {
-                pid: std::process::id(),
-                user: self.setup.user.clone(),
-                since: self.clock().now(),
-                run: run.to_string(),
-            };
+            let holder = self.new_lock_holder(run);
             // The file of its lock is named after it.
             if !is_agent_name(&agent) {
                 locked.insert(agent, "its name is not that of an agent".to_string());

@@ -143,7 +143,8 @@ fn held_lock_exits_5() {
     let _ = site
         .run(["reset", "monitor-bot"])
         .assert_code(5)
-        .assert_stderr_has("of tester (process");
+        .assert_stderr_has(" of tester@")
+        .assert_stderr_has("process ");
     let _ = site.run(["reset", "--all", "--dry-run"]).assert_code(5);
     let _ = site
         .run(["status"])

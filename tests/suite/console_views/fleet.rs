@@ -6,7 +6,10 @@ use memory_shepherd::console::message::Msg;
 use memory_shepherd::console::preferences;
 use memory_shepherd::console::screens::fleet::state::{SortOrder, ViewState};
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{FileState, Observation, Operation, Outcome, Protection, State};
+use memory_shepherd::engine::{
+    FileState, LockHolder, Observation, Operation, Outcome, Protection, State, Trigger,
+    describe_lock,
+};
 
 use super::{
     TERMINAL_SIZES, apply_preferences, assert_view, assert_view_from, fleet_of_every_state,
@@ -39,6 +42,32 @@ fn fleet_with_empty_filter_result_matches_snapshot() {
     assert_view("fleet_nothing", |console| {
         console.press("/ f o o Enter");
     });
+}
+
+/// The column cuts the end of the reason; the strip below the fleet has all of it.
+#[test]
+fn busy_agent_shows_how_long_it_is_locked() {
+    let mut console = fleet_of_every_state();
+    console.send(Msg::Resized(120, 36));
+    let mut locked = observation_of("docs-writer", State::Busy);
+    let holder = LockHolder {
+        pid: 312,
+        user: "ops".to_string(),
+        since: locked.read_at - chrono::Duration::minutes(130),
+        run: "5a10c3d2".to_string(),
+        trigger: Some(Trigger::Timer),
+        host: Some("build-1".to_string()),
+    };
+    locked.reason = describe_lock(Some(&holder), locked.read_at);
+    console.observe(vec![locked]);
+    console.press("/ d o c s - w Enter");
+    let shown = rendered_text(&console, "terminal");
+    let row = shown
+        .lines()
+        .find(|line| line.contains("BUSY      docs-writer"));
+    assert!(row.unwrap().contains("locked for 2 h 10 min"), "{shown}");
+    let all = "locked for 2 h 10 min by run 5a10c3d2 of ops@build-1 (timer, process 312, since ";
+    assert!(shown.contains(all), "{shown}");
 }
 
 #[test]

@@ -1,0 +1,67 @@
+//! Checks of baselines: the seal, what refuses a reset, and the lint.
+
+use super::{DoctorReport, FleetSubject};
+use crate::baseline::describe_missing_separator;
+use crate::cli::output::format_count;
+use crate::engine::SealStatus;
+use crate::lint::{Finding, Severity};
+
+/// Checks whether baselines are protected by a seal.
+pub(super) fn check_seal(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
+    let engine = fleet.engine;
+    match engine.seal_status() {
+        Ok(SealStatus::Ignored) => report.add_warning(
+            "require_seal=never: a tampered baseline is not detected",
+            "remove that line from the config, and seal the baselines",
+        ),
+        Ok(SealStatus::Applied(path)) => report.add_ok(format!("seal {}", path.display())),
+        Ok(SealStatus::Missing { hint }) => {
+            report.add_warning("no seal: a tampered baseline is not detected", &hint);
+        }
+        Err(error) => report.add_error(&error),
+    }
+}
+
+/// Checks whether resets accept the baselines.
+pub(super) fn check_baselines(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
+    let engine = fleet.engine;
+    let refused = engine.refused_baselines();
+    let ok_count = engine.config().agents.len() - refused.len();
+    for (agent, error) in refused {
+        report.add_error(&error.with_context(&agent.name));
+    }
+    for agent in engine.agents_without_separator() {
+        let lacks = describe_missing_separator(agent);
+        report.add_warning(
+            format!("{}: the baseline has {lacks}", agent.name),
+            "add the separator line below the rules",
+        );
+    }
+    if ok_count > 0 {
+        report.add_ok(format!(
+            "baselines of {} pass their checks",
+            format_count(ok_count, "agent")
+        ));
+    }
+}
+
+/// Reports errors and warnings of the lint in baselines that refuse no reset; the others are reported
+/// already.
+pub(super) fn check_lint(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
+    let found = match fleet.engine.lint_all_baselines() {
+        Ok(found) => found,
+        Err(error) => return report.add_error(&error),
+    };
+    let is_reported =
+        |it: &&Finding| it.severity >= Severity::Warning && !it.rule_row().blocks_resets;
+    if !found.iter().any(|it| is_reported(&it)) {
+        report.add_ok("the lint finds no error and no warning in baselines");
+    }
+    for finding in found.iter().filter(is_reported) {
+        let path = &finding.path;
+        report.add_warning(
+            format!("{path}: {}", finding.summary()),
+            finding.rule_row().help,
+        );
+    }
+}

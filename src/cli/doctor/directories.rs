@@ -1,0 +1,252 @@
+//! Checks of the directories that the config names, of those of the agents, and of shared files.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use rustix::fs::Access;
+use rustix::io::Errno;
+
+use super::{DoctorReport, FleetSubject};
+use crate::cli::output::format_count;
+use crate::config;
+use crate::engine;
+use crate::error::{self, Error};
+
+/// Formats owner and mode: "uid 1000, mode 0755".
+fn describe_owner(meta: &fs::Metadata) -> String {
+    format!(
+        "uid {}, mode {:04o}",
+        meta.uid(),
+        meta.permissions().mode() & 0o7777
+    )
+}
+
+pub(super) fn check_directories(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
+    let general = &fleet.engine.config().general;
+    for (key, directory) in [
+        ("baseline_dir", &general.baseline_dir),
+        ("archive_dir", &general.archive_dir),
+    ] {
+        let shown = directory.display();
+        match fs::metadata(directory) {
+            Ok(meta) if meta.is_dir() => {
+                report.add_ok(format!("{key} {shown}, {}", describe_owner(&meta)));
+                report_symlink(report, key, directory);
+            }
+            Ok(_) => report.add_failure(format!("{key} {shown} is not a directory"), ""),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && key == "archive_dir" => {
+                if !report_symlink(report, key, directory) {
+                    report.add_ok(format!(
+                        "{key} {shown} does not exist yet; the first reset creates it"
+                    ));
+                }
+            }
+            Err(error) => report.add_error(&Error::from_io("stat", directory, &error)),
+        }
+    }
+    let archive = &general.archive_dir;
+    // A reset creates missing directories in the last existing one.
+    let existing = archive.ancestors().find(|directory| directory.exists());
+    if let Some((why, hint)) = existing
+        .filter(|there| there.is_dir())
+        .and_then(|there| write_obstacle(there, "run as the user that owns it"))
+    {
+        report.add_failure(format!("{why}; no agent can be reset"), &hint);
+    }
+    if let Ok(meta) = fs::metadata(archive)
+        && general.archive_group.is_none()
+        && meta.mode() & 0o077 != 0
+    {
+        report.add_warning(
+            format!("others can read {}", archive.display()),
+            &format!("chmod 700 {}", archive.display()),
+        );
+    }
+}
+
+/// Returns why nothing can be written in a directory, with a hint. `access_hint` is the hint for
+/// missing permission.
+pub(super) fn write_obstacle(directory: &Path, access_hint: &str) -> Option<(String, String)> {
+    let errno = rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK).err()?;
+    let directory = directory.display();
+    Some(match errno {
+        Errno::ROFS => (
+            format!("{directory} is on a read-only file system"),
+            "remount it for writing; the kernel may have made it read-only after an error: \
+             see dmesg"
+                .to_string(),
+        ),
+        // access(2) returns EPERM for an immutable directory.
+        Errno::PERM => (
+            format!("{directory} is immutable"),
+            format!("chattr -i {directory}"),
+        ),
+        Errno::ACCESS => (
+            format!("cannot write {directory}: permission denied"),
+            access_hint.to_string(),
+        ),
+        errno => {
+            let cause = error::describe_io_error(&errno.into());
+            (format!("cannot write {directory}: {cause}"), String::new())
+        }
+    })
+}
+
+/// Reports a symlink in a configured path, since the engine follows none. Returns whether there is
+/// one.
+fn report_symlink(report: &mut DoctorReport, what: &str, path: &Path) -> bool {
+    let Some(real) = engine::resolve_first_symlink(path) else {
+        return false;
+    };
+    report.add_failure(
+        format!("{what} {} is reached through a symlink", path.display()),
+        &format!("write its real path into the config: {}", real.display()),
+    );
+    true
+}
+
+/// Reports the file systems of local memories that do not answer; no other check touches these.
+pub(super) fn check_file_systems(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
+    for (error, agents) in &fleet.silent_file_systems {
+        let names = agents.join(", ");
+        let message = format!("{error}; cannot read or reset {names}");
+        report.add_unreachable(message, error.hints().first().map_or("", |it| it));
+    }
+    if fleet.silent_file_systems.is_empty() {
+        report.add_ok("the file systems of all local memories answer");
+    }
+}
+
+pub(super) fn check_agent_directories(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
+    let engine = fleet.engine;
+    let agents = &fleet.answering_agents;
+    let mut ok_count = 0;
+    let mut in_place_count = 0;
+    // Hosts have checks of their own.
+    for agent in agents.iter().filter(|it| it.location.host().is_none()) {
+        let name = agent.name.as_str();
+        let memory = agent.location.memory();
+        let directory = memory.parent().unwrap_or(memory);
+        let degradation = engine.replacement_degradation(agent);
+        in_place_count += usize::from(matches!(degradation, Ok(Some(_))));
+        // The target of a symlink is not examined: an agent may have created the link.
+        if report_symlink(report, &format!("the directory of {name},"), directory) {
+            continue;
+        }
+        match fs::metadata(directory) {
+            Ok(meta) if meta.is_dir() => {
+                if let Err(error) = degradation {
+                    report.add_error(&error.with_context(name));
+                } else if let Some((why, hint)) =
+                    write_obstacle(directory, "run as root, or as the user of the agent")
+                {
+                    report.add_failure(format!("{why}; {name} cannot be reset"), &hint);
+                } else {
+                    ok_count += 1;
+                }
+            }
+            Ok(_) => report.add_failure(
+                format!(
+                    "the directory of {name}, {}, is not a directory",
+                    directory.display()
+                ),
+                "",
+            ),
+            Err(error) => report.add_error(
+                &Error::from_io("stat", directory, &error)
+                    .with_context(format!("the directory of {name}")),
+            ),
+        }
+        // For the directories that the config names, this is a config error.
+        if engine.config().path.starts_with(directory) {
+            report.add_failure(
+                format!(
+                    "the config is inside the directory of {name}, {}",
+                    directory.display()
+                ),
+                "move it to a directory that no agent writes to",
+            );
+        }
+    }
+    if ok_count > 0 {
+        report.add_ok(format!(
+            "directories of {} exist, are writable and contain no symlinks",
+            format_count(ok_count, "agent")
+        ));
+    }
+    if in_place_count > 0 {
+        report.add_warning(
+            format!(
+                "memories of {} are mount points and are written in place",
+                format_count(in_place_count, "agent")
+            ),
+            "a crash during the write leaves a memory half written until the next run; mount \
+             the directories instead",
+        );
+    }
+}
+
+/// Reports memories that several agents share, by configuration or by hard links, and hard links to
+/// baselines.
+pub(super) fn check_shared_files(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
+    let links = fleet.engine.hard_links(&fleet.answering_agents);
+    let is_sound = links.to_baselines.is_empty()
+        && links.to_each_other.is_empty()
+        && fleet.sharing_groups.is_empty();
+    if is_sound {
+        report.add_ok("no memory is shared, and none is a hard link to a baseline");
+    }
+    for names in &fleet.sharing_groups {
+        report.add_failure(
+            format!("{} share one memory file", names.join(" and ")),
+            "give each a file of its own; none of them is reset until then",
+        );
+    }
+    for (baseline, agents) in links.to_baselines {
+        report.add_failure(
+            format!(
+                "the memory of {} is a hard link to the baseline {}: writes to the memory change \
+                 the baseline",
+                agents.join(" and "),
+                baseline.display()
+            ),
+            "review the baseline, then give it a file of its own: cp it to another name, and mv \
+             the copy back",
+        );
+    }
+    for agents in links.to_each_other {
+        report.add_warning(
+            format!(
+                "the memories of {} are hard links to one file: each agent reads what the others \
+                 write",
+                agents.join(" and ")
+            ),
+            "a reset gives each a file of its own",
+        );
+    }
+}
+
+/// Reports agents that keep their entries in one directory.
+pub(super) fn check_entry_directories(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
+    let agents = &fleet.engine.config().agents;
+    let shared_directories = config::shared_entry_directories(agents);
+    for shared in &shared_directories {
+        report.add_warning(shared.to_string(), config::SHARED_ENTRY_DIRECTORY_HINT);
+    }
+    if shared_directories.is_empty() {
+        report.add_ok("each agent has an archive directory of its own");
+    }
+}
+
+/// Reports memories inside the archive, the baselines or each other's directories.
+pub(super) fn check_misplaced_memories(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
+    let misplaced = fleet.engine.misplaced_memories();
+    if misplaced.is_empty() {
+        report.add_ok("every memory is named by a path that can be a memory");
+    }
+    for (agent, error) in misplaced {
+        report.add_error(&error.with_context(&agent.name));
+    }
+}

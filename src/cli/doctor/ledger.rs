@@ -1,0 +1,174 @@
+//! Checks of the archive: the ledger, its clock, interrupted runs, pins and directories.
+
+use std::collections::HashMap;
+
+use super::{DoctorReport, FleetSubject};
+use crate::cli::output::format_count;
+use crate::config::Agent;
+use crate::engine::{self, Engine, SegmentReport, SwapMethod};
+
+/// Checks the ledger, and reports agents whose memory was absent during their last reset.
+pub(super) fn check_ledger(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
+    let engine = fleet.engine;
+    let mut methods: HashMap<String, SwapMethod> = HashMap::new();
+    let read = engine.records(None, None).and_then(|range| {
+        range.for_each(&mut |record| {
+            if let Some(method) = record.event.method {
+                methods.insert(record.event.agent.clone(), method);
+            }
+            Ok(())
+        })?;
+        Ok(range.head())
+    });
+    let logged = engine.last_logged_head().unwrap_or_else(|error| {
+        report.add_error(&error);
+        None
+    });
+    let files = engine.check_ledger_files().unwrap_or_else(|error| {
+        report.add_error(&error);
+        SegmentReport::default()
+    });
+    for error in files.all_errors() {
+        report.add_error(error);
+    }
+    match read {
+        // It also explains a head that differs from the logged one.
+        Ok(_) if files.active_error.is_some() => {}
+        Ok((0, _)) if logged.is_none() => report.add_ok("the ledger has no records yet"),
+        Ok((seq, head)) => match logged {
+            Some((logged, _)) if logged > seq => report.add_failure(
+                format!(
+                    "the ledger ends with record {seq}, but reset.log has the head of record \
+                     {logged}: the ledger was truncated"
+                ),
+                &format!("see `{}`", engine.command_line("verify")),
+            ),
+            _ => report.add_ok(format!("the ledger is intact; its head is {seq}:{head}")),
+        },
+        Err(error) => {
+            report.add_error(&error);
+            methods.clear();
+        }
+    }
+    report_absent_memories(report, engine, &methods);
+}
+
+/// Reports agents whose memory was absent for a moment during the last reset.
+fn report_absent_memories(
+    report: &mut DoctorReport,
+    engine: &Engine,
+    methods: &HashMap<String, SwapMethod>,
+) {
+    // On a host this is always the case.
+    let all_agents = engine.config().agents.iter();
+    let local_agents = all_agents.filter(|agent| agent.location.host().is_none());
+    let was_absent = |agent: &&Agent| methods.get(&agent.name) == Some(&SwapMethod::TakeAway);
+    let number = local_agents.filter(was_absent).count();
+    if number > 0 {
+        report.add_warning(
+            format!(
+                "memories of {} were absent for a moment during the last reset",
+                format_count(number, "agent")
+            ),
+            "their file system cannot exchange two files; nothing is lost",
+        );
+    }
+}
+
+/// Reports directories of the archive that runs or `archive list` cannot use.
+pub(super) fn check_archive_directories(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
+    let engine = fleet.engine;
+    let refused = engine.refused_archive_directories(&fleet.answering_agents);
+    let unreadable = engine.unreadable_entry_directories();
+    if refused.is_empty() && unreadable.is_empty() {
+        report.add_ok("the directories of the archive can be used");
+    }
+    for error in &refused {
+        report.add_error(error);
+    }
+    for error in unreadable {
+        report.add_error(&error.with_context("entries"));
+    }
+}
+
+/// Reports lines of the pins file that retention cannot apply.
+pub(super) fn check_pins(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
+    let engine = fleet.engine;
+    match engine.pin_faults() {
+        Ok(faults) => {
+            if faults.is_empty() {
+                report.add_ok("every pin names an entry");
+            }
+            for fault in faults {
+                let scope = match &fault.directory {
+                    Some(directory) => format!("in {}", directory.display()),
+                    None => "in the whole archive".to_string(),
+                };
+                report.add_warning(
+                    format!("{fault}; retention deletes nothing {scope}"),
+                    "correct the line, or remove it",
+                );
+            }
+        }
+        Err(error) => report.add_error(&error),
+    }
+}
+
+/// Reports a record with a future time: the clock is wrong, or was wrong during the run.
+pub(super) fn check_clock(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
+    let engine = fleet.engine;
+    // An unreadable ledger is reported by its own check.
+    let Ok(future) = engine.future_record() else {
+        return;
+    };
+    let Some((seq, time)) = future else {
+        return report.add_ok(format!(
+            "no record of the ledger is later than the clock, {}",
+            engine.clock().now().format("%Y-%m-%d %H:%M:%S %:z")
+        ));
+    };
+    let ahead = (time - engine.clock().now()).num_hours();
+    let ahead = match ahead / 24 {
+        0 => format_count(ahead as usize, "hour"),
+        days => format_count(days as usize, "day"),
+    };
+    report.add_warning(
+        format!(
+            "record {seq} of the ledger has the time {}, {ahead} ahead of the clock",
+            time.format("%Y-%m-%d %H:%M:%S")
+        ),
+        "compare `date` with another clock, and set it (timedatectl set-ntp true). If it \
+         is right, that of the run was wrong: leave the record, retention does not go by \
+         it; entries with such dates in their names stay until then",
+    );
+}
+
+/// Reports journals of interrupted runs, or of runs in progress.
+pub(super) fn check_journals(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
+    let engine = fleet.engine;
+    let journals = match engine.journal_files() {
+        Ok(journals) => journals,
+        Err(error) => return report.add_error(&error),
+    };
+    if journals.is_empty() {
+        report.add_ok("no transaction records of interrupted runs");
+    }
+    let unclaimed = engine.unclaimed_journals().unwrap_or_default();
+    for (agent, path) in journals {
+        let shown = path.display();
+        if unclaimed.contains(&path) {
+            report.add_failure(
+                format!(
+                    "{shown} is the transaction record of an agent that is not configured; its \
+                     run is not recovered"
+                ),
+                engine::UNCLAIMED_JOURNAL_HINT,
+            );
+        } else {
+            report.add_warning(
+                format!("a run of {agent} is in progress or was interrupted: {shown}"),
+                "if it was interrupted, the next reset of the agent recovers it",
+            );
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The report of `doctor`: results of checks, as text and as JSON.
+
+use std::io;
+
+use serde::Serialize;
+
+use super::DoctorSubject;
+use super::table::{Check, CheckRow};
+use crate::cli::output::{Document, OutputRole, Printer, format_count};
+use crate::config::{self, Diagnostic};
+use crate::error::{Error, ErrorKind};
+
+/// Result of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum CheckLevel {
+    Ok,
+    Warn,
+    Fail,
+}
+
+/// A result of a check.
+#[derive(Serialize)]
+struct CheckResult {
+    /// Name of the check in the table.
+    check: &'static str,
+    level: CheckLevel,
+    text: String,
+    hint: Option<String>,
+    /// Error kind of a failure, for the exit code.
+    #[serde(skip)]
+    kind: Option<ErrorKind>,
+}
+
+/// The answer of `doctor`.
+#[derive(Default, Serialize)]
+pub(super) struct DoctorReport {
+    checks: Vec<CheckResult>,
+    /// The check that adds results now.
+    #[serde(skip)]
+    row: Option<&'static CheckRow>,
+}
+
+impl DoctorReport {
+    /// Runs a check, if there is what it needs.
+    pub(super) fn run_check(&mut self, row: &'static CheckRow, subject: &DoctorSubject<'_>) {
+        self.row = Some(row);
+        match (&row.check, &subject.fleet) {
+            (Check::Program(check), _) => check(self, subject),
+            (Check::Fleet(check), Some(fleet)) => check(self, fleet),
+            (Check::Archive(check), Some(fleet)) if fleet.missing_group.is_none() => {
+                check(self, fleet);
+            }
+            (Check::Fleet(_) | Check::Archive(_), _) => {}
+        }
+    }
+
+    /// Returns the most serious error kind of all failures.
+    pub(super) fn error_kind(&self) -> Option<ErrorKind> {
+        let kinds = self.checks.iter().filter_map(|check| check.kind);
+        kinds.reduce(ErrorKind::more_serious)
+    }
+
+    /// Adds a result. A finding without a hint of its own gets the remedy of the table.
+    fn add_result(&mut self, level: CheckLevel, text: impl Into<String>, hint: &str) {
+        let hint = match (level, hint) {
+            (CheckLevel::Ok, _) => None,
+            (_, "") => self.row.map(|row| row.remedy.to_string()),
+            (_, hint) => Some(hint.to_string()),
+        };
+        self.checks.push(CheckResult {
+            check: self.row.map_or("", |row| row.name),
+            level,
+            text: text.into(),
+            hint,
+            kind: (level == CheckLevel::Fail).then_some(ErrorKind::Partial),
+        });
+    }
+
+    pub(super) fn add_ok(&mut self, text: impl Into<String>) {
+        self.add_result(CheckLevel::Ok, text, "");
+    }
+
+    pub(super) fn add_warning(&mut self, text: impl Into<String>, hint: &str) {
+        self.add_result(CheckLevel::Warn, text, hint);
+    }
+
+    pub(super) fn add_failure(&mut self, text: impl Into<String>, hint: &str) {
+        self.add_result(CheckLevel::Fail, text, hint);
+    }
+
+    /// Adds a host or remote memory that cannot be reached or read.
+    pub(super) fn add_unreachable(&mut self, text: impl Into<String>, hint: &str) {
+        self.add_failure(text, hint);
+        if let Some(check) = self.checks.last_mut() {
+            check.kind = Some(ErrorKind::Host);
+        }
+    }
+
+    /// Adds an error. Config and integrity errors keep their kind; any other is a plain failure.
+    pub(super) fn add_error(&mut self, error: &Error) {
+        // An integrity error needs all of its hints.
+        let hints = match error.kind() {
+            ErrorKind::Integrity => error.hints(),
+            _ => &error.hints()[..error.hints().len().min(1)],
+        };
+        self.add_failure(error.message(), &hints.join("; "));
+        if let Some(check) = self.checks.last_mut() {
+            check.kind = Some(match error.kind() {
+                kind @ (ErrorKind::Config | ErrorKind::Integrity) => kind,
+                _ => ErrorKind::Partial,
+            });
+        }
+    }
+
+    pub(super) fn add_diagnostic(&mut self, file: &str, it: &Diagnostic) {
+        let line = it
+            .line
+            .map_or(String::new(), |line| format!(" line {line}"));
+        let text = format!("{file}{line}: {}", it.message);
+        let hint = it.hint.as_deref().unwrap_or("");
+        match it.level {
+            config::DiagnosticLevel::Warning => self.add_warning(text, hint),
+            config::DiagnosticLevel::Error => {
+                self.add_error(&Error::new(ErrorKind::Config, text).with_hint(hint))
+            }
+        }
+    }
+}
+
+impl Document for DoctorReport {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        for check in &self.checks {
+            let (role, word) = match check.level {
+                CheckLevel::Ok => (OutputRole::Good, "ok    "),
+                CheckLevel::Warn => (OutputRole::Warn, "warn  "),
+                CheckLevel::Fail => (OutputRole::Bad, "FAIL  "),
+            };
+            printer.write_line(&[(role, word), (OutputRole::Plain, &check.text)])?;
+            if let Some(hint) = &check.hint {
+                printer.write_line(&[
+                    (OutputRole::Notice, "      hint: "),
+                    (OutputRole::Plain, hint),
+                ])?;
+            }
+        }
+        let number = |level| self.checks.iter().filter(|it| it.level == level).count();
+        let mut names: Vec<&str> = self
+            .checks
+            .iter()
+            .filter(|it| it.level != CheckLevel::Ok)
+            .map(|it| it.check)
+            .collect();
+        names.dedup();
+        let names = if names.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", names.join(", "))
+        };
+        printer.write_plain_line(format!(
+            "{} ok, {}, {}{names}",
+            number(CheckLevel::Ok),
+            format_count(number(CheckLevel::Warn), "warning"),
+            format_count(number(CheckLevel::Fail), "failure")
+        ))
+    }
+}

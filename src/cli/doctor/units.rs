@@ -1,0 +1,328 @@
+//! Check of the installed units of systemd: whether they are those that the config asks for, who can
+//! change them, what they run, and whether their timers do.
+
+use std::fs;
+use std::path::Path;
+
+use chrono::{DateTime, FixedOffset};
+
+use super::{DoctorReport, FleetSubject};
+use crate::cli::CommandContext;
+use crate::cli::output::format_count;
+use crate::cli::schedule::{ScheduleTarget, TargetArgs};
+use crate::clock::{Clock, SystemClock};
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::error::{Result, describe_io_error};
+use crate::schedule::{
+    Consent, FileAction, InstallPlan, InstalledTimer, PlannedFile, ServiceManager, TimerStatus,
+    UnitScope, UnitSetup, UserSandbox, find_installed_timers, find_unit_program,
+    find_writable_part, plan_install, plan_uninstall, read_timer_statuses, render_units,
+};
+
+/// An enabled timer that has not fired within this many of the longest interval never fires.
+const MAX_UNFIRED_INTERVALS: i64 = 2;
+
+/// Where the units of the config are, and how they would be rendered now.
+pub(super) struct UnitSubject {
+    target: ScheduleTarget,
+    user_sandbox: UserSandbox,
+    /// The installed units of the config.
+    installed: InstallPlan,
+}
+
+impl CommandContext<'_> {
+    /// Finds the units of the config: those that `schedule install` would write, else those of the
+    /// other scope, the system's or this user's.
+    pub(super) fn find_unit_subject(&self, engine: &Engine) -> Result<UnitSubject> {
+        let config = engine.config().path.clone();
+        let is_root = self.environment.env.uid == 0;
+        let find = |is_system: bool| -> Result<UnitSubject> {
+            let args = TargetArgs {
+                prefix: None,
+                system: is_system,
+                user: !is_system,
+            };
+            let target = self.schedule_target(&args, config.clone())?;
+            let installed = plan_uninstall(&target.directory, &target.config, Consent::default())?;
+            Ok(UnitSubject {
+                user_sandbox: self.user_sandbox(engine, target.scope),
+                target,
+                installed,
+            })
+        };
+        let own = find(is_root);
+        if own.as_ref().is_ok_and(|it| !it.installed.files.is_empty()) {
+            return own;
+        }
+        match find(!is_root) {
+            Ok(other) if !other.installed.files.is_empty() => Ok(other),
+            _ => own,
+        }
+    }
+}
+
+pub(super) fn check_units(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
+    let subject = match &fleet.units {
+        Ok(subject) => subject,
+        Err(error) => return report.add_warning(error.message(), ""),
+    };
+    let (directory, files) = (&subject.target.directory, &subject.installed.files);
+    if files.is_empty() {
+        return report.add_ok(format!(
+            "{} has no units of this config",
+            directory.display()
+        ));
+    }
+    report.add_ok(format!(
+        "{} of this config in {}",
+        format_count(files.len(), "unit"),
+        directory.display()
+    ));
+    check_access(report, fleet, subject);
+    check_programs(report, fleet, subject);
+    check_texts(report, fleet, subject);
+    check_timers(report, fleet, subject);
+}
+
+/// Returns the command that brings units up to date.
+fn install_command(fleet: &FleetSubject<'_>, scope: UnitScope) -> String {
+    let scope = match scope {
+        UnitScope::System => "--system",
+        UnitScope::User => "--user",
+    };
+    fleet
+        .engine
+        .command_line(&format!("schedule install {scope}"))
+}
+
+/// Reports units that other users can change: these decide what the service manager runs.
+fn check_access(report: &mut DoctorReport, fleet: &FleetSubject<'_>, subject: &UnitSubject) {
+    let uid = match subject.target.scope {
+        UnitScope::System => 0,
+        UnitScope::User => fleet.environment.env.uid,
+    };
+    let mut reported = Vec::new();
+    for file in &subject.installed.files {
+        let path = subject.target.directory.join(&file.name);
+        match find_writable_part(&path, uid) {
+            Ok(Some(part)) if !reported.contains(&part) => {
+                let shown = part.display();
+                report.add_failure(
+                    format!("other users can change {shown}, and so what {} runs", file.name),
+                    &format!("review the units, then chown root {shown} && chmod go-w {shown}, or your own user for units of a user"),
+                );
+                reported.push(part);
+            }
+            Ok(_) => {}
+            Err(error) => {
+                let (path, why) = (path.display(), describe_io_error(&error));
+                report.add_warning(format!("cannot stat {path}: {why}"), "");
+            }
+        }
+    }
+}
+
+/// Reports services whose program is missing: their timers fail from now on.
+fn check_programs(report: &mut DoctorReport, fleet: &FleetSubject<'_>, subject: &UnitSubject) {
+    let mut programs = Vec::new();
+    for file in &subject.installed.files {
+        let text = file.old.as_deref().unwrap_or_default();
+        if let Some(program) = find_unit_program(text)
+            && !programs.contains(&program)
+        {
+            programs.push(program);
+        }
+    }
+    for program in programs.iter().filter(|it| !is_executable(it)) {
+        report.add_failure(
+            format!(
+                "units run {}, which is missing or cannot be executed",
+                program.display()
+            ),
+            &format!(
+                "install the program there, or run `{}` with the one that they should run",
+                install_command(fleet, subject.target.scope)
+            ),
+        );
+    }
+}
+
+fn is_executable(program: &Path) -> bool {
+    fs::metadata(program).is_ok_and(|meta| meta.is_file())
+        && rustix::fs::access(program, rustix::fs::Access::EXEC_OK).is_ok()
+}
+
+/// Compares the units with those that the config asks for.
+fn check_texts(report: &mut DoctorReport, fleet: &FleetSubject<'_>, subject: &UnitSubject) {
+    let target = &subject.target;
+    let setup = UnitSetup {
+        config: fleet.engine.config(),
+        program: &fleet.environment.program_path,
+        scope: target.scope,
+        user_sandbox: &subject.user_sandbox,
+    };
+    let planned = render_units(setup).and_then(|units| {
+        plan_install(
+            &target.directory,
+            &target.config,
+            &units,
+            Consent::default(),
+        )
+    });
+    let plan = match planned {
+        Ok(plan) => plan,
+        Err(error) => return report.add_error(&error),
+    };
+    let install = install_command(fleet, target.scope);
+    let names = |action: FileAction| -> Vec<&str> {
+        let files = plan.files.iter().filter(|file| file.action == action);
+        files.map(|file| file.name.as_str()).collect()
+    };
+    let findings = [
+        (
+            FileAction::Update,
+            "units that differ from what the config asks for now",
+        ),
+        (FileAction::Create, "units that are missing"),
+        (FileAction::Remove, "units of agents that are gone"),
+    ];
+    for (action, what) in findings {
+        let names = names(action);
+        if let Some(text) = describe_units(&names, what) {
+            let hint =
+                format!("see the difference with `{install} --dry-run`, then run `{install}`");
+            report.add_warning(text, &hint);
+        }
+    }
+    let has_reason = |file: &&PlannedFile| file.action == FileAction::Leave;
+    for file in plan.files.iter().filter(has_reason) {
+        let reason = file.reason.as_deref().unwrap_or_default();
+        let path = target.directory.join(&file.name);
+        report.add_warning(
+            format!("{} is not updated: {reason}", path.display()),
+            &format!("review it with `{install} --dry-run`; --force replaces it"),
+        );
+    }
+}
+
+/// Names units: "units that are missing: a, b and 3 more"; none without units.
+fn describe_units(names: &[&str], what: &str) -> Option<String> {
+    const MAX_NAMES: usize = 5;
+    let shown = names.get(..names.len().min(MAX_NAMES))?;
+    if shown.is_empty() {
+        return None;
+    }
+    let more = match names.len() - shown.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(format!("{what}: {}{more}", shown.join(", ")))
+}
+
+/// Reports timers that do not run, never fired, or whose last run failed.
+fn check_timers(report: &mut DoctorReport, fleet: &FleetSubject<'_>, subject: &UnitSubject) {
+    let target = &subject.target;
+    let timers = match find_installed_timers(&target.directory, &target.config) {
+        Ok(timers) => timers,
+        Err(error) => return report.add_error(&error),
+    };
+    let runtime_directory = fleet.environment.runtime_directory.as_deref();
+    let Some(manager) = target.manager(runtime_directory, &SystemClock) else {
+        return;
+    };
+    if !manager.is_running() {
+        return report.add_warning(
+            "no service manager is running: the installed timers do nothing",
+            &format!(
+                "start it, or run `{}` instead",
+                fleet.engine.command_line("schedule run")
+            ),
+        );
+    }
+    let now = SystemClock.now();
+    let statuses = match read_timer_statuses(&timers, &manager, now) {
+        Ok(statuses) => statuses,
+        Err(error) => return report.add_error(&error),
+    };
+    let mut sound = 0;
+    for (timer, status) in timers.iter().zip(&statuses) {
+        match timer_fault(fleet.engine.config(), target, timer, status, now) {
+            Some((text, hint)) => report.add_warning(text, &hint),
+            None => sound += usize::from(status.active),
+        }
+    }
+    if sound > 0 {
+        report.add_ok(format!("{} run on time", format_count(sound, "timer")));
+    }
+}
+
+/// Returns what is wrong with a timer, with a hint.
+fn timer_fault(
+    config: &Config,
+    target: &ScheduleTarget,
+    timer: &InstalledTimer,
+    status: &TimerStatus,
+    now: DateTime<FixedOffset>,
+) -> Option<(String, String)> {
+    let name = &timer.name;
+    let systemctl = target.scope.systemctl();
+    let service = format!("{}.service", name.strip_suffix(".timer").unwrap_or(name));
+    let journal = match target.scope {
+        UnitScope::System => format!("journalctl -u {service}"),
+        UnitScope::User => format!("journalctl --user -u {service}"),
+    };
+    let time = |it: DateTime<FixedOffset>| it.format("%Y-%m-%d %H:%M:%S").to_string();
+    if status.missed && !status.active {
+        return Some((
+            format!("the timer {name} was enabled when it was installed, and does not run"),
+            format!(
+                "run `{systemctl} enable --now {name}`; `{systemctl} status {name}` says why it ended"
+            ),
+        ));
+    }
+    if status.missed {
+        let due = status
+            .next
+            .map_or(String::new(), |it| format!(" since {}", time(it)));
+        return Some((
+            format!("the timer {name} is overdue{due}"),
+            format!("see `{systemctl} status {name}`, and compare the clock"),
+        ));
+    }
+    if let (Some(result), Some(code)) = (&status.result, status.exit_code)
+        && result != "success"
+    {
+        let when = status
+            .last
+            .map_or(String::new(), |it| format!(" at {}", time(it)));
+        return Some((
+            format!("the last run of {service}{when} failed: {result}, exit code {code}"),
+            format!("see `{journal}` and `{systemctl} status {service}`"),
+        ));
+    }
+    let longest = config
+        .agents
+        .iter()
+        .filter_map(|agent| agent.own_interval)
+        .chain([config.general.every])
+        .map(|interval| i64::from(interval.seconds()))
+        .max()?;
+    let age = installed_age(&target.directory.join(name), now)?;
+    let is_unfired = status.active && status.last.is_none();
+    (is_unfired && age > chrono::Duration::seconds(MAX_UNFIRED_INTERVALS * longest)).then(|| {
+        (
+            format!(
+                "the timer {name} is enabled, and has not fired since it was installed {} days ago",
+                age.num_days()
+            ),
+            format!("see `{systemctl} list-timers {name}`, and compare the clock"),
+        )
+    })
+}
+
+/// Returns how long ago a unit file was written.
+fn installed_age(path: &Path, now: DateTime<FixedOffset>) -> Option<chrono::Duration> {
+    let modified = fs::metadata(path).ok()?.modified().ok()?;
+    Some(now.to_utc() - DateTime::<chrono::Utc>::from(modified))
+}

@@ -1,0 +1,294 @@
+//! What `doctor` says about installed units, the search index, free space and locks.
+
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+use crate::earlier::insert_earlier_run;
+use crate::fixture::CommandOutput;
+
+const UNITS: &str = "home/.config/systemd/user";
+
+/// A fleet with units of the user and a service manager that prints `answer`.
+fn site_with_units(answer: &str) -> Site {
+    let site = site_with_notes_and_drift();
+    let script = format!("#!/bin/sh\ncase \"$*\" in *show*) printf '{answer}';; esac\n");
+    site.write("bin/systemctl", script);
+    let mode = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(site.path("bin/systemctl"), mode).unwrap();
+    site.write("run/systemd/private", "");
+    let _ = run(&site, &["schedule", "install", "--user"]).assert_code(0);
+    site
+}
+
+fn run(site: &Site, arguments: &[&str]) -> CommandOutput {
+    let mut command = site.command();
+    command
+        .env(
+            "PATH",
+            format!("{}:/usr/bin:/bin", site.path("bin").display()),
+        )
+        .env("XDG_RUNTIME_DIR", site.path("run"));
+    site.run_command(command.args(arguments))
+}
+
+/// The results of a check.
+fn results(site: &Site, name: &str) -> Vec<(String, String)> {
+    let report = run(site, &["doctor", "--json"]).json();
+    let checks = report["checks"].as_array().unwrap().iter();
+    let text = |it: &serde_json::Value| it.as_str().unwrap().to_string();
+    checks
+        .filter(|it| it["check"] == name)
+        .map(|it| (text(&it["level"]), text(&it["text"])))
+        .collect()
+}
+
+/// Asserts that a check has a result of this level with these words.
+#[track_caller]
+fn assert_result(site: &Site, name: &str, level: &str, words: &str) {
+    let found = results(site, name);
+    assert!(
+        found
+            .iter()
+            .any(|(it, text)| it == level && text.contains(words)),
+        "{words}: {found:#?}"
+    );
+}
+
+/// As root, units of the system come first, so a test has to have none there.
+const ANSWER: &str = "Id=memory-shepherd.timer\\nActiveState=active\\nUnitFileState=enabled\\n\
+                      NextElapseUSecRealtime=Mon 2036-02-04 02:50:00 UTC\\n\
+                      LastTriggerUSec=Sun 2026-02-01 23:50:00 UTC\\n\\n\
+                      Id=memory-shepherd.service\\nActiveState=inactive\\nResult=success\\n\
+                      ExecMainStatus=0\\nExecMainExitTimestamp=Sun 2026-02-01 23:50:01 UTC\\n";
+
+#[test]
+fn installed_units_of_the_config_are_sound() {
+    let site = site_with_units(ANSWER);
+    let found = results(&site, "units");
+    assert!(found.iter().all(|(level, _)| level == "ok"), "{found:#?}");
+    assert_result(&site, "units", "ok", "7 units of this config");
+    assert_result(&site, "units", "ok", "1 timer run");
+}
+
+#[test]
+fn changed_config_makes_units_differ() {
+    let site = site_with_units(ANSWER);
+    let config = site.read("memory-shepherd.conf");
+    let config = config
+        .replace("[monitor-bot]", "[renamed]")
+        .replace("[general]\n", "[general]\nevery=6h\n");
+    site.write("memory-shepherd.conf", config);
+    assert_result(
+        &site,
+        "units",
+        "warn",
+        "differ from what the config asks for now: memory-shepherd",
+    );
+    assert_result(
+        &site,
+        "units",
+        "warn",
+        "units of agents that are gone: memory-shepherd-monitor-bot",
+    );
+    assert_result(
+        &site,
+        "units",
+        "warn",
+        "units that are missing: memory-shepherd-renamed",
+    );
+    let _ = run(&site, &["schedule", "install", "--user"]).assert_code(0);
+    let found = results(&site, "units");
+    assert!(found.iter().all(|(level, _)| level == "ok"), "{found:#?}");
+}
+
+#[test]
+fn edited_or_writable_unit_is_reported() {
+    let site = site_with_units(ANSWER);
+    let timer = format!("{UNITS}/memory-shepherd.timer");
+    site.append(&timer, "# a comment\n");
+    assert_result(&site, "units", "warn", "is not updated: it was edited");
+    let mode = fs::Permissions::from_mode(0o646);
+    fs::set_permissions(site.path(&timer), mode).unwrap();
+    assert_result(&site, "units", "fail", "other users can change ");
+    let _ = run(&site, &["doctor"]).assert_code(1);
+}
+
+#[test]
+fn missing_program_of_units_is_a_failure() {
+    let site = site_with_units(ANSWER);
+    let service = format!("{UNITS}/memory-shepherd.service");
+    let text = site
+        .read(&service)
+        .replace(PROGRAM_PATH, "/opt/gone/shepherd");
+    site.write(&service, text);
+    assert_result(
+        &site,
+        "units",
+        "fail",
+        "units run /opt/gone/shepherd, which is missing",
+    );
+}
+
+#[test]
+fn failed_run_of_a_timer_is_reported() {
+    let answer = ANSWER
+        .replace("Result=success", "Result=exit-code")
+        .replace("ExecMainStatus=0", "ExecMainStatus=4");
+    let site = site_with_units(&answer);
+    let words = "memory-shepherd.service at 2026-02-01 23:50:00 failed: exit-code, exit code 4";
+    assert_result(&site, "units", "warn", words);
+}
+
+#[test]
+fn enabled_timer_that_never_fired_is_reported() {
+    let answer = ANSWER.replace(
+        "LastTriggerUSec=Sun 2026-02-01 23:50:00 UTC",
+        "LastTriggerUSec=",
+    );
+    let site = site_with_units(&answer);
+    let found = results(&site, "units");
+    assert!(
+        found.iter().all(|(level, _)| level == "ok"),
+        "just installed: {found:#?}"
+    );
+    let timer = fs::File::options()
+        .write(true)
+        .open(site.path(&format!("{UNITS}/memory-shepherd.timer")))
+        .unwrap();
+    let past = std::time::SystemTime::now() - std::time::Duration::from_secs(9 * 86_400);
+    timer.set_modified(past).unwrap();
+    assert_result(
+        &site,
+        "units",
+        "warn",
+        "has not fired since it was installed 9 days ago",
+    );
+}
+
+#[test]
+fn stopped_timer_is_reported() {
+    let answer = ANSWER.replacen("ActiveState=active", "ActiveState=inactive", 1);
+    let site = site_with_units(&answer);
+    assert_result(&site, "units", "warn", "and does not run");
+}
+
+#[test]
+fn search_index_of_any_state_is_reported() {
+    let site = site_with_notes_and_drift();
+    let _ = site.run(["reset", "--all"]).assert_code(0);
+    assert_result(&site, "search-index", "ok", "no search index yet");
+    let _ = site.run(["archive", "search", "flaky"]).assert_code(0);
+    assert_result(
+        &site,
+        "search-index",
+        "ok",
+        "archives/.shepherd/index.sqlite (",
+    );
+    let index = site.path("archives/.shepherd/index.sqlite");
+    let sound = fs::read(&index).unwrap();
+    site.write(
+        "archives/.shepherd/index.sqlite-journal",
+        "left by a killed process",
+    );
+    assert_result(
+        &site,
+        "search-index",
+        "warn",
+        "was being changed when its process ended",
+    );
+    fs::remove_file(site.path("archives/.shepherd/index.sqlite-journal")).unwrap();
+    let mut damaged = sound.clone();
+    let middle = damaged.len() / 2;
+    damaged[4096..middle].fill(0xff);
+    fs::write(&index, damaged).unwrap();
+    assert_result(&site, "search-index", "warn", "is damaged: ");
+    fs::write(&index, "no database").unwrap();
+    assert_result(&site, "search-index", "warn", "is damaged: ");
+    fs::write(&index, sound).unwrap();
+    if std::os::unix::fs::chown(&index, Some(4711), None).is_ok() {
+        assert_result(&site, "search-index", "warn", "belongs to uid 4711");
+    }
+    fs::remove_file(&index).unwrap();
+    std::os::unix::fs::symlink("elsewhere", &index).unwrap();
+    assert_result(&site, "search-index", "warn", "cannot be used: ");
+}
+
+#[test]
+fn doctor_changes_no_search_index() {
+    let site = site_with_notes_and_drift();
+    let _ = site.run(["reset", "--all"]).assert_code(0);
+    let _ = site.run(["archive", "search", "flaky"]).assert_code(0);
+    let index = site.path("archives/.shepherd/index.sqlite");
+    let before = fs::metadata(&index).unwrap().modified().unwrap();
+    let _ = site.run(["doctor"]).assert_code(0);
+    assert_eq!(fs::metadata(&index).unwrap().modified().unwrap(), before);
+}
+
+/// A record of a run that archived more than the disk has room for within two months.
+#[test]
+fn free_space_is_compared_with_last_months_growth() {
+    let site = site_with_notes_and_drift();
+    let _ = site.run(["reset", "--all"]).assert_code(0);
+    assert_result(
+        &site,
+        "disk-space",
+        "ok",
+        " archived a day over the last 1 day",
+    );
+    let site = site_with_notes_and_drift();
+    let now = memory_shepherd::clock::Clock::now(&memory_shepherd::clock::SystemClock);
+    insert_earlier_run(&site.path("archives"), "monitor-bot", now, 10);
+    let ledger = "archives/.shepherd/ledger.jsonl";
+    let mut record: serde_json::Value = serde_json::from_str(site.read(ledger).trim()).unwrap();
+    let digest = "0".repeat(64);
+    record["entry"] = serde_json::json!({
+        "path": "monitor/2026-01-02_0100.md", "kind": "scratch", "digest": digest, "size": 1_u64 << 60
+    });
+    site.write(ledger, record.to_string() + "\n");
+    assert_result(&site, "disk-space", "warn", "at that rate");
+    assert_result(&site, "disk-space", "warn", "(0 days)");
+}
+
+#[test]
+fn lock_is_described_with_its_duration_everywhere() {
+    let site = site_with_notes_and_drift();
+    let held = site_engine(&site).hold_agent_lock("code-reviewer").unwrap();
+    // The lock was taken two hours ago, as its note says.
+    let path = site.path("archives/.shepherd/locks/code-reviewer.lock");
+    let text = fs::read_to_string(&path).unwrap();
+    let mut holder: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    let since = memory_shepherd::clock::Clock::now(&memory_shepherd::clock::SystemClock)
+        - chrono::Duration::minutes(130);
+    holder["since"] = since.to_rfc3339().into();
+    let mut note = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    note.write_all(format!("{holder:<255}\n").as_bytes())
+        .unwrap();
+    let by = format!("(cli, process {}, since ", std::process::id());
+    for arguments in [
+        &["status"][..],
+        &["doctor"],
+        &["reset", "code-reviewer"],
+        &["reset", "code-reviewer", "--dry-run"],
+    ] {
+        let ran = site.run_command(site.command().args(arguments));
+        let all = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(
+            all.contains("locked for 2 h 10 min by run "),
+            "{arguments:?}: {all}"
+        );
+        assert!(
+            all.contains(" of tester@") && all.contains(&by),
+            "{arguments:?}: {all}"
+        );
+    }
+    let status = site.run(["status", "--json"]).json();
+    let mut agents = status["agents"].as_array().unwrap().iter();
+    let busy = agents.find(|it| it["state"] == "BUSY").unwrap();
+    let lock = &busy["lock"];
+    assert!(lock["held_seconds"].as_u64().unwrap() >= 7800, "{status:#}");
+    assert_eq!(lock["trigger"], "cli");
+    // The holder is alive: no run breaks into the lock, however old it is.
+    let _ = site.run(["reset", "code-reviewer"]).assert_code(5);
+    drop(held);
+    let _ = site.run(["reset", "code-reviewer"]).assert_code(0);
+}
