@@ -5,7 +5,10 @@ mod alerts;
 mod archive;
 mod debug_log;
 mod doctor;
+mod doctor_page;
+mod doctor_units;
 mod exit_code;
+mod exit_code_table;
 mod goldens;
 mod hints;
 mod hostile;
@@ -50,7 +53,7 @@ fn site_with_notes_and_drift() -> Site {
     site
 }
 
-fn site_engine(site: &Site) -> Engine {
+pub(crate) fn site_engine(site: &Site) -> Engine {
     let env = bare_environment(&site.dir);
     let transports = Arc::new(SingleTransport(Arc::new(LocalTransport::new(Arc::new(
         SystemClock,

@@ -82,6 +82,7 @@ mod report_samples;
 mod reports;
 mod schedule_controls;
 mod schedule_samples;
+mod schemas;
 mod screenshots;
 mod seals;
 mod search_quality;
