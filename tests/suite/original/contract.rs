@@ -64,7 +64,7 @@ fn refused_run_keeps_lock_of_first_run() {
     for (kind, note) in refused.iter() {
         assert_eq!(*kind, Some(ErrorKind::Busy));
         assert!(
-            note.contains(&format!("locked by run {}", first.report.run)),
+            note.contains(&format!(" by run {} of ", first.report.run)),
             "{note}"
         );
     }
