@@ -331,7 +331,7 @@ pub(super) const EXAMPLES: &[CommandExamples] = &[
     CommandExamples {
         command: "alerts test",
         lines: &[(
-            "alerts test drift",
+            "alerts test drifted",
             "sends a test of this event on every channel",
         )],
     },
@@ -496,7 +496,9 @@ mod tests {
             let text = text.unwrap_or_else(|| panic!("no example of `{path}`"));
             for help in [command.render_long_help(), command.render_help()] {
                 let help = help.to_string();
-                assert!(help.trim_end().ends_with(&text), "{path}: {help}");
+                // A long line is wrapped.
+                let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+                assert!(words(&help).ends_with(&words(&text)), "{path}: {help}");
                 assert!(
                     help.contains(crate::cli::values::EXIT_CODES),
                     "{path}: {help}"
