@@ -318,6 +318,33 @@ pub(super) const EXAMPLES: &[CommandExamples] = &[
         )],
     },
     CommandExamples {
+        command: "schedule pause",
+        lines: &[
+            (
+                "schedule pause",
+                "holds back all scheduled resets until `schedule resume`",
+            ),
+            (
+                "schedule pause scout --dry-run",
+                "shows what a pause of one agent would change",
+            ),
+        ],
+    },
+    CommandExamples {
+        command: "schedule resume",
+        lines: &[(
+            "schedule resume scout",
+            "ends the pause or the skip of one agent",
+        )],
+    },
+    CommandExamples {
+        command: "schedule skip",
+        lines: &[(
+            "schedule skip memory-shepherd.timer",
+            "leaves out the next reset of that timer",
+        )],
+    },
+    CommandExamples {
         command: "schedule run",
         lines: &[(
             "schedule run --config /etc/memory-shepherd/memory-shepherd.conf",

@@ -119,9 +119,7 @@ pub(super) fn packaged_sandbox_lines(purpose: ServicePurpose, config_directory: 
         .replace("ProtectHome=read-only\n", "")
         .replace("ProtectSystem=strict\n", "ProtectSystem=full\n");
     let root = root_lines(purpose);
-    format!(
-        "{FILTER_LINES}{NETWORK_LINE}{namespaces}{root}ReadWritePaths=-{config_directory}\n"
-    )
+    format!("{FILTER_LINES}{NETWORK_LINE}{namespaces}{root}ReadWritePaths=-{config_directory}\n")
 }
 
 /// Returns the lines of a service of the system alone: its capabilities, and the kernel's log, which a

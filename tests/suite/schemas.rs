@@ -366,6 +366,13 @@ fn record_units_and_alerts(recorder: &mut Recorder) {
             "schedule status --user",
             "schedule status --prefix units",
             "schedule install --crontab",
+            "schedule skip --dry-run",
+            "schedule pause",
+            "schedule status --user",
+            "reset --scheduled",
+            "schedule resume",
+            "schedule skip",
+            "schedule status --prefix units",
         ],
     );
     site.write(

@@ -111,7 +111,10 @@ fn status_writes_metrics_of_every_agent() {
         1,
     );
     site.write("memory-shepherd.conf", named);
-    site.write("fleet.prom", "# HELP memory_shepherd_info An earlier page.\n");
+    site.write(
+        "fleet.prom",
+        "# HELP memory_shepherd_info An earlier page.\n",
+    );
     let arguments = ["status", "--exit-code", "--metrics", "fleet.prom"];
     let _ = site.run(arguments).assert_code(1);
     let samples = parse_exposition(&site.read("fleet.prom"));
