@@ -89,13 +89,8 @@ fn fleet(root: &Path) -> (config::Config, HashMap<String, FakeTransport>) {
     let path = root.join("fleet.conf");
     fs::write(&path, text).expect("a config");
     let env = ConfigEnvironment {
-        cwd: root.to_path_buf(),
-        home: None,
-        xdg_config_home: None,
-        xdg_state_home: None,
-        config_path_variable: None,
-        program_directory: None,
         uid: 1000,
+        ..ConfigEnvironment::bare(root)
     };
     (config::load(&path, &env).expect("a config"), hosts)
 }

@@ -159,13 +159,8 @@ fn baseline_of(fleet: &Fleet, agent: &str) -> String {
 
 fn engine_of(fleet: &Fleet, clock: Arc<dyn Clock>) -> Engine {
     let environment = ConfigEnvironment {
-        cwd: fleet.root.clone(),
-        home: None,
-        xdg_config_home: None,
-        xdg_state_home: None,
-        config_path_variable: None,
-        program_directory: None,
         uid: rustix::process::getuid().as_raw(),
+        ..ConfigEnvironment::bare(&fleet.root)
     };
     let config = config::load(&fleet.config_path(), &environment);
     Engine::new(EngineSetup {

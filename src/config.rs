@@ -66,6 +66,19 @@ pub struct ConfigEnvironment {
 }
 
 impl ConfigEnvironment {
+    /// Creates the environment of root in a directory, without any variable.
+    pub fn bare(cwd: impl Into<PathBuf>) -> ConfigEnvironment {
+        ConfigEnvironment {
+            cwd: cwd.into(),
+            home: None,
+            xdg_config_home: None,
+            xdg_state_home: None,
+            config_path_variable: None,
+            program_directory: None,
+            uid: 0,
+        }
+    }
+
     /// Returns the absolute path of a file that the user named; `~` is the home directory.
     pub fn resolve(&self, path: &Path) -> PathBuf {
         match (path.strip_prefix("~"), &self.home) {

@@ -299,15 +299,7 @@ impl DemoBuilder {
         trigger: Trigger,
         user: &str,
     ) -> Result<(Arc<SettableClock>, Engine)> {
-        let env = ConfigEnvironment {
-            cwd: self.dir.clone(),
-            home: None,
-            xdg_config_home: None,
-            xdg_state_home: None,
-            config_path_variable: None,
-            program_directory: None,
-            uid: 0,
-        };
+        let env = ConfigEnvironment::bare(&self.dir);
         let clock = Arc::new(SettableClock(Mutex::new(time)));
         let config = config::load(&self.config_path(), &env)?;
         let here = Arc::new(LocalTransport::new(clock.clone()));

@@ -13,13 +13,9 @@ const CONFIG_PATH: &str = "/srv/fleet/night.conf";
 
 fn test_env() -> ConfigEnvironment {
     ConfigEnvironment {
-        cwd: PathBuf::from("/cwd"),
         home: Some(PathBuf::from("/home/op")),
-        xdg_config_home: None,
-        xdg_state_home: None,
-        config_path_variable: None,
-        program_directory: None,
         uid: 1000,
+        ..ConfigEnvironment::bare("/cwd")
     }
 }
 

@@ -159,13 +159,8 @@ mod tests {
 
     fn agent_with_lines(lines: &str) -> Agent {
         let env = ConfigEnvironment {
-            cwd: PathBuf::from("/"),
-            home: None,
-            xdg_config_home: None,
-            xdg_state_home: None,
-            config_path_variable: None,
-            program_directory: None,
             uid: 1000,
+            ..ConfigEnvironment::bare("/")
         };
         let text = format!("[scout]\nbaseline = scout.md\n{lines}\n");
         let config = config::parse(text.as_bytes(), Path::new("/a.conf"), &env).unwrap();

@@ -64,13 +64,8 @@ pub fn edit_process(fleet: &Fleet, edit: &str) -> (Vec<String>, [(&'static str, 
 
 fn engine_at(config: &Path) -> Engine {
     let env = ConfigEnvironment {
-        cwd: config.parent().unwrap_or(config).to_path_buf(),
-        home: None,
-        xdg_config_home: None,
-        xdg_state_home: None,
-        config_path_variable: None,
-        program_directory: None,
         uid: rustix::process::geteuid().as_raw(),
+        ..ConfigEnvironment::bare(config.parent().unwrap_or(config))
     };
     let clock = Arc::new(SystemClock);
     let local = LocalTransport::new(clock.clone());

@@ -15,13 +15,9 @@ use crate::fixture::Site;
 
 fn env() -> ConfigEnvironment {
     ConfigEnvironment {
-        cwd: PathBuf::from("/nowhere"),
         home: Some(PathBuf::from("/home/operator")),
-        xdg_config_home: None,
-        xdg_state_home: None,
-        config_path_variable: None,
-        program_directory: None,
         uid: 1000,
+        ..ConfigEnvironment::bare("/nowhere")
     }
 }
 

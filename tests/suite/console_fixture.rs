@@ -48,13 +48,8 @@ pub fn unread_fleet(names: &[&str], size: (u16, u16)) -> TestConsole {
         ));
     }
     let env = ConfigEnvironment {
-        cwd: "/etc/memory-shepherd".into(),
-        home: None,
-        xdg_config_home: None,
-        xdg_state_home: None,
-        config_path_variable: None,
-        program_directory: None,
         uid: 1000,
+        ..ConfigEnvironment::bare("/etc/memory-shepherd")
     };
     let path = Path::new("/etc/memory-shepherd/memory-shepherd.conf");
     let config = config::parse(config.as_bytes(), path, &env);

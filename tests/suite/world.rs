@@ -407,15 +407,7 @@ impl World {
 
 /// The environment of a program that root runs without variables.
 pub fn bare_environment(cwd: &Path) -> ConfigEnvironment {
-    ConfigEnvironment {
-        cwd: cwd.to_path_buf(),
-        home: None,
-        xdg_config_home: None,
-        xdg_state_home: None,
-        config_path_variable: None,
-        program_directory: None,
-        uid: 0,
-    }
+    ConfigEnvironment::bare(cwd)
 }
 
 /// An engine as a command starts it.

@@ -29,13 +29,12 @@ fn missing_named_config_is_an_error() {
 /// Returns the environment of a user in `world`.
 fn environment_in(world: &Path) -> ConfigEnvironment {
     ConfigEnvironment {
-        cwd: world.join("cwd"),
         home: Some(world.join("home")),
         xdg_config_home: Some(world.join("xdg")),
-        xdg_state_home: None,
         config_path_variable: Some("../variable.conf".into()),
         program_directory: Some(world.join("bin")),
         uid: 1000,
+        ..ConfigEnvironment::bare(world.join("cwd"))
     }
 }
 

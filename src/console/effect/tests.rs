@@ -143,13 +143,8 @@ fn refused_thread_answers_plan_with_error() {
 
 fn test_env(root: &Path) -> ConfigEnvironment {
     ConfigEnvironment {
-        cwd: root.to_path_buf(),
-        home: None,
-        xdg_config_home: None,
-        xdg_state_home: None,
-        config_path_variable: None,
-        program_directory: None,
         uid: 1000,
+        ..ConfigEnvironment::bare(root)
     }
 }
 

@@ -467,15 +467,7 @@ mod tests {
             agent("quick", "remote_poll=5"),
             agent("slowest", "remote_poll=3600"),
         ];
-        let env = ConfigEnvironment {
-            cwd: "/".into(),
-            home: None,
-            xdg_config_home: None,
-            xdg_state_home: None,
-            config_path_variable: None,
-            program_directory: None,
-            uid: 0,
-        };
+        let env = ConfigEnvironment::bare("/");
         let config = config::parse(text.concat().as_bytes(), Path::new("/a.conf"), &env);
         let engine = Engine::new(EngineSetup {
             config: config.unwrap(),

@@ -74,13 +74,9 @@ const CONFIG: &str = "/etc/fleet/memory-shepherd.conf";
 
 fn parse_config(text: &[u8]) -> Result<Config, ConfigErrors> {
     let env = ConfigEnvironment {
-        cwd: PathBuf::from("/"),
         home: Some(PathBuf::from("/home/operator")),
-        xdg_config_home: None,
-        xdg_state_home: None,
-        config_path_variable: None,
-        program_directory: None,
         uid: 1000,
+        ..ConfigEnvironment::bare("/")
     };
     memory_shepherd::config::parse(text, Path::new(CONFIG), &env)
 }
