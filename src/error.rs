@@ -75,6 +75,7 @@ pub struct Error {
     details: Vec<String>,
     hints: Vec<String>,
     may_be_full_disk: bool,
+    is_host_lost: bool,
 }
 
 /// Result of the fallible functions of this crate.
@@ -89,6 +90,7 @@ impl Error {
             details: Vec::new(),
             hints: Vec::new(),
             may_be_full_disk: false,
+            is_host_lost: false,
         }
     }
 
@@ -148,6 +150,13 @@ impl Error {
         self
     }
 
+    /// Sets whether the cause is that a host, or a file system, did not answer or has another key.
+    #[must_use]
+    pub fn with_lost_host(mut self, is_host_lost: bool) -> Error {
+        self.is_host_lost = is_host_lost;
+        self
+    }
+
     /// Prepends "context: " to the message.
     #[must_use]
     pub fn with_context(mut self, context: impl fmt::Display) -> Error {
@@ -163,6 +172,11 @@ impl Error {
     /// Returns whether the cause is, or may be, that a disk or a quota is full.
     pub fn may_be_full_disk(&self) -> bool {
         self.may_be_full_disk
+    }
+
+    /// Returns whether the cause is that a host, or a file system, did not answer or has another key.
+    pub fn is_host_lost(&self) -> bool {
+        self.is_host_lost
     }
 
     /// Returns the message without hints.

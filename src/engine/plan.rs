@@ -326,7 +326,8 @@ impl SkippedAgent {
 
     /// Converts it into an error, if it is a refusal.
     pub(super) fn to_error(&self) -> Option<Error> {
-        let error = Error::new(self.kind?, &self.reason);
+        let is_host_lost = matches!(self.state, State::Unreach | State::HostKey);
+        let error = Error::new(self.kind?, &self.reason).with_lost_host(is_host_lost);
         let hints = self.hints.iter();
         Some(hints.fold(error, |error, hint| error.with_hint(hint)))
     }

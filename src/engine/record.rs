@@ -14,6 +14,7 @@ use crate::boundary::Boundary;
 use crate::diff::drift::DriftCounts;
 use crate::digest::Digest;
 use crate::durable;
+use crate::error::ErrorKind;
 use crate::lint::ScanSummary;
 use crate::transport::{Attributes, ObjectId, SpecialFile, SwapMethod};
 
@@ -252,6 +253,13 @@ pub struct RunEvent {
     /// Why it failed, or other information for the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// The kind of the failure; none without one, and in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<ErrorKind>,
+    /// Whether it failed because the host, or the file system, did not answer or has another key.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(rename = "host_lost")]
+    pub is_host_lost: bool,
     /// The baseline file, relative to `baseline_dir`, that was sealed, saved or restored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
@@ -354,6 +362,8 @@ impl RunEvent {
             outcome: Outcome::Ok,
             unchanged: None,
             note: None,
+            kind: None,
+            is_host_lost: false,
             file: None,
             before: None,
             after: None,
@@ -444,6 +454,13 @@ pub struct LastRun {
     pub operation: Operation,
     /// How it ended.
     pub outcome: Outcome,
+    /// The kind of the failure, as in the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<ErrorKind>,
+    /// Whether it failed because the host was lost, as in the record.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(rename = "host_lost")]
+    pub is_host_lost: bool,
     /// Whether it was the undo of an undo.
     #[serde(default)]
     #[serde(rename = "redo")]

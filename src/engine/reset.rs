@@ -458,6 +458,10 @@ impl<'a> Run<'a> {
         let event = RunEvent {
             outcome: Outcome::Failed,
             note: Some(messages.join("; ")),
+            kind: trouble
+                .iter()
+                .map(Error::kind)
+                .reduce(ErrorKind::more_serious),
             ..RunEvent::for_archive(&self.id, self.plan.operation, setup.trigger, &setup.user)
         };
         if let Err(error) = self.engine.append_to_ledger(vec![event]) {

@@ -74,6 +74,9 @@ pub struct AgentResult {
     /// Whether it displaced an object that no undo can put back.
     #[serde(skip)]
     pub is_irreversible: bool,
+    /// Whether it failed because the host, or the file system, did not answer or has another key.
+    #[serde(skip)]
+    pub is_host_lost: bool,
     /// What the scan found in these entries; none if nothing was found.
     pub findings: Option<ScanSummary>,
     /// The archived entries, redacted copies included.

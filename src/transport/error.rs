@@ -92,7 +92,12 @@ impl From<Error> for TransportError {
 impl From<TransportError> for Error {
     fn from(error: TransportError) -> Error {
         let kind = error.kind();
-        error.error.with_kind(kind)
+        let is_lost = match error.cause {
+            FailureCause::Unreachable | FailureCause::HostKeyMismatch => true,
+            FailureCause::CallerFailed => error.error.is_host_lost(),
+            _ => false,
+        };
+        error.error.with_kind(kind).with_lost_host(is_lost)
     }
 }
 

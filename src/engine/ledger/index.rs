@@ -32,7 +32,7 @@ const INDEX_FILE_NAME: &str = "ledger.index";
 const INDEX_STAGING_NAME: &str = "ledger.index.new";
 
 /// The format number; an index of another format is ignored.
-const INDEX_FORMAT: u32 = 6;
+const INDEX_FORMAT: u32 = 7;
 
 /// The index is not written for fewer new records than this, and one for every few agents: its size
 /// grows with them. A cold run reads the records behind the index, a hundred of them in a
@@ -135,6 +135,8 @@ impl AgentHistory {
                 time,
                 operation: event.operation,
                 outcome: event.outcome,
+                kind: event.kind,
+                is_host_lost: event.is_host_lost,
                 is_redo,
             });
         }

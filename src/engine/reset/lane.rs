@@ -329,8 +329,9 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             "the memory was replaced, but the change may not be on the disk: {}",
             error.message()
         );
-        let error =
-            Error::new(error.kind(), message).with_hint("the next run settles the displaced files");
+        let error = Error::new(error.kind(), message)
+            .with_lost_host(error.is_host_lost())
+            .with_hint("the next run settles the displaced files");
         self.end_refused(error, turn.event, turn.queued.lock);
     }
 

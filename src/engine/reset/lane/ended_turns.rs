@@ -107,6 +107,7 @@ impl<'a> ResetLane<'_, 'a> {
         let findings = event.findings();
         let result = AgentResult {
             is_irreversible: event.is_irreversible(),
+            is_host_lost: event.is_host_lost,
             agent: event.agent,
             outcome: event.outcome,
             kind: ended.kind,
@@ -124,12 +125,13 @@ impl<'a> ResetLane<'_, 'a> {
 
     pub(super) fn end_not_started(&mut self) {
         while let Some(queued) = self.queue.pop_front() {
+            let kind = Some(ErrorKind::Interrupted);
             let event = RunEvent {
+                kind,
                 outcome: Outcome::NotStarted,
                 note: Some("the run was interrupted before its turn".to_string()),
                 ..self.run.new_event(&queued.step.agent)
             };
-            let kind = Some(ErrorKind::Interrupted);
             self.ended_turns
                 .push(EndedTurn::untouched(event, kind, None));
         }
@@ -186,12 +188,15 @@ impl<'a> ResetLane<'_, 'a> {
         event: RunEvent,
         lock: Option<Arc<AgentLock>>,
     ) {
+        let kind = ErrorKind::Partial.more_serious(error.kind());
         let mut event = RunEvent {
             outcome: match error.kind() {
                 ErrorKind::Busy | ErrorKind::Integrity | ErrorKind::Conflict => Outcome::Refused,
                 _ => Outcome::Failed,
             },
             note: Some(error.to_string()),
+            kind: Some(kind),
+            is_host_lost: error.is_host_lost(),
             after: None,
             ..event
         };
@@ -201,11 +206,10 @@ impl<'a> ResetLane<'_, 'a> {
             event.outcome.as_str()
         ));
         let released = self.screen_refused(&mut event);
-        let kind = Some(ErrorKind::Partial.more_serious(error.kind()));
         self.ended_turns.push(EndedTurn {
             hints: error.hints().to_vec(),
             released,
-            ..EndedTurn::untouched(event, kind, lock)
+            ..EndedTurn::untouched(event, Some(kind), lock)
         });
     }
 
