@@ -26,7 +26,7 @@ pub use outbox::AlertChannel;
 use crate::config::{AlertKind, AlertSettings};
 use crate::engine::{AlertLock, AlertLockKind, Engine, RunReport};
 use crate::error::{Error, ErrorKind};
-use conditions::ConditionFinder;
+use conditions::{ConditionFinder, Findings};
 use delivery::ChannelSender;
 use outbox::{CheckContext, Outbox, PendingEvent};
 use outbox_file::LockedOutbox;
@@ -37,6 +37,9 @@ const DELIVERY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of events that are sent although they cannot be recorded.
 const MAX_UNRECORDED_EVENTS: usize = 5;
 
+/// How often a process looks for events without the lock of the outbox, before it does so with it.
+const MAX_UNLOCKED_CHECKS: usize = 3;
+
 /// What a delivery did.
 #[derive(Debug, Default, Serialize)]
 pub struct DeliveryReport {
@@ -44,12 +47,41 @@ pub struct DeliveryReport {
     pub sent: Vec<AlertEvent>,
     /// The attempts that failed.
     pub failed: Vec<AttemptResult>,
+    /// The channels that took an event.
+    #[serde(skip)]
+    pub delivered: BTreeSet<AlertChannel>,
     /// Number of events that wait.
     pub waiting: usize,
     /// Number of events that were dropped: too old, too many, or tried too often.
     pub dropped: usize,
     /// Why events are not recorded, if they are not.
     pub unrecorded: Option<String>,
+}
+
+impl DeliveryReport {
+    /// Notes the attempts to send an event, and gives up the channels that failed. Returns those that
+    /// took it.
+    fn note_attempts(
+        &mut self,
+        event: AlertEvent,
+        results: Vec<AttemptResult>,
+        usable: &mut BTreeSet<AlertChannel>,
+    ) -> BTreeSet<AlertChannel> {
+        let mut delivered = BTreeSet::new();
+        for result in results {
+            if result.error.is_none() {
+                delivered.insert(result.channel);
+            } else {
+                usable.remove(&result.channel);
+                self.failed.push(result);
+            }
+        }
+        if !delivered.is_empty() {
+            self.sent.push(event);
+        }
+        self.delivered.extend(&delivered);
+        delivered
+    }
 }
 
 /// Raises the events that are due, and delivers what waits. `report` is that of the run that has just
@@ -137,17 +169,36 @@ impl Sender<'_> {
     /// holds it, and the number of events that wait. The lock is tried while the outbox is locked, so
     /// that no event is left between the two.
     fn raise(&self, report: Option<&RunReport>) -> Result<(Option<AlertLock>, usize), Error> {
-        let mut file = LockedOutbox::open(self.engine)?;
-        let finder = ConditionFinder::new(self.engine, self.settings, report);
+        let (mut file, found) = self.check(report)?;
+        let context = self.context();
         let outbox = file.outbox();
         outbox.retain_channels(&self.channels);
-        let found = finder.find(outbox.earlier_checks());
-        let context = self.context();
         outbox.add_findings(&found, &context);
         let waiting = outbox.pending.len();
         file.save(context.now)?;
         let lock = self.engine.try_lock_alerts(AlertLockKind::Delivery)?;
         Ok((lock, waiting))
+    }
+
+    /// Looks for events, and locks the outbox. Ledgers are read before that, so that a long one keeps
+    /// no other process from its alerts; if another one has checked since, what was read may be older
+    /// than what it found, and is read again.
+    fn check(&self, report: Option<&RunReport>) -> Result<(LockedOutbox<'_>, Findings), Error> {
+        let find = |earlier: &Outbox| {
+            let finder = ConditionFinder::new(self.engine, self.settings, report);
+            finder.find(earlier.earlier_checks())
+        };
+        for _ in 0..MAX_UNLOCKED_CHECKS {
+            let earlier = outbox_file::read_outbox(self.engine)?;
+            let found = find(&earlier);
+            let mut file = LockedOutbox::open(self.engine)?;
+            if file.outbox().checks == earlier.checks {
+                return Ok((file, found));
+            }
+        }
+        let mut file = LockedOutbox::open(self.engine)?;
+        let found = find(file.outbox());
+        Ok((file, found))
     }
 
     /// Delivers what waits, most urgent first. A channel that fails is not tried again by this process.
@@ -164,23 +215,13 @@ impl Sender<'_> {
             let channels = pending.channels.intersection(&usable).copied().collect();
             let results = self.sender.send(&pending.event, waiting, &channels, end);
             let has_failed = results.iter().any(|result| result.error.is_some());
-            let mut delivered = BTreeSet::new();
-            for result in results {
-                if result.error.is_none() {
-                    delivered.insert(result.channel);
-                } else {
-                    usable.remove(&result.channel);
-                    done.failed.push(result);
-                }
-            }
+            let id = pending.event.id.clone();
+            let delivered = done.note_attempts(pending.event, results, &mut usable);
             let mut file = LockedOutbox::open(self.engine)?;
             let now = self.engine.clock().now();
             let outbox = file.outbox();
-            outbox.note_delivery(&pending.event.id, &delivered, has_failed, now);
+            outbox.note_delivery(&id, &delivered, has_failed, now);
             file.save(now)?;
-            if !delivered.is_empty() {
-                done.sent.push(pending.event);
-            }
         }
     }
 
@@ -233,19 +274,17 @@ impl Sender<'_> {
         outbox.add_findings(&finder.find_in_report(), &self.context());
         let end = self.engine.clock().instant() + DELIVERY_TIMEOUT;
         let mut usable = self.channels.clone();
-        for pending in outbox.pending.into_iter().take(MAX_UNRECORDED_EVENTS) {
+        for _ in 0..MAX_UNRECORDED_EVENTS {
+            let now = self.engine.clock().now();
+            let Some(due) = outbox.take_due(&usable, self.settings, now) else {
+                break;
+            };
             if self.is_over(end) {
                 break;
             }
-            let results = self.sender.send(&pending.event, 0, &usable, end);
-            let (failed, delivered): (Vec<_>, Vec<_>) = results
-                .into_iter()
-                .partition(|result| result.error.is_some());
-            usable.retain(|channel| !failed.iter().any(|result| result.channel == *channel));
-            done.failed.extend(failed);
-            if !delivered.is_empty() {
-                done.sent.push(pending.event);
-            }
+            let results = self.sender.send(&due.event, 0, &usable, end);
+            outbox.note_delivery(&due.event.id, &self.channels, false, now);
+            done.note_attempts(due.event, results, &mut usable);
         }
         done
     }

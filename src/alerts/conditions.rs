@@ -1,14 +1,16 @@
 //! The conditions of a fleet that may be events: which hold now, and which state changes came since
 //! the last check. Reads the archive and changes nothing.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use chrono::{DateTime, FixedOffset};
 
 use super::event::{Condition, Subject};
 use crate::clock::MAX_CLOCK_LEAD;
 use crate::config::{Agent, AlertKind, AlertSettings, Config};
-use crate::engine::{Engine, Outcome, RunReport, State, StateChange, StateObserver};
+use crate::engine::{
+    Engine, LedgerRecord, Operation, Outcome, RunReport, State, StateChange, StateObserver,
+};
 use crate::error::ErrorKind;
 use crate::quantity::format_size;
 use crate::reset_interval::ResetInterval;
@@ -16,7 +18,7 @@ use crate::schedule::ScheduleControls;
 
 /// How far before the last check state changes are read: another process may record one a little
 /// later than it saw it.
-const CHANGE_OVERLAP: chrono::Duration = chrono::Duration::minutes(10);
+pub(super) const CHANGE_OVERLAP: chrono::Duration = chrono::Duration::minutes(10);
 
 /// Maximum number of agents whose reason is read from the ledger: each costs a search.
 const MAX_READ_REASONS: usize = 20;
@@ -24,17 +26,32 @@ const MAX_READ_REASONS: usize = 20;
 /// A fleet that timers reset has a run of one within this time.
 const TIMED_RUN_PERIOD: chrono::Duration = chrono::Duration::days(30);
 
+/// How far back runs are looked at that ended since the last check.
+const MAX_RUN_AGE: chrono::Duration = chrono::Duration::days(7);
+
 /// What a check of a fleet found.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     /// The conditions that hold.
     pub holding: Vec<Condition>,
+    /// The conditions of which nothing is known now, by key, with the agents that may have them:
+    /// they neither begin nor end.
+    pub unknown: BTreeMap<String, BTreeSet<String>>,
     /// The state changes since the last check, oldest first.
     pub changes: Vec<StateChange>,
-    /// Whether the errors of a run that concern no single agent are known.
-    pub is_run_known: bool,
-    /// Agents whose last run was refused because another one was at work, with that run.
-    pub busy_runs: BTreeMap<String, String>,
+    /// How resets and pushes have ended since the last check, oldest first.
+    pub run_ends: Vec<RunEnd>,
+    /// Number of the ledger's last record; none if the ledger cannot be read.
+    pub last_record: Option<u64>,
+}
+
+/// How a reset or push ended, by the ledger.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum RunEnd {
+    /// It reset this agent, or found nothing to do.
+    Succeeded(String),
+    /// It failed for an agent, or had an error of its own.
+    Failed(Condition),
 }
 
 /// What earlier checks have found, as far as a check needs it.
@@ -44,8 +61,8 @@ pub(super) struct EarlierChecks<'a> {
     pub last: Option<DateTime<FixedOffset>>,
     /// When each agent was first checked.
     pub first_seen: &'a BTreeMap<String, DateTime<FixedOffset>>,
-    /// Runs that were refused because another one was at work, by agent.
-    pub busy_runs: &'a BTreeMap<String, String>,
+    /// Number of the last record of the ledger at the last check.
+    pub last_record: Option<u64>,
 }
 
 /// Looks for conditions.
@@ -56,15 +73,60 @@ pub(super) struct ConditionFinder<'a> {
     now: DateTime<FixedOffset>,
 }
 
-/// Returns the kind of event that a state is at once, if it is one.
-pub(super) fn immediate_kind(state: State) -> Option<AlertKind> {
+/// Returns the kind of event that a state is, if it is one: some of them only after a time.
+pub(super) fn kind_of_state(state: State) -> Option<AlertKind> {
     match state {
         State::Tampered => Some(AlertKind::Tampered),
         State::HostKey => Some(AlertKind::Hostkey),
+        State::Unreach => Some(AlertKind::Unreachable),
         State::Drifted | State::NoSep => Some(AlertKind::Drifted),
         State::Oversize => Some(AlertKind::Oversize),
         _ => None,
     }
+}
+
+/// Returns the kind of event that a state is at once, if it is one.
+pub(super) fn immediate_kind(state: State) -> Option<AlertKind> {
+    kind_of_state(state).filter(|kind| *kind != AlertKind::Unreachable)
+}
+
+/// Returns the kinds of events that are states of agents.
+pub(super) fn state_kinds() -> impl Iterator<Item = AlertKind> {
+    let is_state = |kind: &AlertKind| {
+        State::ALL
+            .into_iter()
+            .any(|it| kind_of_state(it) == Some(*kind))
+    };
+    AlertKind::ALL.into_iter().filter(is_state)
+}
+
+/// Returns whether a state says that an agent does not have the condition of a kind. A state hides
+/// those behind it, and says nothing about them: an agent that is lost may have drifted.
+pub(super) fn rules_out(state: State, kind: AlertKind) -> bool {
+    use State::{Drifted, Error, HostKey, NoSep, Oversize, Tampered, Unreach};
+    match kind {
+        // A run looks at a host before it looks at the baseline.
+        AlertKind::Tampered | AlertKind::Hostkey => !matches!(state, Tampered | HostKey | Unreach),
+        AlertKind::Unreachable => !matches!(state, Tampered | Unreach),
+        AlertKind::Drifted => !matches!(
+            state,
+            Tampered | HostKey | Unreach | Error | Drifted | NoSep
+        ),
+        AlertKind::Oversize => !matches!(
+            state,
+            Tampered | HostKey | Unreach | Error | Drifted | NoSep | Oversize
+        ),
+        AlertKind::FailedReset | AlertKind::Disk | AlertKind::MissedSchedule => false,
+    }
+}
+
+/// Returns the keys of the events that are about a failed run of an agent: its own, and that of its
+/// host if it has one.
+pub(super) fn failure_keys(config: &Config, agent: &str) -> impl Iterator<Item = String> {
+    let host = config.agent(agent).and_then(|it| it.location.host());
+    let host = host.map(|host| Subject::Host(host.authority()));
+    let subjects = [Subject::Agent(agent.to_string())].into_iter().chain(host);
+    subjects.map(|subject| subject.key(AlertKind::FailedReset))
 }
 
 /// Returns what an event of a kind about an agent's state is about.
@@ -108,6 +170,30 @@ pub(super) fn state_condition(config: &Config, kind: AlertKind, change: &StateCh
     }
 }
 
+/// A reset or push that failed for an agent.
+struct FailedTurn<'a> {
+    agent: &'a str,
+    run: &'a str,
+    operation: Operation,
+    kind: Option<ErrorKind>,
+    is_host_lost: bool,
+    time: DateTime<FixedOffset>,
+    reason: &'a str,
+}
+
+/// Returns the condition that errors of a run are which concern no single agent.
+fn failed_run(run: &str, time: DateTime<FixedOffset>, reason: &str) -> Condition {
+    Condition {
+        kind: AlertKind::FailedReset,
+        subject: Subject::Fleet,
+        agent: None,
+        state: None,
+        since: time,
+        run: Some(run.to_string()),
+        message: format!("run {run}: {reason}"),
+    }
+}
+
 impl<'a> ConditionFinder<'a> {
     pub fn new(
         engine: &'a Engine,
@@ -132,46 +218,45 @@ impl<'a> ConditionFinder<'a> {
     pub fn find(&self, earlier: EarlierChecks<'_>) -> Findings {
         let mut found = self.find_in_report();
         self.add_states(earlier, &mut found);
-        self.add_failed_resets(earlier, &mut found);
+        self.add_failed_resets(&mut found);
+        self.add_run_ends(earlier, &mut found);
         self.add_missed_schedules(earlier, &mut found);
         found
     }
 
     /// Returns what the report of the run alone says, and the state of the disk.
     pub fn find_in_report(&self) -> Findings {
-        let mut found = Findings {
-            is_run_known: self.report.is_some(),
-            ..Findings::default()
-        };
+        let mut found = Findings::default();
         self.add_disk(&mut found);
         let Some(report) = self.report else {
+            // Only a run knows whether runs still fail as a whole.
+            let key = Subject::Fleet.key(AlertKind::FailedReset);
+            found.unknown.entry(key).or_default();
             return found;
         };
+        if !self.is_wanted(AlertKind::FailedReset) {
+            return found;
+        }
         for result in &report.results {
             let is_failure = matches!(result.outcome, Outcome::Failed | Outcome::Refused);
-            if !is_failure {
-                continue;
+            if is_failure && result.kind != Some(ErrorKind::Busy) {
+                found.holding.push(self.failed_turn(&FailedTurn {
+                    agent: &result.agent,
+                    run: &report.run,
+                    operation: report.operation,
+                    kind: result.kind,
+                    is_host_lost: result.is_host_lost,
+                    time: self.now,
+                    reason: result.note.as_deref().unwrap_or("unknown error"),
+                }));
             }
-            if result.kind == Some(ErrorKind::Busy) {
-                let busy = (result.agent.clone(), report.run.clone());
-                found.busy_runs.extend([busy]);
-                continue;
-            }
-            let reason = result.note.as_deref().unwrap_or("unknown error");
-            let run = (report.run.as_str(), report.operation.as_str());
-            self.add_failure(&result.agent, run, self.now, reason, &mut found);
         }
         let errors: Vec<&str> = report.errors.iter().map(|error| error.message()).collect();
-        if !errors.is_empty() && self.is_wanted(AlertKind::FailedReset) {
-            found.holding.push(Condition {
-                kind: AlertKind::FailedReset,
-                subject: Subject::Fleet,
-                agent: None,
-                state: None,
-                since: self.now,
-                run: Some(report.run.clone()),
-                message: format!("run {}: {}", report.run, errors.join("; ")),
-            });
+        if !errors.is_empty() {
+            let reason = errors.join("; ");
+            found
+                .holding
+                .push(failed_run(&report.run, self.now, &reason));
         }
         found
     }
@@ -192,16 +277,19 @@ impl<'a> ConditionFinder<'a> {
             let Some((state, since)) = self.engine.last_known_state(&agent.name) else {
                 continue;
             };
-            let kind = match immediate_kind(state) {
-                None if state == State::Unreach && self.is_lost_for_long(since) => {
-                    AlertKind::Unreachable
-                }
-                None => continue,
-                Some(kind) => kind,
-            };
-            if !self.is_wanted(kind) {
-                continue;
+            let kind = kind_of_state(state);
+            for hidden in state_kinds().filter(|it| Some(*it) != kind && !rules_out(state, *it)) {
+                let key = subject_of(config, hidden, &agent.name).key(hidden);
+                let agents = found.unknown.entry(key).or_default();
+                agents.insert(agent.name.clone());
             }
+            let is_wanted = |kind: &AlertKind| {
+                let is_due = *kind != AlertKind::Unreachable || self.is_lost_for_long(since);
+                is_due && self.is_wanted(*kind)
+            };
+            let Some(kind) = kind.filter(is_wanted) else {
+                continue;
+            };
             let change = latest.get(agent.name.as_str());
             let change = change.filter(|change| change.to == state);
             let change = change.map_or_else(
@@ -232,37 +320,120 @@ impl<'a> ConditionFinder<'a> {
     }
 
     /// Adds the agents whose last run failed, also one of the console.
-    fn add_failed_resets(&self, earlier: EarlierChecks<'_>, found: &mut Findings) {
+    fn add_failed_resets(&self, found: &mut Findings) {
         let config = self.engine.config();
         if !self.is_wanted(AlertKind::FailedReset) {
             return;
         }
+        let failures = found.holding.iter();
+        let failures = failures.filter(|it| it.kind == AlertKind::FailedReset);
+        let reported: BTreeSet<String> = failures.filter_map(|it| it.agent.clone()).collect();
         let mut read_reasons = 0;
         for agent in &config.agents {
-            let is_found = |it: &Condition| it.agent.as_ref() == Some(&agent.name);
-            let failures = found.holding.iter();
-            let mut failures = failures.filter(|it| it.kind == AlertKind::FailedReset);
-            if failures.any(is_found) {
+            let name = &agent.name;
+            if reported.contains(name) {
                 continue;
             }
-            let Ok(Some(last)) = self.engine.last_run(&agent.name) else {
-                continue;
+            let last = match self.engine.last_run(name) {
+                Ok(None) => continue,
+                Ok(Some(last)) => last,
+                Err(_) => {
+                    self.add_unknown_failure(name, found);
+                    continue;
+                }
             };
-            let is_busy = [earlier.busy_runs, &found.busy_runs]
-                .iter()
-                .any(|runs| runs.get(&agent.name) == Some(&last.run));
-            let is_failure = matches!(last.outcome, Outcome::Failed | Outcome::Refused);
-            if !is_failure || is_busy || !last.operation.installs_baselines() {
+            if !last.operation.installs_baselines() || !last.outcome.is_failure() {
+                continue;
+            }
+            // A run that did not get to the agent says nothing about it.
+            if last.kind == Some(ErrorKind::Busy) || last.outcome == Outcome::NotStarted {
+                self.add_unknown_failure(name, found);
                 continue;
             }
             read_reasons += 1;
             let reason = match read_reasons {
-                ..=MAX_READ_REASONS => self.recorded_reason(&agent.name),
+                ..=MAX_READ_REASONS => self.recorded_reason(name),
                 _ => None,
             };
-            let reason = reason.as_deref().unwrap_or("the ledger says why");
-            let run = (last.run.as_str(), last.operation.as_str());
-            self.add_failure(&agent.name, run, last.time, reason, found);
+            let condition = self.failed_turn(&FailedTurn {
+                agent: name,
+                run: &last.run,
+                operation: last.operation,
+                kind: last.kind,
+                is_host_lost: last.is_host_lost,
+                time: last.time,
+                reason: reason.as_deref().unwrap_or("the ledger says why"),
+            });
+            found.holding.push(condition);
+        }
+        // What else is wrong with an agent shows once its host is back.
+        let lost = found.holding.iter();
+        let lost = lost.filter(|it| it.kind == AlertKind::FailedReset);
+        let lost = lost.filter(|it| matches!(it.subject, Subject::Host(_)));
+        let lost: Vec<String> = lost.filter_map(|it| it.agent.clone()).collect();
+        for agent in lost {
+            let key = Subject::Agent(agent.clone()).key(AlertKind::FailedReset);
+            found.unknown.entry(key).or_default().insert(agent);
+        }
+    }
+
+    fn add_unknown_failure(&self, agent: &str, found: &mut Findings) {
+        for key in failure_keys(self.engine.config(), agent) {
+            let agents = found.unknown.entry(key).or_default();
+            agents.insert(agent.to_string());
+        }
+    }
+
+    /// Adds how runs ended since the last check, also those of the console, and those whose own check
+    /// could not be made. A failure of an interrupted run has no kind: the run that records it has
+    /// recovered the agent.
+    fn add_run_ends(&self, earlier: EarlierChecks<'_>, found: &mut Findings) {
+        let config = self.engine.config();
+        if !self.is_wanted(AlertKind::FailedReset) {
+            return;
+        }
+        let mut last_record = 0;
+        let mut records = Vec::new();
+        let limit = self.now.checked_sub_signed(MAX_RUN_AGE);
+        let read = self.engine.for_each_record_backwards(|record| {
+            last_record = last_record.max(record.seq);
+            let is_recent = limit.is_some_and(|limit| record.time > limit);
+            let is_new = earlier.last_record.is_some_and(|last| record.seq > last) && is_recent;
+            if is_new && record.event.operation.installs_baselines() {
+                records.push(record);
+            }
+            is_new
+        });
+        if read.is_err() {
+            return;
+        }
+        found.last_record = Some(last_record);
+        for LedgerRecord { time, event, .. } in records.into_iter().rev() {
+            let is_known_failure = matches!(event.outcome, Outcome::Failed | Outcome::Refused)
+                && event.kind.is_some_and(|kind| kind != ErrorKind::Busy);
+            let is_success = matches!(event.outcome, Outcome::Ok | Outcome::Unchanged);
+            let reason = event.note.as_deref().unwrap_or("unknown error");
+            if is_success {
+                let agents = event.agents().map(str::to_string);
+                found.run_ends.extend(agents.map(RunEnd::Succeeded));
+            } else if is_known_failure && config.agent(&event.agent).is_some() {
+                let condition = self.failed_turn(&FailedTurn {
+                    agent: &event.agent,
+                    run: &event.run,
+                    operation: event.operation,
+                    kind: event.kind,
+                    is_host_lost: event.is_host_lost,
+                    time,
+                    reason,
+                });
+                found.run_ends.push(RunEnd::Failed(condition));
+            } else if is_known_failure && event.agent.is_empty() {
+                let is_reported = self.report.is_some_and(|report| report.run == event.run);
+                if !is_reported {
+                    let condition = failed_run(&event.run, time, reason);
+                    found.run_ends.push(RunEnd::Failed(condition));
+                }
+            }
         }
     }
 
@@ -273,34 +444,40 @@ impl<'a> ConditionFinder<'a> {
         entry.record.event.note
     }
 
-    /// Adds a failed turn. Agents of a host that is lost are one event.
-    fn add_failure(
-        &self,
-        agent: &str,
-        (run, operation): (&str, &str),
-        since: DateTime<FixedOffset>,
-        reason: &str,
-        found: &mut Findings,
-    ) {
-        if !self.is_wanted(AlertKind::FailedReset) {
-            return;
-        }
-        let config = self.engine.config();
-        let state = self.engine.last_known_state(agent).map(|(state, _)| state);
-        let host = config.agent(agent).and_then(|agent| agent.location.host());
-        let subject = match (state, host) {
-            (Some(State::Unreach | State::HostKey), Some(host)) => Subject::Host(host.authority()),
-            _ => Subject::Agent(agent.to_string()),
+    /// Returns the condition that a failed turn is. Agents of a host that was lost are one event.
+    fn failed_turn(&self, turn: &FailedTurn<'_>) -> Condition {
+        let agent = turn.agent;
+        let configured = self.engine.config().agent(agent);
+        let host = configured.and_then(|it| it.location.host());
+        let (subject, state) = match host.filter(|_| turn.is_host_lost) {
+            Some(host) => {
+                let state = match turn.kind {
+                    Some(ErrorKind::Integrity) => State::HostKey,
+                    _ => State::Unreach,
+                };
+                (Subject::Host(host.authority()), Some(state))
+            }
+            None => {
+                let known = self.engine.last_known_state(agent);
+                (
+                    Subject::Agent(agent.to_string()),
+                    known.map(|(state, _)| state),
+                )
+            }
         };
-        found.holding.push(Condition {
+        Condition {
             kind: AlertKind::FailedReset,
             subject,
             agent: Some(agent.to_string()),
             state,
-            since,
-            run: Some(run.to_string()),
-            message: format!("{operation} of {agent} failed: {reason}"),
-        });
+            since: turn.time,
+            run: Some(turn.run.to_string()),
+            message: format!(
+                "{} of {agent} failed: {}",
+                turn.operation.as_str(),
+                turn.reason
+            ),
+        }
     }
 
     /// Adds the agents whose last success is older than two of their intervals.
@@ -310,12 +487,10 @@ impl<'a> ConditionFinder<'a> {
         }
         let config = self.engine.config();
         // Where no timer ever started a run, the interval of the fleet says nothing.
-        let has_timers = self
-            .now
-            .checked_sub_signed(TIMED_RUN_PERIOD)
-            .and_then(|limit| self.engine.has_timed_run(limit).ok())
-            .unwrap_or(false);
-        let of_fleet = has_timers.then_some(config.general.every);
+        let limit = self.now.checked_sub_signed(TIMED_RUN_PERIOD);
+        let has_timers = limit.map_or(Ok(false), |limit| self.engine.has_timed_run(limit));
+        let is_unknown = has_timers.is_err();
+        let of_fleet = has_timers.unwrap_or(false).then_some(config.general.every);
         let scheduled: Vec<(&Agent, chrono::Duration, ResetInterval)> = config
             .agents
             .iter()
@@ -331,7 +506,15 @@ impl<'a> ConditionFinder<'a> {
         let Some(begin) = self.now.checked_sub_signed(longest) else {
             return;
         };
-        let Ok(successes) = self.engine.last_successes(begin) else {
+        let successes = self.engine.last_successes(begin);
+        if is_unknown || successes.is_err() {
+            for agent in &config.agents {
+                let subject = Subject::Agent(agent.name.clone());
+                let agents = found.unknown.entry(subject.key(AlertKind::MissedSchedule));
+                agents.or_default().insert(agent.name.clone());
+            }
+        }
+        let Ok(successes) = successes else {
             return;
         };
         let controls = ScheduleControls::read(self.engine).unwrap_or_default();
@@ -377,6 +560,8 @@ impl<'a> ConditionFinder<'a> {
             return;
         }
         let Some(space) = self.engine.archive().disk_space() else {
+            let key = Subject::Archive.key(AlertKind::Disk);
+            found.unknown.entry(key).or_default();
             return;
         };
         let limit = u64::from(self.settings.disk_below_percent);

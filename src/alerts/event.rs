@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
+use super::conditions::kind_of_state;
 use crate::config::{AlertKind, Config};
 use crate::digest::Digest;
 use crate::engine::State;
@@ -200,6 +201,14 @@ impl AlertEvent {
         }
     }
 
+    /// Names the agents that it concerns, if they have become more.
+    pub(super) fn name_agents(&mut self, agents: &BTreeSet<String>) {
+        self.agents = agents.iter().take(MAX_NAMED_AGENTS).cloned().collect();
+        if agents.len() > 1 {
+            self.agent = None;
+        }
+    }
+
     /// Creates a test event of a kind about the first agent of a config.
     pub fn for_test(kind: AlertKind, config: &Config, now: DateTime<FixedOffset>) -> AlertEvent {
         let agent = config.agents.first().map(|agent| agent.name.clone());
@@ -207,7 +216,9 @@ impl AlertEvent {
             kind,
             subject: Subject::Fleet,
             agent: agent.clone(),
-            state: state_of(kind),
+            state: State::ALL
+                .into_iter()
+                .find(|it| kind_of_state(*it) == Some(kind)),
             since: now,
             run: None,
             message: format!("test of the alert {}: nothing has happened", kind.as_str()),
@@ -231,18 +242,6 @@ impl AlertEvent {
     }
 }
 
-/// Returns the state that a kind of event is about, if it is one.
-fn state_of(kind: AlertKind) -> Option<State> {
-    match kind {
-        AlertKind::Tampered => Some(State::Tampered),
-        AlertKind::Hostkey => Some(State::HostKey),
-        AlertKind::Unreachable => Some(State::Unreach),
-        AlertKind::Drifted => Some(State::Drifted),
-        AlertKind::Oversize => Some(State::Oversize),
-        AlertKind::FailedReset | AlertKind::Disk | AlertKind::MissedSchedule => None,
-    }
-}
-
 /// Makes text visible as one line, and cuts it.
 pub(super) fn visible(text: &str) -> String {
     let line = untrusted::visible_line(text);
@@ -251,6 +250,12 @@ pub(super) fn visible(text: &str) -> String {
         cut.push('…');
     }
     cut
+}
+
+/// Returns the first line of an answer that is not empty, to follow what failed; empty without one.
+pub(super) fn quote_first_line(text: &str) -> String {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty());
+    line.map_or(String::new(), |line| format!(": {}", visible(line)))
 }
 
 #[cfg(test)]

@@ -11,11 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, Duration, FixedOffset};
 use serde::{Deserialize, Serialize};
 
-use super::conditions::{EarlierChecks, Findings, immediate_kind, state_condition, subject_of};
+use super::conditions::{
+    CHANGE_OVERLAP, EarlierChecks, Findings, RunEnd, failure_keys, immediate_kind, kind_of_state,
+    rules_out, state_condition, state_kinds, subject_of,
+};
 use super::event::{AlertEvent, Condition, Severity, Subject};
 use crate::clock::MAX_CLOCK_LEAD;
 use crate::config::{AlertKind, AlertSettings, Config, JournalTarget};
-use crate::engine::StateChange;
+use crate::engine::{StateChange, StateObserver};
 
 /// Maximum number of events that wait.
 const MAX_PENDING_EVENTS: usize = 500;
@@ -122,8 +125,10 @@ pub(super) struct Outbox {
     pub checked: Option<DateTime<FixedOffset>>,
     /// When each agent was first looked at.
     pub agents: BTreeMap<String, DateTime<FixedOffset>>,
-    /// Runs that were refused because another one was at work, by agent.
-    busy_runs: BTreeMap<String, String>,
+    /// Number of checks so far: a process that finds another one here than before has old facts.
+    pub checks: u64,
+    /// Number of the last record of the ledger at the last check.
+    last_record: Option<u64>,
     /// What was alerted, by kind and subject.
     conditions: BTreeMap<String, AlertedCondition>,
     /// What waits.
@@ -154,16 +159,14 @@ impl Outbox {
         EarlierChecks {
             last: self.checked,
             first_seen: &self.agents,
-            busy_runs: &self.busy_runs,
+            last_record: self.last_record,
         }
     }
 
     /// Makes events of what a check found.
     pub fn add_findings(&mut self, found: &Findings, context: &CheckContext<'_>) {
         self.forget_future(context.now);
-        self.busy_runs.extend(found.busy_runs.clone());
         let is_configured = |name: &String| context.config.agent(name).is_some();
-        self.busy_runs.retain(|name, _| is_configured(name));
         self.agents.retain(|name, _| is_configured(name));
         for agent in &context.config.agents {
             self.agents.entry(agent.name.clone()).or_insert(context.now);
@@ -171,26 +174,27 @@ impl Outbox {
         for change in &found.changes {
             self.apply_change(change, context);
         }
+        for end in &found.run_ends {
+            self.apply_run_end(end, context);
+        }
         let mut holding: BTreeMap<String, Vec<&Condition>> = BTreeMap::new();
         for condition in &found.holding {
             let key = condition.subject.key(condition.kind);
             holding.entry(key).or_default().push(condition);
         }
-        for (key, conditions) in &holding {
-            self.apply_holding(key, conditions, context);
-        }
-        let fleet_key = Subject::Fleet.key(AlertKind::FailedReset);
         for (key, alerted) in &mut self.conditions {
-            // Only a run knows whether runs still fail as a whole.
-            let is_known = *key != fleet_key || found.is_run_known;
-            if is_known && !holding.contains_key(key) {
-                alerted.is_open = false;
-                alerted.agents.clear();
+            if !holding.contains_key(key) {
+                alerted.retain_unknown(found.unknown.get(key));
             }
+        }
+        for (key, conditions) in &holding {
+            self.apply_holding(key, conditions, found.unknown.get(key), context);
         }
         self.conditions
             .retain(|_, it| it.is_open || context.now - it.alerted.max(it.changed) < ENDED_MEMORY);
         self.checked = Some(context.now);
+        self.checks = self.checks.wrapping_add(1);
+        self.last_record = found.last_record.or(self.last_record);
         self.drop_excess(context.now);
     }
 
@@ -204,12 +208,17 @@ impl Outbox {
                 pending.not_before = now;
             }
         }
-        for alerted in self.conditions.values_mut() {
+        for (key, alerted) in &mut self.conditions {
             alerted.since = alerted.since.min(now);
-            alerted.changed = alerted.changed.min(now);
+            if alerted.changed > limit {
+                // Changes that this check finds are news.
+                alerted.changed = now - CHANGE_OVERLAP;
+            }
             // An event that waits is alerted later than now.
-            if alerted.alerted > limit + MIN_DISK_INTERVAL {
-                alerted.alerted = now;
+            let kind = key.split(' ').next().and_then(AlertKind::parse);
+            let interval = kind.map_or(MIN_ALERT_INTERVAL, min_interval);
+            if alerted.alerted > limit + interval {
+                alerted.alerted = now - interval;
             }
         }
         for time in self.agents.values_mut() {
@@ -222,15 +231,17 @@ impl Outbox {
         let config = context.config;
         let key_of = |kind| subject_of(config, kind, &change.agent).key(kind);
         let began = immediate_kind(change.to);
-        let mut ended: Vec<AlertKind> = AlertKind::ALL.to_vec();
-        ended.retain(|kind| {
-            let is_state = !matches!(
-                kind,
-                AlertKind::FailedReset | AlertKind::Disk | AlertKind::MissedSchedule
-            );
-            is_state && Some(*kind) != began
-        });
-        for kind in ended {
+        // The line says that the agent was in another state before: a run ended this one. What the
+        // guard sees, it ends.
+        let was_over = |kind| {
+            let is_by_guard = change.observer == StateObserver::Guard;
+            is_by_guard || change.from.is_none_or(|from| rules_out(from, kind))
+        };
+        let is_over = |kind: &AlertKind| {
+            let is_new = kind_of_state(change.to) == Some(*kind) && was_over(*kind);
+            rules_out(change.to, *kind) || is_new && Some(*kind) != began
+        };
+        for kind in state_kinds().filter(is_over) {
             if let Some(alerted) = self.conditions.get_mut(&key_of(kind))
                 && alerted.changed < change.time
             {
@@ -247,9 +258,7 @@ impl Outbox {
                 return;
             }
             alerted.changed = change.time;
-            let is_same_kind = change.from.and_then(immediate_kind) == began;
-            if alerted.is_open && !is_same_kind {
-                // The line says that the agent was in another state before: a run ended this one.
+            if alerted.is_open && was_over(kind) {
                 alerted.remove_agent(&change.agent);
             }
             if alerted.is_open {
@@ -262,11 +271,50 @@ impl Outbox {
         self.raise(&key, &condition, agents, false, context);
     }
 
-    /// Takes a condition that holds into account, which several agents may have.
-    fn apply_holding(&mut self, key: &str, conditions: &[&Condition], context: &CheckContext<'_>) {
+    /// Takes the end of a run into account. A success ends the failure of its agent, and shows that
+    /// its host is back; so does a failure of the agent alone.
+    fn apply_run_end(&mut self, end: &RunEnd, context: &CheckContext<'_>) {
+        let (agent, failure) = match end {
+            RunEnd::Succeeded(agent) => (Some(agent), None),
+            RunEnd::Failed(condition) => (condition.agent.as_ref(), Some(condition)),
+        };
+        let failed_key = failure.map(|it| it.subject.key(it.kind));
+        let is_lost = failure.is_some_and(|it| matches!(it.subject, Subject::Host(_)));
+        if let Some(agent) = agent.filter(|_| !is_lost) {
+            for key in failure_keys(context.config, agent) {
+                let alerted = self.conditions.get_mut(&key);
+                if let Some(alerted) = alerted.filter(|_| Some(&key) != failed_key.as_ref()) {
+                    alerted.remove_agent(agent);
+                }
+            }
+        }
+        let (Some(failure), Some(key)) = (failure, failed_key) else {
+            return;
+        };
+        if let Some(alerted) = self.conditions.get_mut(&key).filter(|it| it.is_open) {
+            alerted.agents.extend(agent.cloned());
+            let mut untried = self.pending.iter_mut().filter(|it| !it.is_tried);
+            if let Some(waiting) = untried.find(|it| it.key == key) {
+                waiting.event.name_agents(&alerted.agents);
+            }
+            return;
+        }
+        let agents = agent.cloned().into_iter().collect();
+        self.raise(&key, failure, agents, false, context);
+    }
+
+    /// Takes a condition that holds into account, which several agents may have, and which `unknown`
+    /// further ones may still have.
+    fn apply_holding(
+        &mut self,
+        key: &str,
+        conditions: &[&Condition],
+        unknown: Option<&BTreeSet<String>>,
+        context: &CheckContext<'_>,
+    ) {
         let first = conditions.iter().min_by_key(|it| it.since);
         let Some(first) = first else { return };
-        let agents: BTreeSet<String> = conditions
+        let mut agents: BTreeSet<String> = conditions
             .iter()
             .filter_map(|it| it.agent.clone())
             .collect();
@@ -275,6 +323,9 @@ impl Outbox {
         if let Some(alerted) = self.conditions.get_mut(key) {
             alerted.changed = alerted.changed.max(latest.unwrap_or(first.since));
             if alerted.is_open {
+                let before = alerted.agents.iter();
+                let hidden = before.filter(|it| unknown.is_some_and(|names| names.contains(*it)));
+                agents.extend(hidden.cloned());
                 alerted.agents.clone_from(&agents);
                 if !context.is_repeat_due(alerted.alerted) {
                     return;
@@ -300,10 +351,7 @@ impl Outbox {
             Some(before) if is_repeated => before.since,
             _ => condition.since,
         };
-        let interval = match condition.kind {
-            AlertKind::Disk => MIN_DISK_INTERVAL,
-            _ => MIN_ALERT_INTERVAL,
-        };
+        let interval = min_interval(condition.kind);
         let not_before = before.map_or(now, |before| now.max(before.alerted + interval));
         let event = AlertEvent {
             since,
@@ -347,9 +395,11 @@ impl Outbox {
         let before = self.pending.len();
         self.pending
             .retain(|it| now - it.event.time < MAX_PENDING_AGE && it.attempts < MAX_ATTEMPTS);
-        self.pending
-            .sort_by_key(|it| (it.event.kind, std::cmp::Reverse(it.event.time)));
-        self.pending.truncate(MAX_PENDING_EVENTS);
+        if self.pending.len() > MAX_PENDING_EVENTS {
+            let rank = |it: &PendingEvent| (it.event.kind, std::cmp::Reverse(it.event.time));
+            self.pending.sort_by_key(rank);
+            self.pending.truncate(MAX_PENDING_EVENTS);
+        }
         self.dropped += before - self.pending.len();
     }
 
@@ -421,7 +471,29 @@ impl Outbox {
     }
 }
 
+/// Returns the minimum time between two alerts of one subject.
+fn min_interval(kind: AlertKind) -> Duration {
+    match kind {
+        AlertKind::Disk => MIN_DISK_INTERVAL,
+        _ => MIN_ALERT_INTERVAL,
+    }
+}
+
 impl AlertedCondition {
+    /// Ends the condition, but for agents of which it is not known whether they have it; one about no
+    /// agent ends unless it is unknown as a whole.
+    fn retain_unknown(&mut self, unknown: Option<&BTreeSet<String>>) {
+        let is_about_agents = !self.agents.is_empty();
+        self.agents
+            .retain(|agent| unknown.is_some_and(|names| names.contains(agent)));
+        let is_kept = if is_about_agents {
+            !self.agents.is_empty()
+        } else {
+            unknown.is_some()
+        };
+        self.is_open &= is_kept;
+    }
+
     fn remove_agent(&mut self, agent: &str) {
         self.agents.remove(agent);
         self.is_open &= !self.agents.is_empty();

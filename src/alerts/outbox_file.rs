@@ -51,21 +51,10 @@ impl<'e> LockedOutbox<'e> {
     /// The archive cannot be written, or another process holds the lock for long.
     pub fn open(engine: &'e Engine) -> Result<LockedOutbox<'e>> {
         let lock = lock_outbox(engine)?;
-        let path = engine.archive().program_path(FILE_NAME);
-        let mut text = Vec::new();
-        let read = durable::open_own_file(&path, OpenOptions::new().read(true))
-            .and_then(|file| file.take(MAX_FILE_BYTES).read_to_end(&mut text));
-        match read {
-            Err(error) if !durable::is_absent(&error) => {
-                return Err(Error::from_io("read", &path, &error));
-            }
-            _ => {}
-        }
         Ok(LockedOutbox {
             engine,
-            // A file that cannot be parsed was not written by this program.
-            file: serde_json::from_slice(&text).unwrap_or_default(),
-            config: engine.config().path.display().to_string(),
+            file: read_file(engine)?,
+            config: config_key(engine),
             _lock: lock,
         })
     }
@@ -93,6 +82,31 @@ impl<'e> LockedOutbox<'e> {
         })?;
         let archive = self.engine.archive();
         archive.replace_program_file(&archive.program_path(FILE_NAME), &text)
+    }
+}
+
+/// Reads the outbox of the engine's config without a lock: it may change at once.
+///
+/// # Errors
+/// The file cannot be read.
+pub(super) fn read_outbox(engine: &Engine) -> Result<Outbox> {
+    let mut file = read_file(engine)?;
+    Ok(file.configs.remove(&config_key(engine)).unwrap_or_default())
+}
+
+fn config_key(engine: &Engine) -> String {
+    engine.config().path.display().to_string()
+}
+
+fn read_file(engine: &Engine) -> Result<OutboxFile> {
+    let path = engine.archive().program_path(FILE_NAME);
+    let mut text = Vec::new();
+    let read = durable::open_own_file(&path, OpenOptions::new().read(true))
+        .and_then(|file| file.take(MAX_FILE_BYTES).read_to_end(&mut text));
+    match read {
+        Err(error) if !durable::is_absent(&error) => Err(Error::from_io("read", &path, &error)),
+        // A file that cannot be parsed was not written by this program.
+        _ => Ok(serde_json::from_slice(&text).unwrap_or_default()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! `alerts`: sends a test of every channel, or what is due. Runs and the guard send their alerts through
 //! this module at their end; nothing that happens here changes their exit codes.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use clap::builder::PossibleValuesParser;
@@ -9,7 +10,7 @@ use serde::Serialize;
 
 use super::output::{Document, OutputRole, Printer, format_count, text_cell};
 use super::{CommandContext, CommandResult};
-use crate::alerts::{self, AlertEvent, AttemptResult, DeliveryReport};
+use crate::alerts::{self, AlertChannel, AlertEvent, AttemptResult, DeliveryReport};
 use crate::config::AlertKind;
 use crate::engine::{Engine, RunReport};
 use crate::error::{Error, ErrorKind};
@@ -129,34 +130,52 @@ impl CommandContext<'_> {
     }
 
     fn print_delivery_warnings(&mut self, report: &DeliveryReport) {
-        for warning in delivery_warnings(report) {
+        for warning in KnownTrouble::default().new_warnings(report) {
             self.output.print_warning(&warning);
         }
     }
 }
 
-/// Returns what an operator should know of a delivery.
-pub(super) fn delivery_warnings(report: &DeliveryReport) -> Vec<String> {
-    let mut warnings = Vec::new();
-    for result in &report.failed {
-        let error = result.error.as_deref().unwrap_or_default();
-        let channel = result.channel.as_str();
-        // Without its record, the event is not tried again.
-        let retry = if report.unrecorded.is_none() {
-            "; it is tried again later"
-        } else {
-            ""
-        };
-        warnings.push(format!("alert not sent by {channel}: {error}{retry}"));
+/// The trouble of deliveries that an operator was warned of: while it lasts, it is said once.
+#[derive(Default)]
+pub(super) struct KnownTrouble {
+    /// Why each channel failed that has taken nothing since.
+    failed: BTreeMap<AlertChannel, String>,
+    unrecorded: Option<String>,
+}
+
+impl KnownTrouble {
+    /// Returns what an operator should know of a delivery, and was not warned of.
+    pub(super) fn new_warnings(&mut self, report: &DeliveryReport) -> Vec<String> {
+        let mut warnings = Vec::new();
+        self.failed
+            .retain(|channel, _| !report.delivered.contains(channel));
+        for result in &report.failed {
+            let error = result.error.clone().unwrap_or_default();
+            if self.failed.get(&result.channel) == Some(&error) {
+                continue;
+            }
+            let channel = result.channel.as_str();
+            // Without its record, the event is not tried again.
+            let retry = if report.unrecorded.is_none() {
+                "; it is tried again later"
+            } else {
+                ""
+            };
+            warnings.push(format!("alert not sent by {channel}: {error}{retry}"));
+            self.failed.insert(result.channel, error);
+        }
+        if report.dropped > 0 {
+            let events = format_count(report.dropped, "alert");
+            warnings.push(format!("{events} dropped: too many waited, or too long"));
+        }
+        if self.unrecorded != report.unrecorded {
+            let error = report.unrecorded.iter();
+            warnings.extend(error.map(|error| format!("alerts are not recorded: {error}")));
+            self.unrecorded.clone_from(&report.unrecorded);
+        }
+        warnings
     }
-    if report.dropped > 0 {
-        let events = format_count(report.dropped, "alert");
-        warnings.push(format!("{events} dropped: too many waited, or too long"));
-    }
-    if let Some(error) = &report.unrecorded {
-        warnings.push(format!("alerts are not recorded: {error}"));
-    }
-    warnings
 }
 
 fn no_channel_error(engine: &Engine) -> Error {
@@ -164,4 +183,43 @@ fn no_channel_error(engine: &Engine) -> Error {
     let message = format!("config {config} names no channel for alerts");
     Error::new(ErrorKind::Config, message)
         .with_hint("add a section [alerts] with `command = …`, `url = …` or `journal = yes`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lasting_trouble_is_said_once() {
+        let mut known = KnownTrouble::default();
+        let failed = |error: &str| DeliveryReport {
+            failed: vec![AttemptResult {
+                channel: AlertChannel::Command,
+                target: "notify".to_string(),
+                error: Some(error.to_string()),
+                duration_ms: 1,
+            }],
+            ..DeliveryReport::default()
+        };
+        let unrecorded = |error: Option<&str>| DeliveryReport {
+            unrecorded: error.map(str::to_string),
+            ..DeliveryReport::default()
+        };
+        let delivered = DeliveryReport {
+            delivered: [AlertChannel::Command].into(),
+            ..DeliveryReport::default()
+        };
+        let mut count = |report: &DeliveryReport| known.new_warnings(report).len();
+        assert_eq!(count(&failed("no route")), 1);
+        // Nothing was due in between.
+        assert_eq!(count(&DeliveryReport::default()), 0);
+        assert_eq!(count(&failed("no route")), 0);
+        assert_eq!(count(&failed("exit code 3")), 1);
+        assert_eq!(count(&delivered), 0);
+        assert_eq!(count(&failed("exit code 3")), 1);
+        assert_eq!(count(&unrecorded(Some("disk full"))), 1);
+        assert_eq!(count(&unrecorded(Some("disk full"))), 0);
+        assert_eq!(count(&unrecorded(None)), 0);
+        assert_eq!(count(&unrecorded(Some("disk full"))), 1);
+    }
 }

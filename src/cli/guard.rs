@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{bounded, unbounded};
 use serde::Serialize;
 
-use super::alerts::delivery_warnings;
+use super::alerts::KnownTrouble;
 use super::output::{Document, Output, OutputRole, Printer, format_count};
 use super::reset_and_undo::StopSignals;
 use super::{CommandContext, CommandResult};
@@ -112,10 +112,11 @@ impl CommandContext<'_> {
         let (warning_sender, warnings) = unbounded();
         if engine.config().alerts.is_some() {
             let send_alerts = move || {
+                let mut known = KnownTrouble::default();
                 while wakes.recv().is_ok() {
                     let is_stopped = || stop.load(Ordering::Relaxed);
                     let report = alerts::raise_and_deliver(engine, None, &is_stopped);
-                    for warning in report.iter().flat_map(delivery_warnings) {
+                    for warning in report.iter().flat_map(|it| known.new_warnings(it)) {
                         // Without a receiver, the guard has ended.
                         let _ = warning_sender.send(warning);
                     }

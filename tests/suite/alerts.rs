@@ -4,16 +4,21 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use chrono::{DateTime, FixedOffset};
 use memory_shepherd::alerts::{AlertChannel, DeliveryReport, raise_and_deliver};
-use memory_shepherd::engine::{Engine, RunReport, UndoMode};
+use memory_shepherd::clock::Clock;
+use memory_shepherd::engine::{
+    AlertLockKind, Engine, EngineSetup, RunReport, State, Trigger, UndoMode,
+};
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::schedule::{ScheduleAction, ScheduleChange, change_schedule};
-use memory_shepherd::transport::{FailureCause, TransportError};
+use memory_shepherd::transport::{FailureCause, SingleTransport, TransportError};
 
-use super::world::{BASELINE, InterposingTransport, TransportCall, World};
+use super::world::{BASELINE, InterposingTransport, TestClock, TransportCall, World};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -33,10 +38,28 @@ impl AlertedWorld {
     }
 
     fn after_run(lines: &str) -> AlertedWorld {
-        let section = format!("[alerts]\njournal = ./socket\n{lines}");
-        let mut world = World::new(&["ranger", "scout"]).with_general(&section);
+        let mut world = World::new(&["ranger", "scout"]);
         world.add_agent("scout", "every = 1h");
-        for agent in ["ranger", "scout"] {
+        AlertedWorld::from_world(world, &["ranger", "scout"], lines)
+    }
+
+    /// A world of agents on one host, with nothing to alert.
+    fn of_host(agents: &[&str], lines: &str) -> AlertedWorld {
+        let mut world = World::new(agents);
+        for agent in agents {
+            let memory = world.memory_path(agent).display().to_string();
+            let lines = format!("remote_host = harbour\nremote_memory = {memory}");
+            world.add_agent(agent, &lines);
+        }
+        let alerted = AlertedWorld::from_world(world, agents, lines);
+        assert_eq!(alerted.send(None), Vec::<String>::new());
+        alerted
+    }
+
+    fn from_world(world: World, agents: &[&str], lines: &str) -> AlertedWorld {
+        let section = format!("[alerts]\njournal = ./socket\n{lines}");
+        let world = world.with_general(&section);
+        for agent in agents {
             world.write_memory(agent, BASELINE);
         }
         let mut alerted = AlertedWorld {
@@ -86,7 +109,10 @@ impl AlertedWorld {
         assert_eq!(done.unrecorded, None);
         let events = self.received().into_iter();
         events
-            .map(|event| format!("{} {}", event["EVENT"], event["AGENTS"]))
+            .map(|event| match event.get("AGENTS") {
+                Some(agents) => format!("{} {agents}", event["EVENT"]),
+                None => event["EVENT"].clone(),
+            })
             .collect()
     }
 
@@ -97,8 +123,11 @@ impl AlertedWorld {
 
     /// Observes an agent as the console does.
     fn observe(&self, agent: &str) {
+        self.observe_with(agent, &self.world.engine());
+    }
+
+    fn observe_with(&self, agent: &str, engine: &Engine) {
         self.world.clock.advance(MINUTE);
-        let engine = self.world.engine();
         let seen = engine.observe(engine.agent(agent).unwrap());
         engine.record_observations(&[seen]);
     }
@@ -220,6 +249,188 @@ fn busy_refusal_raises_nothing() {
     assert_eq!(alerted.send(None), Vec::<String>::new());
 }
 
+/// An engine that runs what the operator of the console asks for.
+fn console_engine(world: &World) -> Engine {
+    Engine::new(EngineSetup {
+        config: world.config(),
+        clock: world.clock.clone(),
+        transports: Arc::new(SingleTransport(world.local_transport())),
+        user: "tester".to_string(),
+        trigger: Trigger::Console,
+        archive_group: None,
+    })
+}
+
+#[test]
+fn busy_refusal_of_the_console_raises_nothing() {
+    let alerted = AlertedWorld::new("on = failed-reset");
+    let world = &alerted.world;
+    let fail = || {
+        world.clock.advance(HOUR);
+        let transport = broken_transport(world, FailureCause::Refused, "no");
+        run(&world.engine_with_transport(transport))
+    };
+    let refuse = || {
+        world.clock.advance(HOUR);
+        let engine = world.engine();
+        let held = ["ranger", "scout"].map(|agent| engine.hold_agent_lock(agent).unwrap());
+        let report = run(&console_engine(world));
+        drop(held);
+        assert_eq!(report.results[0].kind, Some(ErrorKind::Busy));
+    };
+    refuse();
+    assert_eq!(alerted.send(None), Vec::<String>::new());
+    assert_eq!(alerted.send(Some(&fail())).len(), 2);
+    // A refusal does not end what failed before it.
+    refuse();
+    assert_eq!(alerted.send(None), Vec::<String>::new());
+    assert_eq!(alerted.send(Some(&fail())), Vec::<String>::new());
+}
+
+#[test]
+fn host_lost_in_a_run_is_one_alert_after_its_return() {
+    let alerted = AlertedWorld::of_host(&["far", "farther"], "on = failed-reset");
+    let world = &alerted.world;
+    for agent in ["far", "farther"] {
+        world.write_scratch(agent, "- a note\n");
+    }
+    world.clock.advance(HOUR);
+    let transport = broken_transport(world, FailureCause::Unreachable, "timed out");
+    run(&world.engine_with_transport(transport));
+    alerted.observe("far");
+    alerted.observe("farther");
+    let done = alerted.deliver(&world.engine(), None);
+    let [event] = done.sent.try_into().unwrap();
+    assert_eq!(event.host.as_deref(), Some("harbour"));
+    assert_eq!(event.agents, ["far", "farther"]);
+    assert_eq!(event.state, Some(State::Unreach));
+}
+
+#[test]
+fn refusal_by_a_host_is_an_alert_of_its_agent() {
+    let alerted = AlertedWorld::of_host(&["far", "farther"], "on = failed-reset");
+    let world = &alerted.world;
+    world.clock.advance(HOUR);
+    let transport = broken_transport(world, FailureCause::Refused, "permission denied");
+    let report = run(&world.engine_with_transport(transport));
+    let both = ["failed-reset far", "failed-reset farther"];
+    assert_eq!(alerted.send(Some(&report)), both);
+}
+
+#[test]
+fn failure_that_a_later_run_ended_is_alerted() {
+    let alerted = AlertedWorld::new("on = failed-reset");
+    let world = &alerted.world;
+    world.clock.advance(HOUR);
+    let transport = broken_transport(world, FailureCause::Refused, "no");
+    run(&world.engine_with_transport(transport));
+    world.clock.advance(HOUR);
+    let report = run(&world.engine());
+    let both = ["failed-reset ranger", "failed-reset scout"];
+    assert_eq!(alerted.send(Some(&report)), both);
+    assert_eq!(alerted.send(None), Vec::<String>::new());
+}
+
+#[test]
+fn drift_behind_a_lost_host_is_alerted_once() {
+    let alerted = AlertedWorld::of_host(&["far"], "on = drifted");
+    let world = &alerted.world;
+    alerted.drift("far");
+    alerted.observe("far");
+    assert_eq!(alerted.send(None), ["drifted far"]);
+    world.clock.advance(HOUR);
+    let transport = broken_transport(world, FailureCause::Unreachable, "timed out");
+    alerted.observe_with("far", &world.engine_with_transport(transport));
+    assert_eq!(alerted.send(None), Vec::<String>::new());
+    world.clock.advance(HOUR);
+    alerted.observe("far");
+    assert_eq!(alerted.send(None), Vec::<String>::new());
+    // A run ends it.
+    run(&world.engine());
+    world.clock.advance(HOUR);
+    alerted.drift("far");
+    alerted.observe("far");
+    assert_eq!(alerted.send(None), ["drifted far"]);
+}
+
+#[test]
+fn unreadable_ledger_ends_no_failure() {
+    let alerted = AlertedWorld::new("on = failed-reset, missed-schedule");
+    let world = &alerted.world;
+    world.clock.advance(3 * HOUR);
+    let transport = broken_transport(world, FailureCause::Refused, "no");
+    run(&world.engine_with_transport(transport));
+    let known = [
+        "failed-reset ranger",
+        "failed-reset scout",
+        "missed-schedule scout",
+    ];
+    assert_eq!(alerted.send(None), known);
+    let ledger = world.archive_directory().join(".shepherd/ledger.jsonl");
+    let aside = world.root.join("ledger");
+    fs::rename(&ledger, &aside).unwrap();
+    fs::create_dir(&ledger).unwrap();
+    world.clock.advance(HOUR);
+    assert!(world.engine().last_run("scout").is_err());
+    assert_eq!(alerted.send(None), Vec::<String>::new());
+    fs::remove_dir(&ledger).unwrap();
+    fs::rename(&aside, &ledger).unwrap();
+    world.clock.advance(HOUR);
+    assert_eq!(alerted.send(None), Vec::<String>::new());
+}
+
+/// The ledger can be read until another process, which holds the outbox, goes on.
+#[test]
+fn ledger_is_read_before_the_outbox_is_locked() {
+    let alerted = AlertedWorld::new("on = failed-reset");
+    let world = &alerted.world;
+    world.clock.advance(HOUR);
+    let transport = broken_transport(world, FailureCause::Refused, "no");
+    run(&world.engine_with_transport(transport));
+    let lock = world.engine().try_lock_alerts(AlertLockKind::Outbox);
+    let mut lock = Some(lock.unwrap().unwrap());
+    let ledger = world.archive_directory().join(".shepherd/ledger.jsonl");
+    let aside = world.root.join("ledger");
+    world.clock.on_sleep(move || {
+        if lock.take().is_some() {
+            fs::rename(&ledger, &aside).unwrap();
+            fs::create_dir(&ledger).unwrap();
+        }
+    });
+    let both = ["failed-reset ranger", "failed-reset scout"];
+    assert_eq!(alerted.send(None), both);
+}
+
+#[test]
+fn busy_outbox_loses_no_error_of_a_run() {
+    let alerted = AlertedWorld::new("on = failed-reset");
+    let world = &alerted.world;
+    let log = world.archive_directory().join("reset.log");
+    fs::remove_file(&log).unwrap();
+    fs::create_dir(&log).unwrap();
+    world.clock.advance(HOUR);
+    let failed = run(&world.engine());
+    assert!(!failed.errors.is_empty());
+    let lock = world.engine().try_lock_alerts(AlertLockKind::Outbox);
+    let lock = lock.unwrap().unwrap();
+    let done = alerted.deliver(&world.engine(), Some(&failed));
+    assert!(done.unrecorded.is_some() && done.sent.is_empty());
+    drop(lock);
+    fs::remove_dir(&log).unwrap();
+    world.clock.advance(HOUR);
+    let report = run(&world.engine());
+    assert_eq!(report.errors, []);
+    let done = alerted.deliver(&world.engine(), Some(&report));
+    let [event] = done.sent.try_into().unwrap();
+    assert_eq!(event.run, Some(failed.run));
+    assert_eq!(alerted.received().len(), 1);
+    world.clock.advance(HOUR);
+    assert_eq!(
+        alerted.send(Some(&run(&world.engine()))),
+        Vec::<String>::new()
+    );
+}
+
 #[test]
 fn refused_undo_raises_nothing() {
     let alerted = AlertedWorld::new("on = failed-reset");
@@ -236,10 +447,12 @@ fn refused_undo_raises_nothing() {
 #[test]
 fn full_disk_is_alerted_once() {
     let alerted = AlertedWorld::after_run("on = disk\ndisk_below = 99%");
+    // Two percent of the disk, so that less than 99 are free.
     let space = alerted.world.engine().archive().disk_space().unwrap();
     if u128::from(space.free_bytes) * 100 >= u128::from(space.total_bytes) * 99 {
-        crate::skip::skip_unsupported("the disk is nearly empty");
-        return;
+        let file = fs::File::create(alerted.world.root.join("filler")).unwrap();
+        let size = space.total_bytes / 50;
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, size).unwrap();
     }
     let done = alerted.deliver(&alerted.world.engine(), None);
     assert_eq!(done.sent.len(), 1);
@@ -371,6 +584,79 @@ fn failure_is_alerted_although_it_cannot_be_recorded() {
     let done = alerted.deliver(&world.engine(), Some(&report));
     assert!(done.unrecorded.is_some());
     assert_eq!(alerted.received().len(), 2);
+}
+
+#[test]
+fn five_failures_at_most_are_sent_unrecorded() {
+    let names = ["a", "b", "c", "d", "e", "f", "g"];
+    let alerted = AlertedWorld::from_world(World::new(&names), &names, "on = failed-reset");
+    let world = &alerted.world;
+    let file = world.archive_directory().join(".shepherd/alerts.json");
+    let _ = alerted.send(None);
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    let transport = broken_transport(world, FailureCause::Refused, "no");
+    let report = run(&world.engine_with_transport(transport));
+    let done = alerted.deliver(&world.engine(), Some(&report));
+    assert_eq!(done.sent.len(), 5);
+    assert_eq!(alerted.received().len(), 5);
+}
+
+#[test]
+fn fifty_agents_at_most_are_named() {
+    let names: Vec<String> = (0..60).map(|number| format!("a{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let alerted = AlertedWorld::of_host(&names, "on = failed-reset");
+    let world = &alerted.world;
+    world.clock.advance(HOUR);
+    let transport = broken_transport(world, FailureCause::Unreachable, "timed out");
+    let report = run(&world.engine_with_transport(transport));
+    let done = alerted.deliver(&world.engine(), Some(&report));
+    let [event] = done.sent.try_into().unwrap();
+    assert_eq!((event.agent, event.agents.len()), (None, 50));
+}
+
+/// A clock on which every look at it takes a second.
+struct SlowClock(Arc<TestClock>);
+
+impl Clock for SlowClock {
+    fn now(&self) -> DateTime<FixedOffset> {
+        self.0.now()
+    }
+
+    fn instant(&self) -> Instant {
+        self.0.advance(Duration::from_secs(1));
+        self.0.instant()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.0.sleep(duration);
+    }
+}
+
+#[test]
+fn deliveries_of_a_process_end_after_thirty_seconds() {
+    let names: Vec<String> = (0..16).map(|number| format!("a{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let lines = "on = failed-reset\nmax_per_hour = 100";
+    let alerted = AlertedWorld::from_world(World::new(&names), &names, lines);
+    let world = &alerted.world;
+    let _ = alerted.send(None);
+    let transport = broken_transport(world, FailureCause::Refused, "no");
+    let report = run(&world.engine_with_transport(transport));
+    let clock = Arc::new(SlowClock(world.clock.clone()));
+    let engine = world.engine_with_clock(clock, world.local_transport());
+    let began = world.clock.instant();
+    let done = alerted.deliver(&engine, Some(&report));
+    let passed = world.clock.instant() - began;
+    assert!(passed < Duration::from_secs(33), "{passed:?}");
+    assert!(passed > Duration::from_secs(26), "{passed:?}");
+    assert!(!done.sent.is_empty() && done.waiting > 0, "{done:?}");
+    assert_eq!(done.sent.len() + done.waiting, 16);
+    // The socket takes some ten messages that are not read.
+    assert_eq!(alerted.received().len(), done.sent.len());
+    let rest = alerted.deliver(&world.engine(), None);
+    assert_eq!(rest.sent.len(), done.waiting);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
 
-use crate::alerts::event::visible;
+use crate::alerts::event::{quote_first_line, visible};
 
 /// Maximum number of bytes of an answer that are read.
 const MAX_ANSWER_BYTES: u64 = 1024;
@@ -49,9 +49,11 @@ pub(super) fn post_json(url: &str, json: &str, timeout: Duration) -> Result<(), 
     let body = answer.body_mut().with_config().limit(MAX_ANSWER_BYTES);
     // The status alone says what is needed if the answer cannot be read.
     let text = body.lossy_utf8(true).read_to_string().unwrap_or_default();
-    let line = text.lines().map(str::trim).find(|line| !line.is_empty());
-    let said = line.map_or(String::new(), |line| format!(": {}", visible(line)));
-    Err(format!("answer {}{said}", status.as_u16()))
+    Err(format!(
+        "answer {}{}",
+        status.as_u16(),
+        quote_first_line(&text)
+    ))
 }
 
 /// Trusts the certificate authorities of this machine.

@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
-use crate::alerts::event::visible;
+use crate::alerts::event::{quote_first_line, visible};
 use crate::clock::Clock;
 use crate::error::describe_io_error;
 use crate::sys;
@@ -58,8 +58,7 @@ impl ProgramRun<'_> {
             format!("cannot run {}: {cause}", visible(self.program))
         })?;
         let text = String::from_utf8_lossy(&output);
-        let said = text.lines().map(str::trim).find(|line| !line.is_empty());
-        let said = said.map_or(String::new(), |line| format!(": {}", visible(line)));
+        let said = quote_first_line(&text);
         match end {
             RunEnd::Exited if status.success() => Ok(()),
             RunEnd::Exited => match (status.code(), status.signal()) {

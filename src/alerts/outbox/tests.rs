@@ -36,6 +36,8 @@ struct Fixture {
     now: DateTime<FixedOffset>,
     changes: Vec<StateChange>,
     holding: Vec<Condition>,
+    unknown: BTreeMap<String, BTreeSet<String>>,
+    run_ends: Vec<RunEnd>,
 }
 
 impl Fixture {
@@ -48,6 +50,8 @@ impl Fixture {
             now: DateTime::parse_from_rfc3339("2026-03-14T09:00:00+01:00").unwrap(),
             changes: Vec::new(),
             holding: Vec::new(),
+            unknown: BTreeMap::new(),
+            run_ends: Vec::new(),
         }
     }
 
@@ -87,8 +91,9 @@ impl Fixture {
         let found = Findings {
             holding: self.holding.clone(),
             changes: self.changes.clone(),
-            is_run_known: true,
-            busy_runs: BTreeMap::new(),
+            run_ends: std::mem::take(&mut self.run_ends),
+            unknown: self.unknown.clone(),
+            last_record: Some(0),
         };
         let context = CheckContext {
             config: &self.config,
@@ -367,6 +372,118 @@ fn undeliverable_events_are_dropped_in_the_end() {
 }
 
 #[test]
+fn event_that_waits_a_week_is_dropped() {
+    let mut fleet = Fixture::new();
+    fleet.settings.repeat_after = None;
+    fleet.change("scout", State::Clean, State::Drifted);
+    fleet.check();
+    fleet.pass(7 * 24 * 60 - 1);
+    fleet.check();
+    assert_eq!((fleet.outbox.pending.len(), fleet.outbox.dropped), (1, 0));
+    fleet.pass(1);
+    fleet.check();
+    assert_eq!((fleet.outbox.pending.len(), fleet.outbox.dropped), (0, 1));
+}
+
+#[test]
+fn hidden_condition_neither_ends_nor_begins() {
+    let mut fleet = Fixture::new();
+    fleet.change("far", State::Clean, State::Drifted);
+    assert_eq!(fleet.alerts(), [drifted("far")]);
+    let hide = |fleet: &mut Fixture| {
+        let key = subject_of(&fleet.config, AlertKind::Drifted, "far").key(AlertKind::Drifted);
+        fleet.unknown = BTreeMap::from([(key, BTreeSet::from(["far".to_string()]))]);
+    };
+    for hiding in [
+        State::Unreach,
+        State::Error,
+        State::Tampered,
+        State::HostKey,
+    ] {
+        fleet.pass(60);
+        fleet.change("far", State::Drifted, hiding);
+        hide(&mut fleet);
+        let others = fleet.alerts();
+        assert!(!others.contains(&drifted("far")), "{others:?}");
+        fleet.pass(60);
+        fleet.unknown.clear();
+        fleet.change("far", hiding, State::NoSep);
+        assert_eq!(fleet.alerts(), [], "{hiding}");
+    }
+    // An unknown condition that was not alerted before is none.
+    fleet.pass(60);
+    fleet.end_by_run("far");
+    fleet.check();
+    hide(&mut fleet);
+    assert_eq!(fleet.alerts(), []);
+    fleet.unknown.clear();
+    fleet.pass(60);
+    fleet.change("far", State::Unreach, State::Drifted);
+    assert_eq!(fleet.alerts(), [drifted("far")]);
+}
+
+#[test]
+fn tampering_that_the_guard_ends_is_alerted_each_time() {
+    let mut fleet = Fixture::new();
+    for _ in 0..2 {
+        fleet.change("far", State::Unreach, State::Tampered);
+        fleet.changes.last_mut().unwrap().observer = StateObserver::Guard;
+        fleet.end_by_run("far");
+        let key = subject_of(&fleet.config, AlertKind::Tampered, "far").key(AlertKind::Tampered);
+        fleet.unknown = BTreeMap::from([(key, BTreeSet::from(["far".to_string()]))]);
+        assert_eq!(fleet.alerts(), [(AlertKind::Tampered, "far".to_string())]);
+        fleet.pass(60);
+    }
+}
+
+#[test]
+fn failure_of_the_host_hides_that_of_its_agent() {
+    let mut fleet = Fixture::new();
+    let failure = |fleet: &Fixture, subject: Subject| Condition {
+        kind: AlertKind::FailedReset,
+        subject,
+        agent: Some("far".to_string()),
+        state: None,
+        since: fleet.now,
+        run: Some("5a10c3d2".to_string()),
+        message: "reset of far failed".to_string(),
+    };
+    let own = Subject::Agent("far".to_string());
+    let of_host = Subject::Host("harbour".to_string());
+    let failed = (AlertKind::FailedReset, "far".to_string());
+    for (subject, hidden, expected) in [
+        (&own, &of_host, true),
+        (&of_host, &own, true),
+        (&own, &of_host, false),
+        (&of_host, &own, true),
+    ] {
+        fleet.pass(60);
+        let condition = failure(&fleet, subject.clone());
+        fleet.run_ends = vec![RunEnd::Failed(condition.clone())];
+        fleet.holding = vec![condition];
+        fleet.unknown.clear();
+        if subject == &of_host {
+            let key = hidden.key(AlertKind::FailedReset);
+            let agents = BTreeSet::from(["far".to_string()]);
+            fleet.unknown.insert(key, agents);
+        }
+        let expected = if expected {
+            vec![failed.clone()]
+        } else {
+            Vec::new()
+        };
+        assert_eq!(fleet.alerts(), expected, "{subject:?}");
+    }
+    fleet.pass(60);
+    fleet.holding.clear();
+    fleet.run_ends = vec![
+        RunEnd::Succeeded("far".to_string()),
+        RunEnd::Failed(failure(&fleet, own)),
+    ];
+    assert_eq!(fleet.alerts(), [failed]);
+}
+
+#[test]
 fn too_many_events_drop_the_least_urgent() {
     let mut fleet = Fixture::new();
     let template = |number: usize, kind| Condition {
@@ -399,6 +516,22 @@ fn clock_that_was_ahead_silences_nothing() {
     assert_eq!(fleet.alerts(), [drifted("ranger")]);
     fleet.pass(24 * 60);
     assert_eq!(fleet.alerts().len(), 2);
+}
+
+#[test]
+fn clock_set_back_delays_no_alert() {
+    let mut fleet = Fixture::new();
+    fleet.change("scout", State::Clean, State::Drifted);
+    assert_eq!(fleet.alerts(), [drifted("scout")]);
+    fleet.end_by_run("scout");
+    assert_eq!(fleet.alerts(), []);
+    fleet.pass(-120);
+    fleet.changes.clear();
+    // A run has reset it by the time of the check.
+    fleet.change("scout", State::Clean, State::Drifted);
+    fleet.end_by_run("scout");
+    fleet.pass(1);
+    assert_eq!(fleet.alerts(), [drifted("scout")]);
 }
 
 #[test]

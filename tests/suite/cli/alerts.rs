@@ -150,3 +150,67 @@ fn unknown_kind_of_test_is_a_usage_error() {
         .assert_code(2)
         .assert_stderr_has("drifted");
 }
+
+/// The command records the event, and kills the process that sends it before that can note it.
+#[test]
+fn killed_delivery_is_sent_again_with_the_same_id() {
+    let script = "cat >>events; test -e killed || { touch killed; kill -KILL $PPID; }";
+    let site = site_with_alerts(&format!("command = sh -c '{script}'"));
+    let _ = site.run(["reset", "--all"]).assert_code(-1);
+    let _ = site.run(["alerts", "send"]).assert_code(0);
+    let _ = site.run(["alerts", "send"]).assert_code(0);
+    let [first, second] = events(&site).try_into().unwrap();
+    assert_eq!(first["id"], second["id"]);
+    assert_eq!(first["event"], "drifted");
+}
+
+/// Ends with the test.
+struct Guard(std::process::Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The command waits for the test: while it does, the guard restores another baseline.
+#[test]
+fn hanging_command_delays_no_restore_of_the_guard() {
+    let site = Site::new();
+    let script = "cat gate >/dev/null; cat >>events";
+    let lines = format!("\n[alerts]\non = tampered\ncommand = sh -c '{script}'\n");
+    site.append("memory-shepherd.conf", lines);
+    let mode = Mode::RUSR | Mode::WUSR;
+    mknodat(CWD, site.path("gate"), FileType::Fifo, mode, 0).unwrap();
+    let _ = site.run(["seal", "--all"]).assert_code(0);
+    let guard = Command::new(PROGRAM_PATH)
+        .arg("guard")
+        .env_clear()
+        .env("HOME", site.path("home"))
+        .env("PATH", std::env::var("PATH").unwrap())
+        .current_dir(&site.dir)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut guard = Guard(guard.unwrap());
+    let lines = BufReader::new(guard.0.stderr.take().unwrap()).lines();
+    let mut lines = lines.map(Result::unwrap);
+    let mut tamper = |agent: &str| {
+        let name = format!("{agent}-MEMORY.md");
+        let baseline = Site::read_baseline(agent);
+        site.write(&format!("baselines/{name}"), format!("{baseline}- x\n"));
+        let restored = lines.find(|line| line.contains(&name));
+        assert!(restored.is_some(), "{agent}");
+        assert_eq!(site.read(&format!("baselines/{name}")), baseline);
+    };
+    tamper("code-reviewer");
+    // Opens as soon as the command reads from it.
+    let gate = fs::File::options().write(true).open(site.path("gate"));
+    tamper("monitor-bot");
+    assert_eq!(events(&site).len(), 0);
+    drop(gate);
+    let pid = rustix::process::Pid::from_child(&guard.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(guard.0.wait().unwrap().code(), Some(0));
+}
