@@ -24,6 +24,7 @@ mod service_manager;
 mod status;
 mod time_limit;
 mod trust;
+mod unit_files;
 mod units;
 
 pub use controls::{
@@ -32,7 +33,7 @@ pub use controls::{
 };
 pub use crontab::crontab_lines;
 pub use install::{
-    AppliedPlan, Consent, FileAction, InstallPlan, PlannedFile, plan_install, plan_uninstall,
+    Consent, FileAction, InstallPlan, PlanCommands, PlannedFile, plan_install, plan_uninstall,
 };
 pub use installed_unit::{find_unit_program, find_writable_part};
 pub use original::OriginalUnit;
@@ -46,7 +47,7 @@ pub use scheduler::{ScheduledGroup, Scheduler, timer_subject};
 pub use service_manager::{ServiceManager, Systemctl};
 pub use status::{InstalledTimer, TimerStatus, find_installed_timers, read_timer_statuses};
 pub use time_limit::{agent_arguments, reset_arguments};
-pub use trust::find_untrusted_ancestor;
+pub use trust::{find_untrusted_ancestor, find_untrusted_command};
 pub use units::{Unit, UnitSetup, find_timer_agent, render_units};
 
 use std::path::{Path, PathBuf};

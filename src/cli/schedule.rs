@@ -18,10 +18,10 @@ use crate::diff;
 use crate::engine::{Engine, FileOwner};
 use crate::error::{Error, ErrorKind, Result};
 use crate::schedule::{
-    AppliedPlan, Consent, FileAction, InstallPlan, OriginalUnit, PlannedFile, ServiceManager,
+    Consent, FileAction, InstallPlan, OriginalUnit, PlanCommands, PlannedFile, ServiceManager,
     Systemctl, UnitScope, UnitSetup, UserSandbox, crontab_lines, find_kernel_obstacle,
-    find_sandbox_obstacle, find_untrusted_ancestor, plan_install, plan_uninstall,
-    render_packaged_units, render_units,
+    find_sandbox_obstacle, find_untrusted_ancestor, find_untrusted_command, plan_install,
+    plan_uninstall, render_packaged_units, render_units,
 };
 
 #[derive(Debug, Subcommand)]
@@ -147,7 +147,7 @@ struct ScheduleDocument<'a> {
     originals: &'a [OriginalUnit],
     /// Commands of systemctl, without its name, that were or would be run.
     commands: Vec<Vec<String>>,
-    /// Commands that are left to the operator.
+    /// Commands that are or would be left to the operator.
     pending_commands: Vec<Vec<String>>,
     notes: &'a [String],
     #[serde(skip)]
@@ -160,20 +160,18 @@ impl<'a> ScheduleDocument<'a> {
     fn new(
         plan: &'a InstallPlan,
         target: &'a ScheduleTarget,
-        applied: Option<AppliedPlan>,
-        is_removal: bool,
+        commands: PlanCommands,
+        (is_dry_run, is_removal): (bool, bool),
     ) -> ScheduleDocument<'a> {
-        let mut commands = plan.commands_before();
-        commands.extend(plan.commands_after());
         ScheduleDocument {
-            dry_run: applied.is_none(),
+            dry_run: is_dry_run,
             scope: target.scope,
             directory: plan.directory.display().to_string(),
             config: target.config.display().to_string(),
             files: plan.files.iter().map(FileItem::new).collect(),
             originals: &plan.originals,
-            commands,
-            pending_commands: applied.unwrap_or_default().pending_commands,
+            commands: commands.run,
+            pending_commands: commands.pending,
             notes: &target.notes,
             plan,
             is_removal,
@@ -294,8 +292,7 @@ impl Document for ScheduleDocument<'_> {
             }
         }
         let label = if self.dry_run { "would run: " } else { "ran: " };
-        let is_pending = !self.pending_commands.is_empty();
-        for command in self.commands.iter().filter(|_| !is_pending) {
+        for command in &self.commands {
             let line = self.systemctl_line(command);
             printer.write_line(&[(OutputRole::Dim, label), (OutputRole::Plain, &line)])?;
         }
@@ -306,9 +303,10 @@ impl Document for ScheduleDocument<'_> {
             ""
         };
         printer.write_plain_line(format!("{}: {changes}{end}", self.directory))?;
-        if is_pending {
+        if !self.pending_commands.is_empty() {
+            let tense = if self.dry_run { "would be" } else { "was" };
             let verb = if self.is_removal { "end" } else { "enable" };
-            printer.write_plain_line(format!("no systemctl was run; to {verb} the timers:"))?;
+            printer.write_plain_line(format!("no systemctl {tense} run; to {verb} the timers:"))?;
         }
         for command in &self.pending_commands {
             printer.write_plain_line(format!("    {}", self.systemctl_line(command)))?;
@@ -423,14 +421,22 @@ impl CommandContext<'_> {
             user_sandbox: &user_sandbox,
         })?;
         if target.scope == UnitScope::System {
-            for (what, path) in [("program", program), ("config", &target.config)] {
-                if let Some(part) = find_untrusted_ancestor(path) {
+            let alerts = engine.config().alerts.as_ref();
+            let command = alerts.and_then(|it| Some((it.command.as_ref()?.first()?, it)));
+            let found = [
+                ("program", find_untrusted_ancestor(program)),
+                ("config", find_untrusted_ancestor(&target.config)),
+                (
+                    "command of the alerts",
+                    command.and_then(|(it, alerts)| find_untrusted_command(it, &alerts.directory)),
+                ),
+            ];
+            for (what, part) in found {
+                let note = part.map(|part| {
                     let part = part.display();
-                    let note = format!(
-                        "root runs the units, and other users can change the {what}: {part}"
-                    );
-                    target.notes.push(note);
-                }
+                    format!("root runs the units, and other users can change the {what}: {part}")
+                });
+                target.notes.extend(note);
             }
         }
         if let (UnitScope::User, UserSandbox::FiltersOnly(why)) = (target.scope, &user_sandbox) {
@@ -445,19 +451,15 @@ impl CommandContext<'_> {
         if plan.keeps_original() && !args.dry_run {
             return Err(original_error(&plan).into());
         }
-        let applied = if args.dry_run {
-            None
-        } else {
+        if !args.dry_run {
             // The sandbox makes it writable only if it exists.
             engine.archive().open_or_create_directory(Path::new(""))?;
-            Some(self.apply_schedule(&target, &plan)?)
-        };
-        let needs_crontab_hint = target.has_manager
-            && applied
-                .as_ref()
-                .is_some_and(|it| !it.pending_commands.is_empty());
+        }
+        let commands = self.apply_schedule(&target, &plan, args.dry_run)?;
+        let needs_crontab_hint = target.has_manager && !commands.pending.is_empty();
+        let kind = (args.dry_run, false);
         self.output
-            .print_document(&ScheduleDocument::new(&plan, &target, applied, false))?;
+            .print_document(&ScheduleDocument::new(&plan, &target, commands, kind))?;
         for note in &target.notes {
             self.output.print_note(note);
         }
@@ -499,20 +501,27 @@ impl CommandContext<'_> {
             take_over: false,
         };
         let plan = plan_uninstall(&target.directory, &target.config, consent)?;
-        let applied = if args.dry_run {
-            None
-        } else {
-            Some(self.apply_schedule(&target, &plan)?)
-        };
+        let commands = self.apply_schedule(&target, &plan, args.dry_run)?;
+        let kind = (args.dry_run, true);
         self.output
-            .print_document(&ScheduleDocument::new(&plan, &target, applied, true))?;
+            .print_document(&ScheduleDocument::new(&plan, &target, commands, kind))?;
         Ok(self.print_left_units(&plan))
     }
 
-    fn apply_schedule(&self, target: &ScheduleTarget, plan: &InstallPlan) -> Result<AppliedPlan> {
+    /// Applies a plan, unless that is only asked about. Returns the commands of the service manager.
+    fn apply_schedule(
+        &self,
+        target: &ScheduleTarget,
+        plan: &InstallPlan,
+        is_dry_run: bool,
+    ) -> Result<PlanCommands> {
         let runtime_directory = self.environment.runtime_directory.as_deref();
         let manager = target.manager(runtime_directory, &SystemClock);
-        plan.apply(manager.as_ref().map(|it| it as &dyn ServiceManager))
+        let manager = manager.as_ref().map(|it| it as &dyn ServiceManager);
+        if is_dry_run {
+            return Ok(plan.commands(manager.is_some_and(ServiceManager::is_running)));
+        }
+        plan.apply(manager)
     }
 
     /// Says how to consent to the change of files that stay, and returns the error kind for them.

@@ -11,15 +11,13 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Mode;
 use serde::Serialize;
 
-use super::original::{OriginalUnit, parse_original_service};
+use super::original::{OriginalUnit, parse_original_service, started_unit};
 use super::ownership::{UnitOwner, is_enabled_by_install, unit_owner};
 use super::service_manager::ServiceManager;
+use super::unit_files::unit_files;
 use super::units::Unit;
 use crate::durable;
-use crate::error::{PathContext, Result, describe_io_error};
-
-/// Maximum size of a unit file that is read, in bytes.
-const MAX_UNIT_BYTES: u64 = 4 << 20;
+use crate::error::{PathContext, Result};
 
 /// Mode of unit files.
 const UNIT_MODE: u32 = 0o644;
@@ -87,11 +85,13 @@ pub struct InstallPlan {
     pub originals: Vec<OriginalUnit>,
 }
 
-/// What an applied plan did.
+/// Commands of the service manager, as the words behind `systemctl`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AppliedPlan {
-    /// Commands of the service manager that the operator still has to run.
-    pub pending_commands: Vec<Vec<String>>,
+pub struct PlanCommands {
+    /// Those that applying the plan runs.
+    pub run: Vec<Vec<String>>,
+    /// Those that the operator has to run.
+    pub pending: Vec<Vec<String>>,
 }
 
 /// A unit file in the directory.
@@ -227,52 +227,33 @@ fn read_unit_files(
     directory: &Path,
     config: &Path,
 ) -> Result<(BTreeMap<String, FoundFile>, Vec<OriginalUnit>)> {
-    let mut texts: BTreeMap<String, std::result::Result<String, String>> = BTreeMap::new();
-    let entries = match fs::read_dir(directory) {
-        Err(error) if durable::is_absent(&error) => return Ok(Default::default()),
-        entries => entries.with_path("read", directory)?,
-    };
-    for entry in entries {
-        let entry = entry.with_path("read", directory)?;
-        let is_unit = |name: &&str| name.ends_with(".service") || name.ends_with(".timer");
-        if let Some(name) = entry.file_name().to_str().filter(is_unit) {
-            texts.insert(name.to_string(), read_unit_file(&entry.path()));
-        }
-    }
-    let originals: Vec<OriginalUnit> = texts
+    let files = unit_files(directory)?;
+    let originals: Vec<OriginalUnit> = files
         .iter()
-        .filter_map(|(name, text)| parse_original_service(name, text.as_ref().ok()?))
+        .filter_map(|(name, file)| parse_original_service(name, file.text.as_ref().ok()?))
         .collect();
-    let is_original = |name: &str| {
-        originals.iter().any(|original| {
-            let stem = original.service.strip_suffix(".service");
-            name == original.service || stem.is_some() && name.strip_suffix(".timer") == stem
-        })
-    };
-    let found = texts.into_iter().map(|(name, text)| {
-        let kind = match &text {
-            Err(reason) => FoundKind::Guarded {
-                reason: reason.clone(),
-                is_own: false,
-            },
-            Ok(_) if is_original(&name) => FoundKind::Original,
-            Ok(text) => found_kind(text, config),
+    let is_original = |name: &str, text: &str| {
+        let started = started_unit(name, text);
+        let is_it = |original: &OriginalUnit| {
+            name == original.service || started.as_ref() == Some(&original.service)
         };
-        let text = text.ok();
+        originals.iter().any(is_it)
+    };
+    let found = files.into_iter().map(|(name, file)| {
+        let guarded = |reason: String| FoundKind::Guarded {
+            reason,
+            is_own: false,
+        };
+        let kind = match (&file.text, &file.link) {
+            (Ok(text), _) if is_original(&name, text) => FoundKind::Original,
+            (_, Some(target)) => guarded(format!("it is a symlink to {}", target.display())),
+            (Err(reason), None) => guarded(reason.clone()),
+            (Ok(text), None) => found_kind(text, config),
+        };
+        let text = file.text.ok();
         (name, FoundFile { text, kind })
     });
     Ok((found.collect(), originals))
-}
-
-/// Returns the text of a unit file, or why it is none.
-fn read_unit_file(path: &Path) -> std::result::Result<String, String> {
-    if path.is_symlink() {
-        let target = fs::read_link(path).unwrap_or_default();
-        return Err(format!("it is a symlink to {}", target.display()));
-    }
-    let bytes = durable::read_regular_file(path, MAX_UNIT_BYTES)
-        .map_err(|error| format!("it cannot be read: {}", describe_io_error(&error)))?;
-    String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_string())
 }
 
 /// Returns who wrote a unit that is not the original tool's.
@@ -342,13 +323,13 @@ impl InstallPlan {
 
     /// Returns the commands of the service manager before files change: units that go are stopped
     /// and disabled while their files are there.
-    pub fn commands_before(&self) -> Vec<Vec<String>> {
+    fn commands_before(&self) -> Vec<Vec<String>> {
         let names = self.files.iter().filter(|file| file.is_disabled());
         command_for(&["disable", "--now"], names)
     }
 
     /// Returns the commands of the service manager after files have changed.
-    pub fn commands_after(&self) -> Vec<Vec<String>> {
+    fn commands_after(&self) -> Vec<Vec<String>> {
         let mut commands = Vec::new();
         if self.has_changes() {
             commands.push(vec!["daemon-reload".to_string()]);
@@ -364,12 +345,30 @@ impl InstallPlan {
         commands
     }
 
+    /// Returns the commands of `systemctl` that applying the plan runs, or leaves to the operator,
+    /// depending on whether a service manager runs that reads the units.
+    pub fn commands(&self, is_manager_running: bool) -> PlanCommands {
+        let after = self.commands_after();
+        if is_manager_running {
+            return PlanCommands {
+                run: [self.commands_before(), after].concat(),
+                pending: Vec::new(),
+            };
+        }
+        // The files of units that go are gone, so these cannot be disabled any more.
+        let disabled = self.files.iter().filter(|file| file.is_disabled());
+        PlanCommands {
+            run: Vec::new(),
+            pending: [command_for(&["stop"], disabled), after].concat(),
+        }
+    }
+
     /// Applies the plan. Without a service manager that runs, the commands are left to the operator.
     ///
     /// # Errors
     /// A file cannot be written or removed, or a command fails; what was done before stays, and the
     /// next call does the rest.
-    pub fn apply(&self, manager: Option<&dyn ServiceManager>) -> Result<AppliedPlan> {
+    pub fn apply(&self, manager: Option<&dyn ServiceManager>) -> Result<PlanCommands> {
         let manager = manager.filter(|manager| manager.is_running());
         let run = |commands: &[Vec<String>]| {
             commands.iter().try_for_each(|command| {
@@ -381,16 +380,8 @@ impl InstallPlan {
         if self.has_changes() {
             self.change_files()?;
         }
-        let commands = self.commands_after();
-        run(&commands)?;
-        let mut pending_commands = Vec::new();
-        if manager.is_none() {
-            // The files of units that go are gone, so these cannot be disabled any more.
-            let disabled = self.files.iter().filter(|file| file.is_disabled());
-            pending_commands.extend(command_for(&["stop"], disabled));
-            pending_commands.extend(commands);
-        }
-        Ok(AppliedPlan { pending_commands })
+        run(&self.commands_after())?;
+        Ok(self.commands(manager.is_some()))
     }
 
     fn change_files(&self) -> Result<()> {

@@ -43,6 +43,18 @@ pub(super) fn parse_original_service(name: &str, text: &str) -> Option<OriginalU
     })
 }
 
+/// Returns the service that a timer starts: that of its `Unit=`, or of its own name. None for a
+/// service.
+pub(super) fn started_unit(name: &str, text: &str) -> Option<String> {
+    let stem = name.strip_suffix(".timer")?;
+    let named = text.lines().rev().find_map(|line| {
+        let (key, value) = line.trim().split_once('=')?;
+        (key.trim_end() == "Unit").then(|| value.trim().to_string())
+    });
+    let named = named.filter(|unit| !unit.is_empty());
+    Some(named.unwrap_or_else(|| format!("{stem}.service")))
+}
+
 /// Returns the arguments of the script in a command line that runs it, also through a shell.
 fn script_arguments(command: &str) -> Option<Vec<String>> {
     let words = split_words(command)?;

@@ -1,7 +1,6 @@
 //! The state of installed timers, as the service manager knows it.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use chrono::{DateTime, FixedOffset, NaiveDateTime, Offset};
@@ -9,11 +8,8 @@ use serde::Serialize;
 
 use super::ownership::{UnitOwner, is_enabled_by_install, unit_owner};
 use super::service_manager::ServiceManager;
-use crate::durable;
-use crate::error::{PathContext, Result};
-
-/// Maximum size of a unit file that is read, in bytes.
-const MAX_UNIT_BYTES: u64 = 4 << 20;
+use super::unit_files::unit_files;
+use crate::error::Result;
 
 /// How late a timer may be, in seconds, before its run counts as missed.
 const MAX_DELAY_SECONDS: i64 = 60;
@@ -57,43 +53,28 @@ pub struct TimerStatus {
 /// # Errors
 /// The directory cannot be read.
 pub fn find_installed_timers(directory: &Path, config: &Path) -> Result<Vec<InstalledTimer>> {
-    let entries = match fs::read_dir(directory) {
-        Err(error) if durable::is_absent(&error) => return Ok(Vec::new()),
-        entries => entries.with_path("read", directory)?,
-    };
-    let mut timers = Vec::new();
-    for entry in entries {
-        let entry = entry.with_path("read", directory)?;
-        let file_name = entry.file_name();
-        let Some(name) = file_name.to_str().filter(|name| name.ends_with(".timer")) else {
-            continue;
-        };
-        // An unreadable file is not one of this program.
-        let Ok(bytes) = durable::read_regular_file(&entry.path(), MAX_UNIT_BYTES) else {
-            continue;
-        };
-        let text = String::from_utf8_lossy(&bytes);
+    let files = unit_files(directory)?.into_iter();
+    let timers = files.filter_map(|(name, file)| {
+        // An unreadable file or a symlink is not one of this program.
+        let text = file.text.ok().filter(|_| file.link.is_none())?;
         let UnitOwner::Own {
             config: of,
             is_intact,
         } = unit_owner(&text)
         else {
-            continue;
+            return None;
         };
         let calendar = text
             .lines()
             .find_map(|line| line.strip_prefix("OnCalendar="));
-        if of == config {
-            timers.push(InstalledTimer {
-                name: name.to_string(),
-                calendar: calendar.unwrap_or_default().to_string(),
-                enabled_by_install: is_enabled_by_install(&text),
-                edited: !is_intact,
-            });
-        }
-    }
-    timers.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(timers)
+        (name.ends_with(".timer") && of == config).then(|| InstalledTimer {
+            name,
+            calendar: calendar.unwrap_or_default().to_string(),
+            enabled_by_install: is_enabled_by_install(&text),
+            edited: !is_intact,
+        })
+    });
+    Ok(timers.collect())
 }
 
 /// Properties of timers and services that are asked for.

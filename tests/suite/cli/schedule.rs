@@ -201,12 +201,13 @@ fn timer_without_interval_of_its_own_is_disabled() {
     let first = install(&site, &["--json"]).assert_code(0).json();
     let both = ["memory-shepherd-monitor-bot.timer", "memory-shepherd.timer"];
     let enable = |names: &[&str]| serde_json::json!([&["enable", "--now"][..], names].concat());
-    assert_eq!(first["commands"][1], enable(&both));
+    assert_eq!(first["commands"], serde_json::json!([]));
+    assert_eq!(first["pending_commands"][1], enable(&both));
     site.write("memory-shepherd.conf", config);
     let second = install(&site, &["--json"]).assert_code(0).json();
-    let disable = serde_json::json!(["disable", "--now", both[0]]);
-    assert_eq!(second["commands"][0], disable);
-    assert_eq!(second["commands"][2], enable(&both[1..]));
+    let stop = serde_json::json!(["stop", both[0]]);
+    assert_eq!(second["pending_commands"][0], stop);
+    assert_eq!(second["pending_commands"][2], enable(&both[1..]));
 }
 
 #[test]
@@ -283,10 +284,9 @@ fn original_units_are_taken_over_by_choice() {
         .assert_code(0)
         .json();
     assert_eq!(
-        ran["commands"][0],
+        ran["pending_commands"][0],
         serde_json::json!([
-            "disable",
-            "--now",
+            "stop",
             "memory-shepherd-workspace.timer",
             "memory-shepherd.timer"
         ])
@@ -299,6 +299,59 @@ fn original_units_are_taken_over_by_choice() {
     assert!(!site.path("units/memory-shepherd-workspace.timer").exists());
     let service = site.read("units/memory-shepherd.service");
     assert!(service.contains("reset --scheduled"), "{service}");
+}
+
+#[test]
+fn take_over_follows_unit_keys_and_symlinks() {
+    let site = Site::new();
+    site.write("opt/nightly.service", ORIGINAL_SERVICE);
+    site.write("units/other.service", "[Service]\nExecStart=/bin/true\n");
+    let link = site.path("units/nightly.service");
+    std::os::unix::fs::symlink(site.path("opt/nightly.service"), link).unwrap();
+    let timer = ORIGINAL_TIMER.replace("[Timer]", "[Timer]\nUnit=nightly.service");
+    site.write("units/at-night.timer", timer);
+    // This one has the name of the service, and starts another one.
+    let timer = ORIGINAL_TIMER.replace("[Timer]", "[Timer]\nUnit = other.service");
+    site.write("units/nightly.timer", timer);
+    let _ = install(&site, &[]).assert_code(6);
+    let _ = install(&site, &["--take-over"]).assert_code(0);
+    let names = unit_names(&site, "units");
+    let is_left = |name: &str| names.contains(name);
+    assert!(!is_left("nightly.service") && !is_left("at-night.timer"));
+    assert!(is_left("nightly.timer") && is_left("other.service"));
+    assert!(site.path("opt/nightly.service").exists());
+}
+
+#[test]
+fn dry_run_names_the_commands_that_install_runs() {
+    let site = Site::new();
+    let shown = install(&site, &["--dry-run", "--json"])
+        .assert_code(0)
+        .json();
+    let ran = install(&site, &["--json"]).assert_code(0).json();
+    for field in ["commands", "pending_commands"] {
+        assert_eq!(shown[field], ran[field], "{field}");
+    }
+    assert_eq!(shown["commands"], serde_json::json!([]));
+    let path = write_fake_systemctl(&site, 0);
+    let run = |arguments: &[&str]| {
+        let mut command = site.command();
+        command
+            .env("PATH", &path)
+            .env("XDG_RUNTIME_DIR", site.path("run"));
+        let always = ["schedule", "install", "--user", "--json"];
+        let ran = site.run_command(command.args(always).args(arguments));
+        ran.assert_code(0).json()
+    };
+    let shown = run(&["--dry-run"]);
+    assert!(!site.path("home/calls").exists());
+    assert_eq!(shown["pending_commands"], serde_json::json!([]));
+    assert_eq!(shown["commands"], run(&[])["commands"]);
+    let calls = site.read("home/calls");
+    assert_eq!(
+        calls.lines().count(),
+        shown["commands"].as_array().unwrap().len()
+    );
 }
 
 #[test]
