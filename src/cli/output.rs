@@ -234,6 +234,17 @@ impl Output {
         self.settings.is_json
     }
 
+    /// Returns the flags with which another process of this program prints as this one does.
+    pub fn inherited_flags(&self) -> Vec<&'static str> {
+        let quiet = self.settings.is_quiet.then_some("--quiet");
+        let color = match self.settings.color_choice {
+            ColorChoice::Auto => None,
+            ColorChoice::Always => Some("--color=always"),
+            ColorChoice::Never => Some("--color=never"),
+        };
+        quiet.into_iter().chain(color).collect()
+    }
+
     /// Whether the console must not use colours.
     pub fn is_color_disabled(&self) -> bool {
         match self.settings.color_choice {

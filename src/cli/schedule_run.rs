@@ -104,7 +104,9 @@ impl CommandContext<'_> {
             return;
         }
         let mut command = Command::new(&self.environment.program_path);
-        command.args(reset_arguments()).arg("--config").arg(config);
+        command.args(reset_arguments());
+        command.args(self.output.inherited_flags());
+        command.arg("--config").arg(config);
         command.args(agent_arguments(group.agent.as_deref()));
         command.stdin(Stdio::null());
         match command.spawn() {

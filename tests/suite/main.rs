@@ -56,6 +56,8 @@ mod earlier;
 mod editing;
 mod engine;
 mod engine_samples;
+#[path = "../support/fake_time.rs"]
+mod fake_time;
 #[path = "../support/fake_transport.rs"]
 mod fake_transport;
 mod file_ownership;
