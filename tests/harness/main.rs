@@ -16,6 +16,8 @@ mod directories;
 #[path = "../support/earlier.rs"]
 mod earlier;
 mod edits;
+#[path = "../support/fake_time.rs"]
+mod fake_time;
 mod faults;
 mod fixture;
 mod flush_order;
@@ -28,6 +30,7 @@ mod index;
 mod kernel;
 mod leases;
 mod ledger;
+mod month;
 mod mounts;
 mod overlap;
 mod overlay;
