@@ -123,11 +123,8 @@ impl AlertedWorld {
 
     /// Observes an agent as the console does.
     fn observe(&self, agent: &str) {
-        self.observe_with(agent, &self.world.engine());
-    }
-
-    fn observe_with(&self, agent: &str, engine: &Engine) {
         self.world.clock.advance(MINUTE);
+        let engine = self.world.engine();
         let seen = engine.observe(engine.agent(agent).unwrap());
         engine.record_observations(&[seen]);
     }
@@ -340,7 +337,9 @@ fn drift_behind_a_lost_host_is_alerted_once() {
     assert_eq!(alerted.send(None), ["drifted far"]);
     world.clock.advance(HOUR);
     let transport = broken_transport(world, FailureCause::Unreachable, "timed out");
-    alerted.observe_with("far", &world.engine_with_transport(transport));
+    run(&world.engine_with_transport(transport));
+    let known = world.engine().last_known_state("far");
+    assert_eq!(known.map(|(state, _)| state), Some(State::Unreach));
     assert_eq!(alerted.send(None), Vec::<String>::new());
     world.clock.advance(HOUR);
     alerted.observe("far");

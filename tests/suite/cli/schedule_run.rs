@@ -189,8 +189,12 @@ fn changed_config_is_adopted_while_running() {
     world.add_agent("scout", "every = 7d\n");
     world.set_baseline("scout", BASELINE);
     world.write_scratch("scout", "- note\n");
-    let mut scheduler = start_hasty_scheduler(&world, fake_time);
-    scheduler.0.stderr.take();
+    let mut command = scheduler_command(&world);
+    fake_time.apply(&mut command, "+0 x300");
+    let mut scheduler = RunningScheduler(command.spawn().unwrap());
+    let lines = BufReader::new(scheduler.0.stdout.take().unwrap()).lines();
+    let mut lines = lines.map(|line| line.unwrap());
+    assert!(lines.any(|line| line.contains("next reset: ")));
     world.add_agent("scout", "every = 5m\n");
     let _ = world.config();
     let end = Instant::now() + wait_timeout();
