@@ -483,13 +483,10 @@ impl CommandContext<'_> {
             take_over: false,
         };
         let plan = plan_install(&target.directory, &target.config, &units, consent)?;
-        let applied = if args.dry_run {
-            None
-        } else {
-            Some(self.apply_schedule(&target, &plan)?)
-        };
+        let commands = self.apply_schedule(&target, &plan, args.dry_run)?;
+        let kind = (args.dry_run, false);
         self.output
-            .print_document(&ScheduleDocument::new(&plan, &target, applied, false))?;
+            .print_document(&ScheduleDocument::new(&plan, &target, commands, kind))?;
         Ok(self.print_left_units(&plan))
     }
 
