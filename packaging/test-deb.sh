@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs, upgrades, removes and purges the Debian package in a chroot of this machine's release.
 # Needs root, debootstrap and the package mirror; runs packaging/build-deb.sh first, unless a
-# package is given:
+# package is given. Exits with 77 where no chroot can be made:
 #
 #     packaging/test-deb.sh [target/debian/memory-shepherd_VERSION_ARCH.deb]
 set -euo pipefail
@@ -77,7 +77,7 @@ mirror=$(apt-get indextargets --format '$(RELEASE) $(SITE)' 'Created-By: Package
     sed -n "s/^$release //p" | head -n 1)
 say "bootstrapping $release"
 debootstrap --variant=minbase "$release" "$root" ${mirror:+"$mirror"} >"$root.log" 2>&1 ||
-    { tail -n 20 "$root.log"; fail "debootstrap"; }
+    { tail -n 20 "$root.log"; say "cannot make a chroot"; exit 77; }
 rm -f "$root.log"
 mount -t proc proc "$root/proc"
 cp "$root.old.deb" "$root/tmp/old.deb"
