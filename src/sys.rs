@@ -1,6 +1,6 @@
 //! Kernel calls that no safe crate wraps: file leases, open-file-description locks,
-//! sync_file_range, calls between fork and exec, signal masks and dispositions. The only unsafe
-//! code of this crate.
+//! sync_file_range, calls between fork and exec, the next child that ended, signal masks and
+//! dispositions. The only unsafe code of this crate.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -234,6 +234,23 @@ pub fn end_with_parent(command: &mut Command) {
     unsafe {
         command.pre_exec(begin);
     }
+}
+
+/// Returns the process id of a child process that has ended and whose status was not taken yet, and
+/// leaves its status to be taken (waitid(2), `WNOWAIT`); none if there is none.
+pub fn find_ended_child() -> Option<u32> {
+    // SAFETY: a siginfo_t of zeros is valid.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: waitid writes to `info` alone.
+    let result = unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, options) };
+    // SAFETY: a successful waitid has filled the fields of SIGCHLD, or left zeros.
+    let pid = if result == 0 {
+        unsafe { info.si_pid() }
+    } else {
+        0
+    };
+    u32::try_from(pid).ok().filter(|pid| *pid != 0)
 }
 
 /// Lets the child process of `command` inherit these descriptors under the same numbers. They stay

@@ -1,31 +1,40 @@
 //! `schedule run`: the scheduler in the foreground, for machines without a service manager.
 //!
 //! Each reset is a process of its own, the same command that a timer runs: one that hangs or fails
-//! delays no other.
+//! delays no other. Few are started at once.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Local};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::reset_and_undo::StopSignals;
 use super::{CommandContext, CommandResult};
 use crate::clock::{Clock, SystemClock};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
-use crate::schedule::{ScheduledGroup, Scheduler, agent_arguments, reset_arguments};
+use crate::schedule::{ScheduledGroup, Scheduler, StartQueue, agent_arguments, reset_arguments};
+use crate::sys;
 
 /// Time between two looks at signals and at the processes.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Time after which a reset no longer keeps others from being started: it may hang.
+const START_DELAY_LIMIT: Duration = Duration::from_secs(600);
+
+/// The process to which the kernel gives the children of processes that have ended.
+const INIT_PROCESS_ID: u32 = 1;
 
 /// A reset in progress.
 struct RunningReset {
     group: ScheduledGroup,
     process: Child,
     started: DateTime<Local>,
+    started_at: Instant,
     /// Whether it was said that the next one is skipped.
     is_overdue: bool,
 }
@@ -39,10 +48,10 @@ impl CommandContext<'_> {
         let signals = StopSignals::register()?;
         let engine = self.open_engine()?;
         let now = || SystemClock.now().with_timezone(&Local);
-        let groups = ScheduledGroup::of_config(engine.config());
         let config = engine.config().path.clone();
-        let mut scheduler = Scheduler::new(groups, &now(), |group| find_last_run(&engine, group));
+        let mut scheduler = plan_first_resets(&engine, &now());
         drop(engine);
+        let mut queue = StartQueue::default();
         let mut running: Vec<RunningReset> = Vec::new();
         let mut last_said = String::new();
         let mut next_look = now();
@@ -51,9 +60,11 @@ impl CommandContext<'_> {
             let time = now();
             // A clock that was set back triggers a look, too.
             if time >= next_look || next_look - time > chrono::Duration::minutes(1) {
-                self.adopt_changed_config(&config, &mut scheduler, &time);
+                self.adopt_changed_config(&config, &mut scheduler, &mut queue, &time);
                 for group in scheduler.take_due(&time) {
-                    self.start_reset(&config, group, &time, &mut running);
+                    if !self.is_skipped(&group, &mut running) {
+                        queue.add(group);
+                    }
                 }
                 let next = scheduler.describe_next();
                 if next != last_said {
@@ -63,6 +74,7 @@ impl CommandContext<'_> {
                 let wait = chrono::Duration::from_std(scheduler.wait_time(&time));
                 next_look = time + wait.unwrap_or_default();
             }
+            self.start_waiting(&config, &mut queue, &mut running, time);
             SystemClock.sleep(POLL_INTERVAL);
         }
         self.stop_resets(&mut running);
@@ -76,51 +88,75 @@ impl CommandContext<'_> {
         &mut self,
         config: &Path,
         scheduler: &mut Scheduler<Local>,
+        queue: &mut StartQueue,
         now: &DateTime<Local>,
     ) {
         if let Ok(config) = crate::config::reload(config, &self.environment.env) {
-            scheduler.replace_groups(ScheduledGroup::of_config(&config), now);
+            let groups = ScheduledGroup::of_config(&config);
+            queue.retain_groups(&groups);
+            scheduler.replace_groups(groups, now);
         }
     }
 
-    fn start_reset(
+    /// Returns whether the reset of a group that is due is skipped, because the one before it is
+    /// still running, and says so once.
+    fn is_skipped(&mut self, group: &ScheduledGroup, running: &mut [RunningReset]) -> bool {
+        let same = running.iter_mut().find(|it| it.group.agent == group.agent);
+        let Some(earlier) = same else {
+            return false;
+        };
+        if !std::mem::replace(&mut earlier.is_overdue, true) {
+            let since = earlier.started.format("%Y-%m-%d %H:%M:%S");
+            let process = earlier.process.id();
+            let text = format!(
+                "skipped a reset of {}: the previous one is running since {since} (process {process})",
+                group.describe()
+            );
+            self.output.print_warning(&text);
+        }
+        true
+    }
+
+    /// Starts the resets that wait, as far as there is room beside those that run.
+    fn start_waiting(
         &mut self,
         config: &Path,
-        group: ScheduledGroup,
-        now: &DateTime<Local>,
+        queue: &mut StartQueue,
         running: &mut Vec<RunningReset>,
+        time: DateTime<Local>,
     ) {
-        let same = running.iter_mut().find(|it| it.group.agent == group.agent);
-        if let Some(earlier) = same {
-            if !std::mem::replace(&mut earlier.is_overdue, true) {
-                let since = earlier.started.format("%Y-%m-%d %H:%M:%S");
-                let process = earlier.process.id();
-                let text = format!(
-                    "skipped a reset of {}: the previous one is running since {since} (process {process})",
-                    group.describe()
-                );
-                self.output.print_warning(&text);
-            }
-            return;
+        let now = SystemClock.instant();
+        let is_recent = |reset: &&RunningReset| now - reset.started_at < START_DELAY_LIMIT;
+        let recent = running.iter().filter(is_recent).count();
+        let failed = queue.start_waiting(now, recent, |group| {
+            let process = self.reset_command(config, group).spawn()?;
+            running.push(RunningReset {
+                group: group.clone(),
+                process,
+                started: time,
+                started_at: now,
+                is_overdue: false,
+            });
+            Ok(())
+        });
+        if let Some((group, error)) = failed {
+            let text = format!(
+                "cannot start a reset of {}: {error}; it is tried again every half minute",
+                group.describe()
+            );
+            self.output.print_error(&text);
         }
+    }
+
+    /// Returns the command that resets a group, as a timer runs it.
+    fn reset_command(&self, config: &Path, group: &ScheduledGroup) -> Command {
         let mut command = Command::new(&self.environment.program_path);
         command.args(reset_arguments());
         command.args(self.output.inherited_flags());
         command.arg("--config").arg(config);
         command.args(agent_arguments(group.agent.as_deref()));
         command.stdin(Stdio::null());
-        match command.spawn() {
-            Ok(process) => running.push(RunningReset {
-                group,
-                process,
-                started: *now,
-                is_overdue: false,
-            }),
-            Err(error) => {
-                let text = format!("cannot start a reset of {}: {error}", group.describe());
-                self.output.print_error(&text);
-            }
-        }
+        command
     }
 
     /// Reports the resets that have ended other than successfully.
@@ -138,6 +174,9 @@ impl CommandContext<'_> {
                 false
             }
         });
+        if std::process::id() == INIT_PROCESS_ID {
+            reap_foreign_children(running);
+        }
     }
 
     /// Asks the resets in progress to end, and waits until they have: each finishes the agents that
@@ -154,22 +193,38 @@ impl CommandContext<'_> {
     }
 }
 
-/// Returns the time since which an agent of a group was not reset; none if none ever was.
-fn find_last_run(engine: &Engine, group: &ScheduledGroup) -> Option<DateTime<Local>> {
-    let agents = engine
-        .config()
-        .agents
-        .iter()
-        .filter(|agent| match &group.agent {
-            Some(name) => agent.name == *name,
-            None => agent.own_interval.is_none(),
-        });
+/// Takes the status of children that are no resets: processes that alert commands left behind, which
+/// become children of the first process of a container and would stay as zombies.
+fn reap_foreign_children(running: &[RunningReset]) {
+    while let Some(child) = sys::find_ended_child() {
+        let is_reset = running.iter().any(|it| it.process.id() == child);
+        let pid = i32::try_from(child).ok().and_then(Pid::from_raw);
+        let Some(pid) = pid.filter(|_| !is_reset) else {
+            // The next look at the resets takes its status, and the one after it finds the others.
+            return;
+        };
+        if waitid(
+            WaitId::Pid(pid),
+            WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+        )
+        .is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// Returns the schedule of a config whose agents were reset as its ledger says.
+fn plan_first_resets(engine: &Engine, now: &DateTime<Local>) -> Scheduler<Local> {
     // Without a readable ledger nothing is known to be missed.
-    let runs = agents.filter_map(|agent| engine.last_run(&agent.name).ok().flatten());
-    let resets = runs.filter(|run| run.operation.installs_baselines());
-    // One agent that was reset by hand says nothing of the others.
-    let first = resets.map(|run| run.time).min();
-    first.map(|time| time.with_timezone(&Local))
+    let installs = engine.last_installs().unwrap_or_default();
+    let groups = ScheduledGroup::of_config(engine.config());
+    Scheduler::new(groups, now, |group| {
+        let agents = group.agents(engine.config()).into_iter();
+        // One agent that was reset by hand says nothing of the others.
+        let first = agents.filter_map(|agent| installs.get(&agent.name)).min();
+        first.map(|time| time.with_timezone(&Local))
+    })
 }
 
 /// Returns, for example, "ended with exit code 4".

@@ -1,6 +1,6 @@
 //! When agents were last reset, by the ledger: for alerts and metrics.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use chrono::{DateTime, FixedOffset};
 
@@ -60,6 +60,40 @@ impl Engine {
                 }
             }
             time >= limit
+        })?;
+        Ok(times)
+    }
+
+    /// Returns when each agent was last reset or pushed to, with any outcome. Undos since do not
+    /// count.
+    ///
+    /// # Errors
+    /// The ledger cannot be read, or its chain is broken.
+    pub fn last_installs(&self) -> Result<BTreeMap<String, DateTime<FixedOffset>>> {
+        let mut times = BTreeMap::new();
+        let mut undone = BTreeSet::new();
+        for agent in &self.config().agents {
+            match self.last_run(&agent.name)? {
+                Some(last) if last.operation.installs_baselines() => {
+                    times.insert(agent.name.clone(), last.time);
+                }
+                Some(_) => {
+                    undone.insert(agent.name.clone());
+                }
+                None => {}
+            }
+        }
+        if undone.is_empty() {
+            return Ok(times);
+        }
+        self.for_each_record_backwards(|record| {
+            let time = record.time;
+            for event in record.event.into_views() {
+                if event.operation.installs_baselines() && undone.remove(&event.agent) {
+                    times.insert(event.agent, time);
+                }
+            }
+            !undone.is_empty()
         })?;
         Ok(times)
     }

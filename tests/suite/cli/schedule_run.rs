@@ -4,11 +4,12 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use memory_shepherd::engine::{Outcome, Trigger};
+use memory_shepherd::engine::{Outcome, Trigger, UndoMode};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::*;
 use crate::fake_time::FakeTime;
+use crate::skip::skip_unsupported;
 use crate::terminal::wait_timeout;
 use crate::world::{BASELINE, World};
 
@@ -233,4 +234,126 @@ fn scheduler_prints_no_json() {
     let site = Site::new();
     let ran = site.run(["schedule", "run", "--json"]).assert_code(2);
     let _ = ran.assert_stderr_has("does not end by itself");
+}
+
+#[test]
+fn undo_does_not_hide_a_missed_reset() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    // The runs are those of a clock in March.
+    world.reset().assert_ok();
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert_ne!(world.read_memory("scout"), BASELINE.as_bytes());
+    let mut scheduler = start_scheduler(&world);
+    let lines = BufReader::new(scheduler.0.stdout.take().unwrap()).lines();
+    let mut lines = lines.map(|line| line.unwrap());
+    // It says that only after it has started what is due.
+    let end = lines.find(|line| line.contains(" ended: ") || line.contains("next reset"));
+    assert!(end.is_some());
+    let end = Instant::now() + wait_timeout();
+    while world.read_memory("scout") != BASELINE.as_bytes() {
+        assert!(Instant::now() < end, "the missed reset is not made up for");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn config_that_becomes_a_fifo_stops_nothing() {
+    let Some(fake_time) = FakeTime::find() else {
+        return;
+    };
+    let mut world = World::new(&[]);
+    world.add_agent("scout", "every = 5m\n");
+    world.set_baseline("scout", BASELINE);
+    let path = world.config().path;
+    let mut command = scheduler_command(&world);
+    command.stderr(Stdio::piped());
+    fake_time.apply(&mut command, "+0 x300");
+    let mut scheduler = RunningScheduler(command.spawn().unwrap());
+    let lines = BufReader::new(scheduler.0.stdout.take().unwrap()).lines();
+    let mut lines = lines.map(|line| line.unwrap());
+    assert!(lines.any(|line| line.contains("next reset: ")));
+    fs::remove_file(&path).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR).unwrap();
+    // The scheduler has looked at the config before it starts the reset that cannot read it.
+    let _ = wait_for_error(&mut scheduler, "the reset of scout ended with exit code");
+    scheduler.signal(Signal::TERM);
+    assert_eq!(scheduler.0.wait().unwrap().code(), Some(0));
+}
+
+/// Returns the children of a process, ended ones included.
+fn children(process: u32) -> Vec<u32> {
+    let path = format!("/proc/{process}/task/{process}/children");
+    let list = fs::read_to_string(path).unwrap_or_default();
+    list.split_whitespace()
+        .map(|it| it.parse().unwrap())
+        .collect()
+}
+
+#[test]
+fn missed_resets_of_many_agents_start_by_turns() {
+    const AGENTS: usize = 18;
+    const MAX_RUNNING: usize = 16;
+    let mut world = World::new(&[]);
+    let names: Vec<String> = (0..AGENTS).map(|number| format!("a{number:02}")).collect();
+    for name in &names {
+        world.add_agent(name, "every = 7d\n");
+        world.set_baseline(name, BASELINE);
+    }
+    // A run of a clock in March: all have missed their times.
+    world.reset();
+    let engine = world.engine();
+    let hold = |name: &String| engine.hold_agent_lock(name).unwrap();
+    let mut held: Vec<_> = names.iter().map(hold).collect();
+    let scheduler = start_scheduler(&world);
+    let locks = world.archive_directory().join(".shepherd/locks");
+    let waits = |name: &String| locks.join(format!("{name}.queue")).exists();
+    let end = Instant::now() + wait_timeout();
+    let wait_for = |is_reached: &dyn Fn() -> bool| {
+        while !is_reached() {
+            assert!(children(scheduler.0.id()).len() <= MAX_RUNNING);
+            assert!(Instant::now() < end, "the resets do not start");
+            std::thread::yield_now();
+        }
+    };
+    wait_for(&|| names[..MAX_RUNNING].iter().all(waits));
+    assert!(!names[MAX_RUNNING..].iter().any(waits));
+    drop(held.remove(0));
+    wait_for(&|| waits(&names[MAX_RUNNING]));
+    assert!(!waits(&names[MAX_RUNNING + 1]));
+    drop(held);
+    scheduler.signal(Signal::TERM);
+}
+
+/// As the first process of a container, the scheduler gets the children of processes that ended.
+#[test]
+fn first_process_of_a_container_leaves_no_zombies() {
+    let unshare = ["--pid", "--fork", "--mount-proc", "--kill-child"];
+    let is_possible = Command::new("unshare").args(unshare).arg("true").output();
+    if !is_possible.is_ok_and(|output| output.status.success()) {
+        return skip_unsupported("no namespace of processes");
+    }
+    let world = World::new(&["scout"]);
+    let fifo = world.root.join("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+    let script = r#"(sh -c 'read line <"$0"' "$FIFO" &) ; exec "$@""#;
+    let own = scheduler_command(&world);
+    let mut command = Command::new("unshare");
+    command.args(unshare).args(["sh", "-c", script, "sh"]);
+    command.arg(own.get_program()).args(own.get_args());
+    command.env("FIFO", &fifo).current_dir(&world.root);
+    command.stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut unshared = RunningScheduler(command.spawn().unwrap());
+    let lines = BufReader::new(unshared.0.stdout.take().unwrap()).lines();
+    let mut lines = lines.map(|line| line.unwrap());
+    assert!(lines.any(|line| line.contains("next reset: ")));
+    let scheduler = children(unshared.0.id())[0];
+    assert_eq!(children(scheduler).len(), 1);
+    // Ends the process that is left behind.
+    drop(fs::File::options().write(true).open(&fifo).unwrap());
+    let end = Instant::now() + wait_timeout();
+    while !children(scheduler).is_empty() {
+        assert!(Instant::now() < end, "a zombie stays");
+        std::thread::yield_now();
+    }
 }
