@@ -8,6 +8,7 @@
 //! passes them in as [`ConfigEnvironment`].
 
 mod alert_settings;
+mod identity;
 mod ini;
 mod keys;
 mod overlap;
@@ -34,6 +35,7 @@ use crate::lint::{RuleId, Severity};
 use crate::reset_interval::ResetInterval;
 
 pub use alert_settings::{AlertKind, AlertSettings, JournalTarget};
+pub use identity::config_identity;
 use ini::Diagnostics;
 pub use ini::{Diagnostic, DiagnosticLevel};
 use keys::canonical_key;

@@ -12,6 +12,7 @@ use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use super::outbox::Outbox;
+use crate::config::config_identity;
 use crate::durable;
 use crate::engine::{AlertLock, AlertLockKind, Engine};
 use crate::error::{Error, ErrorKind, PathContext, Result};
@@ -95,7 +96,8 @@ pub(super) fn read_outbox(engine: &Engine) -> Result<Outbox> {
 }
 
 fn config_key(engine: &Engine) -> String {
-    engine.config().path.display().to_string()
+    let path = config_identity(&engine.config().path);
+    path.display().to_string()
 }
 
 fn read_file(engine: &Engine) -> Result<OutboxFile> {

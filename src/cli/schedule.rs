@@ -516,7 +516,7 @@ impl CommandContext<'_> {
         let manager = target.manager(runtime_directory, &SystemClock);
         let manager = manager.as_ref().map(|it| it as &dyn ServiceManager);
         if is_dry_run {
-            return Ok(plan.commands(manager.is_some_and(ServiceManager::is_running)));
+            return Ok(plan.commands(manager));
         }
         plan.apply(manager)
     }

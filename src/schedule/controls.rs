@@ -18,7 +18,7 @@ use chrono::{DateTime, FixedOffset, TimeZone};
 use serde::{Deserialize, Serialize};
 
 use super::scheduler::{ScheduledGroup, timer_subject};
-use crate::config::{Agent, Config};
+use crate::config::{Agent, Config, config_identity};
 use crate::durable;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, PathContext, Result};
@@ -390,7 +390,7 @@ fn passed_error(subject: &str, due: &DateTime<FixedOffset>) -> Error {
 }
 
 fn config_key(config: &Config) -> String {
-    config.path.display().to_string()
+    config_identity(&config.path).display().to_string()
 }
 
 /// Reads the file; an absent one is empty.

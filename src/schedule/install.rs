@@ -16,6 +16,7 @@ use super::ownership::{UnitOwner, is_enabled_by_install, unit_owner};
 use super::service_manager::ServiceManager;
 use super::unit_files::unit_files;
 use super::units::Unit;
+use crate::config::config_identity;
 use crate::durable;
 use crate::error::{PathContext, Result};
 
@@ -228,6 +229,7 @@ fn read_unit_files(
     config: &Path,
 ) -> Result<(BTreeMap<String, FoundFile>, Vec<OriginalUnit>)> {
     let files = unit_files(directory)?;
+    let identity = config_identity(config);
     let originals: Vec<OriginalUnit> = files
         .iter()
         .filter_map(|(name, file)| parse_original_service(name, file.text.as_ref().ok()?))
@@ -248,7 +250,7 @@ fn read_unit_files(
             (Ok(text), _) if is_original(&name, text) => FoundKind::Original,
             (_, Some(target)) => guarded(format!("it is a symlink to {}", target.display())),
             (Err(reason), None) => guarded(reason.clone()),
-            (Ok(text), None) => found_kind(text, config),
+            (Ok(text), None) => found_kind(text, &identity),
         };
         let text = file.text.ok();
         (name, FoundFile { text, kind })
@@ -257,10 +259,10 @@ fn read_unit_files(
 }
 
 /// Returns who wrote a unit that is not the original tool's.
-fn found_kind(text: &str, own_config: &Path) -> FoundKind {
+fn found_kind(text: &str, own_identity: &Path) -> FoundKind {
     let guarded = |reason: String, is_own| FoundKind::Guarded { reason, is_own };
     match unit_owner(text) {
-        UnitOwner::Own { config, is_intact } if config == own_config => {
+        UnitOwner::Own { config, is_intact } if config_identity(&config) == own_identity => {
             if is_intact {
                 FoundKind::Own
             } else {
@@ -288,6 +290,11 @@ impl PlannedFile {
     fn can_be_enabled(&self) -> bool {
         let text = self.old.as_deref().unwrap_or_default();
         text.lines().any(|line| line.trim() == "[Install]")
+    }
+
+    /// Returns whether the unit is a service that runs until it is stopped.
+    fn is_lasting_service(&self) -> bool {
+        self.name.ends_with(".service") && self.can_be_enabled()
     }
 
     /// Returns whether the unit is disabled before its file changes: it goes, or was enabled for a
@@ -328,28 +335,42 @@ impl InstallPlan {
         command_for(&["disable", "--now"], names)
     }
 
-    /// Returns the commands of the service manager after files have changed.
-    fn commands_after(&self) -> Vec<Vec<String>> {
-        let mut commands = Vec::new();
-        if self.has_changes() {
-            commands.push(vec!["daemon-reload".to_string()]);
-        }
+    /// Returns the commands of the service manager after files have changed. It reads the units again
+    /// even if none has changed: an earlier call may have failed before it did.
+    fn commands_after(&self, stale: &BTreeSet<String>) -> Vec<Vec<String>> {
+        let mut commands = vec![vec!["daemon-reload".to_string()]];
         let enabled = self.files.iter().filter(|file| file.is_enabled);
         commands.extend(command_for(&["enable", "--now"], enabled));
         // A service that runs on keeps its old command line and limits.
         let restarted = self.files.iter().filter(|file| {
-            let is_service = file.name.ends_with(".service");
-            file.action == FileAction::Update && is_service && file.can_be_enabled()
+            let is_changed = file.action == FileAction::Update;
+            file.is_lasting_service() && (is_changed || stale.contains(&file.name))
         });
         commands.extend(command_for(&["try-restart"], restarted));
         commands
     }
 
-    /// Returns the commands of `systemctl` that applying the plan runs, or leaves to the operator,
-    /// depending on whether a service manager runs that reads the units.
-    pub fn commands(&self, is_manager_running: bool) -> PlanCommands {
-        let after = self.commands_after();
-        if is_manager_running {
+    /// Returns the unchanged services that may run on with an older text than that of their files,
+    /// because an earlier call failed before the service manager read them.
+    fn stale_services(&self, manager: &dyn ServiceManager) -> BTreeSet<String> {
+        let services = self.files.iter().filter(|file| {
+            let is_unchanged = file.action == FileAction::Unchanged;
+            is_unchanged && file.is_lasting_service()
+        });
+        let is_stale = |name: &str| {
+            let answer = manager.run(&["show", "-p", "NeedDaemonReload", name]);
+            // One that does not answer fails at its next command, too.
+            answer.is_ok_and(|it| it.trim() == "NeedDaemonReload=yes")
+        };
+        let names = services.map(|file| file.name.clone());
+        names.filter(|name| is_stale(name)).collect()
+    }
+
+    /// Returns the commands of `systemctl` that applying the plan runs, if this service manager runs,
+    /// or leaves to the operator.
+    pub fn commands(&self, manager: Option<&dyn ServiceManager>) -> PlanCommands {
+        if let Some(manager) = manager.filter(|manager| manager.is_running()) {
+            let after = self.commands_after(&self.stale_services(manager));
             return PlanCommands {
                 run: [self.commands_before(), after].concat(),
                 pending: Vec::new(),
@@ -357,6 +378,10 @@ impl InstallPlan {
         }
         // The files of units that go are gone, so these cannot be disabled any more.
         let disabled = self.files.iter().filter(|file| file.is_disabled());
+        let mut after = self.commands_after(&BTreeSet::new());
+        if !self.has_changes() {
+            after.remove(0);
+        }
         PlanCommands {
             run: Vec::new(),
             pending: [command_for(&["stop"], disabled), after].concat(),
@@ -369,19 +394,23 @@ impl InstallPlan {
     /// A file cannot be written or removed, or a command fails; what was done before stays, and the
     /// next call does the rest.
     pub fn apply(&self, manager: Option<&dyn ServiceManager>) -> Result<PlanCommands> {
-        let manager = manager.filter(|manager| manager.is_running());
+        // The service manager compares files with what it has read, so it is asked before they change.
+        let commands = self.commands(manager);
         let run = |commands: &[Vec<String>]| {
             commands.iter().try_for_each(|command| {
                 let words: Vec<&str> = command.iter().map(String::as_str).collect();
                 manager.map_or(Ok(()), |manager| manager.run(&words).map(drop))
             })
         };
-        run(&self.commands_before())?;
+        // Without a service manager there are none.
+        let before_count = self.commands_before().len().min(commands.run.len());
+        let (before, after) = commands.run.split_at(before_count);
+        run(before)?;
         if self.has_changes() {
             self.change_files()?;
         }
-        run(&self.commands_after())?;
-        Ok(self.commands(manager.is_some()))
+        run(after)?;
+        Ok(commands)
     }
 
     fn change_files(&self) -> Result<()> {

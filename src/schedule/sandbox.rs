@@ -225,6 +225,11 @@ impl SandboxSetup<'_> {
         needed.extend(lint.words_directory.clone());
         needed.extend(local_directories(self.agents));
         needed.extend(identities);
+        // A program of the PATH becomes a path beside the config, which is needed anyway.
+        if let Some(alerts) = &self.config.alerts {
+            let words = alerts.command.iter().flatten();
+            needed.extend(words.map(|word| alerts.directory.join(word)));
+        }
         needed.iter().any(|path| {
             TEMPORARY_DIRECTORIES
                 .iter()

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::ownership::{UnitOwner, is_enabled_by_install, unit_owner};
 use super::service_manager::ServiceManager;
 use super::unit_files::unit_files;
+use crate::config::config_identity;
 use crate::error::Result;
 
 /// How late a timer may be, in seconds, before its run counts as missed.
@@ -54,6 +55,7 @@ pub struct TimerStatus {
 /// The directory cannot be read.
 pub fn find_installed_timers(directory: &Path, config: &Path) -> Result<Vec<InstalledTimer>> {
     let files = unit_files(directory)?.into_iter();
+    let identity = config_identity(config);
     let timers = files.filter_map(|(name, file)| {
         // An unreadable file or a symlink is not one of this program.
         let text = file.text.ok().filter(|_| file.link.is_none())?;
@@ -64,10 +66,11 @@ pub fn find_installed_timers(directory: &Path, config: &Path) -> Result<Vec<Inst
         else {
             return None;
         };
+        let is_own = config_identity(&of) == identity;
         let calendar = text
             .lines()
             .find_map(|line| line.strip_prefix("OnCalendar="));
-        (name.ends_with(".timer") && of == config).then(|| InstalledTimer {
+        (name.ends_with(".timer") && is_own).then(|| InstalledTimer {
             name,
             calendar: calendar.unwrap_or_default().to_string(),
             enabled_by_install: is_enabled_by_install(&text),

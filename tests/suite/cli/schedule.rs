@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use memory_shepherd::config::{self, ConfigEnvironment};
+use memory_shepherd::schedule::{UnitScope, UnitSetup, UserSandbox, render_units};
+
 use super::*;
 use crate::fixture::CommandOutput;
 use crate::skip::skip_missing_tool;
@@ -447,6 +450,114 @@ fn failing_systemctl_is_reported() {
         .run_command(command.args(["schedule", "install", "--user"]))
         .assert_code(3)
         .assert_stderr_has("`systemctl --user daemon-reload` failed");
+}
+
+/// A service manager that cannot read units while the file `broken` exists, and a guard that runs with
+/// the text from before.
+#[test]
+fn failed_reload_is_made_up_for_by_the_next_call() {
+    let site = Site::new();
+    let path = write_fake_systemctl(&site, 0);
+    let program = "#!/bin/sh\necho \"$@\" >> \"$HOME/calls\"\ncase \"$*\" in\n\
+                   *NeedDaemonReload*) [ -e \"$HOME/stale\" ] && echo NeedDaemonReload=yes ;;\n\
+                   *daemon-reload) [ ! -e \"$HOME/broken\" ] || exit 1 ;;\nesac\n";
+    site.write("bin/systemctl", program);
+    let calls_of = |verb: &str, code: i32| {
+        site.write("home/calls", "");
+        let mut command = site.command();
+        command
+            .env("PATH", &path)
+            .env("XDG_RUNTIME_DIR", site.path("run"));
+        let arguments = ["schedule", verb, "--user"];
+        let _ = site.run_command(command.args(arguments)).assert_code(code);
+        site.read("home/calls")
+    };
+    let restart = "try-restart memory-shepherd-guard.service";
+    site.write("home/broken", "");
+    let _ = calls_of("install", 3);
+    let _ = calls_of("install", 3);
+    fs::remove_file(site.path("home/broken")).unwrap();
+    site.write("home/stale", "");
+    let calls = calls_of("install", 0);
+    assert!(calls.contains(" daemon-reload\n"), "{calls}");
+    assert!(calls.contains(restart), "{calls}");
+    // The guard that has read its unit runs on.
+    fs::remove_file(site.path("home/stale")).unwrap();
+    assert!(!calls_of("install", 0).contains(restart));
+    site.write("home/broken", "");
+    let _ = calls_of("uninstall", 3);
+    assert!(unit_names(&site, "home/.config/systemd/user").is_empty());
+    fs::remove_file(site.path("home/broken")).unwrap();
+    assert!(calls_of("uninstall", 0).contains(" daemon-reload\n"));
+}
+
+#[test]
+fn spellings_of_a_config_are_one_fleet() {
+    let site = Site::new();
+    let [baselines, archives, memory] =
+        ["baselines", "archives", MONITOR_MEMORY].map(|it| site.path(it).display().to_string());
+    let text = format!(
+        "[general]\nbaseline_dir={baselines}\narchive_dir={archives}\n\
+         [monitor-bot]\nmemory_file={memory}\nbaseline=monitor-bot-MEMORY.md\n"
+    );
+    site.write("conf/fleet.conf", text);
+    std::os::unix::fs::symlink("conf", site.path("link")).unwrap();
+    for spelling in ["conf/fleet.conf", "conf/../link/fleet.conf"] {
+        let ran = install(&site, &["--config", spelling, "--json"]).assert_code(0);
+        let ran = ran.json();
+        let mut files = ran["files"].as_array().unwrap().iter();
+        assert!(files.all(|file| file["reason"].is_null()), "{ran:#}");
+    }
+    let status = |spelling: &str| {
+        let target = [
+            "--system", "--prefix", "units", "--json", "--config", spelling,
+        ];
+        let mut command = site.command();
+        command.args(["schedule", "status"]).args(target);
+        site.run_command(&mut command).assert_code(0).json()
+    };
+    let pause = ["schedule", "pause", "--config", "link/fleet.conf"];
+    let _ = site.run(pause).assert_code(0);
+    let status = status("conf/../conf/fleet.conf");
+    assert!(!status["timers"].as_array().unwrap().is_empty());
+    assert_eq!(status["holds"].as_array().unwrap().len(), 1, "{status:#}");
+    let mut command = site.command();
+    command.args(["schedule", "uninstall", "--system", "--prefix", "units"]);
+    let _ = site
+        .run_command(command.args(["--config", "conf/fleet.conf"]))
+        .assert_code(0);
+    assert!(unit_names(&site, "units").is_empty());
+}
+
+#[test]
+fn alert_command_in_tmp_is_not_hidden_from_its_unit() {
+    for (command, is_private) in [
+        ("/usr/bin/logger -t fleet", true),
+        ("/tmp/notify", false),
+        ("/bin/sh /var/tmp/notify.sh", false),
+        ("logger", true),
+    ] {
+        let text = format!(
+            "[general]\nbaseline_dir=/srv/baselines\narchive_dir=/srv/archives\n\
+             [alerts]\ncommand={command}\n\
+             [scout]\nmemory_file=/srv/scout/MEMORY.md\nbaseline=scout.md\n"
+        );
+        let environment = ConfigEnvironment::bare(Path::new("/srv"));
+        let path = Path::new("/srv/fleet/a.conf");
+        let config = config::parse(text.as_bytes(), path, &environment).unwrap();
+        let units = render_units(UnitSetup {
+            config: &config,
+            program: Path::new("/usr/bin/memory-shepherd"),
+            scope: UnitScope::System,
+            user_sandbox: &UserSandbox::Namespaces,
+        });
+        let units = units.unwrap();
+        let services = units.iter().filter(|it| it.name.ends_with(".service"));
+        for service in services {
+            let has_line = service.text.contains("PrivateTmp=yes");
+            assert_eq!(has_line, is_private, "{command}: {}", service.name);
+        }
+    }
 }
 
 /// Runs `systemd-analyze` and returns both streams; `None` if it is missing.
