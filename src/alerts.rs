@@ -15,6 +15,7 @@ mod outbox_file;
 mod test_config;
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -24,8 +25,9 @@ pub use event::{AlertEvent, Severity};
 pub use outbox::AlertChannel;
 
 use crate::config::{AlertKind, AlertSettings};
-use crate::engine::{AlertLock, AlertLockKind, Engine, RunReport};
+use crate::engine::{AlertLock, AlertLockKind, Engine, RunReport, describe_alert_lock};
 use crate::error::{Error, ErrorKind};
+use crate::trust::{UntrustedPlace, find_program, find_untrusted_ancestor};
 use conditions::{ConditionFinder, Findings};
 use delivery::ChannelSender;
 use outbox::{CheckContext, Outbox, PendingEvent};
@@ -37,8 +39,57 @@ const DELIVERY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of events that are sent although they cannot be recorded.
 const MAX_UNRECORDED_EVENTS: usize = 5;
 
+/// Time from which on a lock of the alerts is suspected to hang: a working process holds it for no
+/// longer than its deliveries take.
+const STUCK_LOCK_SECONDS: u64 = 120;
+
 /// How often a process looks for events without the lock of the outbox, before it does so with it.
 const MAX_UNLOCKED_CHECKS: usize = 3;
+
+/// What deliveries use of the process's environment.
+#[derive(Clone, Debug, Default)]
+pub struct AlertEnvironment {
+    /// `$SSL_CERT_FILE`: certificate authorities for `url`, instead of those of the machine.
+    pub certificate_file: Option<PathBuf>,
+    /// The directories of `$PATH`.
+    pub search_path: Vec<PathBuf>,
+    /// Whether the process runs as root.
+    pub is_root: bool,
+}
+
+/// A command of the alerts that root does not run, because another user decides what it does.
+#[derive(Debug)]
+pub struct UntrustedCommand {
+    program: String,
+    place: UntrustedPlace,
+}
+
+impl UntrustedCommand {
+    /// Looks at the command as a delivery runs it; none for other users than root, and without a
+    /// command or its program.
+    pub fn find(
+        settings: &AlertSettings,
+        environment: &AlertEnvironment,
+    ) -> Option<UntrustedCommand> {
+        let program = settings.command.as_ref()?.first()?;
+        let path = find_program(program, &settings.directory, &environment.search_path)?;
+        let place = find_untrusted_ancestor(&path).filter(|_| environment.is_root)?;
+        let program = program.clone();
+        Some(UntrustedCommand { program, place })
+    }
+
+    /// Returns what is not run, and why.
+    pub fn message(&self) -> String {
+        let program = event::visible(&self.program);
+        event::visible(&format!("{program} is not run as root: {}", self.place))
+    }
+
+    /// Returns what to do.
+    pub fn hint(&self) -> String {
+        let remedy = event::visible(&self.place.remedy());
+        format!("if you trust what it does now: {remedy}")
+    }
+}
 
 /// What a delivery did.
 #[derive(Debug, Default, Serialize)]
@@ -56,6 +107,37 @@ pub struct DeliveryReport {
     pub dropped: usize,
     /// Why events are not recorded, if they are not.
     pub unrecorded: Option<String>,
+    /// The process that keeps this one from recording or sending, if one does.
+    pub held: Option<HeldAlerts>,
+}
+
+/// A lock of the alerts that another process holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldAlerts {
+    /// Names the process and since when.
+    pub message: String,
+    /// Whether it has held the lock for longer than a working process does.
+    pub is_stuck: bool,
+}
+
+impl HeldAlerts {
+    /// Describes who holds a lock of the alerts; none if it is free.
+    pub fn find(engine: &Engine, kind: AlertLockKind) -> Option<HeldAlerts> {
+        let holder = engine.find_alert_lock_holder(kind)?;
+        let held = holder
+            .as_ref()
+            .map_or(0, |it| it.held_seconds(engine.clock().now()));
+        Some(HeldAlerts {
+            message: describe_alert_lock(holder.as_ref()),
+            is_stuck: held >= STUCK_LOCK_SECONDS,
+        })
+    }
+}
+
+impl Serialize for HeldAlerts {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.message)
+    }
 }
 
 impl DeliveryReport {
@@ -82,14 +164,22 @@ impl DeliveryReport {
         self.delivered.extend(&delivered);
         delivered
     }
+
+    fn note_unrecorded(&mut self, engine: &Engine, error: &Error) {
+        self.unrecorded = Some(error.to_string());
+        if error.kind() == ErrorKind::Busy {
+            self.held = HeldAlerts::find(engine, AlertLockKind::Outbox);
+        }
+    }
 }
 
 /// Raises the events that are due, and delivers what waits. `report` is that of the run that has just
-/// ended, if any. Ends early, between attempts and within those of a program, once `is_cancelled`
+/// ended, if any. Ends early, between attempts and within those on a program or an address, once `is_cancelled`
 /// says so. Returns none if the config names no channel.
 pub fn raise_and_deliver(
     engine: &Engine,
     report: Option<&RunReport>,
+    environment: &AlertEnvironment,
     is_cancelled: &dyn Fn() -> bool,
 ) -> Option<DeliveryReport> {
     let settings = engine.config().alerts.as_ref()?;
@@ -104,6 +194,7 @@ pub fn raise_and_deliver(
         sender: ChannelSender {
             settings,
             clock: engine.clock(),
+            environment,
             is_cancelled,
         },
     };
@@ -116,17 +207,24 @@ pub fn raise_and_deliver(
         ..DeliveryReport::default()
     };
     let Some(lock) = delivery_lock else {
-        // The process that delivers looks for new events until there are none.
+        // The process that delivers looks for new events until there are none, unless it is stopped.
+        if done.waiting > 0 {
+            done.held = HeldAlerts::find(engine, AlertLockKind::Delivery);
+        }
         return Some(done);
     };
     if let Err(error) = sender.deliver(lock, &mut done) {
-        done.unrecorded = Some(error.to_string());
+        done.note_unrecorded(engine, &error);
     }
     Some(done)
 }
 
 /// Sends a test event of a kind on every channel that the config names, and records nothing.
-pub fn send_test(engine: &Engine, kind: AlertKind) -> (AlertEvent, Vec<AttemptResult>) {
+pub fn send_test(
+    engine: &Engine,
+    kind: AlertKind,
+    environment: &AlertEnvironment,
+) -> (AlertEvent, Vec<AttemptResult>) {
     let event = AlertEvent::for_test(kind, engine.config(), engine.clock().now());
     let Some(settings) = &engine.config().alerts else {
         return (event, Vec::new());
@@ -134,6 +232,7 @@ pub fn send_test(engine: &Engine, kind: AlertKind) -> (AlertEvent, Vec<AttemptRe
     let sender = ChannelSender {
         settings,
         clock: engine.clock(),
+        environment,
         is_cancelled: &|| false,
     };
     let channels = AlertChannel::of_settings(settings);
@@ -214,7 +313,9 @@ impl Sender<'_> {
             };
             let channels = pending.channels.intersection(&usable).copied().collect();
             let results = self.sender.send(&pending.event, waiting, &channels, end);
-            let has_failed = results.iter().any(|result| result.error.is_some());
+            // What a signal stopped is sent by the next command, without a pause.
+            let is_cancelled = (self.sender.is_cancelled)();
+            let has_failed = !is_cancelled && results.iter().any(|result| result.error.is_some());
             let id = pending.event.id.clone();
             let delivered = done.note_attempts(pending.event, results, &mut usable);
             let mut file = LockedOutbox::open(self.engine)?;
@@ -262,10 +363,8 @@ impl Sender<'_> {
     /// Sends what the run says of itself, and that the disk is full, although it cannot be recorded:
     /// that may be the very event. Each run does so as long as that lasts.
     fn deliver_unrecorded(&self, report: Option<&RunReport>, error: &Error) -> DeliveryReport {
-        let mut done = DeliveryReport {
-            unrecorded: Some(error.to_string()),
-            ..DeliveryReport::default()
-        };
+        let mut done = DeliveryReport::default();
+        done.note_unrecorded(self.engine, error);
         if report.is_none() || error.kind() == ErrorKind::Busy {
             return done;
         }

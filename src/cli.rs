@@ -48,6 +48,7 @@ use std::sync::Arc;
 use clap::{CommandFactory, FromArgMatches};
 use crossbeam_channel::unbounded;
 
+use crate::alerts::AlertEnvironment;
 use crate::clock;
 use crate::config::{self, Config, ConfigEnvironment, ConfigErrors};
 use crate::console::terminal::TerminalFeatures;
@@ -84,6 +85,8 @@ pub struct Environment {
     pub runtime_directory: Option<PathBuf>,
     /// Path of this program, which ssh starts as its askpass helper.
     pub program_path: PathBuf,
+    /// What alerts use of the environment.
+    pub alerts: AlertEnvironment,
     /// NO_COLOR is set and not empty.
     pub is_no_color_set: bool,
     /// `$TERM`; empty if unset.

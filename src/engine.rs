@@ -101,7 +101,7 @@ pub use ledger::{RecordRange, SegmentReport};
 pub use lint::{BaselineLint, FixedFile, LintDecisions, LintedFile, fix_draft, lint_text};
 pub use lock::{
     AgentLock as Held, AlertLock, AlertLockKind, HeldLock, LockHolder, LockQueue, ScheduleLock,
-    describe_lock,
+    describe_alert_lock, describe_lock,
 };
 pub use observation::{Blocker, MemoryContent, Observation, Protection};
 pub use plan::{

@@ -13,6 +13,7 @@
 //! | [`metrics`] | states and sizes of a fleet for Prometheus |
 //! | [`archive`] | archive entries: what resets took out of memories |
 //! | [`diff`] | line and word differences, pure |
+//! | [`trust`] | whether another user can replace what root runs |
 //! | [`untrusted`] | makes foreign bytes visible as text; nothing else may |
 //! | [`console`] | the screens: a pure model and update, a view, and the event loop |
 //! | [`cli`] | the command-line verbs, and two printers: text and JSON |
@@ -62,4 +63,5 @@ mod fake_transport;
 mod skip;
 mod sys;
 pub mod transport;
+pub mod trust;
 pub mod untrusted;

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use memory_shepherd::alerts::AlertEnvironment;
 use memory_shepherd::cli::{self, Environment, UserAccount};
 use memory_shepherd::config::ConfigEnvironment;
 use memory_shepherd::console::external_tools::ExternalTools;
@@ -63,6 +64,12 @@ fn read_environment() -> Environment {
         runtime_directory: path_variable("XDG_RUNTIME_DIR")
             .filter(|directory| directory.is_absolute()),
         program_path: env::current_exe().unwrap_or_else(|_| "memory-shepherd".into()),
+        alerts: AlertEnvironment {
+            certificate_file: path_variable("SSL_CERT_FILE"),
+            search_path: env::var_os("PATH")
+                .map_or_else(Vec::new, |path| env::split_paths(&path).collect()),
+            is_root: uid == 0,
+        },
         is_no_color_set: is_set("NO_COLOR"),
         term: env::var("TERM").unwrap_or_default(),
         colorterm: env::var("COLORTERM").unwrap_or_default(),

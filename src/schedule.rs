@@ -24,7 +24,6 @@ mod service_manager;
 mod start_queue;
 mod status;
 mod time_limit;
-mod trust;
 mod unit_files;
 mod units;
 
@@ -49,7 +48,6 @@ pub use service_manager::{ServiceManager, Systemctl};
 pub use start_queue::StartQueue;
 pub use status::{InstalledTimer, TimerStatus, find_installed_timers, read_timer_statuses};
 pub use time_limit::{agent_arguments, reset_arguments};
-pub use trust::{find_untrusted_ancestor, find_untrusted_command};
 pub use units::{Unit, UnitSetup, find_timer_agent, render_units};
 
 use std::path::{Path, PathBuf};

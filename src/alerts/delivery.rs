@@ -13,8 +13,10 @@ use serde::Serialize;
 
 use super::event::AlertEvent;
 use super::outbox::AlertChannel;
+use super::{AlertEnvironment, UntrustedCommand};
 use crate::clock::Clock;
 use crate::config::{AlertSettings, JournalTarget};
+use post::Post;
 use program::ProgramRun;
 
 /// Time limit of one attempt on one channel.
@@ -23,10 +25,17 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// An attempt that would have less time is not begun.
 pub(super) const MIN_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Interval at which an attempt looks for its end or its cancellation.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Why an attempt failed that was cancelled.
+const CANCELLED: &str = "stopped before its end";
+
 /// Sends events.
 pub(super) struct ChannelSender<'a> {
     pub settings: &'a AlertSettings,
     pub clock: &'a dyn Clock,
+    pub environment: &'a AlertEnvironment,
     /// Ends attempts early.
     pub is_cancelled: &'a dyn Fn() -> bool,
 }
@@ -80,10 +89,15 @@ impl ChannelSender<'_> {
     fn run_program(&self, json: &str, timeout: Duration) -> Option<(String, Result<(), String>)> {
         let words = self.settings.command.as_ref()?;
         let (program, arguments) = words.split_first()?;
+        if let Some(untrusted) = UntrustedCommand::find(self.settings, self.environment) {
+            let text = format!("{}; {}", untrusted.message(), untrusted.hint());
+            return Some((program.clone(), Err(text)));
+        }
         let run = ProgramRun {
             program,
             arguments,
             directory: &self.settings.directory,
+            search_path: &self.environment.search_path,
             timeout,
             clock: self.clock,
             is_cancelled: self.is_cancelled,
@@ -93,7 +107,13 @@ impl ChannelSender<'_> {
 
     fn post(&self, json: &str, timeout: Duration) -> Option<(String, Result<(), String>)> {
         let url = self.settings.url.as_ref()?;
-        Some((post::origin(url), post::post_json(url, json, timeout)))
+        let post = Post {
+            url: url.clone(),
+            json: json.to_string(),
+            timeout,
+            certificate_file: self.environment.certificate_file.clone(),
+        };
+        Some((post::origin(url), post.run(self.is_cancelled)))
     }
 
     fn write_journal(&self, event: &AlertEvent) -> Option<(String, Result<(), String>)> {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::outbox::Outbox;
 use crate::config::config_identity;
 use crate::durable;
-use crate::engine::{AlertLock, AlertLockKind, Engine};
+use crate::engine::{AlertLock, AlertLockKind, Engine, describe_alert_lock};
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// The file in the program's directory.
@@ -122,6 +122,9 @@ fn lock_outbox(engine: &Engine) -> Result<AlertLock> {
         }
         engine.clock().sleep(LOCK_INTERVAL);
     }
-    let message = "the alerts are locked by another process";
+    let holder = engine
+        .find_alert_lock_holder(AlertLockKind::Outbox)
+        .flatten();
+    let message = describe_alert_lock(holder.as_ref());
     Err(Error::new(ErrorKind::Busy, message))
 }

@@ -3,17 +3,23 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::Ordering;
 
 use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser;
 use serde::Serialize;
 
 use super::output::{Document, OutputRole, Printer, format_count, text_cell};
+use super::reset_and_undo::RunSignals;
 use super::{CommandContext, CommandResult};
 use crate::alerts::{self, AlertChannel, AlertEvent, AttemptResult, DeliveryReport};
 use crate::config::AlertKind;
 use crate::engine::{Engine, RunReport};
 use crate::error::{Error, ErrorKind};
+
+/// What to do about a process that holds the alerts.
+const HELD_HINT: &str =
+    "if it is stopped, end it or let it go on; what waits is sent by the next command";
 
 /// The verbs of `alerts`.
 #[derive(Debug, clap::Subcommand)]
@@ -31,7 +37,8 @@ pub(super) enum AlertsVerb {
     /// Looks at all agents, and sends the alerts that are due
     ///
     /// Runs and the guard send alerts by themselves. This is for a timer where alerts should not wait
-    /// for them. Exits with 3 if an alert could not be sent; it is kept for the next time.
+    /// for them. Exits with 3 if an alert could not be sent; it is kept for the next time. Exits with 5
+    /// if another process holds the alerts.
     #[command(after_help = super::values::EXIT_CODES)]
     Send,
 }
@@ -98,7 +105,7 @@ impl CommandContext<'_> {
 
     fn run_alerts_test(&mut self, kind: AlertKind) -> CommandResult {
         let engine = self.open_engine()?;
-        let (event, results) = alerts::send_test(&engine, kind);
+        let (event, results) = alerts::send_test(&engine, kind, &self.environment.alerts);
         if results.is_empty() {
             return Err(no_channel_error(&engine).into());
         }
@@ -112,19 +119,40 @@ impl CommandContext<'_> {
         let engine = self.open_engine()?;
         let agents: Vec<_> = engine.config().agents.iter().collect();
         engine.record_observations(&engine.observe_all(&agents));
-        let Some(report) = alerts::raise_and_deliver(&engine, None, &|| false) else {
+        let environment = &self.environment.alerts;
+        let Some(report) = alerts::raise_and_deliver(&engine, None, environment, &|| false) else {
             return Err(no_channel_error(&engine).into());
         };
         let has_failed = !report.failed.is_empty() || report.unrecorded.is_some();
+        let held = report.held.clone();
         self.print_delivery_warnings(&report);
+        let is_held_unsaid = report.unrecorded.is_none();
         self.output.print_document(&AlertSendDocument { report })?;
-        Ok(has_failed.then_some(ErrorKind::Host))
+        let Some(held) = held else {
+            return Ok(has_failed.then_some(ErrorKind::Host));
+        };
+        if is_held_unsaid {
+            self.output.print_error(&held.message);
+        }
+        self.output.print_hint(HELD_HINT);
+        Ok(Some(ErrorKind::Busy))
     }
 
     /// Raises and sends the alerts that are due, at the end of a command that has printed its answer.
-    /// A failure is a warning: it does not change the command's result.
-    pub(super) fn send_alerts(&mut self, engine: &Engine, report: Option<&RunReport>) {
-        if let Some(report) = alerts::raise_and_deliver(engine, report, &|| false) {
+    /// A failure is a warning: it does not change the command's result. A signal ends the deliveries,
+    /// and not the process: that would replace the result.
+    pub(super) fn send_alerts(
+        &mut self,
+        engine: &Engine,
+        report: Option<&RunReport>,
+        signals: &RunSignals,
+    ) {
+        let environment = &self.environment.alerts;
+        signals.catch();
+        let is_stopped = || signals.stop.load(Ordering::Relaxed);
+        let report = alerts::raise_and_deliver(engine, report, environment, &is_stopped);
+        signals.release();
+        if let Some(report) = report {
             self.print_delivery_warnings(&report);
         }
     }
@@ -142,6 +170,8 @@ pub(super) struct KnownTrouble {
     /// Why each channel failed that has taken nothing since.
     failed: BTreeMap<AlertChannel, String>,
     unrecorded: Option<String>,
+    /// What is known of a process that has held the alerts for long.
+    held: Option<String>,
 }
 
 impl KnownTrouble {
@@ -173,6 +203,14 @@ impl KnownTrouble {
             let error = report.unrecorded.iter();
             warnings.extend(error.map(|error| format!("alerts are not recorded: {error}")));
             self.unrecorded.clone_from(&report.unrecorded);
+        }
+        let held = report.held.as_ref().filter(|held| held.is_stuck);
+        let held = held.map(|held| held.message.clone());
+        if self.held != held {
+            // Of events that are not recorded, the same was just said.
+            let message = held.iter().filter(|_| report.unrecorded.is_none());
+            warnings.extend(message.map(|message| format!("alerts not sent: {message}")));
+            self.held = held;
         }
         warnings
     }

@@ -6,8 +6,9 @@ use serde::Serialize;
 
 use super::output::{Document, OutputRole, Printer, format_count};
 use super::{CommandContext, CommandResult};
+use crate::alerts::{AlertEnvironment, UntrustedCommand};
 use crate::config::{
-    self, Agent, ConfigErrors, Diagnostic, DiagnosticLevel, EffectiveValue, MemoryLocation,
+    self, Agent, Config, ConfigErrors, Diagnostic, DiagnosticLevel, EffectiveValue, MemoryLocation,
     ValueOrigin,
 };
 use crate::engine::Engine;
@@ -105,6 +106,19 @@ fn memory_diagnostics(engine: &Engine) -> Vec<Diagnostic> {
     diagnostics
 }
 
+/// Returns a warning about a command of the alerts that is not run because root would run what another
+/// user can change.
+fn command_diagnostic(config: &Config, environment: &AlertEnvironment) -> Option<Diagnostic> {
+    let settings = config.alerts.as_ref()?;
+    let untrusted = UntrustedCommand::find(settings, environment)?;
+    let program = settings.command.as_ref()?.first()?;
+    let (message, hint) = (untrusted.message(), Some(untrusted.hint()));
+    Some(Diagnostic {
+        level: DiagnosticLevel::Warning,
+        ..config.error_at_value(("alerts", "command"), program, message, hint)
+    })
+}
+
 impl CommandContext<'_> {
     pub(super) fn run_config_check(&mut self) -> CommandResult {
         let located = config::locate(self.config_flag.as_deref(), &self.environment.env)?;
@@ -127,6 +141,7 @@ impl CommandContext<'_> {
                 errors.extend(missing);
                 None
             });
+            errors.extend(command_diagnostic(&config, &self.environment.alerts));
             errors.extend(memory_diagnostics(&self.new_cli_engine(config, group)));
         }
         // For commands that go on, the same problems are warnings of the config.

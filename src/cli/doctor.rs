@@ -4,6 +4,7 @@
 //! finds. Changes nothing: a check tries operations on unnamed files, or in a directory of its own
 //! inside the archive that it removes at once.
 
+mod alerts;
 mod baselines;
 mod directories;
 mod disk_space;

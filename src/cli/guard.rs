@@ -10,9 +10,9 @@ use serde::Serialize;
 
 use super::alerts::KnownTrouble;
 use super::output::{Document, Output, OutputRole, Printer, format_count};
-use super::reset_and_undo::StopSignals;
+use super::reset_and_undo::{RunSignals, StopSignals};
 use super::{CommandContext, CommandResult};
-use crate::alerts;
+use crate::alerts::{self, AlertEnvironment};
 use crate::engine::{Engine, GuardAction, GuardPass};
 use crate::error::{Error, ErrorKind};
 
@@ -84,7 +84,7 @@ impl CommandContext<'_> {
             let printed = self.output.print_document(&GuardDocument { pass });
             self.output.print_hints(&hints);
             // A reader that is gone must not keep an alert back.
-            self.send_alerts(&engine, None);
+            self.send_alerts(&engine, None, &RunSignals::register()?);
             printed?;
             return Ok(kind);
         }
@@ -95,7 +95,8 @@ impl CommandContext<'_> {
                 .into());
         }
         let signals = StopSignals::register()?;
-        thread::scope(|scope| self.guard_with_alerts(&engine, &signals.stop, scope))?;
+        let environment = &self.environment.alerts;
+        thread::scope(|scope| self.guard_with_alerts(&engine, &signals.stop, scope, environment))?;
         self.output.print_progress("stopped");
         Ok(signals.error_kind())
     }
@@ -107,6 +108,7 @@ impl CommandContext<'_> {
         engine: &'s Engine,
         stop: &'s AtomicBool,
         scope: &'s thread::Scope<'s, '_>,
+        environment: &'s AlertEnvironment,
     ) -> Result<(), Error> {
         let (wake_sender, wakes) = bounded(1);
         let (warning_sender, warnings) = unbounded();
@@ -115,7 +117,7 @@ impl CommandContext<'_> {
                 let mut known = KnownTrouble::default();
                 while wakes.recv().is_ok() {
                     let is_stopped = || stop.load(Ordering::Relaxed);
-                    let report = alerts::raise_and_deliver(engine, None, &is_stopped);
+                    let report = alerts::raise_and_deliver(engine, None, environment, &is_stopped);
                     for warning in report.iter().flat_map(|it| known.new_warnings(it)) {
                         // Without a receiver, the guard has ended.
                         let _ = warning_sender.send(warning);

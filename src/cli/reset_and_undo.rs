@@ -417,11 +417,10 @@ impl CommandContext<'_> {
         queue: Option<LockQueue>,
         is_bound: bool,
     ) -> CommandResult {
-        let is_run_over = Arc::default();
-        let stop = register_stop_flag(&is_run_over)?;
+        let signals = RunSignals::register()?;
         let out = &mut *self.output;
         let mut pending = VecDeque::new();
-        let report = engine.apply_plan(plan, is_bound, &stop, &mut |progress| {
+        let report = engine.apply_plan(plan, is_bound, &signals.stop, &mut |progress| {
             if let RunProgress::LogLine(line) = progress {
                 pending.push_back(line);
                 // The run holds locks, and must not wait for a reader of the output.
@@ -433,10 +432,10 @@ impl CommandContext<'_> {
             }
         });
         drop(queue);
-        is_run_over.store(true, Ordering::Relaxed);
+        signals.release();
         pending.iter().for_each(|line| out.print_progress(line));
         let printed = self.print_report(plan, &report);
-        self.send_alerts(engine, Some(&report));
+        self.send_alerts(engine, Some(&report), &signals);
         printed?;
         Ok(report.worst_kind())
     }
@@ -554,6 +553,32 @@ pub(super) fn register_stop_flag(is_over: &Arc<AtomicBool>) -> Result<Arc<Atomic
             })?;
     }
     Ok(stop)
+}
+
+/// What ends a run, and the deliveries after it, early: INT, TERM and HUP set `stop`. In between, while
+/// the command prints its result, they end the process as they do without a handler.
+pub(super) struct RunSignals {
+    pub(super) stop: Arc<AtomicBool>,
+    is_released: Arc<AtomicBool>,
+}
+
+impl RunSignals {
+    /// Registers and catches the signals.
+    pub(super) fn register() -> Result<RunSignals> {
+        let is_released = Arc::default();
+        let stop = register_stop_flag(&is_released)?;
+        Ok(RunSignals { stop, is_released })
+    }
+
+    /// Lets the signals set `stop` from now on.
+    pub(super) fn catch(&self) {
+        self.is_released.store(false, Ordering::Relaxed);
+    }
+
+    /// Lets the signals end the process from now on.
+    pub(super) fn release(&self) {
+        self.is_released.store(true, Ordering::Relaxed);
+    }
 }
 
 /// What ends a command that goes on until it is stopped.

@@ -20,9 +20,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::schedule::{
     Consent, FileAction, InstallPlan, OriginalUnit, PlanCommands, PlannedFile, ServiceManager,
     Systemctl, UnitScope, UnitSetup, UserSandbox, crontab_lines, find_kernel_obstacle,
-    find_sandbox_obstacle, find_untrusted_ancestor, find_untrusted_command, plan_install,
-    plan_uninstall, render_packaged_units, render_units,
+    find_sandbox_obstacle, plan_install, plan_uninstall, render_packaged_units, render_units,
 };
+use crate::trust::{SERVICE_SEARCH_PATH, find_program, find_untrusted_ancestor};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ScheduleVerb {
@@ -421,23 +421,7 @@ impl CommandContext<'_> {
             user_sandbox: &user_sandbox,
         })?;
         if target.scope == UnitScope::System {
-            let alerts = engine.config().alerts.as_ref();
-            let command = alerts.and_then(|it| Some((it.command.as_ref()?.first()?, it)));
-            let found = [
-                ("program", find_untrusted_ancestor(program)),
-                ("config", find_untrusted_ancestor(&target.config)),
-                (
-                    "command of the alerts",
-                    command.and_then(|(it, alerts)| find_untrusted_command(it, &alerts.directory)),
-                ),
-            ];
-            for (what, part) in found {
-                let note = part.map(|part| {
-                    let part = part.display();
-                    format!("root runs the units, and other users can change the {what}: {part}")
-                });
-                target.notes.extend(note);
-            }
+            target.notes.extend(self.root_trust_notes(&engine));
         }
         if let (UnitScope::User, UserSandbox::FiltersOnly(why)) = (target.scope, &user_sandbox) {
             let note = format!("the units are confined by system call filters alone: {why}");
@@ -545,7 +529,45 @@ impl CommandContext<'_> {
             config: engine.config().path.display().to_string(),
             lines,
         })?;
+        self.print_root_trust_notes(&engine);
         Ok(None)
+    }
+
+    /// Returns what other users can change of that which root runs on a schedule.
+    fn root_trust_notes(&self, engine: &Engine) -> Vec<String> {
+        let config = engine.config();
+        let command = config.alerts.as_ref().and_then(|alerts| {
+            let program = alerts.command.as_ref()?.first()?;
+            find_program(program, &alerts.directory, SERVICE_SEARCH_PATH)
+        });
+        let found = [
+            (
+                "program",
+                find_untrusted_ancestor(&self.environment.program_path),
+            ),
+            ("config", find_untrusted_ancestor(&config.path)),
+            (
+                "command of the alerts",
+                command.and_then(|it| find_untrusted_ancestor(&it)),
+            ),
+        ];
+        let notes = found.into_iter().filter_map(|(what, place)| {
+            let path = place?.path;
+            let path = path.display();
+            Some(format!(
+                "root runs the resets, and other users can change the {what}: {path}"
+            ))
+        });
+        notes.collect()
+    }
+
+    /// Says what other users can change of that which root is about to run on a schedule.
+    pub(super) fn print_root_trust_notes(&mut self, engine: &Engine) {
+        if self.environment.env.uid == 0 {
+            for note in self.root_trust_notes(engine) {
+                self.output.print_note(&note);
+            }
+        }
     }
 
     /// Returns how units of a user are confined: in a user namespace, unless that would keep them

@@ -6,6 +6,7 @@ use chrono::Local;
 use serde::Serialize;
 
 use super::output::{Document, OutputRole, Printer};
+use super::reset_and_undo::RunSignals;
 use super::run_arguments::ResetArgs;
 use super::{CommandContext, CommandResult};
 use crate::engine::Engine;
@@ -101,7 +102,7 @@ impl CommandContext<'_> {
         if engine.config().alerts.is_some() {
             let agents: Vec<_> = engine.config().agents.iter().collect();
             engine.record_observations(&engine.observe_all(&agents));
-            self.send_alerts(engine, None);
+            self.send_alerts(engine, None, &RunSignals::register()?);
         }
         self.write_metrics_after_run(engine, &args.metrics, None);
         Ok(None)

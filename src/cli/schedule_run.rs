@@ -47,6 +47,7 @@ impl CommandContext<'_> {
         }
         let signals = StopSignals::register()?;
         let engine = self.open_engine()?;
+        self.print_root_trust_notes(&engine);
         let now = || SystemClock.now().with_timezone(&Local);
         let config = engine.config().path.clone();
         let mut scheduler = plan_first_resets(&engine, &now());

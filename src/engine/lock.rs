@@ -378,7 +378,27 @@ pub fn try_lock_states(archive: &Archive) -> Result<Option<Permit>> {
 /// A lock of the alerts; dropping it releases it.
 #[derive(Debug)]
 pub struct AlertLock {
+    /// The lock file, which describes the holder.
+    file: File,
     _permit: Permit,
+}
+
+impl Drop for AlertLock {
+    fn drop(&mut self) {
+        // The next holder must not be taken for this one.
+        let _ = self.file.write_at(b"\n", 0);
+    }
+}
+
+/// Words who holds a lock of the alerts: "the alerts are held by process 4711 of root since 2026-03-14
+/// 01:00:06". `None` stands for a holder that has not written who it is.
+pub fn describe_alert_lock(holder: Option<&LockHolder>) -> String {
+    let Some(holder) = holder else {
+        return "the alerts are held by another process".to_string();
+    };
+    let since = holder.since.format("%Y-%m-%d %H:%M:%S");
+    let (pid, user) = (holder.pid, &holder.user);
+    format!("the alerts are held by process {pid} of {user} since {since}")
 }
 
 /// What a lock of the alerts is about.
@@ -396,14 +416,40 @@ impl Engine {
     /// # Errors
     /// The archive cannot be written.
     pub fn try_lock_alerts(&self, kind: AlertLockKind) -> Result<Option<AlertLock>> {
-        let name = match kind {
-            AlertLockKind::Outbox => ".alerts.lock",
-            AlertLockKind::Delivery => ".alert-delivery.lock",
+        let path = alert_lock_path(&self.archive, kind);
+        let file = open_lock_file(&self.archive, &path)?;
+        let description = file.try_clone().with_path("lock", &path)?;
+        let Some(permit) = try_acquire_all(file, &path)? else {
+            return Ok(None);
         };
-        let path = self.archive.program_path("locks").join(name);
-        let permit = try_acquire_all(open_lock_file(&self.archive, &path)?, &path)?;
-        Ok(permit.map(|_permit| AlertLock { _permit }))
+        // For people only, so a full disk does not prevent the lock.
+        if let Ok(text) = serde_json::to_string(&self.new_lock_holder("")) {
+            let line = format!("{text:<HOLDER_LINE_BYTES$}\n");
+            let _ = description.write_all_at(line.as_bytes(), 0);
+        }
+        Ok(Some(AlertLock {
+            file: description,
+            _permit: permit,
+        }))
     }
+
+    /// Finds the holder of a lock of the alerts without taking the lock; none when it is free, and no
+    /// description for a holder that has not written who it is.
+    pub fn find_alert_lock_holder(&self, kind: AlertLockKind) -> Option<Option<LockHolder>> {
+        let path = alert_lock_path(&self.archive, kind);
+        let opened = durable::open_nofollow_nonblocking(&path, OpenOptions::new().read(true));
+        let mut file = opened.ok()?;
+        let conflict = sys::lock_conflict(file.as_fd()).ok()?;
+        (conflict == Some(LockConflict::Exclusive)).then(|| read_holder(&mut file))
+    }
+}
+
+fn alert_lock_path(archive: &Archive, kind: AlertLockKind) -> PathBuf {
+    let name = match kind {
+        AlertLockKind::Outbox => ".alerts.lock",
+        AlertLockKind::Delivery => ".alert-delivery.lock",
+    };
+    archive.program_path("locks").join(name)
 }
 
 /// The lock for changes of the file of pauses and skips; dropping it releases it.

@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -13,16 +13,18 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
+use super::{CANCELLED, POLL_INTERVAL};
 use crate::alerts::event::{quote_first_line, visible};
 use crate::clock::Clock;
 use crate::error::describe_io_error;
 use crate::sys;
+use crate::trust::find_program;
 
 /// Maximum number of bytes of output that are kept.
 const MAX_KEPT_BYTES: usize = 2048;
 
-/// Interval at which the end of the program is looked for while it prints nothing.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Maximum length of the line that names an interpreter, as in the kernel.
+const MAX_INTERPRETER_BYTES: u64 = 256;
 
 /// A run of the program.
 pub(super) struct ProgramRun<'a> {
@@ -30,6 +32,8 @@ pub(super) struct ProgramRun<'a> {
     pub arguments: &'a [String],
     /// Its working directory; a relative path of the program starts there.
     pub directory: &'a Path,
+    /// Where a program without a directory is looked for.
+    pub search_path: &'a [PathBuf],
     pub timeout: Duration,
     pub clock: &'a dyn Clock,
     pub is_cancelled: &'a dyn Fn() -> bool,
@@ -50,12 +54,19 @@ impl ProgramRun<'_> {
     /// Why it counts as failed, in a few words.
     pub fn run(&self, input: &[u8]) -> Result<(), String> {
         let mut output = Vec::new();
-        let (end, status) = self.run_child(input, &mut output).map_err(|error| {
-            if error.kind() == io::ErrorKind::NotFound {
-                return format!("cannot run {}: no such program", visible(self.program));
-            }
-            let cause = describe_io_error(&error);
-            format!("cannot run {}: {cause}", visible(self.program))
+        let shown = visible(self.program);
+        let Some(path) = find_program(self.program, self.directory, self.search_path) else {
+            return Err(format!("cannot run {shown}: no such program"));
+        };
+        let ran = self.run_child(&path, input, &mut output);
+        let (end, status) = ran.map_err(|error| {
+            // The program is there.
+            let cause = if error.kind() == io::ErrorKind::NotFound {
+                describe_missing_interpreter(&path)
+            } else {
+                describe_io_error(&error)
+            };
+            format!("cannot run {shown}: {cause}")
         })?;
         let text = String::from_utf8_lossy(&output);
         let said = quote_first_line(&text);
@@ -70,11 +81,16 @@ impl ProgramRun<'_> {
                 "no end within {} s; it was killed{said}",
                 self.timeout.as_secs()
             )),
-            RunEnd::Cancelled => Err("stopped before its end".to_string()),
+            RunEnd::Cancelled => Err(CANCELLED.to_string()),
         }
     }
 
-    fn run_child(&self, input: &[u8], output: &mut Vec<u8>) -> io::Result<(RunEnd, ExitStatus)> {
+    fn run_child(
+        &self,
+        path: &Path,
+        input: &[u8],
+        output: &mut Vec<u8>,
+    ) -> io::Result<(RunEnd, ExitStatus)> {
         // A program that does not read its input cannot delay anything.
         let mut file = File::from(rustix::fs::memfd_create(
             "memory-shepherd-alert",
@@ -84,13 +100,9 @@ impl ProgramRun<'_> {
         file.write_all(b"\n")?;
         file.rewind()?;
         let (mut reader, writer) = io::pipe()?;
-        let program = if self.program.contains('/') {
-            self.directory.join(self.program).into_os_string()
-        } else {
-            self.program.into()
-        };
-        let mut command = Command::new(program);
+        let mut command = Command::new(path);
         command
+            .arg0(self.program)
             .args(self.arguments)
             .current_dir(self.directory)
             .stdin(file)
@@ -137,6 +149,31 @@ impl ProgramRun<'_> {
                 self.clock.sleep(pause);
             }
         }
+    }
+}
+
+/// Returns why a program that exists was not found: its first line names an interpreter that does not.
+fn describe_missing_interpreter(path: &Path) -> String {
+    let mut beginning = Vec::new();
+    let read = File::open(path).and_then(|file| {
+        let mut file = file.take(MAX_INTERPRETER_BYTES);
+        file.read_to_end(&mut beginning)
+    });
+    let text = String::from_utf8_lossy(&beginning);
+    let words = text.lines().next().and_then(|line| line.strip_prefix("#!"));
+    let interpreter = words.and_then(|words| {
+        words
+            .trim_start_matches([' ', '\t'])
+            .split([' ', '\t'])
+            .next()
+    });
+    let path = visible(&path.display().to_string());
+    match interpreter.filter(|_| read.is_ok()) {
+        Some(interpreter) => format!(
+            "the interpreter of {path} is missing: {}",
+            visible(interpreter)
+        ),
+        None => format!("the interpreter of {path} is missing"),
     }
 }
 
@@ -197,6 +234,7 @@ fn kill_group(child: &Child) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
     use std::time::Instant;
 
     use rustix::process::{PidfdFlags, pidfd_open};
@@ -210,6 +248,7 @@ mod tests {
             program: "sh",
             arguments: &arguments,
             directory: Path::new("/"),
+            search_path: &["/bin".into()],
             timeout,
             clock: &SystemClock,
             is_cancelled: &|| is_cancelled,
@@ -281,6 +320,7 @@ mod tests {
             program: "/nonexistent/notify",
             arguments: &[],
             directory: Path::new("/"),
+            search_path: &[],
             timeout: LONG,
             clock: &SystemClock,
             is_cancelled: &|| false,
@@ -290,8 +330,31 @@ mod tests {
     }
 
     #[test]
+    fn missing_interpreter_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        std::fs::write(&path, "#! /no/such/interp -x\n").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let run = ProgramRun {
+            program: "./notify",
+            arguments: &[],
+            directory: directory.path(),
+            search_path: &[],
+            timeout: LONG,
+            clock: &SystemClock,
+            is_cancelled: &|| false,
+        };
+        let error = run.run(b"{}").unwrap_err();
+        assert!(
+            error.contains("notify is missing: /no/such/interp"),
+            "{error}"
+        );
+        assert!(!error.contains("-x"), "{error}");
+    }
+
+    #[test]
     fn cancelled_program_is_stopped() {
         let error = run_script("sleep 1000", LONG, true).unwrap_err();
-        assert_eq!(error, "stopped before its end");
+        assert_eq!(error, CANCELLED);
     }
 }

@@ -3,8 +3,8 @@
 
 use super::{DoctorReport, DoctorSubject, FleetSubject};
 use super::{
-    baselines, directories, disk_space, hosts, kernel_probe, ledger, runs, search_index, setup,
-    units, write_access,
+    alerts, baselines, directories, disk_space, hosts, kernel_probe, ledger, runs, search_index,
+    setup, units, write_access,
 };
 
 /// A check.
@@ -196,6 +196,13 @@ pub static CHECK_TABLE: &[CheckRow] = &[
                    run, never fired or whose last run failed",
         remedy: "`schedule install` updates them; `journalctl -u UNIT` says why a run failed",
         check: Check::Archive(units::check_units),
+    },
+    CheckRow {
+        name: "alerts",
+        examines: "a command of the alerts that root does not run, because another user can change its \
+                   program; a process that has held the alerts for more than two minutes",
+        remedy: "end the process, or let it go on; what waits is sent by the next command",
+        check: Check::Archive(alerts::check_alerts),
     },
     CheckRow {
         name: "hosts",

@@ -1,12 +1,15 @@
 //! Alerts as operators use them: `alerts test`, and runs whose commands hang, fail or flood.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 
+use memory_shepherd::engine::AlertLockKind;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::*;
+use crate::skip::skip_unsupported;
 
 /// A fleet with drift whose alerts go out as these lines say.
 fn site_with_alerts(lines: &str) -> Site {
@@ -162,6 +165,112 @@ fn killed_delivery_is_sent_again_with_the_same_id() {
     let [first, second] = events(&site).try_into().unwrap();
     assert_eq!(first["id"], second["id"]);
     assert_eq!(first["event"], "drifted");
+}
+
+/// A delivery that a signal stops, and one that the next command makes.
+#[test]
+fn signal_during_delivery_keeps_the_exit_code() {
+    let script = "test -e stopped || cat gate >/dev/null; cat >>events";
+    let site = site_with_alerts(&format!("command = sh -c '{script}'"));
+    let mode = Mode::RUSR | Mode::WUSR;
+    mknodat(CWD, site.path("gate"), FileType::Fifo, mode, 0).unwrap();
+    let mut run = Command::new(PROGRAM_PATH)
+        .args(["reset", "--all"])
+        .env_clear()
+        .env("HOME", site.path("home"))
+        .env("PATH", std::env::var("PATH").unwrap())
+        .current_dir(&site.dir)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Opens as soon as the command reads from it.
+    let gate = fs::File::options().write(true).open(site.path("gate"));
+    let pid = rustix::process::Pid::from_child(&run);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let code = run.wait().unwrap().code();
+    drop(gate);
+    assert_eq!(code, Some(0));
+    assert_eq!(events(&site).len(), 0);
+    site.write("stopped", "");
+    let _ = site.run(["alerts", "send"]).assert_code(0);
+    assert_eq!(events(&site).len(), 1);
+}
+
+/// Makes the line in a lock of the alerts say that it was taken a year earlier.
+fn age_alert_lock(site: &Site, name: &str) {
+    let path = format!("archives/.shepherd/locks/{name}");
+    let text = site.read(&path);
+    let since = text.find("since\":\"").unwrap() + "since\":\"".len();
+    let year: u32 = text[since..since + 4].parse().unwrap();
+    let mut file = fs::File::options()
+        .write(true)
+        .open(site.path(&path))
+        .unwrap();
+    file.seek(SeekFrom::Start(since as u64)).unwrap();
+    file.write_all((year - 1).to_string().as_bytes()).unwrap();
+}
+
+#[test]
+fn process_that_holds_the_alerts_is_named() {
+    let site = site_with_alerts("command = sh -c 'cat >>events'");
+    let held = {
+        let lock = site_engine(&site).try_lock_alerts(AlertLockKind::Delivery);
+        lock.unwrap().unwrap()
+    };
+    let holder = format!("held by process {} of ", std::process::id());
+    // Another process may just be at work.
+    let ran = site.run(["reset", "--all", "-q"]).assert_code(0);
+    assert_eq!(ran.stderr, "");
+    let _ = site
+        .run(["alerts", "send"])
+        .assert_code(5)
+        .assert_stdout_has("1 waiting")
+        .assert_stderr_has(&holder);
+    let _ = site
+        .run(["doctor"])
+        .assert_stdout_has("no process holds the alerts for long");
+    age_alert_lock(&site, ".alert-delivery.lock");
+    let _ = site
+        .run(["reset", "--all", "-q"])
+        .assert_code(0)
+        .assert_stderr_has(&holder);
+    let _ = site.run(["doctor"]).assert_stdout_has(&holder);
+    drop(held);
+    let _ = site.run(["alerts", "send"]).assert_code(0);
+    assert_eq!(events(&site).len(), 1);
+}
+
+#[test]
+fn root_does_not_run_the_command_of_another_user() {
+    if !rustix::process::geteuid().is_root() {
+        return skip_unsupported("files of other users (not root)");
+    }
+    let site = site_with_alerts("command = ./hooks/notify");
+    fs::create_dir(site.path("hooks")).unwrap();
+    site.write("hooks/notify", "#!/bin/sh\ncat >>events\n");
+    let mode = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(site.path("hooks/notify"), mode).unwrap();
+    for owned in ["hooks/notify", "hooks"] {
+        let owned = site.path(owned);
+        chown(&owned, Some(4711), None).unwrap();
+        let says = format!("uid 4711 owns {}", owned.display());
+        let _ = site
+            .run(["alerts", "test"])
+            .assert_code(3)
+            .assert_stdout_has(&says);
+        let check = site.run(["config", "check"]).assert_code(0);
+        assert!(format!("{}{}", check.stdout, check.stderr).contains(&says));
+        let _ = site.run(["doctor"]).assert_stdout_has(&says);
+        let _ = site
+            .run(["schedule", "install", "--crontab"])
+            .assert_code(0)
+            .assert_stderr_has("command of the alerts");
+        chown(&owned, Some(0), None).unwrap();
+    }
+    assert_eq!(events(&site).len(), 0);
+    let _ = site.run(["alerts", "test"]).assert_code(0);
+    assert_eq!(events(&site).len(), 1);
 }
 
 /// Ends with the test.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::os::unix::fs::PermissionsExt;
 
 use memory_shepherd::clock::Clock;
-use memory_shepherd::engine::{BaselineEdit, Held};
+use memory_shepherd::engine::{AlertLock, AlertLockKind, BaselineEdit, Held};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::*;
@@ -17,6 +17,7 @@ use crate::earlier::insert_earlier_run;
 struct Hindrance {
     _lock: Option<Held>,
     _edit: Option<BaselineEdit>,
+    _alerts: Option<AlertLock>,
 }
 
 /// Prepares a fleet for a case.
@@ -137,6 +138,15 @@ fn locked_agent_with_old_entries(site: &Site) -> Hindrance {
 fn failing_alert(site: &Site) -> Hindrance {
     site.append("memory-shepherd.conf", "[alerts]\ncommand=/bin/false\n");
     unreachable_host(site)
+}
+
+fn held_alerts(site: &Site) -> Hindrance {
+    let _ = failing_alert(site);
+    let lock = site_engine(site).try_lock_alerts(AlertLockKind::Delivery);
+    Hindrance {
+        _alerts: Some(lock.unwrap().unwrap()),
+        ..Hindrance::default()
+    }
 }
 
 fn working_alert(site: &Site) -> Hindrance {
@@ -315,6 +325,7 @@ const CASES: &[Case] = &[
     case("alerts send", 0, "", working_alert, "alerts send"),
     case("alerts send", 2, NO_CHANNEL, drift, "alerts send"),
     case("alerts send", 3, UNSENT, failing_alert, "alerts send"),
+    case("alerts send", 5, "another process holds the alerts", held_alerts, "alerts send"),
     case("verify", 3, UNREAD, unusable_archive, "verify"),
     case("verify", 4, "something does not match its checksum", broken_ledger, "verify"),
     case("lint", 0, "", drift, "lint baselines/monitor-bot-MEMORY.md"),

@@ -1,0 +1,28 @@
+//! Checks of the alerts: a command that root does not run, and a process that holds them for long.
+
+use super::{DoctorReport, FleetSubject};
+use crate::alerts::{AlertChannel, HeldAlerts, UntrustedCommand};
+use crate::engine::AlertLockKind;
+
+/// Reports what keeps alerts from being sent.
+pub(super) fn check_alerts(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
+    let engine = fleet.engine;
+    let settings = engine.config().alerts.as_ref();
+    let Some(settings) = settings.filter(|it| !AlertChannel::of_settings(it).is_empty()) else {
+        return report.add_ok("the config names no channel for alerts");
+    };
+    let mut has_finding = false;
+    if let Some(untrusted) = UntrustedCommand::find(settings, &fleet.environment.alerts) {
+        has_finding = true;
+        report.add_warning(untrusted.message(), &untrusted.hint());
+    }
+    let locks = [AlertLockKind::Outbox, AlertLockKind::Delivery];
+    let held = locks.map(|kind| HeldAlerts::find(engine, kind));
+    for held in held.into_iter().flatten().filter(|held| held.is_stuck) {
+        has_finding = true;
+        report.add_warning(held.message, "");
+    }
+    if !has_finding {
+        report.add_ok("no process holds the alerts for long");
+    }
+}

@@ -1,0 +1,213 @@
+//! Whether another user than root can replace what root runs or reads.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+/// Maximum number of symlinks that a path may lead through, as in the kernel.
+const MAX_SYMLINKS: usize = 40;
+
+/// Directories in which a service looks for a program that is named without its directory.
+pub const SERVICE_SEARCH_PATH: [&str; 4] =
+    ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"];
+
+/// A file, directory or symlink that another user than root can change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UntrustedPlace {
+    /// Its path.
+    pub path: PathBuf,
+    cause: DistrustCause,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DistrustCause {
+    /// The user who owns it.
+    Owner(u32),
+    /// The group that can write it.
+    GroupWritable(u32),
+    WorldWritable,
+}
+
+impl UntrustedPlace {
+    /// Returns the command that takes the change away from other users.
+    pub fn remedy(&self) -> String {
+        let path = self.path.display().to_string();
+        match self.cause {
+            // A symlink has an owner of its own.
+            DistrustCause::Owner(_) => shell_words::join(["chown", "-h", "root", &path]),
+            DistrustCause::GroupWritable(_) | DistrustCause::WorldWritable => {
+                shell_words::join(["chmod", "go-w", &path])
+            }
+        }
+    }
+}
+
+impl fmt::Display for UntrustedPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        match self.cause {
+            DistrustCause::Owner(uid) => write!(f, "uid {uid} owns {path}"),
+            DistrustCause::GroupWritable(gid) => write!(f, "group {gid} can write {path}"),
+            DistrustCause::WorldWritable => write!(f, "every user can write {path}"),
+        }
+    }
+}
+
+/// Returns the first file, directory or symlink that leads to a file and that another user than root
+/// can change: on the path itself, and on those of the symlinks that it leads through.
+pub fn find_untrusted_ancestor(path: &Path) -> Option<UntrustedPlace> {
+    let names = |path: &Path| -> VecDeque<OsString> {
+        let components = path.components();
+        let names = components.filter(|it| !matches!(it, Component::RootDir | Component::CurDir));
+        names.map(|it| it.as_os_str().to_os_string()).collect()
+    };
+    let mut place = PathBuf::from("/");
+    let mut rest = names(path);
+    let mut symlinks = 0;
+    loop {
+        // What does not exist has nothing that a user could change now.
+        let meta = fs::symlink_metadata(&place).ok()?;
+        if let Some(cause) = find_distrust_cause(&meta) {
+            return Some(UntrustedPlace { path: place, cause });
+        }
+        if meta.is_symlink() {
+            symlinks += 1;
+            let target = fs::read_link(&place)
+                .ok()
+                .filter(|_| symlinks <= MAX_SYMLINKS)?;
+            place.pop();
+            if target.is_absolute() {
+                place = PathBuf::from("/");
+            }
+            let mut further = names(&target);
+            further.append(&mut rest);
+            rest = further;
+        }
+        let name = rest.pop_front()?;
+        if name == OsStr::new("..") {
+            place.pop();
+        } else {
+            place.push(name);
+        }
+    }
+}
+
+/// Returns the file that a process runs for a program: one named with its directory starts at
+/// `directory`, any other is looked for in `search_path`.
+pub fn find_program(
+    program: &str,
+    directory: &Path,
+    search_path: impl IntoIterator<Item = impl AsRef<Path>>,
+) -> Option<PathBuf> {
+    let is_program = |path: &PathBuf| {
+        let meta = fs::metadata(path);
+        meta.is_ok_and(|meta| meta.is_file() && meta.mode() & 0o111 != 0)
+    };
+    if program.contains('/') {
+        return Some(directory.join(program)).filter(|path| path.exists());
+    }
+    let places = search_path.into_iter();
+    // A relative place starts at the working directory, which is `directory`.
+    let mut paths = places.map(|place| directory.join(place).join(program));
+    paths.find(is_program)
+}
+
+/// Returns why another user can change a file, or what a directory contains; none if no other can. The
+/// mode of a symlink says nothing, and in a sticky directory each user changes only what is theirs.
+fn find_distrust_cause(meta: &fs::Metadata) -> Option<DistrustCause> {
+    let is_sticky_directory = meta.is_dir() && meta.mode() & 0o1000 != 0;
+    if meta.uid() != 0 {
+        Some(DistrustCause::Owner(meta.uid()))
+    } else if meta.is_symlink() || is_sticky_directory {
+        None
+    } else if meta.mode() & 0o002 != 0 {
+        Some(DistrustCause::WorldWritable)
+    } else if meta.mode() & 0o020 != 0 {
+        Some(DistrustCause::GroupWritable(meta.gid()))
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    use super::*;
+
+    /// The directories of tests belong to root only where root runs them.
+    fn root_directory() -> Option<(tempfile::TempDir, PathBuf)> {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().canonicalize().unwrap();
+        find_untrusted_ancestor(&path)
+            .is_none()
+            .then_some((temporary, path))
+    }
+
+    #[test]
+    fn symlink_in_a_place_of_others_is_untrusted() {
+        let Some((_temporary, root)) = root_directory() else {
+            return;
+        };
+        let program = root.join("program");
+        fs::write(&program, "").unwrap();
+        fs::create_dir(root.join("open")).unwrap();
+        let mode = fs::Permissions::from_mode(0o777);
+        fs::set_permissions(root.join("open"), mode).unwrap();
+        symlink("../program", root.join("open/link")).unwrap();
+        symlink("open/link", root.join("far")).unwrap();
+        assert_eq!(find_untrusted_ancestor(&program), None);
+        for link in ["open/link", "far"] {
+            let found = find_untrusted_ancestor(&root.join(link)).unwrap();
+            assert_eq!(found.path, root.join("open"), "{link}");
+            assert_eq!(found.cause, DistrustCause::WorldWritable);
+        }
+    }
+
+    #[test]
+    fn symlink_of_another_user_is_untrusted() {
+        let Some((_temporary, root)) = root_directory() else {
+            return;
+        };
+        fs::write(root.join("program"), "").unwrap();
+        symlink("program", root.join("link")).unwrap();
+        assert_eq!(find_untrusted_ancestor(&root.join("link")), None);
+        std::os::unix::fs::lchown(root.join("link"), Some(4711), None).unwrap();
+        let found = find_untrusted_ancestor(&root.join("link")).unwrap();
+        assert_eq!(found.path, root.join("link"));
+        assert_eq!(found.cause, DistrustCause::Owner(4711));
+        chown(root.join("program"), Some(4711), None).unwrap();
+        let found = find_untrusted_ancestor(&root.join("program")).unwrap();
+        assert_eq!(found.path, root.join("program"));
+    }
+
+    #[test]
+    fn program_is_found_as_a_process_finds_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        for (name, mode) in [("first", 0o644), ("second", 0o755)] {
+            fs::create_dir(root.join(name)).unwrap();
+            let program = root.join(name).join("notify");
+            fs::write(&program, "").unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let places = ["first", "second"];
+        let found = |program| find_program(program, root, places);
+        // The first one cannot be executed.
+        assert_eq!(found("notify"), Some(root.join("second/notify")));
+        assert_eq!(found("first/notify"), Some(root.join("first/notify")));
+        assert_eq!(found("program-of-none"), None);
+        assert_eq!(found("none/notify"), None);
+    }
+
+    #[test]
+    fn loop_of_symlinks_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("loop");
+        symlink("loop", &link).unwrap();
+        let _ = find_untrusted_ancestor(&link);
+    }
+}
