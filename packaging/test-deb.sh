@@ -16,8 +16,10 @@ if [ -z "${SHEPHERD_TEST_NAMESPACE:-}" ]; then
     SHEPHERD_TEST_NAMESPACE=1 exec unshare --mount "$0" "$package"
 fi
 package=$1
-root=$(mktemp -d)
-trap 'umount "$root/proc" 2>/dev/null || true; rm -rf --one-file-system "$root"' EXIT
+# Nothing is made beside this directory, which only root can enter.
+work=$(mktemp -d)
+root=$work/root
+trap 'umount "$root/proc" 2>/dev/null || true; rm -rf --one-file-system "$work"' EXIT
 
 say() { printf 'test-deb: %s\n' "$*"; }
 fail() {
@@ -63,24 +65,22 @@ else
 fi
 
 # An older package, whose config differs from that of the new one.
-old=$root.old
+old=$work/old
 dpkg-deb -R "$package" "$old"
 new_version=$(sed -n 's/^Version: //p' "$old/DEBIAN/control")
 sed -i 's/^Version: .*/Version: 0.0.0-1/' "$old/DEBIAN/control"
 echo '# from an older release' >>"$old/etc/memory-shepherd/memory-shepherd.conf"
-dpkg-deb --root-owner-group -b "$old" "$root.old.deb" >/dev/null
+dpkg-deb --root-owner-group -b "$old" "$work/old.deb" >/dev/null
 rm -rf "$old"
-trap 'umount "$root/proc" 2>/dev/null || true; rm -rf --one-file-system "$root" "$root.old.deb"' EXIT
 
 release=$(. /etc/os-release && echo "$VERSION_CODENAME")
 mirror=$(apt-get indextargets --format '$(RELEASE) $(SITE)' 'Created-By: Packages' |
     sed -n "s/^$release //p" | head -n 1)
 say "bootstrapping $release"
-debootstrap --variant=minbase "$release" "$root" ${mirror:+"$mirror"} >"$root.log" 2>&1 ||
-    { tail -n 20 "$root.log"; say "cannot make a chroot"; exit 77; }
-rm -f "$root.log"
+debootstrap --variant=minbase "$release" "$root" ${mirror:+"$mirror"} >"$work/log" 2>&1 ||
+    { tail -n 20 "$work/log"; say "cannot make a chroot"; exit 77; }
 mount -t proc proc "$root/proc"
-cp "$root.old.deb" "$root/tmp/old.deb"
+cp "$work/old.deb" "$root/tmp/old.deb"
 cp "$package" "$root/tmp/new.deb"
 list_files >"$root/tmp/before"
 

@@ -97,6 +97,7 @@ impl CommandContext<'_> {
         let config = self.new_config_path()?;
         let agents = propose_agents(args, env)?;
         let files = new_files(&config, &agents);
+        check_config(&config, &files, &agents, env)?;
         if let Some(existing) = files.iter().find(|it| it.path.symlink_metadata().is_ok()) {
             let message = format!("{} exists; nothing was written", existing.path.display());
             let hint = "edit it, or choose another config with --config FILE";
@@ -266,6 +267,40 @@ fn new_files(config: &Path, agents: &[ProposedAgent]) -> Vec<NewFileItem> {
     // The config comes last, so that one that is there has all its baselines.
     files.push(config);
     files
+}
+
+/// Checks that the new config says what it was made of: the name of a directory, which an agent may
+/// have chosen, can contain line breaks and comments.
+fn check_config(
+    path: &Path,
+    files: &[NewFileItem],
+    agents: &[ProposedAgent],
+    env: &ConfigEnvironment,
+) -> Result<()> {
+    let text = files.last().map_or("", |it| &it.content);
+    let parsed = crate::config::parse(text.as_bytes(), path, env);
+    let found = parsed.as_ref().map(|config| {
+        let agents = config.agents.iter();
+        let found = agents.map(|it| (it.name.as_str(), it.location.memory()));
+        found.collect::<Vec<_>>()
+    });
+    let expected: Vec<_> = agents
+        .iter()
+        .map(|it| (it.agent.as_str(), it.memory.as_path()))
+        .collect();
+    let has_alerts = parsed.as_ref().is_ok_and(|it| it.alerts.is_some());
+    if found == Ok(expected) && !has_alerts {
+        return Ok(());
+    }
+    let is_plain = |path: &Path| {
+        let text = path.to_str();
+        text.is_some_and(|it| !it.contains(|c: char| c.is_control() || "#;\"'".contains(c)))
+    };
+    let odd = agents.iter().find(|it| !is_plain(&it.memory));
+    let what = odd.map_or_else(String::new, |it| format!(" {}", it.memory.display()));
+    let message = format!("cannot name the memory{what} in a config; nothing was written");
+    Err(Error::new(ErrorKind::User, message)
+        .with_hint("rename its directory, or name the directories of the other agents"))
 }
 
 /// Creates a file that only this user can write, and its directories.

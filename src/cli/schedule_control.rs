@@ -82,10 +82,23 @@ impl CommandContext<'_> {
     ) -> CommandResult {
         let engine = self.open_engine()?;
         let now = SystemClock.now().with_timezone(&Local);
-        let mut agents = chosen_timers(&engine, args.timer.as_deref())?;
-        if matches!(verb, ControlVerb::Resume) && args.timer.is_none() {
-            add_held_agents(&engine, &mut agents);
-        }
+        let agents = match (verb, &args.timer) {
+            (ControlVerb::Resume, None) => {
+                let mut agents = chosen_timers(&engine, None)?;
+                let held = held_agents(&engine).into_iter();
+                agents.extend(
+                    held.map(Some)
+                        .filter(|it| !agents.contains(it))
+                        .collect::<Vec<_>>(),
+                );
+                agents
+            }
+            // Also of an agent that has left the config.
+            (ControlVerb::Resume, Some(name)) if held_agents(&engine).contains(name) => {
+                vec![Some(name.clone())]
+            }
+            (_, timer) => chosen_timers(&engine, timer.as_deref())?,
+        };
         let overview = match verb {
             ControlVerb::Skip => {
                 let environment = &self.environment;
@@ -127,16 +140,13 @@ impl CommandContext<'_> {
     }
 }
 
-/// Adds the agents that are held back by themselves.
-fn add_held_agents(engine: &Engine, timers: &mut Vec<Option<String>>) {
+/// Returns the agents that are held back by themselves.
+fn held_agents(engine: &Engine) -> Vec<String> {
     let controls = ScheduleControls::read(engine).unwrap_or_default();
-    for (agent, _) in controls.holds(engine.clock().now()) {
-        let is_known = agent.is_some_and(|name| engine.config().agent(name).is_some());
-        let agent = agent.map(str::to_string);
-        if is_known && !timers.contains(&agent) {
-            timers.push(agent);
-        }
-    }
+    let holds = controls.holds(engine.clock().now()).into_iter();
+    holds
+        .filter_map(|(agent, _)| agent.map(str::to_string))
+        .collect()
 }
 
 /// Returns the timers that an argument names, or all of them: for each the agent, none for all agents

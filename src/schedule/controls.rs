@@ -11,10 +11,11 @@
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::Read;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use chrono::{DateTime, FixedOffset, TimeZone};
+use chrono::{DateTime, Datelike, FixedOffset, TimeZone};
 use serde::{Deserialize, Serialize};
 
 use super::scheduler::{ScheduledGroup, timer_subject};
@@ -28,6 +29,9 @@ const FILE_NAME: &str = "schedule.json";
 
 /// Maximum size of the file in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
+
+/// Years of times that can be calculated with.
+const YEARS: RangeInclusive<i32> = 1970..=9999;
 
 /// How long what has ended is remembered: longer than any interval, for alerts.
 const ENDED_MEMORY: chrono::Duration = chrono::Duration::days(30);
@@ -163,6 +167,17 @@ impl ScheduleChange {
                 due.format(TIME_FORMAT)
             ),
         }
+    }
+}
+
+impl TimerControl {
+    /// Returns all times in it.
+    fn times(&self) -> impl Iterator<Item = DateTime<FixedOffset>> {
+        let pause = self.pause.as_ref().map(|it| it.since);
+        let skip = self.skip.as_ref();
+        let skip = skip.map(|it| [it.due, it.begins, it.ends, it.since]);
+        let times = pause.into_iter().chain(skip.into_iter().flatten());
+        times.chain(self.resumed)
     }
 }
 
@@ -326,7 +341,7 @@ fn controlling_timers(agent: &Agent) -> impl Iterator<Item = Option<&str>> {
 ///
 /// # Errors
 /// A change is about an agent that the config does not have, the due time of a skip has passed, or the
-/// archive cannot be written. Nothing was changed then.
+/// archive cannot be written. Nothing was changed then, unless the change alone cannot be logged.
 pub fn change_schedule<Tz: TimeZone>(
     engine: &Engine,
     changes: &[ScheduleChange],
@@ -336,7 +351,10 @@ pub fn change_schedule<Tz: TimeZone>(
     let fixed = |time: &DateTime<Tz>| time.fixed_offset();
     let mut spans = Vec::new();
     for change in changes {
-        if let Some(name) = &change.agent {
+        // What holds back an agent that left the config can be ended.
+        if let Some(name) = &change.agent
+            && change.action != ScheduleAction::Resume
+        {
             engine.agent(name)?;
         }
         spans.push(match &change.action {
@@ -412,5 +430,15 @@ fn read_file(engine: &Engine) -> Result<ControlsFile> {
     let mut text = Vec::new();
     let mut limited = file.take(MAX_FILE_BYTES);
     limited.read_to_end(&mut text).with_path("read", &path)?;
-    serde_json::from_slice(&text).map_err(|error| refused(&format!("it is damaged: {error}")))
+    let damaged = |why: &str| refused(&format!("it is damaged: {why}"));
+    let parsed = serde_json::from_slice::<ControlsFile>(&text);
+    let parsed = parsed.map_err(|error| damaged(&error.to_string()))?;
+    let controls = parsed.configs.values().flat_map(|it| &it.timers);
+    if controls
+        .flat_map(TimerControl::times)
+        .any(|it| !YEARS.contains(&it.year()))
+    {
+        return Err(damaged("a time is out of range"));
+    }
+    Ok(parsed)
 }

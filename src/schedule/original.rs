@@ -10,6 +10,9 @@ use super::escape::split_words;
 /// Name of the original tool's script.
 const SCRIPT_NAME: &str = "memory-shepherd.sh";
 
+/// Programs that run the script which is their argument.
+const SHELLS: [&str; 4] = ["env", "bash", "sh", "dash"];
+
 /// A service of the original tool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OriginalUnit {
@@ -20,7 +23,7 @@ pub struct OriginalUnit {
 }
 
 /// Returns the original's service in a unit file, if it is one: each of its commands runs the
-/// script.
+/// script, before and after it, too.
 pub(super) fn parse_original_service(name: &str, text: &str) -> Option<OriginalUnit> {
     if !name.ends_with(".service") {
         return None;
@@ -29,7 +32,7 @@ pub(super) fn parse_original_service(name: &str, text: &str) -> Option<OriginalU
     let text = text.replace("\\\n", " ");
     let commands = text.lines().filter_map(|line| {
         let (key, value) = line.trim().split_once('=')?;
-        (key.trim_end() == "ExecStart").then_some(value.trim())
+        key.trim_end().starts_with("Exec").then_some(value.trim())
     });
     let mut agents = Vec::new();
     let mut has_command = false;
@@ -58,11 +61,18 @@ pub(super) fn started_unit(name: &str, text: &str) -> Option<String> {
 /// Returns the arguments of the script in a command line that runs it, also through a shell.
 fn script_arguments(command: &str) -> Option<Vec<String>> {
     let words = split_words(command)?;
-    let script = words.iter().take(3).position(|word| {
-        let path = word.trim_start_matches(['@', '-', ':', '+', '!']);
-        path.rsplit('/').next() == Some(SCRIPT_NAME)
-    })?;
-    Some(words.into_iter().skip(script + 1).collect())
+    // Another program may be given the script as a file, as a backup is.
+    let script = words
+        .iter()
+        .position(|word| !SHELLS.contains(&file_name(word)))?;
+    let is_script = file_name(words.get(script)?) == SCRIPT_NAME;
+    is_script.then(|| words.into_iter().skip(script + 1).collect())
+}
+
+/// Returns the file name of a program in a command line of a unit, which may have a prefix.
+fn file_name(word: &str) -> &str {
+    let path = word.trim_start_matches(['@', '-', ':', '+', '!']);
+    path.rsplit('/').next().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -97,6 +107,8 @@ mod tests {
             "[Service]\nExecStart=/usr/bin/memory-shepherd reset --all\n",
             "[Service]\nExecStart=/opt/memory-shepherd.sh a\nExecStart=/usr/bin/backup\n",
             "# ExecStart=/opt/memory-shepherd.sh all\n",
+            "[Service]\nExecStart=/usr/bin/sha256sum /opt/memory-shepherd.sh\n",
+            "[Service]\nExecStart=/opt/memory-shepherd.sh a\nExecStartPost=/usr/bin/backup\n",
             "[Service]\nExecStart=/usr/bin/tar cf /x /opt/a /opt/memory-shepherd.sh\n",
             "",
         ] {

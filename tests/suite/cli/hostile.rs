@@ -117,3 +117,22 @@ fn without_styles(text: &str) -> String {
     }
     out + rest
 }
+
+/// An agent that can create a directory cannot write the config of the operator.
+#[test]
+fn init_takes_no_keys_from_directory_names() {
+    for name in [
+        "workspace-x\n[alerts]\ncommand=sh -c id\n[zz]\nmemory_file=q",
+        "workspace-x\nbaseline=other.md",
+        "workspace-x #y",
+    ] {
+        let site = Site::new();
+        let directory = site.path("home/.openclaw").join(name);
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("MEMORY.md"), "x").unwrap();
+        let ran = site.run(["init", "--discover", "--config", "new/fleet.conf"]);
+        let ran = ran.assert_code(2).assert_stderr_has("nothing was written");
+        assert_no_escape(&ran.stderr);
+        assert!(!site.path("new").exists(), "{name}");
+    }
+}

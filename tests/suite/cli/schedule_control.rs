@@ -57,6 +57,47 @@ fn paused_agent_is_left_out_of_scheduled_resets() {
 }
 
 #[test]
+fn pause_of_an_agent_that_left_is_resumed() {
+    for arguments in [
+        &["schedule", "resume"][..],
+        &["schedule", "resume", "monitor-bot"],
+    ] {
+        let site = scheduled_site();
+        let _ = site
+            .run(["schedule", "pause", "monitor-bot"])
+            .assert_code(0);
+        let config = site.read("memory-shepherd.conf");
+        site.write(
+            "memory-shepherd.conf",
+            config.replace("[monitor-bot]", "[renamed]"),
+        );
+        let _ = site
+            .run_command(site.command().args(arguments))
+            .assert_code(0);
+        site.write("memory-shepherd.conf", config);
+        assert_eq!(holds(&site), serde_json::json!([]), "{arguments:?}");
+    }
+}
+
+#[test]
+fn skip_with_an_impossible_time_holds_nothing_back() {
+    let site = scheduled_site();
+    let _ = site.run(["schedule", "skip", "monitor-bot"]).assert_code(0);
+    let file = "archives/.shepherd/schedule.json";
+    let mut text: serde_json::Value = serde_json::from_str(&site.read(file)).unwrap();
+    let config = text["configs"].as_object_mut().unwrap();
+    let skip = &mut config.values_mut().next().unwrap()["timers"][0]["skip"];
+    for time in ["due", "begins", "ends"] {
+        skip[time] = "+262142-12-31T10:00:00Z".into();
+    }
+    site.write(file, text.to_string());
+    let _ = site
+        .run(["reset", "--scheduled", "monitor-bot"])
+        .assert_code(0)
+        .assert_stderr_has("out of range");
+}
+
+#[test]
 fn dry_run_of_a_control_changes_nothing() {
     let site = scheduled_site();
     let before = site.snapshot_files();
