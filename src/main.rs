@@ -42,6 +42,8 @@ fn read_environment() -> Environment {
         .filter_map(env::var_os)
         .find(|value| !value.is_empty());
     let uid = get_effective_uid();
+    // Without the variable, as execvp(3) does.
+    let search_path = env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let user = get_effective_username().map(|user| user.to_string_lossy().into_owned());
     Environment {
         env: ConfigEnvironment {
@@ -66,8 +68,7 @@ fn read_environment() -> Environment {
         program_path: env::current_exe().unwrap_or_else(|_| "memory-shepherd".into()),
         alerts: AlertEnvironment {
             certificate_file: path_variable("SSL_CERT_FILE"),
-            search_path: env::var_os("PATH")
-                .map_or_else(Vec::new, |path| env::split_paths(&path).collect()),
+            search_path: env::split_paths(&search_path).collect(),
             is_root: uid == 0,
         },
         is_no_color_set: is_set("NO_COLOR"),

@@ -220,7 +220,7 @@ fn process_that_holds_the_alerts_is_named() {
     };
     let holder = format!("held by process {} of ", std::process::id());
     // Another process may just be at work.
-    let ran = site.run(["reset", "--all", "-q"]).assert_code(0);
+    let ran = site.run(["reset", "--all"]).assert_code(0);
     assert_eq!(ran.stderr, "");
     let _ = site
         .run(["alerts", "send"])
@@ -232,7 +232,7 @@ fn process_that_holds_the_alerts_is_named() {
         .assert_stdout_has("no process holds the alerts for long");
     age_alert_lock(&site, ".alert-delivery.lock");
     let _ = site
-        .run(["reset", "--all", "-q"])
+        .run(["reset", "--all"])
         .assert_code(0)
         .assert_stderr_has(&holder);
     let _ = site.run(["doctor"]).assert_stdout_has(&holder);

@@ -141,7 +141,10 @@ fn failing_alert(site: &Site) -> Hindrance {
 }
 
 fn held_alerts(site: &Site) -> Hindrance {
-    let _ = failing_alert(site);
+    site.append(
+        "memory-shepherd.conf",
+        "[alerts]\non=drifted\ncommand=/bin/true\n",
+    );
     let lock = site_engine(site).try_lock_alerts(AlertLockKind::Delivery);
     Hindrance {
         _alerts: Some(lock.unwrap().unwrap()),
