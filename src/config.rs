@@ -212,8 +212,8 @@ fn locate_with_system_path(
     }
     Err(error
         .with_hint(format!(
-            "to start, copy config/memory-shepherd.conf.example of the sources to \
-             {example_path} and edit it; check it with `memory-shepherd config check`"
+            "to start, `memory-shepherd init` writes {example_path}; edit it, and check it with \
+             `memory-shepherd config check`"
         ))
         .with_hint("for a config at another path, pass --config FILE"))
 }

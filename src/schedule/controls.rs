@@ -340,7 +340,8 @@ fn controlling_timers(agent: &Agent) -> impl Iterator<Item = Option<&str>> {
 /// Applies changes of pauses and skips, and logs them in `reset.log`.
 ///
 /// # Errors
-/// A change is about an agent that the config does not have, the due time of a skip has passed, or the
+/// A change is about an agent that the config does not have, a skip is about one that is paused or
+/// about a due time that has passed, or the
 /// archive cannot be written. Nothing was changed then, unless the change alone cannot be logged.
 pub fn change_schedule<Tz: TimeZone>(
     engine: &Engine,
@@ -374,6 +375,15 @@ pub fn change_schedule<Tz: TimeZone>(
     // A file that cannot be read is replaced: what it said held nothing back.
     let mut file = read_file(engine).unwrap_or_default();
     let controls = file.configs.entry(config_key(config)).or_default();
+    for change in changes {
+        let is_skip = matches!(change.action, ScheduleAction::Skip(_));
+        if let Some(pause) = controls
+            .pause_of(change.agent.as_deref())
+            .filter(|_| is_skip)
+        {
+            return Err(paused_error(change.subject(), pause));
+        }
+    }
     for (change, span) in changes.iter().zip(spans) {
         controls.change(change, engine.user(), fixed(now), span);
     }
@@ -405,6 +415,15 @@ fn passed_error(subject: &str, due: &DateTime<FixedOffset>) -> Error {
     let message = format!("cannot skip the reset of {subject} due {due}: that time has passed");
     Error::new(ErrorKind::Conflict, message)
         .with_hint("nothing was changed; skip the next one instead")
+}
+
+fn paused_error(subject: &str, pause: &SchedulePause) -> Error {
+    let message = format!(
+        "cannot skip a reset of {subject}: it is {}",
+        pause.describe()
+    );
+    Error::new(ErrorKind::Conflict, message)
+        .with_hint("nothing was changed; `schedule resume` ends the pause")
 }
 
 fn config_key(config: &Config) -> String {

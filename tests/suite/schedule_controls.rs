@@ -52,6 +52,17 @@ fn next_due(engine: &Engine, agent: Option<&str>) -> DateTime<FixedOffset> {
 }
 
 #[test]
+fn paused_timer_cannot_be_skipped() {
+    let world = scheduled_world();
+    let engine = world.engine();
+    apply(&engine, Some("scout"), ScheduleAction::Pause);
+    let skip = ScheduleAction::Skip(next_due(&engine, Some("scout")));
+    let changes = [change(Some("scout"), skip)];
+    let error = change_schedule(&engine, &changes, &engine.clock().now()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+}
+
+#[test]
 fn skip_holds_for_one_due_time_only() {
     let world = scheduled_world();
     let engine = world.engine();

@@ -7,7 +7,7 @@ use memory_shepherd::console::overlay::Overlay;
 use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::screens::log::state::schedule::TimerRow;
 use memory_shepherd::console::screens::reset::state::PlanRequest;
-use memory_shepherd::engine::Outcome;
+use memory_shepherd::engine::{Outcome, Trigger};
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::schedule::{ScheduleAction, ScheduleOverview, UnitScope};
 
@@ -168,6 +168,28 @@ fn run_without_manager_counts_as_schedule() {
     // A fleet that was scheduled long ago is not any more.
     console.send(run(60 * 24 * 40));
     assert_eq!(row_names(&console), Vec::<&str>::new());
+}
+
+#[test]
+fn failure_ends_when_its_agents_are_reset() {
+    let mut console = console_with_schedule(schedule_without_managers());
+    let failed = run_summary("aaaa", 30, &[("bravo", Outcome::Refused)]);
+    let by_hand = |agent, outcome| {
+        let mut run = run_summary("bbbb", 10, &[(agent, outcome)]);
+        run.events[0].trigger = Trigger::Cli;
+        run
+    };
+    for (later, has_failed) in [
+        (by_hand("bravo", Outcome::Failed), true),
+        (by_hand("alpha", Outcome::Ok), true),
+        (by_hand("bravo", Outcome::Ok), false),
+    ] {
+        console.send(Msg::LogLoaded(Ok(vec![later, failed.clone()])));
+        let rows = &console.model.log.schedule.rows;
+        assert_eq!(rows[0].has_failed(), has_failed);
+        let is_shown = console.screen_text().contains("last run FAILED");
+        assert_eq!(is_shown, has_failed);
+    }
 }
 
 #[test]

@@ -73,6 +73,8 @@ pub struct TimerRow {
     pub last: Option<DateTime<FixedOffset>>,
     /// How its last run ended.
     pub result: TimerResult,
+    /// Whether later runs, also by hand, reset all agents for which it failed.
+    pub is_repaired: bool,
     /// Whether its runs were missed, or an enabled timer is not active.
     pub is_missed: bool,
     /// Whether it waits for its first run.
@@ -134,9 +136,9 @@ impl TimerRow {
         }
     }
 
-    /// Whether its last run failed.
+    /// Whether its last run failed, and that was not put right since.
     pub fn has_failed(&self) -> bool {
-        matches!(self.result, TimerResult::Failed(_))
+        matches!(self.result, TimerResult::Failed(_)) && !self.is_repaired
     }
 
     /// Returns why the next run cannot be skipped, if it cannot.
@@ -266,6 +268,25 @@ fn last_timed_run<'a>(agents: &[String], runs: &'a [RunSummary]) -> Option<&'a R
     })
 }
 
+/// Whether each agent that failed in a run was reset since. `runs` are the newest first.
+fn is_repaired(run: &RunSummary, runs: &[RunSummary]) -> bool {
+    let later: Vec<&RunSummary> = runs
+        .iter()
+        .take_while(|it| it.run_id != run.run_id)
+        .collect();
+    let is_good = |outcome| matches!(outcome, Outcome::Ok | Outcome::Unchanged);
+    let mut failed = run
+        .events
+        .iter()
+        .filter(|event| !is_good(event.outcome))
+        .peekable();
+    failed.peek().is_some()
+        && failed.all(|event| {
+            let mut events = later.iter().flat_map(|it| &it.events);
+            events.any(|it| it.agent == event.agent && is_good(it.outcome))
+        })
+}
+
 /// Returns how a run ended.
 fn result_of_run(run: &RunSummary) -> TimerResult {
     let failures = run.failures();
@@ -329,6 +350,14 @@ fn managed_row(manager: &ManagerSchedule, timer: &TimerSchedule, runs: &[RunSumm
             .and_then(|it| it.last)
             .or_else(|| run.map(|run| run.ended_at)),
         result,
+        // A service that failed before its run began is not in the ledger.
+        is_repaired: run
+            .filter(|run| {
+                status
+                    .and_then(|it| it.last)
+                    .is_none_or(|last| run.ended_at >= last)
+            })
+            .is_some_and(|run| is_repaired(run, runs)),
         is_missed: status.is_some_and(|it| it.missed),
         has_never_run: status.is_some_and(|it| it.active && it.last.is_none()),
         is_unknown: status.is_none(),
@@ -359,6 +388,7 @@ fn unmanaged_row(
         is_known: true,
         last: run.map(|run| run.ended_at),
         result: run.map(result_of_run).unwrap_or_default(),
+        is_repaired: run.is_some_and(|run| is_repaired(run, runs)),
         is_missed: is_late && !is_held,
         has_never_run: false,
         is_unknown: false,

@@ -269,7 +269,7 @@ fn next_cell(model: &Model, row: &TimerRow) -> (String, Role) {
     let text = |next: DateTime<FixedOffset>| {
         let time = format_moment(model, next);
         match next > now {
-            true => format!("{time} ({})", format_age(next, now)),
+            true => format!("{time} ({})", format_until(now, next)),
             false => format!("{time} (due)"),
         }
     };
@@ -293,6 +293,9 @@ fn result_cell(row: &TimerRow) -> (String, Role) {
     let role = |good| if row.is_missed { Role::Bad } else { good };
     match &row.result {
         TimerResult::Running => ("running".to_string(), Role::Busy),
+        TimerResult::Failed(how) if row.is_repaired => {
+            (format!("{missed}ok since {how}"), role(Role::Text))
+        }
         TimerResult::Failed(how) => (format!("{missed}FAILED {how}"), Role::Bad),
         TimerResult::Ok(Some(agents)) => (format!("{missed}{agents} ok"), role(Role::Good)),
         TimerResult::Ok(None) => (format!("{missed}ok"), role(Role::Good)),
@@ -359,17 +362,25 @@ pub fn header_parts(model: &Model) -> Vec<(String, Role)> {
         Some(next) => {
             let time = format_moment(model, next);
             let text = match next > now {
-                true => format!("next run {time} ({})", format_age(next, now)),
+                true => format!("next run {time} ({})", format_until(now, next)),
                 false => format!("next run {time} (due)"),
             };
             parts.push((text, Role::Dim));
         }
-        None if rows.iter().any(is_paused) => {
+        None if !rows.is_empty() && rows.iter().all(is_paused) => {
             parts.push(("schedule PAUSED".to_string(), Role::Warn));
         }
         None => {}
     }
     parts
+}
+
+/// Formats the time until a run: to the minute when it is near.
+fn format_until(now: DateTime<FixedOffset>, next: DateTime<FixedOffset>) -> String {
+    match (next - now).num_minutes() {
+        minutes @ 1..10 => format!("{minutes}m"),
+        _ => format_age(next, now),
+    }
 }
 
 /// Formats a time of today as `04:00`, one of another day as `03-15 04:00`.
@@ -396,7 +407,7 @@ pub fn visible_ages(model: &Model) -> Vec<String> {
             .rows
             .iter()
             .filter_map(|row| row.group.next);
-        ages.extend(next.map(|next| format_age(next, model.now.local_time)));
+        ages.extend(next.map(|next| format_until(model.now.local_time, next)));
     }
     ages
 }
