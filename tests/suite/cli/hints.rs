@@ -70,19 +70,16 @@ fn missing_config_explains_how_to_get_one() {
     fs::remove_file(site.path("memory-shepherd.conf")).unwrap();
     let ran = site.run(["reset", "--all"]).assert_code(2);
     let user = "home/.config/memory-shepherd/memory-shepherd.conf";
-    let example = "config/memory-shepherd.conf.example";
-    let ran = ran.assert_stderr_has(&format!(
-        "copy {example} of the sources to {} and",
-        site.path(user).display()
-    ));
-    let _ = ran.assert_stderr_has("memory-shepherd demo");
+    let _ = ran
+        .assert_stderr_has(&format!("init` writes {};", site.path(user).display()))
+        .assert_stderr_has("memory-shepherd demo");
     // The hinted command works.
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    site.write(user, fs::read(root.join(example)).unwrap());
+    let _ = site.run(["init"]).assert_code(0);
+    assert!(site.path(user).is_file());
     let _ = site
         .run(["config", "check"])
         .assert_code(0)
-        .assert_stdout_has("2 agents");
+        .assert_stdout_has("1 agent");
 }
 
 /// Every command that a message names exists.
