@@ -18,7 +18,7 @@ pub struct ArchiveGrowth {
     pub bytes: u64,
     /// Number of these entries.
     pub entries: u64,
-    /// Number of days: fewer than [`GROWTH_DAYS`] in a younger archive, and at least 1.
+    /// Number of days: fewer than 30 in a younger archive, and at least 1.
     pub days: u64,
 }
 
@@ -32,7 +32,7 @@ impl ArchiveGrowth {
 }
 
 impl Engine {
-    /// Returns what runs archived within the last [`GROWTH_DAYS`] days, by the ledger.
+    /// Returns what runs archived within the last 30 days, by the ledger.
     ///
     /// # Errors
     /// The ledger cannot be read.

@@ -462,7 +462,7 @@ impl Engine {
     /// Acquires the lock for changes of the file of pauses and skips.
     ///
     /// # Errors
-    /// As [`lock_pins`].
+    /// As `lock_pins`.
     pub fn lock_schedule(&self) -> Result<ScheduleLock> {
         let path = self.archive.program_path("locks").join(".schedule.lock");
         let busy = "the schedule is being changed by another process";
