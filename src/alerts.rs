@@ -361,7 +361,7 @@ impl Sender<'_> {
     }
 
     /// Sends what the run says of itself, and that the disk is full, although it cannot be recorded:
-    /// that may be the very event. Each run does so as long as that lasts.
+    /// that may be the very event. Each run does so while the record fails.
     fn deliver_unrecorded(&self, report: Option<&RunReport>, error: &Error) -> DeliveryReport {
         let mut done = DeliveryReport::default();
         done.note_unrecorded(self.engine, error);

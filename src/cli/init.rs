@@ -230,7 +230,7 @@ fn unique_name(memory: &Path, names: &mut BTreeSet<String>) -> String {
         })
         .take(MAX_NAME_LENGTH)
         .collect();
-    // A section of the config that is no agent cannot be the name of one.
+    // The names of the other sections of a config.
     let base = match kept.trim_matches('-') {
         "" | "general" | "lint" | "alerts" | "all" => "agent".to_string(),
         kept => kept.to_string(),

@@ -67,7 +67,7 @@ impl Engine {
     /// time, readable by the operator alone. Returns the digest and the number of bytes.
     ///
     /// # Errors
-    /// There is no such entry; the file is in the archive, exists, or cannot be created; or the
+    /// The entry does not exist; the file is in the archive, exists, or cannot be created; or the
     /// entry cannot be read. Then there is no new file.
     pub fn export_entry(&self, entry: &Path, to: &Path) -> Result<(Digest, u64)> {
         let found = self.find_entry(entry)?;

@@ -61,7 +61,7 @@ pub(super) fn append_lines(archive: &Archive, lines: &[String]) -> Result<()> {
 }
 
 impl Engine {
-    /// Appends a line to `reset.log`, about something that is no run.
+    /// Appends a line to `reset.log`, about an operation that is not a run.
     ///
     /// # Errors
     /// The archive cannot be written.

@@ -35,7 +35,7 @@ struct BaselineTrail {
 }
 
 impl BaselineTrail {
-    /// Whether an edit may begin with a version. Older ones were replaced for a reason: whoever can
+    /// Whether an edit may begin with a version. Older ones were replaced for a reason: a user who can
     /// write `baseline_dir` can put one back.
     fn is_current(&self, version: Digest) -> bool {
         [self.accepted, self.sealed, self.last_saved].contains(&Some(version))

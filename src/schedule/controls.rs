@@ -264,11 +264,19 @@ impl ScheduleControls {
         agent: &Agent,
         now: DateTime<FixedOffset>,
     ) -> Option<DateTime<FixedOffset>> {
-        let times = controlling_timers(agent).filter_map(|timer| {
-            let control = self.control(timer)?;
-            let skipped = control.skip.as_ref().map(|skip| skip.due);
-            control.resumed.max(skipped.filter(|due| *due <= now))
-        });
+        let times = controlling_timers(agent).filter_map(|timer| self.release_of(timer, now));
+        times.max()
+    }
+
+    /// Returns that time for an agent by itself, or for the fleet's timer.
+    pub fn release_of(
+        &self,
+        agent: Option<&str>,
+        now: DateTime<FixedOffset>,
+    ) -> Option<DateTime<FixedOffset>> {
+        let control = self.control(agent)?;
+        let skipped = control.skip.as_ref().map(|skip| skip.due);
+        let times = [control.resumed, skipped].into_iter().flatten();
         times.filter(|time| *time <= now).max()
     }
 

@@ -92,6 +92,8 @@ pub struct GroupSchedule {
     pub pause: Option<SchedulePause>,
     /// Their skip that has not passed.
     pub skip: Option<ScheduleSkip>,
+    /// When a pause or a skip of theirs was over last.
+    pub resumed: Option<DateTime<FixedOffset>>,
 }
 
 impl ManagerAccess {
@@ -173,6 +175,7 @@ impl ControlledConfig<'_> {
             after_next,
             pause: self.controls.pause_of(agent).cloned(),
             skip: self.controls.skip_of(agent, self.now).cloned(),
+            resumed: self.controls.release_of(agent, self.now),
         }
     }
 }

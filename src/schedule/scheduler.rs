@@ -211,7 +211,7 @@ impl<Tz: TimeZone> Scheduler<Tz> {
         groups.min_by_key(|(_, next)| (*next).clone())
     }
 
-    /// Returns how long to wait before the clock is looked at again.
+    /// Returns how long to wait before the next check of the clock.
     pub fn wait_time(&self, now: &DateTime<Tz>) -> Duration {
         self.next_due().map_or(MAX_WAIT, |(_, next)| {
             // One that is due already is not waited for.

@@ -60,7 +60,7 @@ fn agent_unit_stem(agent: &str) -> String {
 }
 
 /// Returns whose timer a unit is, with or without `.timer`: that of an agent, or of all agents
-/// without an interval of their own. None for a unit that is no timer of the config.
+/// without an interval of their own. None for a unit that is not a timer of the config.
 pub fn find_timer_agent<'a>(config: &'a Config, unit: &str) -> Option<Option<&'a str>> {
     let stem = unit.strip_suffix(".timer").unwrap_or(unit);
     if stem == UNIT_PREFIX {

@@ -1,5 +1,5 @@
 //! Saves of baselines: what they keep of the file, and what becomes of files that other programs
-//! write meanwhile.
+//! write at the same time.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};

@@ -25,6 +25,7 @@ pub fn group(agent: Option<&str>, agents: &[&str], next_in: Option<i64>) -> Grou
         after_next: next_in.map(|minutes| minutes_after(minutes + 60)),
         pause: None,
         skip: None,
+        resumed: None,
     }
 }
 

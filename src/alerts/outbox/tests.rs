@@ -160,7 +160,7 @@ fn condition_that_came_again_is_alerted_again() {
     fleet.pass(20);
     fleet.change("scout", State::Clean, State::Drifted);
     assert_eq!(fleet.alerts(), [drifted("scout")]);
-    // The change from one drift to the other is no end.
+    // The change from one drift to the other does not end the event.
     fleet.pass(20);
     fleet.change("scout", State::Drifted, State::NoSep);
     assert_eq!(fleet.alerts(), []);

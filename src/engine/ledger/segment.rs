@@ -3,7 +3,7 @@
 //! `<archive_dir>/.shepherd/ledger-<first>-<last>.jsonl.gz`, by the numbers of the first and the
 //! last record, so that the order of the names is that of the records. A segment is one gzip stream
 //! and nothing else. It is read as a whole, up to the size that one can have: what a damaged stream
-//! yields before the checksum at its end is checked is no record.
+//! yields before the checksum at its end is checked does not count as a record.
 
 use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, Read, Write};

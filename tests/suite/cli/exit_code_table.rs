@@ -195,7 +195,7 @@ const LOCKED: &str = "another run holds the lock of an agent";
 const REFUSED: &str = "an agent is refused, or the plan has changed";
 const NO_CHANNEL: &str = "the config names no channel";
 const UNSENT: &str = "an alert cannot be sent";
-const NO_VERSION: &str = "there is no such version";
+const NO_VERSION: &str = "the version does not exist";
 const NO_ENTRIES: &str = "there are no entries";
 const NOT_UNDONE: &str = "there is nothing to undo, or the agent has written since";
 const NOT_EDITED: &str = "the lint finds errors, the file has changed since, or it is missing";
@@ -292,7 +292,7 @@ const CASES: &[Case] = &[
     case("baseline edit", 6, NOT_EDITED, editor_with_secret, "baseline edit monitor-bot"),
     case("baseline edit", 6, NOT_EDITED, missing_baseline, "baseline edit monitor-bot"),
     case("init", 0, "", drift, "init --config new/fleet.conf"),
-    case("init", 2, "a path is no memory", drift, "init baselines --config new/fleet.conf"),
+    case("init", 2, "a path is not a memory", drift, "init baselines --config new/fleet.conf"),
     case("init", 6, "one of the files exists", drift, "init --config memory-shepherd.conf"),
     case("seal", 0, "", sealed, "seal"),
     case("seal", 3, UNREAD, unusable_archive, "seal"),

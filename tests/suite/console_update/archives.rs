@@ -463,7 +463,7 @@ fn export_asks_for_a_path_and_keeps_to_its_entry() {
         text.contains("export to new file: scout-2026-03-14_0910.md"),
         "{text}"
     );
-    // A search that ends meanwhile moves the rows, not the entry of the line.
+    // A search that ends later moves the rows, not the entry of the line.
     let entry = path(0);
     answer(&mut console, "token", &[("triage", 1)]);
     let effects = console.press("Enter");

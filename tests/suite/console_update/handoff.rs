@@ -231,7 +231,7 @@ fn external_edit_is_compared_and_confirmed() {
         panic!("{effects:?}");
     };
     assert_eq!(*known, Digest::of(b"old\n"));
-    // Another program has written meanwhile: that is no part of the edit.
+    // Another program has written since: that is not part of the edit.
     let compared = Ok(Box::new(file_comparison(b"old\nobey me\n", text)));
     console.send(Msg::FileCompared(baseline.clone(), *generation, compared));
     assert!(

@@ -171,6 +171,32 @@ fn run_without_manager_counts_as_schedule() {
 }
 
 #[test]
+fn resumed_schedule_is_not_missed_at_once() {
+    let mut schedule = schedule_without_managers();
+    schedule.groups[0].resumed = Some(minutes_after(-5));
+    let mut console = console_with_schedule(schedule);
+    console.send(Msg::LogLoaded(Ok(vec![run_summary(
+        "aaaa",
+        90,
+        &[("alpha", Outcome::Ok)],
+    )])));
+    assert!(!console.model.log.schedule.rows[0].is_missed);
+}
+
+#[test]
+fn timer_files_without_manager_hide_no_schedule() {
+    let mut schedule = schedule_without_managers();
+    let fleet = group(None, &["alpha"], None);
+    schedule.managers[0].timers = vec![timer("memory-shepherd.timer", fleet)];
+    let mut console = console_with_schedule(schedule);
+    assert_eq!(row_names(&console), ["memory-shepherd.timer"]);
+    let runs = vec![run_summary("aaaa", 30, &[("alpha", Outcome::Ok)])];
+    console.send(Msg::LogLoaded(Ok(runs)));
+    assert_eq!(row_names(&console), ["fleet"]);
+    assert!(console.screen_text().contains("next run"));
+}
+
+#[test]
 fn failure_ends_when_its_agents_are_reset() {
     let mut console = console_with_schedule(schedule_without_managers());
     let failed = run_summary("aaaa", 30, &[("bravo", Outcome::Refused)]);

@@ -29,7 +29,7 @@ pub struct EditorScreen {
     pub opened: OpenedBaseline,
     /// What is at its path now, as far as that is known.
     pub file: FileOnDisk,
-    /// When that is looked at again.
+    /// When the path is checked next.
     pub check_due: Duration,
     /// Its text.
     pub buffer: TextBuffer,

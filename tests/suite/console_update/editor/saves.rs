@@ -1,4 +1,4 @@
-//! Saves: compared, confirmed, refused, undone; what happens to the file meanwhile.
+//! Saves: compared, confirmed, refused, undone; changes of the file during a save.
 
 use super::*;
 

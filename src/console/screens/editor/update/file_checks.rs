@@ -13,7 +13,7 @@ use crate::engine::{BaselineFile, Observation, OpenedBaseline};
 /// Interval of the checks while nothing reports a change.
 const CHECK_INTERVAL: Duration = Duration::from_secs(20);
 
-/// Returns when the file is looked at again, if the editor is on the screen.
+/// Returns when the file is checked next, if the editor is on the screen.
 pub fn next_check(model: &Model) -> Option<Duration> {
     let editor = model.editor.as_ref();
     let editor = editor.filter(|_| model.screen == Screen::Editor);

@@ -241,15 +241,20 @@ impl ScheduleView {
             return;
         };
         let managers = overview.managers.iter();
-        let mut rows: Vec<TimerRow> = managers
-            .flat_map(|manager| {
-                let timers = manager.timers.iter().filter(|timer| timer.is_in_use());
-                timers.map(|timer| managed_row(manager, timer, runs))
-            })
-            .collect();
-        if rows.is_empty() {
+        let timers = managers.flat_map(|manager| {
+            let timers = manager.timers.iter().filter(|timer| timer.is_in_use());
+            timers.map(move |timer| (manager, timer))
+        });
+        let timers: Vec<_> = timers.collect();
+        let mut rows = Vec::new();
+        // Files of timers that no service manager runs say nothing of what resets the agents.
+        if !timers.iter().any(|(manager, _)| manager.is_running) {
             let groups = overview.groups.iter();
             rows.extend(groups.filter_map(|group| unmanaged_row(group, runs, now)));
+        }
+        if rows.is_empty() {
+            let timers = timers.into_iter();
+            rows.extend(timers.map(|(manager, timer)| managed_row(manager, timer, runs)));
         }
         rows.sort_by_key(TimerRow::rank);
         self.rows = rows;
@@ -335,6 +340,7 @@ fn managed_row(manager: &ManagerSchedule, timer: &TimerSchedule, runs: &[RunSumm
         after_next: None,
         pause: None,
         skip: None,
+        resumed: None,
     });
     let run = last_timed_run(&group.agents, runs);
     let status = timer.status.as_ref();
@@ -379,9 +385,12 @@ fn unmanaged_row(
     }
     let interval = group.next.zip(group.after_next);
     let interval = interval.map(|(next, after)| after - next);
-    let is_late = run
-        .zip(interval)
-        .is_some_and(|(run, interval)| now - run.began_at > interval + MAX_DELAY);
+    let is_late = run.zip(interval).is_some_and(|(run, interval)| {
+        let since = group
+            .resumed
+            .map_or(run.began_at, |it| it.max(run.began_at));
+        now - since > interval + MAX_DELAY
+    });
     Some(TimerRow {
         name: group.agent.clone().unwrap_or_else(|| "fleet".to_string()),
         source: TimerSource::Unmanaged,

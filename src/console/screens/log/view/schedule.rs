@@ -265,14 +265,6 @@ fn row_name(model: &Model, row: &TimerRow) -> String {
 }
 
 fn next_cell(model: &Model, row: &TimerRow) -> (String, Role) {
-    let now = model.now.local_time;
-    let text = |next: DateTime<FixedOffset>| {
-        let time = format_moment(model, next);
-        match next > now {
-            true => format!("{time} ({})", format_until(now, next)),
-            false => format!("{time} (due)"),
-        }
-    };
     match (row.group.next, row.pause(), row.skip_of_next()) {
         (_, Some(_), _) => ("paused".to_string(), Role::Warn),
         (_, None, Some(_)) => match row.group.after_next {
@@ -282,7 +274,7 @@ fn next_cell(model: &Model, row: &TimerRow) -> (String, Role) {
             ),
             None => ("skips one".to_string(), Role::Warn),
         },
-        (Some(next), None, None) => (text(next), Role::Text),
+        (Some(next), None, None) => (format_due(model, next), Role::Text),
         (None, None, None) if row.is_unknown => ("unknown".to_string(), Role::Warn),
         (None, None, None) => ("-".to_string(), Role::Dim),
     }
@@ -294,7 +286,7 @@ fn result_cell(row: &TimerRow) -> (String, Role) {
     match &row.result {
         TimerResult::Running => ("running".to_string(), Role::Busy),
         TimerResult::Failed(how) if row.is_repaired => {
-            (format!("{missed}ok since {how}"), role(Role::Text))
+            (format!("{missed}{how}, ok since"), role(Role::Text))
         }
         TimerResult::Failed(how) => (format!("{missed}FAILED {how}"), Role::Bad),
         TimerResult::Ok(Some(agents)) => (format!("{missed}{agents} ok"), role(Role::Good)),
@@ -329,7 +321,12 @@ pub(super) fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
         parts.push(format!("paused: {}", row.group.paused_agents.join(" ")));
     }
     if let TimerResult::Failed(how) = &row.result {
-        parts.push(format!("last run failed: {how}"));
+        let since = if row.is_repaired {
+            "; its agents were reset since"
+        } else {
+            ""
+        };
+        parts.push(format!("last run failed: {how}{since}"));
     }
     if row.has_never_run {
         parts.push("it waits for its first run".to_string());
@@ -355,17 +352,11 @@ pub fn header_parts(model: &Model) -> Vec<(String, Role)> {
     } else if rows.iter().any(|row| row.is_missed) {
         parts.push(("run MISSED".to_string(), Role::Bad));
     }
-    let now = model.now.local_time;
     let next = rows.iter().filter_map(TimerRow::next_reset).min();
     let is_paused = |row: &TimerRow| row.pause().is_some();
     match next {
         Some(next) => {
-            let time = format_moment(model, next);
-            let text = match next > now {
-                true => format!("next run {time} ({})", format_until(now, next)),
-                false => format!("next run {time} (due)"),
-            };
-            parts.push((text, Role::Dim));
+            parts.push((format!("next run {}", format_due(model, next)), Role::Dim));
         }
         None if !rows.is_empty() && rows.iter().all(is_paused) => {
             parts.push(("schedule PAUSED".to_string(), Role::Warn));
@@ -373,6 +364,17 @@ pub fn header_parts(model: &Model) -> Vec<(String, Role)> {
         None => {}
     }
     parts
+}
+
+/// Formats when a run is due: `04:00 (45m)`.
+fn format_due(model: &Model, next: DateTime<FixedOffset>) -> String {
+    let time = format_moment(model, next);
+    let now = model.now.local_time;
+    if next > now {
+        format!("{time} ({})", format_until(now, next))
+    } else {
+        format!("{time} (due)")
+    }
 }
 
 /// Formats the time until a run: to the minute when it is near.
