@@ -25,7 +25,7 @@ pub use event::{AlertEvent, Severity};
 pub use outbox::AlertChannel;
 
 use crate::config::{AlertKind, AlertSettings};
-use crate::engine::{AlertLock, AlertLockKind, Engine, RunReport, describe_alert_lock};
+use crate::engine::{Engine, HolderLock, HolderLockKind, RunReport, describe_holder};
 use crate::error::{Error, ErrorKind};
 use crate::trust::{UntrustedPlace, find_program, find_untrusted_ancestor};
 use conditions::{ConditionFinder, Findings};
@@ -122,13 +122,16 @@ pub struct HeldAlerts {
 
 impl HeldAlerts {
     /// Describes who holds a lock of the alerts; none if it is free.
-    pub fn find(engine: &Engine, kind: AlertLockKind) -> Option<HeldAlerts> {
-        let holder = engine.find_alert_lock_holder(kind)?;
+    pub fn find(engine: &Engine, kind: HolderLockKind) -> Option<HeldAlerts> {
+        let holder = engine.find_lock_holder_of(kind)?;
         let held = holder
             .as_ref()
             .map_or(0, |it| it.held_seconds(engine.clock().now()));
         Some(HeldAlerts {
-            message: describe_alert_lock(holder.as_ref()),
+            message: format!(
+                "the alerts are held by {}",
+                describe_holder(holder.as_ref())
+            ),
             is_stuck: held >= STUCK_LOCK_SECONDS,
         })
     }
@@ -168,7 +171,7 @@ impl DeliveryReport {
     fn note_unrecorded(&mut self, engine: &Engine, error: &Error) {
         self.unrecorded = Some(error.to_string());
         if error.kind() == ErrorKind::Busy {
-            self.held = HeldAlerts::find(engine, AlertLockKind::Outbox);
+            self.held = HeldAlerts::find(engine, HolderLockKind::AlertOutbox);
         }
     }
 }
@@ -209,7 +212,7 @@ pub fn raise_and_deliver(
     let Some(lock) = delivery_lock else {
         // The process that delivers looks for new events until there are none, unless it is stopped.
         if done.waiting > 0 {
-            done.held = HeldAlerts::find(engine, AlertLockKind::Delivery);
+            done.held = HeldAlerts::find(engine, HolderLockKind::AlertDelivery);
         }
         return Some(done);
     };
@@ -267,7 +270,7 @@ impl Sender<'_> {
     /// Records the events that are due. Returns the lock of the delivery, unless another process
     /// holds it, and the number of events that wait. The lock is tried while the outbox is locked, so
     /// that no event is left between the two.
-    fn raise(&self, report: Option<&RunReport>) -> Result<(Option<AlertLock>, usize), Error> {
+    fn raise(&self, report: Option<&RunReport>) -> Result<(Option<HolderLock>, usize), Error> {
         let (mut file, found) = self.check(report)?;
         let context = self.context();
         let outbox = file.outbox();
@@ -275,7 +278,9 @@ impl Sender<'_> {
         outbox.add_findings(&found, &context);
         let waiting = outbox.pending.len();
         file.save(context.now)?;
-        let lock = self.engine.try_lock_alerts(AlertLockKind::Delivery)?;
+        let lock = self
+            .engine
+            .try_lock_with_holder(HolderLockKind::AlertDelivery)?;
         Ok((lock, waiting))
     }
 
@@ -301,7 +306,7 @@ impl Sender<'_> {
     }
 
     /// Delivers what waits, most urgent first. A channel that fails is not tried again by this process.
-    fn deliver(&self, lock: AlertLock, done: &mut DeliveryReport) -> Result<(), Error> {
+    fn deliver(&self, lock: HolderLock, done: &mut DeliveryReport) -> Result<(), Error> {
         let end = self.engine.clock().instant() + DELIVERY_TIMEOUT;
         let mut usable = self.channels.clone();
         let mut lock = Some(lock);
@@ -333,7 +338,7 @@ impl Sender<'_> {
         &self,
         usable: &BTreeSet<AlertChannel>,
         is_over: bool,
-        lock: &mut Option<AlertLock>,
+        lock: &mut Option<HolderLock>,
         done: &mut DeliveryReport,
     ) -> Result<Option<(PendingEvent, usize)>, Error> {
         let mut file = LockedOutbox::open(self.engine)?;

@@ -100,8 +100,8 @@ pub use last_success::RunCounts;
 pub use ledger::{RecordRange, SegmentReport};
 pub use lint::{BaselineLint, FixedFile, LintDecisions, LintedFile, fix_draft, lint_text};
 pub use lock::{
-    AgentLock as Held, AlertLock, AlertLockKind, HeldLock, LockHolder, LockQueue, ScheduleLock,
-    describe_alert_lock, describe_lock,
+    AgentLock as Held, HeldLock, HolderLock, HolderLockKind, LockHolder, LockQueue, ScheduleLock,
+    describe_holder, describe_lock,
 };
 pub use observation::{Blocker, MemoryContent, Observation, Protection};
 pub use plan::{

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::outbox::Outbox;
 use crate::config::config_identity;
 use crate::durable;
-use crate::engine::{AlertLock, AlertLockKind, Engine, describe_alert_lock};
+use crate::engine::{Engine, HolderLock, HolderLockKind, describe_holder};
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// The file in the program's directory.
@@ -42,7 +42,7 @@ pub(super) struct LockedOutbox<'e> {
     engine: &'e Engine,
     file: OutboxFile,
     config: String,
-    _lock: AlertLock,
+    _lock: HolderLock,
 }
 
 impl<'e> LockedOutbox<'e> {
@@ -112,19 +112,22 @@ fn read_file(engine: &Engine) -> Result<OutboxFile> {
     }
 }
 
-fn lock_outbox(engine: &Engine) -> Result<AlertLock> {
+fn lock_outbox(engine: &Engine) -> Result<HolderLock> {
     let directory = engine.archive().program_path("");
     // A lock would create the archive.
     std::fs::symlink_metadata(&directory).with_path("stat", &directory)?;
     for _ in 0..LOCK_ATTEMPTS {
-        if let Some(lock) = engine.try_lock_alerts(AlertLockKind::Outbox)? {
+        if let Some(lock) = engine.try_lock_with_holder(HolderLockKind::AlertOutbox)? {
             return Ok(lock);
         }
         engine.clock().sleep(LOCK_INTERVAL);
     }
     let holder = engine
-        .find_alert_lock_holder(AlertLockKind::Outbox)
+        .find_lock_holder_of(HolderLockKind::AlertOutbox)
         .flatten();
-    let message = describe_alert_lock(holder.as_ref());
+    let message = format!(
+        "the alerts are held by {}",
+        describe_holder(holder.as_ref())
+    );
     Err(Error::new(ErrorKind::Busy, message))
 }

@@ -15,8 +15,8 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use super::reset_and_undo::StopSignals;
 use super::{CommandContext, CommandResult};
 use crate::clock::{Clock, SystemClock};
-use crate::engine::Engine;
-use crate::error::{Error, ErrorKind};
+use crate::engine::{Engine, HolderLock, HolderLockKind, describe_holder};
+use crate::error::{Error, ErrorKind, Result};
 use crate::schedule::{ScheduledGroup, Scheduler, StartQueue, agent_arguments, reset_arguments};
 use crate::sys;
 
@@ -50,6 +50,7 @@ impl CommandContext<'_> {
         self.print_root_trust_notes(&engine);
         let now = || SystemClock.now().with_timezone(&Local);
         let config = engine.config().path.clone();
+        let _lock = self.claim_schedule(&engine)?;
         let mut scheduler = plan_first_resets(&engine, &now());
         drop(engine);
         let mut queue = StartQueue::default();
@@ -81,6 +82,28 @@ impl CommandContext<'_> {
         self.stop_resets(&mut running);
         self.output.print_progress("stopped");
         Ok(signals.error_kind())
+    }
+
+    /// Takes the lock that shows that this process resets the agents of the config, so that a second
+    /// one does not reset them, too. An archive that cannot be written keeps it from nothing.
+    fn claim_schedule(&mut self, engine: &Engine) -> Result<Option<HolderLock>> {
+        match engine.try_lock_with_holder(HolderLockKind::Scheduler) {
+            Ok(Some(lock)) => Ok(Some(lock)),
+            Ok(None) => {
+                let holder = engine
+                    .find_lock_holder_of(HolderLockKind::Scheduler)
+                    .flatten();
+                let config = engine.config().path.display();
+                let process = describe_holder(holder.as_ref());
+                let message = format!("{config} has a scheduler already: {process}");
+                Err(Error::new(ErrorKind::Busy, message)
+                    .with_hint("end that one first, for example with `kill`"))
+            }
+            Err(error) => {
+                self.output.print_warning(error.message());
+                Ok(None)
+            }
+        }
     }
 
     /// Takes over the intervals and agents of a config that was changed. One with errors changes

@@ -11,10 +11,10 @@ use super::schedule::TargetArgs;
 use super::{CommandContext, CommandResult, resolve_archive_group};
 use crate::clock::{Clock, SystemClock};
 use crate::config;
-use crate::engine::Engine;
+use crate::engine::{Engine, HolderLockKind, describe_holder};
 use crate::schedule::{
-    InstalledTimer, ScheduleControls, ScheduleHold, SchedulePause, ScheduleSkip, ServiceManager,
-    TimerSchedule, TimerStatus, UnitScope, read_manager, timer_subject,
+    InstalledTimer, ScheduleControls, ScheduleHold, SchedulePause, ScheduleSkip, ScheduledGroup,
+    ServiceManager, TimerSchedule, TimerStatus, UnitScope, read_manager, timer_subject,
 };
 
 /// A timer in the answer.
@@ -43,6 +43,27 @@ struct HoldItem {
     text: String,
 }
 
+/// Agents that `schedule run` resets together.
+#[derive(Serialize)]
+struct GroupItem {
+    /// `None` for all agents without an interval of their own.
+    agent: Option<String>,
+    /// When they are due next.
+    next: DateTime<FixedOffset>,
+}
+
+/// A running `schedule run` of the config.
+#[derive(Serialize)]
+struct SchedulerItem {
+    /// `None` if it has not written yet who it is.
+    pid: Option<u32>,
+    user: Option<String>,
+    since: Option<DateTime<FixedOffset>>,
+    groups: Vec<GroupItem>,
+    #[serde(skip)]
+    process: String,
+}
+
 /// The answer of `schedule status`.
 #[derive(Serialize)]
 struct ScheduleStatusDocument {
@@ -52,6 +73,7 @@ struct ScheduleStatusDocument {
     /// Why the states are unknown, if they are.
     unknown_because: Option<String>,
     timers: Vec<TimerItem>,
+    scheduler: Option<SchedulerItem>,
     /// Pauses and skips, also of resets that no timer starts.
     holds: Vec<HoldItem>,
 }
@@ -108,7 +130,46 @@ impl HoldItem {
     }
 }
 
+impl SchedulerItem {
+    /// Returns the running `schedule run` of an engine's config, if there is one.
+    fn find(engine: &Engine, now: &DateTime<Local>) -> Option<SchedulerItem> {
+        let holder = engine.find_lock_holder_of(HolderLockKind::Scheduler)?;
+        let groups = ScheduledGroup::of_config(engine.config()).into_iter();
+        let groups = groups.map(|group| GroupItem {
+            next: group.next_after(now).fixed_offset(),
+            agent: group.agent,
+        });
+        Some(SchedulerItem {
+            process: describe_holder(holder.as_ref()),
+            groups: groups.collect(),
+            pid: holder.as_ref().map(|it| it.pid),
+            since: holder.as_ref().map(|it| it.since),
+            user: holder.map(|it| it.user),
+        })
+    }
+
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        printer.write_line(&[
+            (OutputRole::Good, "schedule run: "),
+            (OutputRole::Plain, &self.process),
+        ])?;
+        self.groups.iter().try_for_each(|group| {
+            let subject = timer_subject(group.agent.as_deref());
+            let next = format_time(Some(group.next));
+            printer.write_plain_line(format!("  {next}  {subject}"))
+        })
+    }
+}
+
 impl ScheduleStatusDocument {
+    /// Writes what resets agents beside the timers, and what holds resets back.
+    fn write_scheduler_and_holds(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        if let Some(scheduler) = &self.scheduler {
+            scheduler.write_text(printer)?;
+        }
+        self.write_holds(printer)
+    }
+
     fn write_holds(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         self.holds.iter().try_for_each(|hold| {
             printer.write_line(&[
@@ -124,7 +185,7 @@ impl Document for ScheduleStatusDocument {
         if self.timers.is_empty() {
             let (config, directory) = (&self.config, &self.directory);
             printer.write_plain_line(format!("{directory} has no timers of {config}"))?;
-            return self.write_holds(printer);
+            return self.write_scheduler_and_holds(printer);
         }
         let heading = |text: &str| text_cell(OutputRole::Heading, text);
         let headings = ["TIMER", "STATE", "NEXT", "LAST", "RESULT"].map(heading);
@@ -134,7 +195,8 @@ impl Document for ScheduleStatusDocument {
             let plain = |text: String| text_cell(OutputRole::Plain, text);
             let Some(status) = &timer.status else {
                 let calendar = plain(timer.installed.calendar.clone());
-                return vec![name, plain("unknown".to_string()), calendar];
+                let (role, state) = describe_file(&timer.installed);
+                return vec![name, text_cell(role, state), calendar];
             };
             let (role, state) = timer.describe_state(status);
             vec![
@@ -146,7 +208,7 @@ impl Document for ScheduleStatusDocument {
             ]
         }));
         printer.write_table(&rows)?;
-        self.write_holds(printer)?;
+        self.write_scheduler_and_holds(printer)?;
         if let Some(why) = &self.unknown_because {
             printer.write_line(&[(OutputRole::Warn, "note: "), (OutputRole::Plain, why)])?;
         }
@@ -163,6 +225,16 @@ fn describe_state(installed: &InstalledTimer, status: &TimerStatus) -> (OutputRo
         (_, true, true) => (OutputRole::Warn, "active, edited"),
         (_, true, false) => (OutputRole::Good, "active"),
         (_, false, _) => (OutputRole::Dim, "not enabled"),
+    }
+}
+
+/// Describes a timer of which only the file is known.
+fn describe_file(installed: &InstalledTimer) -> (OutputRole, &'static str) {
+    match (installed.enabled_by_install, installed.edited) {
+        (true, false) => (OutputRole::Plain, "unknown"),
+        (true, true) => (OutputRole::Warn, "unknown, edited"),
+        (false, false) => (OutputRole::Dim, "not enabled"),
+        (false, true) => (OutputRole::Dim, "not enabled, edited"),
     }
 }
 
@@ -210,6 +282,9 @@ impl CommandContext<'_> {
             config: target.config.display().to_string(),
             unknown_because: schedule.unknown_because,
             timers: schedule.timers.into_iter().map(TimerItem::new).collect(),
+            scheduler: engine
+                .as_ref()
+                .and_then(|engine| SchedulerItem::find(engine, &now.with_timezone(&Local))),
             holds,
         })?;
         Ok(None)

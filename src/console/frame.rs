@@ -360,6 +360,7 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
             Command::GoLog | Command::NextTab => false,
             Command::OpenDiff => model.subject_agent().is_some(),
             Command::UndoSave => model.undone_save().is_some(),
+            Command::ControlTimer => model.log.schedule.has_schedule(),
             _ => true,
         },
         // The panel names the key that leads to it and back; Enter does the same as another key.

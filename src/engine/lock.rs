@@ -15,6 +15,7 @@
 //! | `.replace.lock` | up to [`MAX_REPLACING_RUNS`] runs that replace memories |
 //! | `.alerts.lock` | a process that reads and writes the file of the alerts |
 //! | `.alert-delivery.lock` | the process that delivers alerts |
+//! | `.scheduler-HASH.lock` | `schedule run` of a config, whose path has this hash |
 //! | `.schedule.lock` | a process that pauses, resumes or skips scheduled resets |
 //! | `.versions.lock` | a process that deletes baseline versions: see [`crate::baseline`] |
 //!
@@ -30,6 +31,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -43,6 +45,8 @@ use super::semaphore::{Permit, WaitLimit, acquire, try_acquire_all};
 use crate::archive::{Archive, PROGRAM_DIRECTORY_NAME};
 use crate::baseline::seal::SEAL_LOCK_FILE_NAME;
 use crate::clock::Clock;
+use crate::config::config_identity;
+use crate::digest::Digest;
 use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::quantity::describe_duration;
@@ -375,48 +379,50 @@ pub fn try_lock_states(archive: &Archive) -> Result<Option<Permit>> {
     try_acquire_all(open_lock_file(archive, &path)?, &path)
 }
 
-/// A lock of the alerts; dropping it releases it.
+/// A lock that one process holds for long, and in which it says who it is; dropping it releases it.
 #[derive(Debug)]
-pub struct AlertLock {
+pub struct HolderLock {
     /// The lock file, which describes the holder.
     file: File,
     _permit: Permit,
 }
 
-impl Drop for AlertLock {
+impl Drop for HolderLock {
     fn drop(&mut self) {
         // The next holder must not be taken for this one.
         let _ = self.file.write_at(b"\n", 0);
     }
 }
 
-/// Words who holds a lock of the alerts: "the alerts are held by process 4711 of root since 2026-03-14
-/// 01:00:06". `None` stands for a holder that has not written who it is.
-pub fn describe_alert_lock(holder: Option<&LockHolder>) -> String {
+/// Words the process that holds such a lock: "process 4711 of root since 2026-03-14 01:00:06". `None`
+/// stands for a holder that has not written who it is.
+pub fn describe_holder(holder: Option<&LockHolder>) -> String {
     let Some(holder) = holder else {
-        return "the alerts are held by another process".to_string();
+        return "another process".to_string();
     };
     let since = holder.since.format("%Y-%m-%d %H:%M:%S");
     let (pid, user) = (holder.pid, &holder.user);
-    format!("the alerts are held by process {pid} of {user} since {since}")
+    format!("process {pid} of {user} since {since}")
 }
 
-/// What a lock of the alerts is about.
+/// What a lock with a holder is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AlertLockKind {
+pub enum HolderLockKind {
     /// The file of the alerts; held while it is read and written.
-    Outbox,
+    AlertOutbox,
     /// The delivery of alerts; held while it lasts.
-    Delivery,
+    AlertDelivery,
+    /// The schedule of a config; held by its `schedule run`.
+    Scheduler,
 }
 
 impl Engine {
-    /// Tries to take a lock of the alerts.
+    /// Tries to take a lock, and writes who holds it.
     ///
     /// # Errors
     /// The archive cannot be written.
-    pub fn try_lock_alerts(&self, kind: AlertLockKind) -> Result<Option<AlertLock>> {
-        let path = alert_lock_path(&self.archive, kind);
+    pub fn try_lock_with_holder(&self, kind: HolderLockKind) -> Result<Option<HolderLock>> {
+        let path = self.holder_lock_path(kind);
         let file = open_lock_file(&self.archive, &path)?;
         let description = file.try_clone().with_path("lock", &path)?;
         let Some(permit) = try_acquire_all(file, &path)? else {
@@ -427,29 +433,35 @@ impl Engine {
             let line = format!("{text:<HOLDER_LINE_BYTES$}\n");
             let _ = description.write_all_at(line.as_bytes(), 0);
         }
-        Ok(Some(AlertLock {
+        Ok(Some(HolderLock {
             file: description,
             _permit: permit,
         }))
     }
 
-    /// Finds the holder of a lock of the alerts without taking the lock; none when it is free, and no
-    /// description for a holder that has not written who it is.
-    pub fn find_alert_lock_holder(&self, kind: AlertLockKind) -> Option<Option<LockHolder>> {
-        let path = alert_lock_path(&self.archive, kind);
+    /// Finds the holder of a lock without taking it; none when it is free, and no description for a
+    /// holder that has not written who it is.
+    pub fn find_lock_holder_of(&self, kind: HolderLockKind) -> Option<Option<LockHolder>> {
+        let path = self.holder_lock_path(kind);
         let opened = durable::open_nofollow_nonblocking(&path, OpenOptions::new().read(true));
         let mut file = opened.ok()?;
         let conflict = sys::lock_conflict(file.as_fd()).ok()?;
         (conflict == Some(LockConflict::Exclusive)).then(|| read_holder(&mut file))
     }
-}
 
-fn alert_lock_path(archive: &Archive, kind: AlertLockKind) -> PathBuf {
-    let name = match kind {
-        AlertLockKind::Outbox => ".alerts.lock",
-        AlertLockKind::Delivery => ".alert-delivery.lock",
-    };
-    archive.program_path("locks").join(name)
+    fn holder_lock_path(&self, kind: HolderLockKind) -> PathBuf {
+        let name = match kind {
+            HolderLockKind::AlertOutbox => ".alerts.lock".to_string(),
+            HolderLockKind::AlertDelivery => ".alert-delivery.lock".to_string(),
+            // Configs may share an archive.
+            HolderLockKind::Scheduler => {
+                let config = config_identity(&self.config().path);
+                let hash = Digest::of(config.as_os_str().as_bytes()).short_hex(8);
+                format!(".scheduler-{hash}.lock")
+            }
+        };
+        self.archive.program_path("locks").join(name)
+    }
 }
 
 /// The lock for changes of the file of pauses and skips; dropping it releases it.

@@ -16,7 +16,7 @@ use super::status::{InstalledTimer, TimerStatus, find_installed_timers, read_tim
 use super::units::find_timer_agent;
 use crate::clock::Clock;
 use crate::config::{Agent, Config, ConfigEnvironment};
-use crate::engine::Engine;
+use crate::engine::{Engine, HolderLockKind};
 use crate::error::Result;
 
 /// Time limit of a command that only asks, so that its answer is worth waiting for.
@@ -41,6 +41,8 @@ pub struct ScheduleOverview {
     pub managers: Vec<ManagerSchedule>,
     /// What `schedule run` resets, and when.
     pub groups: Vec<GroupSchedule>,
+    /// Whether a `schedule run` of the config is running.
+    pub is_scheduler_running: bool,
     /// Lines for a crontab, for machines without a service manager.
     pub crontab: Vec<String>,
     /// File of the pauses and skips.
@@ -221,6 +223,9 @@ pub fn read_overview<Tz: TimeZone>(
     ScheduleOverview {
         managers: managers.collect(),
         groups: groups.collect(),
+        is_scheduler_running: engine
+            .find_lock_holder_of(HolderLockKind::Scheduler)
+            .is_some(),
         crontab: crontab_lines(config, program).unwrap_or_default(),
         controls_path: super::controls_path(engine),
         controls_error,

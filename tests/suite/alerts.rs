@@ -12,7 +12,7 @@ use chrono::{DateTime, FixedOffset};
 use memory_shepherd::alerts::{AlertChannel, AlertEnvironment, DeliveryReport, raise_and_deliver};
 use memory_shepherd::clock::Clock;
 use memory_shepherd::engine::{
-    AlertLockKind, Engine, EngineSetup, RunReport, State, Trigger, UndoMode,
+    Engine, EngineSetup, HolderLockKind, RunReport, State, Trigger, UndoMode,
 };
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::schedule::{ScheduleAction, ScheduleChange, change_schedule};
@@ -387,7 +387,9 @@ fn ledger_is_read_before_the_outbox_is_locked() {
     world.clock.advance(HOUR);
     let transport = broken_transport(world, FailureCause::Refused, "no");
     run(&world.engine_with_transport(transport));
-    let lock = world.engine().try_lock_alerts(AlertLockKind::Outbox);
+    let lock = world
+        .engine()
+        .try_lock_with_holder(HolderLockKind::AlertOutbox);
     let mut lock = Some(lock.unwrap().unwrap());
     let ledger = world.archive_directory().join(".shepherd/ledger.jsonl");
     let aside = world.root.join("ledger");
@@ -411,7 +413,9 @@ fn busy_outbox_loses_no_error_of_a_run() {
     world.clock.advance(HOUR);
     let failed = run(&world.engine());
     assert!(!failed.errors.is_empty());
-    let lock = world.engine().try_lock_alerts(AlertLockKind::Outbox);
+    let lock = world
+        .engine()
+        .try_lock_with_holder(HolderLockKind::AlertOutbox);
     let lock = lock.unwrap().unwrap();
     let done = alerted.deliver(&world.engine(), Some(&failed));
     let holder = format!("process {} of ", std::process::id());

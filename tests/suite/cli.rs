@@ -53,6 +53,7 @@ fn site_with_notes_and_drift() -> Site {
     site
 }
 
+/// Opens the engine of a site's fleet.
 pub(crate) fn site_engine(site: &Site) -> Engine {
     let env = bare_environment(&site.dir);
     let transports = Arc::new(SingleTransport(Arc::new(LocalTransport::new(Arc::new(

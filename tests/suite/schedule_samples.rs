@@ -89,6 +89,7 @@ pub fn overview(managers: Vec<ManagerSchedule>) -> ScheduleOverview {
             &["alpha", "bravo", "charlie", "delta"],
             Some(50),
         )],
+        is_scheduler_running: false,
         crontab: vec![
             "0 0-23/3 * * * /usr/bin/memory-shepherd reset --scheduled --wait 120 --quiet \
              --config /etc/memory-shepherd/memory-shepherd.conf"

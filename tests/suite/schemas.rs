@@ -7,8 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use memory_shepherd::engine::HolderLockKind;
 use serde_json::{Value, json};
 
+use crate::cli::site_engine;
 use crate::fixture::{PROGRAM_PATH, Site};
 use crate::skip::skip_missing_tool;
 
@@ -375,6 +377,9 @@ fn record_units_and_alerts(recorder: &mut Recorder) {
             "schedule status --prefix units",
         ],
     );
+    let scheduler = site_engine(&site).try_lock_with_holder(HolderLockKind::Scheduler);
+    recorder.run(&site, "schedule status --user");
+    drop(scheduler);
     site.write(
         "home/.config/systemd/user/old.service",
         "[Service]\nType=oneshot\nExecStart=%h/ms/memory-shepherd.sh agent-tools\n",

@@ -2,7 +2,7 @@
 
 use super::{DoctorReport, FleetSubject};
 use crate::alerts::{AlertChannel, HeldAlerts, UntrustedCommand};
-use crate::engine::AlertLockKind;
+use crate::engine::HolderLockKind;
 
 /// Reports what keeps alerts from being sent.
 pub(super) fn check_alerts(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
@@ -16,7 +16,7 @@ pub(super) fn check_alerts(report: &mut DoctorReport, fleet: &FleetSubject<'_>) 
         has_finding = true;
         report.add_warning(untrusted.message(), &untrusted.hint());
     }
-    let locks = [AlertLockKind::Outbox, AlertLockKind::Delivery];
+    let locks = [HolderLockKind::AlertOutbox, HolderLockKind::AlertDelivery];
     let held = locks.map(|kind| HeldAlerts::find(engine, kind));
     for held in held.into_iter().flatten().filter(|held| held.is_stuck) {
         has_finding = true;

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 
-use memory_shepherd::engine::AlertLockKind;
+use memory_shepherd::engine::HolderLockKind;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::*;
@@ -215,7 +215,7 @@ fn age_alert_lock(site: &Site, name: &str) {
 fn process_that_holds_the_alerts_is_named() {
     let site = site_with_alerts("command = sh -c 'cat >>events'");
     let held = {
-        let lock = site_engine(&site).try_lock_alerts(AlertLockKind::Delivery);
+        let lock = site_engine(&site).try_lock_with_holder(HolderLockKind::AlertDelivery);
         lock.unwrap().unwrap()
     };
     let holder = format!("held by process {} of ", std::process::id());

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::os::unix::fs::PermissionsExt;
 
 use memory_shepherd::clock::Clock;
-use memory_shepherd::engine::{AlertLock, AlertLockKind, BaselineEdit, Held};
+use memory_shepherd::engine::{BaselineEdit, Held, HolderLock, HolderLockKind};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::*;
@@ -17,7 +17,7 @@ use crate::earlier::insert_earlier_run;
 struct Hindrance {
     _lock: Option<Held>,
     _edit: Option<BaselineEdit>,
-    _alerts: Option<AlertLock>,
+    _held: Option<HolderLock>,
 }
 
 /// Prepares a fleet for a case.
@@ -145,11 +145,24 @@ fn held_alerts(site: &Site) -> Hindrance {
         "memory-shepherd.conf",
         "[alerts]\non=drifted\ncommand=/bin/true\n",
     );
-    let lock = site_engine(site).try_lock_alerts(AlertLockKind::Delivery);
+    let lock = site_engine(site).try_lock_with_holder(HolderLockKind::AlertDelivery);
     Hindrance {
-        _alerts: Some(lock.unwrap().unwrap()),
+        _held: Some(lock.unwrap().unwrap()),
         ..Hindrance::default()
     }
+}
+
+fn other_scheduler(site: &Site) -> Hindrance {
+    let lock = site_engine(site).try_lock_with_holder(HolderLockKind::Scheduler);
+    Hindrance {
+        _held: Some(lock.unwrap().unwrap()),
+        ..Hindrance::default()
+    }
+}
+
+fn paused_schedule(site: &Site) -> Hindrance {
+    let _ = site.run(["schedule", "pause"]).assert_code(0);
+    Hindrance::default()
 }
 
 fn working_alert(site: &Site) -> Hindrance {
@@ -329,6 +342,8 @@ const CASES: &[Case] = &[
     case("alerts send", 2, NO_CHANNEL, drift, "alerts send"),
     case("alerts send", 3, UNSENT, failing_alert, "alerts send"),
     case("alerts send", 5, "another process holds the alerts", held_alerts, "alerts send"),
+    case("schedule run", 5, "another scheduler of the config is running", other_scheduler, "schedule run"),
+    case("schedule skip", 6, "a timer is paused", paused_schedule, "schedule skip"),
     case("verify", 3, UNREAD, unusable_archive, "verify"),
     case("verify", 4, "something does not match its checksum", broken_ledger, "verify"),
     case("lint", 0, "", drift, "lint baselines/monitor-bot-MEMORY.md"),

@@ -99,6 +99,30 @@ fn scheduler_makes_up_for_a_missed_reset_and_ends() {
 }
 
 #[test]
+fn second_scheduler_of_a_config_is_refused() {
+    let world = World::new(&["scout"]);
+    let mut first = start_scheduler(&world);
+    // It says what is due next when it has the lock.
+    let mut lines = BufReader::new(first.0.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().contains("next reset"));
+    let second = scheduler_command(&world).output().unwrap();
+    assert_eq!(second.status.code(), Some(5));
+    let status = || {
+        let mut command = Command::new(PROGRAM_PATH);
+        let arguments = ["schedule", "status", "--user", "--prefix", "units"];
+        command.args(arguments).args(["--json", "--config"]);
+        command.arg(world.config().path).current_dir(&world.root);
+        let output = command.output().unwrap().stdout;
+        serde_json::from_slice::<serde_json::Value>(&output).unwrap()
+    };
+    let running = status();
+    assert_eq!(running["scheduler"]["pid"], first.0.id());
+    assert!(running["scheduler"]["groups"][0]["next"].is_string());
+    drop(first);
+    assert_eq!(status()["scheduler"], serde_json::Value::Null);
+}
+
+#[test]
 fn scheduled_reset_waits_for_a_locked_agent() {
     let world = World::new(&["scout"]);
     world.reset();

@@ -171,6 +171,16 @@ fn run_without_manager_counts_as_schedule() {
 }
 
 #[test]
+fn running_scheduler_is_shown_before_its_first_run() {
+    let mut schedule = schedule_without_managers();
+    schedule.is_scheduler_running = true;
+    let console = console_with_schedule(schedule);
+    assert_eq!(row_names(&console), ["fleet"]);
+    assert!(console.screen_text().contains("schedule run: 1 group"));
+    assert!(console.screen_text().contains("next run 10:00"));
+}
+
+#[test]
 fn resumed_schedule_is_not_missed_at_once() {
     let mut schedule = schedule_without_managers();
     schedule.groups[0].resumed = Some(minutes_after(-5));

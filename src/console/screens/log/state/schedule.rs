@@ -54,7 +54,7 @@ pub struct ScheduleView {
 pub enum TimerSource {
     /// A timer of a service manager.
     Manager(UnitScope),
-    /// `schedule run` or cron: which of them is not known.
+    /// `schedule run` or cron.
     Unmanaged,
 }
 
@@ -187,6 +187,12 @@ impl TimerRow {
         (rank, self.group.next)
     }
 
+    /// Whether something seems to start its runs: it is held back, or ran not long ago.
+    fn is_in_use(&self, now: DateTime<FixedOffset>) -> bool {
+        let ran = self.last.is_some_and(|last| now - last < USED_PERIOD);
+        ran || self.group.pause.is_some() || self.group.skip.is_some()
+    }
+
     /// Returns the change that a pause or its end is.
     pub fn pause_change(&self) -> ScheduleChange {
         let has_hold = self.group.pause.is_some() || self.group.skip.is_some();
@@ -246,13 +252,16 @@ impl ScheduleView {
             timers.map(move |timer| (manager, timer))
         });
         let timers: Vec<_> = timers.collect();
+        let is_managed = timers.iter().any(|(manager, _)| manager.is_running);
         let mut rows = Vec::new();
-        // Files of timers that no service manager runs say nothing of what resets the agents.
-        if !timers.iter().any(|(manager, _)| manager.is_running) {
+        if overview.is_scheduler_running || !is_managed {
             let groups = overview.groups.iter();
-            rows.extend(groups.filter_map(|group| unmanaged_row(group, runs, now)));
+            let is_shown = |row: &TimerRow| overview.is_scheduler_running || row.is_in_use(now);
+            let groups = groups.map(|group| unmanaged_row(group, runs, now));
+            rows.extend(groups.filter(is_shown));
         }
-        if rows.is_empty() {
+        // Files of timers that no service manager runs say nothing of what resets the agents.
+        if is_managed || rows.is_empty() {
             let timers = timers.into_iter();
             rows.extend(timers.map(|(manager, timer)| managed_row(manager, timer, runs)));
         }
@@ -371,18 +380,14 @@ fn managed_row(manager: &ManagerSchedule, timer: &TimerSchedule, runs: &[RunSumm
     }
 }
 
-/// Returns the row of agents that `schedule run` or cron resets; none if neither seems to be in use.
+/// Returns the row of agents that `schedule run` or cron resets, if one of them is in use.
 fn unmanaged_row(
     group: &GroupSchedule,
     runs: &[RunSummary],
     now: DateTime<FixedOffset>,
-) -> Option<TimerRow> {
+) -> TimerRow {
     let run = last_timed_run(&group.agents, runs);
-    let run = run.filter(|run| now - run.ended_at < USED_PERIOD);
     let is_held = group.pause.is_some() || group.skip.is_some();
-    if run.is_none() && !is_held {
-        return None;
-    }
     let interval = group.next.zip(group.after_next);
     let interval = interval.map(|(next, after)| after - next);
     let is_late = run.zip(interval).is_some_and(|(run, interval)| {
@@ -391,7 +396,7 @@ fn unmanaged_row(
             .map_or(run.began_at, |it| it.max(run.began_at));
         now - since > interval + MAX_DELAY
     });
-    Some(TimerRow {
+    TimerRow {
         name: group.agent.clone().unwrap_or_else(|| "fleet".to_string()),
         source: TimerSource::Unmanaged,
         is_known: true,
@@ -399,8 +404,8 @@ fn unmanaged_row(
         result: run.map(result_of_run).unwrap_or_default(),
         is_repaired: run.is_some_and(|run| is_repaired(run, runs)),
         is_missed: is_late && !is_held,
-        has_never_run: false,
+        has_never_run: run.is_none(),
         is_unknown: false,
         group: group.clone(),
-    })
+    }
 }

@@ -117,7 +117,12 @@ fn draw_headline(model: &Model, canvas: &mut Canvas<'_>, y: u16, overview: &Sche
     let unmanaged = unmanaged.count();
     let by_itself = (unmanaged > 0).then(|| {
         let groups = format_count(unmanaged as u64, "group");
-        (format!("schedule run or cron: {groups}"), Role::Text)
+        let source = if overview.is_scheduler_running {
+            "schedule run"
+        } else {
+            "schedule run or cron"
+        };
+        (format!("{source}: {groups}"), Role::Text)
     });
     let held = overview.controls_error.as_ref();
     let held = held.map(|why| (format!("pauses unknown: {why}"), Role::Bad));
