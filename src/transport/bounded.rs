@@ -160,14 +160,18 @@ impl BoundedDirectory {
         inner.ok_or_else(|| caller_gone_error().into())
     }
 
-    fn start_call(
+    /// Starts a call, whose result `reply` sends. It is sent only when the directory is unlocked, so
+    /// that the caller's next query finds it so.
+    fn start_call<T>(
         &self,
-        job: impl FnOnce(&dyn MemoryDirectory) + Send + 'static,
+        job: impl FnOnce(&dyn MemoryDirectory) -> T + Send + 'static,
+        reply: impl FnOnce(T) + Send + 'static,
     ) -> Result<FileSystemCall, TransportError> {
         let inner = self.live_directory()?;
-        let call = self
-            .file_system
-            .start_call(move || job(&**inner.lock_directory()));
+        let call = self.file_system.start_call(move || {
+            let result = job(&**inner.lock_directory());
+            reply(result);
+        });
         call.map_err(unreachable_error)
     }
 
@@ -176,10 +180,8 @@ impl BoundedDirectory {
         job: impl FnOnce(&dyn MemoryDirectory) -> Result<T, TransportError> + Send + 'static,
     ) -> Result<T, TransportError> {
         let (reply, answer) = bounded(1);
-        let call = self.start_call(move |directory| {
-            // An abandoned call has no receiver.
-            let _ = reply.send(job(directory));
-        })?;
+        // An abandoned call has no receiver.
+        let call = self.start_call(job, move |result| drop(reply.send(result)))?;
         self.receive_result(call, &answer)?
     }
 
@@ -332,13 +334,14 @@ impl MemoryDirectory for BoundedDirectory {
 
     fn read_memory(&self, sink: ByteSink<'_>) -> Result<FileMetadata, TransportError> {
         let (report, reports) = bounded(MAX_QUEUED_PIECES);
-        let call = self.start_call(move |directory| {
-            let read = directory.read_memory(&mut |bytes| {
+        let done = report.clone();
+        let read = move |directory: &dyn MemoryDirectory| {
+            directory.read_memory(&mut |bytes| {
                 let sent = report.send(CallReport::Piece(bytes.to_vec()));
                 sent.map_err(|_| caller_gone_error())
-            });
-            let _ = report.send(CallReport::Done(read));
-        })?;
+            })
+        };
+        let call = self.start_call(read, move |read| drop(done.send(CallReport::Done(read))))?;
         let read = self.read_pieces(&call, &reports, sink);
         self.record_abandoned(call);
         read
@@ -362,7 +365,7 @@ impl MemoryDirectory for BoundedDirectory {
         let run = run.to_string();
         let (piece_sender, pieces) = bounded::<Option<Vec<u8>>>(MAX_QUEUED_PIECES);
         let (reply, answer) = bounded(1);
-        let call = self.start_call(move |directory| {
+        let stage = move |directory: &dyn MemoryDirectory| {
             let mut feed_pieces = |sink: ByteSink<'_>| loop {
                 match pieces.recv() {
                     Ok(Some(bytes)) => sink(&bytes)?,
@@ -372,8 +375,9 @@ impl MemoryDirectory for BoundedDirectory {
             };
             let staged = directory.stage(&run, &mut feed_pieces, attributes);
             drop(pieces);
-            let _ = reply.send(staged);
-        })?;
+            staged
+        };
+        let call = self.start_call(stage, move |staged| drop(reply.send(staged)))?;
         let write_outcome = content(&mut |bytes| {
             call.add_moved_bytes(bytes.len());
             call.send(&piece_sender, Some(bytes.to_vec()))
@@ -418,7 +422,8 @@ impl MemoryDirectory for BoundedDirectory {
         let displaced = displaced.to_string();
         let (report, reports) = bounded(MAX_QUEUED_PIECES);
         let (order, orders) = bounded(1);
-        let call = self.start_call(move |directory| {
+        let done = report.clone();
+        let settle = move |directory: &dyn MemoryDirectory| {
             let tell = |what| report.send(what).map_err(|_| caller_gone_error());
             let mut inspect = |object: DisplacedObject<'_>| {
                 let (special, reader) = match object {
@@ -438,9 +443,10 @@ impl MemoryDirectory for BoundedDirectory {
                     }
                 }
             };
-            let settled = directory.settle(&displaced, &mut inspect);
-            let _ = report.send(CallReport::Done(settled));
-        })?;
+            directory.settle(&displaced, &mut inspect)
+        };
+        let send = move |settled| drop(done.send(CallReport::Done(settled)));
+        let call = self.start_call(settle, send)?;
         let settled = BoundedDirectory::serve_inspection(&call, &reports, &order, inspect);
         self.record_abandoned(call);
         settled

@@ -387,7 +387,7 @@ impl Scene {
 
     /// Resets all agents and checks what holds after that.
     pub fn check_after_next_reset(&self) -> CheckResult {
-        let left = self.has_leftovers();
+        let left = self.all_leftovers();
         let before = self.records().len();
         let output = self.fleet.run(RESET_ALL);
         let said = output_text(&output);
@@ -400,8 +400,8 @@ impl Scene {
         let told = told
             .iter()
             .any(|word| said.contains(word) || notes.contains(word));
-        check(!left || told, || {
-            format!("the recovery is not reported: {said}")
+        check(left.is_empty() || told, || {
+            format!("the recovery of {left:?} is not reported: {said}")
         })?;
         self.check_settled()
     }
@@ -428,12 +428,11 @@ impl Scene {
         self.check_no_leftovers()
     }
 
-    /// Returns whether a run left a file beside a memory.
-    fn has_leftovers(&self) -> bool {
-        self.fleet
-            .agents()
-            .iter()
-            .any(|agent| !self.fleet.leftovers(agent).is_empty())
+    /// Returns the names of files that a run left beside memories.
+    fn all_leftovers(&self) -> Vec<String> {
+        let agents = self.fleet.agents();
+        let names = agents.iter().flat_map(|agent| self.fleet.leftovers(agent));
+        names.collect()
     }
 
     /// Checks that all memories are their baselines, that no bytes are lost, and that no files are

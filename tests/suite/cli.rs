@@ -23,6 +23,7 @@ mod schedule;
 mod schedule_control;
 mod schedule_run;
 mod status;
+mod unit_sandbox;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

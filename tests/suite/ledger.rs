@@ -8,6 +8,7 @@ mod random_archives;
 mod retention;
 mod retention_overview;
 mod run_history;
+mod segment_damage;
 mod segments;
 mod timeline;
 mod torn_appends;

@@ -14,6 +14,7 @@ mod baseline_plans;
 mod baseline_saves;
 mod baselines;
 mod behind;
+mod bounded_transport;
 mod cli;
 mod configs;
 mod console_bytes;

@@ -1,6 +1,7 @@
 //! `schedule install --packaged`: the units of a package, which fit any config.
 
-use super::schedule::{exposure, systemd_analyze, unit_names};
+use super::schedule::unit_names;
+use super::unit_sandbox::assert_systemd_accepts;
 use super::*;
 
 const PACKAGED: [&str; 6] = [
@@ -56,25 +57,5 @@ fn packaged_units_have_names_of_installed_ones() {
 fn packaged_units_pass_systemd_verify_and_security() {
     let site = Site::new();
     let _ = site.run(PACKAGED).assert_code(0);
-    let names = unit_names(&site, "package");
-    let paths: Vec<_> = names
-        .iter()
-        .map(|name| site.path("package").join(name))
-        .collect();
-    let mut arguments = vec!["verify", "--man=no", "--recursive-errors=no"];
-    arguments.extend(paths.iter().map(|path| path.to_str().unwrap()));
-    let Some((is_valid, text)) = systemd_analyze(&site, &arguments) else {
-        return;
-    };
-    assert!(is_valid && !text.contains("memory-shepherd"), "{text}");
-    for path in paths
-        .iter()
-        .filter(|path| path.extension().unwrap() == "service")
-    {
-        let Some(level) = exposure(&site, path) else {
-            return;
-        };
-        println!("{}: {level}", path.display());
-        assert!(level < 3.0, "{}: {level}", path.display());
-    }
+    assert_systemd_accepts(&site, "package");
 }
