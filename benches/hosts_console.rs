@@ -135,7 +135,9 @@ fn main() {
                     Msg::AgentsObserved(some)
                 }
                 FleetEvent::HostsChanged(some) => Msg::HostsChanged(some),
-                FleetEvent::ConfigChanged | FleetEvent::Notice(_) => continue,
+                FleetEvent::ConfigChanged | FleetEvent::PausesChanged | FleetEvent::Notice(_) => {
+                    continue;
+                }
             };
             update(&mut model, moment(), msg);
             if all.is_none() && seen.len() == living {

@@ -29,7 +29,7 @@ mod units;
 
 pub use controls::{
     ScheduleAction, ScheduleChange, ScheduleControls, ScheduleHold, SchedulePause, ScheduleSkip,
-    change_schedule, controls_path,
+    change_schedule,
 };
 pub use crontab::crontab_lines;
 pub use install::{

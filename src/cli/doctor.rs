@@ -26,7 +26,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use report::DoctorReport;
 pub use table::{CHECK_TABLE, CheckRow};
-use units::UnitSubject;
+use units::{FoundOriginal, UnitSubject};
 
 /// What the checks examine.
 struct DoctorSubject<'a> {
@@ -51,6 +51,8 @@ struct FleetSubject<'a> {
     missing_group: Option<ConfigErrors>,
     /// The installed units.
     units: Result<UnitSubject>,
+    /// The services of the original tool.
+    original_units: Vec<FoundOriginal>,
 }
 
 impl CommandContext<'_> {
@@ -114,6 +116,7 @@ impl CommandContext<'_> {
             systems.any(|(_, agents)| agents.contains(&name))
         };
         let agents = engine.config().agents.iter();
+        let (units, original_units) = self.find_unit_subject(engine);
         FleetSubject {
             environment: self.environment,
             engine,
@@ -121,7 +124,8 @@ impl CommandContext<'_> {
             silent_file_systems,
             sharing_groups,
             missing_group,
-            units: self.find_unit_subject(engine),
+            units,
+            original_units,
         }
     }
 }

@@ -6,6 +6,7 @@ use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
 use super::output::{Document, OutputRole, Printer, text_cell};
+use super::schedule_hold::{HoldItem, write_holds};
 use super::{CommandContext, CommandResult};
 use crate::engine::{FleetReport, ReportLevel};
 use crate::error::{Error, ErrorKind, Result};
@@ -17,18 +18,16 @@ struct ReportDocument {
     fleet: String,
     #[serde(flatten)]
     report: FleetReport,
+    /// Pauses and skips of scheduled resets, now.
+    holds: Vec<HoldItem>,
 }
 
 impl Document for ReportDocument {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         printer.write_plain_line(self.report.headline())?;
         let rows = self.report.rows();
-        if rows.is_empty() {
-            return if self.report.is_empty() {
-                Ok(())
-            } else {
-                printer.write_plain_line("nothing else to report")
-            };
+        if rows.is_empty() && !self.report.is_empty() {
+            printer.write_plain_line("nothing else to report")?;
         }
         let cells = rows.iter().map(|row| {
             vec![
@@ -37,7 +36,8 @@ impl Document for ReportDocument {
                 text_cell(OutputRole::Plain, &row.text),
             ]
         });
-        printer.write_table_within_width(cells.collect(), &[])
+        printer.write_table_within_width(cells.collect(), &[])?;
+        write_holds(&self.holds, printer)
     }
 }
 
@@ -71,10 +71,12 @@ fn since_error(text: &str, why: &str, hint: &str) -> Error {
 impl CommandContext<'_> {
     pub(super) fn run_report(&mut self, since: Option<&str>) -> CommandResult {
         let engine = self.open_engine()?;
-        let since = parse_since(since, engine.clock().now())?;
+        let now = engine.clock().now();
+        let since = parse_since(since, now)?;
         let document = ReportDocument {
             fleet: engine.config().general.fleet_name.clone(),
             report: engine.report(since)?,
+            holds: self.schedule_holds(&engine, now),
         };
         self.output.print_document(&document)?;
         Ok(None)

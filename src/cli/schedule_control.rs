@@ -14,7 +14,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::schedule::{
     ManagerAccess, ScheduleAction, ScheduleChange, ScheduleControls, ScheduleOverview,
-    ScheduledGroup, change_schedule, controls_path, find_timer_agent, read_overview, timer_subject,
+    ScheduledGroup, change_schedule, find_timer_agent, read_overview, timer_subject,
 };
 
 #[derive(Debug, Args)]
@@ -133,7 +133,7 @@ impl CommandContext<'_> {
         });
         self.output.print_document(&ControlDocument {
             dry_run: args.dry_run,
-            file: controls_path(&engine).display().to_string(),
+            file: engine.schedule_path().display().to_string(),
             changes: items.collect(),
         })?;
         Ok(None)

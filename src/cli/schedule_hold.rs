@@ -1,8 +1,9 @@
 //! What holds back the agents of `reset --scheduled`: pauses and skips of the schedule.
+//! `schedule status`, `status` and `report` list them.
 
 use std::io;
 
-use chrono::Local;
+use chrono::{DateTime, FixedOffset, Local};
 use serde::Serialize;
 
 use super::output::{Document, OutputRole, Printer};
@@ -10,7 +11,7 @@ use super::reset_and_undo::RunSignals;
 use super::run_arguments::ResetArgs;
 use super::{CommandContext, CommandResult};
 use crate::engine::Engine;
-use crate::schedule::{ScheduleControls, ScheduleHold};
+use crate::schedule::{ScheduleControls, ScheduleHold, SchedulePause, ScheduleSkip, timer_subject};
 
 /// An agent that is not reset.
 #[derive(Serialize)]
@@ -39,7 +40,64 @@ impl Document for HeldDocument<'_> {
     }
 }
 
+/// What holds resets back: of an agent, or of all without an interval of their own.
+#[derive(Serialize)]
+pub(super) struct HoldItem {
+    agent: Option<String>,
+    paused: Option<SchedulePause>,
+    skipped: Option<ScheduleSkip>,
+    #[serde(skip)]
+    text: String,
+}
+
+impl HoldItem {
+    fn new((agent, hold): (Option<&str>, ScheduleHold)) -> HoldItem {
+        let text = format!("{}: {}", timer_subject(agent), hold.describe());
+        let (paused, skipped) = match hold {
+            ScheduleHold::Paused(pause) => (Some(pause), None),
+            ScheduleHold::Skipped(skip) => (None, Some(skip)),
+        };
+        HoldItem {
+            agent: agent.map(str::to_string),
+            paused,
+            skipped,
+            text,
+        }
+    }
+
+    /// Describes it as a line of its own.
+    pub(super) fn describe(&self) -> String {
+        format!("held back: {}", self.text)
+    }
+}
+
+/// Writes one line for each.
+pub(super) fn write_holds(holds: &[HoldItem], printer: &mut Printer<'_>) -> io::Result<()> {
+    holds.iter().try_for_each(|hold| {
+        printer.write_line(&[
+            (OutputRole::Warn, "held back: "),
+            (OutputRole::Plain, &hold.text),
+        ])
+    })
+}
+
 impl CommandContext<'_> {
+    /// Returns what holds scheduled resets back. Pauses that cannot be read hold nothing back, and
+    /// are a warning.
+    pub(super) fn schedule_holds(
+        &mut self,
+        engine: &Engine,
+        now: DateTime<FixedOffset>,
+    ) -> Vec<HoldItem> {
+        match ScheduleControls::read(engine) {
+            Ok(controls) => controls.holds(now).into_iter().map(HoldItem::new).collect(),
+            Err(error) => {
+                self.output.print_warning(error.message());
+                Vec::new()
+            }
+        }
+    }
+
     /// Splits the agents of a scheduled reset: those to reset, and those that are held back. Pauses
     /// that cannot be read hold nothing back.
     pub(super) fn split_held_agents(

@@ -26,6 +26,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Time after which a reset no longer keeps others from being started: it may hang.
 const START_DELAY_LIMIT: Duration = Duration::from_secs(600);
 
+/// Time that resets get to end on TERM: as long as systemd gives a service.
+const STOP_TIMEOUT: Duration = Duration::from_secs(90);
+
 /// The process to which the kernel gives the children of processes that have ended.
 const INIT_PROCESS_ID: u32 = 1;
 
@@ -52,6 +55,9 @@ impl CommandContext<'_> {
         let config = engine.config().path.clone();
         let _lock = self.claim_schedule(&engine)?;
         let mut scheduler = plan_first_resets(&engine, &now());
+        for hold in self.schedule_holds(&engine, SystemClock.now()) {
+            self.output.print_note(&hold.describe());
+        }
         drop(engine);
         let mut queue = StartQueue::default();
         let mut running: Vec<RunningReset> = Vec::new();
@@ -79,9 +85,11 @@ impl CommandContext<'_> {
             self.start_waiting(&config, &mut queue, &mut running, time);
             SystemClock.sleep(POLL_INTERVAL);
         }
-        self.stop_resets(&mut running);
+        let has_ended = self.stop_resets(&mut running);
         self.output.print_progress("stopped");
-        Ok(signals.error_kind())
+        Ok(signals
+            .error_kind()
+            .or((!has_ended).then_some(ErrorKind::Partial)))
     }
 
     /// Takes the lock that shows that this process resets the agents of the config, so that a second
@@ -204,16 +212,28 @@ impl CommandContext<'_> {
     }
 
     /// Asks the resets in progress to end, and waits until they have: each finishes the agents that
-    /// it is at work on.
-    fn stop_resets(&mut self, running: &mut Vec<RunningReset>) {
+    /// it is at work on. Returns whether all have ended; one that hangs is left to itself.
+    fn stop_resets(&mut self, running: &mut Vec<RunningReset>) -> bool {
         for reset in running.iter() {
             let process = rustix::process::Pid::from_child(&reset.process);
             let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
         }
-        while !running.is_empty() {
+        let end = SystemClock.instant() + STOP_TIMEOUT;
+        while !running.is_empty() && SystemClock.instant() < end {
             self.report_ended(running);
             SystemClock.sleep(POLL_INTERVAL);
         }
+        for reset in running.iter() {
+            let text = format!(
+                "the reset of {} (process {}) has not ended within {} s of its signal, and goes on \
+                 without the scheduler",
+                reset.group.describe(),
+                reset.process.id(),
+                STOP_TIMEOUT.as_secs()
+            );
+            self.output.print_error(&text);
+        }
+        running.is_empty()
     }
 }
 

@@ -8,13 +8,14 @@ use serde::Serialize;
 
 use super::output::{Document, OutputRole, Printer, format_count, text_cell};
 use super::schedule::TargetArgs;
+use super::schedule_hold::{HoldItem, write_holds};
 use super::{CommandContext, CommandResult, resolve_archive_group};
 use crate::clock::{Clock, SystemClock};
 use crate::config;
 use crate::engine::{Engine, HolderLockKind, describe_holder};
 use crate::schedule::{
-    InstalledTimer, ScheduleControls, ScheduleHold, SchedulePause, ScheduleSkip, ScheduledGroup,
-    ServiceManager, TimerSchedule, TimerStatus, UnitScope, read_manager, timer_subject,
+    InstalledTimer, SchedulePause, ScheduleSkip, ScheduledGroup, ServiceManager, TimerSchedule,
+    TimerStatus, UnitScope, read_manager, timer_subject,
 };
 
 /// A timer in the answer.
@@ -31,16 +32,6 @@ struct TimerItem {
     paused: Option<SchedulePause>,
     /// Its skip that has not passed.
     skipped: Option<ScheduleSkip>,
-}
-
-/// What holds resets back: of an agent, or of all without an interval of their own.
-#[derive(Serialize)]
-struct HoldItem {
-    agent: Option<String>,
-    paused: Option<SchedulePause>,
-    skipped: Option<ScheduleSkip>,
-    #[serde(skip)]
-    text: String,
 }
 
 /// Agents that `schedule run` resets together.
@@ -114,22 +105,6 @@ impl TimerItem {
     }
 }
 
-impl HoldItem {
-    fn new((agent, hold): (Option<&str>, ScheduleHold)) -> HoldItem {
-        let text = format!("{}: {}", timer_subject(agent), hold.describe());
-        let (paused, skipped) = match hold {
-            ScheduleHold::Paused(pause) => (Some(pause), None),
-            ScheduleHold::Skipped(skip) => (None, Some(skip)),
-        };
-        HoldItem {
-            agent: agent.map(str::to_string),
-            paused,
-            skipped,
-            text,
-        }
-    }
-}
-
 impl SchedulerItem {
     /// Returns the running `schedule run` of an engine's config, if there is one.
     fn find(engine: &Engine, now: &DateTime<Local>) -> Option<SchedulerItem> {
@@ -167,16 +142,7 @@ impl ScheduleStatusDocument {
         if let Some(scheduler) = &self.scheduler {
             scheduler.write_text(printer)?;
         }
-        self.write_holds(printer)
-    }
-
-    fn write_holds(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        self.holds.iter().try_for_each(|hold| {
-            printer.write_line(&[
-                (OutputRole::Warn, "held back: "),
-                (OutputRole::Plain, &hold.text),
-            ])
-        })
+        write_holds(&self.holds, printer)
     }
 }
 
@@ -268,14 +234,10 @@ impl CommandContext<'_> {
             engine.as_ref(),
             &now.with_timezone(&Local),
         )?;
-        let mut holds = Vec::new();
-        match engine.as_ref().map(ScheduleControls::read).transpose() {
-            Ok(controls) => {
-                let controls = controls.unwrap_or_default();
-                holds.extend(controls.holds(now).into_iter().map(HoldItem::new));
-            }
-            Err(error) => self.output.print_warning(error.message()),
-        }
+        let holds = engine
+            .as_ref()
+            .map(|engine| self.schedule_holds(engine, now))
+            .unwrap_or_default();
         self.output.print_document(&ScheduleStatusDocument {
             scope: target.scope,
             directory: target.directory.display().to_string(),

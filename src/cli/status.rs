@@ -9,6 +9,7 @@ use super::metrics_file::MetricsFlags;
 use super::output::{
     Document, OutputRole, Printer, TableCell, format_count, number_cell, text_cell,
 };
+use super::schedule_hold::{HoldItem, write_holds};
 use super::{CommandContext, CommandResult};
 use crate::boundary::Boundary;
 use crate::digest::Digest;
@@ -28,6 +29,8 @@ struct StatusDocument {
     tag: Option<String>,
     time: DateTime<FixedOffset>,
     agents: Vec<StatusRow>,
+    /// Pauses and skips of scheduled resets.
+    holds: Vec<HoldItem>,
     ledger_error: Option<String>,
     /// Error kind of the broken ledger, for the exit code.
     #[serde(skip)]
@@ -291,7 +294,8 @@ impl Document for StatusDocument {
         if !counts.is_empty() {
             line.push_str(&format!(": {}", counts.join(", ")));
         }
-        printer.write_plain_line(line)
+        printer.write_plain_line(line)?;
+        write_holds(&self.holds, printer)
     }
 }
 
@@ -318,15 +322,18 @@ impl CommandContext<'_> {
         let ledger_error = observations
             .iter()
             .find_map(|seen| seen.ledger_error.clone());
+        let now = engine.clock().now();
+        let holds = self.schedule_holds(&engine, now);
         let status = StatusDocument {
             config: config.path.display().to_string(),
             fleet: config.general.fleet_name.clone(),
             tag: config.general.fleet_tag.clone(),
-            time: engine.clock().now(),
+            time: now,
             agents: observations
                 .into_iter()
                 .map(|seen| StatusRow::new(seen, &engine))
                 .collect(),
+            holds,
             ledger_kind: ledger_error.is_some().then(|| {
                 let error = engine.ledger_head().err();
                 error.map_or(ErrorKind::Host, |error| error.kind())

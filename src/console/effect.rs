@@ -674,6 +674,7 @@ pub fn fleet_event_message(event: FleetEvent) -> Msg {
         FleetEvent::Observed(seen) => Msg::AgentsObserved(seen),
         FleetEvent::HostsChanged(hosts) => Msg::HostsChanged(hosts),
         FleetEvent::ConfigChanged => Msg::ConfigChanged,
+        FleetEvent::PausesChanged => Msg::PausesChanged,
         FleetEvent::Notice(text) => Msg::Reported(MessageLevel::Warn, text),
     }
 }

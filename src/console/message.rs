@@ -162,6 +162,8 @@ pub enum Msg {
     Reported(MessageLevel, String),
     /// The config file changed; the effect runner reads it.
     ConfigChanged,
+    /// Pauses or skips of scheduled resets changed on the disk.
+    PausesChanged,
     /// The changed config is valid; the effect runner adopts its engine.
     ConfigReloaded(Arc<Engine>),
     /// The changed config is invalid; the previous one stays in force.

@@ -109,6 +109,11 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
         Msg::ScheduleLoaded(number, loaded) => {
             log::update::schedule::handle_loaded(model, number, loaded);
         }
+        Msg::PausesChanged => {
+            return log::update::schedule::handle_pauses_changed(model)
+                .into_iter()
+                .collect();
+        }
         Msg::ScheduleChanged(change, outcome) => {
             return log::update::schedule::handle_changed(model, &change, outcome);
         }

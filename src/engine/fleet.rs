@@ -66,6 +66,8 @@ pub enum FleetEvent {
     HostsChanged(Vec<HostStatus>),
     /// The configuration file changed.
     ConfigChanged,
+    /// The file of pauses and skips of scheduled resets changed.
+    PausesChanged,
     /// A warning for the operator.
     Notice(String),
 }
@@ -244,6 +246,7 @@ enum ChangeTarget {
     Agent(String),
     AllAgents,
     Config,
+    Pauses,
 }
 
 impl WatchLoop {
@@ -507,6 +510,8 @@ impl WatchLoop {
                 ChangeTarget::Agent(name) => self.schedule_read(name, now),
                 ChangeTarget::AllAgents => self.schedule_all_reads(now),
                 ChangeTarget::Config => self.config_due = Some(now + CONFIG_DEBOUNCE),
+                // The loop notices a receiver that is gone.
+                ChangeTarget::Pauses => drop(self.events.send(FleetEvent::PausesChanged)),
             }
         }
     }
@@ -697,6 +702,7 @@ fn change_scopes(engine: &Engine) -> HashMap<PathBuf, Vec<ChangeScope>> {
         add(&path, ChangeTarget::AllAgents);
     }
     add(&engine.ledger_path(), ChangeTarget::AllAgents);
+    add(&engine.schedule_path(), ChangeTarget::Pauses);
     add(&config.path, ChangeTarget::Config);
     meanings
 }

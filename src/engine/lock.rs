@@ -471,7 +471,12 @@ pub struct ScheduleLock {
 }
 
 impl Engine {
-    /// Acquires the lock for changes of the file of pauses and skips.
+    /// Returns the path of the file of pauses and skips of scheduled resets.
+    pub fn schedule_path(&self) -> PathBuf {
+        self.archive.program_path("schedule.json")
+    }
+
+    /// Acquires the lock for changes of that file.
     ///
     /// # Errors
     /// As `lock_pins`.

@@ -13,7 +13,6 @@ use std::fs::OpenOptions;
 use std::io::Read;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 
 use chrono::{DateTime, Datelike, FixedOffset, TimeZone};
 use serde::{Deserialize, Serialize};
@@ -23,9 +22,6 @@ use crate::config::{Agent, Config, config_identity};
 use crate::durable;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, PathContext, Result};
-
-/// The file in the program's directory of the archive.
-const FILE_NAME: &str = "schedule.json";
 
 /// Maximum size of the file in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
@@ -349,8 +345,8 @@ fn controlling_timers(agent: &Agent) -> impl Iterator<Item = Option<&str>> {
 ///
 /// # Errors
 /// A change is about an agent that the config does not have, a skip is about one that is paused or
-/// about a due time that has passed, or the
-/// archive cannot be written. Nothing was changed then, unless the change alone cannot be logged.
+/// about a due time that has passed, or the archive cannot be written. Nothing was changed then,
+/// unless the change alone cannot be logged.
 pub fn change_schedule<Tz: TimeZone>(
     engine: &Engine,
     changes: &[ScheduleChange],
@@ -401,16 +397,11 @@ pub fn change_schedule<Tz: TimeZone>(
         Error::new(ErrorKind::Internal, message)
     })?;
     let archive = engine.archive();
-    archive.replace_program_file(&archive.program_path(FILE_NAME), &text)?;
+    archive.replace_program_file(&engine.schedule_path(), &text)?;
     for change in changes {
         engine.log_text(&format!("{}; by {}", change.describe(), engine.user()))?;
     }
     Ok(())
-}
-
-/// Returns the path of the file that a change writes.
-pub fn controls_path(engine: &Engine) -> PathBuf {
-    engine.archive().program_path(FILE_NAME)
 }
 
 fn no_timer_error(subject: &str) -> Error {
@@ -440,7 +431,7 @@ fn config_key(config: &Config) -> String {
 
 /// Reads the file; an absent one is empty.
 fn read_file(engine: &Engine) -> Result<ControlsFile> {
-    let path = controls_path(engine);
+    let path = engine.schedule_path();
     let file = match durable::open_own_file(&path, OpenOptions::new().read(true)) {
         Err(error) if durable::is_absent(&error) => return Ok(ControlsFile::default()),
         file => file.with_path("read", &path)?,

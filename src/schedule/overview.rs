@@ -227,7 +227,7 @@ pub fn read_overview<Tz: TimeZone>(
             .find_lock_holder_of(HolderLockKind::Scheduler)
             .is_some(),
         crontab: crontab_lines(config, program).unwrap_or_default(),
-        controls_path: super::controls_path(engine),
+        controls_path: engine.schedule_path(),
         controls_error,
     }
 }

@@ -11,6 +11,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use memory_shepherd::clock::SystemClock;
 use memory_shepherd::config::SshHost;
 use memory_shepherd::engine::{FleetEvent, FleetWatcher, Observation, State};
+use memory_shepherd::schedule::{ScheduleAction, ScheduleChange, change_schedule};
 use memory_shepherd::transport::{Transport, Transports};
 
 use super::world::{BASELINE, World};
@@ -134,6 +135,29 @@ fn sweep_observes_only_unwatched_changes() {
             .try_iter()
             .any(|event| matches!(event, FleetEvent::ConfigChanged))
     });
+}
+
+#[test]
+fn pause_by_another_process_is_reported() {
+    let world = World::new(&["a"]);
+    world.write_scratch("a", "");
+    let engine = Arc::new(world.engine_with_clock(Arc::new(SystemClock), world.local_transport()));
+    // The directory of the file exists after a run.
+    world.reset_with_engine(&engine);
+    let (sender, events) = unbounded();
+    let fleet = FleetWatcher::start(Arc::clone(&engine), sender).unwrap();
+    assert!(fleet.wait_idle(WAIT_TIMEOUT));
+    let change = ScheduleChange {
+        agent: None,
+        action: ScheduleAction::Pause,
+    };
+    change_schedule(&engine, &[change], &engine.clock().now()).unwrap();
+    loop {
+        let event = events.recv_timeout(WAIT_TIMEOUT).unwrap();
+        if matches!(event, FleetEvent::PausesChanged) {
+            break;
+        }
+    }
 }
 
 #[test]

@@ -8,8 +8,7 @@ use chrono::{DateTime, FixedOffset};
 use memory_shepherd::engine::Engine;
 use memory_shepherd::error::ErrorKind;
 use memory_shepherd::schedule::{
-    ScheduleAction, ScheduleChange, ScheduleControls, ScheduleHold, ScheduledGroup,
-    change_schedule, controls_path,
+    ScheduleAction, ScheduleChange, ScheduleControls, ScheduleHold, ScheduledGroup, change_schedule,
 };
 
 use crate::skip::skip_unsupported;
@@ -95,7 +94,7 @@ fn passed_due_time_cannot_be_skipped() {
     let skip = change(None, ScheduleAction::Skip(due));
     let error = change_schedule(&engine, &[skip], &engine.clock().now()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
-    assert!(!controls_path(&engine).exists());
+    assert!(!engine.schedule_path().exists());
 }
 
 #[test]
@@ -134,7 +133,7 @@ fn forged_skip_cannot_outlive_its_due_time() {
     let engine = world.engine();
     let due = next_due(&engine, Some("scout"));
     apply(&engine, Some("scout"), ScheduleAction::Skip(due));
-    let path = controls_path(&engine);
+    let path = engine.schedule_path();
     let text = fs::read_to_string(&path).unwrap();
     let mut file: serde_json::Value = serde_json::from_str(&text).unwrap();
     let configs = file["configs"].as_object_mut().unwrap();
@@ -151,7 +150,7 @@ fn damaged_or_linked_file_holds_nothing_back() {
     let world = scheduled_world();
     let engine = world.engine();
     apply(&engine, None, ScheduleAction::Pause);
-    let path = controls_path(&engine);
+    let path = engine.schedule_path();
     let text = fs::read(&path).unwrap();
     fs::write(&path, "{").unwrap();
     assert!(ScheduleControls::read(&engine).is_err());
@@ -167,7 +166,7 @@ fn file_of_another_user_holds_nothing_back() {
     let world = scheduled_world();
     let engine = world.engine();
     apply(&engine, None, ScheduleAction::Pause);
-    if chown(controls_path(&engine), Some(12_345), None).is_err() {
+    if chown(engine.schedule_path(), Some(12_345), None).is_err() {
         skip_unsupported("only root gives files away");
         return;
     }
@@ -180,12 +179,12 @@ fn configs_of_one_archive_pause_apart() {
     let world = scheduled_world();
     let engine = world.engine();
     apply(&engine, None, ScheduleAction::Pause);
-    let text = fs::read_to_string(controls_path(&engine)).unwrap();
+    let text = fs::read_to_string(engine.schedule_path()).unwrap();
     let other = text.replace(&engine.config().path.display().to_string(), "/other.conf");
-    fs::write(controls_path(&engine), other).unwrap();
+    fs::write(engine.schedule_path(), other).unwrap();
     assert!(!is_held_now(&engine, "ranger"));
     apply(&engine, Some("scout"), ScheduleAction::Pause);
     assert!(is_held_now(&engine, "scout"));
-    let text = fs::read_to_string(controls_path(&engine)).unwrap();
+    let text = fs::read_to_string(engine.schedule_path()).unwrap();
     assert!(text.contains("/other.conf"), "{text}");
 }

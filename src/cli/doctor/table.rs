@@ -198,6 +198,12 @@ pub static CHECK_TABLE: &[CheckRow] = &[
         check: Check::Archive(units::check_units),
     },
     CheckRow {
+        name: "schedule",
+        examines: "pauses and skips of scheduled resets; units that run the original tool",
+        remedy: "`schedule resume` ends pauses; `schedule install --take-over` replaces those units",
+        check: Check::Archive(units::check_schedule),
+    },
+    CheckRow {
         name: "alerts",
         examines: "a command of the alerts that root does not run, because another user can change its \
                    program; a process that has held the alerts for more than two minutes",

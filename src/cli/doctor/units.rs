@@ -2,7 +2,7 @@
 //! change them, what they run, and whether their timers do.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, FixedOffset};
 
@@ -15,9 +15,10 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::{Result, describe_io_error};
 use crate::schedule::{
-    Consent, FileAction, InstallPlan, InstalledTimer, PlannedFile, ServiceManager, TimerStatus,
-    UnitScope, UnitSetup, UserSandbox, find_installed_timers, find_unit_program,
-    find_writable_part, plan_install, plan_uninstall, read_timer_statuses, render_units,
+    Consent, FileAction, InstallPlan, InstalledTimer, OriginalUnit, PlannedFile, ScheduleControls,
+    ServiceManager, TimerStatus, UnitScope, UnitSetup, UserSandbox, find_installed_timers,
+    find_unit_program, find_writable_part, plan_install, plan_uninstall, read_timer_statuses,
+    render_units, timer_subject,
 };
 
 /// An enabled timer that has not fired within this many of the longest interval never fires.
@@ -31,13 +32,26 @@ pub(super) struct UnitSubject {
     installed: InstallPlan,
 }
 
+/// A service of the original tool, which resets agents as well.
+pub(super) struct FoundOriginal {
+    scope: UnitScope,
+    directory: PathBuf,
+    unit: OriginalUnit,
+}
+
 impl CommandContext<'_> {
     /// Finds the units of the config: those that `schedule install` would write, else those of the
     /// other scope, the system's or this user's.
-    pub(super) fn find_unit_subject(&self, engine: &Engine) -> Result<UnitSubject> {
+    ///
+    /// Also returns the services of the original tool, of both scopes.
+    pub(super) fn find_unit_subject(
+        &self,
+        engine: &Engine,
+    ) -> (Result<UnitSubject>, Vec<FoundOriginal>) {
         let config = engine.config().path.clone();
         let is_root = self.environment.env.uid == 0;
-        let find = |is_system: bool| -> Result<UnitSubject> {
+        let mut originals = Vec::new();
+        let mut find = |is_system: bool| -> Result<UnitSubject> {
             let args = TargetArgs {
                 prefix: None,
                 system: is_system,
@@ -45,20 +59,54 @@ impl CommandContext<'_> {
             };
             let target = self.schedule_target(&args, config.clone())?;
             let installed = plan_uninstall(&target.directory, &target.config, Consent::default())?;
+            originals.extend(installed.originals.iter().map(|unit| FoundOriginal {
+                scope: target.scope,
+                directory: target.directory.clone(),
+                unit: unit.clone(),
+            }));
             Ok(UnitSubject {
                 user_sandbox: self.user_sandbox(engine, target.scope),
                 target,
                 installed,
             })
         };
-        let own = find(is_root);
-        if own.as_ref().is_ok_and(|it| !it.installed.files.is_empty()) {
-            return own;
-        }
-        match find(!is_root) {
-            Ok(other) if !other.installed.files.is_empty() => Ok(other),
-            _ => own,
-        }
+        let (own, other) = (find(is_root), find(!is_root));
+        let has_units =
+            |it: &Result<UnitSubject>| it.as_ref().is_ok_and(|it| !it.installed.files.is_empty());
+        let subject = if !has_units(&own) && has_units(&other) {
+            other
+        } else {
+            own
+        };
+        (subject, originals)
+    }
+}
+
+/// Reports what keeps agents from being reset on a schedule, or resets them twice.
+pub(super) fn check_schedule(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
+    let engine = fleet.engine;
+    let holds = match ScheduleControls::read(engine) {
+        Ok(controls) => controls,
+        Err(error) => return report.add_error(&error),
+    };
+    let holds = holds.holds(engine.clock().now());
+    for (agent, hold) in &holds {
+        let line = engine.command_line("schedule resume");
+        let text = format!("{}: {}", timer_subject(*agent), hold.describe());
+        report.add_warning(text, &format!("`{line}` ends pauses and skips"));
+    }
+    for original in &fleet.original_units {
+        let (service, directory) = (&original.unit.service, original.directory.display());
+        let agents = original.unit.agents.join(", ");
+        let text = format!(
+            "{service} in {directory} runs the original tool, which resets {agents} as well"
+        );
+        let install = install_command(fleet, original.scope);
+        let hint = format!("`{install} --take-over --dry-run` shows what replaces it");
+        report.add_warning(text, &hint);
+    }
+    if holds.is_empty() && fleet.original_units.is_empty() {
+        report.add_ok("no pause, no skip, and no unit of the original tool");
     }
 }
 

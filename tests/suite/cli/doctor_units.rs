@@ -102,6 +102,18 @@ fn changed_config_makes_units_differ() {
 }
 
 #[test]
+fn services_of_the_original_tool_are_reported() {
+    let site = site_with_units(ANSWER);
+    assert_result(&site, "schedule", "ok", "no unit of the original tool");
+    let service = "[Service]\nExecStart=%h/ms/memory-shepherd.sh monitor-bot\n";
+    site.write(&format!("{UNITS}/agent-memory.service"), service);
+    let text = "agent-memory.service in ";
+    assert_result(&site, "schedule", "warn", text);
+    let text = "which resets monitor-bot as well";
+    assert_result(&site, "schedule", "warn", text);
+}
+
+#[test]
 fn edited_or_writable_unit_is_reported() {
     let site = site_with_units(ANSWER);
     let timer = format!("{UNITS}/memory-shepherd.timer");

@@ -1,5 +1,7 @@
 //! `schedule pause`, `resume` and `skip`, and what a scheduled reset does then.
 
+use memory_shepherd::schedule::timer_subject;
+
 use super::*;
 
 /// A site whose agent monitor-bot is reset by itself every half hour.
@@ -54,6 +56,31 @@ fn paused_agent_is_left_out_of_scheduled_resets() {
         .assert_code(0)
         .json();
     assert_eq!(ran["results"][0]["agent"], "monitor-bot");
+}
+
+#[test]
+fn status_report_and_doctor_name_pauses() {
+    let site = scheduled_site();
+    let _ = site.run(["schedule", "pause"]).assert_code(0);
+    for verb in ["status", "report"] {
+        let shown = site.run([verb]).assert_code(0).stdout;
+        for subject in [timer_subject(None), "monitor-bot"] {
+            let line = format!("held back: {subject}: paused since ");
+            assert!(shown.contains(&line), "{verb}: {shown}");
+        }
+        let document = site.run([verb, "--json"]).json();
+        assert_eq!(document["holds"], holds(&site), "{verb}");
+    }
+    let checks = site.run(["doctor", "--json"]).json();
+    let paused = |level: &str| {
+        let checks = checks["checks"].as_array().unwrap().iter();
+        let found = checks.filter(|it| it["check"] == "schedule" && it["level"] == level);
+        found.count()
+    };
+    assert_eq!((paused("warn"), paused("ok")), (2, 0), "{checks:#}");
+    let _ = site.run(["schedule", "resume"]).assert_code(0);
+    let shown = site.run(["status"]).stdout;
+    assert!(!shown.contains("held back"), "{shown}");
 }
 
 #[test]

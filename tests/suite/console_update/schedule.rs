@@ -338,6 +338,15 @@ fn changed_schedule_is_read_again() {
 }
 
 #[test]
+fn pause_by_another_process_reads_the_schedule() {
+    let mut console = console_with_schedule(common_schedule());
+    assert_eq!(console.send(Msg::PausesChanged), [Effect::LoadSchedule(1)]);
+    // Nothing is read for a console that has not shown it yet.
+    let mut console = fleet_of_four();
+    assert_eq!(console.send(Msg::PausesChanged), []);
+}
+
+#[test]
 fn read_only_console_changes_no_timer() {
     let mut console = console_with_schedule(common_schedule());
     console.model.read_only.is_forced = true;

@@ -135,6 +135,13 @@ fn close_dialog(model: &mut Model) {
     }
 }
 
+/// Reads the schedule again after another process changed pauses or skips. The answer to a change of
+/// this console does the same.
+pub fn handle_pauses_changed(model: &mut Model) -> Option<Effect> {
+    let view = &model.log.schedule;
+    (view.refresh_due.is_some() && !view.is_changing).then(|| request(model))
+}
+
 /// Reports a change of pauses and skips, and reads the schedule again.
 pub fn handle_changed(
     model: &mut Model,
