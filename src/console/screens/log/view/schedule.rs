@@ -201,7 +201,12 @@ fn scope_word(scope: UnitScope) -> &'static str {
 }
 
 fn draw_headings(canvas: &mut Canvas<'_>, y: u16, columns: &TimerColumns) {
-    canvas.put_text(NAME_X, y, "TIMER", Role::Heading);
+    let first = if columns.agents.is_some() {
+        "TIMER"
+    } else {
+        "AGENTS"
+    };
+    canvas.put_text(NAME_X, y, first, Role::Heading);
     canvas.put_text(columns.next, y, "NEXT", Role::Heading);
     canvas.put_text(columns.last, y, "LAST", Role::Heading);
     canvas.put_text(columns.result, y, "RESULT", Role::Heading);
@@ -220,7 +225,7 @@ fn draw_row(
     let (mark, role) = row_mark(row);
     canvas.put_text(2, y, mark, role);
     let room = usize::from(columns.next - NAME_X - 1);
-    let name = row_name(model, row);
+    let name = row_name(model, columns, row);
     canvas.put_text(NAME_X, y, &shorten_untrusted(&name, room), Role::Text);
     let (text, role) = next_cell(model, row);
     let room = usize::from(columns.last - columns.next - 1);
@@ -258,14 +263,20 @@ fn row_mark(row: &TimerRow) -> (&'static str, Role) {
     }
 }
 
-/// Returns the name of a timer, with its service manager if both have timers.
-fn row_name(model: &Model, row: &TimerRow) -> String {
+/// Returns the name of a timer, with its service manager if both have timers. Without a column for
+/// them, its agents stand for it: they take less room than the name of a unit.
+fn row_name(model: &Model, columns: &TimerColumns, row: &TimerRow) -> String {
+    let name = if columns.agents.is_none() && row.is_known {
+        agents_cell(row)
+    } else {
+        row.name.clone()
+    };
     let mut others = model.log.schedule.rows.iter();
     match row.source {
         TimerSource::Manager(scope) if others.any(|it| it.source != row.source) => {
-            format!("{}: {}", scope_word(scope), row.name)
+            format!("{}: {name}", scope_word(scope))
         }
-        _ => row.name.clone(),
+        _ => name,
     }
 }
 
