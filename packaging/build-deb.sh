@@ -3,6 +3,8 @@
 # The program itself generates manual page, completions and units.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# Whatever the variable says outside: the paths below and those in Cargo.toml are relative to it.
+export CARGO_TARGET_DIR=target
 
 cargo_deb_version=3.8.0
 tool=target/tools/bin/cargo-deb

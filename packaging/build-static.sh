@@ -3,6 +3,8 @@
 # target/ARCH-unknown-linux-musl/release/memory-shepherd. Needs rustup and musl-gcc (musl-tools).
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# Whatever the variable says outside: the paths below are relative to it.
+export CARGO_TARGET_DIR=target
 
 target=$(uname -m)-unknown-linux-musl
 if ! command -v musl-gcc >/dev/null; then
