@@ -36,6 +36,7 @@ mod schedule_run;
 mod schedule_status;
 mod seal;
 mod status;
+mod status_watch;
 mod three_way;
 mod usage;
 mod values;
@@ -250,14 +251,25 @@ impl CommandContext<'_> {
             Verb::Status {
                 agents,
                 exit_code,
+                watch,
                 metrics,
-            } => self.run_status(&agents, exit_code, &metrics),
+            } => {
+                if watch {
+                    self.watch_status(&agents)
+                } else {
+                    self.run_status(&agents, exit_code, &metrics)
+                }
+            }
             Verb::Diff(args) => self.run_diff(&args),
             Verb::Reset(args) => self.run_reset(&args),
             Verb::Push(args) => self.run_push(&args),
             Verb::Undo(args) => self.run_undo(&args),
             Verb::Report { since } => self.run_report(since.as_deref()),
-            Verb::Log { count, agent } => self.run_log(count, agent.as_deref()),
+            Verb::Log {
+                count,
+                follow,
+                agent,
+            } => self.run_log(count, follow, agent.as_deref()),
             Verb::Archive { what } => self.run_archive(&what),
             Verb::Baseline { what } => self.run_baseline(&what),
             Verb::Seal(args) => self.run_seal(&args),

@@ -91,6 +91,9 @@ pub(super) enum Verb {
         /// Also exits with 1 if an agent is DRIFTED, NOSEP, MISSING or OVERSIZE
         #[arg(long)]
         exit_code: bool,
+        /// Prints each state as a line, then a line for each that changes, until it is stopped
+        #[arg(long, conflicts_with_all = ["exit_code", "file"])]
+        watch: bool,
         #[command(flatten)]
         metrics: MetricsFlags,
     },
@@ -133,6 +136,9 @@ pub(super) enum Verb {
         /// Shows at most this many records, the newest
         #[arg(short = 'n', value_name = "COUNT", value_parser = parse_record_count)]
         count: Option<usize>,
+        /// Goes on with the records of later runs, until it is stopped
+        #[arg(long)]
+        follow: bool,
         /// Shows only this agent
         agent: Option<String>,
     },

@@ -46,6 +46,7 @@ pub(super) const EXAMPLES: &[CommandExamples] = &[
         lines: &[
             ("status", "shows all agents, the worst first"),
             ("status scout --json", "prints one agent for a script"),
+            ("status --watch", "prints each state that changes"),
             (
                 "status --exit-code -q",
                 "tells a monitor whether an agent needs a look",
@@ -121,6 +122,7 @@ pub(super) const EXAMPLES: &[CommandExamples] = &[
         command: "log",
         lines: &[
             ("log -n 20", "lists the last 20 rows"),
+            ("log -n 20 --follow", "and goes on with those of later runs"),
             ("log scout --json", "prints the records of one agent"),
         ],
     },

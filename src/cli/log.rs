@@ -1,6 +1,8 @@
 //! `log`: the records of the ledger as a table, newest last.
 
 use std::io;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use serde::ser::{self, SerializeSeq};
 use serde::{Serialize, Serializer};
@@ -8,11 +10,18 @@ use serde::{Serialize, Serializer};
 use super::output::{
     ColumnWidths, Document, OutputRole, Printer, TableCell, number_cell, text_cell,
 };
+use super::reset_and_undo::StopSignals;
 use super::status::outcome_role;
 use super::{CommandContext, CommandResult};
 use crate::digest::Digest;
 use crate::engine::{Engine, FileState, LedgerRecord, RecordRange};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
+
+/// How often `log --follow` looks for records of later runs.
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often it looks whether it is stopped.
+const STOP_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The answer of `log`.
 #[derive(Serialize)]
@@ -59,19 +68,21 @@ pub(super) struct LedgerHead {
 
 impl Document for LogDocument<'_> {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        let RecordRows {
-            engine,
-            range,
-            widths,
-        } = &self.records;
+        let widths = &self.records.widths;
         if widths.is_empty() {
             return printer.write_plain_line("no records");
         }
         printer.write_row(&title_cells(), widths)?;
+        self.records.write_text(printer)
+    }
+}
+
+impl Document for RecordRows<'_> {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         let mut print_error = None;
-        let read = range.for_each(&mut |record| {
+        let read = self.range.for_each(&mut |record| {
             printer
-                .write_row(&record_cells(engine, record)?, widths)
+                .write_row(&record_cells(self.engine, record)?, &self.widths)
                 .map_err(|error| {
                     let message = error.to_string();
                     print_error = Some(error);
@@ -103,7 +114,7 @@ fn title_cells() -> Vec<TableCell> {
     head.map(title).into_iter().collect()
 }
 
-fn record_cells(engine: &Engine, record: &LedgerRecord) -> Result<Vec<TableCell>, Error> {
+fn record_cells(engine: &Engine, record: &LedgerRecord) -> Result<Vec<TableCell>> {
     let event = &record.event;
     let operation = if engine.is_redo(event)? {
         "redo"
@@ -153,25 +164,39 @@ fn record_cells(engine: &Engine, record: &LedgerRecord) -> Result<Vec<TableCell>
     ])
 }
 
+/// Widens the columns to fit the records. Reading them first also proves, before anything is
+/// printed, that all of them can be read.
+fn fit_records(widths: &mut ColumnWidths, engine: &Engine, range: &RecordRange<'_>) -> Result<()> {
+    range.for_each(&mut |record| {
+        if widths.is_empty() {
+            widths.fit_row(&title_cells());
+        }
+        widths.fit_row(&record_cells(engine, record)?);
+        Ok(())
+    })
+}
+
 impl CommandContext<'_> {
-    pub(super) fn run_log(&mut self, count: Option<usize>, agent: Option<&str>) -> CommandResult {
+    pub(super) fn run_log(
+        &mut self,
+        count: Option<usize>,
+        is_followed: bool,
+        agent: Option<&str>,
+    ) -> CommandResult {
+        if is_followed && self.output.is_json() {
+            let message = "--json prints one document, and `log --follow` does not end by itself";
+            return Err(Error::new(ErrorKind::User, message).into());
+        }
         let engine = self.open_engine()?;
         let range = engine.records(agent, count)?;
-        // This first pass also proves, before anything is printed, that all records can be read.
         let mut widths = ColumnWidths::default();
-        range.for_each(&mut |record| {
-            if widths.is_empty() {
-                widths.fit_row(&title_cells());
-            }
-            widths.fit_row(&record_cells(&engine, record)?);
-            Ok(())
-        })?;
+        fit_records(&mut widths, &engine, &range)?;
         // An agent that is no longer configured still has its history.
         if let (Some(name), true) = (agent, widths.is_empty()) {
             engine.agent(name)?;
         }
         let (seq, sha256) = range.head();
-        self.output.print_document(&LogDocument {
+        let document = LogDocument {
             ledger: engine.ledger_path().display().to_string(),
             head: LedgerHead { seq, sha256 },
             records: RecordRows {
@@ -179,7 +204,35 @@ impl CommandContext<'_> {
                 range,
                 widths,
             },
-        })?;
-        Ok(None)
+        };
+        let signals = is_followed.then(StopSignals::register).transpose()?;
+        self.output.print_document(&document)?;
+        match signals {
+            Some(signals) => self.follow_log(document.records, &signals),
+            None => Ok(None),
+        }
+    }
+
+    /// Prints the records of later runs until a signal or the reader of the output ends that.
+    fn follow_log(&mut self, mut shown: RecordRows<'_>, signals: &StopSignals) -> CommandResult {
+        let mut next_look = shown.engine.clock().instant();
+        while !signals.stop.load(Ordering::Relaxed) && !self.output.is_closed() {
+            let clock = shown.engine.clock();
+            if clock.instant() < next_look {
+                clock.sleep(STOP_INTERVAL);
+                continue;
+            }
+            next_look = clock.instant() + FOLLOW_INTERVAL;
+            let range = shown.range.continued()?;
+            let mut widths = std::mem::take(&mut shown.widths);
+            fit_records(&mut widths, shown.engine, &range)?;
+            shown = RecordRows {
+                engine: shown.engine,
+                range,
+                widths,
+            };
+            self.output.print_document(&shown)?;
+        }
+        Ok(signals.error_kind())
     }
 }

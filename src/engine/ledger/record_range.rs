@@ -6,7 +6,7 @@ use super::scan::LedgerScan;
 use crate::digest::Digest;
 use crate::engine::Engine;
 use crate::engine::record::{LedgerPosition, LedgerRecord};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// A range of records of a ledger; only one is held in memory at a time.
 pub struct RecordRange<'e> {
@@ -16,14 +16,39 @@ pub struct RecordRange<'e> {
     start: LedgerPosition,
     /// How many of the first record's agents are left out.
     skipped_views: usize,
-    /// Number and digest of the last record in the range.
-    last_record: (u64, Digest),
+    /// The position after the last record.
+    end: LedgerPosition,
 }
 
-impl RecordRange<'_> {
+impl<'e> RecordRange<'e> {
     /// Returns number and digest of the ledger's last record.
     pub fn head(&self) -> (u64, Digest) {
-        self.last_record
+        (self.end.seq, self.end.line_digest)
+    }
+
+    /// Returns the records that were appended after this range.
+    ///
+    /// # Errors
+    /// The ledger cannot be read, or has lost records of this range.
+    pub fn continued(&self) -> Result<RecordRange<'e>> {
+        let (_, end) = self.engine.scan_ledger_backwards()?;
+        if end.seq < self.end.seq {
+            let (last, seen) = (end.seq, self.end.seq);
+            let path = self.engine.ledger_path();
+            let message = format!(
+                "{} ends with record {last}, and had record {seen} before",
+                path.display()
+            );
+            return Err(Error::new(ErrorKind::Integrity, message)
+                .with_hint("`verify` says more; another process has replaced the file"));
+        }
+        Ok(RecordRange {
+            engine: self.engine,
+            agent: self.agent.clone(),
+            start: self.end,
+            skipped_views: 0,
+            end,
+        })
     }
 
     /// Reads the records and passes each to `visit`. Every line is checked to continue the one
@@ -37,7 +62,7 @@ impl RecordRange<'_> {
             return Ok(());
         };
         let mut skipped = self.skipped_views;
-        while scan.position().seq < self.last_record.0
+        while scan.position().seq < self.end.seq
             && let Some(record) = scan.next_record()?
         {
             match &self.agent {
@@ -90,7 +115,7 @@ impl Engine {
             agent: agent.map(str::to_string),
             start,
             skipped_views,
-            last_record: (end.seq, end.line_digest),
+            end,
         })
     }
 

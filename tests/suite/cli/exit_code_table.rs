@@ -389,8 +389,14 @@ const SOUND: &[&str] = &[
     "doctor",
 ];
 
-/// Commands that go on until a signal ends them, with the first words that they print.
-const UNTIL_STOPPED: &[(&str, &str)] = &[("guard", "sealed file"), ("schedule run", "next reset")];
+/// Commands that go on until a signal ends them, with the flag that makes them do so, and with the
+/// first words that they print.
+const UNTIL_STOPPED: &[(&str, &[&str], &str)] = &[
+    ("guard", &[], "sealed file"),
+    ("log", &["--follow"], "seal"),
+    ("schedule run", &[], "next reset"),
+    ("status", &["--watch"], "monitor-bot"),
+];
 
 /// What 130 means for these commands, and for `reset`, which has a test of its own.
 const INTERRUPTED: &str = "stopped by INT";
@@ -479,7 +485,7 @@ fn sound_fleet_exits_0_and_missing_config_2() {
 
 #[test]
 fn commands_that_go_on_exit_130_at_int() {
-    for (command, first_words) in UNTIL_STOPPED {
+    for (command, flags, first_words) in UNTIL_STOPPED {
         let site = Site::new();
         sealed(&site);
         let mut child = Command::new(PROGRAM_PATH)
@@ -487,6 +493,7 @@ fn commands_that_go_on_exit_130_at_int() {
             .env("HOME", site.path("home"))
             .current_dir(&site.dir)
             .args(command.split(' '))
+            .args(*flags)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -510,7 +517,7 @@ fn conditions() -> BTreeMap<&'static str, BTreeMap<i32, &'static str>> {
         let known = codes.insert(case.code, case.when);
         assert!(known.is_none_or(|it| it == case.when), "{}", case.command);
     }
-    let interrupted = UNTIL_STOPPED.iter().map(|(command, _)| *command);
+    let interrupted = UNTIL_STOPPED.iter().map(|(command, ..)| *command);
     for command in interrupted.chain(["reset"]) {
         commands
             .entry(command)
@@ -555,7 +562,7 @@ fn every_command_has_a_case_of_success() {
     let tested: BTreeSet<&str> = successes.chain(SOUND.iter().copied()).collect();
     for command in crate::schemas::leaf_commands() {
         let is_tested = |it: &&str| *it == command || it.starts_with(&format!("{command} "));
-        let goes_on = UNTIL_STOPPED.iter().any(|(it, _)| *it == command);
+        let goes_on = UNTIL_STOPPED.iter().any(|(it, ..)| *it == command);
         assert!(
             goes_on || tested.iter().any(is_tested),
             "no case of `{command}`"

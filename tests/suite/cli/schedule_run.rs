@@ -1,33 +1,18 @@
 //! `schedule run`: the scheduler in the foreground.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use memory_shepherd::engine::{Outcome, Trigger, UndoMode};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
+use super::running_program::RunningProgram;
 use super::*;
 use crate::fake_time::FakeTime;
 use crate::skip::skip_unsupported;
 use crate::terminal::wait_timeout;
 use crate::world::{BASELINE, World};
-
-/// A scheduler, which ends with the test.
-struct RunningScheduler(Child);
-
-impl RunningScheduler {
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).unwrap();
-    }
-}
-
-impl Drop for RunningScheduler {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn scheduler_command(world: &World) -> Command {
     let mut command = Command::new(PROGRAM_PATH);
@@ -40,20 +25,20 @@ fn scheduler_command(world: &World) -> Command {
     command
 }
 
-fn start_scheduler(world: &World) -> RunningScheduler {
-    RunningScheduler(scheduler_command(world).spawn().unwrap())
+fn start_scheduler(world: &World) -> RunningProgram {
+    RunningProgram(scheduler_command(world).spawn().unwrap())
 }
 
 /// Starts a scheduler whose five minutes pass in a second.
-fn start_hasty_scheduler(world: &World, fake_time: FakeTime) -> RunningScheduler {
+fn start_hasty_scheduler(world: &World, fake_time: FakeTime) -> RunningProgram {
     let mut command = scheduler_command(world);
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     fake_time.apply(&mut command, "+0 x300");
-    RunningScheduler(command.spawn().unwrap())
+    RunningProgram(command.spawn().unwrap())
 }
 
 /// Reads standard error up to a line with this text.
-fn wait_for_error(scheduler: &mut RunningScheduler, text: &str) -> String {
+fn wait_for_error(scheduler: &mut RunningProgram, text: &str) -> String {
     let lines = BufReader::new(scheduler.0.stderr.take().unwrap()).lines();
     let mut lines = lines.map(|line| line.unwrap());
     let found = lines.find(|line| line.contains(text));
@@ -183,7 +168,7 @@ fn failed_reset_is_reported_with_its_exit_code() {
     world.set_baseline("scout", BASELINE.replace("kind", "cruel"));
     let mut command = scheduler_command(&world);
     command.stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut scheduler = RunningScheduler(command.spawn().unwrap());
+    let mut scheduler = RunningProgram(command.spawn().unwrap());
     let line = wait_for_error(&mut scheduler, "the reset of ");
     assert!(line.contains("ended with exit code 4"), "{line}");
 }
@@ -216,7 +201,7 @@ fn changed_config_is_adopted_while_running() {
     world.write_scratch("scout", "- note\n");
     let mut command = scheduler_command(&world);
     fake_time.apply(&mut command, "+0 x300");
-    let mut scheduler = RunningScheduler(command.spawn().unwrap());
+    let mut scheduler = RunningProgram(command.spawn().unwrap());
     let lines = BufReader::new(scheduler.0.stdout.take().unwrap()).lines();
     let mut lines = lines.map(|line| line.unwrap());
     assert!(lines.any(|line| line.contains("next reset: ")));
@@ -238,7 +223,7 @@ fn quiet_scheduler_has_quiet_resets() {
     world.write_scratch("scout", "- note\n");
     let mut command = scheduler_command(&world);
     command.args(["--quiet", "--color", "always"]);
-    let mut scheduler = RunningScheduler(command.spawn().unwrap());
+    let mut scheduler = RunningProgram(command.spawn().unwrap());
     let end = Instant::now() + wait_timeout();
     while world.read_memory("scout") != BASELINE.as_bytes() || !world.leftovers("scout").is_empty()
     {
@@ -293,7 +278,7 @@ fn config_that_becomes_a_fifo_stops_nothing() {
     let mut command = scheduler_command(&world);
     command.stderr(Stdio::piped());
     fake_time.apply(&mut command, "+0 x300");
-    let mut scheduler = RunningScheduler(command.spawn().unwrap());
+    let mut scheduler = RunningProgram(command.spawn().unwrap());
     let lines = BufReader::new(scheduler.0.stdout.take().unwrap()).lines();
     let mut lines = lines.map(|line| line.unwrap());
     assert!(lines.any(|line| line.contains("next reset: ")));
@@ -367,7 +352,7 @@ fn first_process_of_a_container_leaves_no_zombies() {
     command.arg(own.get_program()).args(own.get_args());
     command.env("FIFO", &fifo).current_dir(&world.root);
     command.stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut unshared = RunningScheduler(command.spawn().unwrap());
+    let mut unshared = RunningProgram(command.spawn().unwrap());
     let lines = BufReader::new(unshared.0.stdout.take().unwrap()).lines();
     let mut lines = lines.map(|line| line.unwrap());
     assert!(lines.any(|line| line.contains("next reset: ")));

@@ -1,0 +1,121 @@
+//! `status --watch`: the states of all agents, then a line for each that changes. It repaints nothing,
+//! so that it suits logs and screen readers.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use chrono::{DateTime, FixedOffset};
+use crossbeam_channel::{RecvTimeoutError, unbounded};
+use serde::Serialize;
+
+use super::output::{Document, OutputRole, Printer};
+use super::reset_and_undo::StopSignals;
+use super::status::state_role;
+use super::{CommandContext, CommandResult};
+use crate::engine::{FleetEvent, FleetWatcher, Observation, State};
+use crate::error::{Error, ErrorKind};
+
+/// How often it looks whether it is stopped.
+const STOP_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How long the end waits until the last states are recorded.
+const RECORD_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A state that differs from the one before.
+#[derive(Serialize)]
+struct StateChange {
+    time: DateTime<FixedOffset>,
+    agent: String,
+    before: Option<State>,
+    state: State,
+    why: String,
+}
+
+impl Document for StateChange {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        let time = self.time.format("%Y-%m-%d %H:%M:%S ").to_string();
+        let before = self.before.map_or(String::new(), |it| format!("{it} to "));
+        let why = if self.why.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", self.why)
+        };
+        printer.write_line(&[
+            (OutputRole::Dim, &time),
+            (OutputRole::Heading, &self.agent),
+            (OutputRole::Plain, " "),
+            (OutputRole::Plain, &before),
+            (state_role(self.state), self.state.as_str()),
+            (OutputRole::Plain, &why),
+        ])
+    }
+}
+
+/// The last state of each agent that is watched.
+struct KnownStates {
+    states: HashMap<String, Option<State>>,
+}
+
+impl KnownStates {
+    /// Returns the change that an observation shows, if it shows one. A run in progress is none: its
+    /// end is.
+    fn note(&mut self, seen: Observation) -> Option<StateChange> {
+        let known = self.states.get_mut(&seen.agent)?;
+        if matches!(seen.state, State::Busy | State::Loading) || *known == Some(seen.state) {
+            return None;
+        }
+        Some(StateChange {
+            time: seen.read_at,
+            before: known.replace(seen.state),
+            state: seen.state,
+            why: seen.reason,
+            agent: seen.agent,
+        })
+    }
+}
+
+impl CommandContext<'_> {
+    pub(super) fn watch_status(&mut self, names: &[String]) -> CommandResult {
+        if self.output.is_json() {
+            let message = "--json prints one document, and `status --watch` does not end by itself";
+            return Err(Error::new(ErrorKind::User, message).into());
+        }
+        let engine = Arc::new(self.open_engine()?);
+        for name in names {
+            engine.agent(name)?;
+        }
+        let all = engine.config().agents.iter().map(|it| &it.name);
+        let watched = all.filter(|name| names.is_empty() || names.contains(name));
+        let mut known = KnownStates {
+            states: watched.map(|name| (name.clone(), None)).collect(),
+        };
+        let signals = StopSignals::register()?;
+        let (sender, events) = unbounded();
+        let watcher = FleetWatcher::start(Arc::clone(&engine), sender)?;
+        while !signals.stop.load(Ordering::Relaxed) && !self.output.is_closed() {
+            match events.recv_timeout(STOP_INTERVAL) {
+                Ok(FleetEvent::Observed(observations)) => {
+                    for change in observations.into_iter().filter_map(|it| known.note(it)) {
+                        self.output.print_document(&change)?;
+                    }
+                }
+                Ok(FleetEvent::Notice(text)) => self.output.print_warning(&text),
+                Ok(FleetEvent::ConfigChanged) => {
+                    let text = "the config has changed; the states are those of the old one";
+                    self.output.print_warning(text);
+                }
+                Ok(FleetEvent::HostsChanged(_) | FleetEvent::PausesChanged)
+                | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    let message = "the watch of the fleet has ended unexpectedly";
+                    return Err(Error::new(ErrorKind::Internal, message).into());
+                }
+            }
+        }
+        watcher.stop(RECORD_TIMEOUT);
+        Ok(signals.error_kind())
+    }
+}

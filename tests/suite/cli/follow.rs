@@ -1,0 +1,95 @@
+//! Commands that print what happens later: `log --follow` and `status --watch`.
+
+use std::io::{BufRead, BufReader, Lines};
+use std::process::{ChildStdout, Command, Stdio};
+
+use super::running_program::RunningProgram;
+use super::*;
+
+/// A command that goes on, and the lines that it prints.
+struct Followed {
+    _program: RunningProgram,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Followed {
+    fn start(site: &Site, arguments: &[&str]) -> Followed {
+        let mut command = Command::new(PROGRAM_PATH);
+        command
+            .env_clear()
+            .env("HOME", site.path("home"))
+            .current_dir(&site.dir)
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut program = RunningProgram(command.spawn().unwrap());
+        let lines = BufReader::new(program.0.stdout.take().unwrap()).lines();
+        Followed {
+            _program: program,
+            lines,
+        }
+    }
+
+    /// Returns the next line with these words.
+    #[track_caller]
+    fn wait_for(&mut self, words: &[&str]) -> String {
+        let mut lines = self.lines.by_ref().map(|line| line.unwrap());
+        let found = lines.find(|line| words.iter().all(|word| line.contains(word)));
+        found.unwrap_or_else(|| panic!("no line with {words:?}"))
+    }
+}
+
+#[test]
+fn followed_log_prints_later_records_once() {
+    let site = site_with_notes_and_drift();
+    let _ = site.run(["reset", "monitor-bot"]).assert_code(0);
+    let mut log = Followed::start(&site, &["log", "--follow"]);
+    log.wait_for(&["monitor-bot", "reset"]);
+    let _ = site.run(["reset", "code-reviewer"]).assert_code(0);
+    let _ = site.run(["undo", "code-reviewer"]).assert_code(0);
+    // The next line after the first is the reset: nothing is printed twice.
+    for operation in ["reset", "undo"] {
+        let line = log.lines.next().unwrap().unwrap();
+        let is_next = line.contains("code-reviewer") && line.contains(operation);
+        assert!(is_next, "{operation}: {line}");
+    }
+}
+
+#[test]
+fn followed_log_of_an_agent_leaves_others_out() {
+    let site = site_with_notes_and_drift();
+    let mut log = Followed::start(&site, &["log", "--follow", "monitor-bot"]);
+    assert_eq!(log.wait_for(&[]), "no records");
+    let _ = site
+        .run(["reset", "code-reviewer", "monitor-bot"])
+        .assert_code(0);
+    let line = log.wait_for(&["reset"]);
+    assert!(line.contains("monitor-bot"), "{line}");
+}
+
+#[test]
+fn watched_status_prints_each_change_of_a_state() {
+    let site = site_with_notes_and_drift();
+    let mut status = Followed::start(&site, &["status", "--watch", "code-reviewer"]);
+    let first = status.wait_for(&[]);
+    assert!(first.ends_with(" code-reviewer SCRATCH"), "{first}");
+    let _ = site
+        .run(["reset", "monitor-bot", "code-reviewer"])
+        .assert_code(0);
+    let line = status.wait_for(&[]);
+    assert!(line.contains("code-reviewer SCRATCH to CLEAN"), "{line}");
+}
+
+#[test]
+fn endless_output_is_refused_as_json() {
+    let site = site_with_notes_and_drift();
+    for arguments in [
+        ["log", "--follow", "--json"],
+        ["status", "--watch", "--json"],
+    ] {
+        let _ = site
+            .run(arguments)
+            .assert_code(2)
+            .assert_stdout_has("does not end by itself");
+    }
+}
