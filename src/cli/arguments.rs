@@ -170,7 +170,7 @@ pub(super) enum Verb {
     /// times within an hour.
     #[command(after_help = EXIT_CODES)]
     Guard(guard::GuardArgs),
-    /// Installs timers for scheduled resets, or shows their state
+    /// Resets agents on a schedule: installs, shows, pauses and runs timers
     #[command(after_help = EXIT_CODES, disable_help_subcommand = true)]
     Schedule {
         #[command(subcommand)]

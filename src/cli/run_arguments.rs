@@ -31,9 +31,9 @@ pub(super) struct ResetArgs {
     /// Resets the whole fleet
     #[arg(long, conflicts_with = "agents")]
     pub(super) all: bool,
-    /// Records the run as that of a timer
+    /// Resets as a timer does: leaves out what is paused or skipped
     ///
-    /// Without AGENT and --all, resets all agents that have no interval of their own (`every`).
+    /// The ledger has it as the run of a timer. Without AGENT and --all, resets all agents that have no interval of their own (`every`).
     #[arg(long)]
     pub(super) scheduled: bool,
     /// Keeps all scratch below the baselines, as `push` does

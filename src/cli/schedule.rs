@@ -448,9 +448,12 @@ impl CommandContext<'_> {
             self.output.print_note(note);
         }
         if needs_crontab_hint {
-            let line = engine.command_line("schedule install --crontab");
-            self.output
-                .print_hint(&format!("without systemd, `{line}` prints lines for cron"));
+            let crontab = engine.command_line("schedule install --crontab");
+            let run = engine.command_line("schedule run");
+            self.output.print_hint(&format!(
+                "without systemd, `{crontab}` prints lines for cron, and `{run}` resets in the \
+                 foreground"
+            ));
         }
         Ok(self.print_left_units(&plan))
     }
