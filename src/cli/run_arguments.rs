@@ -33,7 +33,8 @@ pub(super) struct ResetArgs {
     pub(super) all: bool,
     /// Resets as a timer does: leaves out what is paused or skipped
     ///
-    /// The ledger has it as the run of a timer. Without AGENT and --all, resets all agents that have no interval of their own (`every`).
+    /// The ledger has it as the run of a timer. Without AGENT and --all, resets all agents that have no
+    /// interval of their own (`every`).
     #[arg(long)]
     pub(super) scheduled: bool,
     /// Keeps all scratch below the baselines, as `push` does
