@@ -8,6 +8,7 @@ use chrono::{DateTime, FixedOffset};
 use super::event::{Condition, Subject};
 use crate::clock::MAX_CLOCK_LEAD;
 use crate::config::{Agent, AlertKind, AlertSettings, Config};
+use crate::digest::Digest;
 use crate::engine::{
     Engine, LedgerRecord, Operation, Outcome, RunReport, State, StateChange, StateObserver,
 };
@@ -16,8 +17,8 @@ use crate::quantity::format_size;
 use crate::reset_interval::ResetInterval;
 use crate::schedule::ScheduleControls;
 
-/// How far before the last check state changes are read: another process may record one a little
-/// later than it saw it.
+/// How far before the last check state changes are read where its place in their log is not known:
+/// another process may record one a little later than it saw it.
 pub(super) const CHANGE_OVERLAP: chrono::Duration = chrono::Duration::minutes(10);
 
 /// Maximum number of agents whose reason is read from the ledger: each costs a search.
@@ -37,8 +38,10 @@ pub(super) struct Findings {
     /// The conditions of which nothing is known now, by key, with the agents that may have them:
     /// they neither begin nor end.
     pub unknown: BTreeMap<String, BTreeSet<String>>,
-    /// The state changes since the last check, oldest first.
+    /// The state changes since the last check, in the order of their log.
     pub changes: Vec<StateChange>,
+    /// The last state change of the log; none if the log is empty or cannot be read.
+    pub last_change: Option<Digest>,
     /// How resets and pushes have ended since the last check, oldest first.
     pub run_ends: Vec<RunEnd>,
     /// Number of the ledger's last record; none if the ledger cannot be read.
@@ -63,6 +66,8 @@ pub(super) struct EarlierChecks<'a> {
     pub first_seen: &'a BTreeMap<String, DateTime<FixedOffset>>,
     /// Number of the last record of the ledger at the last check.
     pub last_record: Option<u64>,
+    /// The last state change of the log at the last check.
+    pub last_change: Option<Digest>,
 }
 
 /// Looks for conditions.
@@ -170,6 +175,11 @@ pub(super) fn state_condition(config: &Config, kind: AlertKind, change: &StateCh
     }
 }
 
+/// Returns what tells a state change from others: not its time, for a clock may be set back.
+fn digest_of(change: &StateChange) -> Digest {
+    Digest::of(&serde_json::to_vec(change).unwrap_or_default())
+}
+
 /// A reset or push that failed for an agent.
 struct FailedTurn<'a> {
     agent: &'a str,
@@ -265,10 +275,15 @@ impl<'a> ConditionFinder<'a> {
     fn add_states(&self, earlier: EarlierChecks<'_>, found: &mut Findings) {
         let config = self.engine.config();
         let mut changes = self.engine.state_changes().unwrap_or_default();
-        changes.retain(|change| {
-            change.time <= self.now + MAX_CLOCK_LEAD && config.agent(&change.agent).is_some()
-        });
-        changes.sort_by_key(|change| change.time);
+        let known = earlier.last_change;
+        let known = known.and_then(|last| changes.iter().rposition(|it| digest_of(it) == last));
+        found.last_change = changes.last().map(digest_of);
+        for change in &mut changes {
+            // The clock was ahead.
+            if change.time > self.now + MAX_CLOCK_LEAD {
+                change.time = self.now;
+            }
+        }
         let latest: HashMap<&str, &StateChange> = changes
             .iter()
             .map(|change| (change.agent.as_str(), change))
@@ -308,9 +323,15 @@ impl<'a> ConditionFinder<'a> {
             );
             found.holding.push(state_condition(config, kind, &change));
         }
-        // Before the first check, changes are no news; the states that hold are.
-        let last = earlier.last.unwrap_or(self.now).min(self.now);
-        changes.retain(|change| change.time > last - CHANGE_OVERLAP);
+        match known {
+            Some(position) => drop(changes.drain(..=position)),
+            None => {
+                // Before the first check, changes are no news; the states that hold are.
+                let last = earlier.last.unwrap_or(self.now).min(self.now);
+                changes.retain(|change| change.time > last - CHANGE_OVERLAP);
+            }
+        }
+        changes.retain(|change| config.agent(&change.agent).is_some());
         found.changes = changes;
     }
 

@@ -18,6 +18,7 @@ use super::conditions::{
 use super::event::{AlertEvent, Condition, Severity, Subject};
 use crate::clock::MAX_CLOCK_LEAD;
 use crate::config::{AlertKind, AlertSettings, Config, JournalTarget};
+use crate::digest::Digest;
 use crate::engine::{StateChange, StateObserver};
 
 /// Maximum number of events that wait.
@@ -129,6 +130,8 @@ pub(super) struct Outbox {
     pub checks: u64,
     /// Number of the last record of the ledger at the last check.
     last_record: Option<u64>,
+    /// The last state change of the log at the last check.
+    last_change: Option<Digest>,
     /// What was alerted, by kind and subject.
     conditions: BTreeMap<String, AlertedCondition>,
     /// What waits.
@@ -160,6 +163,7 @@ impl Outbox {
             last: self.checked,
             first_seen: &self.agents,
             last_record: self.last_record,
+            last_change: self.last_change,
         }
     }
 
@@ -195,6 +199,7 @@ impl Outbox {
         self.checked = Some(context.now);
         self.checks = self.checks.wrapping_add(1);
         self.last_record = found.last_record.or(self.last_record);
+        self.last_change = found.last_change.or(self.last_change);
         self.drop_excess(context.now);
     }
 

@@ -175,6 +175,28 @@ fn drift_found_by_a_run_is_alerted_once() {
 }
 
 #[test]
+fn clock_that_is_set_back_repeats_no_alert() {
+    let alerted = AlertedWorld::new("on = drifted");
+    let clock = &alerted.world.clock;
+    clock.advance(10 * HOUR);
+    alerted.drift("scout");
+    alerted.observe("scout");
+    assert_eq!(alerted.send(None), ["drifted scout"]);
+    alerted.world.write_memory("scout", BASELINE);
+    alerted.observe("scout");
+    assert_eq!(alerted.send(None), Vec::<String>::new());
+    clock.set_back(3 * HOUR);
+    assert_eq!(alerted.send(None), Vec::<String>::new());
+    clock.advance(4 * HOUR);
+    assert_eq!(alerted.send(None), Vec::<String>::new());
+    // What is new is alerted, whatever the clock says.
+    clock.set_back(3 * HOUR);
+    alerted.drift("scout");
+    alerted.observe("scout");
+    assert_eq!(alerted.send(None), ["drifted scout"]);
+}
+
+#[test]
 fn what_the_console_saw_is_alerted_by_the_next_run() {
     let alerted = AlertedWorld::new("on = drifted, oversize");
     alerted.drift("ranger");

@@ -36,6 +36,8 @@ pub struct TestClock {
     began: Instant,
     start: DateTime<FixedOffset>,
     elapsed: Mutex<Duration>,
+    /// How far the time of day was set back; that of measurements goes on.
+    set_back: Mutex<Duration>,
     offset_shift: Mutex<i32>,
     on_sleep: Mutex<Option<Box<dyn FnMut() + Send>>>,
 }
@@ -46,6 +48,7 @@ impl TestClock {
             began: Instant::now(),
             start: DateTime::parse_from_rfc3339("2026-03-14T09:00:30+01:00").unwrap(),
             elapsed: Mutex::default(),
+            set_back: Mutex::default(),
             offset_shift: Mutex::default(),
             on_sleep: Mutex::default(),
         })
@@ -53,6 +56,11 @@ impl TestClock {
 
     pub fn advance(&self, by: Duration) {
         *self.elapsed.lock().unwrap() += by;
+    }
+
+    /// Sets the time of day back.
+    pub fn set_back(&self, by: Duration) {
+        *self.set_back.lock().unwrap() += by;
     }
 
     /// Shifts local time by that many seconds, as summer time does.
@@ -69,7 +77,7 @@ impl TestClock {
 impl Clock for TestClock {
     fn now(&self) -> DateTime<FixedOffset> {
         let offset = self.start.offset().local_minus_utc() + *self.offset_shift.lock().unwrap();
-        let now = self.start + *self.elapsed.lock().unwrap();
+        let now = self.start + *self.elapsed.lock().unwrap() - *self.set_back.lock().unwrap();
         now.with_timezone(&FixedOffset::east_opt(offset).unwrap())
     }
 

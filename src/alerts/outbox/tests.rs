@@ -94,6 +94,7 @@ impl Fixture {
             run_ends: std::mem::take(&mut self.run_ends),
             unknown: self.unknown.clone(),
             last_record: Some(0),
+            last_change: None,
         };
         let context = CheckContext {
             config: &self.config,
