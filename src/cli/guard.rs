@@ -94,6 +94,7 @@ impl CommandContext<'_> {
                 .with_hint("add --once")
                 .into());
         }
+        self.output.skip_unread();
         let signals = StopSignals::register()?;
         let environment = &self.environment.alerts;
         thread::scope(|scope| self.guard_with_alerts(&engine, &signals.stop, scope, environment))?;

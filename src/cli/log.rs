@@ -1,7 +1,6 @@
 //! `log`: the records of the ledger as a table, newest last.
 
 use std::io;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde::ser::{self, SerializeSeq};
@@ -38,6 +37,8 @@ struct RecordRows<'r> {
     range: RecordRange<'r>,
     /// Column widths; empty without records.
     widths: ColumnWidths,
+    /// Whether the headings are printed, too.
+    has_headings: bool,
 }
 
 impl Serialize for RecordRows<'_> {
@@ -68,17 +69,18 @@ pub(super) struct LedgerHead {
 
 impl Document for LogDocument<'_> {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        let widths = &self.records.widths;
-        if widths.is_empty() {
+        if self.records.widths.is_empty() {
             return printer.write_plain_line("no records");
         }
-        printer.write_row(&title_cells(), widths)?;
         self.records.write_text(printer)
     }
 }
 
 impl Document for RecordRows<'_> {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        if self.has_headings && !self.widths.is_empty() {
+            printer.write_row(&title_cells(), &self.widths)?;
+        }
         let mut print_error = None;
         let read = self.range.for_each(&mut |record| {
             printer
@@ -203,20 +205,22 @@ impl CommandContext<'_> {
                 engine: &engine,
                 range,
                 widths,
+                has_headings: true,
             },
         };
         let signals = is_followed.then(StopSignals::register).transpose()?;
-        self.output.print_document(&document)?;
-        match signals {
-            Some(signals) => self.follow_log(document.records, &signals),
-            None => Ok(None),
-        }
+        let Some(signals) = signals else {
+            self.output.print_document(&document)?;
+            return Ok(None);
+        };
+        signals.while_released(|| self.output.print_document(&document))?;
+        self.follow_log(document.records, &signals)
     }
 
     /// Prints the records of later runs until a signal or the reader of the output ends that.
     fn follow_log(&mut self, mut shown: RecordRows<'_>, signals: &StopSignals) -> CommandResult {
         let mut next_look = shown.engine.clock().instant();
-        while !signals.stop.load(Ordering::Relaxed) && !self.output.is_closed() {
+        while signals.is_running() && !self.output.is_closed() {
             let clock = shown.engine.clock();
             if clock.instant() < next_look {
                 clock.sleep(STOP_INTERVAL);
@@ -225,13 +229,15 @@ impl CommandContext<'_> {
             next_look = clock.instant() + FOLLOW_INTERVAL;
             let range = shown.range.continued()?;
             let mut widths = std::mem::take(&mut shown.widths);
+            let has_headings = widths.is_empty();
             fit_records(&mut widths, shown.engine, &range)?;
             shown = RecordRows {
                 engine: shown.engine,
                 range,
                 widths,
+                has_headings,
             };
-            self.output.print_document(&shown)?;
+            signals.while_released(|| self.output.print_document(&shown))?;
         }
         Ok(signals.error_kind())
     }

@@ -9,6 +9,8 @@ mod file_content;
 mod printer;
 
 use std::io::{self, BufWriter, Write};
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
@@ -100,9 +102,24 @@ impl<'a> ErrorItem<'a> {
     }
 }
 
+/// How long a stream that skips what is not read waits for its reader, before it skips.
+const READER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What such a stream writes at once: a pipe that takes anything takes PIPE_BUF bytes of pipe(7)
+/// without waiting.
+const PIECE_BYTES: usize = 4096;
+
+/// What follows the gap.
+const GAP_NOTE: &str = "(output that was not read is left out here)\n";
+
 /// Standard output or standard error.
 struct OutputStream {
     writer: Box<dyn Write + Send>,
+    descriptor: BorrowedFd<'static>,
+    /// Whether text that no reader takes is skipped, instead of waiting for one.
+    skips_unread: bool,
+    /// Whether the last text was skipped.
+    is_stalled: bool,
     is_terminal: bool,
     has_color: bool,
     /// The reader has gone, which is not an error.
@@ -114,10 +131,11 @@ impl OutputStream {
         if self.is_closed {
             return Ok(());
         }
-        let written = self
-            .writer
-            .write_all(bytes)
-            .and_then(|()| self.writer.flush());
+        let written = if self.skips_unread {
+            self.write_readable(bytes)
+        } else {
+            self.write_now(bytes)
+        };
         match written {
             Err(error) if self.is_closing_error(&error) => {
                 self.is_closed = true;
@@ -127,11 +145,47 @@ impl OutputStream {
         }
     }
 
+    fn write_now(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.writer.write_all(bytes)?;
+        self.writer.flush()
+    }
+
+    /// Writes as much as the reader takes.
+    fn write_readable(&mut self, bytes: &[u8]) -> io::Result<()> {
+        for piece in bytes.chunks(PIECE_BYTES) {
+            let timeout = if self.is_stalled {
+                Duration::ZERO
+            } else {
+                READER_TIMEOUT
+            };
+            if !is_ready(self.descriptor, timeout) {
+                self.is_stalled = true;
+                return Ok(());
+            }
+            if std::mem::take(&mut self.is_stalled) {
+                self.write_now(GAP_NOTE.as_bytes())?;
+                if !is_ready(self.descriptor, Duration::ZERO) {
+                    self.is_stalled = true;
+                    return Ok(());
+                }
+            }
+            self.write_now(piece)?;
+        }
+        Ok(())
+    }
+
     /// Whether the stream has no reader left: a closed pipe, or a terminal that hung up.
     fn is_closing_error(&self, error: &io::Error) -> bool {
         error.kind() == io::ErrorKind::BrokenPipe
             || self.is_terminal && error.raw_os_error() == Some(libc::EIO)
     }
+}
+
+/// Returns whether a stream takes bytes without waiting, after at most `timeout`.
+fn is_ready(stream: BorrowedFd<'_>, timeout: Duration) -> bool {
+    let mut events = [PollFd::new(&stream, PollFlags::OUT)];
+    let timeout = Timespec::try_from(timeout).unwrap_or_default();
+    !matches!(poll(&mut events, Some(&timeout)), Ok(0))
 }
 
 impl Write for OutputStream {
@@ -212,8 +266,11 @@ pub struct Output {
 impl Output {
     /// Opens the standard streams of this process.
     pub fn new(settings: OutputSettings) -> Output {
-        let stream = |to: Box<dyn Write + Send>, terminal: bool| OutputStream {
+        let stream = |to: Box<dyn Write + Send>, descriptor, terminal: bool| OutputStream {
             writer: to,
+            descriptor,
+            skips_unread: false,
+            is_stalled: false,
             is_terminal: terminal,
             has_color: match settings.color_choice {
                 ColorChoice::Always => true,
@@ -223,10 +280,25 @@ impl Output {
             is_closed: false,
         };
         Output {
-            stdout: stream(Box::new(io::stdout()), settings.is_stdout_terminal),
-            stderr: stream(Box::new(io::stderr()), settings.is_stderr_terminal),
+            stdout: stream(
+                Box::new(io::stdout()),
+                rustix::stdio::stdout(),
+                settings.is_stdout_terminal,
+            ),
+            stderr: stream(
+                Box::new(io::stderr()),
+                rustix::stdio::stderr(),
+                settings.is_stderr_terminal,
+            ),
             settings,
         }
+    }
+
+    /// Skips text that no reader takes from now on: for commands that run on a schedule, or until they
+    /// are stopped, whose work matters more than a pipe that nobody reads.
+    pub fn skip_unread(&mut self) {
+        self.stdout.skips_unread = true;
+        self.stderr.skips_unread = true;
     }
 
     /// Whether the answer is printed as JSON.
@@ -327,14 +399,17 @@ impl Output {
 
     /// Whether a line on standard output would not wait for a reader.
     pub fn is_writable(&self) -> bool {
-        let stdout = rustix::stdio::stdout();
-        let mut events = [PollFd::new(&stdout, PollFlags::OUT)];
-        !matches!(poll(&mut events, Some(&Timespec::default())), Ok(0))
+        is_ready(self.stdout.descriptor, Duration::ZERO)
     }
 
-    /// Whether the reader of standard output has closed it.
+    /// Whether the reader of standard output has closed it, also where nothing was written since.
     pub fn is_closed(&self) -> bool {
-        self.stdout.is_closed
+        let mut events = [PollFd::new(&self.stdout.descriptor, PollFlags::empty())];
+        let has_ended = poll(&mut events, Some(&Timespec::default())).is_ok()
+            && events[0]
+                .revents()
+                .intersects(PollFlags::ERR | PollFlags::HUP);
+        self.stdout.is_closed || has_ended
     }
 
     /// Whether standard error is a terminal that can show a status line.

@@ -293,6 +293,9 @@ fn check_plan_hash(plan: &Plan, hash: Option<&str>) -> Result<()> {
 
 impl CommandContext<'_> {
     pub(super) fn run_reset(&mut self, args: &ResetArgs) -> CommandResult {
+        if args.scheduled {
+            self.output.skip_unread();
+        }
         let lock_timeout = lock_timeout_for(args.flags.dry_run, args.flags.wait);
         let trigger = if args.scheduled {
             Trigger::Timer
@@ -547,12 +550,14 @@ pub(super) fn register_stop_flag(is_over: &Arc<AtomicBool>) -> Result<Arc<Atomic
     for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
         flag::register_conditional_default(signal, Arc::clone(is_over))
             .and_then(|_| flag::register(signal, Arc::clone(&stop)))
-            .map_err(|error| {
-                let message = format!("cannot handle signal {signal}: {error}");
-                Error::new(ErrorKind::Internal, message)
-            })?;
+            .map_err(|error| signal_error(signal, &error))?;
     }
     Ok(stop)
+}
+
+fn signal_error(signal: i32, error: &io::Error) -> Error {
+    let message = format!("cannot handle signal {signal}: {error}");
+    Error::new(ErrorKind::Internal, message)
 }
 
 /// What ends a run, and the deliveries after it, early: INT, TERM and HUP set `stop`. In between, while
@@ -586,18 +591,47 @@ pub(super) struct StopSignals {
     /// Set by INT, TERM and HUP.
     pub(super) stop: Arc<AtomicBool>,
     interrupted: Arc<AtomicBool>,
+    is_released: Arc<AtomicBool>,
 }
 
 impl StopSignals {
     /// Registers the signals.
     pub(super) fn register() -> Result<StopSignals> {
+        let is_released: Arc<AtomicBool> = Arc::default();
+        let exit_codes = [SIGINT, SIGTERM, SIGHUP].map(|signal| {
+            let kind = (signal == SIGINT).then_some(ErrorKind::Interrupted);
+            (signal, kind.map_or(0, |kind| i32::from(kind.exit_code())))
+        });
+        // Before the flag that only stops the command.
+        for (signal, code) in exit_codes {
+            if signal != SIGHUP || !sys::is_signal_ignored(signal) {
+                flag::register_conditional_shutdown(signal, code, Arc::clone(&is_released))
+                    .map_err(|error| signal_error(signal, &error))?;
+            }
+        }
         let stop = register_stop_flag(&Arc::default())?;
         let interrupted: Arc<AtomicBool> = Arc::default();
-        flag::register(SIGINT, Arc::clone(&interrupted)).map_err(|error| {
-            let message = format!("cannot handle signal {SIGINT}: {error}");
-            Error::new(ErrorKind::Internal, message)
-        })?;
-        Ok(StopSignals { stop, interrupted })
+        flag::register(SIGINT, Arc::clone(&interrupted))
+            .map_err(|error| signal_error(SIGINT, &error))?;
+        Ok(StopSignals {
+            stop,
+            interrupted,
+            is_released,
+        })
+    }
+
+    /// Returns whether no signal has come.
+    pub(super) fn is_running(&self) -> bool {
+        !self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Prints while signals end the process at once: a reader that takes nothing must not keep it.
+    /// Prints nothing once a signal has come.
+    pub(super) fn while_released(&self, print: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.is_released.store(true, Ordering::Relaxed);
+        let printed = if self.is_running() { print() } else { Ok(()) };
+        self.is_released.store(false, Ordering::Relaxed);
+        printed
     }
 
     /// Returns the result of a command that was stopped: INT is an interruption, TERM an order.

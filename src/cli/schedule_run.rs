@@ -6,7 +6,6 @@
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Local};
@@ -48,6 +47,7 @@ impl CommandContext<'_> {
             let message = "--json prints one document, and `schedule run` does not end by itself";
             return Err(Error::new(ErrorKind::User, message).into());
         }
+        self.output.skip_unread();
         let signals = StopSignals::register()?;
         let engine = self.open_engine()?;
         self.print_root_trust_notes(&engine);
@@ -63,7 +63,7 @@ impl CommandContext<'_> {
         let mut running: Vec<RunningReset> = Vec::new();
         let mut last_said = String::new();
         let mut next_look = now();
-        while !signals.stop.load(Ordering::Relaxed) {
+        while signals.is_running() {
             self.report_ended(&mut running);
             let time = now();
             // A clock that was set back triggers a look, too.
@@ -220,7 +220,8 @@ impl CommandContext<'_> {
         }
         let end = SystemClock.instant() + STOP_TIMEOUT;
         while !running.is_empty() && SystemClock.instant() < end {
-            self.report_ended(running);
+            // One that waited for a lock ends by the signal.
+            running.retain_mut(|reset| matches!(reset.process.try_wait(), Ok(None)));
             SystemClock.sleep(POLL_INTERVAL);
         }
         for reset in running.iter() {

@@ -4,11 +4,10 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
-use crossbeam_channel::{RecvTimeoutError, unbounded};
+use crossbeam_channel::{RecvTimeoutError, bounded};
 use serde::Serialize;
 
 use super::output::{Document, OutputRole, Printer};
@@ -20,6 +19,9 @@ use crate::error::{Error, ErrorKind};
 
 /// How often it looks whether it is stopped.
 const STOP_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How many reports wait for the reader of the output; then the watch waits, too.
+const MAX_QUEUED_EVENTS: usize = 64;
 
 /// How long the end waits until the last states are recorded.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(2);
@@ -93,13 +95,13 @@ impl CommandContext<'_> {
             states: watched.map(|name| (name.clone(), None)).collect(),
         };
         let signals = StopSignals::register()?;
-        let (sender, events) = unbounded();
+        let (sender, events) = bounded(MAX_QUEUED_EVENTS);
         let watcher = FleetWatcher::start(Arc::clone(&engine), sender)?;
-        while !signals.stop.load(Ordering::Relaxed) && !self.output.is_closed() {
+        while signals.is_running() && !self.output.is_closed() {
             match events.recv_timeout(STOP_INTERVAL) {
                 Ok(FleetEvent::Observed(observations)) => {
                     for change in observations.into_iter().filter_map(|it| known.note(it)) {
-                        self.output.print_document(&change)?;
+                        signals.while_released(|| self.output.print_document(&change))?;
                     }
                 }
                 Ok(FleetEvent::Notice(text)) => self.output.print_warning(&text),
@@ -115,6 +117,7 @@ impl CommandContext<'_> {
                 }
             }
         }
+        drop(events);
         watcher.stop(RECORD_TIMEOUT);
         Ok(signals.error_kind())
     }

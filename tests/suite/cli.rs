@@ -26,6 +26,7 @@ mod schedule_control;
 mod schedule_run;
 mod status;
 mod unit_sandbox;
+mod unread_output;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

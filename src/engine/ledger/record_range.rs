@@ -32,13 +32,10 @@ impl<'e> RecordRange<'e> {
     /// The ledger cannot be read, or has lost records of this range.
     pub fn continued(&self) -> Result<RecordRange<'e>> {
         let (_, end) = self.engine.scan_ledger_backwards()?;
-        if end.seq < self.end.seq {
-            let (last, seen) = (end.seq, self.end.seq);
-            let path = self.engine.ledger_path();
-            let message = format!(
-                "{} ends with record {last}, and had record {seen} before",
-                path.display()
-            );
+        let is_replaced = end.seq == self.end.seq && end.line_digest != self.end.line_digest;
+        if end.seq < self.end.seq || is_replaced {
+            let path = self.engine.ledger_path().display().to_string();
+            let message = format!("{path} does not have record {} any more", self.end.seq);
             return Err(Error::new(ErrorKind::Integrity, message)
                 .with_hint("`verify` says more; another process has replaced the file"));
         }
