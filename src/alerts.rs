@@ -73,7 +73,7 @@ impl UntrustedCommand {
     ) -> Option<UntrustedCommand> {
         let program = settings.command.as_ref()?.first()?;
         let path = find_program(program, &settings.directory, &environment.search_path)?;
-        let place = find_untrusted_ancestor(&path).filter(|_| environment.is_root)?;
+        let place = find_untrusted_ancestor(&path, 0).filter(|_| environment.is_root)?;
         let program = program.clone();
         Some(UntrustedCommand { program, place })
     }

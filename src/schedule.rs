@@ -14,6 +14,7 @@ mod crontab;
 mod escape;
 mod install;
 mod installed_unit;
+mod missed;
 mod original;
 mod overview;
 mod ownership;
@@ -35,7 +36,8 @@ pub use crontab::crontab_lines;
 pub use install::{
     Consent, FileAction, InstallPlan, PlanCommands, PlannedFile, plan_install, plan_uninstall,
 };
-pub use installed_unit::{find_unit_program, find_writable_part};
+pub use installed_unit::{find_drop_ins, find_unit_program};
+pub use missed::{MissedReset, find_missed_resets};
 pub use original::OriginalUnit;
 pub use overview::{
     GroupSchedule, ManagerAccess, ManagerSchedule, ScheduleOverview, TimerSchedule, read_manager,

@@ -1,4 +1,4 @@
-//! Whether another user than root can replace what root runs or reads.
+//! Whether other users can replace what root, or this user, runs or reads.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -14,7 +14,7 @@ const MAX_SYMLINKS: usize = 40;
 pub const SERVICE_SEARCH_PATH: [&str; 4] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"];
 
-/// A file, directory or symlink that another user than root can change.
+/// A file, directory or symlink that another user can change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UntrustedPlace {
     /// Its path.
@@ -32,7 +32,7 @@ enum DistrustCause {
 }
 
 impl UntrustedPlace {
-    /// Returns the command that takes the change away from other users.
+    /// Returns the command, of root, that takes the change away from other users.
     pub fn remedy(&self) -> String {
         let path = self.path.display().to_string();
         match self.cause {
@@ -57,8 +57,8 @@ impl fmt::Display for UntrustedPlace {
 }
 
 /// Returns the first file, directory or symlink that leads to a file and that another user than root
-/// can change: on the path itself, and on those of the symlinks that it leads through.
-pub fn find_untrusted_ancestor(path: &Path) -> Option<UntrustedPlace> {
+/// and `user` can change: on the path itself, and on those of the symlinks that it leads through.
+pub fn find_untrusted_ancestor(path: &Path, user: u32) -> Option<UntrustedPlace> {
     let names = |path: &Path| -> VecDeque<OsString> {
         let components = path.components();
         let names = components.filter(|it| !matches!(it, Component::RootDir | Component::CurDir));
@@ -70,7 +70,7 @@ pub fn find_untrusted_ancestor(path: &Path) -> Option<UntrustedPlace> {
     loop {
         // What does not exist has nothing that a user could change now.
         let meta = fs::symlink_metadata(&place).ok()?;
-        if let Some(cause) = find_distrust_cause(&meta) {
+        if let Some(cause) = find_distrust_cause(&place, &meta, user) {
             return Some(UntrustedPlace { path: place, cause });
         }
         if meta.is_symlink() {
@@ -117,19 +117,27 @@ pub fn find_program(
 
 /// Returns why another user can change a file, or what a directory contains; none if no other can. The
 /// mode of a symlink says nothing, and in a sticky directory each user changes only what is theirs.
-fn find_distrust_cause(meta: &fs::Metadata) -> Option<DistrustCause> {
+fn find_distrust_cause(path: &Path, meta: &fs::Metadata, user: u32) -> Option<DistrustCause> {
     let is_sticky_directory = meta.is_dir() && meta.mode() & 0o1000 != 0;
-    if meta.uid() != 0 {
+    // A group with the number of the user is usually the user's own. With an access list, the bits
+    // of the group stand for others.
+    let is_own_group = || user != 0 && meta.gid() == user && !has_access_list(path);
+    if meta.uid() != 0 && meta.uid() != user {
         Some(DistrustCause::Owner(meta.uid()))
     } else if meta.is_symlink() || is_sticky_directory {
         None
     } else if meta.mode() & 0o002 != 0 {
         Some(DistrustCause::WorldWritable)
-    } else if meta.mode() & 0o020 != 0 {
+    } else if meta.mode() & 0o020 != 0 && !is_own_group() {
         Some(DistrustCause::GroupWritable(meta.gid()))
     } else {
         None
     }
+}
+
+fn has_access_list(path: &Path) -> bool {
+    let mut nothing: [u8; 0] = [];
+    rustix::fs::lgetxattr(path, "system.posix_acl_access", &mut nothing).is_ok()
 }
 
 #[cfg(test)]
@@ -142,7 +150,7 @@ mod tests {
     fn root_directory() -> Option<(tempfile::TempDir, PathBuf)> {
         let temporary = tempfile::tempdir().unwrap();
         let path = temporary.path().canonicalize().unwrap();
-        find_untrusted_ancestor(&path)
+        find_untrusted_ancestor(&path, 0)
             .is_none()
             .then_some((temporary, path))
     }
@@ -159,12 +167,33 @@ mod tests {
         fs::set_permissions(root.join("open"), mode).unwrap();
         symlink("../program", root.join("open/link")).unwrap();
         symlink("open/link", root.join("far")).unwrap();
-        assert_eq!(find_untrusted_ancestor(&program), None);
+        assert_eq!(find_untrusted_ancestor(&program, 0), None);
         for link in ["open/link", "far"] {
-            let found = find_untrusted_ancestor(&root.join(link)).unwrap();
+            let found = find_untrusted_ancestor(&root.join(link), 0).unwrap();
             assert_eq!(found.path, root.join("open"), "{link}");
             assert_eq!(found.cause, DistrustCause::WorldWritable);
         }
+    }
+
+    #[test]
+    fn own_files_of_a_user_are_trusted() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("unit");
+        fs::write(&file, "").unwrap();
+        let user = fs::metadata(&file).unwrap().uid();
+        let chmod = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let found = || find_untrusted_ancestor(&file, user).map(|it| it.path);
+        chmod(&file, 0o644);
+        assert_eq!(found(), None);
+        chmod(&file, 0o646);
+        assert_eq!(found().as_deref(), Some(file.as_path()));
+        chmod(&file, 0o644);
+        chmod(directory.path(), 0o777);
+        assert_eq!(found().as_deref(), Some(directory.path()));
+        chmod(directory.path(), 0o1777);
+        assert_eq!(found(), None, "a sticky directory");
     }
 
     #[test]
@@ -174,13 +203,13 @@ mod tests {
         };
         fs::write(root.join("program"), "").unwrap();
         symlink("program", root.join("link")).unwrap();
-        assert_eq!(find_untrusted_ancestor(&root.join("link")), None);
+        assert_eq!(find_untrusted_ancestor(&root.join("link"), 0), None);
         std::os::unix::fs::lchown(root.join("link"), Some(4711), None).unwrap();
-        let found = find_untrusted_ancestor(&root.join("link")).unwrap();
+        let found = find_untrusted_ancestor(&root.join("link"), 0).unwrap();
         assert_eq!(found.path, root.join("link"));
         assert_eq!(found.cause, DistrustCause::Owner(4711));
         chown(root.join("program"), Some(4711), None).unwrap();
-        let found = find_untrusted_ancestor(&root.join("program")).unwrap();
+        let found = find_untrusted_ancestor(&root.join("program"), 0).unwrap();
         assert_eq!(found.path, root.join("program"));
     }
 
@@ -208,6 +237,6 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let link = directory.path().join("loop");
         symlink("loop", &link).unwrap();
-        let _ = find_untrusted_ancestor(&link);
+        let _ = find_untrusted_ancestor(&link, 0);
     }
 }

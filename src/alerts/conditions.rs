@@ -7,15 +7,14 @@ use chrono::{DateTime, FixedOffset};
 
 use super::event::{Condition, Subject};
 use crate::clock::MAX_CLOCK_LEAD;
-use crate::config::{Agent, AlertKind, AlertSettings, Config};
+use crate::config::{AlertKind, AlertSettings, Config};
 use crate::digest::Digest;
 use crate::engine::{
     Engine, LedgerRecord, Operation, Outcome, RunReport, State, StateChange, StateObserver,
 };
 use crate::error::ErrorKind;
 use crate::quantity::format_size;
-use crate::reset_interval::ResetInterval;
-use crate::schedule::ScheduleControls;
+use crate::schedule::{ScheduleControls, find_missed_resets};
 
 /// How far before the last check state changes are read where its place in their log is not known:
 /// another process may record one a little later than it saw it.
@@ -23,9 +22,6 @@ pub(super) const CHANGE_OVERLAP: chrono::Duration = chrono::Duration::minutes(10
 
 /// Maximum number of agents whose reason is read from the ledger: each costs a search.
 const MAX_READ_REASONS: usize = 20;
-
-/// A fleet that timers reset has a run of one within this time.
-const TIMED_RUN_PERIOD: chrono::Duration = chrono::Duration::days(30);
 
 /// How far back runs are looked at that ended since the last check.
 const MAX_RUN_AGE: chrono::Duration = chrono::Duration::days(7);
@@ -507,68 +503,28 @@ impl<'a> ConditionFinder<'a> {
             return;
         }
         let config = self.engine.config();
-        // Where no timer ever started a run, the interval of the fleet says nothing.
-        let limit = self.now.checked_sub_signed(TIMED_RUN_PERIOD);
-        let has_timers = limit.map_or(Ok(false), |limit| self.engine.has_timed_run(limit));
-        let is_unknown = has_timers.is_err();
-        let of_fleet = has_timers.unwrap_or(false).then_some(config.general.every);
-        let scheduled: Vec<(&Agent, chrono::Duration, ResetInterval)> = config
-            .agents
-            .iter()
-            .filter_map(|agent| {
-                let interval = agent.own_interval.or(of_fleet)?;
-                let limit = chrono::Duration::seconds(2 * i64::from(interval.seconds()));
-                Some((agent, limit, interval))
-            })
-            .collect();
-        let Some(longest) = scheduled.iter().map(|(_, limit, _)| *limit).max() else {
-            return;
-        };
-        let Some(begin) = self.now.checked_sub_signed(longest) else {
-            return;
-        };
-        let successes = self.engine.last_successes(begin);
-        if is_unknown || successes.is_err() {
+        let controls = ScheduleControls::read(self.engine).unwrap_or_default();
+        let first_seen = |agent: &str| earlier.first_seen.get(agent).copied();
+        let Ok(missed) = find_missed_resets(self.engine, &controls, first_seen, self.now) else {
             for agent in &config.agents {
                 let subject = Subject::Agent(agent.name.clone());
                 let agents = found.unknown.entry(subject.key(AlertKind::MissedSchedule));
                 agents.or_default().insert(agent.name.clone());
             }
-        }
-        let Ok(successes) = successes else {
             return;
         };
-        let controls = ScheduleControls::read(self.engine).unwrap_or_default();
-        for (agent, limit, interval) in scheduled {
-            let success = successes.get(&agent.name).copied();
-            // An agent that is new in the config had no chance yet.
-            let first_seen = earlier.first_seen.get(&agent.name).copied();
-            let since = success.or(first_seen).unwrap_or(self.now);
-            // Nor had one whose reset was skipped, or whose pause has just ended.
-            let released = controls.last_release(agent, self.now);
-            if self.now - released.map_or(since, |it| it.max(since)) <= limit {
-                continue;
-            }
-            let mut message = match success {
-                Some(time) => format!(
-                    "{} was last reset on {}, and is due every {interval}",
-                    agent.name,
-                    time.format("%Y-%m-%d at %H:%M")
-                ),
-                None => format!(
-                    "{} was not reset within two of its intervals of {interval}",
-                    agent.name
-                ),
-            };
-            if let Some(pause) = controls.pause_of_agent(agent) {
+        for missed in missed {
+            let agent = config.agent(&missed.agent);
+            let mut message = missed.describe();
+            if let Some(pause) = agent.and_then(|agent| controls.pause_of_agent(agent)) {
                 message.push_str(&format!("; its schedule is {}", pause.describe()));
             }
             found.holding.push(Condition {
                 kind: AlertKind::MissedSchedule,
-                subject: Subject::Agent(agent.name.clone()),
-                agent: Some(agent.name.clone()),
+                subject: Subject::Agent(missed.agent.clone()),
+                agent: Some(missed.agent),
                 state: None,
-                since,
+                since: missed.since,
                 run: None,
                 message,
             });

@@ -218,13 +218,23 @@ impl<'a> ScheduleDocument<'a> {
 
     /// Describes what was, or would be, done: `2 units created, 1 removed`.
     fn describe_changes(&self) -> String {
-        let actions = [
-            (FileAction::Create, "created"),
-            (FileAction::Update, "updated"),
-            (FileAction::Remove, "removed"),
-            (FileAction::Unchanged, "unchanged"),
-            (FileAction::Leave, "left as they are"),
-        ];
+        let actions = if self.dry_run {
+            [
+                (FileAction::Create, "to create"),
+                (FileAction::Update, "to update"),
+                (FileAction::Remove, "to remove"),
+                (FileAction::Unchanged, "unchanged"),
+                (FileAction::Leave, "to leave alone"),
+            ]
+        } else {
+            [
+                (FileAction::Create, "created"),
+                (FileAction::Update, "updated"),
+                (FileAction::Remove, "removed"),
+                (FileAction::Unchanged, "unchanged"),
+                (FileAction::Leave, "left alone"),
+            ]
+        };
         let mut parts: Vec<String> = Vec::new();
         for (action, word) in actions {
             let files = self.plan.files.iter();
@@ -546,12 +556,12 @@ impl CommandContext<'_> {
         let found = [
             (
                 "program",
-                find_untrusted_ancestor(&self.environment.program_path),
+                find_untrusted_ancestor(&self.environment.program_path, 0),
             ),
-            ("config", find_untrusted_ancestor(&config.path)),
+            ("config", find_untrusted_ancestor(&config.path, 0)),
             (
                 "command of the alerts",
-                command.and_then(|it| find_untrusted_ancestor(&it)),
+                command.and_then(|it| find_untrusted_ancestor(&it, 0)),
             ),
         ];
         let notes = found.into_iter().filter_map(|(what, place)| {

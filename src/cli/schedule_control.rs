@@ -99,6 +99,9 @@ impl CommandContext<'_> {
             }
             (_, timer) => chosen_timers(&engine, timer.as_deref())?,
         };
+        if let (ControlVerb::Resume, [Some(agent)]) = (verb, agents.as_slice()) {
+            ensure_resumable(&engine, agent)?;
+        }
         let overview = match verb {
             ControlVerb::Skip => {
                 let environment = &self.environment;
@@ -138,6 +141,27 @@ impl CommandContext<'_> {
         })?;
         Ok(None)
     }
+}
+
+/// Refuses to resume an agent that only the pause of all agents holds back.
+fn ensure_resumable(engine: &Engine, agent: &str) -> Result<()> {
+    let controls = ScheduleControls::read(engine).unwrap_or_default();
+    let is_shared = engine
+        .config()
+        .agent(agent)
+        .is_some_and(|it| it.own_interval.is_none());
+    let pause = controls.pause_of(None).filter(|_| is_shared);
+    let (Some(pause), None) = (pause, controls.pause_of(Some(agent))) else {
+        return Ok(());
+    };
+    let subject = timer_subject(None);
+    let message = format!(
+        "cannot resume {agent} alone: {subject} are {}",
+        pause.describe()
+    );
+    let line = engine.command_line("schedule resume");
+    Err(Error::new(ErrorKind::Conflict, message)
+        .with_hint(format!("`{line}` ends all pauses and skips")))
 }
 
 /// Returns the agents that are held back by themselves.

@@ -14,8 +14,8 @@ use crate::clock::{Clock, SystemClock};
 use crate::config;
 use crate::engine::{Engine, HolderLockKind, describe_holder};
 use crate::schedule::{
-    InstalledTimer, SchedulePause, ScheduleSkip, ScheduledGroup, ServiceManager, TimerSchedule,
-    TimerStatus, UnitScope, read_manager, timer_subject,
+    InstalledTimer, ScheduleControls, SchedulePause, ScheduleSkip, ScheduledGroup, ServiceManager,
+    TimerSchedule, TimerStatus, UnitScope, find_missed_resets, read_manager, timer_subject,
 };
 
 /// A timer in the answer.
@@ -41,6 +41,18 @@ struct GroupItem {
     agent: Option<String>,
     /// When they are due next.
     next: DateTime<FixedOffset>,
+    #[serde(skip)]
+    is_paused: bool,
+}
+
+/// An agent that was not reset within two of its intervals.
+#[derive(Serialize)]
+struct MissedItem {
+    agent: String,
+    /// Its last reset.
+    last: Option<DateTime<FixedOffset>>,
+    #[serde(skip)]
+    text: String,
 }
 
 /// A running `schedule run` of the config.
@@ -65,6 +77,8 @@ struct ScheduleStatusDocument {
     unknown_because: Option<String>,
     timers: Vec<TimerItem>,
     scheduler: Option<SchedulerItem>,
+    /// Agents whose reset is overdue.
+    missed: Vec<MissedItem>,
     /// Pauses and skips, also of resets that no timer starts.
     holds: Vec<HoldItem>,
 }
@@ -107,16 +121,23 @@ impl TimerItem {
 
 impl SchedulerItem {
     /// Returns the running `schedule run` of an engine's config, if there is one.
-    fn find(engine: &Engine, now: &DateTime<Local>) -> Option<SchedulerItem> {
+    fn find(
+        engine: &Engine,
+        controls: &ScheduleControls,
+        now: &DateTime<Local>,
+    ) -> Option<SchedulerItem> {
         let holder = engine.find_lock_holder_of(HolderLockKind::Scheduler)?;
         let groups = ScheduledGroup::of_config(engine.config()).into_iter();
         let groups = groups.map(|group| GroupItem {
             next: group.next_after(now).fixed_offset(),
+            is_paused: controls.pause_of(group.agent.as_deref()).is_some(),
             agent: group.agent,
         });
+        let mut groups: Vec<GroupItem> = groups.collect();
+        groups.sort_by_key(|group| group.next);
         Some(SchedulerItem {
             process: describe_holder(holder.as_ref()),
-            groups: groups.collect(),
+            groups,
             pid: holder.as_ref().map(|it| it.pid),
             since: holder.as_ref().map(|it| it.since),
             user: holder.map(|it| it.user),
@@ -131,7 +152,8 @@ impl SchedulerItem {
         self.groups.iter().try_for_each(|group| {
             let subject = timer_subject(group.agent.as_deref());
             let next = format_time(Some(group.next));
-            printer.write_plain_line(format!("  {next}  {subject}"))
+            let paused = if group.is_paused { " (paused)" } else { "" };
+            printer.write_plain_line(format!("  {next}  {subject}{paused}"))
         })
     }
 }
@@ -141,6 +163,12 @@ impl ScheduleStatusDocument {
     fn write_scheduler_and_holds(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         if let Some(scheduler) = &self.scheduler {
             scheduler.write_text(printer)?;
+        }
+        for missed in &self.missed {
+            printer.write_line(&[
+                (OutputRole::Bad, "missed: "),
+                (OutputRole::Plain, &missed.text),
+            ])?;
         }
         write_holds(&self.holds, printer)
     }
@@ -224,6 +252,13 @@ impl CommandContext<'_> {
         let config = self.schedule_config_path()?;
         let target = self.schedule_target(args, config)?;
         let engine = self.find_engine(&target.config);
+        if engine.is_none() {
+            let config = target.config.display();
+            self.output.print_warning(&format!(
+                "{config} cannot be used, so pauses, missed resets and `schedule run` are not known; \
+                 `config check` says why"
+            ));
+        }
         let runtime_directory = self.environment.runtime_directory.as_deref();
         let manager = target.manager(runtime_directory, &SystemClock);
         let now = SystemClock.now();
@@ -238,15 +273,29 @@ impl CommandContext<'_> {
             .as_ref()
             .map(|engine| self.schedule_holds(engine, now))
             .unwrap_or_default();
+        let controls = engine.as_ref().map(ScheduleControls::read);
+        let controls = controls.and_then(Result::ok).unwrap_or_default();
+        let missed = engine
+            .as_ref()
+            .map(|engine| find_missed_resets(engine, &controls, |_| None, now));
+        let missed = missed.and_then(Result::ok).unwrap_or_default();
         self.output.print_document(&ScheduleStatusDocument {
             scope: target.scope,
             directory: target.directory.display().to_string(),
             config: target.config.display().to_string(),
             unknown_because: schedule.unknown_because,
             timers: schedule.timers.into_iter().map(TimerItem::new).collect(),
-            scheduler: engine
-                .as_ref()
-                .and_then(|engine| SchedulerItem::find(engine, &now.with_timezone(&Local))),
+            scheduler: engine.as_ref().and_then(|engine| {
+                SchedulerItem::find(engine, &controls, &now.with_timezone(&Local))
+            }),
+            missed: missed
+                .into_iter()
+                .map(|missed| MissedItem {
+                    text: missed.describe(),
+                    agent: missed.agent,
+                    last: missed.last_success,
+                })
+                .collect(),
             holds,
         })?;
         Ok(None)

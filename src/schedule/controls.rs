@@ -168,12 +168,12 @@ impl ScheduleChange {
 
 impl TimerControl {
     /// Returns all times in it.
-    fn times(&self) -> impl Iterator<Item = DateTime<FixedOffset>> {
-        let pause = self.pause.as_ref().map(|it| it.since);
-        let skip = self.skip.as_ref();
-        let skip = skip.map(|it| [it.due, it.begins, it.ends, it.since]);
+    fn times_mut(&mut self) -> impl Iterator<Item = &mut DateTime<FixedOffset>> {
+        let pause = self.pause.as_mut().map(|it| &mut it.since);
+        let skip = self.skip.as_mut();
+        let skip = skip.map(|it| [&mut it.due, &mut it.begins, &mut it.ends, &mut it.since]);
         let times = pause.into_iter().chain(skip.into_iter().flatten());
-        times.chain(self.resumed)
+        times.chain(self.resumed.as_mut())
     }
 }
 
@@ -185,7 +185,12 @@ impl ScheduleControls {
     pub fn read(engine: &Engine) -> Result<ScheduleControls> {
         let mut file = read_file(engine)?;
         let key = config_key(engine.config());
-        Ok(file.configs.remove(&key).unwrap_or_default())
+        let mut controls = file.configs.remove(&key).unwrap_or_default();
+        // Another process may have written them in another time zone.
+        let zone = *engine.clock().now().offset();
+        let times = controls.timers.iter_mut().flat_map(TimerControl::times_mut);
+        times.for_each(|time| *time = time.with_timezone(&zone));
+        Ok(controls)
     }
 
     fn control(&self, agent: Option<&str>) -> Option<&TimerControl> {
@@ -442,7 +447,10 @@ fn read_file(engine: &Engine) -> Result<ControlsFile> {
         Error::new(ErrorKind::Conflict, message)
             .with_hint("resets run as scheduled; `schedule pause` and `skip` write it again")
     };
-    if ![0, rustix::process::geteuid().as_raw()].contains(&owner) {
+    // Who owns the archive may hold back what is written to it.
+    let archive = std::fs::metadata(engine.archive().root()).map(|meta| meta.uid());
+    let own = rustix::process::geteuid().as_raw();
+    if ![0, own, archive.unwrap_or(own)].contains(&owner) {
         return Err(refused(&format!("it belongs to user {owner}")));
     }
     let mut text = Vec::new();
@@ -450,10 +458,10 @@ fn read_file(engine: &Engine) -> Result<ControlsFile> {
     limited.read_to_end(&mut text).with_path("read", &path)?;
     let damaged = |why: &str| refused(&format!("it is damaged: {why}"));
     let parsed = serde_json::from_slice::<ControlsFile>(&text);
-    let parsed = parsed.map_err(|error| damaged(&error.to_string()))?;
-    let controls = parsed.configs.values().flat_map(|it| &it.timers);
+    let mut parsed = parsed.map_err(|error| damaged(&error.to_string()))?;
+    let controls = parsed.configs.values_mut().flat_map(|it| &mut it.timers);
     if controls
-        .flat_map(TimerControl::times)
+        .flat_map(TimerControl::times_mut)
         .any(|it| !YEARS.contains(&it.year()))
     {
         return Err(damaged("a time is out of range"));

@@ -199,7 +199,8 @@ pub static CHECK_TABLE: &[CheckRow] = &[
     },
     CheckRow {
         name: "schedule",
-        examines: "pauses and skips of scheduled resets; units that run the original tool",
+        examines: "agents that were not reset within two of their intervals; pauses and skips of \
+                   scheduled resets; units that run the original tool",
         remedy: "`schedule resume` ends pauses; `schedule install --take-over` replaces those units",
         check: Check::Archive(units::check_schedule),
     },

@@ -13,13 +13,14 @@ use crate::cli::schedule::{ScheduleTarget, TargetArgs};
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::engine::Engine;
-use crate::error::{Result, describe_io_error};
+use crate::error::Result;
 use crate::schedule::{
     Consent, FileAction, InstallPlan, InstalledTimer, OriginalUnit, PlannedFile, ScheduleControls,
-    ServiceManager, TimerStatus, UnitScope, UnitSetup, UserSandbox, find_installed_timers,
-    find_unit_program, find_writable_part, plan_install, plan_uninstall, read_timer_statuses,
-    render_units, timer_subject,
+    ServiceManager, TimerStatus, UnitScope, UnitSetup, UserSandbox, find_drop_ins,
+    find_installed_timers, find_missed_resets, find_unit_program, plan_install, plan_uninstall,
+    read_timer_statuses, render_units, timer_subject,
 };
+use crate::trust::find_untrusted_ancestor;
 
 /// An enabled timer that has not fired within this many of the longest interval never fires.
 const MAX_UNFIRED_INTERVALS: i64 = 2;
@@ -85,19 +86,42 @@ impl CommandContext<'_> {
 /// Reports what keeps agents from being reset on a schedule, or resets them twice.
 pub(super) fn check_schedule(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     let engine = fleet.engine;
-    let holds = match ScheduleControls::read(engine) {
-        Ok(controls) => controls,
-        Err(error) => return report.add_error(&error),
-    };
-    let holds = holds.holds(engine.clock().now());
+    let read = ScheduleControls::read(engine);
+    if let Err(error) = &read {
+        report.add_error(error);
+    }
+    let is_known = read.is_ok() && fleet.units.is_ok();
+    let controls = read.unwrap_or_default();
+    let now = engine.clock().now();
+    let holds = controls.holds(now);
     for (agent, hold) in &holds {
-        let line = engine.command_line("schedule resume");
+        let line = engine.command_line(&match agent {
+            Some(agent) => shell_words::join(["schedule", "resume", agent]),
+            None => "schedule resume".to_string(),
+        });
         let text = format!("{}: {}", timer_subject(*agent), hold.describe());
-        report.add_warning(text, &format!("`{line}` ends pauses and skips"));
+        let what = if agent.is_some() {
+            "it"
+        } else {
+            "all pauses and skips"
+        };
+        report.add_warning(text, &format!("`{line}` ends {what}"));
+    }
+    // What is held back by an operator is no fault of a timer.
+    let is_held = |agent: &str| {
+        let agent = engine.config().agent(agent);
+        agent.is_some_and(|agent| controls.pause_of_agent(agent).is_some())
+    };
+    let missed = find_missed_resets(engine, &controls, |_| None, now).unwrap_or_default();
+    let missed: Vec<_> = missed.iter().filter(|it| !is_held(&it.agent)).collect();
+    for missed in &missed {
+        let line = engine.command_line("schedule status");
+        let hint = format!("see with `{line}` what should reset it, and whether that runs");
+        report.add_warning(missed.describe(), &hint);
     }
     for original in &fleet.original_units {
         let (service, directory) = (&original.unit.service, original.directory.display());
-        let agents = original.unit.agents.join(", ");
+        let agents = describe_original_agents(&original.unit.agents);
         let text = format!(
             "{service} in {directory} runs the original tool, which resets {agents} as well"
         );
@@ -105,8 +129,9 @@ pub(super) fn check_schedule(report: &mut DoctorReport, fleet: &FleetSubject<'_>
         let hint = format!("`{install} --take-over --dry-run` shows what replaces it");
         report.add_warning(text, &hint);
     }
-    if holds.is_empty() && fleet.original_units.is_empty() {
-        report.add_ok("no pause, no skip, and no unit of the original tool");
+    let has_finding = !holds.is_empty() || !missed.is_empty() || !fleet.original_units.is_empty();
+    if is_known && !has_finding {
+        report.add_ok("no overdue reset, no pause, no skip, and no unit of the original tool");
     }
 }
 
@@ -133,6 +158,22 @@ pub(super) fn check_units(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     check_timers(report, fleet, subject);
 }
 
+/// Names the agents of a service of the original tool, of whose text anybody may be the author.
+fn describe_original_agents(agents: &[String]) -> String {
+    const MAX_NAMES: usize = 5;
+    const MAX_NAME_CHARS: usize = 64;
+    if agents.is_empty() || agents.iter().any(|name| name == "all") {
+        return "agents".to_string();
+    }
+    let names = agents.iter().take(MAX_NAMES);
+    let names = names.map(|name| name.chars().take(MAX_NAME_CHARS).collect());
+    let mut names: Vec<String> = names.collect();
+    if agents.len() > MAX_NAMES {
+        names.push(format!("{} more", agents.len() - MAX_NAMES));
+    }
+    names.join(", ")
+}
+
 /// Returns the command that brings units up to date.
 fn install_command(fleet: &FleetSubject<'_>, scope: UnitScope) -> String {
     let scope = match scope {
@@ -152,20 +193,17 @@ fn check_access(report: &mut DoctorReport, fleet: &FleetSubject<'_>, subject: &U
     };
     let mut reported = Vec::new();
     for file in &subject.installed.files {
-        let path = subject.target.directory.join(&file.name);
-        match find_writable_part(&path, uid) {
-            Ok(Some(part)) if !reported.contains(&part) => {
-                let shown = part.display();
+        let unit = subject.target.directory.join(&file.name);
+        let drop_ins = find_drop_ins(&unit);
+        let places = std::iter::once(&unit).chain(&drop_ins);
+        for place in places.filter_map(|path| find_untrusted_ancestor(path, uid)) {
+            if !reported.contains(&place) {
+                let remedy = place.remedy();
                 report.add_failure(
-                    format!("other users can change {shown}, and so what {} runs", file.name),
-                    &format!("review the units, then chown root {shown} && chmod go-w {shown}, or your own user for units of a user"),
+                    format!("{place}, and so decides what {} runs", file.name),
+                    &format!("review the units, then run `{remedy}`"),
                 );
-                reported.push(part);
-            }
-            Ok(_) => {}
-            Err(error) => {
-                let (path, why) = (path.display(), describe_io_error(&error));
-                report.add_warning(format!("cannot stat {path}: {why}"), "");
+                reported.push(place);
             }
         }
     }

@@ -121,8 +121,43 @@ fn edited_or_writable_unit_is_reported() {
     assert_result(&site, "units", "warn", "is not updated: it was edited");
     let mode = fs::Permissions::from_mode(0o646);
     fs::set_permissions(site.path(&timer), mode).unwrap();
-    assert_result(&site, "units", "fail", "other users can change ");
+    assert_result(&site, "units", "fail", "every user can write ");
     let _ = run(&site, &["doctor"]).assert_code(1);
+}
+
+#[test]
+fn places_above_and_beside_units_are_examined() {
+    let site = site_with_units(ANSWER);
+    let drop_in = format!("{UNITS}/memory-shepherd.service.d/extra.conf");
+    site.write(&drop_in, "[Service]\nNice=5\n");
+    for place in [&drop_in, "home/.config/systemd"] {
+        let mode = fs::Permissions::from_mode(0o777);
+        fs::set_permissions(site.path(place), mode).unwrap();
+        let words = format!("every user can write {}, ", site.path(place).display());
+        assert_result(&site, "units", "fail", &words);
+        let mode = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(site.path(place), mode).unwrap();
+    }
+}
+
+#[test]
+fn overdue_reset_is_reported_until_it_is_paused() {
+    let site = site_with_notes_and_drift();
+    site.append("memory-shepherd.conf", "every=30m\n");
+    let engine = site_engine(&site);
+    let now = engine.clock().now();
+    insert_earlier_run(&site.path("archives"), "monitor-bot", now, 1);
+    assert_result(&site, "schedule", "warn", "monitor-bot was ");
+    let arguments = ["schedule", "status", "--user", "--prefix", "units"];
+    let _ = run(&site, &arguments).assert_stdout_has("missed: monitor-bot was ");
+    let _ = run(&site, &["schedule", "pause", "monitor-bot"]).assert_code(0);
+    let found = results(&site, "schedule");
+    assert!(
+        !found
+            .iter()
+            .any(|(_, text)| text.starts_with("monitor-bot was ")),
+        "{found:#?}"
+    );
 }
 
 #[test]

@@ -84,6 +84,19 @@ fn status_report_and_doctor_name_pauses() {
 }
 
 #[test]
+fn agent_of_a_paused_fleet_is_not_resumed_alone() {
+    let site = scheduled_site();
+    let _ = site.run(["schedule", "pause"]).assert_code(0);
+    let refused = site.run(["schedule", "resume", "code-reviewer"]);
+    let _ = refused.assert_code(6).assert_stderr_has("cannot resume");
+    // One with an interval of its own has a pause of its own.
+    let _ = site
+        .run(["schedule", "resume", "monitor-bot"])
+        .assert_code(0);
+    assert_eq!(holds(&site).as_array().unwrap().len(), 1);
+}
+
+#[test]
 fn pause_of_an_agent_that_left_is_resumed() {
     for arguments in [
         &["schedule", "resume"][..],

@@ -161,7 +161,7 @@ fn cut_reason_is_printed_whole_below_table() {
         baseline.display()
     );
     assert!(lines.contains(&reason), "{lines}");
-    assert!(lines.contains("hint: write the baseline"), "{lines}");
+    assert!(lines.contains("hint: `baseline restore NAME`"), "{lines}");
     let sums = "0".repeat(64) + "  monitor-bot-MEMORY.md\n";
     site.write(
         "baselines/monitor-bot-MEMORY.md",

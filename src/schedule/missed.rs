@@ -1,0 +1,85 @@
+//! Scheduled resets that are overdue, by the ledger: whatever should have started them.
+
+use chrono::{DateTime, FixedOffset};
+
+use super::ScheduleControls;
+use crate::config::Agent;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::reset_interval::ResetInterval;
+
+/// A fleet that timers reset has a run of one within this time.
+const TIMED_RUN_PERIOD: chrono::Duration = chrono::Duration::days(30);
+
+/// An agent that was not reset within two of its intervals.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissedReset {
+    /// The agent.
+    pub agent: String,
+    /// Its interval.
+    pub interval: ResetInterval,
+    /// When it was reset last; none if it was not within two of the longest intervals.
+    pub last_success: Option<DateTime<FixedOffset>>,
+    /// From when the time is counted: the last reset, or when the agent was first seen.
+    pub since: DateTime<FixedOffset>,
+}
+
+impl MissedReset {
+    /// Describes it as a sentence that begins with the agent.
+    pub fn describe(&self) -> String {
+        let (agent, interval) = (&self.agent, self.interval);
+        match self.last_success {
+            Some(time) => format!(
+                "{agent} was last reset on {}, and is due every {interval}",
+                time.format("%Y-%m-%d at %H:%M")
+            ),
+            None => format!("{agent} was not reset within two of its intervals of {interval}"),
+        }
+    }
+}
+
+/// Finds the agents whose scheduled reset is overdue. `first_seen` says since when an agent is known:
+/// one that is new in the config had no chance yet. Where no timer ever started a run, the interval of
+/// the fleet says nothing.
+///
+/// # Errors
+/// The ledger cannot be read.
+pub fn find_missed_resets(
+    engine: &Engine,
+    controls: &ScheduleControls,
+    first_seen: impl Fn(&str) -> Option<DateTime<FixedOffset>>,
+    now: DateTime<FixedOffset>,
+) -> Result<Vec<MissedReset>> {
+    let config = engine.config();
+    let Some(limit) = now.checked_sub_signed(TIMED_RUN_PERIOD) else {
+        return Ok(Vec::new());
+    };
+    let of_fleet = engine.has_timed_run(limit)?.then_some(config.general.every);
+    let limit_of =
+        |interval: ResetInterval| chrono::Duration::seconds(2 * i64::from(interval.seconds()));
+    let interval_of = |agent: &Agent| agent.own_interval.or(of_fleet);
+    let intervals = config.agents.iter().filter_map(interval_of);
+    let begin = intervals
+        .map(limit_of)
+        .max()
+        .and_then(|longest| now.checked_sub_signed(longest));
+    let Some(begin) = begin else {
+        return Ok(Vec::new());
+    };
+    let successes = engine.last_successes(begin)?;
+    let missed = config.agents.iter().filter_map(|agent| {
+        let interval = interval_of(agent)?;
+        let last_success = successes.get(&agent.name).copied();
+        let since = last_success.or(first_seen(&agent.name)).unwrap_or(now);
+        // Nor had one whose reset was skipped, or whose pause has just ended.
+        let released = controls.last_release(agent, now);
+        let counted = released.map_or(since, |it| it.max(since));
+        (now - counted > limit_of(interval)).then(|| MissedReset {
+            agent: agent.name.clone(),
+            interval,
+            last_success,
+            since,
+        })
+    });
+    Ok(missed.collect())
+}
