@@ -302,7 +302,8 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>> {
         Err(Errno::NOENT) => {
             let message = format!("the baseline is missing: {}", path.display());
             return Err(Error::new(ErrorKind::Conflict, message).with_hint(
-                "write the baseline, restore it from a backup, or correct `baseline` in the config",
+                "`baseline restore NAME` puts back its last version; else write it, or correct \
+                 `baseline` in the config",
             ));
         }
         Err(Errno::LOOP) => {

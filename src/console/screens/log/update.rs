@@ -30,8 +30,8 @@ pub fn handle_runs(model: &mut Model, runs: Vec<RunSummary>) -> Vec<Effect> {
     {
         model.report(MessageLevel::Warn, text);
     }
-    // A log that was not read yet shows its newest row first.
-    let stays_at_newest = model.log.cursor == 0 && (is_first || model.screen != Screen::Log);
+    // A cursor that was not moved stays at the newest row.
+    let stays_at_newest = model.log.cursor == 0;
     model.log.replace_runs(runs);
     if stays_at_newest {
         model.log.cursor = 0;

@@ -145,6 +145,7 @@ impl TimerRow {
     pub fn no_skip_reason(&self) -> &'static str {
         match self.skip_of_next() {
             Some(_) => "the next run is skipped already",
+            None if self.pause().is_some() => "it is paused",
             None => "when it runs next is not known",
         }
     }
@@ -204,9 +205,11 @@ impl TimerRow {
         self.change(action)
     }
 
-    /// Returns the change that skips the next run; none if that is not known or is skipped already.
+    /// Returns the change that skips the next run; none if that is not known, is skipped already, or
+    /// is paused.
     pub fn skip_change(&self) -> Option<ScheduleChange> {
-        let next = self.group.next.filter(|_| self.skip_of_next().is_none())?;
+        let is_free = self.skip_of_next().is_none() && self.pause().is_none();
+        let next = self.group.next.filter(|_| is_free)?;
         Some(self.change(ScheduleAction::Skip(next)))
     }
 
@@ -394,7 +397,7 @@ fn unmanaged_row(
         let since = group
             .resumed
             .map_or(run.began_at, |it| it.max(run.began_at));
-        now - since > interval + MAX_DELAY
+        now - since > interval + MAX_DELAY.min(interval)
     });
     TimerRow {
         name: group.agent.clone().unwrap_or_else(|| "fleet".to_string()),

@@ -96,6 +96,7 @@ fn draw_headline(model: &Model, canvas: &mut Canvas<'_>, y: u16, overview: &Sche
     let [tab, control] = [Command::NextTab, Command::ControlTimer].map(|it| model.key_hint(it));
     let hint = match (view.is_focused, view.rows.is_empty()) {
         (false, _) => format!("{tab} selects"),
+        (true, false) if model.read_only_reason().is_some() => "read-only".to_string(),
         (true, false) => format!("{control} run/skip/pause"),
         (true, true) => format!("{} copies", model.key_hint(Command::CopyScheduleLine)),
     };
