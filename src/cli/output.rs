@@ -295,7 +295,7 @@ impl Output {
     }
 
     /// Skips text that no reader takes from now on: for commands that run on a schedule, or until they
-    /// are stopped, whose work matters more than a pipe that nobody reads.
+    /// are stopped, whose work matters more than a pipe without a reader.
     pub fn skip_unread(&mut self) {
         self.stdout.skips_unread = true;
         self.stderr.skips_unread = true;

@@ -158,7 +158,7 @@ pub(super) fn check_units(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     check_timers(report, fleet, subject);
 }
 
-/// Names the agents of a service of the original tool, of whose text anybody may be the author.
+/// Names the agents of a service of the original tool, whose unit may be of another user.
 fn describe_original_agents(agents: &[String]) -> String {
     const MAX_NAMES: usize = 5;
     const MAX_NAME_CHARS: usize = 64;
