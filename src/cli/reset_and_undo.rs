@@ -597,19 +597,19 @@ pub(super) struct StopSignals {
 impl StopSignals {
     /// Registers the signals.
     pub(super) fn register() -> Result<StopSignals> {
+        // First: a signal that finds `is_released` unset has set `stop`, which `while_released` sees.
+        let stop = register_stop_flag(&Arc::default())?;
         let is_released: Arc<AtomicBool> = Arc::default();
         let exit_codes = [SIGINT, SIGTERM, SIGHUP].map(|signal| {
             let kind = (signal == SIGINT).then_some(ErrorKind::Interrupted);
             (signal, kind.map_or(0, |kind| i32::from(kind.exit_code())))
         });
-        // Before the flag that only stops the command.
         for (signal, code) in exit_codes {
             if signal != SIGHUP || !sys::is_signal_ignored(signal) {
                 flag::register_conditional_shutdown(signal, code, Arc::clone(&is_released))
                     .map_err(|error| signal_error(signal, &error))?;
             }
         }
-        let stop = register_stop_flag(&Arc::default())?;
         let interrupted: Arc<AtomicBool> = Arc::default();
         flag::register(SIGINT, Arc::clone(&interrupted))
             .map_err(|error| signal_error(SIGINT, &error))?;
@@ -622,13 +622,13 @@ impl StopSignals {
 
     /// Returns whether no signal has come.
     pub(super) fn is_running(&self) -> bool {
-        !self.stop.load(Ordering::Relaxed)
+        !self.stop.load(Ordering::SeqCst)
     }
 
     /// Prints while signals end the process at once: a reader that takes nothing must not keep it.
     /// Prints nothing once a signal has come.
     pub(super) fn while_released(&self, print: impl FnOnce() -> Result<()>) -> Result<()> {
-        self.is_released.store(true, Ordering::Relaxed);
+        self.is_released.store(true, Ordering::SeqCst);
         let printed = if self.is_running() { print() } else { Ok(()) };
         self.is_released.store(false, Ordering::Relaxed);
         printed
