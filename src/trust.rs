@@ -20,6 +20,8 @@ pub struct UntrustedPlace {
     /// Its path.
     pub path: PathBuf,
     cause: DistrustCause,
+    /// The user who should own it.
+    user: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +39,13 @@ impl UntrustedPlace {
         let path = self.path.display().to_string();
         match self.cause {
             // A symlink has an owner of its own.
-            DistrustCause::Owner(_) => shell_words::join(["chown", "-h", "root", &path]),
+            DistrustCause::Owner(_) => {
+                let owner = match self.user {
+                    0 => "root".to_string(),
+                    user => user.to_string(),
+                };
+                shell_words::join(["chown", "-h", &owner, &path])
+            }
             DistrustCause::GroupWritable(_) | DistrustCause::WorldWritable => {
                 shell_words::join(["chmod", "go-w", &path])
             }
@@ -71,7 +79,11 @@ pub fn find_untrusted_ancestor(path: &Path, user: u32) -> Option<UntrustedPlace>
         // What does not exist has nothing that a user could change now.
         let meta = fs::symlink_metadata(&place).ok()?;
         if let Some(cause) = find_distrust_cause(&place, &meta, user) {
-            return Some(UntrustedPlace { path: place, cause });
+            return Some(UntrustedPlace {
+                path: place,
+                cause,
+                user,
+            });
         }
         if meta.is_symlink() {
             symlinks += 1;

@@ -293,7 +293,8 @@ fn check_plan_hash(plan: &Plan, hash: Option<&str>) -> Result<()> {
 
 impl CommandContext<'_> {
     pub(super) fn run_reset(&mut self, args: &ResetArgs) -> CommandResult {
-        if args.scheduled {
+        // A document for a script is whole, however slowly it is read.
+        if args.scheduled && !self.output.is_json() {
             self.output.skip_unread();
         }
         let lock_timeout = lock_timeout_for(args.flags.dry_run, args.flags.wait);

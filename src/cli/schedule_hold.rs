@@ -13,6 +13,9 @@ use super::{CommandContext, CommandResult};
 use crate::engine::Engine;
 use crate::schedule::{ScheduleControls, ScheduleHold, SchedulePause, ScheduleSkip, timer_subject};
 
+/// Begins the line of a pause or a skip.
+const HOLD_LABEL: &str = "held back: ";
+
 /// An agent that is not reset.
 #[derive(Serialize)]
 pub(super) struct HeldAgent {
@@ -65,9 +68,14 @@ impl HoldItem {
         }
     }
 
+    /// Lists the pauses and skips that hold now.
+    pub(super) fn list(controls: &ScheduleControls, now: DateTime<FixedOffset>) -> Vec<HoldItem> {
+        controls.holds(now).into_iter().map(HoldItem::new).collect()
+    }
+
     /// Describes it as a line of its own.
     pub(super) fn describe(&self) -> String {
-        format!("held back: {}", self.text)
+        format!("{HOLD_LABEL}{}", self.text)
     }
 }
 
@@ -75,27 +83,28 @@ impl HoldItem {
 pub(super) fn write_holds(holds: &[HoldItem], printer: &mut Printer<'_>) -> io::Result<()> {
     holds.iter().try_for_each(|hold| {
         printer.write_line(&[
-            (OutputRole::Warn, "held back: "),
+            (OutputRole::Warn, HOLD_LABEL),
             (OutputRole::Plain, &hold.text),
         ])
     })
 }
 
 impl CommandContext<'_> {
-    /// Returns what holds scheduled resets back. Pauses that cannot be read hold nothing back, and
-    /// are a warning.
+    /// Reads pauses and skips. Those that cannot be read hold nothing back, and are a warning.
+    pub(super) fn read_controls(&mut self, engine: &Engine) -> ScheduleControls {
+        ScheduleControls::read(engine).unwrap_or_else(|error| {
+            self.output.print_warning(error.message());
+            ScheduleControls::default()
+        })
+    }
+
+    /// Returns what holds scheduled resets back.
     pub(super) fn schedule_holds(
         &mut self,
         engine: &Engine,
         now: DateTime<FixedOffset>,
     ) -> Vec<HoldItem> {
-        match ScheduleControls::read(engine) {
-            Ok(controls) => controls.holds(now).into_iter().map(HoldItem::new).collect(),
-            Err(error) => {
-                self.output.print_warning(error.message());
-                Vec::new()
-            }
-        }
+        HoldItem::list(&self.read_controls(engine), now)
     }
 
     /// Splits the agents of a scheduled reset: those to reset, and those that are held back. Pauses
@@ -105,13 +114,7 @@ impl CommandContext<'_> {
         engine: &Engine,
         names: Vec<String>,
     ) -> (Vec<String>, Vec<HeldAgent>) {
-        let controls = match ScheduleControls::read(engine) {
-            Ok(controls) => controls,
-            Err(error) => {
-                self.output.print_warning(error.message());
-                return (names, Vec::new());
-            }
-        };
+        let controls = self.read_controls(engine);
         let now = engine.clock().now().with_timezone(&Local);
         let mut held = Vec::new();
         let mut free = Vec::new();

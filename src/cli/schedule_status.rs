@@ -269,16 +269,16 @@ impl CommandContext<'_> {
             engine.as_ref(),
             &now.with_timezone(&Local),
         )?;
-        let holds = engine
-            .as_ref()
-            .map(|engine| self.schedule_holds(engine, now))
-            .unwrap_or_default();
-        let controls = engine.as_ref().map(ScheduleControls::read);
-        let controls = controls.and_then(Result::ok).unwrap_or_default();
+        let controls = engine.as_ref().map(|engine| self.read_controls(engine));
+        let controls = controls.unwrap_or_default();
         let missed = engine
             .as_ref()
             .map(|engine| find_missed_resets(engine, &controls, |_| None, now));
-        let missed = missed.and_then(Result::ok).unwrap_or_default();
+        let missed = missed.transpose().unwrap_or_else(|error| {
+            let error = error.with_context("missed resets are not known");
+            self.output.print_warning(error.message());
+            None
+        });
         self.output.print_document(&ScheduleStatusDocument {
             scope: target.scope,
             directory: target.directory.display().to_string(),
@@ -289,6 +289,7 @@ impl CommandContext<'_> {
                 SchedulerItem::find(engine, &controls, &now.with_timezone(&Local))
             }),
             missed: missed
+                .unwrap_or_default()
                 .into_iter()
                 .map(|missed| MissedItem {
                     text: missed.describe(),
@@ -296,7 +297,7 @@ impl CommandContext<'_> {
                     last: missed.last_success,
                 })
                 .collect(),
-            holds,
+            holds: HoldItem::list(&controls, now),
         })?;
         Ok(None)
     }

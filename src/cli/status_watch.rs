@@ -15,7 +15,7 @@ use super::reset_and_undo::StopSignals;
 use super::status::state_role;
 use super::{CommandContext, CommandResult};
 use crate::engine::{FleetEvent, FleetWatcher, Observation, State};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 
 /// How often it looks whether it is stopped.
 const STOP_INTERVAL: Duration = Duration::from_millis(100);
@@ -104,10 +104,10 @@ impl CommandContext<'_> {
                         signals.while_released(|| self.output.print_document(&change))?;
                     }
                 }
-                Ok(FleetEvent::Notice(text)) => self.output.print_warning(&text),
+                Ok(FleetEvent::Notice(text)) => self.warn_watcher(&signals, &text)?,
                 Ok(FleetEvent::ConfigChanged) => {
-                    let text = "the config has changed; the states are those of the old one";
-                    self.output.print_warning(text);
+                    let text = "the config has changed; start `status --watch` again to adopt it";
+                    self.warn_watcher(&signals, text)?;
                 }
                 Ok(FleetEvent::HostsChanged(_) | FleetEvent::PausesChanged)
                 | Err(RecvTimeoutError::Timeout) => {}
@@ -120,5 +120,12 @@ impl CommandContext<'_> {
         drop(events);
         watcher.stop(RECORD_TIMEOUT);
         Ok(signals.error_kind())
+    }
+
+    fn warn_watcher(&mut self, signals: &StopSignals, text: &str) -> Result<()> {
+        signals.while_released(|| {
+            self.output.print_warning(text);
+            Ok(())
+        })
     }
 }

@@ -1,4 +1,4 @@
-//! Scheduled resets that are overdue, by the ledger: whatever should have started them.
+//! Scheduled resets that are overdue, by the ledger, which timer or scheduler was to start them.
 
 use chrono::{DateTime, FixedOffset};
 
@@ -71,7 +71,7 @@ pub fn find_missed_resets(
         let interval = interval_of(agent)?;
         let last_success = successes.get(&agent.name).copied();
         let since = last_success.or(first_seen(&agent.name)).unwrap_or(now);
-        // Nor had one whose reset was skipped, or whose pause has just ended.
+        // One whose reset was skipped, or whose pause has just ended, had no chance either.
         let released = controls.last_release(agent, now);
         let counted = released.map_or(since, |it| it.max(since));
         (now - counted > limit_of(interval)).then(|| MissedReset {

@@ -90,7 +90,7 @@ pub(super) fn check_schedule(report: &mut DoctorReport, fleet: &FleetSubject<'_>
     if let Err(error) = &read {
         report.add_error(error);
     }
-    let is_known = read.is_ok() && fleet.units.is_ok();
+    let mut is_known = read.is_ok() && fleet.units.is_ok();
     let controls = read.unwrap_or_default();
     let now = engine.clock().now();
     let holds = controls.holds(now);
@@ -107,12 +107,17 @@ pub(super) fn check_schedule(report: &mut DoctorReport, fleet: &FleetSubject<'_>
         };
         report.add_warning(text, &format!("`{line}` ends {what}"));
     }
-    // What is held back by an operator is no fault of a timer.
+    // An operator decided what is held back.
     let is_held = |agent: &str| {
         let agent = engine.config().agent(agent);
         agent.is_some_and(|agent| controls.pause_of_agent(agent).is_some())
     };
-    let missed = find_missed_resets(engine, &controls, |_| None, now).unwrap_or_default();
+    let missed = find_missed_resets(engine, &controls, |_| None, now);
+    if let Err(error) = &missed {
+        is_known = false;
+        report.add_error(error);
+    }
+    let missed = missed.unwrap_or_default();
     let missed: Vec<_> = missed.iter().filter(|it| !is_held(&it.agent)).collect();
     for missed in &missed {
         let line = engine.command_line("schedule status");

@@ -29,7 +29,7 @@ fn full_pipe() -> (PipeReader, PipeWriter) {
     (reader, writer)
 }
 
-/// Starts a command whose output nobody reads.
+/// Starts a command whose output goes to a full pipe.
 fn start(directory: &Path, arguments: &[&str]) -> (PipeReader, RunningProgram) {
     let (reader, writer) = full_pipe();
     let mut command = Command::new(PROGRAM_PATH);
@@ -61,7 +61,7 @@ fn catches_int(process: u32) -> bool {
 }
 
 #[test]
-fn guard_restores_and_ends_though_nobody_reads() {
+fn guard_restores_and_ends_with_unread_output() {
     let site = Site::new();
     let _ = site.run(["seal", "--all"]).assert_code(0);
     let baseline = "baselines/monitor-bot-MEMORY.md";
@@ -76,7 +76,7 @@ fn guard_restores_and_ends_though_nobody_reads() {
 }
 
 #[test]
-fn scheduler_resets_and_ends_though_nobody_reads() {
+fn scheduler_resets_and_ends_with_unread_output() {
     let world = World::new(&["scout"]);
     // The runs of the past are those of a clock in March: all have missed their times.
     world.reset();
@@ -92,7 +92,7 @@ fn scheduler_resets_and_ends_though_nobody_reads() {
 }
 
 #[test]
-fn followed_output_that_nobody_reads_ends_at_int() {
+fn followed_output_without_reader_ends_at_int() {
     for arguments in [["log", "--follow"], ["status", "--watch"]] {
         let site = site_with_notes_and_drift();
         let _ = site.run(["reset", "monitor-bot"]).assert_code(0);
