@@ -209,6 +209,42 @@ mod tests {
     }
 
     #[test]
+    fn access_list_counts_as_that_of_others() {
+        const USER: u32 = 4711;
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("unit");
+        fs::write(&file, "").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o660)).unwrap();
+        if chown(&file, Some(USER), Some(USER)).is_err() {
+            return;
+        }
+        let cause = || {
+            let meta = fs::symlink_metadata(&file).unwrap();
+            find_distrust_cause(&file, &meta, USER)
+        };
+        assert_eq!(cause(), None);
+        // acl(5), version 2: the owner, user 1, the group, the mask and the others.
+        let entries: [(u16, u16, u32); 5] = [
+            (0x01, 6, u32::MAX),
+            (0x02, 6, 1),
+            (0x04, 0, u32::MAX),
+            (0x10, 6, u32::MAX),
+            (0x20, 0, u32::MAX),
+        ];
+        let mut list = 2_u32.to_le_bytes().to_vec();
+        for (tag, rights, id) in entries {
+            list.extend(tag.to_le_bytes());
+            list.extend(rights.to_le_bytes());
+            list.extend(id.to_le_bytes());
+        }
+        let flags = rustix::fs::XattrFlags::empty();
+        // Some file systems have no access lists.
+        if rustix::fs::setxattr(&file, "system.posix_acl_access", &list, flags).is_ok() {
+            assert_eq!(cause(), Some(DistrustCause::GroupWritable(USER)));
+        }
+    }
+
+    #[test]
     fn symlink_of_another_user_is_untrusted() {
         let Some((_temporary, root)) = root_directory() else {
             return;

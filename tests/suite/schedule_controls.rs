@@ -172,6 +172,25 @@ fn file_of_another_user_holds_nothing_back() {
     }
     let error = ScheduleControls::read(&engine).unwrap_err();
     assert!(error.message().contains("belongs to user 12345"), "{error}");
+    // The owner of the archive is another matter.
+    chown(engine.archive().root(), Some(12_345), None).unwrap();
+    let controls = ScheduleControls::read(&engine).unwrap();
+    assert!(controls.pause_of(None).is_some());
+}
+
+#[test]
+fn times_are_shown_in_the_zone_of_the_reader() {
+    let world = scheduled_world();
+    apply(&world.engine(), None, ScheduleAction::Pause);
+    let since = || {
+        let controls = ScheduleControls::read(&world.engine()).unwrap();
+        controls.pause_of(None).unwrap().since
+    };
+    let before = since();
+    world.clock.shift_offset(-6 * 3600);
+    assert_eq!(since(), before);
+    let difference = before.offset().local_minus_utc() - since().offset().local_minus_utc();
+    assert_eq!(difference, 6 * 3600);
 }
 
 #[test]

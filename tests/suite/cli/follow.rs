@@ -8,7 +8,7 @@ use super::*;
 
 /// A command that goes on, and the lines that it prints.
 struct Followed {
-    _program: RunningProgram,
+    program: RunningProgram,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
@@ -24,10 +24,7 @@ impl Followed {
             .stderr(Stdio::null());
         let mut program = RunningProgram(command.spawn().unwrap());
         let lines = BufReader::new(program.0.stdout.take().unwrap()).lines();
-        Followed {
-            _program: program,
-            lines,
-        }
+        Followed { program, lines }
     }
 
     /// Returns the next line with these words.
@@ -63,8 +60,23 @@ fn followed_log_of_an_agent_leaves_others_out() {
     let _ = site
         .run(["reset", "code-reviewer", "monitor-bot"])
         .assert_code(0);
+    log.wait_for(&["TIME", "AGENT"]);
     let line = log.wait_for(&["reset"]);
     assert!(line.contains("monitor-bot"), "{line}");
+}
+
+/// Of the same number of records, as a backup of another machine may be.
+#[test]
+fn replaced_ledger_ends_a_followed_log() {
+    let [site, other] = [(); 2].map(|()| site_with_notes_and_drift());
+    for site in [&site, &other] {
+        let _ = site.run(["reset", "monitor-bot"]).assert_code(0);
+    }
+    let mut log = Followed::start(&site, &["log", "--follow"]);
+    log.wait_for(&["monitor-bot", "reset"]);
+    let ledger = "archives/.shepherd/ledger.jsonl";
+    fs::rename(other.path(ledger), site.path(ledger)).unwrap();
+    assert_eq!(log.program.0.wait().unwrap().code(), Some(4));
 }
 
 #[test]

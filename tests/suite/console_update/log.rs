@@ -251,6 +251,26 @@ fn log_opens_at_its_newest_row() {
 }
 
 #[test]
+fn cursor_stays_at_the_newest_row_until_it_is_moved() {
+    let mut console = fleet_of_four();
+    console.press("7");
+    let mut runs = vec![
+        run_summary("bbbb", -5, &[("alpha", Outcome::Ok)]),
+        run_summary("aaaa", 0, &[("alpha", Outcome::Ok)]),
+    ];
+    console.send(Msg::LogLoaded(Ok(runs.clone())));
+    let mut add_run = |console: &mut TestConsole, run: &str, minute: i64| {
+        runs.insert(0, run_summary(run, minute, &[("delta", Outcome::Ok)]));
+        console.send(Msg::LogLoaded(Ok(runs.clone())));
+        console.model.log.cursor
+    };
+    assert_eq!(add_run(&mut console, "cccc", -10), 0);
+    // A row that was chosen stays chosen.
+    console.press("j");
+    assert_eq!(add_run(&mut console, "dddd", -15), 2);
+}
+
+#[test]
 fn undo_key_of_a_run_names_the_keys_that_undo_it() {
     let mut console = fleet_of_four();
     let runs = vec![run_summary("bbbb", 10, &[("delta", Outcome::Ok)])];

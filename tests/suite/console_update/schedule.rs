@@ -338,6 +338,17 @@ fn changed_schedule_is_read_again() {
 }
 
 #[test]
+fn paused_timer_cannot_be_skipped() {
+    let mut paused = group(None, &["alpha"], Some(50));
+    paused.pause = Some(pause());
+    let timers = vec![timer("memory-shepherd.timer", paused)];
+    let mut console = console_with_schedule(overview(vec![manager(UnitScope::System, timers)]));
+    console.press("T s");
+    assert!(console.message_text().contains("it is paused"));
+    assert_eq!(requested_actions(&console), []);
+}
+
+#[test]
 fn pause_by_another_process_reads_the_schedule() {
     let mut console = console_with_schedule(common_schedule());
     assert_eq!(console.send(Msg::PausesChanged), [Effect::LoadSchedule(1)]);
