@@ -35,6 +35,7 @@ mod schedule_hold;
 mod schedule_run;
 mod schedule_status;
 mod seal;
+mod signals;
 mod status;
 mod status_watch;
 mod three_way;

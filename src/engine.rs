@@ -502,6 +502,11 @@ impl Engine {
         self.ledger().path().to_path_buf()
     }
 
+    /// Path of the file of pauses and skips of scheduled resets.
+    pub fn schedule_path(&self) -> PathBuf {
+        self.archive.program_path("schedule.json")
+    }
+
     /// Observes an agent and reads the beginning of its memory.
     pub fn read_detail(&self, agent: &Agent) -> AgentDetail {
         let baselines = Mutex::new(self.baseline_cache());

@@ -10,7 +10,7 @@ use clap::builder::TypedValueParser;
 use serde::Serialize;
 
 use super::output::{Document, OutputRole, Printer, format_count, text_cell};
-use super::reset_and_undo::RunSignals;
+use super::signals::RunSignals;
 use super::{CommandContext, CommandResult};
 use crate::alerts::{self, AlertChannel, AlertEvent, AttemptResult, DeliveryReport};
 use crate::config::AlertKind;

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::diff::{DiffHunk, compare_texts, diff_hunks, write_visible_diff};
 use super::output::{Document, Printer};
-use super::{CommandContext, CommandResult, reset_and_undo};
+use super::{CommandContext, CommandResult, signals};
 use crate::baseline::seal::quote_baseline_name;
 use crate::diff::Diff;
 use crate::digest::Digest;
@@ -81,7 +81,7 @@ impl CommandContext<'_> {
             .join(opened.path.file_name().unwrap_or_default());
         write_private_file(&draft, &opened.bytes).with_path("write", &draft)?;
         // The editor gets them, too: it decides whether they end the edit.
-        reset_and_undo::register_stop_flag(&Arc::default())?;
+        signals::register_stop_flag(&Arc::default())?;
         let ended = self.run_editor(&draft);
         let edited = durable::read_regular_file(&draft, MAX_DRAFT_BYTES).with_path("read", &draft);
         let is_changed = edited.as_ref().is_ok_and(|it| *it != opened.bytes);

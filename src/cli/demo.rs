@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::arguments::ConsoleFlags;
 use super::metrics_file::MetricsFlags;
-use super::{CommandContext, CommandResult, ConsoleSetup, reset_and_undo};
+use super::{CommandContext, CommandResult, ConsoleSetup, signals};
 use crate::clock;
 use crate::console::ExtraCommand;
 use crate::console::command::{Command, CommandCategory, CommandSpec, KeyContext};
@@ -54,7 +54,7 @@ impl CommandContext<'_> {
         let dir = dir.map(|dir| self.environment.env.cwd.join(dir));
         // An interrupted build must not leave half a fleet in a temporary directory: the fleet is
         // finished, then removed.
-        let interrupted = reset_and_undo::register_stop_flag(&Arc::default())?;
+        let interrupted = signals::register_stop_flag(&Arc::default())?;
         let clock = clock::SystemClock;
         let demo = match &dir {
             Some(dir) => demo::build_in(dir, agents, &clock)?,

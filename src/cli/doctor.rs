@@ -13,6 +13,7 @@ mod kernel_probe;
 mod ledger;
 mod report;
 mod runs;
+mod schedule;
 mod search_index;
 mod setup;
 mod table;

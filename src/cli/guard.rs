@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::alerts::KnownTrouble;
 use super::output::{Document, Output, OutputRole, Printer, format_count};
-use super::reset_and_undo::{RunSignals, StopSignals};
+use super::signals::{RunSignals, StopSignals};
 use super::{CommandContext, CommandResult};
 use crate::alerts::{self, AlertEnvironment};
 use crate::engine::{Engine, GuardAction, GuardPass};

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use super::output::{
     ColumnWidths, Document, OutputRole, Printer, TableCell, number_cell, text_cell,
 };
-use super::reset_and_undo::StopSignals;
+use super::signals::StopSignals;
 use super::status::outcome_role;
 use super::{CommandContext, CommandResult};
 use crate::digest::Digest;

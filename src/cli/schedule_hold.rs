@@ -7,8 +7,8 @@ use chrono::{DateTime, FixedOffset, Local};
 use serde::Serialize;
 
 use super::output::{Document, OutputRole, Printer};
-use super::reset_and_undo::RunSignals;
 use super::run_arguments::ResetArgs;
+use super::signals::RunSignals;
 use super::{CommandContext, CommandResult};
 use crate::engine::Engine;
 use crate::schedule::{ScheduleControls, ScheduleHold, SchedulePause, ScheduleSkip, timer_subject};

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Local};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-use super::reset_and_undo::StopSignals;
+use super::signals::StopSignals;
 use super::{CommandContext, CommandResult};
 use crate::clock::{Clock, SystemClock};
 use crate::engine::{Engine, HolderLock, HolderLockKind, describe_holder};

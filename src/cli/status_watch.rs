@@ -11,7 +11,7 @@ use crossbeam_channel::{RecvTimeoutError, bounded};
 use serde::Serialize;
 
 use super::output::{Document, OutputRole, Printer};
-use super::reset_and_undo::StopSignals;
+use super::signals::StopSignals;
 use super::status::state_role;
 use super::{CommandContext, CommandResult};
 use crate::engine::{FleetEvent, FleetWatcher, Observation, State};

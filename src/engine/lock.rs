@@ -471,12 +471,7 @@ pub struct ScheduleLock {
 }
 
 impl Engine {
-    /// Returns the path of the file of pauses and skips of scheduled resets.
-    pub fn schedule_path(&self) -> PathBuf {
-        self.archive.program_path("schedule.json")
-    }
-
-    /// Acquires the lock for changes of that file.
+    /// Acquires the lock for changes of the file of pauses and skips.
     ///
     /// # Errors
     /// As `lock_pins`.

@@ -3,8 +3,8 @@
 
 use super::{DoctorReport, DoctorSubject, FleetSubject};
 use super::{
-    alerts, baselines, directories, disk_space, hosts, kernel_probe, ledger, runs, search_index,
-    setup, units, write_access,
+    alerts, baselines, directories, disk_space, hosts, kernel_probe, ledger, runs, schedule,
+    search_index, setup, units, write_access,
 };
 
 /// A check.
@@ -202,7 +202,7 @@ pub static CHECK_TABLE: &[CheckRow] = &[
         examines: "agents that were not reset within two of their intervals; pauses and skips of \
                    scheduled resets; units that run the original tool",
         remedy: "`schedule resume` ends pauses; `schedule install --take-over` replaces those units",
-        check: Check::Archive(units::check_schedule),
+        check: Check::Archive(schedule::check_schedule),
     },
     CheckRow {
         name: "alerts",

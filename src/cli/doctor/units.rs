@@ -15,10 +15,9 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::schedule::{
-    Consent, FileAction, InstallPlan, InstalledTimer, OriginalUnit, PlannedFile, ScheduleControls,
-    ServiceManager, TimerStatus, UnitScope, UnitSetup, UserSandbox, find_drop_ins,
-    find_installed_timers, find_missed_resets, find_unit_program, plan_install, plan_uninstall,
-    read_timer_statuses, render_units, timer_subject,
+    Consent, FileAction, InstallPlan, InstalledTimer, OriginalUnit, PlannedFile, ServiceManager,
+    TimerStatus, UnitScope, UnitSetup, UserSandbox, find_drop_ins, find_installed_timers,
+    find_unit_program, plan_install, plan_uninstall, read_timer_statuses, render_units,
 };
 use crate::trust::find_untrusted_ancestor;
 
@@ -35,9 +34,9 @@ pub(super) struct UnitSubject {
 
 /// A service of the original tool, which resets agents as well.
 pub(super) struct FoundOriginal {
-    scope: UnitScope,
-    directory: PathBuf,
-    unit: OriginalUnit,
+    pub(super) scope: UnitScope,
+    pub(super) directory: PathBuf,
+    pub(super) unit: OriginalUnit,
 }
 
 impl CommandContext<'_> {
@@ -83,63 +82,6 @@ impl CommandContext<'_> {
     }
 }
 
-/// Reports what keeps agents from being reset on a schedule, or resets them twice.
-pub(super) fn check_schedule(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
-    let engine = fleet.engine;
-    let read = ScheduleControls::read(engine);
-    if let Err(error) = &read {
-        report.add_error(error);
-    }
-    let mut is_known = read.is_ok() && fleet.units.is_ok();
-    let controls = read.unwrap_or_default();
-    let now = engine.clock().now();
-    let holds = controls.holds(now);
-    for (agent, hold) in &holds {
-        let line = engine.command_line(&match agent {
-            Some(agent) => shell_words::join(["schedule", "resume", agent]),
-            None => "schedule resume".to_string(),
-        });
-        let text = format!("{}: {}", timer_subject(*agent), hold.describe());
-        let what = if agent.is_some() {
-            "it"
-        } else {
-            "all pauses and skips"
-        };
-        report.add_warning(text, &format!("`{line}` ends {what}"));
-    }
-    // An operator decided what is held back.
-    let is_held = |agent: &str| {
-        let agent = engine.config().agent(agent);
-        agent.is_some_and(|agent| controls.pause_of_agent(agent).is_some())
-    };
-    let missed = find_missed_resets(engine, &controls, |_| None, now);
-    if let Err(error) = &missed {
-        is_known = false;
-        report.add_error(error);
-    }
-    let missed = missed.unwrap_or_default();
-    let missed: Vec<_> = missed.iter().filter(|it| !is_held(&it.agent)).collect();
-    for missed in &missed {
-        let line = engine.command_line("schedule status");
-        let hint = format!("see with `{line}` what should reset it, and whether that runs");
-        report.add_warning(missed.describe(), &hint);
-    }
-    for original in &fleet.original_units {
-        let (service, directory) = (&original.unit.service, original.directory.display());
-        let agents = describe_original_agents(&original.unit.agents);
-        let text = format!(
-            "{service} in {directory} runs the original tool, which resets {agents} as well"
-        );
-        let install = install_command(fleet, original.scope);
-        let hint = format!("`{install} --take-over --dry-run` shows what replaces it");
-        report.add_warning(text, &hint);
-    }
-    let has_finding = !holds.is_empty() || !missed.is_empty() || !fleet.original_units.is_empty();
-    if is_known && !has_finding {
-        report.add_ok("no overdue reset, no pause, no skip, and no unit of the original tool");
-    }
-}
-
 pub(super) fn check_units(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     let subject = match &fleet.units {
         Ok(subject) => subject,
@@ -163,24 +105,8 @@ pub(super) fn check_units(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     check_timers(report, fleet, subject);
 }
 
-/// Names the agents of a service of the original tool, whose unit may be of another user.
-fn describe_original_agents(agents: &[String]) -> String {
-    const MAX_NAMES: usize = 5;
-    const MAX_NAME_CHARS: usize = 64;
-    if agents.is_empty() || agents.iter().any(|name| name == "all") {
-        return "agents".to_string();
-    }
-    let names = agents.iter().take(MAX_NAMES);
-    let names = names.map(|name| name.chars().take(MAX_NAME_CHARS).collect());
-    let mut names: Vec<String> = names.collect();
-    if agents.len() > MAX_NAMES {
-        names.push(format!("{} more", agents.len() - MAX_NAMES));
-    }
-    names.join(", ")
-}
-
 /// Returns the command that brings units up to date.
-fn install_command(fleet: &FleetSubject<'_>, scope: UnitScope) -> String {
+pub(super) fn install_command(fleet: &FleetSubject<'_>, scope: UnitScope) -> String {
     let scope = match scope {
         UnitScope::System => "--system",
         UnitScope::User => "--user",
