@@ -17,7 +17,7 @@ use super::screens::agent::state::AgentTab;
 use super::screens::archives::state::{ArchivesPage, MIN_PREVIEW_COLUMNS};
 use super::screens::log::state::MessageLevel;
 use super::screens::log::view::schedule::header_parts;
-use super::screens::reset::state::{Confirmation, ResetStage};
+use super::screens::reset::state::{Confirmation, PlanView, ResetStage};
 use super::theme::Role;
 use crate::engine::SealMatch;
 use crate::untrusted;
@@ -407,17 +407,7 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
                 | Command::ToggleWrap
                 | Command::ToggleWhitespaceMarks
         ),
-        (KeyContext::Plan, ResetStage::Plan(view)) => match command {
-            Command::KeepHiddenAgents | Command::DropHiddenAgents => true,
-            _ if !view.hidden_agents.is_empty() => command == Command::GoBack,
-            Command::ConfirmPlan => view.confirmation == Confirmation::SingleKey,
-            Command::UndoAppend | Command::UndoOverwrite => view.has_newer_notes(),
-            // Typed letters go into the confirmation.
-            Command::Palette | Command::GoLog => {
-                !matches!(view.confirmation, Confirmation::TypedText(_))
-            }
-            _ => true,
-        },
+        (KeyContext::Plan, ResetStage::Plan(view)) => is_plan_hint_relevant(command, view),
         (KeyContext::Plan, _) => command == Command::GoBack,
         (KeyContext::EditorDialog, _) => match command {
             Command::GoLog | Command::Palette => false,
@@ -428,6 +418,20 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
         }
         (KeyContext::EditorPanel, _) if command == Command::FixFinding => {
             is_editor_hint_relevant(command, model)
+        }
+        _ => true,
+    }
+}
+
+fn is_plan_hint_relevant(command: Command, view: &PlanView) -> bool {
+    match command {
+        Command::KeepHiddenAgents | Command::DropHiddenAgents => true,
+        _ if !view.hidden_agents.is_empty() => command == Command::GoBack,
+        Command::ConfirmPlan => view.confirmation == Confirmation::SingleKey,
+        Command::UndoAppend | Command::UndoOverwrite => view.has_newer_notes(),
+        // Typed letters go into the confirmation.
+        Command::Palette | Command::GoLog => {
+            !matches!(view.confirmation, Confirmation::TypedText(_))
         }
         _ => true,
     }
