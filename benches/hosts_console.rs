@@ -135,7 +135,10 @@ fn main() {
                     Msg::AgentsObserved(some)
                 }
                 FleetEvent::HostsChanged(some) => Msg::HostsChanged(some),
-                FleetEvent::ConfigChanged | FleetEvent::PausesChanged | FleetEvent::Notice(_) => {
+                FleetEvent::ConfigChanged
+                | FleetEvent::PausesChanged
+                | FleetEvent::StatesRecorded
+                | FleetEvent::Notice(_) => {
                     continue;
                 }
             };

@@ -109,7 +109,11 @@ impl CommandContext<'_> {
                     let text = "the config has changed; start `status --watch` again to adopt it";
                     self.warn_watcher(&signals, text)?;
                 }
-                Ok(FleetEvent::HostsChanged(_) | FleetEvent::PausesChanged)
+                Ok(
+                    FleetEvent::HostsChanged(_)
+                    | FleetEvent::PausesChanged
+                    | FleetEvent::StatesRecorded,
+                )
                 | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     let message = "the watch of the fleet has ended unexpectedly";

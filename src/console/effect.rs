@@ -675,6 +675,7 @@ pub fn fleet_event_message(event: FleetEvent) -> Msg {
         FleetEvent::HostsChanged(hosts) => Msg::HostsChanged(hosts),
         FleetEvent::ConfigChanged => Msg::ConfigChanged,
         FleetEvent::PausesChanged => Msg::PausesChanged,
+        FleetEvent::StatesRecorded => Msg::StatesRecorded,
         FleetEvent::Notice(text) => Msg::Reported(MessageLevel::Warn, text),
     }
 }

@@ -164,6 +164,8 @@ pub enum Msg {
     ConfigChanged,
     /// Pauses or skips of scheduled resets changed on the disk.
     PausesChanged,
+    /// State changes were recorded, by this console or another process.
+    StatesRecorded,
     /// The changed config is valid; the effect runner adopts its engine.
     ConfigReloaded(Arc<Engine>),
     /// The changed config is invalid; the previous one stays in force.

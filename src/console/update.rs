@@ -114,6 +114,7 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
                 .into_iter()
                 .collect();
         }
+        Msg::StatesRecorded => return log::update::refresh_report(model).into_iter().collect(),
         Msg::ScheduleChanged(change, outcome) => {
             return log::update::schedule::handle_changed(model, &change, outcome);
         }

@@ -68,6 +68,8 @@ pub enum FleetEvent {
     ConfigChanged,
     /// The file of pauses and skips of scheduled resets changed.
     PausesChanged,
+    /// The log of state changes has new lines.
+    StatesRecorded,
     /// A warning for the operator.
     Notice(String),
 }
@@ -247,6 +249,7 @@ enum ChangeTarget {
     AllAgents,
     Config,
     Pauses,
+    StateLog,
 }
 
 impl WatchLoop {
@@ -512,6 +515,7 @@ impl WatchLoop {
                 ChangeTarget::Config => self.config_due = Some(now + CONFIG_DEBOUNCE),
                 // The loop notices a receiver that is gone.
                 ChangeTarget::Pauses => drop(self.events.send(FleetEvent::PausesChanged)),
+                ChangeTarget::StateLog => drop(self.events.send(FleetEvent::StatesRecorded)),
             }
         }
     }
@@ -703,6 +707,7 @@ fn change_scopes(engine: &Engine) -> HashMap<PathBuf, Vec<ChangeScope>> {
     }
     add(&engine.ledger_path(), ChangeTarget::AllAgents);
     add(&engine.schedule_path(), ChangeTarget::Pauses);
+    add(&engine.state_log_path(), ChangeTarget::StateLog);
     add(&config.path, ChangeTarget::Config);
     meanings
 }

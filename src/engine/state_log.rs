@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -316,6 +316,11 @@ impl Engine {
             .collect()
     }
 
+    /// Path of the log of state changes.
+    pub(super) fn state_log_path(&self) -> PathBuf {
+        self.archive.program_path(LOG_FILE_NAME)
+    }
+
     /// Records the changes in notes. Best effort, as [`Engine::record_observations`].
     pub(super) fn note_states(&self, notes: &[StateNote]) {
         if notes.is_empty() {
@@ -418,7 +423,7 @@ impl Engine {
         let path = self.archive.program_path(STATES_FILE_NAME);
         let mut known = self.read_states(&path);
         let mut log = self.open_state_log()?;
-        let log_path = self.archive.program_path(LOG_FILE_NAME);
+        let log_path = self.state_log_path();
         let mut length = log.metadata().with_path("stat", &log_path)?.len();
         let has_caught_up = known.catch_up(&log, length).with_path("read", &log_path)?;
         let mut has_news = has_caught_up;

@@ -41,8 +41,11 @@ fn log_loads_the_report_only_while_it_is_open() {
     let mut console = fleet_of_four();
     let loaded = || Msg::LogLoaded(Ok(vec![run_summary("aaaa", 10, &[("alpha", Outcome::Ok)])]));
     assert!(!console.send(loaded()).contains(&Effect::LoadReport));
+    assert_eq!(console.send(Msg::StatesRecorded), []);
     console.press("7");
     assert!(console.send(loaded()).contains(&Effect::LoadReport));
+    // A seal ends a state that the report read with the ledger shows as going on.
+    assert_eq!(console.send(Msg::StatesRecorded), [Effect::LoadReport]);
     let report = || Msg::ReportLoaded(Ok((&fleet_report("alpha", "a reason")).into()));
     console.send(report());
     assert!(!makes_dirty(&mut console, |console| drop(

@@ -338,6 +338,26 @@ fn changed_schedule_is_read_again() {
 }
 
 #[test]
+fn skip_where_nothing_runs_names_no_next_run() {
+    let mut schedule = overview(Vec::new());
+    schedule.groups[0].skip = Some(skip_of(&schedule.groups[0]));
+    let mut console = console_with_schedule(schedule.clone());
+    assert_eq!(row_names(&console), ["fleet"]);
+    assert!(!console.screen_text().contains("next run"));
+    // It can be ended all the same.
+    console.press("T p");
+    console.advance(KEY_GUARD_TIME);
+    console.press("y");
+    assert_eq!(
+        requested_actions(&console),
+        [(None, ScheduleAction::Resume)]
+    );
+    schedule.is_scheduler_running = true;
+    let console = console_with_schedule(schedule);
+    assert!(console.screen_text().contains("next run"));
+}
+
+#[test]
 fn paused_timer_cannot_be_skipped() {
     let mut paused = group(None, &["alpha"], Some(50));
     paused.pause = Some(pause());

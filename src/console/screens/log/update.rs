@@ -46,10 +46,13 @@ pub fn handle_runs(model: &mut Model, runs: Vec<RunSummary>) -> Vec<Effect> {
     if has_timed_run {
         effects.extend(schedule::refresh(model));
     }
-    if model.screen == Screen::Log {
-        effects.push(Effect::LoadReport);
-    }
+    effects.extend(refresh_report(model));
     effects
+}
+
+/// Reads the report again while it is on the screen.
+pub fn refresh_report(model: &Model) -> Option<Effect> {
+    (model.screen == Screen::Log).then_some(Effect::LoadReport)
 }
 
 /// Returns the last run that a timer started.

@@ -260,7 +260,8 @@ impl ScheduleView {
         if overview.is_scheduler_running || !is_managed {
             let groups = overview.groups.iter();
             let is_shown = |row: &TimerRow| overview.is_scheduler_running || row.is_in_use(now);
-            let groups = groups.map(|group| unmanaged_row(group, runs, now));
+            let groups =
+                groups.map(|group| unmanaged_row(group, runs, now, overview.is_scheduler_running));
             rows.extend(groups.filter(is_shown));
         }
         // Files of timers that no service manager runs say nothing of what resets the agents.
@@ -388,8 +389,11 @@ fn unmanaged_row(
     group: &GroupSchedule,
     runs: &[RunSummary],
     now: DateTime<FixedOffset>,
+    is_scheduler_running: bool,
 ) -> TimerRow {
     let run = last_timed_run(&group.agents, runs);
+    // A pause alone says nothing of when something would start a run.
+    let has_time = is_scheduler_running || run.is_some();
     let is_held = group.pause.is_some() || group.skip.is_some();
     let interval = group.next.zip(group.after_next);
     let interval = interval.map(|(next, after)| after - next);
@@ -409,6 +413,9 @@ fn unmanaged_row(
         is_missed: is_late && !is_held,
         has_never_run: run.is_none(),
         is_unknown: false,
-        group: group.clone(),
+        group: GroupSchedule {
+            next: group.next.filter(|_| has_time),
+            ..group.clone()
+        },
     }
 }
