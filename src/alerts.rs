@@ -22,11 +22,11 @@ use serde::Serialize;
 
 pub use delivery::AttemptResult;
 pub use event::{AlertEvent, Severity};
-pub use outbox::AlertChannel;
+pub use outbox::{AlertChannel, WaitingAlert};
 
 use crate::config::{AlertKind, AlertSettings};
 use crate::engine::{Engine, HolderLock, HolderLockKind, RunReport, describe_holder};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, describe_io_error};
 use crate::trust::{UntrustedPlace, find_program, find_untrusted_ancestor};
 use conditions::{ConditionFinder, Findings};
 use delivery::ChannelSender;
@@ -91,6 +91,25 @@ impl UntrustedCommand {
     }
 }
 
+/// Returns why the command of the alerts cannot be run, if its program is not there or is none.
+pub fn find_command_problem(
+    settings: &AlertSettings,
+    environment: &AlertEnvironment,
+) -> Option<String> {
+    let program = settings.command.as_ref()?.first()?;
+    let shown = event::visible(program);
+    let Some(path) = find_program(program, &settings.directory, &environment.search_path) else {
+        return Some(format!("cannot run {shown}: no such program"));
+    };
+    let cause = if path.is_dir() {
+        "it is a directory".to_string()
+    } else {
+        let access = rustix::fs::access(&path, rustix::fs::Access::EXEC_OK);
+        describe_io_error(&access.err()?.into())
+    };
+    Some(format!("cannot run {shown}: {cause}"))
+}
+
 /// What a delivery did.
 #[derive(Debug, Default, Serialize)]
 pub struct DeliveryReport {
@@ -103,6 +122,10 @@ pub struct DeliveryReport {
     pub delivered: BTreeSet<AlertChannel>,
     /// Number of events that wait.
     pub waiting: usize,
+    /// The one of them that is sent next.
+    pub next_waiting: Option<WaitingAlert>,
+    /// Why failed and missed resets are not known, if the ledger cannot be read.
+    pub ledger_error: Option<String>,
     /// Number of events that were dropped: too old, too many, or tried too often.
     pub dropped: usize,
     /// Why events are not recorded, if they are not.
@@ -201,15 +224,12 @@ pub fn raise_and_deliver(
             is_cancelled,
         },
     };
-    let (delivery_lock, waiting) = match sender.raise(report) {
-        Ok(raised) => raised,
+    let mut done = DeliveryReport::default();
+    let lock = match sender.raise(report, &mut done) {
+        Ok(lock) => lock,
         Err(error) => return Some(sender.deliver_unrecorded(report, &error)),
     };
-    let mut done = DeliveryReport {
-        waiting,
-        ..DeliveryReport::default()
-    };
-    let Some(lock) = delivery_lock else {
+    let Some(lock) = lock else {
         // The process that delivers looks for new events until there are none, unless it is stopped.
         if done.waiting > 0 {
             done.held = HeldAlerts::find(engine, HolderLockKind::AlertDelivery);
@@ -268,20 +288,23 @@ impl Sender<'_> {
     }
 
     /// Records the events that are due. Returns the lock of the delivery, unless another process
-    /// holds it, and the number of events that wait. The lock is tried while the outbox is locked, so
-    /// that no event is left between the two.
-    fn raise(&self, report: Option<&RunReport>) -> Result<(Option<HolderLock>, usize), Error> {
+    /// holds it. The lock is tried while the outbox is locked, so that no event is left between the two.
+    fn raise(
+        &self,
+        report: Option<&RunReport>,
+        done: &mut DeliveryReport,
+    ) -> Result<Option<HolderLock>, Error> {
         let (mut file, found) = self.check(report)?;
         let context = self.context();
         let outbox = file.outbox();
         outbox.retain_channels(&self.channels);
         outbox.add_findings(&found, &context);
-        let waiting = outbox.pending.len();
+        done.waiting = outbox.pending.len();
+        done.next_waiting = outbox.next_waiting(self.settings, context.now);
+        done.ledger_error = found.ledger_error;
         file.save(context.now)?;
-        let lock = self
-            .engine
-            .try_lock_with_holder(HolderLockKind::AlertDelivery)?;
-        Ok((lock, waiting))
+        self.engine
+            .try_lock_with_holder(HolderLockKind::AlertDelivery)
     }
 
     /// Looks for events, and locks the outbox. Ledgers are read before that, so that a long one keeps
@@ -350,6 +373,7 @@ impl Sender<'_> {
             outbox.take_due(usable, self.settings, now)
         };
         done.waiting = outbox.pending.len();
+        done.next_waiting = outbox.next_waiting(self.settings, now);
         let dropped = if due.is_some() {
             0
         } else {

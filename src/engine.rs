@@ -96,7 +96,7 @@ pub use fleet::{FleetEvent, FleetWatcher, start_directory_watcher};
 pub use guard::{GuardAction, GuardEvent, GuardPass};
 pub use host_status::HostStatus;
 pub use kept_scratch::{ChosenLines, KeptScratch, LineRange, ScratchRequest, ScratchSelection};
-pub use last_success::RunCounts;
+pub use last_success::{RunCounts, TimedReset};
 pub use ledger::{RecordRange, SegmentReport};
 pub use lint::{BaselineLint, FixedFile, LintDecisions, LintedFile, fix_draft, lint_text};
 pub use lock::{

@@ -37,7 +37,7 @@ pub use install::{
     Consent, FileAction, InstallPlan, PlanCommands, PlannedFile, plan_install, plan_uninstall,
 };
 pub use installed_unit::{find_drop_ins, find_unit_program};
-pub use missed::{MissedReset, find_missed_resets};
+pub use missed::{MissedReset, find_missed_resets, has_recent_timed_run};
 pub use original::OriginalUnit;
 pub use overview::{
     GroupSchedule, ManagerAccess, ManagerSchedule, ScheduleOverview, TimerSchedule, read_manager,
@@ -50,7 +50,7 @@ pub use service_manager::{ServiceManager, Systemctl};
 pub use start_queue::StartQueue;
 pub use status::{InstalledTimer, TimerStatus, find_installed_timers, read_timer_statuses};
 pub use time_limit::{agent_arguments, reset_arguments};
-pub use units::{Unit, UnitSetup, find_timer_agent, render_units};
+pub use units::{Unit, UnitSetup, find_timer_agent, render_units, timer_argument};
 
 use std::path::{Path, PathBuf};
 

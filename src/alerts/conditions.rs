@@ -42,6 +42,8 @@ pub(super) struct Findings {
     pub run_ends: Vec<RunEnd>,
     /// Number of the ledger's last record; none if the ledger cannot be read.
     pub last_record: Option<u64>,
+    /// Why failed and missed resets are not known, if the ledger cannot be read.
+    pub ledger_error: Option<String>,
 }
 
 /// How a reset or push ended, by the ledger.
@@ -421,7 +423,8 @@ impl<'a> ConditionFinder<'a> {
             }
             is_new
         });
-        if read.is_err() {
+        if let Err(error) = read {
+            found.ledger_error = Some(error.message().to_string());
             return;
         }
         found.last_record = Some(last_record);
@@ -505,14 +508,16 @@ impl<'a> ConditionFinder<'a> {
         let config = self.engine.config();
         let controls = ScheduleControls::read(self.engine).unwrap_or_default();
         let first_seen = |agent: &str| earlier.first_seen.get(agent).copied();
-        let Ok(missed) = find_missed_resets(self.engine, &controls, first_seen, self.now) else {
+        let missed = find_missed_resets(self.engine, &controls, first_seen, self.now);
+        let missed = missed.unwrap_or_else(|error| {
+            found.ledger_error = Some(error.message().to_string());
             for agent in &config.agents {
                 let subject = Subject::Agent(agent.name.clone());
                 let agents = found.unknown.entry(subject.key(AlertKind::MissedSchedule));
                 agents.or_default().insert(agent.name.clone());
             }
-            return;
-        };
+            Vec::new()
+        });
         for missed in missed {
             let agent = config.agent(&missed.agent);
             let mut message = missed.describe();

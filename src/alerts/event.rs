@@ -123,6 +123,9 @@ pub struct AlertEvent {
     /// Whether it was alerted before, and still holds.
     #[serde(rename = "repeated")]
     pub is_repeated: bool,
+    /// Whether it had ended before it was sent first.
+    #[serde(default, rename = "over")]
+    pub is_over: bool,
     /// The run that it is about.
     pub run: Option<String>,
     /// The event in one sentence.
@@ -196,6 +199,7 @@ impl AlertEvent {
             time: now,
             times: 1,
             is_repeated: false,
+            is_over: false,
             run: condition.run.clone(),
             message: visible(&condition.message),
         }

@@ -142,6 +142,29 @@ pub(super) struct Outbox {
     pub dropped: usize,
 }
 
+/// An event that waits.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WaitingAlert {
+    /// Its kind.
+    #[serde(rename = "event")]
+    pub kind: AlertKind,
+    /// The event in one sentence.
+    pub message: String,
+    /// The earliest time of its next attempt.
+    pub until: DateTime<FixedOffset>,
+}
+
+/// Follows the message of an event that had ended before it was sent.
+const OVER_NOTE: &str = " (over by now)";
+
+/// Returns how many events of a severity may be sent within an hour.
+fn hourly_limit(settings: &AlertSettings, severity: Severity) -> usize {
+    match severity {
+        Severity::Critical => settings.max_per_hour,
+        Severity::Warning => settings.max_per_hour - settings.max_per_hour / 4,
+    }
+}
+
 /// What a check works with.
 pub(super) struct CheckContext<'a> {
     pub config: &'a Config,
@@ -196,6 +219,10 @@ impl Outbox {
         }
         self.conditions
             .retain(|_, it| it.is_open || context.now - it.alerted.max(it.changed) < ENDED_MEMORY);
+        for pending in self.pending.iter_mut().filter(|it| !it.is_tried) {
+            let alerted = self.conditions.get(&pending.key);
+            pending.event.is_over = alerted.is_none_or(|it| !it.is_open);
+        }
         self.checked = Some(context.now);
         self.checks = self.checks.wrapping_add(1);
         self.last_record = found.last_record.or(self.last_record);
@@ -214,13 +241,16 @@ impl Outbox {
             }
         }
         for (key, alerted) in &mut self.conditions {
-            alerted.since = alerted.since.min(now);
+            let kind = key.split(' ').next().and_then(AlertKind::parse);
+            // What a missed schedule is counted from tells it from another one.
+            if kind != Some(AlertKind::MissedSchedule) {
+                alerted.since = alerted.since.min(now);
+            }
             if alerted.changed > limit {
                 // Changes that this check finds are news.
                 alerted.changed = now - CHANGE_OVERLAP;
             }
             // An event that waits is alerted later than now.
-            let kind = key.split(' ').next().and_then(AlertKind::parse);
             let interval = kind.map_or(MIN_ALERT_INTERVAL, min_interval);
             if alerted.alerted > limit + interval {
                 alerted.alerted = now - interval;
@@ -327,6 +357,9 @@ impl Outbox {
         let mut is_repeated = false;
         if let Some(alerted) = self.conditions.get_mut(key) {
             alerted.changed = alerted.changed.max(latest.unwrap_or(first.since));
+            // A clock that was set back ended it, and no reset.
+            alerted.is_open |=
+                first.kind == AlertKind::MissedSchedule && alerted.since == first.since;
             if alerted.is_open {
                 let before = alerted.agents.iter();
                 let hidden = before.filter(|it| unknown.is_some_and(|names| names.contains(*it)));
@@ -419,14 +452,10 @@ impl Outbox {
         now: DateTime<FixedOffset>,
     ) -> Option<PendingEvent> {
         self.sent.retain(|time| now - *time < RATE_WINDOW);
-        let limit_of = |severity| match severity {
-            Severity::Critical => settings.max_per_hour,
-            Severity::Warning => settings.max_per_hour - settings.max_per_hour / 4,
-        };
         let is_due = |it: &&PendingEvent| {
             it.not_before <= now
                 && !it.channels.is_disjoint(channels)
-                && (it.is_tried || self.sent.len() < limit_of(it.event.severity))
+                && (it.is_tried || self.sent.len() < hourly_limit(settings, it.event.severity))
         };
         let due = self.pending.iter_mut().filter(|it| is_due(&&**it));
         let due = due.min_by_key(|it| (it.event.kind, it.event.time))?;
@@ -438,7 +467,34 @@ impl Outbox {
                 alerted.alerted = now;
             }
         }
-        Some(due.clone())
+        let mut due = due.clone();
+        if due.event.is_over {
+            due.event.message.push_str(OVER_NOTE);
+        }
+        Some(due)
+    }
+
+    /// Returns the most urgent event that waits, and until when at least.
+    pub fn next_waiting(
+        &self,
+        settings: &AlertSettings,
+        now: DateTime<FixedOffset>,
+    ) -> Option<WaitingAlert> {
+        let next = self.pending.iter();
+        let next = next.min_by_key(|it| (it.not_before, it.event.kind, it.event.time))?;
+        let sent = self.sent.iter().filter(|time| now - **time < RATE_WINDOW);
+        let mut sent: Vec<_> = sent.copied().collect();
+        sent.sort();
+        // The oldest of those that count leaves room for one.
+        let limit = hourly_limit(settings, next.event.severity);
+        let is_limited = !next.is_tried && sent.len() >= limit;
+        let room = sent.get(sent.len().saturating_sub(limit));
+        let room = room.filter(|_| is_limited).map(|time| *time + RATE_WINDOW);
+        Some(WaitingAlert {
+            kind: next.event.kind,
+            message: next.event.message.clone(),
+            until: room.map_or(next.not_before, |room| room.max(next.not_before)),
+        })
     }
 
     /// Notes on which channels an event went out, and on which it did not.

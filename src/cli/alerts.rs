@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::Ordering;
 
+use chrono::Local;
 use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser;
 use serde::Serialize;
@@ -91,7 +92,15 @@ impl Document for AlertSendDocument {
             ])?;
         }
         let sent = format_count(self.report.sent.len(), "alert");
-        printer.write_plain_line(format!("{sent} sent, {} waiting", self.report.waiting))
+        let waiting = self.report.waiting;
+        let Some(next) = &self.report.next_waiting else {
+            return printer.write_plain_line(format!("{sent} sent, {waiting} waiting"));
+        };
+        let until = next.until.with_timezone(&Local).format("%Y-%m-%d %H:%M");
+        let next = format!("{}: {}", next.kind.as_str(), next.message);
+        let text =
+            format!("{sent} sent, {waiting} waiting, the next until {until} or longer: {next}");
+        printer.write_plain_line(text)
     }
 }
 
@@ -125,6 +134,10 @@ impl CommandContext<'_> {
         };
         let has_failed = !report.failed.is_empty() || report.unrecorded.is_some();
         let held = report.held.clone();
+        if let Some(error) = &report.ledger_error {
+            let text = format!("failed and missed resets are not known: {error}");
+            self.output.print_warning(&text);
+        }
         self.print_delivery_warnings(&report);
         let is_held_unsaid = report.unrecorded.is_none();
         self.output.print_document(&AlertSendDocument { report })?;

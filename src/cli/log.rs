@@ -22,6 +22,9 @@ const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 /// How often it looks whether it is stopped.
 const STOP_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Columns that a narrow terminal does not show: LINES, then ENTRY, which `archive list` shows, too.
+const EXPENDABLE_COLUMNS: &[usize] = &[5, 6];
+
 /// The answer of `log`.
 #[derive(Serialize)]
 struct LogDocument<'r> {
@@ -79,12 +82,13 @@ impl Document for LogDocument<'_> {
 impl Document for RecordRows<'_> {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         if self.has_headings && !self.widths.is_empty() {
-            printer.write_row(&title_cells(), &self.widths)?;
+            printer.write_row_within_width(title_cells(), &self.widths, EXPENDABLE_COLUMNS)?;
         }
         let mut print_error = None;
         let read = self.range.for_each(&mut |record| {
+            let cells = record_cells(self.engine, record)?;
             printer
-                .write_row(&record_cells(self.engine, record)?, &self.widths)
+                .write_row_within_width(cells, &self.widths, EXPENDABLE_COLUMNS)
                 .map_err(|error| {
                     let message = error.to_string();
                     print_error = Some(error);

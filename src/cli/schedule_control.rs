@@ -58,6 +58,9 @@ struct ControlDocument {
 
 impl Document for ControlDocument {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        if self.changes.is_empty() {
+            return printer.write_plain_line("nothing is paused or skipped");
+        }
         for change in &self.changes {
             printer.write_plain_line(&change.text)?;
         }
@@ -83,25 +86,24 @@ impl CommandContext<'_> {
         let engine = self.open_engine()?;
         let now = SystemClock.now().with_timezone(&Local);
         let agents = match (verb, &args.timer) {
-            (ControlVerb::Resume, None) => {
-                let mut agents = chosen_timers(&engine, None)?;
-                let held = held_agents(&engine).into_iter();
-                agents.extend(
-                    held.map(Some)
-                        .filter(|it| !agents.contains(it))
-                        .collect::<Vec<_>>(),
-                );
-                agents
-            }
-            // Also of an agent that has left the config.
-            (ControlVerb::Resume, Some(name)) if held_agents(&engine).contains(name) => {
-                vec![Some(name.clone())]
+            (ControlVerb::Resume, None) => self.held_timers(&engine, &now),
+            (ControlVerb::Resume, Some(name)) => {
+                let held = self.held_timers(&engine, &now);
+                // An agent that has left the config can be held back, too.
+                let named = Some(name.clone());
+                if held.contains(&named) {
+                    vec![named]
+                } else {
+                    let mut chosen = chosen_timers(&engine, Some(name))?;
+                    if let [Some(agent)] = chosen.as_slice() {
+                        ensure_resumable(&engine, agent)?;
+                    }
+                    chosen.retain(|agent| held.contains(agent));
+                    chosen
+                }
             }
             (_, timer) => chosen_timers(&engine, timer.as_deref())?,
         };
-        if let (ControlVerb::Resume, [Some(agent)]) = (verb, agents.as_slice()) {
-            ensure_resumable(&engine, agent)?;
-        }
         let overview = match verb {
             ControlVerb::Skip => {
                 let environment = &self.environment;
@@ -123,7 +125,7 @@ impl CommandContext<'_> {
             Ok(ScheduleChange { agent, action })
         });
         let changes = changes.collect::<Result<Vec<_>>>()?;
-        if !args.dry_run {
+        if !args.dry_run && !changes.is_empty() {
             change_schedule(&engine, &changes, &now)?;
         }
         let items = changes.iter().map(|change| ChangeItem {
@@ -139,7 +141,18 @@ impl CommandContext<'_> {
             file: engine.schedule_path().display().to_string(),
             changes: items.collect(),
         })?;
+        if overview.is_some_and(|overview| !overview.is_in_use()) {
+            let text = "no timer and no `schedule run` of this config is known to start resets";
+            self.output.print_note(text);
+        }
         Ok(None)
+    }
+
+    /// Returns the timers that are paused or skipped: for each the agent, as of [`chosen_timers`].
+    fn held_timers(&mut self, engine: &Engine, now: &DateTime<Local>) -> Vec<Option<String>> {
+        let controls = self.read_controls(engine);
+        let holds = controls.holds(engine.config(), now).into_iter();
+        holds.map(|(agent, _)| agent.map(str::to_string)).collect()
     }
 }
 
@@ -162,15 +175,6 @@ fn ensure_resumable(engine: &Engine, agent: &str) -> Result<()> {
     let line = engine.command_line("schedule resume");
     Err(Error::new(ErrorKind::Conflict, message)
         .with_hint(format!("`{line}` ends all pauses and skips")))
-}
-
-/// Returns the agents that are held back by themselves.
-fn held_agents(engine: &Engine) -> Vec<String> {
-    let controls = ScheduleControls::read(engine).unwrap_or_default();
-    let holds = controls.holds(engine.clock().now()).into_iter();
-    holds
-        .filter_map(|(agent, _)| agent.map(str::to_string))
-        .collect()
 }
 
 /// Returns the timers that an argument names, or all of them: for each the agent, none for all agents

@@ -10,6 +10,7 @@ use super::output::{Document, OutputRole, Printer};
 use super::run_arguments::ResetArgs;
 use super::signals::RunSignals;
 use super::{CommandContext, CommandResult};
+use crate::config::Config;
 use crate::engine::Engine;
 use crate::schedule::{ScheduleControls, ScheduleHold, SchedulePause, ScheduleSkip, timer_subject};
 
@@ -69,8 +70,13 @@ impl HoldItem {
     }
 
     /// Lists the pauses and skips that hold now.
-    pub(super) fn list(controls: &ScheduleControls, now: DateTime<FixedOffset>) -> Vec<HoldItem> {
-        controls.holds(now).into_iter().map(HoldItem::new).collect()
+    pub(super) fn list(
+        config: &Config,
+        controls: &ScheduleControls,
+        now: DateTime<FixedOffset>,
+    ) -> Vec<HoldItem> {
+        let holds = controls.holds(config, &now.with_timezone(&Local));
+        holds.into_iter().map(HoldItem::new).collect()
     }
 
     /// Describes it as a line of its own.
@@ -104,7 +110,7 @@ impl CommandContext<'_> {
         engine: &Engine,
         now: DateTime<FixedOffset>,
     ) -> Vec<HoldItem> {
-        HoldItem::list(&self.read_controls(engine), now)
+        HoldItem::list(engine.config(), &self.read_controls(engine), now)
     }
 
     /// Splits the agents of a scheduled reset: those to reset, and those that are held back. Pauses

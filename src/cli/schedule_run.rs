@@ -3,6 +3,7 @@
 //! Each reset is a process of its own, the same command that a timer runs: one that hangs or fails
 //! delays no other. Few are started at once.
 
+use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -27,6 +28,9 @@ const START_DELAY_LIMIT: Duration = Duration::from_secs(600);
 
 /// Time that resets get to end on TERM: as long as systemd gives a service.
 const STOP_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// Exit code of a reset that a signal has ended in its wait for a lock.
+const INTERRUPTED_CODE: i32 = 130;
 
 /// The process to which the kernel gives the children of processes that have ended.
 const INIT_PROCESS_ID: u32 = 1;
@@ -195,20 +199,29 @@ impl CommandContext<'_> {
     fn report_ended(&mut self, running: &mut Vec<RunningReset>) {
         running.retain_mut(|reset| match reset.process.try_wait() {
             Ok(None) => true,
-            Ok(Some(status)) if status.success() => false,
-            ended => {
-                let how = match ended {
-                    Ok(status) => status.map_or_else(String::new, describe_end),
-                    Err(error) => format!("cannot be waited for: {error}"),
-                };
-                let text = format!("the reset of {} {how}", reset.group.describe());
-                self.output.print_error(&text);
+            Ok(Some(status)) => {
+                self.report_end(reset, Ok(status));
+                false
+            }
+            Err(error) => {
+                self.report_end(reset, Err(error));
                 false
             }
         });
         if std::process::id() == INIT_PROCESS_ID {
             reap_foreign_children(running);
         }
+    }
+
+    /// Reports how a reset has ended, unless it was successful.
+    fn report_end(&mut self, reset: &RunningReset, ended: io::Result<ExitStatus>) {
+        let how = match ended {
+            Ok(status) if status.success() => return,
+            Ok(status) => describe_end(status),
+            Err(error) => format!("cannot be waited for: {error}"),
+        };
+        let text = format!("the reset of {} {how}", reset.group.describe());
+        self.output.print_error(&text);
     }
 
     /// Asks the resets in progress to end, and waits until they have: each finishes the agents that
@@ -220,8 +233,15 @@ impl CommandContext<'_> {
         }
         let end = SystemClock.instant() + STOP_TIMEOUT;
         while !running.is_empty() && SystemClock.instant() < end {
-            // One that waited for a lock ends by the signal.
-            running.retain_mut(|reset| matches!(reset.process.try_wait(), Ok(None)));
+            running.retain_mut(|reset| match reset.process.try_wait() {
+                Ok(None) => true,
+                // One that waited for a lock ends by the signal.
+                Ok(Some(status)) if status.code().is_some_and(|it| it != INTERRUPTED_CODE) => {
+                    self.report_end(reset, Ok(status));
+                    false
+                }
+                _ => false,
+            });
             SystemClock.sleep(POLL_INTERVAL);
         }
         for reset in running.iter() {

@@ -1,21 +1,22 @@
 //! `schedule status`: when each timer is due, how its last run ended, and what holds it back.
 
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::Path;
 
 use chrono::{DateTime, FixedOffset, Local};
 use serde::Serialize;
 
-use super::output::{Document, OutputRole, Printer, format_count, text_cell};
+use super::output::{Document, OutputRole, Printer, TableCell, format_count, text_cell};
 use super::schedule::TargetArgs;
 use super::schedule_hold::{HoldItem, write_holds};
 use super::{CommandContext, CommandResult, resolve_archive_group};
 use crate::clock::{Clock, SystemClock};
 use crate::config;
-use crate::engine::{Engine, HolderLockKind, describe_holder};
+use crate::engine::{Engine, HolderLockKind, TimedReset, describe_holder};
 use crate::schedule::{
     InstalledTimer, ScheduleControls, SchedulePause, ScheduleSkip, ScheduledGroup, ServiceManager,
-    TimerSchedule, TimerStatus, UnitScope, find_missed_resets, read_manager, timer_subject,
+    TimerSchedule, TimerStatus, UnitScope, find_missed_resets, read_manager, timer_argument,
 };
 
 /// A timer in the answer.
@@ -41,6 +42,12 @@ struct GroupItem {
     agent: Option<String>,
     /// When they are due next.
     next: DateTime<FixedOffset>,
+    /// When the last reset of one of them ended; `None` if it was before two intervals.
+    last: Option<DateTime<FixedOffset>>,
+    /// Numbers of agents by the outcome of that run.
+    result: BTreeMap<&'static str, usize>,
+    #[serde(skip)]
+    has_failed: bool,
     #[serde(skip)]
     is_paused: bool,
 }
@@ -119,6 +126,64 @@ impl TimerItem {
     }
 }
 
+impl GroupItem {
+    fn new(
+        group: ScheduledGroup,
+        engine: &Engine,
+        controls: &ScheduleControls,
+        resets: &HashMap<String, TimedReset>,
+        now: &DateTime<Local>,
+    ) -> GroupItem {
+        let agents = group.agents(engine.config()).into_iter();
+        let resets: Vec<&TimedReset> = agents.filter_map(|it| resets.get(&it.name)).collect();
+        let last = resets.iter().max_by_key(|reset| reset.time);
+        let of_run = resets
+            .iter()
+            .filter(|reset| last.is_some_and(|last| last.run == reset.run));
+        let mut result = BTreeMap::new();
+        let mut has_failed = false;
+        for reset in of_run {
+            *result.entry(reset.outcome.as_str()).or_default() += 1;
+            has_failed |= reset.outcome.is_failure();
+        }
+        GroupItem {
+            next: group.next_after(now).fixed_offset(),
+            last: last.map(|reset| reset.time.with_timezone(now.offset())),
+            result,
+            has_failed,
+            is_paused: controls.pause_of(group.agent.as_deref()).is_some(),
+            agent: group.agent,
+        }
+    }
+
+    fn cells(&self) -> Vec<TableCell> {
+        let plain = |text: String| text_cell(OutputRole::Plain, text);
+        let (role, state) = if self.is_paused {
+            (OutputRole::Warn, "paused")
+        } else {
+            (OutputRole::Good, "active")
+        };
+        let counts = self.result.iter();
+        let counts = counts.map(|(outcome, count)| format!("{count} {outcome}"));
+        let result = match counts.collect::<Vec<_>>() {
+            counts if counts.is_empty() => "-".to_string(),
+            counts => counts.join(", "),
+        };
+        let result_role = if self.has_failed {
+            OutputRole::Bad
+        } else {
+            OutputRole::Plain
+        };
+        vec![
+            text_cell(OutputRole::Heading, timer_argument(self.agent.as_deref())),
+            text_cell(role, state),
+            plain(format_time(Some(self.next))),
+            plain(format_time(self.last)),
+            text_cell(result_role, result),
+        ]
+    }
+}
+
 impl SchedulerItem {
     /// Returns the running `schedule run` of an engine's config, if there is one.
     fn find(
@@ -127,12 +192,14 @@ impl SchedulerItem {
         now: &DateTime<Local>,
     ) -> Option<SchedulerItem> {
         let holder = engine.find_lock_holder_of(HolderLockKind::Scheduler)?;
-        let groups = ScheduledGroup::of_config(engine.config()).into_iter();
-        let groups = groups.map(|group| GroupItem {
-            next: group.next_after(now).fixed_offset(),
-            is_paused: controls.pause_of(group.agent.as_deref()).is_some(),
-            agent: group.agent,
-        });
+        let groups = ScheduledGroup::of_config(engine.config());
+        let intervals = groups.iter().map(|group| group.interval.seconds());
+        let longest = chrono::Duration::seconds(2 * i64::from(intervals.max().unwrap_or_default()));
+        let resets = engine.last_timed_resets(now.fixed_offset() - longest);
+        // A ledger that cannot be read is named with the missed resets.
+        let resets = resets.unwrap_or_default();
+        let groups = groups.into_iter();
+        let groups = groups.map(|group| GroupItem::new(group, engine, controls, &resets, now));
         let mut groups: Vec<GroupItem> = groups.collect();
         groups.sort_by_key(|group| group.next);
         Some(SchedulerItem {
@@ -149,12 +216,9 @@ impl SchedulerItem {
             (OutputRole::Good, "schedule run: "),
             (OutputRole::Plain, &self.process),
         ])?;
-        self.groups.iter().try_for_each(|group| {
-            let subject = timer_subject(group.agent.as_deref());
-            let next = format_time(Some(group.next));
-            let paused = if group.is_paused { " (paused)" } else { "" };
-            printer.write_plain_line(format!("  {next}  {subject}{paused}"))
-        })
+        let mut rows = vec![heading_cells()];
+        rows.extend(self.groups.iter().map(GroupItem::cells));
+        printer.write_table(&rows)
     }
 }
 
@@ -181,9 +245,7 @@ impl Document for ScheduleStatusDocument {
             printer.write_plain_line(format!("{directory} has no timers of {config}"))?;
             return self.write_scheduler_and_holds(printer);
         }
-        let heading = |text: &str| text_cell(OutputRole::Heading, text);
-        let headings = ["TIMER", "STATE", "NEXT", "LAST", "RESULT"].map(heading);
-        let mut rows = vec![Vec::from(headings)];
+        let mut rows = vec![heading_cells()];
         rows.extend(self.timers.iter().map(|timer| {
             let name = text_cell(OutputRole::Heading, &timer.installed.name);
             let plain = |text: String| text_cell(OutputRole::Plain, text);
@@ -209,6 +271,13 @@ impl Document for ScheduleStatusDocument {
         let timers = format_count(self.timers.len(), "timer");
         printer.write_plain_line(format!("{}: {timers}", self.directory))
     }
+}
+
+fn heading_cells() -> Vec<TableCell> {
+    let headings = ["TIMER", "STATE", "NEXT", "LAST", "RESULT"].into_iter();
+    headings
+        .map(|text| text_cell(OutputRole::Heading, text))
+        .collect()
 }
 
 /// Describes whether a timer does what it was installed for.
@@ -297,7 +366,9 @@ impl CommandContext<'_> {
                     last: missed.last_success,
                 })
                 .collect(),
-            holds: HoldItem::list(&controls, now),
+            holds: engine.as_ref().map_or(Vec::new(), |engine| {
+                HoldItem::list(engine.config(), &controls, now)
+            }),
         })?;
         Ok(None)
     }

@@ -198,8 +198,22 @@ pub(super) fn parse_percent(text: &str) -> Option<u8> {
 /// Maximum length of a command or an address, in bytes.
 const MAX_TARGET_BYTES: usize = 4096;
 
+/// What joins or redirects commands in a shell.
+const SHELL_OPERATORS: [&str; 8] = ["|", "||", "&", "&&", ";", ">", ">>", "<"];
+
 fn check_command(text: &str) -> Result<(), (String, String)> {
     let words = shell_words::split(text).unwrap_or_default();
+    // No shell reads it: an operator of one would become an argument. One in quotes is meant as such.
+    let is_operator = |word: &&String| SHELL_OPERATORS.contains(&word.as_str());
+    let mut unquoted = text.split_ascii_whitespace();
+    if let Some(word) = words.iter().find(is_operator)
+        && unquoted.any(|it| it == word)
+    {
+        return Err((
+            format!("is run without a shell, so `{word}` would be an argument of the program"),
+            "for a pipeline or a redirection: sh -c '…'".to_string(),
+        ));
+    }
     if words.first().is_some_and(|word| !word.is_empty()) && text.len() <= MAX_TARGET_BYTES {
         return Ok(());
     }
@@ -303,5 +317,8 @@ mod tests {
         assert!(is_accepted("/usr/local/bin/notify --to 'night shift'"));
         assert!(!is_accepted("notify 'night shift"));
         assert!(!is_accepted("''"));
+        assert!(!is_accepted("cat | mail ops"));
+        assert!(is_accepted("sh -c 'cat | mail ops'"));
+        assert!(is_accepted("notify '|'"));
     }
 }

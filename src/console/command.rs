@@ -500,7 +500,7 @@ table! {
     ChooseOldSide          "old-side"       "old"                Viewing    &[Comparison], ["<"], "Choose the old side: a version, or another baseline";
     ChooseNewSide          "new-side"       "new"                Viewing    &[Comparison], [">"], "Choose the new side: a version, or another baseline";
     GoReset                "plan"           ""                   Navigation &[Any], ["5"], "Go to the plan, run or result";
-    GoLog                  "log"            "log"                Navigation &[Any], ["7"], "Go to the log";
+    GoLog                  "log"            "log"                Navigation &[Any], ["7"], "Go to the log, the report and the schedule";
     GoHosts                "hosts"          ""                   Navigation &[Any], ["8"], "Go to the hosts: state and reason of each";
     ToggleReadOnly         "read-only"      ""                   General    &[Any], ["!"], "Toggle read-only; off also unlocks agents for 30 minutes";
     Redraw                 "redraw"         ""                   General    &[Any], ["^l"], "Redraw the screen";

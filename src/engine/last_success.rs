@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use chrono::{DateTime, FixedOffset};
 
 use super::Engine;
-use super::record::{LastRun, Trigger};
+use super::record::{LastRun, Outcome, Trigger};
 use crate::error::Result;
 
 /// Numbers of runs by their result.
@@ -15,6 +15,17 @@ pub struct RunCounts {
     pub ok: usize,
     /// The others.
     pub failed: usize,
+}
+
+/// What the last run that a timer or the scheduler started did to an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimedReset {
+    /// The run.
+    pub run: String,
+    /// When it was recorded.
+    pub time: DateTime<FixedOffset>,
+    /// How it ended.
+    pub outcome: Outcome,
 }
 
 impl Engine {
@@ -110,6 +121,36 @@ impl Engine {
             is_recent && !is_found
         })?;
         Ok(is_found)
+    }
+
+    /// Returns for each agent the last reset that a timer or the scheduler started, and that ended at
+    /// `limit` or later.
+    ///
+    /// # Errors
+    /// The ledger cannot be read, or its chain is broken.
+    pub fn last_timed_resets(
+        &self,
+        limit: DateTime<FixedOffset>,
+    ) -> Result<HashMap<String, TimedReset>> {
+        let mut resets = HashMap::new();
+        self.for_each_record_backwards(|record| {
+            let time = record.time;
+            let is_timed = record.event.trigger == Trigger::Timer;
+            if time < limit || !is_timed {
+                return time >= limit;
+            }
+            for event in record.event.into_views() {
+                if event.operation.installs_baselines() {
+                    resets.entry(event.agent).or_insert(TimedReset {
+                        run: event.run,
+                        time,
+                        outcome: event.outcome,
+                    });
+                }
+            }
+            resets.len() < self.config().agents.len()
+        })?;
+        Ok(resets)
     }
 
     /// Counts the runs that replaced memories and ended at `begin` or later.

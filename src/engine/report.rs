@@ -78,6 +78,8 @@ pub struct BrokenSealReport {
     pub observer: StateObserver,
     /// When it had ended; none if it has not.
     pub ended: Option<DateTime<FixedOffset>>,
+    /// Since when it lasts; none if it has ended.
+    pub open_since: Option<DateTime<FixedOffset>>,
     /// Number of periods.
     pub times: usize,
     /// Why.
@@ -132,6 +134,8 @@ pub struct HostReport {
     pub lost: DateTime<FixedOffset>,
     /// When it was back, the last time; none if it is not.
     pub back: Option<DateTime<FixedOffset>>,
+    /// Since when it is lost; none if it is back.
+    pub open_since: Option<DateTime<FixedOffset>>,
     /// How often it was lost.
     pub times: usize,
     /// Why, the last time.
@@ -187,6 +191,8 @@ pub struct StateReport {
     pub first_seen: DateTime<FixedOffset>,
     /// When it had ended; none if it has not.
     pub ended: Option<DateTime<FixedOffset>>,
+    /// Since when it lasts; none if it has ended.
+    pub open_since: Option<DateTime<FixedOffset>>,
     /// Number of periods.
     pub times: usize,
     /// Why, the last time.

@@ -402,8 +402,8 @@ impl Engine {
         cache
     }
 
-    /// Reads the last known states. A state that is known since a time in the future, which a clock
-    /// ahead has written, is left out: nothing would be newer until then.
+    /// Reads the last known states. One that is known since a time in the future, which a clock ahead
+    /// has written, gets a time that has passed: no observation would be newer until then.
     fn read_states(&self, path: &Path) -> KnownStates {
         let mut text = Vec::new();
         let read = durable::open_own_file(path, OpenOptions::new().read(true))
@@ -412,8 +412,13 @@ impl Engine {
             Ok(_) => serde_json::from_slice(&text).unwrap_or_default(),
             Err(_) => KnownStates::default(),
         };
-        let limit = self.clock().now() + MAX_CLOCK_LEAD;
-        known.agents.retain(|_, known| known.since <= limit);
+        let now = self.clock().now();
+        for known in known.agents.values_mut() {
+            if known.since > now + MAX_CLOCK_LEAD {
+                // Observations of the last moments count as newer.
+                known.since = now - MAX_CLOCK_LEAD;
+            }
+        }
         known
     }
 

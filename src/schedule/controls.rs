@@ -18,6 +18,7 @@ use chrono::{DateTime, Datelike, FixedOffset, TimeZone};
 use serde::{Deserialize, Serialize};
 
 use super::scheduler::{ScheduledGroup, timer_subject};
+use super::units::shared_agents;
 use crate::config::{Agent, Config, config_identity};
 use crate::durable;
 use crate::engine::Engine;
@@ -203,14 +204,18 @@ impl ScheduleControls {
         self.control(agent)?.pause.as_ref()
     }
 
-    /// Returns the skip of an agent, or of the fleet's timer, unless its time has passed.
-    pub fn skip_of(
+    /// Returns the skip of an agent, or of the fleet's timer, unless its time has passed. However late
+    /// the file says that it ends, it holds for one due time of the config.
+    pub fn skip_of<Tz: TimeZone>(
         &self,
+        config: &Config,
         agent: Option<&str>,
-        now: DateTime<FixedOffset>,
+        now: &DateTime<Tz>,
     ) -> Option<&ScheduleSkip> {
-        let skip = self.control(agent)?.skip.as_ref();
-        skip.filter(|skip| now < skip.ends)
+        let skip = self.control(agent)?.skip.as_ref()?;
+        let group = ScheduledGroup::of_timer(config, agent)?;
+        let (_, last) = group.span_of(&skip.begins.with_timezone(&now.timezone()));
+        (*now < skip.ends && *now < last).then_some(skip)
     }
 
     /// Returns the agents that are paused by name.
@@ -221,12 +226,19 @@ impl ScheduleControls {
 
     /// Returns what is paused, and what is skipped and has not passed: the agent, none for the
     /// fleet's timer, and why.
-    pub fn holds(&self, now: DateTime<FixedOffset>) -> Vec<(Option<&str>, ScheduleHold)> {
-        let holds = self.timers.iter().filter_map(|timer| {
+    pub fn holds<Tz: TimeZone>(
+        &self,
+        config: &Config,
+        now: &DateTime<Tz>,
+    ) -> Vec<(Option<&str>, ScheduleHold)> {
+        let has_shared = shared_agents(config).next().is_some();
+        let timers = self.timers.iter();
+        let timers = timers.filter(|it| it.agent.is_some() || has_shared);
+        let holds = timers.filter_map(|timer| {
             let agent = timer.agent.as_deref();
             let pause = timer.pause.clone().map(ScheduleHold::Paused);
-            let skip = || self.skip_of(agent, now).cloned().map(ScheduleHold::Skipped);
-            Some((agent, pause.or_else(skip)?))
+            let skip = || self.skip_of(config, agent, now).cloned();
+            Some((agent, pause.or_else(|| skip().map(ScheduleHold::Skipped))?))
         });
         holds.collect()
     }
@@ -243,13 +255,8 @@ impl ScheduleControls {
             if let Some(pause) = &control.pause {
                 return Some(ScheduleHold::Paused(pause.clone()));
             }
-            let skip = control.skip.as_ref()?;
-            let group = ScheduledGroup::of_timer(config, timer)?;
-            let begins = skip.begins.with_timezone(&now.timezone());
-            // However late the file says that it ends: it holds for one due time.
-            let (_, last) = group.span_of(&begins);
-            let holds = *now >= skip.begins && *now < skip.ends && *now < last;
-            holds.then(|| ScheduleHold::Skipped(skip.clone()))
+            let skip = self.skip_of(config, timer, now)?;
+            (*now >= skip.begins).then(|| ScheduleHold::Skipped(skip.clone()))
         })
     }
 

@@ -1,6 +1,9 @@
 //! Scheduled resets that are overdue, by the ledger, which timer or scheduler was to start them.
 
-use chrono::{DateTime, FixedOffset};
+use std::fs;
+use std::path::Path;
+
+use chrono::{DateTime, FixedOffset, Utc};
 
 use super::ScheduleControls;
 use crate::config::Agent;
@@ -20,7 +23,8 @@ pub struct MissedReset {
     pub interval: ResetInterval,
     /// When it was reset last; none if it was not within two of the longest intervals.
     pub last_success: Option<DateTime<FixedOffset>>,
-    /// From when the time is counted: the last reset, or when the agent was first seen.
+    /// From when the time is counted: the last reset, when the agent was first seen, or the end of a
+    /// pause or skip.
     pub since: DateTime<FixedOffset>,
 }
 
@@ -38,8 +42,20 @@ impl MissedReset {
     }
 }
 
+/// Returns whether a timer or the scheduler started a run within 30 days.
+///
+/// # Errors
+/// The ledger cannot be read.
+pub fn has_recent_timed_run(engine: &Engine, now: DateTime<FixedOffset>) -> Result<bool> {
+    match now.checked_sub_signed(TIMED_RUN_PERIOD) {
+        Some(limit) => engine.has_timed_run(limit),
+        None => Ok(false),
+    }
+}
+
 /// Finds the agents whose scheduled reset is overdue. `first_seen` says since when an agent is known:
-/// one that is new in the config had no chance yet. Where no timer ever started a run, the interval of
+/// one that is new in the config had no chance yet. Where that is not known, an agent is as old as the
+/// config's last change. Where no timer ever started a run, the interval of
 /// the fleet says nothing.
 ///
 /// # Errors
@@ -51,10 +67,7 @@ pub fn find_missed_resets(
     now: DateTime<FixedOffset>,
 ) -> Result<Vec<MissedReset>> {
     let config = engine.config();
-    let Some(limit) = now.checked_sub_signed(TIMED_RUN_PERIOD) else {
-        return Ok(Vec::new());
-    };
-    let of_fleet = engine.has_timed_run(limit)?.then_some(config.general.every);
+    let of_fleet = has_recent_timed_run(engine, now)?.then_some(config.general.every);
     let limit_of =
         |interval: ResetInterval| chrono::Duration::seconds(2 * i64::from(interval.seconds()));
     let interval_of = |agent: &Agent| agent.own_interval.or(of_fleet);
@@ -67,10 +80,12 @@ pub fn find_missed_resets(
         return Ok(Vec::new());
     };
     let successes = engine.last_successes(begin)?;
+    let changed = changed_at(&config.path);
     let missed = config.agents.iter().filter_map(|agent| {
         let interval = interval_of(agent)?;
         let last_success = successes.get(&agent.name).copied();
-        let since = last_success.or(first_seen(&agent.name)).unwrap_or(now);
+        let known = || first_seen(&agent.name).or(changed);
+        let since = last_success.or_else(known).unwrap_or(now);
         // One whose reset was skipped, or whose pause has just ended, had no chance either.
         let released = controls.last_release(agent, now);
         let counted = released.map_or(since, |it| it.max(since));
@@ -78,8 +93,14 @@ pub fn find_missed_resets(
             agent: agent.name.clone(),
             interval,
             last_success,
-            since,
+            since: counted,
         })
     });
     Ok(missed.collect())
+}
+
+/// Returns when a file was changed last, as far as it is known.
+fn changed_at(path: &Path) -> Option<DateTime<FixedOffset>> {
+    let modified = fs::metadata(path).and_then(|meta| meta.modified()).ok()?;
+    Some(DateTime::<Utc>::from(modified).fixed_offset())
 }

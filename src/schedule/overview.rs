@@ -147,16 +147,15 @@ impl ManagerAccess {
 }
 
 /// What timers are looked up in.
-#[derive(Clone, Copy)]
-struct ControlledConfig<'a> {
+struct ControlledConfig<'a, Tz: TimeZone> {
     config: &'a Config,
     controls: &'a ScheduleControls,
-    now: DateTime<FixedOffset>,
+    now: &'a DateTime<Tz>,
 }
 
-impl ControlledConfig<'_> {
+impl<Tz: TimeZone> ControlledConfig<'_, Tz> {
     /// Returns what a timer resets, and what holds that back. `next` is when it is due.
-    fn group<Tz: TimeZone>(
+    fn group(
         &self,
         agent: Option<&str>,
         agents: &[&Agent],
@@ -176,8 +175,8 @@ impl ControlledConfig<'_> {
             next: next.map(|next| next.fixed_offset()),
             after_next,
             pause: self.controls.pause_of(agent).cloned(),
-            skip: self.controls.skip_of(agent, self.now).cloned(),
-            resumed: self.controls.release_of(agent, self.now),
+            skip: self.controls.skip_of(self.config, agent, self.now).cloned(),
+            resumed: self.controls.release_of(agent, self.now.fixed_offset()),
         }
     }
 }
@@ -214,7 +213,7 @@ pub fn read_overview<Tz: TimeZone>(
     let controlled = ControlledConfig {
         config,
         controls: &controls,
-        now: now.fixed_offset(),
+        now,
     };
     let groups = ScheduledGroup::of_config(config).into_iter().map(|group| {
         let next = group.next_after(now);
@@ -301,7 +300,7 @@ fn add_groups<Tz: TimeZone>(
     let controlled = ControlledConfig {
         config,
         controls,
-        now: now.fixed_offset(),
+        now,
     };
     for timer in &mut schedule.timers {
         let Some(agent) = find_timer_agent(config, &timer.installed.name) else {
@@ -330,6 +329,12 @@ impl ScheduleOverview {
     /// Returns whether a service manager runs that may have timers.
     pub fn has_manager(&self) -> bool {
         self.managers.iter().any(|manager| manager.is_running)
+    }
+
+    /// Returns whether something is known that starts resets: a timer, or `schedule run`.
+    pub fn is_in_use(&self) -> bool {
+        let mut timers = self.managers.iter().flat_map(|manager| &manager.timers);
+        self.is_scheduler_running || timers.any(TimerSchedule::is_in_use)
     }
 
     /// Returns when an agent is reset next, or all agents without an interval of their own: by the

@@ -205,15 +205,14 @@ impl<Tz: TimeZone> Scheduler<Tz> {
         due
     }
 
-    /// Returns the group that is due next, with its time; none without agents.
-    fn next_due(&self) -> Option<(&ScheduledGroup, &DateTime<Tz>)> {
-        let groups = self.groups.iter().map(|entry| (&entry.group, &entry.next));
-        groups.min_by_key(|(_, next)| (*next).clone())
+    /// Returns when a group is due next; none without agents.
+    fn next_due(&self) -> Option<&DateTime<Tz>> {
+        self.groups.iter().map(|entry| &entry.next).min()
     }
 
     /// Returns how long to wait before the next check of the clock.
     pub fn wait_time(&self, now: &DateTime<Tz>) -> Duration {
-        self.next_due().map_or(MAX_WAIT, |(_, next)| {
+        self.next_due().map_or(MAX_WAIT, |next| {
             // One that is due already is not waited for.
             let until_next = next.clone() - now.clone();
             until_next.to_std().unwrap_or_default().min(MAX_WAIT)
@@ -225,12 +224,18 @@ impl<Tz: TimeZone> Scheduler<Tz>
 where
     Tz::Offset: std::fmt::Display,
 {
-    /// Says what is due next, such as "next reset: 2026-03-14 03:02:41, scout".
+    /// Says what is due next, such as "next reset: 2026-03-14 03:02:41, scout and 2 more".
     pub fn describe_next(&self) -> String {
-        let Some((group, next)) = self.next_due() else {
+        let Some(next) = self.next_due() else {
             return "no agents to reset".to_string();
         };
-        let next = next.format("%Y-%m-%d %H:%M:%S");
-        format!("next reset: {next}, {}", group.describe())
+        let due = self.groups.iter().filter(|entry| entry.next == *next);
+        let due: Vec<&str> = due.map(|entry| entry.group.describe()).collect();
+        let more = match due.len() {
+            ..=1 => String::new(),
+            count => format!(" and {} more", count - 1),
+        };
+        let (next, first) = (next.format("%Y-%m-%d %H:%M:%S"), due[0]);
+        format!("next reset: {next}, {first}{more}")
     }
 }

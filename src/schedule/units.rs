@@ -72,6 +72,12 @@ pub fn find_timer_agent<'a>(config: &'a Config, unit: &str) -> Option<Option<&'a
         .map(Some)
 }
 
+/// Returns the name of a timer for operators, which [`find_timer_agent`] finds again: the agent that it
+/// resets, or the unit for all agents without an interval of their own.
+pub fn timer_argument(agent: Option<&str>) -> &str {
+    agent.unwrap_or("memory-shepherd.timer")
+}
+
 /// Returns the agents that the timer for all agents resets.
 pub(super) fn shared_agents(config: &Config) -> impl Iterator<Item = &Agent> {
     let agents = config.agents.iter();

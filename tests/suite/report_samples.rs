@@ -29,6 +29,7 @@ pub fn fleet_report(name: &str, reason: &str) -> FleetReport {
             first_seen: minutes_before(400),
             observer: StateObserver::Guard,
             ended: Some(minutes_before(399)),
+            open_since: None,
             times: 1,
             reason: reason.clone(),
         }],
@@ -65,7 +66,8 @@ pub fn fleet_report(name: &str, reason: &str) -> FleetReport {
             state: State::Oversize,
             first_seen: minutes_before(60),
             ended: None,
-            times: 1,
+            open_since: Some(minutes_before(20)),
+            times: 2,
             reason,
         }],
         late_writers: vec![LateWriterReport {
@@ -90,6 +92,7 @@ fn host_report(name: &str, reason: &str) -> HostReport {
         state: State::Unreach,
         lost: minutes_before(700),
         back: Some(minutes_before(300)),
+        open_since: None,
         times: 2,
         reason: reason.to_string(),
     }

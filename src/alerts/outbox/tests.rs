@@ -95,6 +95,7 @@ impl Fixture {
             unknown: self.unknown.clone(),
             last_record: Some(0),
             last_change: None,
+            ledger_error: None,
         };
         let context = CheckContext {
             config: &self.config,
@@ -533,6 +534,77 @@ fn clock_set_back_delays_no_alert() {
     fleet.end_by_run("scout");
     fleet.pass(1);
     assert_eq!(fleet.alerts(), [drifted("scout")]);
+}
+
+fn missed(agent: &str, since: DateTime<FixedOffset>) -> Condition {
+    Condition {
+        kind: AlertKind::MissedSchedule,
+        subject: Subject::Agent(agent.to_string()),
+        agent: Some(agent.to_string()),
+        state: None,
+        since,
+        run: None,
+        message: String::new(),
+    }
+}
+
+#[test]
+fn missed_schedule_is_alerted_once_over_a_set_back_clock() {
+    let mut fleet = Fixture::new();
+    fleet.settings.kinds = [AlertKind::MissedSchedule].into();
+    let condition = missed("scout", fleet.now);
+    fleet.pass(11);
+    fleet.holding = vec![condition.clone()];
+    assert_eq!(fleet.alerts().len(), 1);
+    // By this clock nothing is overdue yet.
+    fleet.pass(-60);
+    fleet.holding.clear();
+    assert_eq!(fleet.alerts(), []);
+    fleet.pass(90);
+    fleet.holding = vec![condition];
+    assert_eq!(fleet.alerts(), []);
+    // A reset comes.
+    fleet.holding.clear();
+    assert_eq!(fleet.alerts(), []);
+    fleet.pass(60);
+    fleet.holding = vec![missed("scout", fleet.now - Duration::minutes(30))];
+    assert_eq!(fleet.alerts().len(), 1);
+}
+
+#[test]
+fn event_that_ended_before_it_is_sent_says_so() {
+    let mut fleet = Fixture::new();
+    fleet.change("scout", State::Clean, State::Drifted);
+    fleet.end_by_run("scout");
+    fleet.change("ranger", State::Clean, State::Drifted);
+    fleet.check();
+    let sent = fleet.send();
+    let over = |agent: &str| {
+        let event = sent.iter().find(|it| it.agents == [agent]).unwrap();
+        (event.is_over, event.message.ends_with("(over by now)"))
+    };
+    assert_eq!(over("scout"), (true, true));
+    assert_eq!(over("ranger"), (false, false));
+}
+
+#[test]
+fn next_waiting_event_names_when_it_may_go() {
+    let mut fleet = Fixture::new();
+    fleet.settings.max_per_hour = 4;
+    for agent in ["scout", "ranger"] {
+        fleet.change(agent, State::Clean, State::Drifted);
+    }
+    fleet.check();
+    let first = fleet.now;
+    assert_eq!(fleet.send().len(), 2);
+    fleet.pass(10);
+    fleet.change("far", State::Clean, State::Drifted);
+    fleet.change("farther", State::Clean, State::Drifted);
+    fleet.check();
+    // Three of four are for warnings.
+    assert_eq!(fleet.send().len(), 1);
+    let next = fleet.outbox.next_waiting(&fleet.settings, fleet.now);
+    assert_eq!(next.unwrap().until, first + Duration::hours(1));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Checks of the alerts: a command that root does not run, and a process that holds them for long.
 
 use super::{DoctorReport, FleetSubject};
-use crate::alerts::{AlertChannel, HeldAlerts, UntrustedCommand};
+use crate::alerts::{AlertChannel, HeldAlerts, UntrustedCommand, find_command_problem};
 use crate::engine::HolderLockKind;
 
 /// Reports what keeps alerts from being sent.
@@ -15,6 +15,11 @@ pub(super) fn check_alerts(report: &mut DoctorReport, fleet: &FleetSubject<'_>) 
     if let Some(untrusted) = UntrustedCommand::find(settings, &fleet.environment.alerts) {
         has_finding = true;
         report.add_warning(untrusted.message(), &untrusted.hint());
+    }
+    if let Some(problem) = find_command_problem(settings, &fleet.environment.alerts) {
+        has_finding = true;
+        let hint = "install it, or make it executable; `memory-shepherd alerts test` tries it";
+        report.add_failure(problem, hint);
     }
     let locks = [HolderLockKind::AlertOutbox, HolderLockKind::AlertDelivery];
     let held = locks.map(|kind| HeldAlerts::find(engine, kind));

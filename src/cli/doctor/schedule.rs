@@ -1,8 +1,10 @@
 //! Check of the schedule: resets that are overdue or held back, and units of the original tool.
 
+use chrono::Local;
+
 use super::units::install_command;
 use super::{DoctorReport, FleetSubject};
-use crate::schedule::{ScheduleControls, find_missed_resets, timer_subject};
+use crate::schedule::{ScheduleControls, find_missed_resets, has_recent_timed_run, timer_subject};
 
 /// Reports what keeps agents from being reset on a schedule, or resets them twice.
 pub(super) fn check_schedule(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
@@ -14,7 +16,7 @@ pub(super) fn check_schedule(report: &mut DoctorReport, fleet: &FleetSubject<'_>
     let mut is_known = read.is_ok() && fleet.units.is_ok();
     let controls = read.unwrap_or_default();
     let now = engine.clock().now();
-    let holds = controls.holds(now);
+    let holds = controls.holds(engine.config(), &now.with_timezone(&Local));
     for (agent, hold) in &holds {
         let line = engine.command_line(&match agent {
             Some(agent) => shell_words::join(["schedule", "resume", agent]),
@@ -57,7 +59,19 @@ pub(super) fn check_schedule(report: &mut DoctorReport, fleet: &FleetSubject<'_>
     }
     let has_finding = !holds.is_empty() || !missed.is_empty() || !fleet.original_units.is_empty();
     if is_known && !has_finding {
-        report.add_ok("no overdue reset, no pause, no skip, and no unit of the original tool");
+        let is_timed = engine
+            .config()
+            .agents
+            .iter()
+            .any(|it| it.own_interval.is_some())
+            || has_recent_timed_run(engine, now).unwrap_or_default();
+        let overdue = if is_timed {
+            "no overdue reset"
+        } else {
+            "no timer has started a reset within 30 days"
+        };
+        let text = format!("{overdue}, no pause, no skip, and no unit of the original tool");
+        report.add_ok(&text);
     }
 }
 

@@ -308,28 +308,34 @@ impl Printer<'_> {
         rows: Vec<Vec<TableCell>>,
         expendable: &[usize],
     ) -> io::Result<()> {
+        let widths = ColumnWidths::from_rows(&rows);
+        let mut rows = rows.into_iter();
+        rows.try_for_each(|row| self.write_row_within_width(row, &widths, expendable))
+    }
+
+    /// Writes one row of such a table, whose column widths are known.
+    pub fn write_row_within_width(
+        &mut self,
+        row: Vec<TableCell>,
+        widths: &ColumnWidths,
+        expendable: &[usize],
+    ) -> io::Result<()> {
         let Some(width) = self.max_width else {
-            return self.write_table(&rows);
+            return self.write_row(&row, widths);
         };
-        let (kept_columns, room) =
-            fit_columns(&ColumnWidths::from_rows(&rows).0, expendable, width);
-        let row = |row: Vec<TableCell>| {
-            let last = row.len().saturating_sub(1);
-            let truncate_last = |(column, cell): (usize, TableCell)| {
-                if column == last {
-                    cell.truncate(room)
-                } else {
-                    cell
-                }
-            };
-            row.into_iter()
-                .enumerate()
-                .filter(|(column, _)| kept_columns.contains(column))
-                .map(truncate_last)
-                .collect()
-        };
-        let rows: Vec<Vec<TableCell>> = rows.into_iter().map(row).collect();
-        self.write_table(&rows)
+        let (kept_columns, room) = fit_columns(&widths.0, expendable, width);
+        let last = widths.0.len().saturating_sub(1);
+        let mut kept_widths: Vec<usize> = kept_columns.iter().map(|it| widths.0[*it]).collect();
+        if let Some(width) = kept_widths.last_mut() {
+            *width = room.min(*width);
+        }
+        let cells = row.into_iter().enumerate();
+        let cells = cells.filter(|(column, _)| kept_columns.contains(column));
+        let cells = cells.map(|(column, cell)| match column {
+            column if column == last => cell.truncate(room),
+            _ => cell,
+        });
+        self.write_row(&cells.collect::<Vec<_>>(), &ColumnWidths(kept_widths))
     }
 
     /// Writes a config diagnostic: location, message, line, hint.

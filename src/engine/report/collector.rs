@@ -336,6 +336,7 @@ impl<'e> ReportCollector<'e> {
                 first_seen: span.first.began.time,
                 observer: span.first.began.observer,
                 ended: span.ended,
+                open_since: span.open_since,
                 times: span.times,
                 reason: span.last.began.reason.clone(),
             })
@@ -359,6 +360,7 @@ impl<'e> ReportCollector<'e> {
                 state: states.min().unwrap_or(State::Unreach),
                 lost: span.first.began.time,
                 back: span.ended,
+                open_since: span.open_since,
                 times: span.times,
                 reason: span.last.began.reason.clone(),
             })
@@ -381,6 +383,7 @@ impl<'e> ReportCollector<'e> {
                     state,
                     first_seen: span.first.began.time,
                     ended: span.ended,
+                    open_since: span.open_since,
                     times: span.times,
                     reason: span.last.began.reason.clone(),
                 });
@@ -498,6 +501,8 @@ struct PeriodSpan<'p> {
     agents: Vec<String>,
     /// When the last of them had ended; none if one is open.
     ended: Option<DateTime<FixedOffset>>,
+    /// When the first of those began that are open; none if all have ended.
+    open_since: Option<DateTime<FixedOffset>>,
     /// The largest number of periods of one agent: the others tell of the same event.
     times: usize,
 }
@@ -508,13 +513,15 @@ impl<'p> PeriodSpan<'p> {
         for period in periods {
             *counts.entry(&period.agent).or_default() += 1;
         }
-        let is_open = periods.iter().any(|period| period.ended.is_none());
+        let open = periods.iter().filter(|period| period.ended.is_none());
+        let open_since = open.map(|period| period.began.time).min();
         let ended = periods.iter().filter_map(|period| period.ended).max();
         Some(PeriodSpan {
             first: periods.iter().min_by_key(|period| period.began.time)?,
             last: periods.iter().max_by_key(|period| period.began.time)?,
             agents: counts.keys().map(ToString::to_string).collect(),
-            ended: ended.filter(|_| !is_open),
+            ended: ended.filter(|_| open_since.is_none()),
+            open_since,
             times: counts.values().copied().max().unwrap_or_default(),
         })
     }

@@ -44,6 +44,8 @@ impl ReportRow {
     }
 }
 
+type Time = DateTime<FixedOffset>;
+
 impl FleetReport {
     /// Returns the numbers of runs in one line; that nothing happened, if so.
     pub fn headline(&self) -> String {
@@ -100,7 +102,11 @@ impl FleetReport {
     fn rows_of_troubles(&self) -> Vec<ReportRow> {
         let seals = self.seals.iter().map(|it| {
             let agents = format_count(it.agents.len() as u64, "agent");
-            let text = self.span_text((it.first_seen, it.ended), it.times, &[&agents, &it.reason]);
+            let text = self.span_text(
+                (it.first_seen, it.ended, it.open_since),
+                it.times,
+                &[&agents, &it.reason],
+            );
             let level = level_of(it.ended.is_none());
             ReportRow::new(level, "seal broken", &it.baseline, text)
         });
@@ -118,7 +124,11 @@ impl FleetReport {
                 _ => "host lost",
             };
             let agents = format_count(it.agents.len() as u64, "agent");
-            let text = self.span_text((it.lost, it.back), it.times, &[&agents, &it.reason]);
+            let text = self.span_text(
+                (it.lost, it.back, it.open_since),
+                it.times,
+                &[&agents, &it.reason],
+            );
             ReportRow::new(level_of(it.back.is_none()), topic, &it.host, text)
         });
         let drift = self.drift.iter().map(|it| {
@@ -130,7 +140,11 @@ impl FleetReport {
             )
         });
         let states = self.states.iter().map(|it| {
-            let span = self.span_text((it.first_seen, it.ended), it.times, &[&it.reason]);
+            let span = self.span_text(
+                (it.first_seen, it.ended, it.open_since),
+                it.times,
+                &[&it.reason],
+            );
             let text = format!("{} {span}", it.state);
             ReportRow::new(level_of(it.ended.is_none()), "state", &it.agent, text)
         });
@@ -223,20 +237,25 @@ impl FleetReport {
         text
     }
 
-    /// Formats a period and its details: "23:40 to 03:10, 2 times; 4 agents; connection timed out".
+    /// Formats periods and their details: "23:40 to 03:10, 2 times; 4 agents; connection timed out",
+    /// "since 03:10, 2 times since 23:40".
     fn span_text(
         &self,
-        (began, ended): (DateTime<FixedOffset>, Option<DateTime<FixedOffset>>),
+        (began, ended, open_since): (Time, Option<Time>, Option<Time>),
         times: usize,
         details: &[&str],
     ) -> String {
         let began = self.format_time(began);
-        let mut text = match ended {
-            None => format!("since {began}"),
-            Some(ended) => format!("{began} to {}", self.format_time(ended)),
+        let mut text = match (ended, open_since.map(|time| self.format_time(time))) {
+            (Some(ended), _) => format!("{began} to {}", self.format_time(ended)),
+            (None, Some(open)) => format!("since {open}"),
+            (None, None) => format!("since {began}"),
         };
         if times > 1 {
             text.push_str(&format!(", {times} times"));
+            if ended.is_none() {
+                text.push_str(&format!(" since {began}"));
+            }
         }
         for detail in details.iter().filter(|it| !it.is_empty()) {
             text.push_str(&format!("; {detail}"));

@@ -405,3 +405,20 @@ fn doctor_warns_of_a_run_that_takes_long() {
     let ran = site.run(["doctor"]).assert_code(0);
     let _ = ran.assert_stdout_has("ok    no run holds the lock of an agent");
 }
+
+#[test]
+fn alert_command_that_cannot_run_is_found() {
+    let site = site_with_notes_and_drift();
+    site.append("memory-shepherd.conf", "\n[alerts]\ncommand = ./notify\n");
+    let failures = || {
+        let document = site.run(["doctor", "--json"]).json();
+        let checks = document["checks"].as_array().unwrap().iter();
+        let failed = checks.filter(|it| it["check"] == "alerts" && it["level"] == "fail");
+        failed.count()
+    };
+    assert_eq!(failures(), 1, "absent");
+    site.write("notify", "#!/bin/sh\n");
+    assert_eq!(failures(), 1, "not executable");
+    site.set_mode("notify", 0o755);
+    assert_eq!(failures(), 0);
+}

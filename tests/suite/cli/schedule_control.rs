@@ -140,6 +140,7 @@ fn skip_with_an_impossible_time_holds_nothing_back() {
 #[test]
 fn dry_run_of_a_control_changes_nothing() {
     let site = scheduled_site();
+    let _ = site.run(["schedule", "skip"]).assert_code(0);
     let before = site.snapshot_files();
     for verb in ["pause", "resume", "skip"] {
         let ran = site
@@ -151,6 +152,37 @@ fn dry_run_of_a_control_changes_nothing() {
     }
     assert_eq!(site.snapshot_files(), before);
     let _ = site.run(["schedule", "pause", "nobody"]).assert_code(2);
+}
+
+#[test]
+fn resume_where_nothing_is_held_writes_nothing() {
+    let site = scheduled_site();
+    let before = site.snapshot_files();
+    for arguments in [
+        &["schedule", "resume"][..],
+        &["schedule", "resume", "memory-shepherd.timer"],
+    ] {
+        let ran = site.run(arguments.iter().copied()).assert_code(0);
+        let _ = ran.assert_stdout_has("nothing is paused or skipped");
+    }
+    assert_eq!(site.snapshot_files(), before);
+}
+
+/// A skip holds for one due time of the config, however late its file says that it ends: an interval
+/// may have become shorter since.
+#[test]
+fn skip_beyond_its_due_time_is_not_listed() {
+    let site = scheduled_site();
+    let _ = site.run(["schedule", "skip", "monitor-bot"]).assert_code(0);
+    assert_eq!(holds(&site).as_array().unwrap().len(), 1);
+    let file = "archives/.shepherd/schedule.json";
+    let mut text: serde_json::Value = serde_json::from_str(&site.read(file)).unwrap();
+    let config = text["configs"].as_object_mut().unwrap();
+    let skip = &mut config.values_mut().next().unwrap()["timers"][0]["skip"];
+    skip["begins"] = "2026-03-14T10:00:00Z".into();
+    skip["ends"] = "2126-03-14T10:00:00Z".into();
+    site.write(file, text.to_string());
+    assert_eq!(holds(&site), serde_json::json!([]));
 }
 
 #[test]

@@ -175,7 +175,7 @@ fn running_scheduler_is_shown_before_its_first_run() {
     let mut schedule = schedule_without_managers();
     schedule.is_scheduler_running = true;
     let console = console_with_schedule(schedule);
-    assert_eq!(row_names(&console), ["fleet"]);
+    assert_eq!(row_names(&console), ["memory-shepherd.timer"]);
     assert!(console.screen_text().contains("schedule run: 1 group"));
     assert!(console.screen_text().contains("next run 10:00"));
 }
@@ -202,7 +202,7 @@ fn timer_files_without_manager_hide_no_schedule() {
     assert_eq!(row_names(&console), ["memory-shepherd.timer"]);
     let runs = vec![run_summary("aaaa", 30, &[("alpha", Outcome::Ok)])];
     console.send(Msg::LogLoaded(Ok(runs)));
-    assert_eq!(row_names(&console), ["fleet"]);
+    assert_eq!(row_names(&console), ["memory-shepherd.timer"]);
     assert!(console.screen_text().contains("next run"));
 }
 
@@ -342,7 +342,7 @@ fn skip_where_nothing_runs_names_no_next_run() {
     let mut schedule = overview(Vec::new());
     schedule.groups[0].skip = Some(skip_of(&schedule.groups[0]));
     let mut console = console_with_schedule(schedule.clone());
-    assert_eq!(row_names(&console), ["fleet"]);
+    assert_eq!(row_names(&console), ["memory-shepherd.timer"]);
     assert!(!console.screen_text().contains("next run"));
     // It can be ended all the same.
     console.press("T p");

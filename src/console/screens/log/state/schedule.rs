@@ -10,7 +10,7 @@ use crate::console::key_guard::KeyGuard;
 use crate::engine::{Outcome, Trigger};
 use crate::schedule::{
     GroupSchedule, ManagerSchedule, ScheduleAction, ScheduleChange, ScheduleOverview,
-    SchedulePause, ScheduleSkip, TimerSchedule, TimerStatus, UnitScope,
+    SchedulePause, ScheduleSkip, TimerSchedule, TimerStatus, UnitScope, timer_argument,
 };
 
 /// Time between two questions to the service managers.
@@ -404,7 +404,7 @@ fn unmanaged_row(
         now - since > interval + MAX_DELAY.min(interval)
     });
     TimerRow {
-        name: group.agent.clone().unwrap_or_else(|| "fleet".to_string()),
+        name: timer_argument(group.agent.as_deref()).to_string(),
         source: TimerSource::Unmanaged,
         is_known: true,
         last: run.map(|run| run.ended_at),
