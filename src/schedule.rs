@@ -21,6 +21,7 @@ mod ownership;
 mod packaged;
 mod sandbox;
 mod scheduler;
+mod search_path;
 mod service_manager;
 mod start_queue;
 mod status;
@@ -36,9 +37,9 @@ pub use crontab::crontab_lines;
 pub use install::{
     Consent, FileAction, InstallPlan, PlanCommands, PlannedFile, plan_install, plan_uninstall,
 };
-pub use installed_unit::{find_drop_ins, find_unit_program};
+pub use installed_unit::find_unit_program;
 pub use missed::{MissedReset, find_missed_resets, has_recent_timed_run};
-pub use original::OriginalUnit;
+pub use original::{OriginalUnit, ScriptService, find_script_services};
 pub use overview::{
     GroupSchedule, ManagerAccess, ManagerSchedule, ScheduleOverview, TimerSchedule, read_manager,
     read_overview,
@@ -46,6 +47,7 @@ pub use overview::{
 pub use packaged::render_packaged_units;
 pub use sandbox::{UserSandbox, find_kernel_obstacle, find_sandbox_obstacle};
 pub use scheduler::{ScheduledGroup, Scheduler, timer_subject};
+pub use search_path::{DecidingFiles, UnitSearchPath};
 pub use service_manager::{ServiceManager, Systemctl};
 pub use start_queue::StartQueue;
 pub use status::{InstalledTimer, TimerStatus, find_installed_timers, read_timer_statuses};

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
 /// Maximum number of symlinks that a path may lead through, as in the kernel.
@@ -30,6 +30,10 @@ enum DistrustCause {
     Owner(u32),
     /// The group that can write it.
     GroupWritable(u32),
+    /// The user who can write it by its access list (acl(5)).
+    ListedUser(u32),
+    /// The group that can write it by its access list.
+    ListedGroup(u32),
     WorldWritable,
 }
 
@@ -49,6 +53,9 @@ impl UntrustedPlace {
             DistrustCause::GroupWritable(_) | DistrustCause::WorldWritable => {
                 shell_words::join(["chmod", "go-w", &path])
             }
+            DistrustCause::ListedUser(_) | DistrustCause::ListedGroup(_) => {
+                shell_words::join(["setfacl", "-b", &path])
+            }
         }
     }
 }
@@ -59,6 +66,12 @@ impl fmt::Display for UntrustedPlace {
         match self.cause {
             DistrustCause::Owner(uid) => write!(f, "uid {uid} owns {path}"),
             DistrustCause::GroupWritable(gid) => write!(f, "group {gid} can write {path}"),
+            DistrustCause::ListedUser(uid) => {
+                write!(f, "uid {uid} can write {path} by its access list")
+            }
+            DistrustCause::ListedGroup(gid) => {
+                write!(f, "group {gid} can write {path} by its access list")
+            }
             DistrustCause::WorldWritable => write!(f, "every user can write {path}"),
         }
     }
@@ -130,26 +143,65 @@ pub fn find_program(
 /// Returns why another user can change a file, or what a directory contains; none if no other can. The
 /// mode of a symlink says nothing, and in a sticky directory each user changes only what is theirs.
 fn find_distrust_cause(path: &Path, meta: &fs::Metadata, user: u32) -> Option<DistrustCause> {
+    // What is written to /dev/null is never read from it, and a symlink to it masks a unit.
+    if meta.file_type().is_char_device() && meta.rdev() == rustix::fs::makedev(1, 3) {
+        return None;
+    }
     let is_sticky_directory = meta.is_dir() && meta.mode() & 0o1000 != 0;
-    // A group with the number of the user is usually the user's own. With an access list, the bits
-    // of the group stand for others.
-    let is_own_group = || user != 0 && meta.gid() == user && !has_access_list(path);
+    // A group with the number of the user is usually the user's own.
+    let is_own_group = user != 0 && meta.gid() == user;
     if meta.uid() != 0 && meta.uid() != user {
         Some(DistrustCause::Owner(meta.uid()))
     } else if meta.is_symlink() || is_sticky_directory {
         None
     } else if meta.mode() & 0o002 != 0 {
         Some(DistrustCause::WorldWritable)
-    } else if meta.mode() & 0o020 != 0 && !is_own_group() {
-        Some(DistrustCause::GroupWritable(meta.gid()))
-    } else {
+    } else if meta.mode() & 0o020 == 0 {
         None
+    } else if let Some(list) = read_access_list(path) {
+        // The bits of the group are the mask of the list.
+        list.find_writer(user, meta.gid(), is_own_group)
+    } else {
+        (!is_own_group).then(|| DistrustCause::GroupWritable(meta.gid()))
     }
 }
 
-fn has_access_list(path: &Path) -> bool {
-    let mut nothing: [u8; 0] = [];
-    rustix::fs::lgetxattr(path, "system.posix_acl_access", &mut nothing).is_ok()
+/// Maximum size of an access list, as in the kernel.
+const MAX_LIST_BYTES: usize = 64 << 10;
+
+/// The entries of an access list: tag, rights and id, as in linux/posix_acl_xattr.h.
+struct AccessList(Vec<(u16, u16, u32)>);
+
+/// Reads the access list of a file; none for a file that has only a mode.
+fn read_access_list(path: &Path) -> Option<AccessList> {
+    let mut bytes = vec![0; MAX_LIST_BYTES];
+    let size = rustix::fs::lgetxattr(path, "system.posix_acl_access", &mut bytes[..]).ok()?;
+    // A version comes first.
+    let (entries, _) = bytes.get(size_of::<u32>()..size)?.as_chunks::<8>();
+    let entries = entries.iter().map(|&[a, b, c, d, e, f, g, h]| {
+        (
+            u16::from_le_bytes([a, b]),
+            u16::from_le_bytes([c, d]),
+            u32::from_le_bytes([e, f, g, h]),
+        )
+    });
+    Some(AccessList(entries.collect()))
+}
+
+impl AccessList {
+    /// Returns another user or group that can write, where the mask lets them.
+    fn find_writer(&self, user: u32, group: u32, is_own_group: bool) -> Option<DistrustCause> {
+        const WRITE: u16 = 0x02;
+        let writers = self.0.iter().filter(|(_, rights, _)| rights & WRITE != 0);
+        let mut causes = writers.filter_map(|&(tag, _, id)| match tag {
+            // ACL_USER, ACL_GROUP_OBJ and ACL_GROUP.
+            0x02 if id != 0 && id != user => Some(DistrustCause::ListedUser(id)),
+            0x04 if !is_own_group => Some(DistrustCause::GroupWritable(group)),
+            0x08 if !is_own_group || id != group => Some(DistrustCause::ListedGroup(id)),
+            _ => None,
+        });
+        causes.next()
+    }
 }
 
 #[cfg(test)]
@@ -240,8 +292,20 @@ mod tests {
         let flags = rustix::fs::XattrFlags::empty();
         // Some file systems have no access lists.
         if rustix::fs::setxattr(&file, "system.posix_acl_access", &list, flags).is_ok() {
-            assert_eq!(cause(), Some(DistrustCause::GroupWritable(USER)));
+            assert_eq!(cause(), Some(DistrustCause::ListedUser(1)));
+            // The mask, which is the group of the mode, takes the right back.
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+            assert_eq!(cause(), None);
         }
+    }
+
+    #[test]
+    fn link_to_dev_null_is_no_danger() {
+        let Some((_temporary, root)) = root_directory() else {
+            return;
+        };
+        symlink("/dev/null", root.join("mask")).unwrap();
+        assert_eq!(find_untrusted_ancestor(&root.join("mask"), 0), None);
     }
 
     #[test]

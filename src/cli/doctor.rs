@@ -27,7 +27,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use report::DoctorReport;
 pub use table::{CHECK_TABLE, CheckRow};
-use units::{FoundOriginal, UnitSubject};
+use units::{OriginalSearch, UnitSubject};
 
 /// What the checks examine.
 struct DoctorSubject<'a> {
@@ -53,7 +53,7 @@ struct FleetSubject<'a> {
     /// The installed units.
     units: Result<UnitSubject>,
     /// The services of the original tool.
-    original_units: Vec<FoundOriginal>,
+    original_units: OriginalSearch,
 }
 
 impl CommandContext<'_> {

@@ -71,6 +71,9 @@ pub struct PlannedFile {
     pub new: Option<String>,
     /// Whether it is a unit of the original tool.
     pub is_original: bool,
+    /// Whether it is there in the place of a unit of the config, whatever wrote it. Units of the
+    /// original tool and of other configs are not, and masks.
+    pub is_of_config: bool,
     /// Whether it is enabled when the plan is applied.
     pub is_enabled: bool,
 }
@@ -107,8 +110,32 @@ enum FoundKind {
     Own,
     /// A unit of the original tool.
     Original,
-    /// Needs consent, for this reason. `is_own` says that it belongs to this config.
-    Guarded { reason: String, is_own: bool },
+    /// Needs consent, for this reason.
+    Guarded { reason: String, owner: GuardedOwner },
+}
+
+/// Whose unit a file is that needs consent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum GuardedOwner {
+    ThisConfig,
+    OtherConfig,
+    /// Nothing is run by a mask.
+    Mask,
+    /// Another program or an operator wrote it, or it is a symlink.
+    Unknown,
+}
+
+impl FoundFile {
+    /// Returns whether it is there in the place of the config's unit of its name.
+    fn replaces_unit(&self) -> bool {
+        match &self.kind {
+            FoundKind::Own => true,
+            FoundKind::Original => false,
+            FoundKind::Guarded { owner, .. } => {
+                matches!(owner, GuardedOwner::ThisConfig | GuardedOwner::Unknown)
+            }
+        }
+    }
 }
 
 /// Plans the installation of `units` for the config at `config`.
@@ -124,7 +151,9 @@ pub fn plan_install(
     let (mut found, originals) = read_unit_files(directory, config)?;
     let mut files = Vec::new();
     for unit in units {
-        let (old, action, reason, is_original) = match found.remove(&unit.name) {
+        let found = found.remove(&unit.name);
+        let is_of_config = found.as_ref().is_some_and(FoundFile::replaces_unit);
+        let (old, action, reason, is_original) = match found {
             None => (None, FileAction::Create, None, false),
             Some(file) => {
                 let is_same = file.text.as_ref() == Some(&unit.text);
@@ -149,6 +178,7 @@ pub fn plan_install(
             reason,
             old,
             is_original,
+            is_of_config,
             is_enabled: unit.is_enabled && action != FileAction::Leave,
             new: Some(unit.text.clone()),
         });
@@ -202,11 +232,11 @@ fn planned_removals(
             }
             FoundKind::Guarded {
                 reason,
-                is_own: true,
+                owner: GuardedOwner::ThisConfig,
             } if consent.force => (FileAction::Remove, Some(reason)),
             FoundKind::Guarded {
                 reason,
-                is_own: true,
+                owner: GuardedOwner::ThisConfig,
             } => (FileAction::Leave, Some(reason)),
             FoundKind::Original | FoundKind::Guarded { .. } => return None,
         };
@@ -217,6 +247,7 @@ fn planned_removals(
             old: file.text,
             new: None,
             is_original,
+            is_of_config: !is_original,
             is_enabled: false,
         })
     });
@@ -242,9 +273,14 @@ fn read_unit_files(
         originals.iter().any(is_it)
     };
     let found = files.into_iter().map(|(name, file)| {
+        let is_mask = file.is_mask();
         let guarded = |reason: String| FoundKind::Guarded {
             reason,
-            is_own: false,
+            owner: if is_mask {
+                GuardedOwner::Mask
+            } else {
+                GuardedOwner::Unknown
+            },
         };
         let kind = match (&file.text, &file.link) {
             (Ok(text), _) if is_original(&name, text) => FoundKind::Original,
@@ -260,20 +296,24 @@ fn read_unit_files(
 
 /// Returns who wrote a unit that is not the original tool's.
 fn found_kind(text: &str, own_identity: &Path) -> FoundKind {
-    let guarded = |reason: String, is_own| FoundKind::Guarded { reason, is_own };
+    let guarded = |reason: String, owner| FoundKind::Guarded { reason, owner };
     match unit_owner(text) {
         UnitOwner::Own { config, is_intact } if config_identity(&config) == own_identity => {
             if is_intact {
                 FoundKind::Own
             } else {
-                guarded("it was edited since it was installed".to_string(), true)
+                let reason = "it was edited since it was installed".to_string();
+                guarded(reason, GuardedOwner::ThisConfig)
             }
         }
         UnitOwner::Own { config, .. } => guarded(
             format!("it belongs to the config {}", config.display()),
-            false,
+            GuardedOwner::OtherConfig,
         ),
-        UnitOwner::Foreign => guarded("another program or an operator wrote it".to_string(), false),
+        UnitOwner::Foreign => guarded(
+            "another program or an operator wrote it".to_string(),
+            GuardedOwner::Unknown,
+        ),
     }
 }
 

@@ -39,7 +39,21 @@ pub(super) fn unit_files(directory: &Path) -> Result<BTreeMap<String, UnitFile>>
 }
 
 impl UnitFile {
-    fn read(path: &Path) -> UnitFile {
+    /// Returns whether it is a symlink that masks a unit or drop-in of its name (systemd.unit(5)).
+    pub(super) fn is_mask(&self) -> bool {
+        self.link.as_deref() == Some(Path::new("/dev/null"))
+    }
+
+    /// Returns its text, which is empty for a mask.
+    pub(super) fn text_in_effect(self) -> std::result::Result<String, String> {
+        if self.is_mask() {
+            return Ok(String::new());
+        }
+        self.text
+    }
+
+    /// Reads a unit file or drop-in.
+    pub(super) fn read(path: &Path) -> UnitFile {
         let link = fs::read_link(path).ok();
         let text = match &link {
             Some(_) => path

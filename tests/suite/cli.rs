@@ -25,6 +25,7 @@ mod schedule;
 mod schedule_control;
 mod schedule_run;
 mod status;
+mod unit_files;
 mod unit_sandbox;
 mod unread_output;
 

@@ -192,16 +192,18 @@ pub static CHECK_TABLE: &[CheckRow] = &[
     CheckRow {
         name: "units",
         examines: "installed units of systemd: other texts than the config asks for, units of agents \
-                   that are gone, files that others can change, a missing program, timers that do not \
-                   run, never fired or whose last run failed",
+                   that are gone, units, drop-ins and directories of the unit search path that others \
+                   can change, a missing program, timers that do not run, never fired or whose last \
+                   run failed",
         remedy: "`schedule install` updates them; `journalctl -u UNIT` says why a run failed",
         check: Check::Archive(units::check_units),
     },
     CheckRow {
         name: "schedule",
         examines: "agents that were not reset within two of their intervals; pauses and skips of \
-                   scheduled resets; units that run the original tool",
-        remedy: "`schedule resume` ends pauses; `schedule install --take-over` replaces those units",
+                   scheduled resets; services that run the original tool",
+        remedy: "`schedule resume` ends pauses; `schedule install --take-over` replaces services that run \
+                 nothing else",
         check: Check::Archive(schedule::check_schedule),
     },
     CheckRow {

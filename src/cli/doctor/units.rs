@@ -1,8 +1,9 @@
 //! Check of the installed units of systemd: whether they are those that the config asks for, who can
 //! change them, what they run, and whether their timers do.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use chrono::{DateTime, FixedOffset};
 
@@ -15,8 +16,8 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::schedule::{
-    Consent, FileAction, InstallPlan, InstalledTimer, OriginalUnit, PlannedFile, ServiceManager,
-    TimerStatus, UnitScope, UnitSetup, UserSandbox, find_drop_ins, find_installed_timers,
+    Consent, FileAction, InstallPlan, InstalledTimer, PlannedFile, ScriptService, ServiceManager,
+    TimerStatus, UnitScope, UnitSearchPath, UnitSetup, find_installed_timers, find_script_services,
     find_unit_program, plan_install, plan_uninstall, read_timer_statuses, render_units,
 };
 use crate::trust::find_untrusted_ancestor;
@@ -24,19 +25,49 @@ use crate::trust::find_untrusted_ancestor;
 /// An enabled timer that has not fired within this many of the longest interval never fires.
 const MAX_UNFIRED_INTERVALS: i64 = 2;
 
+/// Maximum number of places of others that are reported.
+const MAX_REPORTED_PLACES: usize = 20;
+
 /// Where the units of the config are, and how they would be rendered now.
 pub(super) struct UnitSubject {
     target: ScheduleTarget,
-    user_sandbox: UserSandbox,
-    /// The installed units of the config.
-    installed: InstallPlan,
+    /// The installed units of the config, and the files in their places.
+    installed: Vec<PlannedFile>,
+    /// What `schedule install` would do.
+    plan: Result<InstallPlan>,
+    search_path: UnitSearchPath,
 }
 
-/// A service of the original tool, which resets agents as well.
+/// A service that runs the original tool, which resets agents as well.
 pub(super) struct FoundOriginal {
     pub(super) scope: UnitScope,
-    pub(super) directory: PathBuf,
-    pub(super) unit: OriginalUnit,
+    pub(super) service: ScriptService,
+    /// Whether `schedule install --take-over` replaces it.
+    pub(super) is_replaceable: bool,
+}
+
+/// The services of the original tool, of both scopes.
+#[derive(Default)]
+pub(super) struct OriginalSearch {
+    pub(super) found: Vec<FoundOriginal>,
+    /// What was not searched, and why.
+    pub(super) unread: Vec<String>,
+}
+
+impl OriginalSearch {
+    fn add_scope(&mut self, subject: &UnitSubject, originals: &InstallPlan) {
+        let (services, unread) = find_script_services(&subject.search_path);
+        self.unread.extend(unread);
+        let found = services.into_iter().map(|service| FoundOriginal {
+            scope: subject.target.scope,
+            is_replaceable: originals
+                .originals
+                .iter()
+                .any(|it| service.path == originals.directory.join(&it.service)),
+            service,
+        });
+        self.found.extend(found);
+    }
 }
 
 impl CommandContext<'_> {
@@ -47,10 +78,10 @@ impl CommandContext<'_> {
     pub(super) fn find_unit_subject(
         &self,
         engine: &Engine,
-    ) -> (Result<UnitSubject>, Vec<FoundOriginal>) {
+    ) -> (Result<UnitSubject>, OriginalSearch) {
         let config = engine.config().path.clone();
         let is_root = self.environment.env.uid == 0;
-        let mut originals = Vec::new();
+        let mut originals = OriginalSearch::default();
         let mut find = |is_system: bool| -> Result<UnitSubject> {
             let args = TargetArgs {
                 prefix: None,
@@ -58,27 +89,51 @@ impl CommandContext<'_> {
                 user: !is_system,
             };
             let target = self.schedule_target(&args, config.clone())?;
-            let installed = plan_uninstall(&target.directory, &target.config, Consent::default())?;
-            originals.extend(installed.originals.iter().map(|unit| FoundOriginal {
-                scope: target.scope,
-                directory: target.directory.clone(),
-                unit: unit.clone(),
-            }));
-            Ok(UnitSubject {
-                user_sandbox: self.user_sandbox(engine, target.scope),
+            let removal = plan_uninstall(&target.directory, &target.config, Consent::default())?;
+            let runtime_directory = self.environment.runtime_directory.as_deref();
+            let search_path = target
+                .scope
+                .search_path(&self.environment.env, runtime_directory)?;
+            let plan = self.plan_units(engine, &target);
+            let installed = match &plan {
+                Ok(plan) => plan
+                    .files
+                    .iter()
+                    .filter(|it| it.is_of_config)
+                    .cloned()
+                    .collect(),
+                Err(_) => removal.files.clone(),
+            };
+            let subject = UnitSubject {
                 target,
                 installed,
-            })
+                plan,
+                search_path: UnitSearchPath::read(search_path),
+            };
+            originals.add_scope(&subject, &removal);
+            Ok(subject)
         };
         let (own, other) = (find(is_root), find(!is_root));
         let has_units =
-            |it: &Result<UnitSubject>| it.as_ref().is_ok_and(|it| !it.installed.files.is_empty());
+            |it: &Result<UnitSubject>| it.as_ref().is_ok_and(|it| !it.installed.is_empty());
         let subject = if !has_units(&own) && has_units(&other) {
             other
         } else {
             own
         };
         (subject, originals)
+    }
+
+    /// Plans the installation of the units that the config asks for.
+    fn plan_units(&self, engine: &Engine, target: &ScheduleTarget) -> Result<InstallPlan> {
+        let units = render_units(UnitSetup {
+            config: engine.config(),
+            program: &self.environment.program_path,
+            scope: target.scope,
+            user_sandbox: &self.user_sandbox(engine, target.scope),
+        })?;
+        let consent = Consent::default();
+        plan_install(&target.directory, &target.config, &units, consent)
     }
 }
 
@@ -87,7 +142,7 @@ pub(super) fn check_units(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
         Ok(subject) => subject,
         Err(error) => return report.add_warning(error.message(), ""),
     };
-    let (directory, files) = (&subject.target.directory, &subject.installed.files);
+    let (directory, files) = (&subject.target.directory, &subject.installed);
     if files.is_empty() {
         return report.add_ok(format!(
             "{} has no units of this config",
@@ -116,34 +171,67 @@ pub(super) fn install_command(fleet: &FleetSubject<'_>, scope: UnitScope) -> Str
         .command_line(&format!("schedule install {scope}"))
 }
 
-/// Reports units that other users can change: these decide what the service manager runs.
+/// Reports what other users can change of the files that decide what the service manager runs: units,
+/// drop-ins, and the directories where it looks for them.
 fn check_access(report: &mut DoctorReport, fleet: &FleetSubject<'_>, subject: &UnitSubject) {
     let uid = match subject.target.scope {
         UnitScope::System => 0,
         UnitScope::User => fleet.environment.env.uid,
     };
-    let mut reported = Vec::new();
-    for file in &subject.installed.files {
-        let unit = subject.target.directory.join(&file.name);
-        let drop_ins = find_drop_ins(&unit);
-        let places = std::iter::once(&unit).chain(&drop_ins);
-        for place in places.filter_map(|path| find_untrusted_ancestor(path, uid)) {
-            if !reported.contains(&place) {
-                let remedy = place.remedy();
-                report.add_failure(
-                    format!("{place}, and so decides what {} runs", file.name),
-                    &format!("review the units, then run `{remedy}`"),
-                );
-                reported.push(place);
+    let search_path = &subject.search_path;
+    let mut examined = BTreeSet::new();
+    let mut places = Vec::new();
+    for file in &subject.installed {
+        let files = search_path.deciding_files(&file.name);
+        let directories = search_path.directories().map(Path::to_path_buf);
+        let paths = directories
+            .chain(files.unit)
+            .chain(files.drop_in_directories)
+            .chain(files.drop_ins);
+        for path in paths {
+            // Most are those of all units.
+            if examined.contains(&path) {
+                continue;
             }
+            if let Some(place) = find_untrusted_ancestor(&path, uid)
+                && places.iter().all(|(it, _)| *it != place)
+            {
+                places.push((place, &file.name));
+            }
+            examined.insert(path);
         }
+    }
+    for (place, unit) in places.iter().take(MAX_REPORTED_PLACES) {
+        report.add_failure(
+            format!("{place}, and so decides what {unit} runs"),
+            &format!("review the units, then run `{}`", place.remedy()),
+        );
+    }
+    if let Some(more) = places.len().checked_sub(MAX_REPORTED_PLACES + 1) {
+        report.add_failure(
+            format!(
+                "other users can change {} that decide what units run",
+                format_count(more + 1, "further file")
+            ),
+            "put those above right, then run `doctor` again",
+        );
+    }
+    if let [first, rest @ ..] = search_path.unread.as_slice() {
+        let more = match rest.len() {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        report.add_warning(
+            format!("cannot read all directories of units: {first}{more}"),
+            "run `doctor` as root, or make them readable: drop-ins there were not examined",
+        );
     }
 }
 
 /// Reports services whose program is missing: their timers fail from now on.
 fn check_programs(report: &mut DoctorReport, fleet: &FleetSubject<'_>, subject: &UnitSubject) {
     let mut programs = Vec::new();
-    for file in &subject.installed.files {
+    for file in &subject.installed {
         let text = file.old.as_deref().unwrap_or_default();
         if let Some(program) = find_unit_program(text)
             && !programs.contains(&program)
@@ -173,23 +261,9 @@ fn is_executable(program: &Path) -> bool {
 /// Compares the units with those that the config asks for.
 fn check_texts(report: &mut DoctorReport, fleet: &FleetSubject<'_>, subject: &UnitSubject) {
     let target = &subject.target;
-    let setup = UnitSetup {
-        config: fleet.engine.config(),
-        program: &fleet.environment.program_path,
-        scope: target.scope,
-        user_sandbox: &subject.user_sandbox,
-    };
-    let planned = render_units(setup).and_then(|units| {
-        plan_install(
-            &target.directory,
-            &target.config,
-            &units,
-            Consent::default(),
-        )
-    });
-    let plan = match planned {
+    let plan = match &subject.plan {
         Ok(plan) => plan,
-        Err(error) => return report.add_error(&error),
+        Err(error) => return report.add_error(error),
     };
     let install = install_command(fleet, target.scope);
     let names = |action: FileAction| -> Vec<&str> {

@@ -419,6 +419,7 @@ fn alert_command_that_cannot_run_is_found() {
     assert_eq!(failures(), 1, "absent");
     site.write("notify", "#!/bin/sh\n");
     assert_eq!(failures(), 1, "not executable");
-    site.set_mode("notify", 0o755);
+    let executable = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(site.path("notify"), executable).unwrap();
     assert_eq!(failures(), 0);
 }

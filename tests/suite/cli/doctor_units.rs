@@ -1,6 +1,7 @@
 //! What `doctor` says about installed units, the search index, free space and locks.
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use super::*;
 use crate::earlier::insert_earlier_run;
@@ -114,6 +115,31 @@ fn services_of_the_original_tool_are_reported() {
 }
 
 #[test]
+fn original_services_of_any_unit_directory_are_found() {
+    let site = site_with_units(ANSWER);
+    let script = "/opt/ms/memory-shepherd.sh";
+    let packaged = "home/.local/share/systemd/user";
+    let reload = format!("[Service]\nExecStart={script} a\nExecReload=/bin/kill 1\n");
+    site.write(&format!("{packaged}/reload.service"), reload);
+    site.write(
+        &format!("{UNITS}/plain.service"),
+        "[Service]\nExecStart=/bin/true\n",
+    );
+    let drop_in = format!("[Service]\nExecStart=\nExecStart={script} b\n");
+    site.write("run/systemd/user/plain.service.d/x.conf", drop_in);
+    let text = "share/systemd/user runs the original tool, which resets a as well";
+    assert_result(&site, "schedule", "warn", text);
+    assert_result(&site, "schedule", "warn", "plain.service in ");
+    // Neither is one that `schedule install` takes over.
+    let report = run(&site, &["doctor", "--json"]).json();
+    let checks = report["checks"].as_array().unwrap().iter();
+    let hints = checks.filter(|it| it["check"] == "schedule" && it["level"] == "warn");
+    let hints: Vec<&str> = hints.map(|it| it["hint"].as_str().unwrap()).collect();
+    assert_eq!(hints.len(), 2, "{hints:?}");
+    assert!(hints.iter().all(|it| it.contains("--take-over leaves it")));
+}
+
+#[test]
 fn edited_or_writable_unit_is_reported() {
     let site = site_with_units(ANSWER);
     let timer = format!("{UNITS}/memory-shepherd.timer");
@@ -138,6 +164,95 @@ fn places_above_and_beside_units_are_examined() {
         let mode = fs::Permissions::from_mode(0o755);
         fs::set_permissions(site.path(place), mode).unwrap();
     }
+}
+
+#[test]
+fn writable_files_of_the_whole_search_path_are_found() {
+    let site = site_with_units(ANSWER);
+    let service = "[Service]\nExecStart=/bin/true\n";
+    for (place, text) in [
+        ("home/.config/systemd/user/service.d/x.conf", service),
+        ("home/.config/systemd/user/timer.d/x.conf", "[Timer]\n"),
+        (
+            "home/.config/systemd/user/memory-.service.d/x.conf",
+            service,
+        ),
+        (
+            "home/.config/systemd/user/memory-shepherd-.timer.d/x.conf",
+            "[Timer]\n",
+        ),
+        (
+            "home/.config/systemd/user.control/memory-shepherd.service.d/x.conf",
+            service,
+        ),
+        (
+            "home/.local/share/systemd/user/memory-shepherd.timer.d/x.conf",
+            "[Timer]\n",
+        ),
+        ("run/systemd/user/memory-shepherd.service.d/x.conf", service),
+        // It comes before the unit that is installed.
+        ("run/systemd/transient/memory-shepherd.service", service),
+    ] {
+        site.write(place, text);
+        let found = results(&site, "units");
+        assert!(found.iter().all(|(it, _)| it != "fail"), "{found:#?}");
+        let directory = Path::new(place).parent().unwrap().to_str().unwrap();
+        for place in [place, directory] {
+            let mode = |mode| fs::Permissions::from_mode(mode);
+            fs::set_permissions(site.path(place), mode(0o777)).unwrap();
+            let words = format!("every user can write {}, ", site.path(place).display());
+            assert_result(&site, "units", "fail", &words);
+            fs::set_permissions(site.path(place), mode(0o755)).unwrap();
+        }
+        fs::remove_file(site.path(place)).unwrap();
+    }
+}
+
+#[test]
+fn linked_unit_of_others_is_named_and_counted() {
+    for unit in ["memory-shepherd.timer", "memory-shepherd.service"] {
+        let site = site_with_units(ANSWER);
+        site.write(
+            &format!("others/{unit}"),
+            "[Service]\nExecStart=/bin/true\n",
+        );
+        fs::remove_file(site.path(UNITS).join(unit)).unwrap();
+        let target = site.path("others").join(unit);
+        std::os::unix::fs::symlink(target, site.path(UNITS).join(unit)).unwrap();
+        let mode = fs::Permissions::from_mode(0o777);
+        fs::set_permissions(site.path("others"), mode).unwrap();
+        let words = format!("every user can write {}, ", site.path("others").display());
+        assert_result(&site, "units", "fail", &words);
+        assert_result(&site, "units", "ok", "7 units of this config");
+    }
+}
+
+#[test]
+fn masked_unit_or_drop_in_is_no_danger() {
+    let site = site_with_units(ANSWER);
+    let others = "run/systemd/user/memory-shepherd.service.d";
+    site.write(&format!("{others}/y.conf"), "[Service]\nNice=5\n");
+    let mode = fs::Permissions::from_mode(0o777);
+    fs::set_permissions(site.path(others).join("y.conf"), mode).unwrap();
+    assert_result(&site, "units", "fail", "y.conf, ");
+    // The mask replaces the drop-in that others can write.
+    let masks = site.path(&format!("{UNITS}/memory-shepherd.service.d"));
+    fs::create_dir_all(&masks).unwrap();
+    std::os::unix::fs::symlink("/dev/null", masks.join("y.conf")).unwrap();
+    fs::create_dir_all(site.path("home/.config/systemd/user.control")).unwrap();
+    let mask = site.path("home/.config/systemd/user.control/memory-shepherd.timer");
+    std::os::unix::fs::symlink("/dev/null", mask).unwrap();
+    let found = results(&site, "units");
+    assert!(found.iter().all(|(level, _)| level == "ok"), "{found:#?}");
+}
+
+#[test]
+fn unit_directory_that_cannot_be_read_is_named() {
+    let site = site_with_units(ANSWER);
+    let place = format!("{UNITS}/timer.d");
+    std::os::unix::fs::symlink("timer.d", site.path(&place)).unwrap();
+    assert_result(&site, "units", "warn", &place);
+    assert_result(&site, "schedule", "ok", &place);
 }
 
 #[test]

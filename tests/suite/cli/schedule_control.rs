@@ -162,7 +162,8 @@ fn resume_where_nothing_is_held_writes_nothing() {
         &["schedule", "resume"][..],
         &["schedule", "resume", "memory-shepherd.timer"],
     ] {
-        let ran = site.run(arguments.iter().copied()).assert_code(0);
+        let ran = site.run_command(site.command().args(arguments));
+        let ran = ran.assert_code(0);
         let _ = ran.assert_stdout_has("nothing is paused or skipped");
     }
     assert_eq!(site.snapshot_files(), before);
