@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use memory_shepherd::clock::SystemClock;
+use memory_shepherd::config::{self, ConfigEnvironment};
 
 use crate::bench_engine::engine_of;
 use crate::bench_fleet::{Fleet, millis};
 use crate::commands::run;
 use crate::measure::median;
 use crate::table::Table;
-use crate::{keys, local_fleet, new_directory, search_path, start_console};
+use crate::{ROLES, keys, local_fleet, new_directory, search_path, start_console};
 
 /// Number of runs whose median counts.
 const ROUNDS: usize = 9;
@@ -20,30 +21,22 @@ const ROUNDS: usize = 9;
 pub fn measure(table: &mut Table, size: usize) -> Option<()> {
     let directory = new_directory();
     let fleet = local_fleet(&directory, size);
-    let (path, agent) = (search_path(), fleet.agents[0].clone());
+    let path = search_path();
+    let ten = Fleet::local_with_roles(fleet.root.join("ten"), 10, ROLES);
+    ten.set_working_states();
     let cold = |table: &mut Table, what: &str| {
-        let processor = |arguments: &[&str]| millis(run(&fleet, &path, arguments).processor);
-        let mut times = [const { Vec::new() }; 2];
-        for round in 0..=ROUNDS {
-            fleet.note(&agent);
-            let round_times = [
-                processor(&["config", "check"]),
-                processor(&["reset", &agent]),
-            ];
-            // The first round makes directories.
-            for (times, time) in times.iter_mut().zip(round_times) {
-                times.extend((round > 0).then_some(time));
-            }
-        }
-        let [check, reset] = times.map(median);
-        table.add("config check, processor", "ms", size, check, None);
+        let ([load, reset], [few_load, few_reset]) = (cold_reset(&fleet), cold_reset(&ten));
+        let net = reset - load;
+        table.add("config load", "ms", size, load, None);
         table.add(&format!("cold reset, {what}"), "ms", size, reset, None);
+        table.add(&format!("{what}, without config"), "ms", size, net, None);
+        let more = net - (few_reset - few_load);
         table.add(
-            &format!("cold reset, {what}, net"),
+            &format!("{what}, beyond ten agents"),
             "ms",
             size,
-            reset - check,
-            None,
+            more,
+            Some(2.0),
         );
     };
     cold(table, "empty archive");
@@ -76,6 +69,25 @@ pub fn measure(table: &mut Table, size: usize) -> Option<()> {
     let cost = run(&fleet, &path, &["log"]);
     table.add("log, without index", "ms", size, millis(cost.wall), None);
     Some(())
+}
+
+/// Returns the time to load the config, and the processor time of a reset of one agent.
+fn cold_reset(fleet: &Fleet) -> [f64; 2] {
+    let agent = &fleet.agents[0];
+    let environment = ConfigEnvironment::bare(&fleet.root);
+    let mut times = [const { Vec::new() }; 2];
+    for round in 0..=ROUNDS {
+        fleet.note(agent);
+        let began = Instant::now();
+        config::load(&fleet.config_path(), &environment).expect("a config");
+        let load = millis(began.elapsed());
+        let reset = run(fleet, &search_path(), &["reset", agent]).processor;
+        // The first round makes directories.
+        for (times, time) in times.iter_mut().zip([load, millis(reset)]) {
+            times.extend((round > 0).then_some(time));
+        }
+    }
+    times.map(median)
 }
 
 fn megabytes(path: &Path) -> f64 {

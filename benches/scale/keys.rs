@@ -11,8 +11,8 @@ use crate::table::Table;
 use crate::{is_live, local_fleet, new_directory, search_path, shows_agents, start_console};
 
 /// Number of keys of a series, and the time after which it ends early.
-const KEYS: usize = 200;
-const SERIES_TIME: Duration = Duration::from_secs(15);
+const KEYS: usize = 100;
+const SERIES_TIME: Duration = Duration::from_secs(8);
 
 /// A key whose effect has not come by then has none.
 const KEY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -86,7 +86,7 @@ pub fn wait_until_live(console: &mut Terminal) -> Instant {
 
 /// Waits until the console has drawn nothing for a while.
 fn settle(console: &mut Terminal) {
-    console.drain(Duration::from_secs(2));
+    console.drain(Duration::from_millis(700));
 }
 
 /// Returns the name under the cursor: that only changes with a key.
