@@ -11,198 +11,31 @@
     reason = "a harness may stop and speak"
 )]
 
+#[path = "../tests/support/bench_terminal.rs"]
+#[allow(dead_code, reason = "shared with other benchmarks")]
+mod bench_terminal;
+#[path = "../tests/support/measure.rs"]
+mod measure;
+
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use portable_pty::{CommandBuilder, PtySize, native_pty_system};
+use self::bench_terminal::{Terminal, cursor};
+use self::measure::{median, share, sorted};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_memory-shepherd");
-const FRAME_END: &[u8] = b"\x1b[?2026l";
 
 /// Slightly longer than the interval between two sweeps of the fleet.
 const SWEEP: Duration = Duration::from_secs(33);
 
-/// Queries to a terminal, and its replies.
-const ANSWERS: &[(&[u8], &[u8])] = &[
-    (b"\x1b[c", b"\x1b[?62;22c"),
-    (b"\x1b[>c", b"\x1b[>41;354;0c"),
-    (b"\x1b[6n", b"\x1b[1;1R"),
-    (b"\x1b[?2026$p", b"\x1b[?2026;2$y"),
-    (b"\x1b[?u", b"\x1b[?0u"),
-    (b"\x1b]10;?", b"\x1b]10;rgb:eeee/eeee/eeee\x07"),
-    (b"\x1b]11;?", b"\x1b]11;rgb:1111/1111/1111\x07"),
-];
-
-/// A program in a pseudo-terminal.
-struct Terminal {
-    output: Receiver<(Instant, Vec<u8>)>,
-    input: Arc<Mutex<Box<dyn Write + Send>>>,
-    child: Box<dyn portable_pty::Child + Send + Sync>,
-    screen: vt100::Parser,
-    master: Box<dyn portable_pty::MasterPty + Send>,
-    reader: JoinHandle<()>,
-    stop: Arc<AtomicBool>,
-    began: Instant,
-    first_byte: Option<Instant>,
-    frames: usize,
-}
-
-impl Terminal {
-    fn start(program: &str, arguments: &[&Path]) -> Terminal {
-        let size = PtySize {
-            rows: 36,
-            cols: 120,
-            ..PtySize::default()
-        };
-        let pair = native_pty_system().openpty(size).expect("a terminal");
-        let mut command = CommandBuilder::new(program);
-        command.env_clear();
-        command.env("TERM", "xterm-256color");
-        command.env("PATH", "/usr/bin:/bin");
-        command.env("LANG", "C.UTF-8");
-        command.cwd(env!("CARGO_MANIFEST_DIR"));
-        command.args(arguments);
-        let mut from = pair.master.try_clone_reader().expect("a reader");
-        let input = Arc::new(Mutex::new(pair.master.take_writer().expect("a writer")));
-        let (sender, output) = channel();
-        let answers = Arc::downgrade(&input);
-        let began = Instant::now();
-        let child = pair.slave.spawn_command(command).expect("a program");
-        let stop = Arc::new(AtomicBool::new(false));
-        let enough = Arc::clone(&stop);
-        let reader = thread::spawn(move || {
-            let mut buffer = [0; 65_536];
-            while let Ok(count @ 1..) = from.read(&mut buffer) {
-                let piece = buffer[..count].to_vec();
-                for (question, answer) in ANSWERS {
-                    if find(&piece, question)
-                        && let Some(input) = answers.upgrade()
-                        && let Ok(mut input) = input.lock()
-                    {
-                        let _ = input.write_all(answer);
-                    }
-                }
-                let gone = sender.send((Instant::now(), piece)).is_err();
-                if gone || enough.load(Ordering::Relaxed) {
-                    return;
-                }
-            }
-        });
-        Terminal {
-            output,
-            input,
-            child,
-            screen: vt100::Parser::new(36, 120, 0),
-            master: pair.master,
-            reader,
-            stop,
-            began,
-            first_byte: None,
-            frames: 0,
-        }
-    }
-
-    fn console(config: &Path) -> Terminal {
-        Terminal::start(BINARY, &[Path::new("--config"), config])
-    }
-
-    fn send(&self, keys: &[u8]) {
-        let mut input = self.input.lock().expect("a writer");
-        input.write_all(keys).expect("a key");
-    }
-
-    /// Reads one piece of output; returns its arrival time and number of bytes.
-    fn take(&mut self, wait: Duration) -> Option<(Instant, usize)> {
-        let (at, piece) = self.output.recv_timeout(wait).ok()?;
-        self.first_byte.get_or_insert(at);
-        self.screen.process(&piece);
-        self.frames += piece
-            .windows(FRAME_END.len())
-            .filter(|bytes| *bytes == FRAME_END)
-            .count();
-        Some((at, piece.len()))
-    }
-
-    /// Reads output until a condition holds; returns the arrival time of the last piece.
-    fn until(&mut self, what: &str, holds: impl Fn(&vt100::Screen) -> bool) -> Instant {
-        let end = Instant::now() + Duration::from_secs(30);
-        while Instant::now() < end {
-            if let Some((at, _)) = self.take(Duration::from_millis(100))
-                && holds(self.screen.screen())
-            {
-                return at;
-            }
-        }
-        panic!("{what} never came:\n{}", self.screen.screen().contents());
-    }
-
-    /// Reads output until there has been none for `quiet`; returns the number of bytes and the
-    /// arrival time of the last one.
-    fn drain(&mut self, quiet: Duration) -> (usize, Option<Instant>) {
-        let (mut bytes, mut last) = (0, None);
-        while let Some((at, count)) = self.take(quiet) {
-            bytes += count;
-            last = Some(at);
-        }
-        (bytes, last)
-    }
-
-    /// Sends a key; returns the bytes of its frame and their delay.
-    fn key(&mut self, key: &[u8]) -> (usize, Option<Duration>) {
-        let pressed = Instant::now();
-        self.send(key);
-        let (bytes, last) = self.drain(Duration::from_millis(30));
-        (bytes, last.map(|last| last - pressed))
-    }
-
-    fn pid(&self) -> u32 {
-        self.child.process_id().expect("a process")
-    }
-
-    /// Closes the terminal; returns how long the program outlives it.
-    fn close(mut self) -> Duration {
-        self.stop.store(true, Ordering::Relaxed);
-        // The output for this key wakes the reader, which has the terminal open, too.
-        self.send(b"j");
-        self.reader.join().expect("the reader");
-        drop((self.master, self.input));
-        let began = Instant::now();
-        self.child.wait().expect("the end");
-        began.elapsed()
-    }
-
-    fn quit(mut self, key: &[u8]) {
-        self.send(key);
-        let end = Instant::now() + Duration::from_secs(5);
-        while Instant::now() < end {
-            if let Ok(Some(_)) = self.child.try_wait() {
-                return;
-            }
-            self.take(Duration::from_millis(20));
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn find(bytes: &[u8], text: &[u8]) -> bool {
-    bytes.windows(text.len()).any(|part| part == text)
-}
-
-/// Returns the row of the cursor.
-fn cursor(screen: &vt100::Screen) -> Option<u16> {
-    (0..36).find(|row| {
-        screen
-            .cell(*row, 0)
-            .is_some_and(|cell| cell.contents() == ">")
-    })
+fn console(config: &Path) -> Terminal {
+    Terminal::start(BINARY, &[Path::new("--config"), config])
 }
 
 /// Prints one line of the table.
@@ -221,24 +54,6 @@ fn figure(what: &str, value: f64, unit: &str, most: Option<f64>) {
     let within = most.zip(budget.as_deref());
     let within = within.map(|(most, budget)| (value <= most, budget));
     line(what, format!("{value:.1} {unit}"), within);
-}
-
-fn sorted(mut values: Vec<f64>) -> Vec<f64> {
-    values.sort_by(f64::total_cmp);
-    values
-}
-
-/// Returns the value below which this many hundredths of the values are.
-fn share(values: &[f64], hundredths: usize) -> f64 {
-    let last = values.len().saturating_sub(1);
-    values
-        .get((values.len() * hundredths / 100).min(last))
-        .copied()
-        .unwrap_or(f64::NAN)
-}
-
-fn median(values: Vec<f64>) -> f64 {
-    share(&sorted(values), 50)
 }
 
 fn main() {
@@ -302,7 +117,7 @@ fn fleet(agents: usize, seconds: u64) {
 
     let (mut bytes, mut useful) = (Vec::new(), Vec::new());
     for _ in 0..5 {
-        let mut console = Terminal::console(&config);
+        let mut console = self::console(&config);
         let frame = console.until("the fleet", |screen| {
             screen.contents().contains("billing-bot")
         });
@@ -315,7 +130,7 @@ fn fleet(agents: usize, seconds: u64) {
     let most = if many { 150.0 } else { 80.0 };
     figure("first useful frame", median(useful), "ms", Some(most));
 
-    let mut console = Terminal::console(&config);
+    let mut console = self::console(&config);
     console.until("the fleet", |screen| {
         screen.contents().contains("billing-bot")
     });
@@ -326,7 +141,7 @@ fn fleet(agents: usize, seconds: u64) {
     change(&mut console, &fleet);
     idle(&mut console, seconds);
     let most = if many { 60.0 } else { 20.0 };
-    let (rss, pss) = memory(console.pid());
+    let (rss, pss) = measure::memory(console.pid());
     figure("resident (RSS)", rss, "MB", Some(most));
     figure("proportional (PSS)", pss, "MB", None);
     figure(
@@ -354,7 +169,7 @@ fn editor() {
     // The change of the baseline is the operator's.
     config = config.replacen("[general]\n", "[general]\nrequire_seal = never\n", 1);
     fs::write(fleet.join("memory-shepherd.conf"), config).expect("a config");
-    let mut console = Terminal::console(&fleet.join("memory-shepherd.conf"));
+    let mut console = self::console(&fleet.join("memory-shepherd.conf"));
     console.until("the fleet", |screen| {
         screen.contents().contains("researcher")
     });
@@ -418,7 +233,7 @@ fn delays(console: &mut Terminal, what: &str, keys: &[u8], count: usize) {
 
 /// Measures bytes by kind of key, and writes per frame.
 fn journey(console: &mut Terminal) {
-    let (writes, before) = (writes(console.pid()), console.frames);
+    let (writes, before) = (measure::writes(console.pid()), console.frames);
     let mut bytes = |what: &str, keys: &[&[u8]], most: f64| frames(console, what, keys, most);
     let (down, up): (&[u8], &[u8]) = (b"j", b"k");
     bytes("cursor key", &[[down; 10], [up; 10]].concat(), 600.0);
@@ -446,7 +261,7 @@ fn journey(console: &mut Terminal) {
     figure("cursor key, held", held, "B", Some(300.0));
     console.drain(Duration::from_millis(500));
     let frames = (console.frames - before).max(1) as f64;
-    let writes = self::writes(console.pid()).saturating_sub(writes) as f64;
+    let writes = measure::writes(console.pid()).saturating_sub(writes) as f64;
     figure("writes per frame, all threads", writes / frames, "", None);
 }
 
@@ -533,12 +348,12 @@ fn idle(console: &mut Terminal, seconds: u64) {
     while let Some(left) = end.checked_duration_since(Instant::now()) {
         console.take(left);
     }
-    let before = usage(console.pid());
+    let before = measure::usage(console.pid());
     let (mut bytes, end) = (0, Instant::now() + Duration::from_secs(seconds));
     while let Some(left) = end.checked_duration_since(Instant::now()) {
         bytes += console.take(left).map_or(0, |(_, count)| count);
     }
-    let after = usage(console.pid());
+    let after = measure::usage(console.pid());
     let of_core = (after.0 - before.0) / seconds as f64 * 100.0;
     let minute = |count: f64| count * 60.0 / seconds as f64;
     // Ages whose text changes may be drawn.
@@ -601,7 +416,7 @@ fn others() {
             bytes.push(count as f64);
             times.extend(time.map(millis));
         }
-        let (rss, _) = self::memory(terminal.pid());
+        let (rss, _) = measure::memory(terminal.pid());
         let before = Instant::now();
         let mut idle = 0;
         while before.elapsed() < Duration::from_secs(5) {
@@ -623,41 +438,4 @@ fn others() {
 
 fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
-}
-
-/// Returns the number on a line of a file in /proc.
-fn number(text: &str, name: &str) -> u64 {
-    let line = text.lines().find(|line| line.starts_with(name));
-    let word = line.and_then(|line| line.split_whitespace().nth(1));
-    word.and_then(|word| word.parse().ok()).unwrap_or(0)
-}
-
-/// Returns the number of writes, to the terminal and between threads.
-fn writes(pid: u32) -> u64 {
-    let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
-    number(&io, "syscw:")
-}
-
-/// Returns processor time in seconds and context switches of all threads.
-fn usage(pid: u32) -> (f64, u64) {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("stat");
-    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or("").split(' ').collect();
-    let ticks = fields[11..15]
-        .iter()
-        .map(|field| field.parse().unwrap_or(0.0));
-    // USER_HZ is 100 on Linux.
-    let time = ticks.sum::<f64>() / 100.0;
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("tasks");
-    let switches = tasks.flatten().map(|task| {
-        let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
-        number(&status, "voluntary_ctxt_switches:") + number(&status, "nonvoluntary_ctxt_switches:")
-    });
-    (time, switches.sum())
-}
-
-/// Returns resident memory, and the private part of it, in MB.
-fn memory(pid: u32) -> (f64, f64) {
-    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-    let megabytes = |name| number(&rollup, name) as f64 / 1024.0;
-    (megabytes("Rss:"), megabytes("Pss:"))
 }

@@ -20,6 +20,7 @@
 )]
 
 #[path = "../tests/support/bench_fleet.rs"]
+#[allow(dead_code, reason = "shared with other benchmarks")]
 mod bench_fleet;
 #[path = "../tests/support/skip.rs"]
 mod skip;
@@ -82,20 +83,8 @@ impl Fleet {
     /// Creates `each` agents on each of these hosts, reached by an ssh that reads only this
     /// configuration.
     fn new(root: PathBuf, hosts: &[String], each: usize, ssh_config: &Path) -> Fleet {
-        let of_host = |host: &String| {
-            let host = host.clone();
-            (0..each).map(move |number| format!("{host}-{number:03}"))
-        };
-        let agents = hosts.iter().flat_map(of_host).collect();
         let general = format!("remote_timeout = {TIMEOUT}\n");
-        let fleet = Fleet::create(root, &general, agents, |fleet, agent| {
-            let (host, _) = agent.rsplit_once('-').unwrap();
-            let memory = fleet.memory(agent);
-            format!(
-                "remote_host = {host}\nremote_memory = {}\n",
-                memory.display()
-            )
-        });
+        let fleet = Fleet::on_hosts(root, &general, hosts, each);
         fleet.wrap("ssh", ssh_config);
         fleet.wrap("scp", ssh_config);
         fleet

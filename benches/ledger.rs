@@ -17,8 +17,9 @@
     reason = "a harness may stop and speak"
 )]
 
-// Shared with the other benchmarks, which use all of it.
-#[allow(dead_code)]
+#[path = "../tests/support/bench_engine.rs"]
+mod bench_engine;
+#[allow(dead_code, reason = "shared with other benchmarks")]
 #[path = "../tests/support/bench_fleet.rs"]
 mod bench_fleet;
 
@@ -31,11 +32,8 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset, TimeDelta};
 use memory_shepherd::clock::{Clock, SystemClock};
-use memory_shepherd::config::{self, ConfigEnvironment};
-use memory_shepherd::engine::{Engine, EngineSetup, Trigger};
-use memory_shepherd::transport::SingleTransport;
-use memory_shepherd::transport::local::LocalTransport;
 
+use self::bench_engine::engine_of;
 use self::bench_fleet::{Fleet, median, millis, ratio};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_memory-shepherd");
@@ -155,24 +153,6 @@ fn new_fleet(root: PathBuf) -> Fleet {
 
 fn baseline_of(fleet: &Fleet, agent: &str) -> String {
     format!("# {agent}\n\n{}", fleet.baseline)
-}
-
-fn engine_of(fleet: &Fleet, clock: Arc<dyn Clock>) -> Engine {
-    let environment = ConfigEnvironment {
-        uid: rustix::process::getuid().as_raw(),
-        ..ConfigEnvironment::bare(&fleet.root)
-    };
-    let config = config::load(&fleet.config_path(), &environment);
-    Engine::new(EngineSetup {
-        config: config.unwrap_or_else(|problems| panic!("{problems}")),
-        transports: Arc::new(SingleTransport(Arc::new(LocalTransport::new(Arc::clone(
-            &clock,
-        ))))),
-        clock,
-        user: "root".to_string(),
-        trigger: Trigger::Timer,
-        archive_group: None,
-    })
 }
 
 fn simulate(root: &Path, name: &str, mix: &dyn Mix, days: usize) -> SimulatedYear {

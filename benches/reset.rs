@@ -22,20 +22,24 @@
 )]
 
 #[path = "../tests/support/bench_fleet.rs"]
+#[allow(dead_code, reason = "shared with other benchmarks")]
 mod bench_fleet;
+#[path = "../tests/support/cost.rs"]
+#[allow(dead_code, reason = "shared with other benchmarks")]
+mod cost;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use memory_shepherd::boundary::{Baseline, find_boundary};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 
 use self::bench_fleet::{Fleet, median, millis, ratio};
+use self::cost::Cost;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_memory-shepherd");
 const ROUNDS: usize = 7;
@@ -53,12 +57,6 @@ fn main() {
 }
 
 impl Fleet {
-    fn new(root: PathBuf, count: usize) -> Fleet {
-        let agents = (0..count).map(|number| format!("agent-{number:05}"));
-        let lines = |_: &Fleet, agent: &str| format!("memory_file = agents/{agent}/MEMORY.md\n");
-        Fleet::create(root, "", agents.collect(), lines)
-    }
-
     fn reset(&self, arguments: &[&str]) -> Cost {
         let mut command = Command::new(BINARY);
         command.args(arguments).arg("-q").arg("--config");
@@ -72,53 +70,11 @@ impl Fleet {
     }
 }
 
-/// Resources that a process used.
-struct Cost {
-    wall: Duration,
-    processor: Duration,
-    /// Maximum resident memory, in KiB.
-    resident: i64,
-}
-
-impl Cost {
-    fn of(command: &mut Command) -> Cost {
-        command.env_clear().stdin(Stdio::null());
-        command.stdout(Stdio::null());
-        if let Some(path) = std::env::var_os("PATH") {
-            command.env("PATH", path);
-        }
-        let began = Instant::now();
-        #[expect(clippy::zombie_processes, reason = "it is waited for below")]
-        let child = command.spawn().expect("the program");
-        let mut status = 0;
-        let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-        let pid = child.id() as libc::pid_t;
-        // SAFETY: both pointers are to memory of ours; all zeros are a valid usage.
-        let usage = unsafe {
-            assert_eq!(
-                libc::wait4(pid, &raw mut status, 0, usage.as_mut_ptr()),
-                pid
-            );
-            usage.assume_init()
-        };
-        let wall = began.elapsed();
-        assert_eq!(status, 0, "the program failed");
-        let time = |time: libc::timeval| {
-            Duration::from_micros(time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64)
-        };
-        Cost {
-            wall,
-            processor: time(usage.ru_utime) + time(usage.ru_stime),
-            resident: usage.ru_maxrss,
-        }
-    }
-}
-
 fn two_hundred(directory: &Path) {
-    let ours = Fleet::new(directory.join("ours"), 200);
+    let ours = Fleet::local(directory.join("ours"), 200);
     let bare = Bare::new(directory.join("bare"), 200);
     let batched = Bare::new(directory.join("batched"), 200);
-    let shell = Fleet::new(directory.join("shell"), 200);
+    let shell = Fleet::local(directory.join("shell"), 200);
     let script = directory.join("original.sh");
     fs::write(&script, SCRIPT).unwrap();
     let mut times = [const { Vec::new() }; 4];
@@ -164,7 +120,7 @@ struct Bare {
 
 impl Bare {
     fn new(root: PathBuf, count: usize) -> Bare {
-        let fleet = Fleet::new(root, count);
+        let fleet = Fleet::local(root, count);
         let archive = fleet.root.join("archives");
         fs::create_dir_all(archive.join("tx")).unwrap();
         for agent in &fleet.agents {
@@ -298,8 +254,8 @@ done
 "##;
 
 fn many(directory: &Path) {
-    let few = Fleet::new(directory.join("few"), 100);
-    let many = Fleet::new(directory.join("many"), 10_000);
+    let few = Fleet::local(directory.join("few"), 100);
+    let many = Fleet::local(directory.join("many"), 10_000);
     let mut each = [Vec::new(), Vec::new()];
     let mut resident = [0; 2];
     for round in 0..=3 {
@@ -338,7 +294,7 @@ fn many(directory: &Path) {
 }
 
 fn large(directory: &Path) {
-    let fleet = Fleet::new(directory.join("large"), 1);
+    let fleet = Fleet::local(directory.join("large"), 1);
     let memory = fleet.memory(&fleet.agents[0]);
     let notes = "- something happened today, and it was worth a line of a hundred bytes or so, all in all\n";
     // In pieces: this process's own memory would be counted as the child's, too.
@@ -378,7 +334,7 @@ fn large(directory: &Path) {
 }
 
 fn cold(directory: &Path) {
-    let fleet = Fleet::new(directory.join("cold"), 24);
+    let fleet = Fleet::local(directory.join("cold"), 24);
     let agent = fleet.agents[0].as_str();
     let one = |fleet: &Fleet| {
         let times = (0..ROUNDS).map(|_| {

@@ -38,6 +38,7 @@ mod power;
 mod processes;
 mod quarantine;
 mod races;
+mod scale;
 mod scene;
 mod seal;
 mod settling;

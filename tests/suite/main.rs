@@ -83,6 +83,7 @@ mod push;
 mod regressions;
 mod report_samples;
 mod reports;
+mod scale;
 mod schedule_controls;
 mod schedule_samples;
 mod schemas;

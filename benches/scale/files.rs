@@ -1,0 +1,118 @@
+//! A cold reset of one agent, and the files of the archive.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use memory_shepherd::clock::SystemClock;
+use memory_shepherd::config::{self, ConfigEnvironment};
+
+use crate::bench_engine::engine_of;
+use crate::bench_fleet::{Fleet, millis};
+use crate::commands::run;
+use crate::measure::median;
+use crate::table::Table;
+use crate::{ROLES, keys, local_fleet, new_directory, search_path, start_console};
+
+/// Number of runs whose median counts.
+const ROUNDS: usize = 9;
+
+pub fn measure(table: &mut Table, size: usize) -> Option<()> {
+    let directory = new_directory();
+    let fleet = local_fleet(&directory, size);
+    let path = search_path();
+    let ten = Fleet::local_with_roles(fleet.root.join("ten"), 10, ROLES);
+    ten.set_working_states();
+    let cold = |table: &mut Table, what: &str| {
+        let ([load, reset], [few_load, few_reset]) = (cold_reset(&fleet), cold_reset(&ten));
+        let net = reset - load;
+        table.add("config load", "ms", size, load, None);
+        table.add(&format!("cold reset, {what}"), "ms", size, reset, None);
+        table.add(&format!("{what}, without config"), "ms", size, net, None);
+        let more = net - (few_reset - few_load);
+        table.add(
+            &format!("{what}, beyond ten agents"),
+            "ms",
+            size,
+            more,
+            Some(2.0),
+        );
+    };
+    cold(table, "empty archive");
+    for _ in 0..2 {
+        fleet.agents.iter().for_each(|agent| fleet.note(agent));
+        run(&fleet, &path, &["reset", "--all"]);
+    }
+    cold(table, "two entries each");
+    fleet_file(table, size, &fleet);
+    let own = fleet.root.join("archives/.shepherd");
+    for (what, name) in [
+        ("ledger.jsonl", "ledger.jsonl"),
+        ("ledger.index", "ledger.index"),
+    ] {
+        table.add(what, "MB", size, megabytes(&own.join(name)), None);
+    }
+    for (what, arguments) in [
+        ("archive list", &["archive", "list"][..]),
+        (
+            "archive prune --dry-run",
+            &["archive", "prune", "--dry-run"],
+        ),
+        ("log", &["log"]),
+        ("verify", &["verify"]),
+    ] {
+        let cost = run(&fleet, &path, arguments);
+        table.add(what, "ms", size, millis(cost.wall), None);
+    }
+    fs::remove_file(own.join("ledger.index")).unwrap();
+    let cost = run(&fleet, &path, &["log"]);
+    table.add("log, without index", "ms", size, millis(cost.wall), None);
+    Some(())
+}
+
+/// Returns the time to load the config, and the processor time of a reset of one agent.
+fn cold_reset(fleet: &Fleet) -> [f64; 2] {
+    let agent = &fleet.agents[0];
+    let environment = ConfigEnvironment::bare(&fleet.root);
+    let mut times = [const { Vec::new() }; 2];
+    for round in 0..=ROUNDS {
+        fleet.note(agent);
+        let began = Instant::now();
+        config::load(&fleet.config_path(), &environment).expect("a config");
+        let load = millis(began.elapsed());
+        let reset = run(fleet, &search_path(), &["reset", agent]).processor;
+        // The first round makes directories.
+        for (times, time) in times.iter_mut().zip([load, millis(reset)]) {
+            times.extend((round > 0).then_some(time));
+        }
+    }
+    times.map(median)
+}
+
+fn megabytes(path: &Path) -> f64 {
+    fs::metadata(path).map_or(f64::NAN, |it| it.len() as f64 / 1e6)
+}
+
+/// Measures the file of what a console saw last.
+fn fleet_file(table: &mut Table, size: usize, fleet: &Fleet) {
+    let mut console = start_console(fleet, &search_path());
+    keys::wait_until_live(&mut console);
+    console.quit(b"q");
+    let path = fleet.root.join("archives/.shepherd/fleet.json");
+    table.add("fleet.json", "MB", size, megabytes(&path), None);
+    let engine = engine_of(fleet, Arc::new(SystemClock));
+    let began = Instant::now();
+    let seen = engine.load_observations();
+    table.add("fleet.json read", "ms", size, millis(began.elapsed()), None);
+    assert_eq!(seen.len(), fleet.agents.len());
+    let began = Instant::now();
+    engine.save_observations(&seen).unwrap();
+    table.add(
+        "fleet.json written",
+        "ms",
+        size,
+        millis(began.elapsed()),
+        None,
+    );
+}
