@@ -30,19 +30,36 @@ pub struct FilterSubject<'a> {
     pub is_marked: bool,
 }
 
-/// Whether an agent matches `filter`. An empty filter matches all.
-pub fn matches_filter(filter: &str, subject: &FilterSubject<'_>) -> bool {
-    filter
-        .split_whitespace()
-        .all(|term| match term.strip_prefix('!') {
-            Some("") => true,
-            Some(term) => !matches_term(term, subject),
-            None => matches_term(term, subject),
-        })
+/// A filter, to be matched with many agents.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    /// The terms in lower case, and whether a match of each excludes an agent.
+    terms: Vec<(String, bool)>,
+}
+
+impl Filter {
+    /// Splits a filter into its terms.
+    pub fn new(text: &str) -> Filter {
+        let words = text.split_whitespace();
+        let terms = words.map(|word| match word.strip_prefix('!') {
+            Some(term) => (term.to_lowercase(), true),
+            None => (word.to_lowercase(), false),
+        });
+        // A lone `!` is one that is being typed.
+        let terms = terms.filter(|(term, _)| !term.is_empty());
+        Filter {
+            terms: terms.collect(),
+        }
+    }
+
+    /// Returns whether an agent matches all terms; every agent matches an empty filter.
+    pub fn matches(&self, subject: &FilterSubject<'_>) -> bool {
+        let mut terms = self.terms.iter();
+        terms.all(|(term, is_excluding)| matches_term(term, subject) != *is_excluding)
+    }
 }
 
 fn matches_term(term: &str, subject: &FilterSubject<'_>) -> bool {
-    let term = term.to_lowercase();
     if let Some(state) = term.strip_prefix("is:") {
         return match state {
             "marked" => subject.is_marked,
@@ -64,7 +81,7 @@ fn matches_term(term: &str, subject: &FilterSubject<'_>) -> bool {
     }
     [subject.name, subject.host, subject.state, subject.reason]
         .iter()
-        .any(|text| text.to_lowercase().contains(&term))
+        .any(|text| text.to_lowercase().contains(term))
 }
 
 /// Returns an error for each term that can never match.
@@ -176,7 +193,11 @@ mod tests {
             ("host:=ops@BOX:2222", true),
             ("host:=box", false),
         ] {
-            assert_eq!(matches_filter(filter, &subject), expected, "{filter:?}");
+            assert_eq!(
+                Filter::new(filter).matches(&subject),
+                expected,
+                "{filter:?}"
+            );
         }
     }
 }

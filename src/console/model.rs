@@ -1,6 +1,7 @@
 //! The model: state of the console as plain data. [`mod@super::update`] changes it and
 //! [`super::view`] draws it. Does no input or output and reads no clock.
 
+mod agent_rows;
 pub(super) mod background_jobs;
 mod baseline_targets;
 pub mod equivalent_command;
@@ -8,10 +9,12 @@ mod schedule_targets;
 mod targets;
 mod visible_text;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 
+pub use agent_rows::AgentRows;
 pub use background_jobs::{BackgroundJob, BackgroundJobs, REFRESH_INTERVAL};
 pub use baseline_targets::UndoneSave;
 
@@ -34,7 +37,7 @@ use super::screens::log::state::{LogMessage, LogScreen, MessageLevel};
 use super::screens::reset::state::{ResetScreen, ResetStage};
 use super::screens::verify::state::VerifyScreen;
 use crate::config::Diagnostic;
-use crate::engine::{MemoryAddress, Observation, Protection, Reachability, State};
+use crate::engine::{HostStatus, MemoryAddress, Observation, Protection, Reachability, State};
 use crate::transport::sftp::askpass::Question;
 
 /// Point in time, on the monotonic clock and on the wall clock.
@@ -58,7 +61,7 @@ pub struct Model {
     /// Name, tag and paths of the fleet.
     pub config: FleetConfig,
     /// Agents in the order of the config.
-    pub rows: Vec<AgentRow>,
+    pub rows: AgentRows,
     /// Current screen.
     pub screen: Screen,
     /// Previous screen, to toggle between the two.
@@ -166,6 +169,19 @@ impl AgentRow {
             .map_or(Protection::None, |seen| seen.protection)
     }
 
+    /// Returns the mark behind the name of a protected agent, with a blank before it.
+    pub fn protection_mark(&self) -> String {
+        match self.protection().glyph() {
+            "" => String::new(),
+            glyph => format!(" {glyph}"),
+        }
+    }
+
+    /// Returns whether the current observation says that its host is lost.
+    pub fn is_host_lost(&self) -> bool {
+        matches!(self.state(), State::Unreach | State::HostKey)
+    }
+
     /// Returns the current observation, else the saved one.
     pub fn latest_observation(&self) -> Option<&Observation> {
         self.observation
@@ -224,7 +240,7 @@ pub struct ReadOnlyState {
 impl Model {
     /// Returns the row of an agent.
     pub fn find_row(&self, name: &str) -> Option<&AgentRow> {
-        self.rows.iter().find(|row| row.name == name)
+        self.rows.find(name)
     }
 
     /// Returns the row under the cursor.
@@ -420,27 +436,39 @@ impl Model {
 
     /// Returns why an agent is unreachable; `None` if no problem is known.
     pub fn host_problem(&self, name: &str) -> Option<HostProblem> {
-        let row = self.find_row(name);
         if let Some(status) = self.hosts.status_of_agent(name)
-            && (status.connection.reachability != Reachability::Unknown
-                || status.connection.pending_prompt.is_some())
+            && is_status_known(status)
         {
             return problem_of(status, self.now.local_time, &self.preferences.keymap);
         }
-        let seen = row.and_then(|row| row.observation.as_ref())?;
-        let trouble = HostProblem {
-            reason: seen.reason.clone(),
+        let row = self.find_row(name).filter(|row| row.is_host_lost())?;
+        Some(HostProblem {
+            reason: row.observation.as_ref()?.reason.clone(),
             next_attempt: None,
-        };
-        matches!(seen.state, State::Unreach | State::HostKey).then_some(trouble)
+        })
+    }
+
+    /// Returns how many agents have such a problem.
+    pub fn count_unreachable(&self) -> usize {
+        let (now, keymap) = (self.now.local_time, &self.preferences.keymap);
+        let known = self.hosts.statuses().filter(|it| is_status_known(it));
+        let known: HashMap<String, bool> = known
+            .map(|it| (it.host.authority(), problem_of(it, now, keymap).is_some()))
+            .collect();
+        let hosts = self.rows.hosts();
+        let counts = hosts.map(|(login, rows)| match login.and_then(|it| known.get(it)) {
+            Some(true) => rows.agents,
+            Some(false) => 0,
+            None => rows.lost,
+        });
+        counts.sum()
     }
 
     /// Returns the number of agents per state, worst first, without empty states.
     pub fn state_counts(&self) -> Vec<(State, usize)> {
-        let count = |state: State| self.rows.iter().filter(|row| row.state() == state).count();
         State::ALL
             .into_iter()
-            .map(|state| (state, count(state)))
+            .map(|state| (state, self.rows.count(state)))
             .filter(|(_, n)| *n > 0)
             .collect()
     }
@@ -531,4 +559,10 @@ pub fn known_scratch_lines(observation: &Observation) -> Option<u64> {
     observation
         .is_scratch_known()
         .then_some(content.scratch_lines)
+}
+
+/// Returns whether the connection tells more of a host than the observations of its agents.
+fn is_status_known(status: &HostStatus) -> bool {
+    let connection = &status.connection;
+    connection.reachability != Reachability::Unknown || connection.pending_prompt.is_some()
 }

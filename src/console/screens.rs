@@ -43,6 +43,7 @@ pub mod editor {
 
 pub mod fleet {
     //! All agents.
+    pub mod order;
     pub mod state;
     pub(in crate::console) mod update;
     pub(in crate::console) mod view;

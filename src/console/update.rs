@@ -9,6 +9,7 @@ mod overlay;
 mod question;
 mod timer_dialog;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use zeroize::Zeroize;
@@ -274,11 +275,12 @@ fn handle_resize(model: &mut Model, size: (u16, u16)) {
 fn handle_saved_observations(model: &mut Model, observations: Vec<Observation>) {
     for seen in observations {
         // An observation of a previous address says nothing about the current memory.
-        let same = |row: &&mut AgentRow| {
-            row.name == seen.agent && seen.address.as_ref() == Some(&row.address)
-        };
-        if let Some(row) = model.rows.iter_mut().find(same) {
-            row.saved_observation = Some(seen);
+        if let Some(place) = model.rows.place(&seen.agent)
+            && seen.address.as_ref() == Some(&model.rows[place].address)
+        {
+            model
+                .rows
+                .change(place, |row| row.saved_observation = Some(seen));
         }
     }
     model.refresh_visible_agents();
@@ -406,7 +408,8 @@ fn handle_tick(model: &mut Model) -> Vec<Effect> {
 /// Effects of a batch of observations, collected before they are applied.
 #[derive(Default)]
 struct ObservationChanges {
-    has_changed: bool,
+    /// The places of the agents that have changed.
+    places: Vec<usize>,
     /// Whether a run has ended, or a baseline was changed: the ledger may tell more.
     may_have_new_records: bool,
     is_plan_affected: bool,
@@ -435,18 +438,20 @@ fn handle_observations(model: &mut Model, observations: Vec<Observation>) -> Vec
     if changes.may_have_new_records && !model.is_running() {
         effects.push(Effect::LoadLog);
     }
-    if changes.has_changed {
+    if !changes.places.is_empty() {
         if model.shows_baseline_states() {
             effects.extend(baselines::update::reload(model));
         }
         model.is_dirty = true;
-        if !model.is_screen_covered() {
-            model.refresh_visible_agents();
+        if model.is_screen_covered() {
+            model.fleet.is_order_outdated = true;
+        } else {
+            model.move_changed_agents(&changes.places);
         }
         // The next frame draws these ages.
         model.visible_ages = screens::visible_ages(model);
     }
-    let is_fully_observed = model.rows.iter().all(|row| row.observation.is_some());
+    let is_fully_observed = model.rows.unread() == 0;
     let fleet = &mut model.fleet;
     if is_fully_observed && !fleet.is_cursor_pinned && fleet.cursor_pin_due.is_none() {
         fleet.cursor_pin_due = Some(model.now.elapsed + CURSOR_SETTLE_TIME);
@@ -465,10 +470,10 @@ fn handle_observations(model: &mut Model, observations: Vec<Observation>) -> Vec
 
 /// Applies an observation, unless it is older than the current one or of a previous address.
 fn apply_observation(model: &mut Model, seen: Observation, changes: &mut ObservationChanges) {
-    let Some(index) = model.rows.iter().position(|row| row.name == seen.agent) else {
+    let Some(place) = model.rows.place(&seen.agent) else {
         return;
     };
-    let row = &model.rows[index];
+    let row = &model.rows[place];
     let old = row.observation.as_ref();
     if row.has_moved(seen.address.as_ref())
         || old.is_some_and(|old| old.generation > seen.generation)
@@ -484,7 +489,7 @@ fn apply_observation(model: &mut Model, seen: Observation, changes: &mut Observa
         old == seen
     });
     if !is_same {
-        changes.has_changed = true;
+        changes.places.push(place);
         changes.is_open_file_affected |= editor::update::concerns_open_file(model, old, &seen);
         changes.may_have_new_records |=
             old.is_some_and(|old| old.last_run != seen.last_run || old.baseline != seen.baseline);
@@ -506,11 +511,12 @@ fn apply_observation(model: &mut Model, seen: Observation, changes: &mut Observa
     if let Some(why) = &seen.ledger_error {
         model.ledger_error = Some(why.clone());
     }
-    let row = &mut model.rows[index];
-    if seen.is_content_known() {
-        row.last_readable = Some(seen.clone());
-    }
-    row.observation = Some(seen);
+    model.rows.change(place, |row| {
+        if seen.is_content_known() {
+            row.last_readable = Some(seen.clone());
+        }
+        row.observation = Some(seen);
+    });
 }
 
 fn handle_config_adopted(
@@ -521,10 +527,10 @@ fn handle_config_adopted(
 ) -> Vec<Effect> {
     let mut effects = vec![Effect::LoadLog];
     effects.extend(log::update::schedule::forget(model));
-    let mut old = std::mem::take(&mut model.rows);
+    let old = std::mem::take(&mut model.rows).into_rows().into_iter();
+    let mut old: HashMap<String, AgentRow> = old.map(|row| (row.name.clone(), row)).collect();
     let new = |(name, address): (String, MemoryAddress)| {
-        let place = old.iter().position(|row| row.name == name);
-        let known = place.map(|place| old.swap_remove(place));
+        let known = old.remove(&name);
         let known = known.filter(|row| row.address == address);
         if known.is_none() && model.agent.agent == name {
             // The loaded texts are of another memory.
@@ -545,10 +551,11 @@ fn handle_config_adopted(
         }
     };
     model.rows = agents.into_iter().map(new).collect();
-    let names: Vec<&String> = model.rows.iter().map(|row| &row.name).collect();
-    model.fleet.marks.retain(|name| names.contains(&name));
+    let rows = &model.rows;
+    model.fleet.marks.retain(|name| rows.place(name).is_some());
     let open = &model.agent.agent;
-    let removed_agent = (!open.is_empty() && !names.contains(&open)).then(|| open.clone());
+    let is_removed = !open.is_empty() && rows.place(open).is_none();
+    let removed_agent = is_removed.then(|| open.clone());
     model.hosts = HostsScreen::default();
     model.config = fleet;
     model.read_only.is_set_by_config = read_only;

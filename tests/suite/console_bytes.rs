@@ -922,13 +922,15 @@ impl HostileConsole<'_> {
     /// Shows names, which come from the config and may be hostile as well.
     fn show_names(&mut self) {
         let model = &mut self.wire.console.model;
-        for row in model.rows.iter_mut().take(2) {
+        let mut rows = std::mem::take(&mut model.rows).into_rows();
+        for row in rows.iter_mut().take(2) {
             row.name = format!("{}{}", self.evil, row.name);
         }
+        model.rows = rows.into_iter().collect();
         model.config.name = self.evil.clone();
         model.config.tag = Some(self.evil.clone());
         model.refresh_visible_agents();
-        let visible = model.fleet.visible_agents.clone();
+        let visible: Vec<String> = model.visible_rows(0).map(|row| row.name.clone()).collect();
         model.fleet.marks.extend(visible);
         model.is_dirty = true;
         self.draw_frame();

@@ -38,12 +38,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn agent_order(model: &Model) -> Vec<&str> {
-    model
-        .fleet
-        .visible_agents
-        .iter()
-        .map(String::as_str)
-        .collect()
+    model.visible_rows(0).map(|row| row.name.as_str()).collect()
 }
 
 fn cursor_agent(console: &TestConsole) -> &str {

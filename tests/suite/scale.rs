@@ -4,9 +4,14 @@
 
 use std::time::Duration;
 
+use memory_shepherd::console::message::Msg;
+use memory_shepherd::console::theme::Theme;
+use memory_shepherd::console::view;
 use memory_shepherd::engine::State;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
 
-use crate::console_fixture::{TestConsole, fleet_of, keys_message};
+use crate::console_fixture::{TestConsole, fleet_of, keys_message, unread_fleet};
 use crate::engine_samples::observation_of;
 
 /// Number of agents of the smaller fleet, and how many times as many the larger one has.
@@ -41,6 +46,16 @@ fn fleet(count: usize) -> TestConsole {
     let mut console = fleet_of(&agents);
     console.press("j");
     console
+}
+
+fn draw(console: &TestConsole) {
+    let (columns, rows) = console.model.size;
+    let mut buffer = Buffer::empty(Rect::new(0, 0, columns, rows));
+    view::draw(
+        &console.model,
+        &Theme::built_in("mono").unwrap(),
+        &mut buffer,
+    );
 }
 
 /// Returns the processor time of this thread.
@@ -87,8 +102,17 @@ fn cursor_key_costs_the_same_in_a_large_fleet() {
 }
 
 #[test]
-fn observation_cost_grows_at_most_linearly() {
-    assert_growth(LINEAR, fleet, |console, round| {
+fn frame_costs_the_same_in_a_large_fleet() {
+    assert_growth(CONSTANT, fleet, |console, _| {
+        for _ in 0..5 {
+            draw(console);
+        }
+    });
+}
+
+#[test]
+fn observation_costs_the_same_in_a_large_fleet() {
+    assert_growth(CONSTANT, fleet, |console, round| {
         let state = [State::Scratch, State::Drifted][round % 2];
         for number in 0..5 {
             console.observe(vec![observation_of(&format!("agent-{number:05}"), state)]);
@@ -111,5 +135,49 @@ fn typed_filter_cost_grows_at_most_linearly() {
 fn every_sort_costs_at_most_linearly() {
     assert_growth(LINEAR, fleet, |console, _| {
         console.send(keys_message("S"));
+    });
+}
+
+#[test]
+fn first_sweep_cost_grows_at_most_linearly() {
+    let names = |count| {
+        agents(count)
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect::<Vec<_>>()
+    };
+    let unread = |count| {
+        let names = names(count);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        unread_fleet(&names, (120, 36))
+    };
+    assert_growth(LINEAR, unread, |console, _| {
+        let rows = console.model.rows.iter();
+        let seen = rows.map(|row| observation_of(&row.name, State::Scratch));
+        console.observe(seen.collect());
+    });
+}
+
+#[test]
+fn saved_observations_cost_grows_at_most_linearly() {
+    assert_growth(LINEAR, fleet, |console, _| {
+        let rows = console.model.rows.iter();
+        let seen = rows.filter_map(|row| row.observation.clone()).collect();
+        console.send(Msg::SavedObservationsLoaded(seen));
+    });
+}
+
+#[test]
+fn frame_of_marked_agents_costs_the_same() {
+    let marked = |count| {
+        let mut console = fleet(count);
+        console.press("a");
+        assert_eq!(console.model.fleet.marks.len(), count);
+        console
+    };
+    assert_growth(CONSTANT, marked, |console, _| {
+        for _ in 0..5 {
+            draw(console);
+        }
     });
 }

@@ -59,7 +59,7 @@ pub(super) fn handle_keys(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
         model.track_visible_plan();
         if was_covered && !model.is_screen_covered() {
             // Rows stood still below the overlay.
-            model.refresh_visible_agents();
+            model.refresh_outdated_order();
         }
     }
     if has_dropped {

@@ -117,7 +117,8 @@ fn cursor_and_marks_follow_agent_names() {
         (marked_agents(&console), cursor_agent(&console)),
         (vec!["bravo"], "delta")
     );
-    assert_eq!(console.model.fleet.hidden_marked_agents(), ["bravo"]);
+    let hidden: Vec<&String> = console.model.hidden_marked_agents().collect();
+    assert_eq!(hidden, ["bravo"]);
 }
 
 #[test]
@@ -305,7 +306,7 @@ fn movement_keys_stop_at_both_ends() {
         ("End Home", 0),
     ] {
         console.press(keys);
-        assert_eq!(console.model.fleet.cursor_index(), Some(place), "{keys}");
+        assert_eq!(console.model.fleet_cursor_index(), Some(place), "{keys}");
         let top = console.model.fleet.top;
         assert!((top..top + page).contains(&place), "{keys}: {top}");
     }
@@ -339,8 +340,8 @@ fn rows_stay_in_place_under_prompt_or_overlay() {
         console.observe(vec![observation_of("alpha", State::Tampered)]);
         assert_eq!(agent_order(&console.model)[0], "charlie", "{open}");
         console.press(close);
-        let first = console.model.fleet.visible_agents[0].as_str();
-        assert_eq!(first, "alpha", "{open} {close}");
+        let first = console.model.visible_agent(0);
+        assert_eq!(first, Some("alpha"), "{open} {close}");
     }
 }
 

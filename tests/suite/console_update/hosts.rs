@@ -514,8 +514,10 @@ fn enter_distinguishes_hosts_of_one_name() {
         ("delta", host_status("box", Reachability::Connected, &[])),
         ("echo", other.clone()),
     ] {
-        let row = console.model.rows.iter_mut().find(|row| row.name == agent);
-        row.unwrap().address.login = Some(status.host.authority());
+        let place = console.model.rows.place(agent).unwrap();
+        let login = status.host.authority();
+        let rows = &mut console.model.rows;
+        rows.change(place, |row| row.address.login = Some(login));
     }
     console.send(Msg::HostsChanged(vec![other]));
     console.press("8 Enter");

@@ -111,18 +111,15 @@ fn consoles_in_every_place() -> Vec<(&'static str, TestConsole)> {
 /// Asserts the invariants of a model.
 pub fn assert_model_invariants(model: &Model, what: &str) {
     match &model.fleet.cursor_agent {
-        Some(name) => assert!(
-            model.fleet.visible_agents.contains(name),
-            "{what}: cursor on {name}"
-        ),
-        None => assert!(model.fleet.visible_agents.is_empty(), "{what}: no cursor"),
+        Some(name) => assert!(model.shows_agent(name), "{what}: cursor on {name}"),
+        None => assert!(model.fleet.order.is_empty(), "{what}: no cursor"),
     }
     assert!(
-        model.fleet.top <= model.fleet.visible_agents.len(),
+        model.fleet.top <= model.fleet.order.len(),
         "{what}: top {}",
         model.fleet.top
     );
-    if let Some(index) = model.fleet.cursor_index() {
+    if let Some(index) = model.fleet_cursor_index() {
         let rows = model.fleet.top..model.fleet.top + model.fleet_height();
         assert!(rows.contains(&index), "{what}: {index} is not in {rows:?}");
     }

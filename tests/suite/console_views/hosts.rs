@@ -63,6 +63,12 @@ fn fleet_on_hosts() -> TestConsole {
         if agents.is_empty() {
             status.agents = vec!["test-runner".to_string()];
         }
+        for agent in &status.agents {
+            let rows = &mut console.model.rows;
+            let place = rows.place(agent).unwrap();
+            let login = status.host.authority();
+            rows.change(place, |row| row.address.login = Some(login));
+        }
         console.send(Msg::HostsChanged(vec![status]));
     }
     console.advance(Duration::from_secs(1));

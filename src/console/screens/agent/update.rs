@@ -247,7 +247,7 @@ fn open(model: &mut Model, name: String) -> Vec<Effect> {
         screen => screen,
     };
     model.go_to_screen(Screen::Agent);
-    if model.fleet.visible_agents.contains(&name) {
+    if model.shows_agent(&name) {
         model.fleet.cursor_agent = Some(name.clone());
         model.fleet.is_cursor_pinned = true;
         model
@@ -266,10 +266,9 @@ fn open(model: &mut Model, name: String) -> Vec<Effect> {
 
 /// Opens the next or a previous agent of the fleet.
 pub fn open_neighbour(model: &mut Model, by: isize) -> Vec<Effect> {
-    let names = &model.fleet.visible_agents;
-    let index = names.iter().position(|name| *name == model.agent.agent);
-    let next = step_index(index.unwrap_or(0), by, names.len());
-    match names.get(next).cloned() {
+    let index = model.visible_index(&model.agent.agent);
+    let next = step_index(index.unwrap_or(0), by, model.fleet.order.len());
+    match model.visible_agent(next).map(str::to_string) {
         Some(name) if name != model.agent.agent => open(model, name),
         _ => {
             model.show_hint("no further agent");

@@ -199,9 +199,8 @@ fn draw_cached_notice(
 fn draw_position(model: &Model, canvas: &mut Canvas<'_>, x: u16) {
     let width = canvas.width();
     let pane = model.agent.current_pane();
-    let mut agents = model.fleet.visible_agents.iter();
-    let index = agents.position(|name| *name == model.agent.agent);
-    let place = index.map(|index| (index + 1, model.fleet.visible_agents.len()));
+    let index = model.visible_index(&model.agent.agent);
+    let place = index.map(|index| (index + 1, model.fleet.order.len()));
     let hunk = (model.agent.is_comparison() && !pane.hunks.is_empty()).then(|| {
         let current = pane.current_hunk(model.text_height());
         let current = current.map_or(0, |hunk| hunk + 1);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, FixedOffset};
 
-use crate::console::filter::{FilterSubject, matches_filter};
+use crate::console::filter::{Filter, FilterSubject};
 use crate::console::screen::Screen;
 use crate::console::text::{Pane, TextLine};
 use crate::digest::Digest;
@@ -236,7 +236,7 @@ impl BaselinesScreen {
             reason: &agents,
             is_marked: self.marks.contains(&summary.name),
         };
-        matches_filter(&self.filter, &subject)
+        Filter::new(&self.filter).matches(&subject)
     }
 
     /// Returns a baseline.

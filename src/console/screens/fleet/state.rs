@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
+use super::order::FleetOrder;
 use crate::invocation::Invocation;
 
 /// Properties of the fleet that the console takes from its config.
@@ -27,8 +28,10 @@ pub struct FleetConfig {
 /// Fleet screen.
 #[derive(Clone, Debug, Default)]
 pub struct FleetScreen {
-    /// Names of the visible agents, in display order.
-    pub visible_agents: Vec<String>,
+    /// The agents that the filter shows, in display order.
+    pub order: FleetOrder,
+    /// Whether agents have changed since they were put in order.
+    pub is_order_outdated: bool,
     /// The agent under the cursor.
     pub cursor_agent: Option<String>,
     /// Agent under the cursor until a key moves it, if it is shown; otherwise the first one.
@@ -66,25 +69,21 @@ pub struct FleetScreen {
 }
 
 impl FleetScreen {
-    /// Returns the row index of the cursor.
-    pub fn cursor_index(&self) -> Option<usize> {
-        let name = self.cursor_agent.as_ref()?;
-        self.visible_agents.iter().position(|other| other == name)
+    /// Returns whether the filter asks which agents are marked.
+    fn filters_marks(&self) -> bool {
+        self.filter.to_lowercase().contains("is:marked")
     }
 
-    /// Returns the marked agents that the filter hides.
-    pub fn hidden_marked_agents(&self) -> Vec<String> {
-        self.marks
-            .iter()
-            .filter(|name| !self.visible_agents.contains(name))
-            .cloned()
-            .collect()
+    /// Notes that marks have changed: agents go and come when the next one changes, so that rows do
+    /// not move under the operator's keys.
+    pub fn note_changed_marks(&mut self) {
+        self.is_order_outdated |= self.filters_marks();
     }
 
     /// Returns the view to save.
     pub fn view_state(&self) -> ViewState {
         // Marks are not saved, so a filter by marks would match no agent in the next session.
-        let is_filter_saved = !self.filter.to_lowercase().contains("is:marked");
+        let is_filter_saved = !self.filters_marks();
         ViewState {
             sort_order: self.sort_order,
             is_reversed: self.is_reversed,

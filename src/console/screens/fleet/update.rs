@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use crate::console::columns::FleetColumn;
 use crate::console::command::Command;
-use crate::console::filter::{self, FilterSubject};
+use crate::console::filter::{Filter, FilterSubject};
 use crate::console::key::{Key, KeyCode};
 use crate::console::message::Effect;
-use crate::console::model::{AgentRow, Model, known_scratch_lines, step_index};
+use crate::console::model::{AgentRow, Model, step_index};
 use crate::console::screens::agent::update::row_ages;
 use crate::console::screens::baseline_plan;
+use crate::console::screens::fleet::order::{FleetOrder, SortKey};
 use crate::console::screens::fleet::state::{SortOrder, ViewState};
 use crate::console::screens::log::state::MessageLevel;
 use crate::engine::{FileState, Observation};
@@ -35,53 +36,49 @@ impl Model {
     /// Filters and sorts the fleet again. The cursor stays on its agent, or on the worst
     /// agent until it is pinned.
     pub fn refresh_visible_agents(&mut self) {
-        let mut rows: Vec<&AgentRow> = self
-            .rows
-            .iter()
-            .filter(|row| self.matches_filter(row))
-            .collect();
-        let memory_size = |row: &AgentRow| {
-            row.last_readable_observation()
-                .and_then(|seen| seen.content.as_ref())
-                .map_or(0, |c| c.size)
-        };
-        let scratch_size = |row: &AgentRow| {
-            row.last_readable_observation()
-                .and_then(known_scratch_lines)
-                .unwrap_or(0)
-        };
-        let modified_at = |row: &AgentRow| {
-            row.last_readable_observation()
-                .and_then(|seen| seen.content.as_ref())
-                .map_or(0, |c| c.modified_ns)
-        };
-        let last_run_time = |row: &AgentRow| {
-            row.latest_observation()
-                .and_then(|seen| seen.last_run.as_ref())
-                .map(|last| last.time)
-        };
-        match self.fleet.sort_order {
-            SortOrder::Severity => rows.sort_by_key(|row| row.state()),
-            SortOrder::Name => rows.sort_by(|a, b| a.name.cmp(&b.name)),
-            SortOrder::Size => rows.sort_by_key(|row| std::cmp::Reverse(memory_size(row))),
-            SortOrder::Scratch => rows.sort_by_key(|row| std::cmp::Reverse(scratch_size(row))),
-            SortOrder::Changed => rows.sort_by_key(|row| std::cmp::Reverse(modified_at(row))),
-            SortOrder::LastRun => rows.sort_by_key(|row| last_run_time(row)),
+        let filter = Filter::new(&self.fleet.filter);
+        let rows = self.rows.iter();
+        let keys = rows.map(|row| self.sort_key(row, &filter)).collect();
+        self.fleet.order = FleetOrder::new(keys, self.fleet.is_reversed);
+        self.fleet.is_order_outdated = false;
+        self.place_fleet_cursor();
+    }
+
+    /// Filters and sorts the fleet again if agents have changed since.
+    pub fn refresh_outdated_order(&mut self) {
+        if self.fleet.is_order_outdated {
+            self.refresh_visible_agents();
         }
-        if self.fleet.is_reversed {
-            rows.reverse();
+    }
+
+    /// Puts agents that have changed where they belong now, and leaves the others where they are.
+    pub fn move_changed_agents(&mut self, places: &[usize]) {
+        if self.fleet.is_order_outdated {
+            return self.refresh_visible_agents();
         }
-        self.fleet.visible_agents = rows.into_iter().map(|row| row.name.clone()).collect();
-        let is_cursor_hidden = self
-            .fleet
-            .cursor_agent
-            .as_ref()
-            .is_none_or(|name| !self.fleet.visible_agents.contains(name));
-        if is_cursor_hidden || !self.fleet.is_cursor_pinned {
-            let fleet = &mut self.fleet;
-            let initial = fleet.initial_agent.as_ref();
-            let shown = initial.filter(|name| fleet.visible_agents.contains(name));
-            fleet.cursor_agent = shown.or(fleet.visible_agents.first()).cloned();
+        let filter = Filter::new(&self.fleet.filter);
+        for place in places {
+            if let Some(row) = self.rows.get(*place) {
+                let key = self.sort_key(row, &filter);
+                self.fleet.order.change(*place, key);
+            }
+        }
+        self.place_fleet_cursor();
+    }
+
+    /// Returns what an agent is sorted by; none if the filter hides it.
+    fn sort_key(&self, row: &AgentRow, filter: &Filter) -> Option<SortKey> {
+        let is_shown = self.matches_filter(row, filter);
+        is_shown.then(|| SortKey::new(self.fleet.sort_order, row))
+    }
+
+    /// Moves the cursor to a shown agent, unless it is on one and pinned.
+    fn place_fleet_cursor(&mut self) {
+        if self.fleet_cursor_index().is_none() || !self.fleet.is_cursor_pinned {
+            let initial = self.fleet.initial_agent.as_deref();
+            let shown = initial.filter(|name| self.shows_agent(name));
+            let cursor = shown.or_else(|| self.visible_agent(0)).map(str::to_string);
+            self.fleet.cursor_agent = cursor;
             self.fleet.strip_agent.clone_from(&self.fleet.cursor_agent);
         }
         if self.fleet.last_cursor_move.is_none() {
@@ -91,27 +88,61 @@ impl Model {
         self.keep_fleet_cursor_visible();
     }
 
-    fn matches_filter(&self, row: &AgentRow) -> bool {
+    fn matches_filter(&self, row: &AgentRow, filter: &Filter) -> bool {
         let seen = row.latest_observation();
         let hidden = seen.map(Observation::hidden_conditions).unwrap_or_default();
-        filter::matches_filter(
-            &self.fleet.filter,
-            &FilterSubject {
-                name: &row.name,
-                host: seen.map_or("", |seen| &seen.host),
-                login: row.address.login.as_deref().unwrap_or(""),
-                state: row.state().as_str(),
-                hidden_conditions: &hidden,
-                reason: seen.map_or("", |seen| &seen.reason),
-                is_marked: self.fleet.marks.contains(&row.name),
-            },
-        )
+        filter.matches(&FilterSubject {
+            name: &row.name,
+            host: seen.map_or("", |seen| &seen.host),
+            login: row.address.login.as_deref().unwrap_or(""),
+            state: row.state().as_str(),
+            hidden_conditions: &hidden,
+            reason: seen.map_or("", |seen| &seen.reason),
+            is_marked: self.fleet.marks.contains(&row.name),
+        })
+    }
+
+    /// Returns the agent on a row of the fleet.
+    pub fn visible_agent(&self, index: usize) -> Option<&str> {
+        let row = self.rows.get(self.fleet.order.get(index)?)?;
+        Some(&row.name)
+    }
+
+    /// Returns the agents of the fleet from a row on, in display order.
+    pub fn visible_rows(&self, from: usize) -> impl Iterator<Item = &AgentRow> {
+        let places = self.fleet.order.iter_from(from);
+        places.filter_map(|place| self.rows.get(place))
+    }
+
+    /// Returns the row on which an agent is shown.
+    pub fn visible_index(&self, name: &str) -> Option<usize> {
+        self.fleet.order.position(self.rows.place(name)?)
+    }
+
+    /// Returns whether the filter shows an agent.
+    pub fn shows_agent(&self, name: &str) -> bool {
+        let place = self.rows.place(name);
+        place.is_some_and(|place| self.fleet.order.shows(place))
+    }
+
+    /// Returns the row of the cursor.
+    pub fn fleet_cursor_index(&self) -> Option<usize> {
+        self.visible_index(self.fleet.cursor_agent.as_deref()?)
+    }
+
+    /// Returns the marked agents that the filter hides.
+    pub fn hidden_marked_agents(&self) -> impl Iterator<Item = &String> {
+        // Usually all agents are shown.
+        let hides_any = self.fleet.order.len() < self.rows.len();
+        let marks = hides_any.then(|| self.fleet.marks.iter());
+        let marks = marks.into_iter().flatten();
+        marks.filter(|name| !self.shows_agent(name))
     }
 
     /// Scrolls the fleet so that the cursor is visible.
     pub fn keep_fleet_cursor_visible(&mut self) {
         let height = self.fleet_height();
-        let index = self.fleet.cursor_index().unwrap_or(0);
+        let index = self.fleet_cursor_index().unwrap_or(0);
         self.fleet.top = self
             .fleet
             .top
@@ -119,7 +150,7 @@ impl Model {
         self.fleet.top = self
             .fleet
             .top
-            .min(self.fleet.visible_agents.len().saturating_sub(height));
+            .min(self.fleet.order.len().saturating_sub(height));
     }
 
     /// Computes the trends of the agents, if their column is visible.
@@ -147,10 +178,11 @@ impl Model {
 
 /// Moves the cursor by rows.
 pub fn move_cursor(model: &mut Model, by: isize) {
+    let index = model.fleet_cursor_index().unwrap_or(0);
+    let index = step_index(index, by, model.fleet.order.len());
+    let name = model.visible_agent(index).map(str::to_string);
     let fleet = &mut model.fleet;
-    let index = fleet.cursor_index().unwrap_or(0);
-    let index = step_index(index, by, fleet.visible_agents.len());
-    fleet.cursor_agent = fleet.visible_agents.get(index).cloned();
+    fleet.cursor_agent = name;
     fleet.is_cursor_pinned = true;
     // The strip is two lines: under a held key it would cost more than the cursor itself.
     let is_key_held = fleet
@@ -192,23 +224,24 @@ pub fn go_back(model: &mut Model, key: Key) -> Vec<Effect> {
 
 /// Returns the ages on the screen.
 pub fn visible_ages(model: &Model) -> Vec<String> {
-    let names = model.fleet.visible_agents.iter().skip(model.fleet.top);
-    names
-        .take(model.fleet_height())
-        .filter_map(|name| model.find_row(name))
+    let rows = model.visible_rows(model.fleet.top);
+    rows.take(model.fleet_height())
         .filter_map(|row| row_ages(model, row))
         .collect()
 }
 
 /// Marks agents, or clears their marks.
 pub fn change_marks(model: &mut Model, command: Command) {
-    let fleet = &mut model.fleet;
     match command {
         Command::MarkRange => mark_range(model),
-        Command::MarkAll => fleet.marks.extend(fleet.visible_agents.iter().cloned()),
-        Command::ClearMarks => fleet.marks.clear(),
+        Command::MarkAll => {
+            let names: Vec<String> = model.visible_rows(0).map(|row| row.name.clone()).collect();
+            model.fleet.marks.extend(names);
+        }
+        Command::ClearMarks => model.fleet.marks.clear(),
         _ => toggle_mark(model),
     }
+    model.fleet.note_changed_marks();
 }
 
 /// Marks or unmarks the agent under the cursor, and moves on.
@@ -225,19 +258,17 @@ fn toggle_mark(model: &mut Model) {
 
 /// Marks the agents from the last marked one to the cursor.
 fn mark_range(model: &mut Model) {
-    let fleet = &mut model.fleet;
-    let Some(cursor) = fleet.cursor_index() else {
+    let Some(cursor) = model.fleet_cursor_index() else {
         return;
     };
-    let anchor = fleet
-        .visible_agents
-        .iter()
-        .position(|name| Some(name) == fleet.mark_anchor.as_ref())
-        .unwrap_or(cursor);
-    let range = anchor.min(cursor)..=anchor.max(cursor);
-    fleet
-        .marks
-        .extend(fleet.visible_agents[range].iter().cloned());
+    let anchor = model.fleet.mark_anchor.as_deref();
+    let anchor = anchor.and_then(|name| model.visible_index(name));
+    let anchor = anchor.unwrap_or(cursor);
+    let (first, last) = (anchor.min(cursor), anchor.max(cursor));
+    let rows = model.visible_rows(first).take(last - first + 1);
+    let names: Vec<String> = rows.map(|row| row.name.clone()).collect();
+    let fleet = &mut model.fleet;
+    fleet.marks.extend(names);
     fleet.mark_anchor.clone_from(&fleet.cursor_agent);
 }
 

@@ -1,6 +1,5 @@
 //! Draws the fleet: a row for each agent, a header of counts, and details of the current agent.
 
-use chrono::{DateTime, FixedOffset};
 use unicode_width::UnicodeWidthStr;
 
 use crate::console::age::{format_age, format_time, modified_time};
@@ -54,7 +53,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             model.config.config_path
         );
         draw_paragraph(canvas, y + 1, &text, Role::Text);
-    } else if model.fleet.visible_agents.is_empty() {
+    } else if model.fleet.order.is_empty() {
         let bad = model
             .rows
             .iter()
@@ -77,16 +76,9 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             draw_paragraph(canvas, below, &text, Role::Warn);
         }
     }
-    let shown = model
-        .fleet
-        .visible_agents
-        .iter()
-        .skip(model.fleet.top)
-        .take(height);
-    for (index, name) in shown.enumerate() {
-        if let Some(agent) = model.find_row(name) {
-            draw_row(model, canvas, y + index as u16, agent, &spans);
-        }
+    let shown = model.visible_rows(model.fleet.top).take(height);
+    for (index, agent) in shown.enumerate() {
+        draw_row(model, canvas, y + index as u16, agent, &spans);
     }
     let bottom = y + height as u16;
     canvas.draw_rule(bottom);
@@ -167,10 +159,8 @@ fn more_agents(agents: usize) -> String {
 
 /// Returns whether the figures are live, stale, saved or still being read.
 fn freshness_text(model: &Model) -> String {
-    let rows = model.rows.iter();
-    let loading = rows.filter(|row| row.observation.is_none()).count();
-    match (loading, saved_observation_time(model)) {
-        (0, _) => match count_unreachable(model) {
+    match (model.rows.unread(), model.rows.saved_time()) {
+        (0, _) => match model.count_unreachable() {
             0 => "live".to_string(),
             count => format!("live, {count} stale"),
         },
@@ -218,7 +208,7 @@ fn last_run_part(model: &Model, error_room: usize) -> Option<(String, Role)> {
 
 fn marks_part(model: &Model) -> Option<(String, Role)> {
     let marked = model.fleet.marks.len();
-    let text = match model.fleet.hidden_marked_agents().len() {
+    let text = match model.hidden_marked_agents().count() {
         0 => format!("marked {marked}"),
         hidden => format!("marked {marked} ({hidden} hidden by filter)"),
     };
@@ -292,46 +282,18 @@ fn folded_header_counts(model: &Model) -> Vec<HeaderCount> {
         .collect()
 }
 
-/// Returns how many agents cannot be reached, so that their figures are stale.
-fn count_unreachable(model: &Model) -> usize {
-    let names = model.rows.iter().map(|row| &row.name);
-    names
-        .filter(|name| model.host_problem(name).is_some())
-        .count()
-}
-
-fn saved_observation_time(model: &Model) -> Option<DateTime<FixedOffset>> {
-    model
-        .rows
-        .iter()
-        .filter_map(|row| row.saved_observation.as_ref())
-        .map(|seen| seen.read_at)
-        .max()
-}
-
 /// Returns the widths that the layout of the columns depends on.
 fn cell_widths(model: &Model) -> CellWidths {
     let cells = |width: Option<usize>| width.unwrap_or(0).min(usize::from(u16::MAX / 4)) as u16;
-    let seen = || model.rows.iter().filter_map(AgentRow::latest_observation);
-    let runs = seen().filter_map(|seen| seen.last_run.as_ref());
-    let hosts = seen().map(|seen| seen.host.width());
-    let statuses = model.hosts.sorted_statuses().into_iter();
+    let rows = &model.rows;
+    let statuses = model.hosts.statuses();
     let labels = statuses.map(|status| model.hosts.label(&status.host).width());
     CellWidths {
-        agent: cells(
-            model
-                .rows
-                .iter()
-                .map(|row| row.name.width() + protection_mark(row).width())
-                .max(),
-        ),
-        host: cells(hosts.chain(labels).max()),
+        agent: cells(rows.name_width()),
+        host: cells(rows.host_width().max(labels.max())),
         // Stale figures are in parentheses.
-        last_run: cells(
-            runs.map(|last| "(09:00 )".len() + last.outcome_label().len())
-                .max(),
-        ),
-        has_remote_agents: seen().any(|seen| seen.host != "local"),
+        last_run: cells(rows.run_width().map(|width| "(09:00 )".len() + width)),
+        has_remote_agents: rows.has_remote_agents(),
     }
 }
 
@@ -340,14 +302,6 @@ fn host_label(model: &Model, observation: &Observation) -> String {
     match model.hosts.status_of_agent(&observation.agent) {
         Some(status) => model.hosts.label(&status.host),
         None => observation.host.clone(),
-    }
-}
-
-/// Returns the mark behind the name of a protected agent, with a blank before it.
-fn protection_mark(row: &AgentRow) -> String {
-    match row.protection().glyph() {
-        "" => String::new(),
-        glyph => format!(" {glyph}"),
     }
 }
 
@@ -381,7 +335,7 @@ fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &AgentRow, span
                 draw_cell(canvas, y, span, state.as_str(), role_of_state(state))
             }
             (FleetColumn::Agent, _) => {
-                let mark = protection_mark(row);
+                let mark = row.protection_mark();
                 let room = usize::from(span.width).saturating_sub(mark.width());
                 let name = shorten_untrusted(&row.name, room);
                 let x = canvas.put_text(span.x, y, &name, Role::Text);

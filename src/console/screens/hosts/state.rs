@@ -22,6 +22,8 @@ pub struct HostsScreen {
     once_connected: HashSet<SshHost>,
     /// Index of each agent's host in the list.
     index_by_agent: HashMap<String, usize>,
+    /// Number of hosts of each name.
+    counts_by_name: HashMap<String, usize>,
     /// The host under the cursor, once a key has moved it.
     pub cursor_host: Option<SshHost>,
     /// Logins of hosts whose question is answered, until they connect or fail.
@@ -40,6 +42,11 @@ impl HostsScreen {
         let mut order: Vec<&HostStatus> = self.statuses.iter().collect();
         order.sort_by_key(|status| severity_rank(status));
         order
+    }
+
+    /// Returns all hosts, in the order in which they became known.
+    pub fn statuses(&self) -> impl Iterator<Item = &HostStatus> {
+        self.statuses.iter()
     }
 
     /// Returns the host of an agent; `None` for an agent on this machine.
@@ -67,8 +74,8 @@ impl HostsScreen {
 
     /// Whether another host has the same name.
     pub fn has_namesake(&self, host: &SshHost) -> bool {
-        let mut others = self.statuses.iter().filter(|it| it.host != *host);
-        others.any(|it| it.host.name == host.name)
+        let same = self.counts_by_name.get(&host.name).copied();
+        same.unwrap_or_default() > 1
     }
 
     /// Returns the display name of a host, with user and port if another has the same name.
@@ -114,6 +121,8 @@ impl HostsScreen {
         match self.statuses.get_mut(place) {
             Some(old) => Some(std::mem::replace(old, status)),
             None => {
+                let name = status.host.name.clone();
+                *self.counts_by_name.entry(name).or_default() += 1;
                 self.statuses.push(status);
                 None
             }

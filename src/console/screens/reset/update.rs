@@ -138,7 +138,7 @@ pub fn handle_plan(model: &mut Model, request: u64, plan: Result<Box<Plan>, Erro
             "plan refreshed: its inputs have changed",
         );
     }
-    let mut hidden = model.fleet.hidden_marked_agents();
+    let mut hidden: Vec<String> = model.hidden_marked_agents().cloned().collect();
     hidden.retain(|name| plan_request.agent_names().contains(name));
     model.reset.stage = ResetStage::Plan(Box::new(PlanView {
         request: plan_request.clone(),
@@ -211,6 +211,7 @@ pub fn start_run(model: &mut Model) -> Vec<Effect> {
     };
     let (plan, verb) = (view.plan.clone(), view.verb());
     // The next key is not about the agents of this run.
+    model.fleet.note_changed_marks();
     for name in plan.agents() {
         model.fleet.marks.remove(name);
         model.agent.marked_lines.remove(name);
@@ -387,6 +388,7 @@ pub fn drop_hidden_agents(model: &mut Model) -> Vec<Effect> {
         PlanRequest::Undo(UndoTarget::Run(_), _) => view.request.clone(),
     };
     let hidden = view.hidden_agents.clone();
+    model.fleet.note_changed_marks();
     for name in &hidden {
         model.fleet.marks.remove(name);
     }

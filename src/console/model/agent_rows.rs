@@ -1,0 +1,222 @@
+//! The agents of the fleet, found by name, with the numbers that screens show of all of them. Each
+//! change keeps these up to date, so that neither a key nor a frame walks the fleet.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Deref;
+
+use chrono::{DateTime, FixedOffset};
+use unicode_width::UnicodeWidthStr;
+
+use super::AgentRow;
+use crate::engine::{Observation, State};
+
+/// How often each value occurs.
+#[derive(Clone, Debug)]
+struct Tally<T>(BTreeMap<T, usize>);
+
+/// Numbers of agents of one host, or of this machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostRows {
+    /// All agents.
+    pub agents: usize,
+    /// Those whose observation says that the host is lost.
+    pub lost: usize,
+}
+
+/// The agents in the order of the config.
+#[derive(Clone, Debug, Default)]
+pub struct AgentRows {
+    rows: Vec<AgentRow>,
+    /// Index of each agent.
+    places: HashMap<String, usize>,
+    numbers: RowNumbers,
+}
+
+/// What the rows add up to.
+#[derive(Clone, Debug, Default)]
+struct RowNumbers {
+    states: Tally<State>,
+    /// Number of agents without a current observation.
+    unread: usize,
+    /// Times of the saved observations.
+    saved_times: Tally<DateTime<FixedOffset>>,
+    /// Widths of the names, with the marks of protected agents.
+    name_widths: Tally<usize>,
+    host_widths: Tally<usize>,
+    /// Widths of the labels of the last runs.
+    run_widths: Tally<usize>,
+    /// Number of agents that were seen on a host.
+    remote: usize,
+    /// By the login of the host; none is this machine.
+    hosts: BTreeMap<Option<String>, HostRows>,
+}
+
+impl<T> Default for Tally<T> {
+    fn default() -> Tally<T> {
+        Tally(BTreeMap::new())
+    }
+}
+
+impl<T: Ord> Tally<T> {
+    fn add(&mut self, value: T) {
+        *self.0.entry(value).or_default() += 1;
+    }
+
+    fn remove(&mut self, value: &T) {
+        if let Some(count) = self.0.get_mut(value) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(value);
+            }
+        }
+    }
+
+    fn max(&self) -> Option<&T> {
+        self.0.last_key_value().map(|(value, _)| value)
+    }
+}
+
+impl Deref for AgentRows {
+    type Target = [AgentRow];
+
+    fn deref(&self) -> &[AgentRow] {
+        &self.rows
+    }
+}
+
+impl FromIterator<AgentRow> for AgentRows {
+    fn from_iter<I: IntoIterator<Item = AgentRow>>(rows: I) -> AgentRows {
+        let mut all = AgentRows::default();
+        for row in rows {
+            all.places.insert(row.name.clone(), all.rows.len());
+            all.numbers.count_in(&row);
+            all.rows.push(row);
+        }
+        all
+    }
+}
+
+impl AgentRows {
+    /// Returns the index of an agent.
+    pub fn place(&self, name: &str) -> Option<usize> {
+        self.places.get(name).copied()
+    }
+
+    /// Returns the row of an agent.
+    pub fn find(&self, name: &str) -> Option<&AgentRow> {
+        self.rows.get(self.place(name)?)
+    }
+
+    /// Changes the row at an index; it keeps its name.
+    pub fn change(&mut self, place: usize, change: impl FnOnce(&mut AgentRow)) {
+        let Some(row) = self.rows.get_mut(place) else {
+            return;
+        };
+        self.numbers.count_out(row);
+        change(row);
+        self.numbers.count_in(row);
+    }
+
+    /// Returns the rows, to be arranged in another way.
+    pub fn into_rows(self) -> Vec<AgentRow> {
+        self.rows
+    }
+
+    /// Returns the number of agents in a state.
+    pub fn count(&self, state: State) -> usize {
+        self.numbers
+            .states
+            .0
+            .get(&state)
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// Returns the number of agents that have not been read.
+    pub fn unread(&self) -> usize {
+        self.numbers.unread
+    }
+
+    /// Returns the time of the newest saved observation.
+    pub fn saved_time(&self) -> Option<DateTime<FixedOffset>> {
+        self.numbers.saved_times.max().copied()
+    }
+
+    /// Returns the largest width of a name with the mark of its protection.
+    pub fn name_width(&self) -> Option<usize> {
+        self.numbers.name_widths.max().copied()
+    }
+
+    /// Returns the largest width of a host's name, as agents were seen on it.
+    pub fn host_width(&self) -> Option<usize> {
+        self.numbers.host_widths.max().copied()
+    }
+
+    /// Returns the largest width of the label of a last run.
+    pub fn run_width(&self) -> Option<usize> {
+        self.numbers.run_widths.max().copied()
+    }
+
+    /// Returns whether an agent was seen on a host.
+    pub fn has_remote_agents(&self) -> bool {
+        self.numbers.remote > 0
+    }
+
+    /// Returns the numbers of agents of each host, by its login; none is this machine.
+    pub fn hosts(&self) -> impl Iterator<Item = (Option<&str>, HostRows)> {
+        let hosts = self.numbers.hosts.iter();
+        hosts.map(|(login, rows)| (login.as_deref(), *rows))
+    }
+}
+
+impl RowNumbers {
+    fn count_in(&mut self, row: &AgentRow) {
+        self.states.add(row.state());
+        self.unread += usize::from(row.observation.is_none());
+        self.name_widths.add(name_width(row));
+        if let Some(saved) = &row.saved_observation {
+            self.saved_times.add(saved.read_at);
+        }
+        if let Some(seen) = row.latest_observation() {
+            self.host_widths.add(seen.host.width());
+            self.remote += usize::from(is_remote(seen));
+            if let Some(last) = &seen.last_run {
+                self.run_widths.add(last.outcome_label().len());
+            }
+        }
+        let host = self.hosts.entry(row.address.login.clone()).or_default();
+        host.agents += 1;
+        host.lost += usize::from(row.is_host_lost());
+    }
+
+    fn count_out(&mut self, row: &AgentRow) {
+        self.states.remove(&row.state());
+        self.unread -= usize::from(row.observation.is_none());
+        self.name_widths.remove(&name_width(row));
+        if let Some(saved) = &row.saved_observation {
+            self.saved_times.remove(&saved.read_at);
+        }
+        if let Some(seen) = row.latest_observation() {
+            self.host_widths.remove(&seen.host.width());
+            self.remote -= usize::from(is_remote(seen));
+            if let Some(last) = &seen.last_run {
+                self.run_widths.remove(&last.outcome_label().len());
+            }
+        }
+        if let Some(host) = self.hosts.get_mut(&row.address.login) {
+            host.agents -= 1;
+            host.lost -= usize::from(row.is_host_lost());
+            if host.agents == 0 {
+                self.hosts.remove(&row.address.login);
+            }
+        }
+    }
+}
+
+fn name_width(row: &AgentRow) -> usize {
+    row.name.width() + row.protection_mark().width()
+}
+
+fn is_remote(seen: &Observation) -> bool {
+    seen.host != "local"
+}
