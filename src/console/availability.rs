@@ -368,7 +368,6 @@ fn check_plan_request(command: Command, model: &Model) -> Result<(), String> {
     if command == Command::RetryFailed {
         return model.retry_request().map(drop);
     }
-    let targets = model.target_agents();
     let reason = match (model.key_context(), command) {
         (KeyContext::Result, Command::PlanUndo) => "nothing to undo in this run",
         (KeyContext::Baselines, _) if model.baselines.subject().is_some() => {
@@ -376,7 +375,7 @@ fn check_plan_request(command: Command, model: &Model) -> Result<(), String> {
         }
         _ => "no agent to act on",
     };
-    require(!targets.is_empty(), reason)
+    require(model.has_target_agents(), reason)
 }
 
 /// Checks that the cursor is on a line of the scratch.

@@ -142,10 +142,10 @@ impl Model {
 
     /// Returns the newest run that can be undone for an agent, if no marked agent has one.
     pub fn last_undoable_run(&self) -> Option<&RunSummary> {
-        let marked = self.marked_or_current_agents();
+        let mut marked = self.fleet.marks.iter();
         let has_any = self.screen != Screen::Fleet
             || self.fleet.marks.is_empty()
-            || marked.iter().any(|it| self.has_undoable_reset(it));
+            || marked.any(|it| self.has_undoable_reset(it));
         let mut runs = self.log.runs.iter().filter(|_| !has_any);
         runs.find(|run| run.undoable_agents().next().is_some())
     }
@@ -156,10 +156,15 @@ impl Model {
         if self.screen == Screen::Agent {
             return None;
         }
-        let wanted = self.marked_or_current_agents();
+        let marks = &self.fleet.marks;
+        let cursor = self.fleet.cursor_agent.as_deref();
+        let is_wanted = |name: &str| match marks.is_empty() {
+            true => Some(name) == cursor,
+            false => marks.contains(name),
+        };
         let mut last = None;
         for (run, agents) in self.log.redoable_runs() {
-            if agents.iter().any(|it| wanted.iter().any(|name| name == it)) {
+            if agents.iter().any(|name| is_wanted(name)) {
                 return None;
             }
             last.get_or_insert(run);
@@ -187,13 +192,25 @@ impl Model {
         all.filter(|name| users.contains(name)).cloned().collect()
     }
 
+    /// Returns whether a command has agents to act on.
+    pub fn has_target_agents(&self) -> bool {
+        match (self.screen, &self.reset.stage) {
+            (Screen::Agent | Screen::Baselines, _) | (Screen::Reset, ResetStage::Result(_)) => {
+                !self.target_agents().is_empty()
+            }
+            _ => !self.fleet.marks.is_empty() || self.fleet.cursor_agent.is_some(),
+        }
+    }
+
     fn marked_or_current_agents(&self) -> Vec<String> {
         if self.fleet.marks.is_empty() {
             return self.fleet.cursor_agent.clone().into_iter().collect();
         }
-        let names = self.rows.iter().map(|row| &row.name);
-        let marked = names.filter(|name| self.fleet.marks.contains(*name));
-        marked.cloned().collect()
+        let marked = self.fleet.marks.iter();
+        let mut places: Vec<usize> = marked.filter_map(|name| self.rows.place(name)).collect();
+        places.sort_unstable();
+        let rows = places.into_iter().map(|place| &self.rows[place]);
+        rows.map(|row| row.name.clone()).collect()
     }
 
     /// Returns the agent that a key is about: under the cursor, or on the screen.
