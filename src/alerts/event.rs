@@ -123,7 +123,7 @@ pub struct AlertEvent {
     /// Whether it was alerted before, and still holds.
     #[serde(rename = "repeated")]
     pub is_repeated: bool,
-    /// Whether it had ended before it was sent first.
+    /// Whether it had ended before it was sent.
     #[serde(default, rename = "over")]
     pub is_over: bool,
     /// The run that it is about.

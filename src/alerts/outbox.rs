@@ -157,6 +157,12 @@ pub struct WaitingAlert {
 /// Follows the message of an event that had ended before it was sent.
 const OVER_NOTE: &str = " (over by now)";
 
+/// Returns what is sent of an event.
+fn message_of(event: &AlertEvent) -> String {
+    let note = if event.is_over { OVER_NOTE } else { "" };
+    format!("{}{note}", event.message)
+}
+
 /// Returns how many events of a severity may be sent within an hour.
 fn hourly_limit(settings: &AlertSettings, severity: Severity) -> usize {
     match severity {
@@ -219,7 +225,7 @@ impl Outbox {
         }
         self.conditions
             .retain(|_, it| it.is_open || context.now - it.alerted.max(it.changed) < ENDED_MEMORY);
-        for pending in self.pending.iter_mut().filter(|it| !it.is_tried) {
+        for pending in &mut self.pending {
             let alerted = self.conditions.get(&pending.key);
             pending.event.is_over = alerted.is_none_or(|it| !it.is_open);
         }
@@ -468,9 +474,7 @@ impl Outbox {
             }
         }
         let mut due = due.clone();
-        if due.event.is_over {
-            due.event.message.push_str(OVER_NOTE);
-        }
+        due.event.message = message_of(&due.event);
         Some(due)
     }
 
@@ -492,7 +496,7 @@ impl Outbox {
         let room = room.filter(|_| is_limited).map(|time| *time + RATE_WINDOW);
         Some(WaitingAlert {
             kind: next.event.kind,
-            message: next.event.message.clone(),
+            message: message_of(&next.event),
             until: room.map_or(next.not_before, |room| room.max(next.not_before)),
         })
     }

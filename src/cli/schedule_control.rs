@@ -54,12 +54,16 @@ struct ControlDocument {
     /// The file that has, or would get, the changes.
     file: String,
     changes: Vec<ChangeItem>,
+    /// What was to be resumed, with its verb.
+    #[serde(skip)]
+    unheld: String,
 }
 
 impl Document for ControlDocument {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         if self.changes.is_empty() {
-            return printer.write_plain_line("nothing is paused or skipped");
+            let line = format!("{} not paused or skipped", self.unheld);
+            return printer.write_plain_line(line);
         }
         for change in &self.changes {
             printer.write_plain_line(&change.text)?;
@@ -86,22 +90,7 @@ impl CommandContext<'_> {
         let engine = self.open_engine()?;
         let now = SystemClock.now().with_timezone(&Local);
         let agents = match (verb, &args.timer) {
-            (ControlVerb::Resume, None) => self.held_timers(&engine, &now),
-            (ControlVerb::Resume, Some(name)) => {
-                let held = self.held_timers(&engine, &now);
-                // An agent that has left the config can be held back, too.
-                let named = Some(name.clone());
-                if held.contains(&named) {
-                    vec![named]
-                } else {
-                    let mut chosen = chosen_timers(&engine, Some(name))?;
-                    if let [Some(agent)] = chosen.as_slice() {
-                        ensure_resumable(&engine, agent)?;
-                    }
-                    chosen.retain(|agent| held.contains(agent));
-                    chosen
-                }
-            }
+            (ControlVerb::Resume, timer) => timers_to_resume(&engine, timer.as_deref(), &now)?,
             (_, timer) => chosen_timers(&engine, timer.as_deref())?,
         };
         let overview = match verb {
@@ -136,24 +125,55 @@ impl CommandContext<'_> {
             },
             text: change.describe(),
         });
+        let unheld = match &args.timer {
+            Some(name) => format!("{name} is"),
+            None => "agents are".to_string(),
+        };
         self.output.print_document(&ControlDocument {
+            unheld,
             dry_run: args.dry_run,
             file: engine.schedule_path().display().to_string(),
             changes: items.collect(),
         })?;
+        if matches!(verb, ControlVerb::Resume) && args.timer.is_some() && !args.dry_run {
+            for hold in self.schedule_holds(&engine, now.fixed_offset()) {
+                self.output.print_note(&hold.describe());
+            }
+        }
         if overview.is_some_and(|overview| !overview.is_in_use()) {
             let text = "no timer and no `schedule run` of this config is known to start resets";
             self.output.print_note(text);
         }
         Ok(None)
     }
+}
 
-    /// Returns the timers that are paused or skipped: for each the agent, as of [`chosen_timers`].
-    fn held_timers(&mut self, engine: &Engine, now: &DateTime<Local>) -> Vec<Option<String>> {
-        let controls = self.read_controls(engine);
-        let holds = controls.holds(engine.config(), now).into_iter();
-        holds.map(|(agent, _)| agent.map(str::to_string)).collect()
+/// Returns the timers that are paused or skipped, of one that is named or of all: for each the agent, as
+/// of [`chosen_timers`].
+fn timers_to_resume(
+    engine: &Engine,
+    name: Option<&str>,
+    now: &DateTime<Local>,
+) -> Result<Vec<Option<String>>> {
+    let Ok(controls) = ScheduleControls::read(engine) else {
+        // The change replaces a file that cannot be read, or says why it cannot.
+        return chosen_timers(engine, name);
+    };
+    let holds = controls.holds(engine.config(), now).into_iter();
+    let mut held: Vec<_> = holds.map(|(agent, _)| agent.map(str::to_string)).collect();
+    let Some(name) = name else {
+        return Ok(held);
+    };
+    // An agent that has left the config can be held back, too.
+    if held.iter().any(|agent| agent.as_deref() == Some(name)) {
+        return Ok(vec![Some(name.to_string())]);
     }
+    let chosen = chosen_timers(engine, Some(name))?;
+    if let [Some(agent)] = chosen.as_slice() {
+        ensure_resumable(engine, agent)?;
+    }
+    held.retain(|agent| chosen.contains(agent));
+    Ok(held)
 }
 
 /// Refuses to resume an agent that only the pause of all agents holds back.

@@ -17,7 +17,9 @@ use super::{CommandContext, CommandResult};
 use crate::clock::{Clock, SystemClock};
 use crate::engine::{Engine, HolderLock, HolderLockKind, describe_holder};
 use crate::error::{Error, ErrorKind, Result};
-use crate::schedule::{ScheduledGroup, Scheduler, StartQueue, agent_arguments, reset_arguments};
+use crate::schedule::{
+    ScheduleControls, ScheduledGroup, Scheduler, StartQueue, agent_arguments, reset_arguments,
+};
 use crate::sys;
 
 /// Time between two looks at signals and at the processes.
@@ -62,7 +64,6 @@ impl CommandContext<'_> {
         for hold in self.schedule_holds(&engine, SystemClock.now()) {
             self.output.print_note(&hold.describe());
         }
-        drop(engine);
         let mut queue = StartQueue::default();
         let mut running: Vec<RunningReset> = Vec::new();
         let mut last_said = String::new();
@@ -78,7 +79,9 @@ impl CommandContext<'_> {
                         queue.add(group);
                     }
                 }
-                let next = scheduler.describe_next();
+                // Unreadable pauses hold nothing back, and the resets say so.
+                let controls = ScheduleControls::read(&engine).unwrap_or_default();
+                let next = scheduler.describe_next(|agent| controls.pause_of(agent).is_some());
                 if next != last_said {
                     self.output.print_progress(&next);
                     last_said = next;

@@ -35,6 +35,9 @@ struct TimerItem {
     skipped: Option<ScheduleSkip>,
 }
 
+/// How far back the last scheduled reset is looked for.
+const LAST_RESET_PERIOD: chrono::Duration = chrono::Duration::days(30);
+
 /// Agents that `schedule run` resets together.
 #[derive(Serialize)]
 struct GroupItem {
@@ -42,7 +45,7 @@ struct GroupItem {
     agent: Option<String>,
     /// When they are due next.
     next: DateTime<FixedOffset>,
-    /// When the last reset of one of them ended; `None` if it was before two intervals.
+    /// When the last reset of one of them ended; `None` if that was not within 30 days.
     last: Option<DateTime<FixedOffset>>,
     /// Numbers of agents by the outcome of that run.
     result: BTreeMap<&'static str, usize>,
@@ -193,9 +196,7 @@ impl SchedulerItem {
     ) -> Option<SchedulerItem> {
         let holder = engine.find_lock_holder_of(HolderLockKind::Scheduler)?;
         let groups = ScheduledGroup::of_config(engine.config());
-        let intervals = groups.iter().map(|group| group.interval.seconds());
-        let longest = chrono::Duration::seconds(2 * i64::from(intervals.max().unwrap_or_default()));
-        let resets = engine.last_timed_resets(now.fixed_offset() - longest);
+        let resets = engine.last_timed_resets(now.fixed_offset() - LAST_RESET_PERIOD);
         // A ledger that cannot be read is named with the missed resets.
         let resets = resets.unwrap_or_default();
         let groups = groups.into_iter();

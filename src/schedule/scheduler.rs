@@ -224,18 +224,21 @@ impl<Tz: TimeZone> Scheduler<Tz>
 where
     Tz::Offset: std::fmt::Display,
 {
-    /// Says what is due next, such as "next reset: 2026-03-14 03:02:41, scout and 2 more".
-    pub fn describe_next(&self) -> String {
+    /// Says what is due next, such as "next reset: 2026-03-14 03:02:41, scout and 2 more", and whether
+    /// all of that is paused.
+    pub fn describe_next(&self, is_paused: impl Fn(Option<&str>) -> bool) -> String {
         let Some(next) = self.next_due() else {
             return "no agents to reset".to_string();
         };
         let due = self.groups.iter().filter(|entry| entry.next == *next);
-        let due: Vec<&str> = due.map(|entry| entry.group.describe()).collect();
+        let due: Vec<&ScheduledGroup> = due.map(|entry| &entry.group).collect();
         let more = match due.len() {
             ..=1 => String::new(),
             count => format!(" and {} more", count - 1),
         };
-        let (next, first) = (next.format("%Y-%m-%d %H:%M:%S"), due[0]);
-        format!("next reset: {next}, {first}{more}")
+        let (next, first) = (next.format("%Y-%m-%d %H:%M:%S"), due[0].describe());
+        let are_paused = due.iter().all(|group| is_paused(group.agent.as_deref()));
+        let paused = if are_paused { " (paused)" } else { "" };
+        format!("next reset: {next}, {first}{more}{paused}")
     }
 }

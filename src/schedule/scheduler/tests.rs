@@ -34,7 +34,7 @@ fn groups_are_due_at_their_own_times() {
     let groups = [group("", "3h", 0), group("scout", "1h", 600)];
     let mut scheduler = schedule(&groups, "2026-03-14T08:30:00+01:00");
     let next = "next reset: 2026-03-14 09:00:00, all agents without an interval of their own";
-    assert_eq!(scheduler.describe_next(), next);
+    assert_eq!(scheduler.describe_next(|_| false), next);
     let mut due = |now: &str| agents_due(&mut scheduler, now);
     assert_eq!(due("2026-03-14T08:59:59+01:00"), Vec::<String>::new());
     assert_eq!(due("2026-03-14T09:00:00+01:00"), [""]);
@@ -44,7 +44,7 @@ fn groups_are_due_at_their_own_times() {
     assert_eq!(due("2026-03-14T18:20:00+01:00"), ["", "scout"]);
     assert_eq!(due("2026-03-14T18:20:30+01:00"), Vec::<String>::new());
     let next = "next reset: 2026-03-14 19:10:00, scout";
-    assert_eq!(scheduler.describe_next(), next);
+    assert_eq!(scheduler.describe_next(|_| false), next);
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn changed_config_keeps_the_times_of_the_others() {
         ["b"]
     );
     scheduler.replace_groups(Vec::new(), &time("2026-03-14T09:00:20+01:00"));
-    assert_eq!(scheduler.describe_next(), "no agents to reset");
+    assert_eq!(scheduler.describe_next(|_| false), "no agents to reset");
     assert_eq!(
         scheduler.wait_time(&time("2026-03-14T09:00:20+01:00")),
         MAX_WAIT

@@ -171,6 +171,11 @@ fn working_alert(site: &Site) -> Hindrance {
     Hindrance::default()
 }
 
+fn paused_fleet(site: &Site) -> Hindrance {
+    let _ = site.run(["schedule", "pause"]).assert_code(0);
+    Hindrance::default()
+}
+
 fn edited_unit(site: &Site) -> Hindrance {
     let install = ["schedule", "install", "--system", "--prefix", "units"];
     let _ = site.run(install).assert_code(0);
@@ -331,7 +336,8 @@ const CASES: &[Case] = &[
     case("schedule pause", 3, UNREAD, unusable_archive, "schedule pause"),
     case("schedule resume", 0, "", drift, "schedule resume"),
     case("schedule resume", 2, UNKNOWN, drift, "schedule resume nothing"),
-    case("schedule resume", 3, UNREAD, unusable_archive, "schedule resume"),
+    case("schedule resume", 6, "the agent is held back by a pause of all agents alone",
+        paused_fleet, "schedule resume monitor-bot"),
     case("schedule skip", 0, "", drift, "schedule skip"),
     case("schedule skip", 2, UNKNOWN, drift, "schedule skip nothing"),
     case("schedule skip", 3, UNREAD, unusable_archive, "schedule skip"),

@@ -1,6 +1,6 @@
 //! The report at the top of the log: what happened since the last evening, the worst first.
 
-use crate::console::canvas::{Canvas, fit_end_of_sentence, shorten_untrusted};
+use crate::console::canvas::{Canvas, fit_end_of_sentence, shorten_untrusted, truncate_untrusted};
 use crate::console::command::Command;
 use crate::console::model::Model;
 use crate::console::screens::log::state::ReportText;
@@ -66,5 +66,6 @@ fn draw_row(canvas: &mut Canvas<'_>, y: u16, row: &ReportRow) {
     canvas.put_text(SUBJECT_X, y, &subject, Role::Text);
     let x = SUBJECT_X + width as u16 + 1;
     let room = usize::from(canvas.width().saturating_sub(x));
-    canvas.put_text(x, y, &fit_end_of_sentence(&row.text, room), Role::Text);
+    // How often and since when is at its start.
+    canvas.put_text(x, y, &truncate_untrusted(&row.text, room), Role::Text);
 }

@@ -365,7 +365,7 @@ pub fn header_parts(model: &Model) -> Vec<(String, Role)> {
     let rows = &model.log.schedule.rows;
     let mut parts = Vec::new();
     if rows.iter().any(TimerRow::has_failed) {
-        parts.push(("last run FAILED".to_string(), Role::Bad));
+        parts.push(("run FAILED".to_string(), Role::Bad));
     } else if rows.iter().any(|row| row.is_missed) {
         parts.push(("run MISSED".to_string(), Role::Bad));
     }
