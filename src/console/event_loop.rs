@@ -155,7 +155,7 @@ impl Console {
         let last_observations: Vec<_> = self
             .model
             .rows
-            .into_iter()
+            .iter()
             .filter_map(|row| {
                 row.last_readable_observation()
                     .or(row.observation.as_ref())
