@@ -33,7 +33,19 @@ pub(super) fn is_given(slots: &KeySlots, key: &str) -> bool {
     matches!(slots.get(key), Some(KeySlot::Set(..) | KeySlot::Invalid))
 }
 
+/// The effective values of all sections.
+#[derive(Clone, Debug)]
+pub(super) struct ResolvedSections {
+    pub(super) general: ResolvedSection,
+    pub(super) lint: ResolvedSection,
+    /// None without such a section.
+    pub(super) alerts: Option<ResolvedSection>,
+    /// Those of the agents, in their order.
+    pub(super) agents: Vec<ResolvedSection>,
+}
+
 /// The effective values of a section, in the order of the table.
+#[derive(Clone, Debug)]
 pub(super) struct ResolvedSection(Vec<(&'static str, KeyValue, ValueOrigin)>);
 
 impl ResolvedSection {
@@ -66,6 +78,11 @@ impl ResolvedSection {
             Some((doc.name, value, ValueOrigin::Default))
         });
         ResolvedSection(values.collect())
+    }
+
+    /// Returns the origin of the value of a key, if it has one.
+    pub(super) fn origin(&self, key: &str) -> Option<ValueOrigin> {
+        self.find(key).map(|(_, origin)| origin)
     }
 
     fn find(&self, key: &str) -> Option<(&KeyValue, ValueOrigin)> {
