@@ -135,4 +135,15 @@ mod tests {
         assert_eq!(map_parallel(vec![3, 1, 2], |it| it + 1), [4, 2, 3]);
         assert_eq!(map_parallel(Vec::new(), |it: i32| it), [0; 0]);
     }
+
+    #[test]
+    fn results_on_processors_keep_their_order() {
+        for count in [0, 1, 63, 64, 1000] {
+            let items: Vec<usize> = (0..count).collect();
+            let done = map_on_processors(items.clone(), || |it: usize| it * 2);
+            assert_eq!(done, items.iter().map(|it| it * 2).collect::<Vec<_>>());
+        }
+        assert_eq!(read_threads(FILES_PER_READ_THREAD), 1);
+        assert!(read_threads(1 << 20) <= MAX_READ_THREADS);
+    }
 }
