@@ -45,6 +45,7 @@ pub(crate) use parser::is_agent_name;
 use parser::{ALERTS_SECTION, LINT_SECTION, parse_partial};
 pub use parser::{SAME_MEMORY_HINT, parse, same_memory_message};
 use resolved_section::ResolvedSections;
+pub use resolved_section::{EffectiveValue, ValueOrigin};
 pub use shared_directories::{
     SHARED_ENTRY_DIRECTORY_HINT, SharedEntryDirectory, shared_entry_directories,
 };
@@ -326,30 +327,6 @@ pub struct Config {
     resolved: ResolvedSections,
     /// Index of each agent in `agents`, by name.
     agent_indexes: HashMap<String, usize>,
-}
-
-/// An effective value, as `config show` prints it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct EffectiveValue {
-    /// `general`, or the name of the agent.
-    pub section: String,
-    /// The key, under its current name.
-    pub key: &'static str,
-    /// The value, paths absolute.
-    pub value: String,
-    /// Origin of the value. For a value that an agent inherits from the fleet, this is the line in
-    /// `[general]`.
-    pub origin: ValueOrigin,
-}
-
-/// Origin of a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ValueOrigin {
-    /// No line of the file sets the value.
-    Default,
-    /// The line that sets the value, counted from 1.
-    Line(usize),
 }
 
 impl Config {
