@@ -32,10 +32,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
-use lines::is_separator;
 pub use lines::{
     LineKind, ScannedLine, SeparatorLine, scan_lines, separator_lines, unclosed_fence_line,
 };
+use lines::{has_one_separator, is_separator};
 
 /// Maximum number of line comparisons in rule 5. It keeps the search linear in the memory:
 /// separators past it are not considered.
@@ -232,25 +232,33 @@ pub fn find_boundary(
 
 /// The boundary below a separator line; the caller fills in how it was found.
 fn boundary_at_line(memory: &[u8], separator: &[u8], line: usize) -> Boundary {
-    let lines = match line {
+    let (separator_number, separator_count) = match line {
         // The baseline has no separator, so those of the agent mean nothing.
-        0 => Vec::new(),
-        _ => separator_lines(memory, separator),
+        0 => (0, 0),
+        // Most memories have no other one: what kind of line it is does not matter.
+        _ if has_one_separator(memory, separator) => (1, 1),
+        _ => count_separators(memory, separator, line),
     };
-    let eligible = |candidate: &&SeparatorLine| candidate.is_eligible || candidate.line == line;
     Boundary {
         offset: 0,
         line,
-        separator_number: lines
-            .iter()
-            .filter(eligible)
-            .take_while(|candidate| candidate.line <= line)
-            .count(),
-        separator_count: lines.iter().filter(eligible).count(),
+        separator_number,
+        separator_count,
         rule: BoundaryRule::Intact,
         added_lines: 0,
         removed_lines: 0,
     }
+}
+
+/// Counts the separator lines up to this one, and all of them.
+fn count_separators(memory: &[u8], separator: &[u8], line: usize) -> (usize, usize) {
+    let lines = separator_lines(memory, separator);
+    let eligible = |candidate: &&SeparatorLine| candidate.is_eligible || candidate.line == line;
+    let above = lines
+        .iter()
+        .filter(eligible)
+        .take_while(|candidate| candidate.line <= line);
+    (above.count(), lines.iter().filter(eligible).count())
 }
 
 /// Applies rule 5: finds the separator line above which `memory` differs least from `above`.

@@ -42,8 +42,10 @@ use keys::canonical_key;
 pub(crate) use keys::closest_match;
 pub use keys::{KeySpec, SectionKind, keys};
 pub(crate) use parser::is_agent_name;
-use parser::parse_partial;
+use parser::{ALERTS_SECTION, LINT_SECTION, parse_partial};
 pub use parser::{SAME_MEMORY_HINT, parse, same_memory_message};
+use resolved_section::ResolvedSections;
+pub use resolved_section::{EffectiveValue, ValueOrigin};
 pub use shared_directories::{
     SHARED_ENTRY_DIRECTORY_HINT, SharedEntryDirectory, shared_entry_directories,
 };
@@ -321,40 +323,24 @@ pub struct Config {
     pub agents: Vec<Agent>,
     /// Warnings: lines that probably do not say what was meant.
     pub warnings: Vec<Diagnostic>,
-    effective_values: Vec<EffectiveValue>,
+    /// The values of all sections, from which the settings were made.
+    resolved: ResolvedSections,
     /// Index of each agent in `agents`, by name.
     agent_indexes: HashMap<String, usize>,
-}
-
-/// An effective value, as `config show` prints it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct EffectiveValue {
-    /// `general`, or the name of the agent.
-    pub section: String,
-    /// The key, under its current name.
-    pub key: &'static str,
-    /// The value, paths absolute.
-    pub value: String,
-    /// Origin of the value. For a value that an agent inherits from the fleet, this is the line in
-    /// `[general]`.
-    pub origin: ValueOrigin,
-}
-
-/// Origin of a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ValueOrigin {
-    /// No line of the file sets the value.
-    Default,
-    /// The line that sets the value, counted from 1.
-    Line(usize),
 }
 
 impl Config {
     /// Returns the agent of a name.
     pub fn agent(&self, name: &str) -> Option<&Agent> {
-        let place = self.agent_indexes.get(name)?;
-        self.agents.get(*place).filter(|agent| agent.name == name)
+        self.agent_index(name)
+            .and_then(|index| self.agents.get(index))
+    }
+
+    /// Returns the position of the agent of a name among all agents.
+    pub fn agent_index(&self, name: &str) -> Option<usize> {
+        let index = *self.agent_indexes.get(name)?;
+        let agent = self.agents.get(index)?;
+        (agent.name == name).then_some(index)
     }
 
     /// Returns the path of the baseline of an agent.
@@ -364,10 +350,25 @@ impl Config {
 
     /// Returns the origin of the effective value of a key.
     pub fn origin(&self, section: &str, key: &str) -> ValueOrigin {
-        let mut entries = self.effective_values.iter();
-        let entry =
-            entries.find(|entry| entry.section == section && entry.key == canonical_key(key));
-        entry.map_or(ValueOrigin::Default, |entry| entry.origin)
+        let resolved = &self.resolved;
+        let values = match section {
+            "general" => Some(&resolved.general),
+            name => match self.agent_index(name) {
+                Some(index) => resolved.agents.get(index),
+                None if name == LINT_SECTION => Some(&resolved.lint),
+                None if name == ALERTS_SECTION => resolved.alerts.as_ref(),
+                None => None,
+            },
+        };
+        let origin = values.and_then(|values| values.origin(canonical_key(key)));
+        origin.unwrap_or(ValueOrigin::Default)
+    }
+
+    /// Returns the effective values of an agent, in the order of the table of keys.
+    pub fn values_of_agent(&self, name: &str) -> Vec<EffectiveValue> {
+        let index = self.agent_index(name);
+        let values = index.and_then(|index| self.resolved.agents.get(index));
+        values.map_or(Vec::new(), |values| values.effective_values(name))
     }
 
     /// Returns an error at the line of a value, for a fault that the text of the config alone does
@@ -399,8 +400,17 @@ impl Config {
 
     /// Returns the effective values: `[general]`, then the agents in the order of the file. Keys
     /// without a value are omitted.
-    pub fn effective_values(&self) -> &[EffectiveValue] {
-        &self.effective_values
+    pub fn effective_values(&self) -> Vec<EffectiveValue> {
+        let resolved = &self.resolved;
+        let mut values = resolved.general.effective_values("general");
+        values.extend(resolved.lint.effective_values(LINT_SECTION));
+        if let Some(alerts) = &resolved.alerts {
+            values.extend(alerts.effective_values(ALERTS_SECTION));
+        }
+        for (agent, section) in self.agents.iter().zip(&resolved.agents) {
+            values.extend(section.effective_values(&agent.name));
+        }
+        values
     }
 }
 

@@ -6,7 +6,7 @@
 //! once.
 //!
 //! The file systems that the archive's path crosses are trusted, because a run can record nothing
-//! without them. Calls to them are made directly, so a fleet on one disk starts no thread.
+//! without them. Calls to them are made directly, so a small fleet on one disk starts no thread.
 
 pub mod ancestry;
 mod mounts;
@@ -27,6 +27,7 @@ use crossbeam_channel::{
 use self::mounts::{DeviceNumber, MountTable, MountTableCache, crossed_file_systems};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::threads::map_on_processors;
 
 /// The total time of a call, in multiples of the time limit between two reports: a call that keeps
 /// reporting must end as well.
@@ -80,12 +81,12 @@ impl FileSystems {
     /// mount table.
     pub fn find_untrusted_all<'p>(
         &self,
-        paths: impl IntoIterator<Item = &'p PathBuf>,
+        paths: impl IntoIterator<Item = &'p (impl AsRef<Path> + ?Sized + 'p)>,
     ) -> Vec<Option<Arc<FileSystem>>> {
         let trusted = self.current_trusted_devices();
         paths
             .into_iter()
-            .map(|path| self.find_untrusted_in(&trusted, path))
+            .map(|path| self.find_untrusted_in(&trusted, path.as_ref()))
             .collect()
     }
 
@@ -134,14 +135,14 @@ impl FileSystems {
         below.cloned().collect()
     }
 
-    /// Calls an inspection function for many paths, on one thread per file system; `start` makes
-    /// the function of a thread. The result of a path is None if its file system does not answer
+    /// Calls an inspection function for many paths, on one thread per file system that may hang, and
+    /// on several processors for many paths of the others; `start` makes the function of a thread. The result of a path is None if its file system does not answer
     /// within `timeout`, or if the function returned None.
     pub fn inspect_paths<T, L>(
         &self,
         paths: Vec<PathBuf>,
         timeout: Duration,
-        start: impl Fn() -> L + Clone + Send + 'static,
+        start: impl Fn() -> L + Clone + Send + Sync + 'static,
     ) -> Vec<Option<T>>
     where
         T: Send + 'static,
@@ -168,9 +169,12 @@ impl FileSystems {
             drop(system.start_call(inspect_group));
         }
         drop(sender);
-        let mut inspect = start();
-        for (number, path) in groups.trusted {
-            found[number] = inspect(&path);
+        let inspected = map_on_processors(groups.trusted, || {
+            let mut inspect = start();
+            move |(number, path): (usize, PathBuf)| (number, inspect(&path))
+        });
+        for (number, seen) in inspected {
+            found[number] = seen;
         }
         let timeout_channel = after(timeout);
         loop {

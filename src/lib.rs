@@ -62,6 +62,7 @@ mod fake_transport;
 #[path = "../tests/support/skip.rs"]
 mod skip;
 mod sys;
+mod threads;
 pub mod transport;
 pub mod trust;
 pub mod untrusted;

@@ -21,10 +21,38 @@ pub(super) fn is_separator(line: &[u8], separator: &[u8]) -> bool {
 /// Finds all lines of `text` that equal the separator, with their eligibility (rule 1). Linear in
 /// the text.
 pub fn separator_lines(text: &[u8], separator: &[u8]) -> Vec<SeparatorLine> {
+    let Some(last) = literal_separators(text, separator).last() else {
+        return Vec::new();
+    };
+    // What follows the last one decides about none of them.
     scan_lines(text)
+        .take_while(|line| line.start <= last)
         .filter(|line| is_separator(&text[line.start..line.end], separator))
         .map(|line| line.to_separator_line())
         .collect()
+}
+
+/// Returns whether exactly one line of `text` equals the separator.
+pub(super) fn has_one_separator(text: &[u8], separator: &[u8]) -> bool {
+    literal_separators(text, separator).take(2).count() == 1
+}
+
+/// Returns the offsets of the lines that equal the separator, whether they are eligible or not.
+fn literal_separators<'t>(text: &'t [u8], separator: &[u8]) -> impl Iterator<Item = usize> + 't {
+    let found = memchr::memmem::Finder::new(separator).into_owned();
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        while next < text.len() {
+            let at = next + found.find(&text[next..])?;
+            let end = memchr::memchr(b'\n', &text[at..]).map_or(text.len(), |length| at + length);
+            next = end + 1;
+            let starts_line = at == 0 || text[at - 1] == b'\n';
+            if starts_line && is_separator(&text[at..end], found.needle()) {
+                return Some(at);
+            }
+        }
+        None
+    })
 }
 
 /// A line of Markdown, and the kind of block that it belongs to.

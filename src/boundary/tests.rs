@@ -23,6 +23,29 @@ fn eligible_lines(text: &str) -> Vec<usize> {
         .collect()
 }
 
+/// Returns all lines that equal the separator, from a scan of the whole text.
+fn scanned_separators(text: &[u8], separator: &[u8]) -> Vec<SeparatorLine> {
+    scan_lines(text)
+        .filter(|line| is_separator(&text[line.start..line.end], separator))
+        .map(ScannedLine::to_separator_line)
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn separators_are_those_of_a_whole_scan(
+        lines in prop::collection::vec("(---|--- |----|-- -|=---|\\|---\\||a|```|- i|)(\r)?", 0..12),
+        separator in "(---|\\|---\\||a|-|)",
+        ends in any::<bool>(),
+    ) {
+        let text = lines.join("\n") + if ends { "\n" } else { "" };
+        let (text, separator) = (text.as_bytes(), separator.as_bytes());
+        let scanned = scanned_separators(text, separator);
+        prop_assert_eq!(&separator_lines(text, separator), &scanned);
+        prop_assert_eq!(has_one_separator(text, separator), scanned.len() == 1);
+    }
+}
+
 #[test]
 fn each_line_has_the_kind_of_its_block() {
     let text = "---\na: b\n---\n# T\nx\n---\n- i\n> q\n\n```\nc\n```\n<!-- a\nb -->\n\n    code\n\n| a |\n|---|\n| 1 |\n\n***\n";

@@ -165,7 +165,7 @@ impl CommandContext<'_> {
         let (config, _) = self.load_config()?;
         self.output.print_document(&ConfigShowDocument {
             config: config.path.display().to_string(),
-            values: config.effective_values().to_vec(),
+            values: config.effective_values(),
         })?;
         Ok(None)
     }

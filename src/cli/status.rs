@@ -89,11 +89,23 @@ struct MemoryStatus {
 }
 
 impl StatusRow {
-    fn new(observation: Observation, engine: &Engine) -> StatusRow {
+    /// Makes the rows of observations.
+    fn of_all(observations: Vec<Observation>, engine: &Engine) -> Vec<StatusRow> {
+        let known_since = engine.states_since(&observations);
         // Also of an agent in a worse state than BUSY, whose reason does not name the run.
-        let holder = engine.lock_holder(&observation.agent);
+        let holders = engine.lock_holders(&observations);
         let now = engine.clock().now();
-        let since = engine.state_since(&observation.agent, observation.state);
+        let rows = observations.into_iter().zip(known_since).zip(holders);
+        rows.map(|((seen, since), holder)| StatusRow::new(seen, since, holder, now))
+            .collect()
+    }
+
+    fn new(
+        observation: Observation,
+        since: Option<DateTime<FixedOffset>>,
+        holder: Option<LockHolder>,
+        now: DateTime<FixedOffset>,
+    ) -> StatusRow {
         let zone = *observation.read_at.offset();
         let read = observation.is_content_known();
         let is_scratch_known = observation.is_scratch_known();
@@ -329,10 +341,7 @@ impl CommandContext<'_> {
             fleet: config.general.fleet_name.clone(),
             tag: config.general.fleet_tag.clone(),
             time: now,
-            agents: observations
-                .into_iter()
-                .map(|seen| StatusRow::new(seen, &engine))
-                .collect(),
+            agents: StatusRow::of_all(observations, &engine),
             holds,
             ledger_kind: ledger_error.is_some().then(|| {
                 let error = engine.ledger_head().err();

@@ -3,7 +3,7 @@
 //! Does not stop at a fault, and reports each once: a key whose line has a diagnostic is not also
 //! missing, and a second section of a name is checked but needs no keys.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use crate::invocation::Invocation;
@@ -12,7 +12,7 @@ use super::ini::{self, Diagnostics, IniItem, SourceLine};
 use super::keys::{
     CONFIG_KEYS, KeyValue, PathBases, SectionKind, ValueShape, canonical_key, closest_match,
 };
-use super::resolved_section::{KeySlot, KeySlots, ResolvedSection, is_given};
+use super::resolved_section::{KeySlot, KeySlots, ResolvedSection, ResolvedSections, is_given};
 use super::shared_directories::{SHARED_ENTRY_DIRECTORY_HINT, shared_entry_directories};
 use super::{
     ACCEPT_IN_PLACE, Agent, Config, ConfigEnvironment, ConfigErrors, DiagnosticLevel,
@@ -22,9 +22,9 @@ use super::{
 /// Sections that are not agents, unless they have one of [`AGENT_KEYS`].
 const RESERVED_SECTIONS: &[&str] = &[LINT_SECTION, ALERTS_SECTION];
 /// The section of the lint's settings.
-const LINT_SECTION: &str = "lint";
+pub(super) const LINT_SECTION: &str = "lint";
 /// The section of alerts.
-const ALERTS_SECTION: &str = "alerts";
+pub(super) const ALERTS_SECTION: &str = "alerts";
 const AGENT_KEYS: &[&str] = &["memory_file", "remote_host"];
 
 /// Maximum length of an agent name in bytes. Files of its runs have that name plus a random name
@@ -84,24 +84,20 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
     let has_directories = !["archive_dir", "baseline_dir"].into_iter().any(is_invalid);
     reader.check_seal_signers(&general_slots);
     let fleet = reader.resolve_general(&path, general_slots);
-    let mut effective_values = fleet.effective_values("general");
     let lint = ResolvedSection::new(&reader.path_bases, lint_slots, SectionKind::Lint, &[], None);
-    effective_values.extend(lint.effective_values("lint"));
     let alerts = alerts_slots.map(|slots| {
         ResolvedSection::new(&reader.path_bases, slots, SectionKind::Alerts, &[], None)
     });
-    if let Some(alerts) = &alerts {
-        effective_values.extend(alerts.effective_values(ALERTS_SECTION));
-    }
-    let mut agents = Vec::new();
+    let mut agents = Vec::with_capacity(agent_sections.len());
+    let mut agent_values = Vec::with_capacity(agent_sections.len());
     for (section, kind, slots) in agent_sections {
         let computed = [("archive_subdir", KeyValue::Text(section.name.clone()))];
         let memory = memory_source(&slots).cloned();
         let memory = memory.unwrap_or_else(|| section.source.clone());
         let values = ResolvedSection::new(&reader.path_bases, slots, kind, &computed, Some(&fleet));
-        effective_values.extend(values.effective_values(&section.name));
         let agent = values.to_agent(&section.name, section.source.number, kind);
         agents.push((agent, memory));
+        agent_values.push(values);
     }
     reader.warn_of_sharing(&agents);
     let mut agents: Vec<Agent> = agents.into_iter().map(|(agent, _)| agent).collect();
@@ -112,17 +108,26 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
         .map(|(index, agent)| (agent.name.clone(), index))
         .collect();
     let general = fleet.to_general_settings();
+    let lint_config = lint.to_lint_config();
+    let alert_settings = alerts
+        .as_ref()
+        .map(|alerts| alerts.to_alert_settings(reader.path_bases.directory));
     PartialConfig {
         config: Config {
             path: path.clone(),
             invocation: Invocation::default(),
             general,
-            lint: lint.to_lint_config(),
-            alerts: alerts.map(|alerts| alerts.to_alert_settings(reader.path_bases.directory)),
+            lint: lint_config,
+            alerts: alert_settings,
             agent_indexes,
             agents,
             warnings: Vec::new(),
-            effective_values,
+            resolved: ResolvedSections {
+                general: fleet,
+                lint,
+                alerts,
+                agents: agent_values,
+            },
         },
         diagnostics: reader.diagnostics,
         has_directories,
@@ -599,9 +604,12 @@ impl ConfigReader<'_> {
                 self.diagnostics.add_warning(source, message, Some(hint));
             }
         }
+        let sources: HashMap<&str, &SourceLine> = agents
+            .iter()
+            .map(|(agent, source)| (agent.name.as_str(), source))
+            .collect();
         for shared in shared_entry_directories(agents.iter().map(|(agent, _)| agent)) {
-            let mut sources = agents.iter();
-            if let Some((_, source)) = sources.find(|(agent, _)| agent.name == shared.second) {
+            if let Some(source) = sources.get(shared.second) {
                 let hint = SHARED_ENTRY_DIRECTORY_HINT.to_string();
                 self.diagnostics
                     .add_warning(source, shared.to_string(), Some(hint));

@@ -4,17 +4,43 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::alert_settings::{
     AlertKind, AlertSettings, JournalTarget, parse_percent, parse_time_span,
 };
 use super::ini::SourceLine;
 use super::keys::{CONFIG_KEYS, KEYS_NOT_INHERITED, KeyValue, PathBases, SectionKind};
 use super::{
-    ACCEPT_IN_PLACE, Agent, EffectiveValue, FindingsPolicy, GeneralSettings, LintConfig,
-    MemoryLocation, ProtectLevel, SealRequirement, SftpExtension, SshHost, ValueOrigin,
+    ACCEPT_IN_PLACE, Agent, FindingsPolicy, GeneralSettings, LintConfig, MemoryLocation,
+    ProtectLevel, SealRequirement, SftpExtension, SshHost,
 };
 use crate::lint::{RuleId, Severity};
 use crate::reset_interval::ResetInterval;
+
+/// An effective value, as `config show` prints it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct EffectiveValue {
+    /// `general`, or the name of the agent.
+    pub section: String,
+    /// The key, under its current name.
+    pub key: &'static str,
+    /// The value, paths absolute.
+    pub value: String,
+    /// Origin of the value. For a value that an agent inherits from the fleet, this is the line in
+    /// `[general]`.
+    pub origin: ValueOrigin,
+}
+
+/// Origin of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ValueOrigin {
+    /// No line of the file sets the value.
+    Default,
+    /// The line that sets the value, counted from 1.
+    Line(usize),
+}
 
 /// The value of a key in the file.
 pub(super) enum KeySlot {
@@ -33,7 +59,19 @@ pub(super) fn is_given(slots: &KeySlots, key: &str) -> bool {
     matches!(slots.get(key), Some(KeySlot::Set(..) | KeySlot::Invalid))
 }
 
+/// The effective values of all sections.
+#[derive(Clone, Debug)]
+pub(super) struct ResolvedSections {
+    pub(super) general: ResolvedSection,
+    pub(super) lint: ResolvedSection,
+    /// None without such a section.
+    pub(super) alerts: Option<ResolvedSection>,
+    /// Those of the agents, in their order.
+    pub(super) agents: Vec<ResolvedSection>,
+}
+
 /// The effective values of a section, in the order of the table.
+#[derive(Clone, Debug)]
 pub(super) struct ResolvedSection(Vec<(&'static str, KeyValue, ValueOrigin)>);
 
 impl ResolvedSection {
@@ -66,6 +104,11 @@ impl ResolvedSection {
             Some((doc.name, value, ValueOrigin::Default))
         });
         ResolvedSection(values.collect())
+    }
+
+    /// Returns the origin of the value of a key, if it has one.
+    pub(super) fn origin(&self, key: &str) -> Option<ValueOrigin> {
+        self.find(key).map(|(_, origin)| origin)
     }
 
     fn find(&self, key: &str) -> Option<(&KeyValue, ValueOrigin)> {

@@ -742,7 +742,8 @@ fn key_table_is_consistent() {
 fn reparsed_config(config: &Config) -> Config {
     let mut text = String::new();
     let mut section = "";
-    for entry in config.effective_values() {
+    let values = config.effective_values();
+    for entry in &values {
         if entry.section != section {
             section = &entry.section;
             text.push_str(&format!("[{section}]\n"));
@@ -779,7 +780,7 @@ fn effective_values_round_trip_as_config() {
     // The file sets every key of the table.
     for doc in keys() {
         let general = doc.section == SectionKind::General;
-        let mut entries = config.effective_values().iter();
+        let mut entries = config.effective_values().into_iter();
         let found = entries.find(|it| it.key == doc.name && general == (it.section == "general"));
         let origin = found.map(|it| it.origin);
         assert!(matches!(origin, Some(ValueOrigin::Line(_))), "{}", doc.name);

@@ -82,12 +82,9 @@ impl Engine {
         if agent.location.host().is_some() {
             return Ok(None);
         }
-        let Ok(directory) = self.open_directory(agent) else {
-            return Ok(None);
-        };
-        match directory.properties()?.swap_forecast {
-            SwapForecast::Refused(error) => Err(error),
-            forecast => in_place_degradation(agent, &forecast),
+        match self.open_directory(agent) {
+            Ok(directory) => replacement_degradation(agent, directory.as_ref()),
+            Err(_) => Ok(None),
         }
     }
 
@@ -95,6 +92,24 @@ impl Engine {
     /// this process has; none where they can, or where the directory cannot be opened.
     pub fn undetectable_writers_reason(&self, agent: &Agent) -> Option<String> {
         undetectable_writers_reason(self.open_directory(agent).ok()?.as_ref())
+    }
+}
+
+/// Returns the degradation of an agent's memory in an open directory, as
+/// [`Engine::replacement_degradation`] does.
+///
+/// # Errors
+/// Why no reset can replace it.
+pub(super) fn replacement_degradation(
+    agent: &Agent,
+    directory: &dyn MemoryDirectory,
+) -> Result<Option<String>> {
+    if agent.location.host().is_some() {
+        return Ok(None);
+    }
+    match directory.properties()?.swap_forecast {
+        SwapForecast::Refused(error) => Err(error),
+        forecast => in_place_degradation(agent, &forecast),
     }
 }
 

@@ -62,7 +62,7 @@ impl Engine {
     ) -> Vec<(&Agent, Error)> {
         let local = self.local_agents();
         let none = |agents: &[&Agent]| vec![None; agents.len()];
-        let found = parallel::map_agents_by_site(self, &local, fault, none);
+        let found = parallel::read_agents_by_site(self, &local, || &fault, none);
         let found = local.into_iter().zip(found);
         found
             .filter_map(|(agent, error)| Some((agent, error?)))

@@ -1,6 +1,7 @@
 //! Observation of agents: reads their memories where needed, and determines their state, the
 //! reason, and what blocks a reset.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,6 +11,7 @@ use super::classify::{
     window_size,
 };
 use super::content_cache::ContentKey;
+use super::degraded::replacement_degradation;
 use super::observation::{Blocker, Observation};
 use super::parallel;
 use super::shared_memories::sharing_error;
@@ -22,7 +24,8 @@ use crate::digest::Digest;
 use crate::engine::lock;
 use crate::error::{Error, ErrorKind};
 use crate::transport::{
-    FailureCause, FileMetadata, MemoryObject, SpecialFile, Stamp, Transport, TransportError,
+    FailureCause, FileMetadata, MemoryDirectory, MemoryObject, SpecialFile, Stamp, Transport,
+    TransportError,
 };
 
 /// Maximum bytes of memories that are read in one batch, unless a single one is longer.
@@ -83,6 +86,8 @@ struct ObservationSubject<'c> {
     ledger_error: Option<String>,
     baseline: Result<Arc<Baseline>, BaselineRefusal>,
     earlier_versions: Vec<Arc<Baseline>>,
+    /// Whether a run may have left something unsettled.
+    may_have_journal: bool,
 }
 
 impl ObservationSubject<'_> {
@@ -152,23 +157,36 @@ impl Conditions {
 impl Engine {
     /// Observes an agent. Reads its memory only if its stamp changed.
     pub fn observe(&self, agent: &Agent) -> Observation {
-        let _span = tracing::debug_span!("observe", agent = agent.name).entered();
         let baselines = Mutex::new(self.baseline_cache());
-        let subject = self.prepare_subject(agent, &baselines);
-        let outcome = self.observe_memory(&subject, false);
-        self.build_observed_agent(subject, outcome).observation
+        self.observe_as_one_of_many(agent, &baselines, None)
     }
 
-    /// Observes many agents, on several hosts at the same time. The results are in the order of
-    /// `agents`.
-    pub fn observe_all(&self, agents: &[&Agent]) -> Vec<Observation> {
+    /// Observes an agent; `journaled` are the agents that had journals a moment ago.
+    fn observe_as_one_of_many<'c>(
+        &'c self,
+        agent: &'c Agent,
+        baselines: &Mutex<BaselineCache<'c>>,
+        journaled: Option<&HashSet<String>>,
+    ) -> Observation {
+        let _span = tracing::debug_span!("observe", agent = agent.name).entered();
+        let mut subject = self.prepare_subject(agent, baselines);
+        subject.may_have_journal = journaled.is_none_or(|it| it.contains(&agent.name));
+        self.observe_prepared(subject, false).observation
+    }
+
+    /// Observes many agents, on several hosts and by several processors at the same time. The
+    /// results are in the order of `agents`.
+    pub fn observe_all<'c>(&'c self, agents: &[&'c Agent]) -> Vec<Observation> {
         self.refresh_shared_memories();
-        parallel::map_agents_by_site(
-            self,
-            agents,
-            |agent| self.observe(agent),
-            |agents| self.observe_host_agents(agents, || ()),
-        )
+        let journaled = self.agents_with_journals();
+        let start_local = || {
+            let baselines = Mutex::new(self.baseline_cache());
+            let journaled = &journaled;
+            move |agent| self.observe_as_one_of_many(agent, &baselines, Some(journaled))
+        };
+        parallel::read_agents_by_site(self, agents, start_local, |agents| {
+            self.observe_host_agents(agents, || ())
+        })
     }
 
     /// Observes agents of one host: one round trip probes their memories, two more read those that
@@ -189,9 +207,11 @@ impl Engine {
         .entered();
         let transport = self.transport_for(&first.location);
         let baselines = Mutex::new(self.baseline_cache());
-        let subjects = agents
-            .iter()
-            .map(|agent| self.prepare_subject(agent, &baselines));
+        let journaled = self.agents_with_journals();
+        let subjects = agents.iter().map(|agent| ObservationSubject {
+            may_have_journal: journaled.contains(&agent.name),
+            ..self.prepare_subject(agent, &baselines)
+        });
         let subjects: Vec<ObservationSubject<'_>> = subjects.collect();
         let memories: Vec<&Path> = agents.iter().map(|agent| agent.location.memory()).collect();
         let probed = transport.probe(&memories);
@@ -227,7 +247,8 @@ impl Engine {
                 let outcome = outcome.unwrap_or_else(|| {
                     Err(Error::new(ErrorKind::Internal, "no reply to a probe").into())
                 });
-                self.build_observed_agent(subject, outcome).observation
+                self.build_observed_agent(subject, None, outcome)
+                    .observation
             });
         seen.collect()
     }
@@ -268,9 +289,22 @@ impl Engine {
         agent: &'c Agent,
         baselines: &Mutex<BaselineCache<'c>>,
     ) -> ObservedAgent {
-        let subject = self.prepare_subject(agent, baselines);
-        let outcome = self.observe_memory(&subject, true);
-        self.build_observed_agent(subject, outcome)
+        self.observe_prepared(self.prepare_subject(agent, baselines), true)
+    }
+
+    /// Observes an agent; reads a memory whose stamp is unchanged only if `bytes` is set.
+    fn observe_prepared(&self, subject: ObservationSubject<'_>, bytes: bool) -> ObservedAgent {
+        let agent = subject.agent;
+        // A read that happens in any case needs no probe first, which would cost a round trip to a
+        // host. On this machine one open directory serves all that follows.
+        let opened = (bytes || agent.location.host().is_none()).then(|| self.open_directory(agent));
+        match opened.transpose() {
+            Ok(directory) => {
+                let outcome = self.observe_memory(&subject, directory.as_deref(), bytes);
+                self.build_observed_agent(subject, directory.as_deref(), outcome)
+            }
+            Err(error) => self.build_observed_agent(subject, None, Err(error)),
+        }
     }
 
     fn prepare_subject<'c>(
@@ -295,13 +329,16 @@ impl Engine {
             ledger_error,
             baseline: loaded,
             earlier_versions: earlier,
+            may_have_journal: true,
         }
     }
 
     /// Builds the observation from the outcome of a probe or read.
+    /// `directory` is the memory's, if it is open.
     fn build_observed_agent(
         &self,
         subject: ObservationSubject<'_>,
+        directory: Option<&dyn MemoryDirectory>,
         memory: Result<ObservedMemory, TransportError>,
     ) -> ObservedAgent {
         let mut conditions = Conditions::default();
@@ -321,8 +358,8 @@ impl Engine {
             pushed_version: subject.history.pushed_versions.first().copied(),
         };
         self.apply_memory(&subject, memory, &mut seen, &mut conditions);
-        self.add_replacement_conditions(&subject, &mut conditions);
-        self.add_run_conditions(subject.agent, &mut conditions);
+        self.add_replacement_conditions(&subject, directory, &mut conditions);
+        self.add_run_conditions(&subject, &mut conditions);
         conditions.apply_to(&mut seen.observation);
         seen
     }
@@ -411,6 +448,7 @@ impl Engine {
     fn add_replacement_conditions(
         &self,
         subject: &ObservationSubject<'_>,
+        directory: Option<&dyn MemoryDirectory>,
         conditions: &mut Conditions,
     ) {
         let agent = subject.agent;
@@ -420,7 +458,8 @@ impl Engine {
             .all(|(state, _)| *state == State::Clean);
         if conditions.blockers.is_empty()
             && !is_clean
-            && let Err(error) = self.replacement_degradation(agent)
+            && let Some(directory) = directory
+            && let Err(error) = replacement_degradation(agent, directory)
         {
             conditions.add_blocking(State::Error, &error);
         }
@@ -434,14 +473,16 @@ impl Engine {
     }
 
     /// Adds whether a run is at work on the agent, or left something unsettled.
-    fn add_run_conditions(&self, agent: &Agent, conditions: &mut Conditions) {
+    fn add_run_conditions(&self, subject: &ObservationSubject<'_>, conditions: &mut Conditions) {
+        let agent = subject.agent;
         match lock::find_held_lock(self.archive(), &agent.name) {
             Some(held) => {
                 let reason = lock::describe_lock(held.holder.as_ref(), self.clock().now());
                 conditions.add_blocking(State::Busy, &Error::new(ErrorKind::Busy, reason));
             }
             // This has no state of its own: the classification of the memory holds.
-            None if self.has_journal(&agent.name) => {
+            // A run may have ended since the journals were listed.
+            None if subject.may_have_journal && self.has_journal(&agent.name) => {
                 conditions.add(State::Clean, self.describe_unsettled_run(agent));
             }
             None => {}
@@ -459,12 +500,11 @@ impl Engine {
     fn observe_memory(
         &self,
         subject: &ObservationSubject<'_>,
+        directory: Option<&dyn MemoryDirectory>,
         bytes: bool,
     ) -> Result<ObservedMemory, TransportError> {
         let agent = subject.agent;
-        // A read that happens in any case needs no probe first, which would cost a round trip.
-        let directory = bytes.then(|| self.open_directory(agent)).transpose()?;
-        let object = match &directory {
+        let object = match directory {
             Some(directory) => directory.stat_memory()?,
             None => self.probe_memory(&agent.location)?,
         };
@@ -478,11 +518,14 @@ impl Engine {
         }
         let mut reading = MemoryAccumulator::default();
         let window = window_size(&subject.reference_or_empty());
-        let directory = directory.map_or_else(|| self.open_directory(agent), Ok)?;
-        let read = directory.read_memory(&mut |piece: &[u8]| {
+        let mut add = |piece: &[u8]| {
             reading.push(piece, window);
             Ok(())
-        });
+        };
+        let read = match directory {
+            Some(directory) => directory.read_memory(&mut add),
+            None => self.open_directory(agent)?.read_memory(&mut add),
+        };
         self.classify_and_cache(subject, read, reading, bytes)
     }
 

@@ -2,14 +2,12 @@
 //! agents, and the agents of one host wait for its replies at the same time.
 
 use std::collections::BTreeMap;
-use std::panic::resume_unwind;
-use std::sync::{Condvar, Mutex, PoisonError};
-use std::thread;
-
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::Engine;
 use crate::config::{Agent, SshHost};
+use crate::file_systems::FileSystem;
+use crate::threads::{available_open_files, map_on_processors, run_on_threads};
 
 /// Maximum number of hosts with agents at work. Hosts that are still connecting do not count: one
 /// that does not answer delays no other.
@@ -33,9 +31,6 @@ const OPEN_FILES_PER_CONNECT: usize = 8;
 /// before that waits for a late writer; two to spare.
 const OPEN_FILES_PER_HOST_AGENT: u64 = 10;
 
-/// Files that the process always has open: streams, ledger, watches.
-const RESERVED_OPEN_FILES: usize = 24;
-
 /// A place whose agents wait for the same disk or host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Site<'a> {
@@ -47,16 +42,35 @@ pub(super) enum Site<'a> {
     Host(&'a SshHost),
 }
 
+impl Site<'_> {
+    /// Returns the site of a memory on this machine; None stands for a trusted file system.
+    fn of_file_system(system: Option<Arc<FileSystem>>) -> Self {
+        system.map_or(Site::Trusted, |system| {
+            Site::FileSystem(system.display_mount_points())
+        })
+    }
+}
+
 impl Engine {
     /// Returns the site of an agent's memory.
     pub(super) fn site_of<'a>(&self, agent: &'a Agent) -> Site<'a> {
         if let Some(host) = agent.location.host() {
             return Site::Host(host);
         }
-        match self.file_systems().find_untrusted(agent.location.memory()) {
-            Some(system) => Site::FileSystem(system.display_mount_points()),
-            None => Site::Trusted,
-        }
+        let system = self.file_systems().find_untrusted(agent.location.memory());
+        Site::of_file_system(system)
+    }
+
+    /// Returns the site of each agent's memory, from one look at the mount table.
+    fn sites_of<'a>(&self, agents: &[&'a Agent]) -> Vec<Site<'a>> {
+        let local = agents.iter().filter(|it| it.location.host().is_none());
+        let memories = local.map(|agent| agent.location.memory());
+        let mut systems = self.file_systems().find_untrusted_all(memories).into_iter();
+        let site = |agent: &&'a Agent| match agent.location.host() {
+            Some(host) => Site::Host(host),
+            None => Site::of_file_system(systems.next().flatten()),
+        };
+        agents.iter().map(site).collect()
     }
 
     /// Waits until a site answers, or is known not to; `agent` is one of its agents. The next
@@ -104,10 +118,12 @@ pub(super) fn run_local_and_remote<J: Send, T: Send, U>(
         local,
         others,
         connect_threads.clamp(1, MAX_PARALLEL_CONNECTS),
-        |other| {
-            connect(&other);
-            let _place = permits.acquire();
-            act(other)
+        || {
+            |other| {
+                connect(&other);
+                let _place = permits.acquire();
+                act(other)
+            }
         },
     )
 }
@@ -151,76 +167,11 @@ impl Drop for ThreadPermit<'_> {
     }
 }
 
-/// Runs `local` on this thread and at the same time `act` for each item, on a limited number of
-/// other threads. With fewer threads than that, it takes longer.
-fn run_on_threads<J: Send, T: Send, U>(
-    here: impl FnOnce() -> U,
-    items: Vec<J>,
-    threads: usize,
-    act: impl Fn(J) -> T + Sync,
-) -> (U, Vec<T>) {
-    let count = items.len().min(threads);
-    let waiting = Mutex::new(items.into_iter());
-    let next = || {
-        waiting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .next()
-    };
-    let work = || std::iter::from_fn(next).map(&act).collect::<Vec<T>>();
-    thread::scope(|scope| {
-        let start = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
-        let threads: Vec<_> = (0..count).map_while(start).collect();
-        let local_result = here();
-        let mut done = work();
-        for thread in threads {
-            done.extend(thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
-        }
-        (local_result, done)
-    })
-}
-
 /// Returns how many agents each of `lanes` lanes takes through a step together: fewer where the
 /// limit of open files is low. Lanes beyond [`MAX_PARALLEL_HOSTS`] wait.
 pub(super) fn batch_size(lanes: usize) -> usize {
     let files = OPEN_FILES_PER_AGENT * lanes.clamp(1, MAX_PARALLEL_HOSTS + 1);
     (available_open_files(files * MAX_PARALLEL_AGENTS) / files).clamp(1, MAX_PARALLEL_AGENTS)
-}
-
-/// Returns how many files can be open besides those that the process always has. Where that is less
-/// than `wanted`, raises the limit as far as possible: the usual limit of 1,024 serves select(2),
-/// which this program does not use.
-fn available_open_files(wanted: usize) -> usize {
-    let available = |limit: Option<u64>| {
-        let limit = limit.map_or(usize::MAX, |limit| limit as usize);
-        limit.saturating_sub(RESERVED_OPEN_FILES)
-    };
-    let limit = getrlimit(Resource::Nofile);
-    if available(limit.current) >= wanted {
-        return available(limit.current);
-    }
-    let raised = Rlimit {
-        current: limit.maximum,
-        ..limit
-    };
-    match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => available(raised.current),
-        Err(_) => available(limit.current),
-    }
-}
-
-/// Runs `act` for each item, all at the same time.
-pub(super) fn map_parallel<T: Send, U: Send>(items: Vec<T>, act: impl Fn(T) -> U + Sync) -> Vec<U> {
-    let others = items.len().saturating_sub(1);
-    let numbered = items.into_iter().enumerate().collect();
-    let (_, mut done) = run_on_threads(
-        || (),
-        numbered,
-        others,
-        |(number, item)| (number, act(item)),
-    );
-    done.sort_by_key(|(number, _)| *number);
-    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Runs `map_local` for each agent of this machine, one after the other on each file system, and
@@ -231,37 +182,64 @@ pub(super) fn map_agents_by_site<'a, U: Send>(
     map_local: impl Fn(&'a Agent) -> U + Sync,
     map_host_batch: impl Fn(&[&'a Agent]) -> Vec<U> + Sync,
 ) -> Vec<U> {
+    let one_by_one = |agents: Vec<&'a Agent>| agents.into_iter().map(&map_local).collect();
+    map_sites(engine, agents, one_by_one, one_by_one, map_host_batch)
+}
+
+/// As [`map_agents_by_site`], for a function that only reads: several processors work on the agents
+/// on the archive's own file systems. `start_local` makes the function of a thread.
+pub(super) fn read_agents_by_site<'a, U: Send, A: FnMut(&'a Agent) -> U>(
+    engine: &Engine,
+    agents: &[&'a Agent],
+    start_local: impl Fn() -> A + Sync,
+    map_host_batch: impl Fn(&[&'a Agent]) -> Vec<U> + Sync,
+) -> Vec<U> {
+    let on_processors = |agents| map_on_processors(agents, &start_local);
+    let one_by_one = |agents: Vec<&'a Agent>| agents.into_iter().map(start_local()).collect();
+    map_sites(engine, agents, on_processors, one_by_one, map_host_batch)
+}
+
+/// Runs `map_trusted` for the agents on the archive's own file systems, and at the same time
+/// `map_file_system` for those of each file system that may hang and `map_host_batch` for those of
+/// each host.
+fn map_sites<'a, U: Send>(
+    engine: &Engine,
+    agents: &[&'a Agent],
+    map_trusted: impl FnOnce(Vec<&'a Agent>) -> Vec<U>,
+    map_file_system: impl Fn(Vec<&'a Agent>) -> Vec<U> + Sync,
+    map_host_batch: impl Fn(&[&'a Agent]) -> Vec<U> + Sync,
+) -> Vec<U> {
     let mut here = Vec::new();
     let mut others: BTreeMap<Site<'a>, Vec<usize>> = BTreeMap::new();
-    for (place, agent) in agents.iter().enumerate() {
-        match engine.site_of(agent) {
+    for (place, site) in engine.sites_of(agents).into_iter().enumerate() {
+        match site {
             Site::Trusted => here.push(place),
             site => others.entry(site).or_default().push(place),
         }
     }
     let batch_size = batch_size(others.len());
-    let local = |places: &[usize]| {
-        let done = places
-            .iter()
-            .map(|place| (*place, map_local(agents[*place])));
-        done.collect::<Vec<_>>()
+    let at = |places: &[usize]| -> Vec<&'a Agent> { places.iter().map(|it| agents[*it]).collect() };
+    let numbered = |places: Vec<usize>, done: Vec<U>| -> Vec<(usize, U)> {
+        places.into_iter().zip(done).collect()
     };
     let other = |(site, places): (Site<'a>, Vec<usize>)| {
         if !matches!(site, Site::Host(_)) {
-            return local(&places);
+            let done = map_file_system(at(&places));
+            return numbered(places, done);
         }
         let mut done = Vec::with_capacity(places.len());
         for places in places.chunks(engine.limit_batch_size(&site, batch_size)) {
-            let some: Vec<&Agent> = places.iter().map(|place| agents[*place]).collect();
-            done.extend(places.iter().copied().zip(map_host_batch(&some)));
+            done.extend(map_host_batch(&at(places)));
         }
-        done
+        numbered(places, done)
     };
     let connect = |(site, places): &(Site<'a>, Vec<usize>)| {
         engine.connect_site(site, agents[places[0]]);
     };
     let others = others.into_iter().collect();
-    let (mut done, others) = run_local_and_remote(|| local(&here), others, connect, other);
+    let local = || map_trusted(at(&here));
+    let (done, others) = run_local_and_remote(local, others, connect, other);
+    let mut done = numbered(here, done);
     done.extend(others.into_iter().flatten());
     done.sort_by_key(|(place, _)| *place);
     done.into_iter().map(|(_, result)| result).collect()
@@ -291,18 +269,5 @@ mod tests {
         let (_, mut ended) = run_local_and_remote(|| (), (0..all).collect(), wait, act);
         ended.sort();
         assert_eq!(ended, (0..all).collect::<Vec<usize>>());
-    }
-
-    #[test]
-    fn all_work_is_done_with_few_or_no_threads() {
-        for threads in [0, 1, 7] {
-            let (here, mut done) =
-                run_on_threads(|| "here", (0..100).collect(), threads, |it| it * 2);
-            done.sort();
-            assert_eq!(here, "here");
-            assert_eq!(done, (0..200).step_by(2).collect::<Vec<i32>>());
-        }
-        assert_eq!(map_parallel(vec![3, 1, 2], |it| it + 1), [4, 2, 3]);
-        assert_eq!(map_parallel(Vec::new(), |it: i32| it), [0; 0]);
     }
 }

@@ -31,6 +31,7 @@ use crate::config::Agent;
 use crate::diff;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
+use crate::threads::map_parallel;
 use crate::transport::SwapForecast;
 
 /// Time limit of the comparison of a baseline with the version that was pushed last; after it, the
@@ -601,16 +602,16 @@ fn check_one_agent(names: &[String]) -> Result<()> {
         .with_hint("push to each agent by itself, or keep all or none of the scratch"))
 }
 
-/// Plans each of these agents; hosts work at the same time.
+/// Plans each of these agents; hosts, and several processors, work at the same time.
 fn plan_agents<'a>(
     engine: &Engine,
     agents: &[&'a Agent],
     plan: impl Fn(&'a Agent) -> Result<PlanStep, SkippedAgent> + Sync,
 ) -> (Vec<PlanStep>, Vec<SkippedAgent>) {
-    let batch = |agents: &[&'a Agent]| parallel::map_parallel(agents.to_vec(), &plan);
+    let batch = |agents: &[&'a Agent]| map_parallel(agents.to_vec(), &plan);
     let mut steps = Vec::new();
     let mut skipped = Vec::new();
-    for planned in parallel::map_agents_by_site(engine, agents, &plan, batch) {
+    for planned in parallel::read_agents_by_site(engine, agents, || &plan, batch) {
         match planned {
             Ok(step) => steps.push(step),
             Err(skip) => skipped.push(skip),

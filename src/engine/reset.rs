@@ -62,7 +62,7 @@ use unrecorded::append_unrecorded_note;
 use super::address::RecordedAddress;
 use super::ledger::open_for_append;
 use super::lock;
-use super::parallel::{Site, batch_size, map_agents_by_site, map_parallel, run_local_and_remote};
+use super::parallel::{Site, batch_size, map_agents_by_site, run_local_and_remote};
 use super::plan::Plan;
 use super::record::{Outcome, RunEvent, new_run_id};
 use super::retention::{Deletion, RetentionScope};
@@ -79,6 +79,7 @@ use crate::config::Agent;
 use crate::digest::Digest;
 use crate::durable;
 use crate::error::{Error, ErrorKind};
+use crate::threads::map_parallel;
 
 /// Callback for run progress.
 type ProgressCallback<'a> = &'a mut (dyn FnMut(RunProgress) + Send);

@@ -27,6 +27,10 @@ const MAX_SCANNED_BYTES: usize = 4 << 20;
 /// Maximum number of bytes of a memory that are scanned: it is observed at each change.
 const MAX_OBSERVED_BYTES: usize = 256 << 10;
 
+/// Maximum number of line feeds that are not scanned: without notes, that is all that follows the
+/// separator of most baselines.
+const MAX_LINE_FEEDS_UNSCANNED: usize = 16;
+
 /// How long the decisions of `[lint]` are used before they are read again.
 const MAX_DECISION_AGE: Duration = Duration::from_secs(60);
 
@@ -130,6 +134,12 @@ impl Engine {
             }
         };
         let rest = reading.size.saturating_sub(end as u64);
+        if text.len() <= MAX_LINE_FEEDS_UNSCANNED && text.iter().all(|byte| *byte == b'\n') {
+            return ScanSummary {
+                unscanned_bytes: rest,
+                ..ScanSummary::default()
+            };
+        }
         match self.scan_text(agent, &input) {
             Ok(report) => {
                 let mut summary = ScanSummary::from(&report);

@@ -346,6 +346,16 @@ impl Engine {
         (known.state == state).then_some(known.since)
     }
 
+    /// As [`Engine::state_since`], for the state of each observation.
+    pub fn states_since(&self, observations: &[Observation]) -> Vec<Option<DateTime<FixedOffset>>> {
+        let cached = self.known_states();
+        let since = |seen: &Observation| {
+            let known = cached.known.agents.get(&seen.agent)?;
+            (known.state == seen.state).then_some(known.since)
+        };
+        observations.iter().map(since).collect()
+    }
+
     /// Returns the last known state of an agent, and since when it is known.
     pub fn last_known_state(&self, agent: &str) -> Option<(State, DateTime<FixedOffset>)> {
         let cached = self.known_states();

@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
@@ -50,7 +51,7 @@ impl Ancestry {
 
     /// Whether this is `other` or a directory inside it.
     pub fn is_within(&self, other: &Ancestry) -> bool {
-        self.path.starts_with(&other.path)
+        is_path_below(&self.path, &other.path)
             || other
                 .directory_id()
                 .is_some_and(|id| self.directory_ids.contains(&id))
@@ -74,6 +75,12 @@ impl Ancestry {
         };
         place(&self.path, here).starts_with(place(&other.path, there))
     }
+}
+
+/// Whether a resolved path is another one or below it: the bytes alone exclude most of a large fleet.
+fn is_path_below(path: &Path, above: &Path) -> bool {
+    let (bytes, prefix) = (path.as_os_str().as_bytes(), above.as_os_str().as_bytes());
+    bytes.starts_with(prefix) && path.starts_with(above)
 }
 
 /// The object at a path, usually a directory.

@@ -39,29 +39,39 @@ impl ScheduledGroup {
     pub fn of_config(config: &Config) -> Vec<ScheduledGroup> {
         let agents = config.agents.iter().enumerate();
         let own = agents.filter(|(_, agent)| agent.own_interval.is_some());
-        let own = own.map(|(index, agent)| {
-            let (interval, offset) = agent_schedule(config, index);
-            ScheduledGroup {
-                agent: Some(agent.name.clone()),
-                interval,
-                offset,
-            }
-        });
-        let interval = config.general.every;
-        let fleet = shared_agents(config).next().map(|_| ScheduledGroup {
-            agent: None,
-            interval,
-            offset: fixed_jitter(&config.path, interval),
-        });
-        fleet.into_iter().chain(own).collect()
+        let own = own.map(|(index, _)| ScheduledGroup::of_agent(config, index));
+        let fleet = ScheduledGroup::of_fleet(config);
+        fleet.into_iter().chain(own.flatten()).collect()
     }
 
     /// Returns the group that a timer resets: that of an agent with an interval of its own; that of
     /// the others for any other agent, and without a name. None if no timer resets it.
     pub fn of_timer(config: &Config, agent: Option<&str>) -> Option<ScheduledGroup> {
-        let own = agent.and_then(|name| config.agent(name)?.own_interval.map(|_| name));
-        let mut groups = ScheduledGroup::of_config(config).into_iter();
-        groups.find(|group| group.agent.as_deref() == own)
+        let index = agent.and_then(|name| config.agent_index(name));
+        match index.filter(|index| config.agents[*index].own_interval.is_some()) {
+            Some(index) => ScheduledGroup::of_agent(config, index),
+            None => ScheduledGroup::of_fleet(config),
+        }
+    }
+
+    /// Returns the group of an agent with an interval of its own.
+    fn of_agent(config: &Config, index: usize) -> Option<ScheduledGroup> {
+        let (interval, offset) = agent_schedule(config, index);
+        Some(ScheduledGroup {
+            agent: Some(config.agents.get(index)?.name.clone()),
+            interval,
+            offset,
+        })
+    }
+
+    /// Returns the group of the agents without an interval of their own, if there are any.
+    fn of_fleet(config: &Config) -> Option<ScheduledGroup> {
+        let interval = config.general.every;
+        shared_agents(config).next().map(|_| ScheduledGroup {
+            agent: None,
+            interval,
+            offset: fixed_jitter(&config.path, interval),
+        })
     }
 
     /// Returns the agents of the group.

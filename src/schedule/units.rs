@@ -66,10 +66,11 @@ pub fn find_timer_agent<'a>(config: &'a Config, unit: &str) -> Option<Option<&'a
     if stem == UNIT_PREFIX {
         return Some(None);
     }
-    let mut agents = config.agents.iter().map(|agent| agent.name.as_str());
-    agents
-        .find(|agent| agent_unit_stem(agent) == stem)
-        .map(Some)
+    let name = match stem.strip_prefix(UNIT_PREFIX)? {
+        ".guard" => "guard",
+        rest => rest.strip_prefix('-').filter(|name| *name != "guard")?,
+    };
+    config.agent(name).map(|agent| Some(agent.name.as_str()))
 }
 
 /// Returns the name of a timer for operators, which [`find_timer_agent`] finds again: the agent that it

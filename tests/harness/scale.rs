@@ -40,7 +40,7 @@ fn calls_per_agent(arguments: &[&str]) -> f64 {
 fn status_takes_a_few_calls_for_each_agent() {
     if can_trace() {
         let more = calls_per_agent(&["status"]);
-        assert!(more <= 70.0, "{more} calls for each agent");
+        assert!(more <= 48.0, "{more} calls for each agent");
     }
 }
 
@@ -48,6 +48,6 @@ fn status_takes_a_few_calls_for_each_agent() {
 fn config_check_takes_a_few_calls_for_each_agent() {
     if can_trace() {
         let more = calls_per_agent(&["config", "check"]);
-        assert!(more <= 35.0, "{more} calls for each agent");
+        assert!(more <= 28.0, "{more} calls for each agent");
     }
 }

@@ -390,10 +390,7 @@ fn setting_facts(engine: &Engine, agent: &Agent) -> Vec<Fact> {
         heading_fact("Settings"),
         plain_fact("config", config.path.display().to_string()),
     ];
-    let own_settings = config
-        .effective_values()
-        .iter()
-        .filter(|entry| entry.section == agent.name);
+    let own_settings = config.values_of_agent(&agent.name).into_iter();
     facts.extend(own_settings.map(|entry| {
         let origin = match entry.origin {
             ValueOrigin::Default => "default".to_string(),

@@ -190,6 +190,12 @@ impl Engine {
         records.iter().any(|(name, _)| name == agent)
     }
 
+    /// Returns the agents that have a journal now; none if the journals cannot be read.
+    pub(in crate::engine) fn agents_with_journals(&self) -> HashSet<String> {
+        let records = self.journals().unwrap_or_default();
+        records.into_iter().map(|(agent, _)| agent).collect()
+    }
+
     /// Returns the paths of all journals, each with its agent.
     pub(super) fn journals(&self) -> Result<Vec<(String, PathBuf)>> {
         let path = self.archive().program_path("tx");

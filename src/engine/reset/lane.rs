@@ -23,10 +23,11 @@ use crate::config::Agent;
 use crate::durable::SyncBatch;
 use crate::engine::ledger::FailedAttempt;
 use crate::engine::lock::AgentLock;
-use crate::engine::parallel::{self, Site};
+use crate::engine::parallel::Site;
 use crate::engine::plan::{PlanStep, SkippedAgent};
 use crate::engine::record::{FileState, Outcome, RunEvent};
 use crate::error::{Error, ErrorKind};
+use crate::threads::map_parallel;
 use crate::transport::{FailureCause, SwapOutcome, UnsyncedObject};
 
 /// How long a writer may keep a displaced file open before the run leaves it to the next run.
@@ -282,7 +283,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
     /// where each waits for replies.
     fn map_agents<T: Send, U: Send>(&self, items: Vec<T>, act: impl Fn(T) -> U + Sync) -> Vec<U> {
         if self.is_host() {
-            parallel::map_parallel(items, act)
+            map_parallel(items, act)
         } else {
             items.into_iter().map(act).collect()
         }

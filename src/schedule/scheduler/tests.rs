@@ -4,6 +4,7 @@ use chrono::{DateTime, Duration};
 
 use super::*;
 use crate::reset_interval::summer_time::SummerTime;
+use crate::schedule::units::find_timer_agent;
 
 type Time = DateTime<SummerTime>;
 
@@ -45,6 +46,44 @@ fn groups_are_due_at_their_own_times() {
     assert_eq!(due("2026-03-14T18:20:30+01:00"), Vec::<String>::new());
     let next = "next reset: 2026-03-14 19:10:00, scout";
     assert_eq!(scheduler.describe_next(|_| false), next);
+}
+
+#[test]
+fn group_of_a_timer_is_the_one_of_the_config() {
+    let every = "every = 1h\n";
+    let section = |name: &str, more: &str| {
+        format!("[{name}]\nmemory_file = agents/{name}/MEMORY.md\nbaseline = b.md\n{more}")
+    };
+    let environment = crate::config::ConfigEnvironment::bare("/fleet");
+    for (fleet, names) in [(true, 3), (false, 2)] {
+        let mut text = section("scout", every) + &section("guard", every);
+        if fleet {
+            text += &section("shared", "");
+        }
+        let path = std::path::Path::new("/fleet/memory-shepherd.conf");
+        let config = crate::config::parse(text.as_bytes(), path, &environment).unwrap();
+        let groups = ScheduledGroup::of_config(&config);
+        assert_eq!(groups.len(), names);
+        for group in &groups {
+            let found = ScheduledGroup::of_timer(&config, group.agent.as_deref());
+            assert_eq!(found.as_ref(), Some(group));
+        }
+        for other in ["shared", "none"] {
+            let found = ScheduledGroup::of_timer(&config, Some(other));
+            assert_eq!(found, ScheduledGroup::of_timer(&config, None));
+            assert_eq!(found.is_some(), fleet);
+        }
+        for (unit, agent) in [
+            ("memory-shepherd.timer", Some(None)),
+            ("memory-shepherd-scout.timer", Some(Some("scout"))),
+            ("memory-shepherd.guard", Some(Some("guard"))),
+            ("memory-shepherd-guard.timer", None),
+            ("memory-shepherd-none.timer", None),
+            ("memory-shepherdscout.timer", None),
+        ] {
+            assert_eq!(find_timer_agent(&config, unit), agent, "{unit}");
+        }
+    }
 }
 
 #[test]

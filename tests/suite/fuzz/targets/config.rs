@@ -102,7 +102,8 @@ fn assert_valid_agent(agent: &Agent) {
 fn shown_config(config: &Config) -> String {
     let mut text = String::new();
     let mut section = "";
-    for entry in config.effective_values() {
+    let values = config.effective_values();
+    for entry in &values {
         if entry.section != section {
             section = &entry.section;
             text.push_str(&format!("[{section}]\n"));
