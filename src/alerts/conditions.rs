@@ -507,7 +507,8 @@ impl<'a> ConditionFinder<'a> {
         }
         let config = self.engine.config();
         let controls = ScheduleControls::read(self.engine).unwrap_or_default();
-        let first_seen = |agent: &str| earlier.first_seen.get(agent).copied();
+        // An agent that no check has seen before had no chance yet, however old the config is.
+        let first_seen = |agent: &str| Some(*earlier.first_seen.get(agent).unwrap_or(&self.now));
         let missed = find_missed_resets(self.engine, &controls, first_seen, self.now);
         let missed = missed.unwrap_or_else(|error| {
             found.ledger_error = Some(error.message().to_string());
