@@ -37,6 +37,15 @@ fn start_hasty_scheduler(world: &World, fake_time: FakeTime) -> RunningProgram {
     RunningProgram(command.spawn().unwrap())
 }
 
+fn schedule_status(world: &World) -> serde_json::Value {
+    let mut command = Command::new(PROGRAM_PATH);
+    let arguments = ["schedule", "status", "--user", "--prefix", "units"];
+    command.args(arguments).args(["--json", "--config"]);
+    command.arg(world.config().path).current_dir(&world.root);
+    let output = command.output().unwrap().stdout;
+    serde_json::from_slice(&output).unwrap()
+}
+
 /// Reads standard error up to a line with this text.
 fn wait_for_error(scheduler: &mut RunningProgram, text: &str) -> String {
     let lines = BufReader::new(scheduler.0.stderr.take().unwrap()).lines();
@@ -65,6 +74,13 @@ fn scheduler_makes_up_for_a_missed_reset_and_ends() {
         .map(|line| line.unwrap())
         .filter(|line| line.contains(" ended: "));
     assert_eq!(ends.take(2).count(), 2);
+    let status = schedule_status(&world);
+    let groups = status["scheduler"]["groups"].as_array().unwrap();
+    let results = groups.iter().map(|group| group["result"]["ok"].as_u64());
+    let mut results: Vec<Option<u64>> = results.collect();
+    results.sort();
+    assert_eq!(results, [Some(1), Some(2)]);
+    assert!(groups.iter().all(|group| group["last"].is_string()));
     scheduler.signal(Signal::TERM);
     assert_eq!(scheduler.0.wait().unwrap().code(), Some(0));
     let baseline = crate::world::BASELINE.as_bytes();
@@ -92,19 +108,14 @@ fn second_scheduler_of_a_config_is_refused() {
     assert!(lines.next().unwrap().unwrap().contains("next reset"));
     let second = scheduler_command(&world).output().unwrap();
     assert_eq!(second.status.code(), Some(5));
-    let status = || {
-        let mut command = Command::new(PROGRAM_PATH);
-        let arguments = ["schedule", "status", "--user", "--prefix", "units"];
-        command.args(arguments).args(["--json", "--config"]);
-        command.arg(world.config().path).current_dir(&world.root);
-        let output = command.output().unwrap().stdout;
-        serde_json::from_slice::<serde_json::Value>(&output).unwrap()
-    };
-    let running = status();
+    let running = schedule_status(&world);
     assert_eq!(running["scheduler"]["pid"], first.0.id());
     assert!(running["scheduler"]["groups"][0]["next"].is_string());
     drop(first);
-    assert_eq!(status()["scheduler"], serde_json::Value::Null);
+    assert_eq!(
+        schedule_status(&world)["scheduler"],
+        serde_json::Value::Null
+    );
 }
 
 #[test]
