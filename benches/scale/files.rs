@@ -13,6 +13,7 @@ use crate::bench_fleet::{Fleet, millis};
 use crate::commands::run;
 use crate::measure::median;
 use crate::table::Table;
+use crate::thread_time::thread_time;
 use crate::{ROLES, keys, local_fleet, new_directory, search_path, start_console};
 
 /// Number of runs whose median counts.
@@ -71,16 +72,16 @@ pub fn measure(table: &mut Table, size: usize) -> Option<()> {
     Some(())
 }
 
-/// Returns the time to load the config, and the processor time of a reset of one agent.
+/// Returns the processor times of loading the config, and of a reset of one agent.
 fn cold_reset(fleet: &Fleet) -> [f64; 2] {
     let agent = &fleet.agents[0];
     let environment = ConfigEnvironment::bare(&fleet.root);
     let mut times = [const { Vec::new() }; 2];
     for round in 0..=ROUNDS {
         fleet.note(agent);
-        let began = Instant::now();
+        let began = thread_time();
         config::load(&fleet.config_path(), &environment).expect("a config");
-        let load = millis(began.elapsed());
+        let load = millis(thread_time() - began);
         let reset = run(fleet, &search_path(), &["reset", agent]).processor;
         // The first round makes directories.
         for (times, time) in times.iter_mut().zip([load, millis(reset)]) {

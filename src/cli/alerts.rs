@@ -14,7 +14,6 @@ use super::output::{Document, OutputRole, Printer, format_count, text_cell};
 use super::signals::RunSignals;
 use super::{CommandContext, CommandResult};
 use crate::alerts::{self, AlertChannel, AlertEvent, AttemptResult, DeliveryReport};
-use crate::clock::{Clock, SystemClock};
 use crate::config::AlertKind;
 use crate::engine::{Engine, RunReport};
 use crate::error::{Error, ErrorKind};
@@ -97,14 +96,9 @@ impl Document for AlertSendDocument {
         let Some(next) = &self.report.next_waiting else {
             return printer.write_plain_line(format!("{sent} sent, {waiting} waiting"));
         };
-        let time = next.until.with_timezone(&Local).format("%Y-%m-%d %H:%M");
-        let until = if next.until > SystemClock.now() {
-            format!(" until {time} or longer")
-        } else {
-            " for the next command that sends alerts".to_string()
-        };
+        let until = next.until.with_timezone(&Local).format("%Y-%m-%d %H:%M");
         let next = format!("{}: {}", next.kind.as_str(), next.message);
-        let text = format!("{sent} sent, {waiting} waiting, the next{until}: {next}");
+        let text = format!("{sent} sent, {waiting} waiting; next, not before {until}: {next}");
         printer.write_plain_line(text)
     }
 }

@@ -54,15 +54,18 @@ struct ControlDocument {
     /// The file that has, or would get, the changes.
     file: String,
     changes: Vec<ChangeItem>,
-    /// What was to be resumed, with its verb.
+    /// The timer that was named.
     #[serde(skip)]
-    unheld: String,
+    timer: Option<String>,
 }
 
 impl Document for ControlDocument {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         if self.changes.is_empty() {
-            let line = format!("{} not paused or skipped", self.unheld);
+            let line = match &self.timer {
+                Some(timer) => format!("{timer} is not paused or skipped"),
+                None => "nothing is paused or skipped".to_string(),
+            };
             return printer.write_plain_line(line);
         }
         for change in &self.changes {
@@ -125,12 +128,8 @@ impl CommandContext<'_> {
             },
             text: change.describe(),
         });
-        let unheld = match &args.timer {
-            Some(name) => format!("{name} is"),
-            None => "agents are".to_string(),
-        };
         self.output.print_document(&ControlDocument {
-            unheld,
+            timer: args.timer.clone(),
             dry_run: args.dry_run,
             file: engine.schedule_path().display().to_string(),
             changes: items.collect(),

@@ -13,7 +13,7 @@ use chrono::{DateTime, Local};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::signals::StopSignals;
-use super::{CommandContext, CommandResult};
+use super::{CommandContext, CommandResult, resolve_archive_group};
 use crate::clock::{Clock, SystemClock};
 use crate::engine::{Engine, HolderLock, HolderLockKind, describe_holder};
 use crate::error::{Error, ErrorKind, Result};
@@ -30,9 +30,6 @@ const START_DELAY_LIMIT: Duration = Duration::from_secs(600);
 
 /// Time that resets get to end on TERM: as long as systemd gives a service.
 const STOP_TIMEOUT: Duration = Duration::from_secs(90);
-
-/// Exit code of a reset that a signal has ended in its wait for a lock.
-const INTERRUPTED_CODE: i32 = 130;
 
 /// The process to which the kernel gives the children of processes that have ended.
 const INIT_PROCESS_ID: u32 = 1;
@@ -55,7 +52,7 @@ impl CommandContext<'_> {
         }
         self.output.skip_unread();
         let signals = StopSignals::register()?;
-        let engine = self.open_engine()?;
+        let mut engine = self.open_engine()?;
         self.print_root_trust_notes(&engine);
         let now = || SystemClock.now().with_timezone(&Local);
         let config = engine.config().path.clone();
@@ -73,7 +70,7 @@ impl CommandContext<'_> {
             let time = now();
             // A clock that was set back triggers a look, too.
             if time >= next_look || next_look - time > chrono::Duration::minutes(1) {
-                self.adopt_changed_config(&config, &mut scheduler, &mut queue, &time);
+                self.adopt_changed_config(&mut engine, &mut scheduler, &mut queue, &time);
                 for group in scheduler.take_due(&time) {
                     if !self.is_skipped(&group, &mut running) {
                         queue.add(group);
@@ -125,15 +122,19 @@ impl CommandContext<'_> {
     /// nothing: the resets report them.
     fn adopt_changed_config(
         &mut self,
-        config: &Path,
+        engine: &mut Engine,
         scheduler: &mut Scheduler<Local>,
         queue: &mut StartQueue,
         now: &DateTime<Local>,
     ) {
-        if let Ok(config) = crate::config::reload(config, &self.environment.env) {
+        let path = &engine.config().path;
+        if let Ok(config) = crate::config::reload(path, &self.environment.env)
+            && let Ok(group) = resolve_archive_group(&config, self.environment.find_group)
+        {
             let groups = ScheduledGroup::of_config(&config);
             queue.retain_groups(&groups);
             scheduler.replace_groups(groups, now);
+            *engine = self.new_cli_engine(config, group);
         }
     }
 
@@ -235,15 +236,21 @@ impl CommandContext<'_> {
             let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
         }
         let end = SystemClock.instant() + STOP_TIMEOUT;
+        // One that waited for a lock ends by the signal, with this code where it handles it.
+        let interrupted_code = i32::from(ErrorKind::Interrupted.exit_code());
         while !running.is_empty() && SystemClock.instant() < end {
             running.retain_mut(|reset| match reset.process.try_wait() {
                 Ok(None) => true,
-                // One that waited for a lock ends by the signal.
-                Ok(Some(status)) if status.code().is_some_and(|it| it != INTERRUPTED_CODE) => {
-                    self.report_end(reset, Ok(status));
+                Ok(Some(status)) => {
+                    if status.code().is_some_and(|code| code != interrupted_code) {
+                        self.report_end(reset, Ok(status));
+                    }
                     false
                 }
-                _ => false,
+                Err(error) => {
+                    self.report_end(reset, Err(error));
+                    false
+                }
             });
             SystemClock.sleep(POLL_INTERVAL);
         }

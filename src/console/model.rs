@@ -151,6 +151,22 @@ pub struct AgentRow {
 }
 
 impl AgentRow {
+    /// Creates the row of an agent that is not read yet. `known` is its row in a previous config with
+    /// the same address, if there is one.
+    pub fn unread(name: String, address: MemoryAddress, known: Option<&AgentRow>) -> AgentRow {
+        let saved = known.and_then(|row| {
+            let readable = row.last_readable_observation();
+            readable.or(row.observation.as_ref()).cloned()
+        });
+        AgentRow {
+            name,
+            address,
+            observation: None,
+            last_readable: None,
+            saved_observation: saved,
+        }
+    }
+
     /// Whether an observation is of an address that the config has changed since.
     pub fn has_moved(&self, address: Option<&MemoryAddress>) -> bool {
         address.is_some_and(|address| *address != self.address)

@@ -538,17 +538,7 @@ fn handle_config_adopted(
             model.agent.arrange_panes(model.size.0);
             effects.push(Effect::PrepareTexts(name.clone()));
         }
-        AgentRow {
-            name,
-            address,
-            observation: None,
-            last_readable: None,
-            saved_observation: known.and_then(|row| {
-                row.last_readable_observation()
-                    .or(row.observation.as_ref())
-                    .cloned()
-            }),
-        }
+        AgentRow::unread(name, address, known.as_ref())
     };
     model.rows = agents.into_iter().map(new).collect();
     let rows = &model.rows;

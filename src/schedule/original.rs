@@ -142,7 +142,7 @@ impl CommandReader {
 fn parse_commands(text: &str) -> Vec<CommandSetting> {
     let is_comment = |line: &&str| line.trim_start().starts_with(['#', ';']);
     let lines: Vec<&str> = text.lines().filter(|line| !is_comment(line)).collect();
-    // A line that ends with a backslash goes on in the next one that is no comment.
+    // A line that ends with a backslash goes on in the next one that is not a comment.
     let text = lines.join("\n").replace("\\\n", " ");
     let settings = text.lines().filter_map(|line| {
         let (key, value) = line.trim().split_once('=')?;

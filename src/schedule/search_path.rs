@@ -185,7 +185,7 @@ impl UnitSearchPath {
         files
     }
 
-    /// Returns the first unit file of a name that is no alias, else of its template.
+    /// Returns the first unit file of a name, else of its template; none for an alias.
     fn unit_file(&self, name: &str) -> Option<PathBuf> {
         if self.aliases.iter().any(|(alias, _)| alias == name) {
             return None;

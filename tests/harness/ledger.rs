@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use memory_shepherd::digest::Digest;
@@ -35,6 +36,28 @@ fn append_records(ledger: &Path, count: u64) {
     file.flush().unwrap();
 }
 
+/// Returns the address space that the program needs to start, in KiB.
+fn least_address_space() -> u32 {
+    let starts = |limit: u32| {
+        let mut command = Command::new("/bin/sh");
+        let script = format!("ulimit -c 0 -v {limit} && exec \"$0\" --version");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_memory-shepherd")]);
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        output.status.success()
+    };
+    let (mut too_little, mut enough) = (10_000_u32, 1_000_000);
+    assert!(starts(enough));
+    while enough - too_little > 50 {
+        let limit = too_little.midpoint(enough);
+        if starts(limit) {
+            enough = limit;
+        } else {
+            too_little = limit;
+        }
+    }
+    enough
+}
+
 #[test]
 fn long_ledger_is_read_in_bounded_memory() {
     let (_temporary, root) = test_directory(false);
@@ -47,11 +70,12 @@ fn long_ledger_is_read_in_bounded_memory() {
     assert_ok(&fleet.run(&["reset", "--all"]));
     let count = if is_full_harness() { 1_000_000 } else { 30_000 };
     append_records(&fleet.archive.join(".shepherd/ledger.jsonl"), count);
-    // Address space in KiB. The code of a debug build takes 46 000 of it; the rest is less than the
-    // ledger's bytes, let alone its parsed records.
-    let limit = "ulimit -v 54000 && exec \"$@\"";
+    // Beside the code of the program, which a debug build has much of: less than the ledger's bytes,
+    // let alone its parsed records.
+    let limit = least_address_space() + 5_200;
+    let limit = format!("ulimit -v {limit} && exec \"$@\"");
     let run = |arguments: &[&str]| {
-        let command = fleet.command(&["/bin/sh", "-c", limit, "sh"], arguments);
+        let command = fleet.command(&["/bin/sh", "-c", &limit, "sh"], arguments);
         let ended = RunningProgram::start(command).end_within(Duration::from_secs(600));
         assert_eq!(
             ended.code,

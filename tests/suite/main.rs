@@ -99,6 +99,8 @@ mod steady_writers;
 mod tampered_baselines;
 #[path = "../support/terminal.rs"]
 mod terminal;
+#[path = "../support/thread_time.rs"]
+mod thread_time;
 mod undo;
 mod world;
 mod writers;

@@ -13,6 +13,7 @@ use ratatui::layout::Rect;
 
 use crate::console_fixture::{TestConsole, fleet_of, keys_message, unread_fleet};
 use crate::engine_samples::observation_of;
+use crate::thread_time::thread_time;
 
 /// Number of agents of the smaller fleet, and how many times as many the larger one has.
 const AGENTS: usize = 250;
@@ -58,19 +59,6 @@ fn draw(console: &TestConsole) {
     );
 }
 
-/// Returns the processor time of this thread.
-#[allow(unsafe_code)]
-fn processor_time() -> Duration {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the pointer is to memory of ours.
-    let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    assert_eq!(result, 0);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
 /// Asserts how many times as long a step takes on the larger fleet.
 #[track_caller]
 fn assert_growth<T>(most: f64, prepare: impl Fn(usize) -> T, step: impl Fn(&mut T, usize)) {
@@ -78,9 +66,9 @@ fn assert_growth<T>(most: f64, prepare: impl Fn(usize) -> T, step: impl Fn(&mut 
     let mut least = [Duration::MAX; 2];
     for round in 0..ROUNDS {
         for (fleet, least) in fleets.iter_mut().zip(&mut least) {
-            let began = processor_time();
+            let began = thread_time();
             step(fleet, round);
-            *least = (*least).min(processor_time() - began);
+            *least = (*least).min(thread_time() - began);
         }
     }
     let growth = least[1].as_secs_f64() / least[0].as_secs_f64();

@@ -355,7 +355,7 @@ fn state_known_since_a_future_time_stays_known() {
     let ahead = states.replacen("2026", "2027", 1);
     assert_ne!(ahead, states);
     fs::write(states_path(&world), ahead).unwrap();
-    // What has not changed is no news.
+    // An unchanged state adds no line.
     observe(&world);
     assert_eq!(targets(&world), [State::Drifted]);
     world.write_memory("scout", BASELINE.replace("\n---\n", "\n"));

@@ -11,7 +11,7 @@ use crate::skip::skip_missing_tool;
 const SERVERS: [&str; 2] = ["/usr/lib/openssh/sftp-server", "/usr/libexec/sftp-server"];
 
 /// Writes the `ssh` into a directory, and returns the search path that begins with that directory.
-/// None where there is no server.
+/// None without a server.
 pub fn write_ssh(directory: &Path) -> Option<OsString> {
     let Some(server) = SERVERS.iter().find(|path| Path::new(path).exists()) else {
         skip_missing_tool("sftp-server");

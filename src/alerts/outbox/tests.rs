@@ -549,7 +549,7 @@ fn missed(agent: &str, since: DateTime<FixedOffset>) -> Condition {
 }
 
 #[test]
-fn missed_schedule_is_alerted_once_over_a_set_back_clock() {
+fn set_back_clock_repeats_no_missed_schedule() {
     let mut fleet = Fixture::new();
     fleet.settings.kinds = [AlertKind::MissedSchedule].into();
     let condition = missed("scout", fleet.now);

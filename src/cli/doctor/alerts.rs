@@ -1,4 +1,5 @@
-//! Checks of the alerts: a command that root does not run, and a process that holds them for long.
+//! Checks of the alerts: a command that cannot be run, or that root does not run, and a process that
+//! holds them for long.
 
 use super::{DoctorReport, FleetSubject};
 use crate::alerts::{AlertChannel, HeldAlerts, UntrustedCommand, find_command_problem};
@@ -18,8 +19,9 @@ pub(super) fn check_alerts(report: &mut DoctorReport, fleet: &FleetSubject<'_>) 
     }
     if let Some(problem) = find_command_problem(settings, &fleet.environment.alerts) {
         has_finding = true;
-        let hint = "install it, or make it executable; `memory-shepherd alerts test` tries it";
-        report.add_failure(problem, hint);
+        let test = engine.command_line("alerts test");
+        let hint = format!("install it, or make it executable; `{test}` tries it");
+        report.add_failure(problem, &hint);
     }
     let locks = [HolderLockKind::AlertOutbox, HolderLockKind::AlertDelivery];
     let held = locks.map(|kind| HeldAlerts::find(engine, kind));

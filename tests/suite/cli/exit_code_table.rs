@@ -171,6 +171,12 @@ fn working_alert(site: &Site) -> Hindrance {
     Hindrance::default()
 }
 
+fn unwritable_schedule(site: &Site) -> Hindrance {
+    reset_all(site);
+    fs::create_dir(site.path("archives/.shepherd/schedule.json")).unwrap();
+    Hindrance::default()
+}
+
 fn paused_fleet(site: &Site) -> Hindrance {
     let _ = site.run(["schedule", "pause"]).assert_code(0);
     Hindrance::default()
@@ -336,6 +342,7 @@ const CASES: &[Case] = &[
     case("schedule pause", 3, UNREAD, unusable_archive, "schedule pause"),
     case("schedule resume", 0, "", drift, "schedule resume"),
     case("schedule resume", 2, UNKNOWN, drift, "schedule resume nothing"),
+    case("schedule resume", 3, UNREAD, unwritable_schedule, "schedule resume"),
     case("schedule resume", 6, "the agent is held back by a pause of all agents alone",
         paused_fleet, "schedule resume monitor-bot"),
     case("schedule skip", 0, "", drift, "schedule skip"),
