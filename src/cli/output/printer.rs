@@ -373,14 +373,48 @@ mod tests {
     use super::*;
 
     fn printed_text(color: bool, write: impl Fn(&mut Printer<'_>)) -> String {
+        printed_within(None, color, write)
+    }
+
+    fn printed_within(
+        max_width: Option<usize>,
+        color: bool,
+        write: impl Fn(&mut Printer<'_>),
+    ) -> String {
         let mut bytes = Vec::new();
         write(&mut Printer {
             writer: &mut bytes,
             is_exact: false,
             has_color: color,
-            max_width: None,
+            max_width,
         });
         String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn rows_of_known_widths_fit_the_terminal() {
+        let rows = || {
+            let rows = [
+                ["scout", "an/entry.md", "rules edited: lines 3, 8 and 12"],
+                ["triage", "b.md", "-"],
+            ];
+            rows.map(|cells| Vec::from(cells.map(|it| text_cell(OutputRole::Plain, it))))
+        };
+        let mut widths = ColumnWidths::default();
+        rows().iter().for_each(|it| widths.fit_row(it));
+        let printed = |max_width| {
+            printed_within(max_width, false, |page| {
+                for cells in rows() {
+                    page.write_row_within_width(cells, &widths, &[1]).unwrap();
+                }
+            })
+        };
+        let lines = |text: &str| text.lines().map(str::to_string).collect::<Vec<_>>();
+        let narrow = lines(&printed(Some(32)));
+        assert_eq!(narrow, ["scout   rules edited: lines 3, …", "triage  -"]);
+        let whole = lines(&printed(None));
+        assert!(whole[0].ends_with("  an/entry.md  rules edited: lines 3, 8 and 12"));
+        assert_eq!(lines(&printed(Some(60))), whole);
     }
 
     #[test]
