@@ -47,6 +47,7 @@ enum BackgroundJobKey {
     PreparePatch(String),
     /// History of an agent, or the diff of one of its records.
     LoadHistory(String, Option<u64>),
+    /// A host, with user and port.
     Connect(String),
     LoadSettings,
     CopyToClipboard,
@@ -134,7 +135,8 @@ pub fn finish_jobs(model: &mut Model, msg: &Msg) {
                     Some(_) => format!("{name}: waiting for an answer"),
                     None => format!("connecting to {name}"),
                 };
-                let key = BackgroundJobKey::Connect(name);
+                // The label changes once another host of the name is known.
+                let key = BackgroundJobKey::Connect(status.host.authority());
                 if status.connection.is_connecting {
                     model.background_jobs.begin_request(key, "", label, now);
                 } else {

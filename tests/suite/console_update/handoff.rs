@@ -742,3 +742,24 @@ fn hanging_host_shows_connecting_since() {
         "{shown:?}"
     );
 }
+
+/// The label of a host changes once another one of its name is known.
+#[test]
+fn jobs_of_hosts_with_one_name_end() {
+    let mut console = fleet_of_four();
+    let mut first = host_status("box", Reachability::Unknown, &["charlie"]);
+    let mut second = host_status("box", Reachability::Unknown, &["delta"]);
+    second.host.user = Some("root".to_string());
+    console.press("7");
+    for is_connecting in [true, false] {
+        first.connection.is_connecting = is_connecting;
+        second.connection.is_connecting = is_connecting;
+        for status in [&first, &second] {
+            console.send(Msg::HostsChanged(vec![status.clone()]));
+        }
+        console.advance(2 * SECOND);
+        let shown = shown_jobs(&console).into_iter();
+        let connecting = shown.filter(|job| job.starts_with("connecting to "));
+        assert_eq!(connecting.count(), if is_connecting { 2 } else { 0 });
+    }
+}

@@ -16,7 +16,7 @@ pub enum SortKey {
     Severity(State),
     /// By name.
     Name(String),
-    /// The largest number first: bytes, lines or a time.
+    /// The largest number first: bytes or lines.
     Largest(Reverse<u64>),
     /// The newest change first, in nanoseconds.
     Changed(Reverse<i64>),
