@@ -50,6 +50,14 @@ pub trait Transport: Send + Sync {
     /// name.
     fn probe(&self, memories: &[&Path]) -> Vec<Result<MemoryObject, TransportError>>;
 
+    /// Starts a probe, and calls `when_done` with its outcome: once a host has replied, or is known
+    /// not to. Waits for no host and does not connect. `when_done` may run on a thread that serves
+    /// other hosts, too, and must not keep it.
+    fn start_probe(&self, memories: &[&Path], when_done: OnProbed) {
+        let objects = self.probe(memories);
+        when_done(Box::new(move || Some(objects)));
+    }
+
     /// Size in bytes of the largest memory that [`MemoryDirectory::read_memory`] reads.
     fn max_memory_bytes(&self) -> u64 {
         local::MAX_FILE_BYTES
@@ -96,17 +104,18 @@ pub trait Transport: Send + Sync {
         None
     }
 
-    /// Connects if there is no connection, unless a pause after a failure is still running. The
-    /// background retry calls this; after its first call, other callers do not retry a failed host
-    /// but get its error at once.
-    ///
-    /// # Errors
-    /// The reason why there is no connection.
-    fn ensure_connected(&self) -> Result<(), TransportError> {
-        Ok(())
+    /// Starts to connect if there is no connection, unless a pause after a failure is still running,
+    /// and calls `when_done` once there is a result, or a question that waits for its answer; as with
+    /// [`Transport::start_probe`].
+    fn start_connecting(&self, when_done: OnConnected) {
+        when_done();
     }
 
-    /// Ends a pause: the next [`Transport::ensure_connected`] tries at once.
+    /// Leaves retries to the caller of [`Transport::start_connecting`] from now on: all others get
+    /// the error of a failed host at once.
+    fn retry_in_background(&self) {}
+
+    /// Ends a pause: the next [`Transport::start_connecting`] tries at once.
     fn retry_now(&self) {}
 
     /// Returns the effective settings of the connection, by name. Runs a program (`ssh -G`).
@@ -117,6 +126,17 @@ pub trait Transport: Send + Sync {
         Ok(Vec::new())
     }
 }
+
+/// Determines the outcome of a probe from the replies; none if that needs further requests, and so a
+/// [`Transport::probe`].
+pub type ProbeOutcome =
+    Box<dyn FnOnce() -> Option<Vec<Result<MemoryObject, TransportError>>> + Send>;
+
+/// Receives the outcome of a probe.
+pub type OnProbed = Box<dyn FnOnce(ProbeOutcome) + Send>;
+
+/// Learns that an attempt to connect has a result.
+pub type OnConnected = Box<dyn FnOnce() + Send>;
 
 /// Receives chunks of several memories, each with the index of its memory.
 pub type BatchSink<'a> = &'a mut dyn FnMut(usize, &[u8]);

@@ -1,8 +1,8 @@
 //! Watches a fleet and reports what changes. On this machine it watches directories, sweeps slowly
 //! for changes that the watcher missed, and reads changed agents with a few workers; a disk that
-//! hangs delays no other agent. Hosts are polled, each in a lane of its own (`host_lanes`).
+//! hangs delays no other agent. Hosts are polled without a thread for each (`host_polls`).
 
-mod host_lanes;
+mod host_polls;
 mod sweep;
 
 use std::collections::{HashMap, HashSet};
@@ -20,7 +20,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use notify::event::{AccessKind, AccessMode};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
-use self::host_lanes::HostLanes;
+use self::host_polls::HostPolls;
 use self::sweep::{Sweep, UnwatchedChanges};
 use super::state_log::StateNote;
 use super::{Engine, HostStatus, Observation, lock};
@@ -195,7 +195,7 @@ struct WatchLoop {
     jobs: Arc<JobCounter>,
     read_queue: Sender<String>,
     worker_count: usize,
-    host_lanes: HostLanes,
+    host_polls: HostPolls,
     watcher: Option<RecommendedWatcher>,
     watched_directories: HashSet<PathBuf>,
     /// Directories of memories, whose content agents control.
@@ -259,7 +259,7 @@ impl WatchLoop {
         events: Sender<FleetEvent>,
         jobs: Arc<JobCounter>,
     ) -> WatchLoop {
-        let lanes = HostLanes::start(&engine, &events, &jobs);
+        let host_polls = HostPolls::start(&engine, &events, &jobs);
         let workers = READ_WORKERS.min(engine.local_agents().len());
         let (work, queue) = bounded::<String>(workers);
         let sweep = Arc::new(Sweep::new(&engine));
@@ -301,7 +301,7 @@ impl WatchLoop {
             jobs,
             read_queue: work,
             worker_count,
-            host_lanes: lanes,
+            host_polls,
             watcher: None,
             watched_directories: HashSet::new(),
             due_reads: HashMap::new(),
@@ -428,7 +428,7 @@ impl WatchLoop {
                     self.not_before.remove(name);
                     self.schedule_read(name.clone(), now);
                 }
-                self.host_lanes.request_poll(names, true);
+                self.host_polls.request_poll(names, true);
                 self.jobs.add(-1);
             }
             FleetMessage::AgentRead(name, observation, took) => {
@@ -507,8 +507,8 @@ impl WatchLoop {
         let wanted: Vec<ChangeTarget> = whole.chain(named).map(|m| m.target.clone()).collect();
         for touched in wanted {
             match touched {
-                ChangeTarget::Agent(name) if self.host_lanes.has_agent(&name) => {
-                    self.host_lanes.request_poll(vec![name], false);
+                ChangeTarget::Agent(name) if self.host_polls.has_agent(&name) => {
+                    self.host_polls.request_poll(vec![name], false);
                 }
                 ChangeTarget::Agent(name) => self.schedule_read(name, now),
                 ChangeTarget::AllAgents => self.schedule_all_reads(now),
@@ -526,13 +526,13 @@ impl WatchLoop {
         for name in &names {
             self.schedule_read(name.clone(), now);
         }
-        self.host_lanes.request_poll(names, false);
+        self.host_polls.request_poll(names, false);
     }
 
     /// Schedules a read of an agent of this machine, as soon as its limits allow. A name that this
     /// config does not have came from an earlier one.
     fn schedule_read(&mut self, name: String, now: Instant) {
-        if self.host_lanes.has_agent(&name) || self.engine.config().agent(&name).is_none() {
+        if self.host_polls.has_agent(&name) || self.engine.config().agent(&name).is_none() {
             return;
         }
         let due = self.not_before.get(&name).copied().unwrap_or(now).max(now);

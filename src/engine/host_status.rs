@@ -1,11 +1,12 @@
 //! Connection status of the fleet's hosts; opens and closes their connections.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Engine, parallel};
 use crate::config::{Agent, SshHost};
 use crate::error::Result;
-use crate::transport::{ConnectionSetting, ConnectionStatus, Transport};
+use crate::transport::{ConnectionSetting, ConnectionStatus, OnConnected, Transport};
 
 /// A host of the fleet and the status of its connection.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,18 +38,20 @@ impl Engine {
     /// All hosts, in the order of the config. Contacts no host.
     pub fn host_statuses(&self) -> Vec<HostStatus> {
         let mut found: Vec<HostStatus> = Vec::new();
+        let mut places: HashMap<&SshHost, usize> = HashMap::new();
         for agent in &self.config().agents {
             let Some(host) = agent.location.host() else {
                 continue;
             };
-            match found.iter_mut().find(|status| status.host == *host) {
-                Some(status) => status.agents.push(agent.name.clone()),
-                None => found.push(HostStatus {
+            let place = *places.entry(host).or_insert_with(|| {
+                found.push(HostStatus {
                     host: host.clone(),
-                    agents: vec![agent.name.clone()],
+                    agents: Vec::new(),
                     connection: self.connection_status(host),
-                }),
-            }
+                });
+                found.len() - 1
+            });
+            found[place].agents.push(agent.name.clone());
         }
         found
     }
@@ -72,14 +75,15 @@ impl Engine {
     pub fn connect_all_hosts(&self) -> Vec<HostStatus> {
         let known = self.host_statuses().into_iter().map(|status| status.host);
         // The host's connection status holds the outcome.
-        let connect = |host: &SshHost| drop(self.host_transport(host).ensure_connected());
-        parallel::run_local_and_remote(|| (), known.collect(), connect, |_| ());
+        let connect = |host: &SshHost, when_done| self.start_connecting(host, when_done);
+        parallel::run_local_and_remote(|| (), known.collect(), 0, connect, |_| ());
         self.host_statuses()
     }
 
-    /// Connects to a host if there is no connection yet. The next request reports a failure.
-    pub(super) fn connect_host(&self, host: &SshHost) {
-        drop(self.host_transport(host).probe(&[]));
+    /// Starts to connect to a host if there is no connection yet, and calls `when_done` when there is a
+    /// result. The next request reports a failure.
+    pub(super) fn start_connecting(&self, host: &SshHost, when_done: OnConnected) {
+        self.host_transport(host).start_connecting(when_done);
     }
 
     fn host_transport(&self, host: &SshHost) -> Arc<dyn Transport> {
@@ -99,7 +103,7 @@ impl Engine {
     }
 
     /// Returns the agents of these names, without those that the config does not have.
-    pub(super) fn agents_named<'a>(&'a self, names: &'a [String]) -> Vec<&'a Agent> {
+    pub(super) fn agents_named<'a>(&'a self, names: &[String]) -> Vec<&'a Agent> {
         let config = self.config();
         names.iter().filter_map(|name| config.agent(name)).collect()
     }

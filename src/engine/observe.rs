@@ -50,6 +50,13 @@ fn batch_length(files: &[(usize, FileMetadata)]) -> usize {
         .max(1)
 }
 
+/// The outcome of a probe or read of an agent's memory on a host; none before the read.
+type HostOutcome = Option<Result<ObservedMemory, TransportError>>;
+
+fn memories_of<'a>(agents: &[&'a Agent]) -> Vec<&'a Path> {
+    agents.iter().map(|agent| agent.location.memory()).collect()
+}
+
 /// State of the memory's path, classified.
 enum ObservedMemory {
     Absent,
@@ -185,17 +192,13 @@ impl Engine {
             move |agent| self.observe_as_one_of_many(agent, &baselines, Some(journaled))
         };
         parallel::read_agents_by_site(self, agents, start_local, |agents| {
-            self.observe_host_agents(agents, || ())
+            self.observe_host_agents(agents)
         })
     }
 
     /// Observes agents of one host: one round trip probes their memories, two more read those that
-    /// changed. Reads wait for `permit` and end before its result is dropped.
-    pub(super) fn observe_host_agents<P>(
-        &self,
-        agents: &[&Agent],
-        permit: impl FnOnce() -> P,
-    ) -> Vec<Observation> {
+    /// changed.
+    pub(super) fn observe_host_agents(&self, agents: &[&Agent]) -> Vec<Observation> {
         let Some(first) = agents.first() else {
             return Vec::new();
         };
@@ -206,16 +209,54 @@ impl Engine {
         )
         .entered();
         let transport = self.transport_for(&first.location);
+        let subjects = self.prepare_subjects(agents);
+        let probed = transport.probe(&memories_of(agents));
+        let (mut outcomes, changed) = self.split_probed(&subjects, probed);
+        let mut rest = changed.as_slice();
+        while !rest.is_empty() {
+            let (some, others) = rest.split_at(batch_length(rest));
+            self.read_host_memories(&*transport, &subjects, some, &mut outcomes);
+            rest = others;
+        }
+        self.build_observations(subjects, outcomes)
+    }
+
+    /// Observes agents of one host from a probe that began at this generation. Sends no requests, so
+    /// it returns `None` if a memory has to be read.
+    pub(super) fn observe_probed_agents(
+        &self,
+        agents: &[&Agent],
+        generation: u64,
+        probed: Vec<Result<MemoryObject, TransportError>>,
+    ) -> Option<Vec<Observation>> {
+        let mut subjects = self.prepare_subjects(agents);
+        for subject in &mut subjects {
+            subject.generation = generation;
+        }
+        let (outcomes, changed) = self.split_probed(&subjects, probed);
+        changed
+            .is_empty()
+            .then(|| self.build_observations(subjects, outcomes))
+    }
+
+    /// Prepares agents of one host.
+    fn prepare_subjects<'c>(&'c self, agents: &[&'c Agent]) -> Vec<ObservationSubject<'c>> {
         let baselines = Mutex::new(self.baseline_cache());
         let journaled = self.agents_with_journals();
         let subjects = agents.iter().map(|agent| ObservationSubject {
             may_have_journal: journaled.contains(&agent.name),
             ..self.prepare_subject(agent, &baselines)
         });
-        let subjects: Vec<ObservationSubject<'_>> = subjects.collect();
-        let memories: Vec<&Path> = agents.iter().map(|agent| agent.location.memory()).collect();
-        let probed = transport.probe(&memories);
-        let mut outcomes: Vec<Option<Result<ObservedMemory, TransportError>>> = Vec::new();
+        subjects.collect()
+    }
+
+    /// Splits probed objects into outcomes that are known, and files that have to be read.
+    fn split_probed(
+        &self,
+        subjects: &[ObservationSubject<'_>],
+        probed: Vec<Result<MemoryObject, TransportError>>,
+    ) -> (Vec<HostOutcome>, Vec<(usize, FileMetadata)>) {
+        let mut outcomes: Vec<HostOutcome> = Vec::new();
         let mut changed: Vec<(usize, FileMetadata)> = Vec::new();
         for (number, (subject, object)) in subjects.iter().zip(probed).enumerate() {
             outcomes.push(match object {
@@ -231,15 +272,14 @@ impl Engine {
                 Err(error) => Some(Err(error)),
             });
         }
-        if !changed.is_empty() {
-            let _permit = permit();
-            let mut rest = changed.as_slice();
-            while !rest.is_empty() {
-                let (some, others) = rest.split_at(batch_length(rest));
-                self.read_host_memories(&*transport, &subjects, some, &mut outcomes);
-                rest = others;
-            }
-        }
+        (outcomes, changed)
+    }
+
+    fn build_observations(
+        &self,
+        subjects: Vec<ObservationSubject<'_>>,
+        outcomes: Vec<HostOutcome>,
+    ) -> Vec<Observation> {
         let seen = subjects
             .into_iter()
             .zip(outcomes)
@@ -259,7 +299,7 @@ impl Engine {
         transport: &dyn Transport,
         subjects: &[ObservationSubject<'_>],
         changed: &[(usize, FileMetadata)],
-        outcomes: &mut [Option<Result<ObservedMemory, TransportError>>],
+        outcomes: &mut [HostOutcome],
     ) {
         let files = changed.iter().map(|(number, file)| {
             let memory = subjects[*number].agent.location.memory();

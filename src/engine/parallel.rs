@@ -1,13 +1,14 @@
 //! Parallel work on several sites: a host, or a file system that may hang, delays only its own
 //! agents, and the agents of one host wait for its replies at the same time.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::Engine;
 use crate::config::{Agent, SshHost};
 use crate::file_systems::FileSystem;
 use crate::threads::{available_open_files, map_on_processors, run_on_threads};
+use crate::transport::OnConnected;
 
 /// Maximum number of hosts with agents at work. Hosts that are still connecting do not count: one
 /// that does not answer delays no other.
@@ -15,6 +16,9 @@ const MAX_PARALLEL_HOSTS: usize = 16;
 
 /// Maximum number of hosts that connect at the same time.
 const MAX_PARALLEL_CONNECTS: usize = 128;
+
+/// Maximum number of file systems that may hang with agents at work.
+const MAX_PARALLEL_FILE_SYSTEMS: usize = 16;
 
 /// Maximum number of agents of one host, or of this machine, at work at the same time.
 const MAX_PARALLEL_AGENTS: usize = 64;
@@ -43,6 +47,10 @@ pub(super) enum Site<'a> {
 }
 
 impl Site<'_> {
+    pub(super) fn is_file_system(&self) -> bool {
+        matches!(self, Site::FileSystem(_))
+    }
+
     /// Returns the site of a memory on this machine; None stands for a trusted file system.
     fn of_file_system(system: Option<Arc<FileSystem>>) -> Self {
         system.map_or(Site::Trusted, |system| {
@@ -73,14 +81,15 @@ impl Engine {
         agents.iter().map(site).collect()
     }
 
-    /// Waits until a site answers, or is known not to; `agent` is one of its agents. The next
-    /// request reports a failure.
-    pub(super) fn connect_site(&self, site: &Site<'_>, agent: &Agent) {
+    /// Calls `when_done` once a site answers, or is known not to; `agent` is one of its agents. Waits
+    /// for a file system, and for no host. The next request reports a failure.
+    pub(super) fn connect_site(&self, site: &Site<'_>, agent: &Agent, when_done: OnConnected) {
         match site {
-            Site::Trusted => {}
+            Site::Host(host) => return self.start_connecting(host, when_done),
             Site::FileSystem(_) => drop(self.probe_memory(&agent.location)),
-            Site::Host(host) => self.connect_host(host),
+            Site::Trusted => {}
         }
+        when_done();
     }
 
     /// Returns how many of `batch_size` agents a site takes through a step together: fewer where a
@@ -98,73 +107,117 @@ impl Engine {
 }
 
 /// Runs `local` on this thread, and at the same time `connect` and then `act` for each of the
-/// others: `act` for up to [`MAX_PARALLEL_HOSTS`] of them at a time. Starts no thread where there
-/// are no others.
+/// others: `act` for up to [`MAX_PARALLEL_HOSTS`] of them at a time, and for `file_systems` more,
+/// whose `connect` may wait. Starts no thread where there are no others.
 pub(super) fn run_local_and_remote<J: Send, T: Send, U>(
     local: impl FnOnce() -> U,
     others: Vec<J>,
-    connect: impl Fn(&J) + Sync,
+    file_systems: usize,
+    connect: impl Fn(&J, OnConnected) + Sync,
     act: impl Fn(J) -> T + Sync,
 ) -> (U, Vec<T>) {
-    let connect_threads = match others.len() {
-        0 => 0,
-        hosts => {
-            available_open_files(OPEN_FILES_PER_CONNECT * hosts.min(MAX_PARALLEL_CONNECTS))
-                / OPEN_FILES_PER_CONNECT
+    let count = others.len();
+    let files = available_open_files(OPEN_FILES_PER_CONNECT * count.min(MAX_PARALLEL_CONNECTS));
+    let connects = (files / OPEN_FILES_PER_CONNECT).clamp(1, MAX_PARALLEL_CONNECTS);
+    let queue = Arc::new(ConnectQueue::new(count, connects));
+    let others: Vec<Mutex<Option<J>>> = others.into_iter().map(|it| Mutex::new(Some(it))).collect();
+    let threads = count.min(MAX_PARALLEL_HOSTS + file_systems.min(MAX_PARALLEL_FILE_SYSTEMS));
+    let next_result = || {
+        loop {
+            match queue.next_step()? {
+                ConnectStep::Connect(number) => {
+                    let other = lock(&others[number]);
+                    let queue = Arc::clone(&queue);
+                    let connecting = ConnectingSite { queue, number };
+                    if let Some(other) = &*other {
+                        connect(other, Box::new(move || drop(connecting)));
+                    }
+                }
+                ConnectStep::Act(number) => {
+                    let other = lock(&others[number]).take();
+                    if let Some(other) = other {
+                        return Some(act(other));
+                    }
+                }
+            }
         }
     };
-    let permits = ThreadSemaphore::new(MAX_PARALLEL_HOSTS);
-    run_on_threads(
-        local,
-        others,
-        connect_threads.clamp(1, MAX_PARALLEL_CONNECTS),
-        || {
-            |other| {
-                connect(&other);
-                let _place = permits.acquire();
-                act(other)
-            }
-        },
-    )
+    let work = |_: usize| std::iter::from_fn(next_result).collect::<Vec<T>>();
+    let (local, done) = run_on_threads(local, (0..threads).collect(), threads, || work);
+    (local, done.into_iter().flatten().collect())
 }
 
-/// Limits the number of threads at work.
-struct ThreadSemaphore {
-    free_permits: Mutex<usize>,
-    permit_freed: Condvar,
+/// The sites that are still to be connected to, and those that are to be worked on. One that does not
+/// answer delays no other.
+struct ConnectQueue {
+    state: Mutex<ConnectQueueState>,
+    changed: Condvar,
+    count: usize,
+    max_connecting: usize,
 }
 
-/// A permit of the semaphore; dropping it returns the permit.
-struct ThreadPermit<'p>(&'p ThreadSemaphore);
+#[derive(Default)]
+struct ConnectQueueState {
+    started_count: usize,
+    connecting_count: usize,
+    ready: VecDeque<usize>,
+}
 
-impl ThreadSemaphore {
-    fn new(free: usize) -> ThreadSemaphore {
-        ThreadSemaphore {
-            free_permits: Mutex::new(free),
-            permit_freed: Condvar::new(),
+/// What a thread does next with a site, by its number.
+enum ConnectStep {
+    Connect(usize),
+    Act(usize),
+}
+
+impl ConnectQueue {
+    fn new(count: usize, max_connecting: usize) -> ConnectQueue {
+        ConnectQueue {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            count,
+            max_connecting,
         }
     }
 
-    fn acquire(&self) -> ThreadPermit<'_> {
-        let free = self
-            .free_permits
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let mut free = self
-            .permit_freed
-            .wait_while(free, |free| *free == 0)
-            .unwrap_or_else(PoisonError::into_inner);
-        *free -= 1;
-        ThreadPermit(self)
+    /// Waits for the next step; none when all have been worked on or are by other threads.
+    fn next_step(&self) -> Option<ConnectStep> {
+        let mut state = lock(&self.state);
+        loop {
+            if state.started_count < self.count && state.connecting_count < self.max_connecting {
+                state.started_count += 1;
+                state.connecting_count += 1;
+                return Some(ConnectStep::Connect(state.started_count - 1));
+            }
+            if let Some(number) = state.ready.pop_front() {
+                return Some(ConnectStep::Act(number));
+            }
+            if state.started_count == self.count && state.connecting_count == 0 {
+                return None;
+            }
+            let woken = self.changed.wait(state);
+            state = woken.unwrap_or_else(PoisonError::into_inner);
+        }
     }
 }
 
-impl Drop for ThreadPermit<'_> {
+/// A site that connects; dropping this ends that, however it happens.
+struct ConnectingSite {
+    queue: Arc<ConnectQueue>,
+    number: usize,
+}
+
+impl Drop for ConnectingSite {
     fn drop(&mut self) {
-        let free = self.0.free_permits.lock();
-        *free.unwrap_or_else(PoisonError::into_inner) += 1;
-        self.0.permit_freed.notify_one();
+        let mut state = lock(&self.queue.state);
+        state.connecting_count -= 1;
+        state.ready.push_back(self.number);
+        drop(state);
+        self.queue.changed.notify_all();
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns how many agents each of `lanes` lanes takes through a step together: fewer where the
@@ -233,12 +286,13 @@ fn map_sites<'a, U: Send>(
         }
         numbered(places, done)
     };
-    let connect = |(site, places): &(Site<'a>, Vec<usize>)| {
-        engine.connect_site(site, agents[places[0]]);
+    let connect = |(site, places): &(Site<'a>, Vec<usize>), when_done| {
+        engine.connect_site(site, agents[places[0]], when_done);
     };
+    let file_systems = others.keys().filter(|site| site.is_file_system()).count();
     let others = others.into_iter().collect();
     let local = || map_trusted(at(&here));
-    let (done, others) = run_local_and_remote(local, others, connect, other);
+    let (done, others) = run_local_and_remote(local, others, file_systems, connect, other);
     let mut done = numbered(here, done);
     done.extend(others.into_iter().flatten());
     done.sort_by_key(|(place, _)| *place);
@@ -250,23 +304,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connecting_thread_holds_no_permit() {
+    fn connecting_site_delays_no_other() {
         // As many hosts as there are permits connect only after all others are done.
         let (others, all) = (40, MAX_PARALLEL_HOSTS + 40);
-        let done = (Mutex::new(0), Condvar::new());
-        let wait = |number: &usize| {
-            if *number >= MAX_PARALLEL_HOSTS {
-                return;
+        let done = Mutex::new(0);
+        let slow: Mutex<Vec<OnConnected>> = Mutex::default();
+        let connect = |number: &usize, when_done: OnConnected| {
+            if *number < MAX_PARALLEL_HOSTS {
+                slow.lock().unwrap().push(when_done);
+            } else {
+                when_done();
             }
-            let count = done.0.lock().unwrap();
-            drop(done.1.wait_while(count, |count| *count < others).unwrap());
         };
         let act = |number: usize| {
-            *done.0.lock().unwrap() += 1;
-            done.1.notify_all();
+            let mut count = done.lock().unwrap();
+            *count += 1;
+            if *count == others {
+                slow.lock().unwrap().drain(..).for_each(|it| it());
+            }
             number
         };
-        let (_, mut ended) = run_local_and_remote(|| (), (0..all).collect(), wait, act);
+        let (_, mut ended) = run_local_and_remote(|| (), (0..all).collect(), 0, connect, act);
         ended.sort();
         assert_eq!(ended, (0..all).collect::<Vec<usize>>());
     }

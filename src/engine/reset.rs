@@ -181,12 +181,14 @@ impl Engine {
                 }
             }
         }
+        let file_systems = others.keys().filter(|site| site.is_file_system()).count();
         let lanes: Vec<ResetLane<'_, '_>> = others.into_values().collect();
         let batch_size = batch_size(1 + lanes.len());
         let others = |lane: ResetLane<'_, '_>| lane.run(batch_size);
         let trusted_lane = || trusted_lane.run(batch_size);
+        let connect = ResetLane::connect_site;
         let (mut results, others) =
-            run_local_and_remote(trusted_lane, lanes, ResetLane::connect_site, others);
+            run_local_and_remote(trusted_lane, lanes, file_systems, connect, others);
         results.extend(others.into_iter().flatten());
         run.finish(results, began)
     }

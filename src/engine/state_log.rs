@@ -321,17 +321,20 @@ impl Engine {
         self.archive.program_path(LOG_FILE_NAME)
     }
 
-    /// Records the changes in notes. Best effort, as [`Engine::record_observations`].
-    pub(super) fn note_states(&self, notes: &[StateNote]) {
+    /// Whether [`Engine::note_states`] has changes to record.
+    pub(super) fn changes_states(&self, notes: &[StateNote]) -> bool {
         if notes.is_empty() {
-            return;
+            return false;
         }
         let cached = self.known_states();
         // The first note that changes anything does so to the states as they are.
         let has_effect = |note| cached.known.effect_of(note).is_some();
-        let has_news = notes.iter().any(has_effect);
-        drop(cached);
-        if !has_news || !self.archive.program_path("").is_dir() {
+        notes.iter().any(has_effect)
+    }
+
+    /// Records the changes in notes. Best effort, as [`Engine::record_observations`].
+    pub(super) fn note_states(&self, notes: &[StateNote]) {
+        if !self.changes_states(notes) || !self.archive.program_path("").is_dir() {
             return;
         }
         if let Err(error) = self.write_states(notes) {

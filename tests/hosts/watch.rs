@@ -385,6 +385,18 @@ fn manual_read_retries_host_at_once() {
     watched.engine.close_all_hosts();
 }
 
+/// Connects and waits for the result.
+fn connect(transport: &dyn Transport) -> Result<(), TransportError> {
+    let (sender, result) = unbounded();
+    transport.start_connecting(Box::new(move || sender.send(()).unwrap()));
+    result.recv().unwrap();
+    let status = transport.connection_status().unwrap();
+    match status.reachability {
+        Reachability::Connected => Ok(()),
+        _ => Err(status.error.unwrap()),
+    }
+}
+
 #[test]
 fn retry_pauses_double_and_only_fleet_retries() {
     let Some((wire, end)) = linked_server() else {
@@ -393,13 +405,11 @@ fn retry_pauses_double_and_only_fleet_retries() {
     wire.disconnect();
     let clock = TestClock::new();
     let sftp = SftpTransport::new(host_named("box"), Arc::new(end), clock.clone());
+    sftp.retry_in_background();
     let memory = Path::new("/tmp/MEMORY.md");
     let mut expected = 2.0_f64;
     for failures in 1..12 {
-        assert_eq!(
-            sftp.ensure_connected().unwrap_err().cause,
-            FailureCause::Unreachable
-        );
+        assert_eq!(connect(&sftp).unwrap_err().cause, FailureCause::Unreachable);
         let contact = sftp.connection_status().unwrap();
         assert_eq!(
             (contact.reachability, contact.failures),
@@ -410,7 +420,7 @@ fn retry_pauses_double_and_only_fleet_retries() {
         let share = pause.as_secs_f64() / expected;
         assert!((0.74..=1.26).contains(&share), "{pause:?} of {expected}");
         // During the pause no caller connects, and after it only the watch does.
-        assert!(sftp.ensure_connected().is_err());
+        assert!(connect(&sftp).is_err());
         clock.advance(pause);
         assert!(sftp.probe(&[memory])[0].is_err());
         assert!(sftp.open_directory(memory).is_err());
@@ -420,7 +430,7 @@ fn retry_pauses_double_and_only_fleet_retries() {
     wire.reconnect();
     sftp.retry_now();
     assert!(sftp.probe(&[memory])[0].is_err(), "only the watch connects");
-    sftp.ensure_connected().unwrap();
+    connect(&sftp).unwrap();
     assert_eq!(sftp.connection_status().unwrap().failures, 0);
     assert!(matches!(sftp.probe(&[memory])[0], Ok(MemoryObject::Absent)));
 }
@@ -429,7 +439,7 @@ fn retry_pauses_double_and_only_fleet_retries() {
 fn connect_in_thread(host: &Arc<dyn Transport>) -> JoinHandle<TransportError> {
     let waiting = {
         let host = Arc::clone(host);
-        thread::spawn(move || host.ensure_connected().unwrap_err())
+        thread::spawn(move || connect(&*host).unwrap_err())
     };
     let end = Instant::now() + WAIT_TIMEOUT;
     while !host.connection_status().unwrap().is_connecting {
@@ -455,7 +465,7 @@ fn leave_ends_pending_connects() {
     // Without the early end an hour would not be enough.
     let error = waiting.join().unwrap();
     assert_eq!(error.cause, FailureCause::Unreachable);
-    assert!(mute.ensure_connected().is_err());
+    assert!(connect(&*mute).is_err());
     assert!(!mute.connection_status().unwrap().is_connecting);
 }
 

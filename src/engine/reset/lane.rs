@@ -28,7 +28,7 @@ use crate::engine::plan::{PlanStep, SkippedAgent};
 use crate::engine::record::{FileState, Outcome, RunEvent};
 use crate::error::{Error, ErrorKind};
 use crate::threads::map_parallel;
-use crate::transport::{FailureCause, SwapOutcome, UnsyncedObject};
+use crate::transport::{FailureCause, OnConnected, SwapOutcome, UnsyncedObject};
 
 /// How long a writer may keep a displaced file open before the run leaves it to the next run.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -130,12 +130,13 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         self.record_ended_turns();
     }
 
-    /// Waits until the site answers or its connection fails.
-    pub(super) fn connect_site(&self) {
+    /// Calls `when_done` once the site answers or its connection fails.
+    pub(super) fn connect_site(&self, when_done: OnConnected) {
         let engine = self.run.engine;
         let first = self.queue.front();
-        if let Some(agent) = first.and_then(|it| engine.agent(&it.step.agent).ok()) {
-            engine.connect_site(&self.site, agent);
+        match first.and_then(|it| engine.agent(&it.step.agent).ok()) {
+            Some(agent) => engine.connect_site(&self.site, agent, when_done),
+            None => when_done(),
         }
     }
 

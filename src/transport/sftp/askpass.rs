@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::fs::Permissions;
 use std::io::Read;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -30,13 +30,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Resource, Rlimit, geteuid, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tempfile::TempDir;
 
-use super::session::Deadline;
+use super::session::{Deadline, SessionWaker};
 use crate::clock::{Clock, SystemClock};
 use crate::config::SshHost;
 use crate::error::{Error, ErrorKind, PathContext, Result};
@@ -125,7 +124,8 @@ struct OpenAttempt {
     id: u64,
     token: String,
     host: SshHost,
-    wake_fd: Arc<OwnedFd>,
+    /// Gives the session of ssh its turn, once there is one.
+    waker: Option<SessionWaker>,
     /// Time limit of ssh for anything but a question.
     timeout: Duration,
     /// Start of that time.
@@ -164,8 +164,7 @@ struct PendingQuestion {
 
 impl OpenAttempt {
     fn wake(&self) {
-        // This fails only if the eventfd is signalled already.
-        let _ = rustix::io::write(&self.wake_fd, &1_u64.to_ne_bytes());
+        self.waker.iter().for_each(SessionWaker::wake);
     }
 
     /// Removes a question that is answered or withdrawn.
@@ -320,8 +319,6 @@ impl BrokerShared {
         let mut random = [0; helper::TOKEN_LENGTH / 2];
         getrandom(&mut random, GetRandomFlags::empty())
             .with_path("read random bytes from", kernel)?;
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let wake = Arc::new(wake.with_path("take an eventfd from", kernel)?);
         state.last_id += 1;
         let id = state.last_id;
         let begun = SystemClock.instant();
@@ -329,7 +326,7 @@ impl BrokerShared {
             id,
             token: random.iter().map(|byte| format!("{byte:02x}")).collect(),
             host: host.clone(),
-            wake_fd: Arc::clone(&wake),
+            waker: None,
             timeout: Duration::from_secs(host.timeout_seconds.max(1).into()),
             timeout_start: begun,
             questions: Vec::new(),
@@ -344,7 +341,6 @@ impl BrokerShared {
             shared: Arc::clone(self),
             id,
             started: begun,
-            wake_fd: wake,
             was_asked: AtomicBool::new(false),
         })))
     }
@@ -486,7 +482,6 @@ struct AttemptHandle {
     shared: Arc<BrokerShared>,
     id: u64,
     started: Instant,
-    wake_fd: Arc<OwnedFd>,
     /// Whether a question was asked; set with the result.
     was_asked: AtomicBool,
 }
@@ -647,8 +642,8 @@ impl Deadline for ConnectAttempt {
         at.unwrap_or(self.0.started)
     }
 
-    fn change_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.0.wake_fd.as_fd())
+    fn set_waker(&mut self, waker: SessionWaker) {
+        self.with_open_attempt(|attempt| attempt.waker = Some(waker));
     }
 }
 

@@ -3,26 +3,31 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
-use super::session::{RequestError, Session};
+use super::session::{PendingReplies, RequestError, Session};
 use super::ssh::{SshChild, explain_session_error};
-use super::wire::{Attrs, Reply, Request, ServerExtensions, ServerLimits, status};
+use super::wire::{Attrs, Reply, Request, ServerExtensions, status};
 use crate::config::SshHost;
 use crate::error::{Error, ErrorKind};
 use crate::transport::{
     Attributes, FailureCause, FileMetadata, MemoryObject, SpecialFile, Stamp, TransportError,
 };
 
+/// A session and the process behind it.
+pub(super) struct SessionLink {
+    pub(super) session: Session,
+    /// Dropped after the session: the child exits when its input ends.
+    pub(super) child: Option<SshChild>,
+}
+
 /// A session, with what is known since its start.
 pub(super) struct SftpClient {
     pub(super) host: SshHost,
-    pub(super) session: Session,
-    pub(super) extensions: ServerExtensions,
-    pub(super) limits: Option<ServerLimits>,
+    pub(super) link: Arc<SessionLink>,
+    extensions: ServerExtensions,
     /// The directory to which relative paths are resolved.
-    pub(super) home_directory: PathBuf,
-    /// Dropped after the session: the child exits when its input ends.
-    pub(super) _child: Option<SshChild>,
+    home_directory: PathBuf,
 }
 
 /// Number of requests of a stat: the real path of the directory, the directory with and without
@@ -60,7 +65,43 @@ pub(super) type ReplyResult = Result<Reply, RequestError>;
 /// The server's name for an open file or directory.
 pub(super) type FileHandle = Vec<u8>;
 
+/// The request for the directory to which a server resolves relative paths.
+pub(super) fn home_directory_request() -> Request {
+    Request::RealPath {
+        path: b".".to_vec(),
+    }
+}
+
 impl SftpClient {
+    /// Creates the client of a session that was opened with [`home_directory_request`], from the
+    /// reply.
+    ///
+    /// # Errors
+    /// The reason why there is no session, or no home directory.
+    pub(super) fn new(
+        host: &SshHost,
+        link: &Arc<SessionLink>,
+        replies: Vec<ReplyResult>,
+    ) -> Result<SftpClient, TransportError> {
+        let mut client = SftpClient {
+            host: host.clone(),
+            link: Arc::clone(link),
+            extensions: link.session.extensions(),
+            home_directory: PathBuf::new(),
+        };
+        let replies = client.check_session(replies)?;
+        let home = replies.first().and_then(reply_path);
+        client.home_directory =
+            home.ok_or_else(|| client.reply_error("resolve", Path::new("."), replies.first()))?;
+        link.session.request_limits();
+        Ok(client)
+    }
+
+    /// Returns the session.
+    pub(super) fn session(&self) -> &Session {
+        &self.link.session
+    }
+
     /// Returns the host's name, for messages.
     pub(super) fn host_name(&self) -> &str {
         &self.host.name
@@ -79,7 +120,7 @@ impl SftpClient {
         &self,
         batch: Vec<Request>,
     ) -> Result<Vec<ReplyResult>, TransportError> {
-        self.check_session(self.session.send_batch(batch).wait())
+        self.check_session(self.link.session.send_batch(batch).wait())
     }
 
     /// Sends the first requests without any other request between them; the rest follow without
@@ -92,12 +133,12 @@ impl SftpClient {
         first: Vec<Request>,
         behind: Vec<Request>,
     ) -> Result<Vec<ReplyResult>, TransportError> {
-        self.check_session(self.session.send_isolated(first, behind).wait())
+        self.check_session(self.link.session.send_isolated(first, behind).wait())
     }
 
     /// Sends requests whose replies are not needed.
     pub(super) fn send_without_waiting(&self, batch: Vec<Request>) {
-        drop(self.session.send_batch(batch));
+        drop(self.link.session.send_batch(batch));
     }
 
     fn check_session(&self, answers: Vec<ReplyResult>) -> Result<Vec<ReplyResult>, TransportError> {
@@ -118,15 +159,6 @@ impl SftpClient {
             }
             _ => Ok(answers),
         }
-    }
-
-    pub(super) fn resolve_path(&self, path: &[u8]) -> Result<PathBuf, TransportError> {
-        let answers = self.request_batch(vec![Request::RealPath {
-            path: path.to_vec(),
-        }])?;
-        let shown = String::from_utf8_lossy(path).into_owned();
-        let real = answers.first().and_then(reply_path);
-        real.ok_or_else(|| self.reply_error("resolve", Path::new(&shown), answers.first()))
     }
 
     /// Returns the absolute path of a configured one: a relative path, or one with `~/`, starts in
@@ -196,12 +228,37 @@ impl SftpClient {
         &self,
         memories: &[&Path],
     ) -> Result<Vec<StatResult>, TransportError> {
+        self.objects_from_replies(memories, self.request_stats(memories).wait())
+    }
+
+    /// Sends the requests for [`SftpClient::objects_from_replies`].
+    pub(super) fn request_stats(&self, memories: &[&Path]) -> PendingReplies {
         let ask = memories.iter().flat_map(|memory| stat_requests(memory));
-        let answers = self.request_batch(ask.collect())?;
+        self.link.session.send_batch(ask.collect())
+    }
+
+    /// Returns the objects at several paths, from the replies.
+    ///
+    /// # Errors
+    /// The session is lost.
+    pub(super) fn objects_from_replies(
+        &self,
+        memories: &[&Path],
+        replies: Vec<ReplyResult>,
+    ) -> Result<Vec<StatResult>, TransportError> {
+        let answers = self.check_session(replies)?;
         let replies = answers.chunks(STAT_REQUESTS).zip(memories);
         Ok(replies
             .map(|(answers, memory)| self.object_from_replies(memory, answers))
             .collect())
+    }
+
+    /// Whether [`SftpClient::resolve_link_targets`] has requests for an object.
+    pub(super) fn needs_further_requests(found: &StatResult) -> bool {
+        matches!(
+            found,
+            Ok(MemoryObject::Absent | MemoryObject::Special(SpecialFile::Symlink(_)))
+        )
     }
 
     /// Adds the targets of symlinks. Asks a second time for absent objects: servers use the same
@@ -352,7 +409,7 @@ impl SftpClient {
     /// Returns the number of files that one batch may hold open: half of what the server allows, since
     /// other callers of this session hold some, too.
     pub(super) fn max_batch_handles(&self) -> usize {
-        match self.limits {
+        match self.link.session.limits() {
             Some(limits) if limits.handles > 0 => (limits.handles / 2).max(1) as usize,
             _ => usize::MAX,
         }

@@ -2,18 +2,19 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset, Timelike};
+use crossbeam_channel::{Sender, unbounded};
 
 use super::askpass::ConnectAttempt;
 use super::batch_read;
 use super::chunked_read::MAX_FILE_BYTES;
-use super::client::SftpClient;
+use super::client::{ReplyResult, SessionLink, SftpClient, StatResult, home_directory_request};
 use super::directory::SftpDirectory;
-use super::session::{Deadline, Session};
+use super::session::{Deadline, Session, SessionWaker};
 use super::ssh::{ChildGuard, Connector, SftpStream, SshChild, explain_session_error};
 use super::wire::{ServerExtensions, ServerLimits};
 use crate::clock::{Clock, SystemClock};
@@ -21,7 +22,7 @@ use crate::config::{SftpExtension, SshHost};
 use crate::error::{Error, ErrorKind};
 use crate::transport::{
     BatchSink, ConnectionSetting, ConnectionStatus, FailureCause, FileMetadata, HANDLE_LIMIT,
-    MemoryDirectory, MemoryObject, Reachability, ServerFeature, Transport, TransportError,
+    MemoryDirectory, OnConnected, OnProbed, Reachability, ServerFeature, Transport, TransportError,
 };
 
 /// First pause after a failed attempt; it doubles with each further failure.
@@ -32,9 +33,6 @@ const MIN_SESSION_DURATION: Duration = Duration::from_secs(30);
 
 /// Upper limit of the pause.
 const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(120);
-
-/// Interval at which callers that wait for a connection check for a pending question.
-const PROMPT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The transport to a host.
 pub struct SftpTransport(Arc<HostConnection>);
@@ -67,8 +65,8 @@ struct HostState {
     is_closed: bool,
     /// The process of the session, or of the attempt that is running.
     child_guard: Option<ChildGuard>,
-    /// A session that ended, kept until the next attempt.
-    ended_client: Option<Arc<SftpClient>>,
+    /// Called when the running attempt has a result or waits for an answer.
+    waiters: Vec<OnConnected>,
     /// Start of the session.
     session_start: Option<Instant>,
     /// Number of short sessions in a row.
@@ -81,15 +79,58 @@ enum ConnectPhase {
     /// No attempt yet, or the session was lost and may be opened again.
     #[default]
     Idle,
-    /// An attempt is running; other callers wait for its result, but not for the answer to a
-    /// question.
-    Connecting(Option<ConnectAttempt>),
+    /// An attempt is running; callers wait for its result, but not for the answer to a question.
+    Connecting(RunningAttempt),
     Connected(Arc<SftpClient>),
     /// No attempt before `until`.
     Paused {
         until: Instant,
         next_attempt: DateTime<FixedOffset>,
     },
+}
+
+/// An attempt to connect.
+#[derive(Default)]
+struct RunningAttempt {
+    /// Its questions, if it may ask.
+    prompts: Option<ConnectAttempt>,
+    /// The session, once it was opened.
+    link: Option<Arc<SessionLink>>,
+    /// Whether the identity file was missing when the attempt began.
+    lacks_key: bool,
+}
+
+impl RunningAttempt {
+    /// Returns the error for callers that would otherwise wait for an answer.
+    fn pending_question_error(&self) -> Option<TransportError> {
+        self.prompts
+            .as_ref()
+            .and_then(ConnectAttempt::pending_question_error)
+    }
+}
+
+/// The deadline of an attempt that may ask. Callers that wait for its result learn of a question.
+struct AttemptDeadline {
+    attempt: ConnectAttempt,
+    host_connection: Weak<HostConnection>,
+}
+
+impl Deadline for AttemptDeadline {
+    fn instant(&self) -> Instant {
+        self.attempt.instant()
+    }
+
+    fn set_waker(&mut self, waker: SessionWaker) {
+        self.attempt.set_waker(waker);
+    }
+
+    fn check_progress(&self) {
+        if self.attempt.pending_prompt().is_some()
+            && let Some(host_connection) = self.host_connection.upgrade()
+        {
+            host_connection.wake_waiters();
+        }
+    }
 }
 
 impl SftpTransport {
@@ -141,8 +182,8 @@ impl SftpTransport {
 
 impl Drop for SftpTransport {
     fn drop(&mut self) {
-        if let ConnectPhase::Connecting(Some(attempt)) = &self.0.lock_current_state().phase {
-            attempt.abandon();
+        if let ConnectPhase::Connecting(attempt) = &self.0.lock_current_state().phase {
+            attempt.prompts.iter().for_each(ConnectAttempt::abandon);
         }
     }
 }
@@ -152,11 +193,10 @@ impl HostConnection {
     fn lock_current_state(&self) -> MutexGuard<'_, HostState> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let ConnectPhase::Connected(connection) = &state.phase
-            && let Some(session_error) = connection.session.end_error()
+            && let Some(session_error) = connection.session().end_error()
         {
             let why = explain_session_error(&self.host, &session_error);
-            // Dropping it takes until its process has exited, so it is not dropped under this lock.
-            state.ended_client = Some(Arc::clone(connection));
+            end_link(Arc::clone(&connection.link), || ());
             state.phase = ConnectPhase::Idle;
             state.child_guard.iter().for_each(ChildGuard::terminate);
             state.set_reachability(Reachability::from_cause(why.cause), &*self.clock);
@@ -179,24 +219,26 @@ impl HostConnection {
 
     /// Returns the session, connecting if there is none. Concurrent callers wait for the same
     /// attempt. A failed host that is retried in the background is left to that retry.
-    fn client_or_connect(
-        self: &Arc<HostConnection>,
-        is_background_retry: bool,
-    ) -> Result<Arc<SftpClient>, TransportError> {
+    fn client_or_connect(self: &Arc<HostConnection>) -> Result<Arc<SftpClient>, TransportError> {
+        let mut has_tried = false;
         let mut state = self.lock_current_state();
-        state.is_retried_in_background |= is_background_retry;
         loop {
-            if state.is_closed {
-                return Err(self.closed_error());
-            }
-            let is_left_to_retrier =
-                state.is_retried_in_background && !is_background_retry && state.failures > 0;
-            match (&state.phase, &state.error) {
+            let is_left_to_retrier = state.is_retried_in_background && state.failures > 0;
+            let is_over = has_tried || is_left_to_retrier;
+            state = match (&state.phase, &state.error) {
+                _ if state.is_closed => return Err(self.closed_error()),
                 (ConnectPhase::Connected(connection), _) => return Ok(Arc::clone(connection)),
-                (
-                    ConnectPhase::Paused { .. } | ConnectPhase::Connecting(_) | ConnectPhase::Idle,
-                    Some(why),
-                ) if is_left_to_retrier => {
+                (ConnectPhase::Connecting(attempt), why) => {
+                    let question = attempt.pending_question_error();
+                    let is_left = is_left_to_retrier && !has_tried;
+                    if let Some(why) = question.or_else(|| why.clone().filter(|_| is_left)) {
+                        return Err(why);
+                    }
+                    has_tried = true;
+                    let woken = self.state_changed.wait(state);
+                    woken.unwrap_or_else(PoisonError::into_inner)
+                }
+                (ConnectPhase::Paused { .. } | ConnectPhase::Idle, Some(why)) if is_over => {
                     return Err(why.clone());
                 }
                 (ConnectPhase::Paused { until, .. }, Some(why))
@@ -204,95 +246,149 @@ impl HostConnection {
                 {
                     return Err(why.clone());
                 }
-                (ConnectPhase::Connecting(attempt), _) => {
-                    state = self.wait_while_connecting(attempt.clone(), state)?
-                }
-                (ConnectPhase::Paused { .. } | ConnectPhase::Idle, _) => break,
-            }
-        }
-        state.phase = ConnectPhase::Connecting(None);
-        let lost = state.ended_client.take();
-        drop(state);
-        drop(lost);
-        tracing::debug!(host = self.host.authority(), "connect");
-        let stream = self.connector.connect(&self.host);
-        let child = stream.as_ref().ok().and_then(|it| it.child.as_ref());
-        let Some(attempt) = child.and_then(SshChild::attempt).cloned() else {
-            let until = SystemClock.instant() + self.reply_timeout();
-            return self
-                .finish_connecting(stream.and_then(|stream| self.start_client(stream, until)));
-        };
-        // The host may ask a question, and no caller here may wait for the answer.
-        self.lock_current_state().phase = ConnectPhase::Connecting(Some(attempt.clone()));
-        self.state_changed.notify_all();
-        let host_connection = Arc::clone(self);
-        let thread = thread::Builder::new().name("ssh".into()).spawn(move || {
-            let connected =
-                stream.and_then(|stream| host_connection.start_client(stream, attempt.clone()));
-            let _ = host_connection.finish_connecting(connected);
-            attempt.report_finished(&host_connection.host);
-        });
-        match thread {
-            Ok(_) => self.wait_for_outcome(),
-            Err(error) => {
-                let message = format!("cannot start a thread for ssh: {error}");
-                let error = Error::new(ErrorKind::Host, message);
-                self.finish_connecting(Err(TransportError::new(FailureCause::Unreachable, error)))
-            }
-        }
-    }
-
-    /// Waits for the result of the attempt, unless it waits for the answer to a question.
-    fn wait_for_outcome(&self) -> Result<Arc<SftpClient>, TransportError> {
-        let mut state = self.lock_current_state();
-        loop {
-            state = match (&state.phase, &state.error) {
-                (ConnectPhase::Connected(connection), _) => return Ok(Arc::clone(connection)),
-                (ConnectPhase::Connecting(attempt), _) => {
-                    self.wait_while_connecting(attempt.clone(), state)?
-                }
-                (ConnectPhase::Paused { .. } | ConnectPhase::Idle, Some(why)) => {
-                    return Err(why.clone());
-                }
-                (ConnectPhase::Paused { .. } | ConnectPhase::Idle, None) => {
-                    return Err(self.closed_error());
+                (ConnectPhase::Paused { .. } | ConnectPhase::Idle, _) => {
+                    has_tried = true;
+                    self.start_attempt(state);
+                    self.lock_current_state()
                 }
             };
         }
     }
 
-    /// Waits a moment while an attempt is running; fails if it waits for the answer to a question.
-    fn wait_while_connecting<'l>(
-        &'l self,
-        attempt: Option<ConnectAttempt>,
-        state: MutexGuard<'l, HostState>,
-    ) -> Result<MutexGuard<'l, HostState>, TransportError> {
-        if let Some(why) = attempt
-            .as_ref()
-            .and_then(ConnectAttempt::pending_question_error)
-        {
-            return Err(why);
+    /// Starts to connect, and calls `when_done` when there is a result or a question.
+    fn start_connecting(self: &Arc<HostConnection>, when_done: OnConnected) {
+        let mut state = self.lock_current_state();
+        let is_due = match &state.phase {
+            _ if state.is_closed => false,
+            ConnectPhase::Connected(_) => false,
+            ConnectPhase::Paused { until, .. } => self.clock.instant() >= *until,
+            ConnectPhase::Connecting(attempt) => {
+                if attempt.pending_question_error().is_none() {
+                    state.waiters.push(when_done);
+                    return;
+                }
+                false
+            }
+            ConnectPhase::Idle => true,
+        };
+        if is_due {
+            state.waiters.push(when_done);
+            self.start_attempt(state);
+        } else {
+            drop(state);
+            when_done();
         }
-        let woken = self.state_changed.wait_timeout(state, PROMPT_POLL_INTERVAL);
-        Ok(woken.unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    /// Starts an attempt. The thread that serves the session records its result.
+    fn start_attempt(self: &Arc<HostConnection>, mut state: MutexGuard<'_, HostState>) {
+        let key = self.host.identity_file.as_ref();
+        state.phase = ConnectPhase::Connecting(RunningAttempt::default());
+        drop(state);
+        let lacks_key = key.is_some_and(|key| matches!(key.try_exists(), Ok(false)));
+        tracing::debug!(host = self.host.authority(), "connect");
+        let stream = self.connector.connect(&self.host);
+        let opened = stream.and_then(|stream| self.open_session(stream, lacks_key));
+        match opened {
+            Ok(session) => {
+                let host_connection = Arc::downgrade(self);
+                let home = session.send_batch(vec![home_directory_request()]);
+                home.then(move |replies| {
+                    if let Some(host_connection) = host_connection.upgrade() {
+                        host_connection.finish_attempt(replies);
+                    }
+                });
+            }
+            Err(why) => self.record_result(Err(why)),
+        }
+    }
+
+    /// Opens the session of an attempt, and stores it with the attempt.
+    fn open_session(
+        self: &Arc<HostConnection>,
+        stream: SftpStream,
+        lacks_key: bool,
+    ) -> Result<Session, TransportError> {
+        let SftpStream { pipes, child } = stream;
+        let prompts = child.as_ref().and_then(SshChild::attempt).cloned();
+        let deadline: Box<dyn Deadline> = match &prompts {
+            Some(attempt) => Box::new(AttemptDeadline {
+                attempt: attempt.clone(),
+                host_connection: Arc::downgrade(self),
+            }),
+            None => Box::new(SystemClock.instant() + self.reply_timeout()),
+        };
+        // The limit for connecting also applies to each reply, by the system clock, which the
+        // session waits by whatever clock this connection has.
+        let session = Session::open(pipes, deadline, self.reply_timeout())
+            .map_err(|session_error| explain_session_error(&self.host, &session_error))?;
+        let guard = child.as_ref().map(SshChild::guard);
+        let mut state = self.lock_current_state();
+        if state.is_closed {
+            drop(state);
+            guard.iter().for_each(ChildGuard::terminate);
+            return Err(self.closed_error());
+        }
+        state.child_guard = guard;
+        let link = SessionLink {
+            session: session.clone(),
+            child,
+        };
+        state.phase = ConnectPhase::Connecting(RunningAttempt {
+            prompts,
+            link: Some(Arc::new(link)),
+            lacks_key,
+        });
+        Ok(session)
+    }
+
+    /// Ends an attempt whose session has a home directory now, or has ended. Runs on the thread that
+    /// serves the sessions.
+    fn finish_attempt(&self, replies: Vec<ReplyResult>) {
+        let mut state = self.lock_current_state();
+        let ConnectPhase::Connecting(attempt) = &mut state.phase else {
+            return;
+        };
+        let RunningAttempt {
+            prompts,
+            link,
+            lacks_key,
+        } = std::mem::take(attempt);
+        drop(state);
+        let Some(link) = link else {
+            return;
+        };
+        let connected = SftpClient::new(&self.host, &link, replies);
+        let connected = match &prompts {
+            Some(attempt) => attempt.explain_outcome(connected),
+            None => connected,
+        };
+        let has_failed = connected.is_err();
+        self.record_result(connected.map_err(|why| self.explain_missing_key(why, lacks_key)));
+        let host = self.host.clone();
+        let report = move || prompts.iter().for_each(|it| it.report_finished(&host));
+        if has_failed {
+            link.child.iter().for_each(|it| it.guard().terminate());
+            // Its questions are withdrawn first.
+            end_link(link, report);
+        } else {
+            report();
+        }
     }
 
     /// Records the result of an attempt and wakes the callers that wait for it.
-    fn finish_connecting(
-        &self,
-        connected: Result<SftpClient, TransportError>,
-    ) -> Result<Arc<SftpClient>, TransportError> {
-        let connected = connected
-            .map(Arc::new)
-            .map_err(|why| self.explain_missing_key(why));
+    fn record_result(&self, connected: Result<SftpClient, TransportError>) {
         let mut state = self.lock_current_state();
         let connected = match connected {
-            Ok(_) if state.is_closed => Err(self.closed_error()),
+            Ok(client) if state.is_closed => {
+                end_link(client.link, || ());
+                Err(self.closed_error())
+            }
             connected => connected,
         };
-        match &connected {
+        match connected {
             Ok(connection) => {
-                state.phase = ConnectPhase::Connected(Arc::clone(connection));
+                state.phase = ConnectPhase::Connected(Arc::new(connection));
                 state.set_reachability(Reachability::Connected, &*self.clock);
                 state.failures = 0;
                 state.error = None;
@@ -308,22 +404,27 @@ impl HostConnection {
                     self.pause_after_failures(state.failures)
                 };
                 state.set_reachability(Reachability::from_cause(why.cause), &*self.clock);
-                state.error = Some(why.clone());
+                state.error = Some(why);
                 state.child_guard = None;
             }
         }
         drop(state);
+        self.wake_waiters();
+    }
+
+    /// Lets the callers that wait for an attempt look at its state.
+    fn wake_waiters(&self) {
+        // Under the lock: a caller that has just looked waits by now.
+        let waiters = std::mem::take(&mut self.lock_current_state().waiters);
         self.state_changed.notify_all();
-        connected
+        waiters.into_iter().for_each(|when_done| when_done());
     }
 
     /// Adds a hint if the identity file is missing: ssh does not report that and goes on without
     /// one.
-    fn explain_missing_key(&self, why: TransportError) -> TransportError {
-        let key = self.host.identity_file.iter();
-        let mut absent = key.filter(|key| matches!(key.try_exists(), Ok(false)));
-        match (why.cause, absent.next()) {
-            (FailureCause::Refused, Some(key)) => {
+    fn explain_missing_key(&self, why: TransportError, lacks_key: bool) -> TransportError {
+        match (why.cause, &self.host.identity_file) {
+            (FailureCause::Refused, Some(key)) if lacks_key => {
                 why.with_hint(format!("identity_file {} does not exist", key.display()))
             }
             _ => why,
@@ -365,51 +466,15 @@ impl HostConnection {
         )
     }
 
-    fn start_client(
-        &self,
-        stream: SftpStream,
-        until: impl Deadline + 'static,
-    ) -> Result<SftpClient, TransportError> {
-        let SftpStream { pipes: link, child } = stream;
-        {
-            let mut state = self.lock_current_state();
-            state.child_guard = child.as_ref().map(SshChild::guard);
-            if state.is_closed {
-                state.child_guard.iter().for_each(ChildGuard::terminate);
-                return Err(self.closed_error());
-            }
-        }
-        // The limit for connecting also applies to each reply, by the system clock, which the
-        // session waits by whatever clock this connection has.
-        let session = Session::start_with_timeout(link, until, self.reply_timeout())
-            .map_err(|session_error| explain_session_error(&self.host, &session_error));
-        let session = match child.as_ref().and_then(SshChild::attempt) {
-            Some(attempt) => attempt.explain_outcome(session)?,
-            None => session?,
-        };
-        let mut connection = SftpClient {
-            host: self.host.clone(),
-            extensions: session.extensions(),
-            limits: None,
-            session,
-            home_directory: PathBuf::new(),
-            _child: child,
-        };
-        connection.home_directory = connection.resolve_path(b".")?;
-        // The session requested them earlier, so they have arrived by now.
-        connection.limits = connection.session.limits();
-        Ok(connection)
-    }
-
     fn close(&self) {
         let mut state = self.lock_current_state();
         state.is_closed = true;
         if let ConnectPhase::Connected(connection) = &state.phase {
-            connection.session.close();
+            connection.session().close();
         }
         state.child_guard.iter().for_each(ChildGuard::terminate);
         drop(state);
-        self.state_changed.notify_all();
+        self.wake_waiters();
     }
 }
 
@@ -428,23 +493,44 @@ impl Transport for SftpTransport {
         MAX_FILE_BYTES
     }
 
-    fn probe(&self, memories: &[&Path]) -> Vec<Result<MemoryObject, TransportError>> {
-        let connection = match self.0.client_or_connect(false) {
-            Ok(connection) => connection,
-            Err(error) => return memories.iter().map(|_| Err(error.clone())).collect(),
+    fn probe(&self, memories: &[&Path]) -> Vec<StatResult> {
+        match self.0.client_or_connect() {
+            Ok(client) => {
+                let paths = absolute_paths(&client, memories);
+                let paths = as_paths(&paths);
+                let found = client.stat_memories(&paths);
+                let found = found.and_then(|found| client.resolve_link_targets(&paths, found));
+                found.unwrap_or_else(|error| same_errors(paths.len(), &error))
+            }
+            Err(error) => same_errors(memories.len(), &error),
+        }
+    }
+
+    fn start_probe(&self, memories: &[&Path], when_done: OnProbed) {
+        let state = self.0.lock_current_state();
+        let ConnectPhase::Connected(client) = &state.phase else {
+            let error = state.error.clone().unwrap_or_else(|| self.0.closed_error());
+            drop(state);
+            let errors = same_errors(memories.len(), &error);
+            return when_done(Box::new(move || Some(errors)));
         };
-        let paths: Vec<PathBuf> = memories
-            .iter()
-            .map(|it| connection.absolute_path(it))
-            .collect();
-        let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
-        let looked = connection.stat_memories(&paths);
-        let found = looked.and_then(|found| connection.resolve_link_targets(&paths, found));
-        found.unwrap_or_else(|error| memories.iter().map(|_| Err(error.clone())).collect())
+        let client = Arc::clone(client);
+        drop(state);
+        let paths = absolute_paths(&client, memories);
+        let pending = client.request_stats(&as_paths(&paths));
+        pending.then(move |replies| {
+            when_done(Box::new(move || {
+                let paths = as_paths(&paths);
+                let found = client.objects_from_replies(&paths, replies);
+                let found = found.unwrap_or_else(|error| same_errors(paths.len(), &error));
+                let is_whole = !found.iter().any(SftpClient::needs_further_requests);
+                is_whole.then_some(found)
+            }));
+        });
     }
 
     fn open_directory(&self, memory: &Path) -> Result<Box<dyn MemoryDirectory>, TransportError> {
-        let connection = self.0.client_or_connect(false)?;
+        let connection = self.0.client_or_connect()?;
         let path = connection.absolute_path(memory);
         let directory = SftpDirectory::open(connection, &path, self.0.clock.clone())?;
         Ok(Box::new(directory))
@@ -455,7 +541,7 @@ impl Transport for SftpTransport {
         files: &[(&Path, &FileMetadata)],
         sink: BatchSink<'_>,
     ) -> Vec<Result<FileMetadata, TransportError>> {
-        let read = self.0.client_or_connect(false).and_then(|connection| {
+        let read = self.0.client_or_connect().and_then(|connection| {
             let end = self.0.clock.instant() + batch_read::BATCH_READ_TIMEOUT;
             batch_read::read_batch(&connection, files, sink, || self.0.clock.instant() < end)
         });
@@ -474,9 +560,9 @@ impl Transport for SftpTransport {
         };
         match &state.phase {
             ConnectPhase::Connected(connection) => {
-                status.latency = connection.session.latency();
-                status.server_features = server_features(&connection.extensions);
-                status.server_limits = server_limits(connection.limits.as_ref());
+                status.latency = connection.session().latency();
+                status.server_features = server_features(connection.extensions());
+                status.server_limits = server_limits(connection.session().known_limits().as_ref());
             }
             ConnectPhase::Paused { .. } if self.0.connector.is_blocked(&self.0.host) => {
                 status.is_blocked = true
@@ -489,7 +575,8 @@ impl Transport for SftpTransport {
                 status.next_attempt = Some(*next);
             }
             ConnectPhase::Connecting(attempt) => {
-                status.pending_prompt = attempt.as_ref().and_then(ConnectAttempt::pending_prompt)
+                let prompts = attempt.prompts.as_ref();
+                status.pending_prompt = prompts.and_then(ConnectAttempt::pending_prompt)
             }
             ConnectPhase::Idle => {}
         }
@@ -503,8 +590,12 @@ impl Transport for SftpTransport {
         }
     }
 
-    fn ensure_connected(&self) -> Result<(), TransportError> {
-        self.0.client_or_connect(true).map(drop)
+    fn start_connecting(&self, when_done: OnConnected) {
+        self.0.start_connecting(when_done);
+    }
+
+    fn retry_in_background(&self) {
+        self.0.lock_current_state().is_retried_in_background = true;
     }
 
     fn retry_now(&self) {
@@ -516,6 +607,38 @@ impl Transport for SftpTransport {
 
     fn connection_settings(&self) -> Result<Vec<ConnectionSetting>, TransportError> {
         self.0.connector.connection_settings(&self.0.host)
+    }
+}
+
+fn absolute_paths(client: &SftpClient, memories: &[&Path]) -> Vec<PathBuf> {
+    memories.iter().map(|it| client.absolute_path(it)).collect()
+}
+
+fn as_paths(paths: &[PathBuf]) -> Vec<&Path> {
+    paths.iter().map(PathBuf::as_path).collect()
+}
+
+fn same_errors(count: usize, error: &TransportError) -> Vec<StatResult> {
+    (0..count).map(|_| Err(error.clone())).collect()
+}
+
+/// Drops a session that has ended and then calls `when_done`, on a thread that has nothing else to
+/// do: it takes until the process has exited.
+fn end_link(link: Arc<SessionLink>, when_done: impl FnOnce() + Send + 'static) {
+    type Job = Box<dyn FnOnce() + Send>;
+    static ENDING_LINKS: LazyLock<Option<Sender<Job>>> = LazyLock::new(|| {
+        let (sender, jobs) = unbounded::<Job>();
+        let run_all = move || jobs.into_iter().for_each(|job| job());
+        let builder = thread::Builder::new().name("ssh exit".into());
+        builder.spawn(run_all).ok().map(|_| sender)
+    });
+    let job = Box::new(move || {
+        drop(link);
+        when_done();
+    });
+    if let Some(sender) = &*ENDING_LINKS {
+        // The thread never ends, so this cannot fail.
+        let _ = sender.send(job);
     }
 }
 

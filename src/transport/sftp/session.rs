@@ -1,9 +1,9 @@
 //! One SFTP session with a host, shared by all callers of that host.
 //!
-//! A thread owns the pipes. Callers queue batches of requests and wait for the replies. The thread
-//! writes everything that is queued in one write, so that a stat of a hundred memories costs one
-//! round trip, and always reads while it writes: a server that cannot send its replies accepts no
-//! further requests.
+//! One thread serves the pipes of all sessions. Callers queue batches of requests and wait for the
+//! replies, or say what is done with them. The thread writes everything that is queued in one write,
+//! so that a stat of a hundred memories costs one round trip, and always reads while it writes: a
+//! server that cannot send its replies accepts no further requests.
 //!
 //! All bounds are enforced on this side, whatever the other side does:
 //!
@@ -21,21 +21,21 @@
 //! and the session ends, as it does after bytes that are not a reply to any request: every caller
 //! that waits gets the same [`SessionError`].
 //!
-//! Time is the system's here: it ends a wait in poll(2), which supports no other clock.
+//! Time is the system's here: it ends a wait in epoll_wait(2), which supports no other clock.
 
 mod pipe_owner;
+mod session_loop;
 mod stderr_excerpt;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, eventfd};
-
 use self::pipe_owner::PipeOwner;
+use self::session_loop::SessionLoop;
+pub use self::session_loop::SessionWaker;
 use super::wire::{ExpectedReply, MalformedPacket, Reply, Request, ServerExtensions, ServerLimits};
 use crate::clock::{Clock, SystemClock};
 
@@ -75,10 +75,11 @@ pub trait Deadline: Send {
     /// Returns the current deadline; it may move.
     fn instant(&self) -> Instant;
 
-    /// Returns the file descriptor that becomes readable when the deadline has moved closer.
-    fn change_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
+    /// Takes the waker to use whenever the deadline has moved closer.
+    fn set_waker(&mut self, _: SessionWaker) {}
+
+    /// Called in each turn of the session before VERSION.
+    fn check_progress(&self) {}
 }
 
 impl Deadline for Instant {
@@ -191,8 +192,6 @@ pub struct Session(Arc<SessionHandle>);
 /// The state that all clones of a session hold.
 struct SessionHandle {
     shared: Arc<SessionShared>,
-    thread: Option<JoinHandle<()>>,
-    extensions: ServerExtensions,
     /// The pending request until the first caller needs its reply; then the reply.
     limits: Mutex<(Option<PendingReplies>, Option<ServerLimits>)>,
 }
@@ -200,10 +199,9 @@ struct SessionHandle {
 impl Drop for SessionHandle {
     fn drop(&mut self) {
         self.shared.close();
-        if let Some(thread) = self.thread.take() {
-            // It waits only for events that `close` ends. If it panicked, its drop has informed all
-            // callers.
-            let _ = thread.join();
+        // The other side sees the end of its input before this returns.
+        if !self.shared.waker.is_own_thread() {
+            self.shared.wait_for_end();
         }
     }
 }
@@ -232,49 +230,71 @@ impl Session {
         deadline: impl Deadline + 'static,
         patience: Duration,
     ) -> Result<Session, SessionError> {
+        let session = Session::open(link, Box::new(deadline), patience)?;
+        let greeting = tracing::debug_span!("wait for greeting").entered();
+        session.0.shared.wait_for_version()?;
+        drop(greeting);
+        session.request_limits();
+        Ok(session)
+    }
+
+    /// Opens a session without waiting for VERSION: it sends INIT, and requests as soon as there is
+    /// VERSION.
+    ///
+    /// # Errors
+    /// The thread or the pipes cannot be used.
+    pub(super) fn open(
+        link: SessionPipes,
+        deadline: Box<dyn Deadline>,
+        patience: Duration,
+    ) -> Result<Session, SessionError> {
         let failed = |cause: std::io::Error| SessionError {
             reason: CloseReason::Io(crate::error::describe_io_error(&cause)),
             has_greeted: false,
             stderr: Arc::default(),
         };
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let shared = Arc::new(SessionShared {
             state: Mutex::default(),
             state_changed: Condvar::new(),
-            wake_fd: wake.map_err(|errno| failed(errno.into()))?,
+            waker: SessionLoop::waker().map_err(failed)?,
             reply_timeout: patience,
         });
-        let owner = PipeOwner::new(link, Arc::clone(&shared), Box::new(deadline))
+        let owner = PipeOwner::new(link, Arc::clone(&shared), deadline)
             .map_err(|errno| failed(errno.into()))?;
-        let builder = thread::Builder::new().name("sftp".into());
-        let thread = builder.spawn(move || owner.run()).map_err(failed)?;
-        let mut held = SessionHandle {
+        shared.waker.add_session(owner);
+        Ok(Session(Arc::new(SessionHandle {
             shared,
-            thread: Some(thread),
-            extensions: ServerExtensions::default(),
             limits: Mutex::default(),
-        };
-        let greeting = tracing::debug_span!("wait for greeting").entered();
-        held.extensions = held.shared.wait_for_version()?;
-        drop(greeting);
-        let session = Session(Arc::new(held));
-        if session.extensions().limits {
-            let asked = session.send_batch(vec![Request::Limits]);
-            lock(&session.0.limits).0 = Some(asked);
-        }
-        Ok(session)
+        })))
     }
 
-    /// Returns the extensions that the server announced.
+    /// Requests the server's limits, if it reports them, so that [`Session::limits`] finds them.
+    pub(super) fn request_limits(&self) {
+        if self.extensions().limits {
+            let asked = self.send_batch(vec![Request::Limits]);
+            lock(&self.0.limits).0 = Some(asked);
+        }
+    }
+
+    /// Returns the extensions that the server announced; none before VERSION.
     pub fn extensions(&self) -> ServerExtensions {
-        self.0.extensions
+        lock(&self.0.shared.state).extensions.unwrap_or_default()
     }
 
     /// Returns the server's limits, if it reports them. They were requested at the start; an early
     /// caller waits for the reply.
     pub fn limits(&self) -> Option<ServerLimits> {
+        self.limits_if(|_| true)
+    }
+
+    /// Returns the server's limits if they are known by now.
+    pub(super) fn known_limits(&self) -> Option<ServerLimits> {
+        self.limits_if(PendingReplies::are_complete)
+    }
+
+    fn limits_if(&self, is_used: impl FnOnce(&PendingReplies) -> bool) -> Option<ServerLimits> {
         let mut limits = lock(&self.0.limits);
-        if let Some(asked) = limits.0.take() {
+        if let Some(asked) = limits.0.take_if(|asked| is_used(asked)) {
             limits.1 = match asked.wait().pop() {
                 Some(Ok(Reply::Extended(body))) => ServerLimits::decode(&body).ok(),
                 _ => None,
@@ -351,11 +371,31 @@ impl PendingReplies {
         }
         std::mem::take(&mut answers.replies)
     }
+
+    /// Calls `act` with the replies once all are there: on the thread that serves the sessions, which
+    /// it must not keep from doing so, or at once.
+    pub(super) fn then(self, act: impl FnOnce(Vec<Result<Reply, RequestError>>) + Send + 'static) {
+        let mut answers = lock(&self.collector.collected);
+        if answers.missing_replies > 0 {
+            answers.on_complete = Some(Box::new(act));
+            return;
+        }
+        let replies = std::mem::take(&mut answers.replies);
+        drop(answers);
+        act(replies);
+    }
+
+    fn are_complete(&self) -> bool {
+        lock(&self.collector.collected).missing_replies == 0
+    }
 }
 
 impl Drop for PendingReplies {
     fn drop(&mut self) {
         let mut answers = lock(&self.collector.collected);
+        if answers.on_complete.is_some() {
+            return;
+        }
         answers.is_abandoned = true;
         let unseen = std::mem::take(&mut answers.replies);
         drop(answers);
@@ -377,7 +417,11 @@ struct CollectedReplies {
     missing_replies: usize,
     is_abandoned: bool,
     replies: Vec<Result<Reply, RequestError>>,
+    /// What is done with the replies, where no caller waits for them.
+    on_complete: Option<OnComplete>,
 }
+
+type OnComplete = Box<dyn FnOnce(Vec<Result<Reply, RequestError>>) + Send>;
 
 impl ReplyCollector {
     fn new(count: usize, abandoned: bool) -> Arc<ReplyCollector> {
@@ -386,6 +430,7 @@ impl ReplyCollector {
             missing_replies: count,
             is_abandoned: abandoned,
             replies: std::iter::repeat_with(none).take(count).collect(),
+            on_complete: None,
         };
         Arc::new(ReplyCollector {
             collected: Mutex::new(answers),
@@ -408,18 +453,22 @@ impl ReplyCollector {
         }
         if answers.missing_replies == 0 {
             self.all_received.notify_one();
+            if let Some(act) = answers.on_complete.take() {
+                let replies = std::mem::take(&mut answers.replies);
+                drop(answers);
+                act(replies);
+            }
         }
         None
     }
 }
 
-/// The state shared by callers and the pipe thread.
+/// The state shared by callers and the thread that serves the pipes.
 struct SessionShared {
     state: Mutex<SessionState>,
     /// Signalled on VERSION, on new room in the queue, and at the end.
     state_changed: Condvar,
-    /// Ends the wait of the pipe thread.
-    wake_fd: OwnedFd,
+    waker: SessionWaker,
     reply_timeout: Duration,
 }
 
@@ -580,6 +629,15 @@ impl SessionShared {
         }
     }
 
+    /// Waits until the pipes are closed.
+    fn wait_for_end(&self) {
+        let mut state = lock(&self.state);
+        while state.end_error.is_none() {
+            let woken = self.state_changed.wait(state);
+            state = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     fn send(
         self: &Arc<SessionShared>,
         requests: &[Request],
@@ -642,9 +700,9 @@ impl SessionShared {
             let left = deadline.saturating_duration_since(SystemClock.instant());
             if left.is_zero() && !state.is_stuck {
                 state.is_stuck = true;
-                self.wake_owner();
+                self.waker.wake();
             }
-            // When stuck, the pipe thread ends the session.
+            // When stuck, its next turn ends the session.
             let left = if left.is_zero() {
                 self.reply_timeout
             } else {
@@ -657,7 +715,7 @@ impl SessionShared {
         state.enqueue(batch, ticket, apart);
         let others = !state.waiting_turns.is_empty();
         drop(state);
-        self.wake_owner();
+        self.waker.wake();
         if others {
             self.state_changed.notify_all();
         }
@@ -673,18 +731,13 @@ impl SessionShared {
         if state.end_error.is_none() {
             state.enqueue(batch, &ReplyCollector::new(1, true), false);
             drop(state);
-            self.wake_owner();
+            self.waker.wake();
         }
     }
 
     fn close(&self) {
         lock(&self.state).is_closing = true;
-        self.wake_owner();
-    }
-
-    fn wake_owner(&self) {
-        // This fails only if the eventfd is signalled already.
-        let _ = rustix::io::write(&self.wake_fd, &1_u64.to_ne_bytes());
+        self.waker.wake();
     }
 }
 

@@ -1,16 +1,14 @@
-//! The thread that owns the pipes of a session.
+//! The pipes of a session, and what is written to and read from them in each of its turns.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno, read, write};
 
+use super::session_loop::{PipeRole, SessionPipe};
 use super::stderr_excerpt::Excerpt;
 use super::{
     CloseReason, Deadline, MAX_EXPECTED_BYTES, MAX_REQUESTS_IN_FLIGHT, QueuedBatch, RequestError,
@@ -20,7 +18,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::transport::sftp::wire::{self, FrameSplitter, MalformedPacket, ServerExtensions};
 
 /// Bytes per read.
-const READ_CHUNK_BYTES: usize = 64 * 1024;
+pub(super) const READ_CHUNK_BYTES: usize = 64 * 1024;
 
 /// Reads in a row before other work gets its turn.
 const MAX_CHUNKS_PER_TURN: usize = 16;
@@ -33,13 +31,20 @@ const TOTAL_REPLY_TIMEOUT: u32 = 4;
 /// Slowest transfer rate that a session tolerates.
 const MIN_BYTES_PER_SECOND: usize = 4096;
 
+/// The pipes that can be read. A write is tried in each turn.
+#[derive(Clone, Copy, Default)]
+pub(super) struct ReadyPipes {
+    pub(super) output: bool,
+    pub(super) stderr: bool,
+}
+
 pub(super) struct PipeOwner {
     shared: Arc<SessionShared>,
     /// `None` after the end of the session.
-    input: Option<OwnedFd>,
-    output: Option<OwnedFd>,
+    input: Option<SessionPipe>,
+    output: Option<SessionPipe>,
     /// `None` after the end of the error output.
-    stderr: Option<OwnedFd>,
+    stderr: Option<SessionPipe>,
     frames: FrameSplitter,
     burst: WriteBurst,
     /// Deadline for VERSION until it arrives, with its length for the message.
@@ -101,10 +106,10 @@ fn io_close_reason(errno: Errno) -> CloseReason {
     CloseReason::Io(crate::error::describe_io_error(&errno.into()))
 }
 
-/// Ends the session even if the thread panics, so that no caller waits for ever.
+/// Ends the session even after a panic, so that no caller waits for ever.
 impl Drop for PipeOwner {
     fn drop(&mut self) {
-        let fault = || CloseReason::Io("the session thread failed".into());
+        let fault = || CloseReason::Io("the session failed".into());
         let why = self.close_reason.take().unwrap_or_else(fault);
         self.end_session(why);
     }
@@ -114,22 +119,27 @@ impl PipeOwner {
     pub(super) fn new(
         link: SessionPipes,
         shared: Arc<SessionShared>,
-        greeting: Box<dyn Deadline>,
+        mut greeting: Box<dyn Deadline>,
     ) -> Result<PipeOwner, Errno> {
-        let fds = [Some(&link.input), Some(&link.output), link.stderr.as_ref()];
-        for fd in fds.into_iter().flatten() {
-            fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
+        let waker = &shared.waker;
+        let input = waker.pipe(PipeRole::Input, link.input)?;
+        let mut output = waker.pipe(PipeRole::Output, link.output)?;
+        let stderr = link.stderr.map(|fd| waker.pipe(PipeRole::Stderr, fd));
+        let mut stderr = stderr.transpose()?;
+        for pipe in [Some(&mut output), stderr.as_mut()].into_iter().flatten() {
+            pipe.watch()?;
         }
         let mut bytes = Vec::new();
         wire::encode_init(&mut bytes);
         lock(&shared.state).queued_bytes = bytes.len();
+        greeting.set_waker(waker.clone());
         let deadline = greeting.instant();
         let time = deadline.saturating_duration_since(SystemClock.instant());
         Ok(PipeOwner {
             shared,
-            input: Some(link.input),
-            output: Some(link.output),
-            stderr: link.stderr,
+            input: Some(input),
+            output: Some(output),
+            stderr,
             frames: FrameSplitter::default(),
             burst: WriteBurst {
                 bytes,
@@ -149,34 +159,66 @@ impl PipeOwner {
         })
     }
 
-    /// Runs until the session ends, and informs all callers.
-    pub(super) fn run(mut self) {
-        let mut chunk = vec![0; READ_CHUNK_BYTES];
-        self.close_reason = loop {
-            if let Err(why) = self.run_turn(&mut chunk) {
-                break Some(why);
-            }
-        };
+    /// Whether the session goes on. If not, dropping this informs all callers.
+    pub(super) fn is_open(&self) -> bool {
+        self.close_reason.is_none()
     }
 
-    fn run_turn(&mut self, chunk: &mut [u8]) -> Result<(), CloseReason> {
-        self.load_burst()?;
-        let (is_output_readable, is_stderr_readable, is_input_writable) = self.poll_pipes()?;
+    /// Does what there is to do; waits for nothing. Returns the time of the next turn, unless
+    /// something else causes one before.
+    pub(super) fn run_turn(&mut self, ready: ReadyPipes, chunk: &mut [u8]) -> Option<Instant> {
+        self.shared.waker.begin_turn();
+        match self.serve_pipes(ready, chunk) {
+            Ok(next) => next,
+            Err(why) => {
+                self.close_reason = Some(why);
+                None
+            }
+        }
+    }
+
+    fn serve_pipes(
+        &mut self,
+        ready: ReadyPipes,
+        chunk: &mut [u8],
+    ) -> Result<Option<Instant>, CloseReason> {
         // Replies before error output: text received after VERSION must not count as received
         // before it.
-        if is_output_readable {
+        if ready.output {
             self.read_replies(chunk)?;
         }
-        if is_stderr_readable {
+        if ready.stderr {
             self.read_stderr(chunk);
         }
-        if is_input_writable {
-            self.write_burst(chunk)?;
+        if let Some((greeting, _)) = &self.version_deadline {
+            greeting.check_progress();
         }
-        let now = SystemClock.instant();
+        self.write_queue(chunk)?;
         match self.next_deadline() {
-            Some((until, time)) if until <= now => Err(CloseReason::ReplyTimeout(time)),
-            _ => Ok(()),
+            Some((until, time)) if until <= SystemClock.instant() => {
+                Err(CloseReason::ReplyTimeout(time))
+            }
+            next => Ok(next.map(|(until, _)| until)),
+        }
+    }
+
+    /// Writes as much of the queue as the other side accepts now.
+    fn write_queue(&mut self, chunk: &mut [u8]) -> Result<(), CloseReason> {
+        loop {
+            self.load_burst()?;
+            if !self.burst.is_sent() {
+                self.write_burst(chunk)?;
+            }
+            let Some(input) = &mut self.input else {
+                return Ok(());
+            };
+            if !self.burst.is_sent() {
+                return input.watch().map_err(io_close_reason);
+            }
+            if self.burst.bytes.is_empty() || !self.has_greeted {
+                input.unwatch();
+                return Ok(());
+            }
         }
     }
 
@@ -282,48 +324,6 @@ impl PipeOwner {
             self.burst
                 .append_requests(&batch, batch.isolated_count..all.0, end..all.1);
         }
-    }
-
-    /// Waits for something to do: replies to read, error output to read, or room to write.
-    fn poll_pipes(&mut self) -> Result<(bool, bool, bool), CloseReason> {
-        let until = self.next_deadline();
-        let timeout = until.map(|(until, _)| {
-            let left = until.saturating_duration_since(SystemClock.instant());
-            Timespec {
-                tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
-                tv_nsec: left.subsec_nanos().into(),
-            }
-        });
-        let writing = self.input.as_ref().filter(|_| !self.burst.is_sent());
-        let moved = self
-            .version_deadline
-            .as_ref()
-            .and_then(|(it, _)| it.change_fd());
-        let all = [
-            Some((self.shared.wake_fd.as_fd(), PollFlags::IN)),
-            self.output.as_ref().map(|fd| (fd.as_fd(), PollFlags::IN)),
-            self.stderr.as_ref().map(|fd| (fd.as_fd(), PollFlags::IN)),
-            writing.map(|fd| (fd.as_fd(), PollFlags::OUT)),
-            moved.map(|fd| (fd, PollFlags::IN)),
-        ];
-        let given = all.iter().flatten();
-        let mut fds: Vec<PollFd<'_>> = given.map(|(fd, flags)| PollFd::new(fd, *flags)).collect();
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) => {}
-            Err(Errno::INTR) => return Ok((false, false, false)),
-            Err(errno) => return Err(io_close_reason(errno)),
-        }
-        // Reading or writing reports an end or an error.
-        let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
-        let [woken, readable, heard, writable, nearer] =
-            all.map(|fd| fd.is_some() && ready.next().unwrap_or_default());
-        if woken {
-            let _ = read(&self.shared.wake_fd, &mut [0; 8]);
-        }
-        if let Some(moved) = moved.filter(|_| nearer) {
-            let _ = read(moved, &mut [0; 8]);
-        }
-        Ok((readable, heard, writable))
     }
 
     /// Reads the available replies.

@@ -8,7 +8,6 @@ mod limits;
 mod pairs;
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -489,7 +488,7 @@ struct MovingDeadline {
     begun: Instant,
     moved: AtomicBool,
     asked: AtomicUsize,
-    nearer: OwnedFd,
+    waker: Mutex<Option<SessionWaker>>,
 }
 
 impl Deadline for Arc<MovingDeadline> {
@@ -503,7 +502,7 @@ impl Deadline for Arc<MovingDeadline> {
         self.begun + far
     }
 
-    fn change_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.nearer.as_fd())
+    fn set_waker(&mut self, waker: SessionWaker) {
+        *lock(&self.waker) = Some(waker);
     }
 }

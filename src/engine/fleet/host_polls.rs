@@ -1,0 +1,452 @@
+//! The polls of all hosts. One thread schedules them and a few others carry them out. Those that
+//! connect and probe wait for no host; only memories that changed are read by threads that wait. So a
+//! host that is slow or dead delays no other. A poll of a host is one batch over all its due agents.
+
+mod poll_schedule;
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+
+use self::poll_schedule::PollSchedule;
+use super::{FleetEvent, JobCounter};
+use crate::config::Agent;
+use crate::engine::state_log::StateNote;
+use crate::engine::{Engine, HostStatus, Observation};
+use crate::error::Error;
+use crate::transport::{ConnectionStatus, ProbeOutcome, Reachability, Transport};
+
+/// Threads that connect to hosts and evaluate probes.
+const PROBE_THREADS: usize = 4;
+
+/// Threads that read memories, and so from how many hosts they are read at the same time.
+const READ_THREADS: usize = 16;
+
+/// The most hosts that connect or reply to a probe at the same time.
+const MAX_PROBED_HOSTS: usize = 128;
+
+/// The polls of all hosts. Dropping this ends them.
+pub(super) struct HostPolls {
+    messages: Sender<PollMessage>,
+    /// The number of each agent's host.
+    host_by_agent: HashMap<String, usize>,
+    jobs: Arc<JobCounter>,
+}
+
+/// What the scheduling thread learns. Hosts go by their number.
+enum PollMessage {
+    Requested {
+        host: usize,
+        request: PollRequest,
+    },
+    /// The host has replied to the probe of a poll, or is known not to.
+    ProbeEnded,
+    PollEnded(EndedPoll),
+    Stop,
+}
+
+/// A request to poll agents of a host.
+struct PollRequest {
+    agents: Vec<String>,
+    /// Requested by the operator: the host is connected to even during a retry delay.
+    is_forced: bool,
+}
+
+/// A poll of a host.
+struct HostPoll {
+    host: usize,
+    agents: Vec<String>,
+    is_forced: bool,
+    began: Instant,
+}
+
+/// A poll that has ended.
+struct EndedPoll {
+    poll: HostPoll,
+    connection: ConnectionStatus,
+    at: Instant,
+}
+
+/// The next step of a poll.
+enum PollStep {
+    Connect(HostPoll),
+    Probe(HostPoll),
+    Evaluate {
+        poll: HostPoll,
+        generation: u64,
+        outcome: ProbeOutcome,
+    },
+    Read(HostPoll),
+    Record(Vec<StateNote>),
+}
+
+impl Drop for HostPolls {
+    fn drop(&mut self) {
+        // The thread may have ended.
+        let _ = self.messages.send(PollMessage::Stop);
+    }
+}
+
+impl HostPolls {
+    /// Starts the threads. No agent is polled before a request.
+    pub(super) fn start(
+        engine: &Arc<Engine>,
+        events: &Sender<FleetEvent>,
+        jobs: &Arc<JobCounter>,
+    ) -> HostPolls {
+        let hosts = engine.host_statuses();
+        let (messages, inbox) = unbounded();
+        let agents_of = |(number, status): (usize, &HostStatus)| {
+            let agents = status.agents.iter();
+            agents
+                .map(move |name| (name.clone(), number))
+                .collect::<Vec<_>>()
+        };
+        let host_by_agent = hosts.iter().enumerate().flat_map(agents_of).collect();
+        let polls = HostPolls {
+            messages: messages.clone(),
+            host_by_agent,
+            jobs: Arc::clone(jobs),
+        };
+        if let Err(error) = start_threads(engine, events, jobs, hosts, messages, inbox) {
+            let error = Error::from_thread_start(&error);
+            let note = format!("hosts are not polled until a restart: {error}");
+            // If the receiver is gone, the watch ends by itself.
+            let _ = events.send(FleetEvent::Notice(note));
+        }
+        polls
+    }
+
+    /// Whether an agent is on a host.
+    pub(super) fn has_agent(&self, agent: &str) -> bool {
+        self.host_by_agent.contains_key(agent)
+    }
+
+    /// Requests a poll of these agents soon; local agents among them are ignored.
+    pub(super) fn request_poll(&self, agents: Vec<String>, is_forced: bool) {
+        let mut requests: HashMap<usize, Vec<String>> = HashMap::new();
+        for agent in agents {
+            if let Some(host) = self.host_by_agent.get(&agent) {
+                requests.entry(*host).or_default().push(agent);
+            }
+        }
+        for (host, agents) in requests {
+            self.jobs.add(1);
+            let request = PollRequest { agents, is_forced };
+            let message = PollMessage::Requested { host, request };
+            if self.messages.send(message).is_err() {
+                self.jobs.add(-1);
+            }
+        }
+    }
+}
+
+fn start_threads(
+    engine: &Arc<Engine>,
+    events: &Sender<FleetEvent>,
+    jobs: &Arc<JobCounter>,
+    hosts: Vec<HostStatus>,
+    messages: Sender<PollMessage>,
+    inbox: Receiver<PollMessage>,
+) -> std::io::Result<()> {
+    if hosts.is_empty() {
+        return Ok(());
+    }
+    let (probe_steps, probe_queue) = unbounded();
+    let (read_steps, read_queue) = unbounded();
+    let count = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
+    let schedules = hosts.iter().zip(1..=count);
+    let schedules =
+        schedules.map(|(status, number)| PollSchedule::new(engine, status, (number, count)));
+    let schedules = schedules.collect();
+    let worker = Arc::new(PollWorker {
+        engine: Arc::clone(engine),
+        events: events.clone(),
+        jobs: Arc::clone(jobs),
+        messages,
+        probe_steps: probe_steps.clone(),
+        read_steps,
+        reported: hosts.into_iter().map(Mutex::new).collect(),
+    });
+    for (queue, threads) in [(probe_queue, PROBE_THREADS), (read_queue, READ_THREADS)] {
+        for _ in 0..threads.min(worker.reported.len()) {
+            let (worker, queue) = (Arc::clone(&worker), queue.clone());
+            let builder = thread::Builder::new().name("poll".into());
+            builder.spawn(move || queue.iter().for_each(|step| worker.take_step(step)))?;
+        }
+    }
+    let scheduler = PollScheduler {
+        engine: Arc::clone(engine),
+        jobs: Arc::clone(jobs),
+        schedules,
+        probe_steps,
+        due_hosts: BTreeSet::new(),
+        waiting_hosts: VecDeque::new(),
+        probed_count: 0,
+    };
+    let builder = thread::Builder::new().name("polls".into());
+    builder.spawn(move || scheduler.run(&inbox)).map(drop)
+}
+
+/// The thread that decides which host is polled when.
+struct PollScheduler {
+    engine: Arc<Engine>,
+    jobs: Arc<JobCounter>,
+    schedules: Vec<PollSchedule>,
+    probe_steps: Sender<PollStep>,
+    /// The hosts that are not being polled, by the time of their next poll.
+    due_hosts: BTreeSet<(Instant, usize)>,
+    /// Hosts whose time has come, and that wait because too many others are probed.
+    waiting_hosts: VecDeque<usize>,
+    probed_count: usize,
+}
+
+impl PollScheduler {
+    /// Runs until it is stopped.
+    fn run(mut self, inbox: &Receiver<PollMessage>) {
+        loop {
+            let first = match self.due_hosts.first() {
+                Some((next, _)) => {
+                    let now = self.engine.clock().instant();
+                    inbox.recv_timeout(next.saturating_duration_since(now))
+                }
+                None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            if matches!(first, Err(RecvTimeoutError::Disconnected)) {
+                return;
+            }
+            for message in first.into_iter().chain(inbox.try_iter()) {
+                match message {
+                    PollMessage::Requested { host, request } => {
+                        let now = self.engine.clock().instant();
+                        self.schedules[host].apply_request(&request, now);
+                        self.reschedule(host);
+                        self.jobs.add(-1);
+                    }
+                    PollMessage::ProbeEnded => self.probed_count -= 1,
+                    PollMessage::PollEnded(ended) => {
+                        self.schedules[ended.poll.host].record_poll(&ended);
+                        self.reschedule(ended.poll.host);
+                    }
+                    PollMessage::Stop => return,
+                }
+            }
+            self.start_due_polls();
+        }
+    }
+
+    /// Takes note of a changed schedule.
+    fn reschedule(&mut self, host: usize) {
+        let schedule = &mut self.schedules[host];
+        let next = schedule.next_due().filter(|_| !schedule.is_running);
+        let last = std::mem::replace(&mut schedule.scheduled, next);
+        if last != next {
+            if let Some(last) = last {
+                self.due_hosts.remove(&(last, host));
+            }
+            self.due_hosts.extend(next.map(|next| (next, host)));
+        }
+    }
+
+    fn start_due_polls(&mut self) {
+        let now = self.engine.clock().instant();
+        while let Some((_, host)) = self.due_hosts.first().filter(|(next, _)| *next <= now) {
+            self.waiting_hosts.push_back(*host);
+            self.schedules[*host].is_running = true;
+            self.reschedule(*host);
+        }
+        while self.probed_count < MAX_PROBED_HOSTS
+            && let Some(host) = self.waiting_hosts.pop_front()
+        {
+            self.probed_count += 1;
+            self.jobs.add(1);
+            let poll = self.schedules[host].begin_poll(host, now);
+            // A worker holds the other end.
+            let _ = self.probe_steps.send(PollStep::Connect(poll));
+        }
+    }
+}
+
+/// Carries out the steps of polls, on several threads.
+struct PollWorker {
+    engine: Arc<Engine>,
+    events: Sender<FleetEvent>,
+    jobs: Arc<JobCounter>,
+    messages: Sender<PollMessage>,
+    probe_steps: Sender<PollStep>,
+    read_steps: Sender<PollStep>,
+    /// The status of each host that was last reported.
+    reported: Vec<Mutex<HostStatus>>,
+}
+
+/// A poll that waits for its host; dropping it ends that, however it happens.
+struct ConnectingPoll {
+    poll: Option<HostPoll>,
+    next_steps: Sender<PollStep>,
+}
+
+impl Drop for ConnectingPoll {
+    fn drop(&mut self) {
+        let next = self.poll.take().map(PollStep::Probe);
+        // The watch may have ended.
+        next.map(|next| self.next_steps.send(next));
+    }
+}
+
+impl PollWorker {
+    fn take_step(&self, step: PollStep) {
+        match step {
+            PollStep::Connect(poll) => self.connect(poll),
+            PollStep::Probe(poll) => self.probe(poll),
+            PollStep::Evaluate {
+                poll,
+                generation,
+                outcome,
+            } => self.evaluate(poll, generation, outcome),
+            PollStep::Read(poll) => {
+                let agents = self.engine.agents_named(&poll.agents);
+                let read = || self.engine.observe_host_agents(&agents);
+                // A panic in one poll must not end the thread.
+                let seen = catch_unwind(AssertUnwindSafe(read)).unwrap_or_default();
+                let notes = self.report_poll(poll, seen);
+                self.record(&notes);
+            }
+            PollStep::Record(notes) => self.record(&notes),
+        }
+    }
+
+    fn transport_of(&self, host: usize) -> Arc<dyn Transport> {
+        let host = self.reported(host).host.clone();
+        self.engine.setup.transports.transport_for(Some(&host))
+    }
+
+    fn reported(&self, host: usize) -> MutexGuard<'_, HostStatus> {
+        let status = self.reported[host].lock();
+        status.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn connect(&self, poll: HostPoll) {
+        let transport = self.transport_of(poll.host);
+        transport.retry_in_background();
+        if poll.is_forced {
+            transport.retry_now();
+        }
+        let before = transport.connection_status();
+        if let Some(before) = before
+            && before.reachability != Reachability::Connected
+        {
+            let now = self.engine.clock().instant();
+            let is_paused = before.next_attempt_instant.is_some_and(|until| now < until);
+            if !(is_paused || before.is_blocked || before.pending_prompt.is_some()) {
+                let trying = ConnectionStatus {
+                    is_connecting: true,
+                    ..before
+                };
+                self.report_status(poll.host, trying);
+            }
+        }
+        let connecting = ConnectingPoll {
+            poll: Some(poll),
+            next_steps: self.probe_steps.clone(),
+        };
+        transport.start_connecting(Box::new(move || drop(connecting)));
+    }
+
+    fn probe(&self, mut poll: HostPoll) {
+        let transport = self.transport_of(poll.host);
+        let connection = transport.connection_status().unwrap_or_default();
+        let reported = self.reported(poll.host);
+        if connection.reachability.is_failure() || reported.connection.reachability.is_failure() {
+            // A connection failure, or its end, concerns all agents of the host.
+            poll.agents = reported.agents.clone();
+        }
+        drop(reported);
+        // Before the probe: what is seen later has a later one.
+        let generation = self.engine.next_generation();
+        let agents = self.engine.agents_named(&poll.agents);
+        let memories = agents.iter().map(|agent| agent.location.memory());
+        let memories: Vec<&Path> = memories.collect();
+        let (messages, next_steps) = (self.messages.clone(), self.probe_steps.clone());
+        let when_done = move |outcome| {
+            // The watch may have ended.
+            let _ = messages.send(PollMessage::ProbeEnded);
+            let _ = next_steps.send(PollStep::Evaluate {
+                poll,
+                generation,
+                outcome,
+            });
+        };
+        transport.start_probe(&memories, Box::new(when_done));
+    }
+
+    fn evaluate(&self, poll: HostPoll, generation: u64, outcome: ProbeOutcome) {
+        let evaluate = |agents: &[&Agent]| {
+            let probed = outcome()?;
+            self.engine
+                .observe_probed_agents(agents, generation, probed)
+        };
+        let agents = self.engine.agents_named(&poll.agents);
+        // A panic in one poll must not end the thread.
+        let seen = catch_unwind(AssertUnwindSafe(|| evaluate(&agents)));
+        let Some(seen) = seen.unwrap_or_else(|_| Some(Vec::new())) else {
+            // Its threads end after this one.
+            let _ = self.read_steps.send(PollStep::Read(poll));
+            return;
+        };
+        let notes = self.report_poll(poll, seen);
+        if self.engine.changes_states(&notes) {
+            // That may wait for a lock.
+            let _ = self.read_steps.send(PollStep::Record(notes));
+        } else {
+            self.jobs.add(-1);
+        }
+    }
+
+    /// Reports the result of a poll; returns what is to be recorded.
+    fn report_poll(&self, poll: HostPoll, observations: Vec<Observation>) -> Vec<StateNote> {
+        let connection = self.transport_of(poll.host).connection_status();
+        let connection = connection.unwrap_or_default();
+        let host = poll.host;
+        let ended = EndedPoll {
+            poll,
+            connection: connection.clone(),
+            at: self.engine.clock().instant(),
+        };
+        let notes = self.engine.notes_of(&observations);
+        self.report_status(host, connection);
+        self.report(FleetEvent::Observed(observations));
+        let _ = self.messages.send(PollMessage::PollEnded(ended));
+        notes
+    }
+
+    fn record(&self, notes: &[StateNote]) {
+        self.engine.note_states(notes);
+        self.jobs.add(-1);
+    }
+
+    /// Reports a changed connection status.
+    fn report_status(&self, host: usize, connection: ConnectionStatus) {
+        let mut reported = self.reported(host);
+        let status = HostStatus {
+            connection,
+            ..reported.clone()
+        };
+        if !status.is_similar_to(&reported) {
+            *reported = status.clone();
+            drop(reported);
+            self.report(FleetEvent::HostsChanged(vec![status]));
+        }
+    }
+
+    fn report(&self, event: FleetEvent) {
+        if self.events.send(event).is_err() {
+            // Without a receiver there is nothing to watch for.
+            let _ = self.messages.send(PollMessage::Stop);
+        }
+    }
+}
