@@ -42,6 +42,7 @@ mod three_way;
 mod usage;
 mod values;
 mod verify;
+mod write_restriction;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -69,6 +70,7 @@ use metrics_file::MetricsFlags;
 use output::{CommandError, Output, OutputSettings};
 use run_arguments::{ResetArgs, RunFlags};
 use usage::{missing_verb_error, print_clap_error};
+use write_restriction::WriteRestrictionFlags;
 
 /// The process environment, as `main` resolved it.
 #[derive(Clone, Debug)]
@@ -306,6 +308,7 @@ impl CommandContext<'_> {
             scheduled: false,
             keep_scratch: false,
             metrics: MetricsFlags::default(),
+            write_restriction: WriteRestrictionFlags::default(),
             flags: RunFlags::default(),
         });
         // A mistyped verb is parsed as an agent name.

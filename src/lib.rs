@@ -14,6 +14,7 @@
 //! | [`archive`] | archive entries: what resets took out of memories |
 //! | [`diff`] | line and word differences, pure |
 //! | [`trust`] | whether another user can replace what root runs |
+//! | [`write_restriction`] | restricts where this process may write |
 //! | [`untrusted`] | makes foreign bytes visible as text; nothing else may |
 //! | [`console`] | the screens: a pure model and update, a view, and the event loop |
 //! | [`cli`] | the command-line verbs, and two printers: text and JSON |
@@ -66,3 +67,4 @@ mod threads;
 pub mod transport;
 pub mod trust;
 pub mod untrusted;
+pub mod write_restriction;

@@ -45,7 +45,10 @@ pub use overview::{
     read_overview,
 };
 pub use packaged::render_packaged_units;
-pub use sandbox::{UserSandbox, find_kernel_obstacle, find_sandbox_obstacle};
+pub use sandbox::{
+    ServicePurpose, UserSandbox, find_kernel_obstacle, find_sandbox_obstacle, has_remote_agent,
+    writable_directories,
+};
 pub use scheduler::{ScheduledGroup, Scheduler, timer_subject};
 pub use search_path::{DecidingFiles, UnitSearchPath};
 pub use service_manager::{ServiceManager, Systemctl};

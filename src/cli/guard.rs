@@ -11,10 +11,12 @@ use serde::Serialize;
 use super::alerts::KnownTrouble;
 use super::output::{Document, Output, OutputRole, Printer, format_count};
 use super::signals::{RunSignals, StopSignals};
+use super::write_restriction::WriteRestrictionFlags;
 use super::{CommandContext, CommandResult};
 use crate::alerts::{self, AlertEnvironment};
 use crate::engine::{Engine, GuardAction, GuardPass};
 use crate::error::{Error, ErrorKind};
+use crate::schedule::ServicePurpose;
 
 /// How often the guard looks for alerts while nothing changes.
 const ALERT_INTERVAL: Duration = Duration::from_secs(60);
@@ -29,6 +31,8 @@ pub struct GuardArgs {
     /// being copied.
     #[arg(long)]
     once: bool,
+    #[command(flatten)]
+    write_restriction: WriteRestrictionFlags,
 }
 
 /// The answer of `guard --once`.
@@ -77,6 +81,13 @@ fn describe_pass(pass: &GuardPass) -> String {
 impl CommandContext<'_> {
     pub(super) fn run_guard(&mut self, args: &GuardArgs) -> CommandResult {
         let engine = self.open_engine()?;
+        let purpose = ServicePurpose::Guard;
+        self.restrict_run_writes(
+            &args.write_restriction,
+            engine.config(),
+            (&[], purpose),
+            None,
+        );
         if args.once {
             let pass = engine.guard_once()?;
             let kind = pass.worst_kind();

@@ -15,7 +15,7 @@ use super::signals::RunSignals;
 use super::status::state_role;
 use super::{CommandContext, CommandResult};
 use crate::archive::EntryKind;
-use crate::config::Agent;
+use crate::config::{Agent, Config};
 use crate::diff::{self, Diff};
 use crate::digest::Digest;
 use crate::engine::{
@@ -23,6 +23,7 @@ use crate::engine::{
     RunReport, ScratchSelection, State, StepAction, Trigger, UndoMode, UndoTarget,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::schedule::ServicePurpose;
 
 /// Number of equal lines shown around a change of rules.
 const RULE_CONTEXT_LINES: usize = 1;
@@ -314,14 +315,14 @@ impl CommandContext<'_> {
                 .with_hint("pass --config FILE to use another config")
                 .into());
         }
-        let names = if args.agents.is_empty() {
-            let agents = engine.config().agents.iter();
-            let is_included = |agent: &&Agent| args.all || agent.own_interval.is_none();
-            let included = agents.filter(is_included);
-            included.map(|agent| agent.name.clone()).collect()
-        } else {
-            args.agents.clone()
-        };
+        let names = reset_names(engine.config(), args);
+        let agents = names.iter().filter_map(|name| engine.config().agent(name));
+        self.restrict_run_writes(
+            &args.write_restriction,
+            engine.config(),
+            (&agents.collect::<Vec<_>>(), ServicePurpose::Reset),
+            args.metrics.file.as_deref(),
+        );
         let (names, held) = if args.scheduled {
             self.split_held_agents(&engine, names)
         } else {
@@ -495,6 +496,16 @@ impl CommandContext<'_> {
             "use --overwrite to archive what was written since, and restore the old file alone",
         );
     }
+}
+
+/// Returns the names of the agents that a reset is about.
+fn reset_names(config: &Config, args: &ResetArgs) -> Vec<String> {
+    if !args.agents.is_empty() {
+        return args.agents.clone();
+    }
+    let is_included = |agent: &&Agent| args.all || agent.own_interval.is_none();
+    let included = config.agents.iter().filter(is_included);
+    included.map(|agent| agent.name.clone()).collect()
 }
 
 /// Makes a plan, and makes it again once the locks of its agents are free or the lock timeout has

@@ -4,6 +4,7 @@ use clap::{ArgGroup, Args};
 
 use super::metrics_file::MetricsFlags;
 use super::values::{parse_number, parse_plan_hash};
+use super::write_restriction::WriteRestrictionFlags;
 use crate::engine::{ScratchSelection, UndoMode};
 
 /// Options of the verbs that make a plan and run it.
@@ -42,6 +43,8 @@ pub(super) struct ResetArgs {
     pub(super) keep_scratch: bool,
     #[command(flatten)]
     pub(super) metrics: MetricsFlags,
+    #[command(flatten)]
+    pub(super) write_restriction: WriteRestrictionFlags,
     #[command(flatten)]
     pub(super) flags: RunFlags,
 }

@@ -434,7 +434,11 @@ impl CommandContext<'_> {
             target.notes.extend(self.root_trust_notes(&engine));
         }
         if let (UnitScope::User, UserSandbox::FiltersOnly(why)) = (target.scope, &user_sandbox) {
-            let note = format!("the units are confined by system call filters alone: {why}");
+            let note = format!(
+                "the units are in no user namespace, because {why}; they restrict their writes by \
+                 themselves (--restrict-writes), which systemd-analyze security does not see, so \
+                 it rates them higher"
+            );
             target.notes.push(note);
         }
         let consent = Consent {

@@ -2,8 +2,9 @@
 //!
 //! Only directories that a run writes are writable: those of the memories on this machine, and the
 //! archive's. A unit of the system runs as root, because it gives memories back to their owners,
-//! with the capabilities for that alone. A unit of a user can be confined to directories only in a
-//! user namespace, which shows files of all other users and groups as those of `nobody`.
+//! with the capabilities for that alone. systemd can confine a unit of a user to directories only in
+//! a user namespace, which shows files of all other users and groups as those of `nobody`. Without
+//! one, the program restricts its writes by itself.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,13 +20,13 @@ use crate::error::Result;
 pub enum UserSandbox {
     /// In a user namespace.
     Namespaces,
-    /// By system call filters alone, for this reason.
+    /// By system call filters, and by the program itself, for this reason.
     FiltersOnly(String),
 }
 
 /// What a service does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ServicePurpose {
+pub enum ServicePurpose {
     /// Resets agents.
     Reset,
     /// Watches baselines.
@@ -48,6 +49,14 @@ SystemCallFilter=~@resources
 
 /// The line of a service with a network.
 const NETWORK_LINE: &str = "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK\n";
+
+/// The option of `reset` and `guard` in services that systemd does not confine to directories.
+pub(super) const RESTRICT_WRITES_OPTION: &str = "--restrict-writes";
+
+/// The line of such a service: `@system-service` lacks these calls. A systemd that does not know one
+/// ignores its name.
+const WRITE_RESTRICTION_LINE: &str =
+    "SystemCallFilter=landlock_add_rule landlock_create_ruleset landlock_restrict_self\n";
 
 /// Lines that need namespaces, or a service manager with privileges.
 const NAMESPACE_LINES: &str = "\
@@ -161,13 +170,8 @@ impl SandboxSetup<'_> {
         } else {
             lines.push_str("RestrictAddressFamilies=AF_UNIX\n");
         }
-        let is_confined = match (self.scope, self.user_sandbox, purpose) {
-            (UnitScope::System, ..) => true,
-            // The guard has to see who owns the swap files of editors.
-            (UnitScope::User, UserSandbox::Namespaces, purpose) => purpose == ServicePurpose::Reset,
-            (UnitScope::User, UserSandbox::FiltersOnly(_), _) => false,
-        };
-        if !is_confined {
+        if !self.has_namespaces(purpose) {
+            lines.push_str(WRITE_RESTRICTION_LINE);
             return Ok(lines);
         }
         lines.push_str(NAMESPACE_LINES);
@@ -181,7 +185,7 @@ impl SandboxSetup<'_> {
             UnitScope::User => "PrivateUsers=yes\nCapabilityBoundingSet=\n".to_string(),
             UnitScope::System => root_lines(purpose),
         });
-        for path in self.writable_paths(purpose) {
+        for path in writable_directories(self.config, self.agents, purpose) {
             // A directory that is missing must not keep the service from its other agents.
             let path = format!("-{}", unit_path(&path)?);
             lines.push_str(&format!("ReadWritePaths={}\n", quote(&path)));
@@ -189,22 +193,14 @@ impl SandboxSetup<'_> {
         Ok(lines)
     }
 
-    /// Returns the directories that the service writes, none of them inside another one.
-    fn writable_paths(&self, purpose: ServicePurpose) -> Vec<PathBuf> {
-        let general = &self.config.general;
-        let mut paths = BTreeSet::from([general.archive_dir.clone()]);
-        paths.extend(local_directories(self.agents));
-        if purpose == ServicePurpose::Guard {
-            paths.insert(general.baseline_dir.clone());
+    /// Returns whether systemd confines the service to directories. Otherwise its program does.
+    pub(super) fn has_namespaces(&self, purpose: ServicePurpose) -> bool {
+        match (self.scope, self.user_sandbox) {
+            (UnitScope::System, _) => true,
+            // The guard has to see who owns the swap files of editors.
+            (UnitScope::User, UserSandbox::Namespaces) => purpose == ServicePurpose::Reset,
+            (UnitScope::User, UserSandbox::FiltersOnly(_)) => false,
         }
-        // A directory comes before all that it contains.
-        let mut outermost: Vec<PathBuf> = Vec::new();
-        for path in paths {
-            if !outermost.iter().any(|above| path.starts_with(above)) {
-                outermost.push(path);
-            }
-        }
-        outermost
     }
 
     /// Whether something that the service needs is in a directory that `PrivateTmp=` hides.
@@ -238,6 +234,29 @@ impl SandboxSetup<'_> {
     }
 }
 
+/// Returns the directories of the config that a run of these agents, or the guard, writes; none of
+/// them is inside another one.
+pub fn writable_directories(
+    config: &Config,
+    agents: &[&Agent],
+    purpose: ServicePurpose,
+) -> Vec<PathBuf> {
+    let general = &config.general;
+    let mut paths = BTreeSet::from([general.archive_dir.clone()]);
+    paths.extend(local_directories(agents));
+    if purpose == ServicePurpose::Guard {
+        paths.insert(general.baseline_dir.clone());
+    }
+    // A directory comes before all that it contains.
+    let mut outermost: Vec<PathBuf> = Vec::new();
+    for path in paths {
+        if !outermost.iter().any(|above| path.starts_with(above)) {
+            outermost.push(path);
+        }
+    }
+    outermost
+}
+
 /// Returns the directories of the memories that are on this machine.
 fn local_directories(agents: &[&Agent]) -> impl Iterator<Item = PathBuf> {
     agents.iter().filter_map(|agent| match &agent.location {
@@ -247,6 +266,6 @@ fn local_directories(agents: &[&Agent]) -> impl Iterator<Item = PathBuf> {
 }
 
 /// Whether one of the agents is on another host.
-pub(super) fn has_remote_agent<'a>(mut agents: impl Iterator<Item = &'a Agent>) -> bool {
+pub fn has_remote_agent<'a>(mut agents: impl Iterator<Item = &'a Agent>) -> bool {
     agents.any(|agent| agent.location.host().is_some())
 }

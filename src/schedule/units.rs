@@ -6,7 +6,9 @@ use super::UnitScope;
 use super::calendar::calendar_expression;
 use super::escape::{quote, quote_argument, unit_path};
 use super::ownership::{ownership_lines, sign_unit};
-use super::sandbox::{SandboxSetup, ServicePurpose, UserSandbox, has_remote_agent};
+use super::sandbox::{
+    RESTRICT_WRITES_OPTION, SandboxSetup, ServicePurpose, UserSandbox, has_remote_agent,
+};
 use super::time_limit::{agent_arguments, reset_arguments, start_limit_seconds};
 use crate::config::{Agent, Config};
 use crate::error::Result;
@@ -178,21 +180,28 @@ impl<'a> Renderer<'a> {
         })
     }
 
-    /// Returns the command line of a verb, whose words need no quotes.
-    fn command_line(&self, verb: &str) -> String {
+    /// Returns the command line of a verb, whose words need no quotes, in this sandbox.
+    fn command_line(
+        &self,
+        verb: &str,
+        (sandbox, purpose): (&SandboxSetup<'_>, ServicePurpose),
+    ) -> String {
         let config = quote_argument(self.config_path);
-        format!("{} {verb} --config {config}", quote(self.program))
+        let mut line = format!("{} {verb} --config {config}", quote(self.program));
+        if !sandbox.has_namespaces(purpose) {
+            line.push_str(&format!(" {RESTRICT_WRITES_OPTION}"));
+        }
+        line
     }
 
-    fn sandbox_lines(&self, purpose: ServicePurpose, agents: &[&Agent]) -> Result<String> {
-        let sandbox = SandboxSetup {
+    fn sandbox_setup<'s>(&'s self, agents: &'s [&'s Agent]) -> SandboxSetup<'s> {
+        SandboxSetup {
             config: self.setup.config,
             agents,
             scope: self.setup.scope,
             user_sandbox: self.setup.user_sandbox,
             program: self.setup.program,
-        };
-        sandbox.lines(purpose)
+        }
     }
 
     fn unit_section(&self, description: &str, is_enabled: bool) -> String {
@@ -207,7 +216,9 @@ impl<'a> Renderer<'a> {
         if is_remote && self.setup.scope == UnitScope::System {
             text.push_str("Wants=network-online.target\nAfter=network-online.target\n");
         }
-        let command = self.command_line(&reset_arguments().join(" "));
+        let sandbox = self.sandbox_setup(service.agents);
+        let purpose = ServicePurpose::Reset;
+        let command = self.command_line(&reset_arguments().join(" "), (&sandbox, purpose));
         let command: Vec<&str> = std::iter::once(command.as_str())
             .chain(agent_arguments(service.argument))
             .collect();
@@ -217,7 +228,7 @@ impl<'a> Renderer<'a> {
             "\n[Service]\nType=oneshot\nExecStart={}\nTimeoutStartSec={limit}\n",
             command.join(" ")
         ));
-        text.push_str(&self.sandbox_lines(ServicePurpose::Reset, service.agents)?);
+        text.push_str(&sandbox.lines(purpose)?);
         Ok(Unit {
             name: format!("{}.service", service.stem),
             text: sign_unit(&text),
@@ -249,12 +260,14 @@ impl<'a> Renderer<'a> {
             UnitScope::System => "multi-user.target",
             UnitScope::User => "default.target",
         };
+        let sandbox = self.sandbox_setup(&[]);
+        let purpose = ServicePurpose::Guard;
         let text = format!(
             "{}\n[Service]\nExecStart={}\nRestart=on-failure\nRestartSec=30\n{}\n[Install]\n\
              WantedBy={target}\n",
             self.unit_section("Guard of the baselines of memory-shepherd", false),
-            self.command_line("guard"),
-            self.sandbox_lines(ServicePurpose::Guard, &[])?
+            self.command_line("guard", (&sandbox, purpose)),
+            sandbox.lines(purpose)?
         );
         Ok(Unit {
             name: GUARD_UNIT.to_string(),

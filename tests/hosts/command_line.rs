@@ -19,6 +19,7 @@ use super::remote_site::RemoteSite;
 use super::servers::{
     FilteredServer, ReplyFate, RequestFate, RequestFilter, host_named, sftp_server, with_length,
 };
+use super::sshd::Sshd;
 use super::world::World;
 use crate::skip::skip_missing_tool;
 
@@ -101,6 +102,27 @@ fn copy_bytes(from: &mut impl Read, to: &mut impl Write) {
             return;
         }
     }
+}
+
+#[test]
+fn remote_agent_is_reset_with_restricted_writes() {
+    let Some(server) = Sshd::start() else { return };
+    let config = server.path("ssh_config");
+    let ssh = format!(
+        "#!/bin/sh\nexec /usr/bin/ssh -F {} \"$@\"\n",
+        config.display()
+    );
+    let site = site_with_ssh(&ssh);
+    let before = site.world.read_memory("ranger");
+    for argument in ["ranger", "--all"] {
+        let done = site.run_program(&["reset", argument, "--restrict-writes"]);
+        assert_eq!(done.status.code(), Some(0), "{done:?}");
+    }
+    assert_ne!(site.world.read_memory("ranger"), before);
+    assert_eq!(server.connection_count(), 2);
+    let done = site.run_program(&["undo", "ranger"]);
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    assert_eq!(site.world.read_memory("ranger"), before);
 }
 
 /// Index of a field in the reply to statvfs.

@@ -22,6 +22,7 @@ const MODULES_BELOW_INTERFACE: &[&str] = &[
     "durable",
     "file_systems",
     "sys",
+    "write_restriction",
     "digest",
     "error",
     "clock",

@@ -28,6 +28,7 @@ mod status;
 mod unit_files;
 mod unit_sandbox;
 mod unread_output;
+mod write_restriction;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

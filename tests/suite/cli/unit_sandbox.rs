@@ -245,7 +245,13 @@ fn system_calls_of_runs_pass_the_filter() {
         return;
     }
     let mut used = BTreeSet::new();
-    for arguments in [&["reset", "--scheduled"][..], &["guard", "--once"]] {
+    // The units that restrict their writes allow these.
+    let calls = ["add_rule", "create_ruleset", "restrict_self"];
+    allowed.extend(calls.map(|call| format!("landlock_{call}")));
+    for arguments in [
+        &["reset", "--scheduled", "--restrict-writes"][..],
+        &["guard", "--once", "--restrict-writes"],
+    ] {
         let trace = site.path("home/trace");
         let mut command = Command::new("strace");
         command
@@ -276,19 +282,47 @@ fn system_calls_of_runs_pass_the_filter() {
 }
 
 #[test]
-fn user_unit_of_a_remote_fleet_has_no_namespace() {
+fn user_unit_without_namespace_restricts_writes() {
     let site = Site::new();
     let install = |arguments: &[&str]| {
         let always = ["schedule", "install", "--user", "--prefix", "units"];
         site.run_command(site.command().args(always).args(arguments))
     };
+    let command_line = |unit: &str| {
+        let text = site.read(&format!("units/{unit}.service"));
+        let lines = text.lines();
+        let line = lines.filter_map(|line| line.strip_prefix("ExecStart="));
+        (line.last().unwrap().to_string(), text)
+    };
+    let option = " --restrict-writes";
     let _ = install(&[]).assert_code(0);
+    let (reset, service) = command_line("memory-shepherd");
+    assert_eq!(reset.contains(option), !service.contains("PrivateUsers"));
+    let (guard, service) = command_line("memory-shepherd-guard");
+    assert!(guard.ends_with(option), "{guard}");
+    assert!(service.contains("landlock_restrict_self"), "{service}");
+
     let agent = "[far]\nremote_host=h\nremote_memory=M.md\nbaseline=b.md\n";
     site.write("remote.conf", agent);
     let ran = install(&["--config", "remote.conf", "--force", "--json"]).assert_code(0);
     let note = ran.json()["notes"][0].as_str().unwrap().to_string();
-    assert!(note.contains("system call filters alone"), "{note}");
-    let service = site.read("units/memory-shepherd.service");
+    assert!(note.contains("--restrict-writes"), "{note}");
+    let (fleet, service) = command_line("memory-shepherd");
+    assert!(fleet.ends_with(option), "{fleet}");
     assert!(!service.contains("PrivateUsers") && !service.contains("CapabilityBoundingSet"));
     assert!(service.contains("NoNewPrivileges=yes"), "{service}");
+    assert!(service.contains("landlock_restrict_self"), "{service}");
+    let (agent, _) = command_line("memory-shepherd-far");
+    assert!(agent.ends_with(" --restrict-writes -- far"), "{agent}");
+}
+
+#[test]
+fn system_units_leave_the_restriction_to_systemd() {
+    let site = Site::new();
+    let _ = install(&site, &[]).assert_code(0);
+    for name in ["", "-monitor-bot", "-guard"] {
+        let service = site.read(&format!("units/memory-shepherd{name}.service"));
+        assert!(!service.contains("--restrict-writes"), "{service}");
+        assert!(!service.contains("landlock_"), "{service}");
+    }
 }
