@@ -117,10 +117,15 @@ impl CommandContext<'_> {
         if results.is_empty() {
             return Err(no_channel_error(&engine).into());
         }
-        let failed = results.iter().any(|result| result.error.is_some());
+        let failed = results.iter().filter(|result| result.error.is_some());
+        let config = engine.config().path.display();
+        let hints: Vec<String> = failed
+            .map(|result| format!("{} (config {config})", channel_hint(result.channel)))
+            .collect();
         self.output
             .print_document(&AlertTestDocument { event, results })?;
-        Ok(failed.then_some(ErrorKind::Host))
+        self.output.print_hints(&hints);
+        Ok((!hints.is_empty()).then_some(ErrorKind::Host))
     }
 
     fn run_alerts_send(&mut self) -> CommandResult {
@@ -228,11 +233,27 @@ impl KnownTrouble {
     }
 }
 
+/// Returns what to do about a channel that took no test event.
+fn channel_hint(channel: AlertChannel) -> &'static str {
+    match channel {
+        AlertChannel::Command => {
+            "run the program of `command` by itself: it gets the event on standard input, and has to \
+             end with 0"
+        }
+        AlertChannel::Url => "check that the server of `url` runs and takes POST requests",
+        AlertChannel::Journal => "check that the journal or syslog runs, and `journal`",
+    }
+}
+
 fn no_channel_error(engine: &Engine) -> Error {
     let config = engine.config().path.display();
     let message = format!("config {config} names no channel for alerts");
-    Error::new(ErrorKind::Config, message)
-        .with_hint("add a section [alerts] with `command = …`, `url = …` or `journal = yes`")
+    let hint = if engine.config().alerts.is_some() {
+        "add `command = …`, `url = …` or `journal = yes` to its section [alerts]"
+    } else {
+        "add a section [alerts] with `command = …`, `url = …` or `journal = yes`"
+    };
+    Error::new(ErrorKind::Config, message).with_hint(hint)
 }
 
 #[cfg(test)]

@@ -52,6 +52,22 @@ fn alert_outputs_match_goldens() {
 }
 
 #[test]
+fn failed_test_names_what_to_check() {
+    let site = site_with_alerts("command = false\njournal = ./missing.socket");
+    let ran = site.run(["alerts", "test"]).assert_code(3);
+    let hints = ran.stderr.lines().filter(|line| line.starts_with("hint: "));
+    assert_eq!(hints.count(), 2, "{}", ran.stderr);
+}
+
+#[test]
+fn empty_section_is_not_to_be_added_again() {
+    let site = site_with_alerts("");
+    let ran = site.run(["alerts", "test"]).assert_code(2);
+    assert!(!ran.stderr.contains("add a section"), "{}", ran.stderr);
+    let _ = ran.assert_stderr_has("to its section [alerts]");
+}
+
+#[test]
 fn command_gets_drift_once() {
     let site = site_with_alerts("command = sh -c 'echo noise; echo noise >&2; cat >>events'");
     let ran = site.run(["reset", "--all", "--json"]).assert_code(0);
