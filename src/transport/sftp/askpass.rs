@@ -13,11 +13,11 @@
 //! The command line has no broker: its ssh never prompts.
 
 mod helper;
+mod helper_loop;
 mod question;
 
 use std::collections::HashMap;
 use std::fs::Permissions;
-use std::io::Read;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
@@ -25,13 +25,12 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use rustix::net::sockopt::socket_peercred;
-use rustix::process::{Resource, Rlimit, geteuid, setrlimit};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tempfile::TempDir;
 
@@ -43,6 +42,7 @@ use crate::secret::Secret;
 use crate::transport::{FailureCause, TransportError};
 use crate::untrusted::Untrusted;
 
+use self::helper_loop::HelperLoop;
 pub use helper::{SOCKET_VARIABLE, askpass_main};
 pub use question::{ExpectedAnswer, Question, SecretRecipient, UnknownHostKey};
 
@@ -52,9 +52,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// After this time since the start of an attempt, an answer may be too late: hosts disconnect slow
 /// clients (sshd's `LoginGraceTime`), and ssh notices that only when it continues.
 const LATE_ANSWER_AFTER: Duration = Duration::from_secs(20);
-
-/// Time for a helper to send its question.
-const HELPER_READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time that [`PromptBroker::close`] waits for attempts that may still prompt.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -367,7 +364,7 @@ impl BrokerShared {
         let copy = listener.try_clone().with_path("listen on", &socket)?;
         let shared = Arc::downgrade(self);
         let thread = thread::Builder::new().name("askpass".into());
-        let thread = thread.spawn(move || accept_helpers(&listener, &shared));
+        let thread = thread.spawn(move || HelperLoop::new(&listener, shared).run());
         thread.with_path("listen on", &socket)?;
         Ok(PromptSocket {
             path: socket,
@@ -376,21 +373,8 @@ impl BrokerShared {
         })
     }
 
-    /// Handles the question of a helper until the helper disconnects.
-    fn serve_helper(&self, mut stream: UnixStream) {
-        let same = socket_peercred(&stream).is_ok_and(|peer| peer.uid == geteuid());
-        if !same || stream.set_read_timeout(Some(HELPER_READ_TIMEOUT)).is_err() {
-            return;
-        }
-        let Some(sent) = helper::read_request(&mut stream) else {
-            return;
-        };
-        let Some(question) = self.accept_question(&stream, sent) else {
-            return;
-        };
-        // The helper sends nothing more, so this returns when it disconnects.
-        let _ = stream.set_read_timeout(None);
-        while matches!(stream.read(&mut [0; 64]), Ok(1..)) {}
+    /// Withdraws a question whose helper has disconnected.
+    fn withdraw_question(&self, question: u64) {
         let mut state = self.lock_state();
         for attempt in &mut state.attempts {
             if attempt.take_question(question).is_some() {
@@ -459,18 +443,6 @@ fn disable_core_dumps() {
     };
     // A process may always lower a limit.
     let _ = setrlimit(Resource::Core, none);
-}
-
-/// Accepts helpers, each on a thread of its own, until the broker is gone.
-fn accept_helpers(listener: &UnixListener, broker: &Weak<BrokerShared>) {
-    for stream in listener.incoming() {
-        let (Ok(stream), Some(broker)) = (stream, broker.upgrade()) else {
-            return;
-        };
-        let thread = thread::Builder::new().name("askpass".into());
-        // Without a thread the connection closes, which counts as no answer.
-        let _ = thread.spawn(move || broker.serve_helper(stream));
-    }
 }
 
 /// An attempt to connect to a host, whose questions go to the broker. Clones refer to the same

@@ -34,6 +34,9 @@ pub(super) const TOKEN_LENGTH: usize = 64;
 /// Size limit of a question in bytes; the rest of a longer one is cut off.
 pub(super) const MAX_QUESTION_BYTES: usize = 4096;
 
+/// Size limit of a request in bytes.
+pub(super) const MAX_REQUEST_BYTES: usize = TOKEN_LENGTH + 5 + MAX_QUESTION_BYTES;
+
 /// Codes of the kinds in a request.
 const PROMPT_KIND_CODES: [(u8, &str); 3] = [(b'-', ""), (b'c', "confirm"), (b'n', "none")];
 
@@ -107,21 +110,27 @@ pub(super) fn ask_console(
     }
 }
 
-/// Reads the request of a helper; `None` if it is malformed.
-pub(super) fn read_request(stream: &mut impl Read) -> Option<HelperRequest> {
-    let mut head = [0; TOKEN_LENGTH + 5];
-    stream.read_exact(&mut head).ok()?;
-    let (token, rest) = head.split_first_chunk::<TOKEN_LENGTH>()?;
-    let (kind, length) = rest.split_first()?;
-    let (_, hint) = PROMPT_KIND_CODES.iter().find(|(byte, _)| byte == kind)?;
-    let length = u32::from_be_bytes(length.try_into().ok()?) as usize;
+/// Reads the request of a helper.
+///
+/// # Errors
+/// It is incomplete ([`io::ErrorKind::UnexpectedEof`]) or malformed.
+pub(super) fn read_request(stream: &mut impl Read) -> io::Result<HelperRequest> {
+    let malformed = || io::Error::from(io::ErrorKind::InvalidData);
+    let mut token = [0; TOKEN_LENGTH];
+    stream.read_exact(&mut token)?;
+    let mut head = [0; 5];
+    stream.read_exact(&mut head)?;
+    let [kind, length @ ..] = head;
+    let known = PROMPT_KIND_CODES.iter().find(|(byte, _)| *byte == kind);
+    let (_, hint) = known.ok_or_else(malformed)?;
+    let length = u32::from_be_bytes(length) as usize;
     if length > MAX_QUESTION_BYTES {
-        return None;
+        return Err(malformed());
     }
     let mut text = vec![0; length];
-    stream.read_exact(&mut text).ok()?;
-    Some(HelperRequest {
-        token: *token,
+    stream.read_exact(&mut text)?;
+    Ok(HelperRequest {
+        token,
         hint,
         text: String::from_utf8_lossy(&text).into_owned(),
     })

@@ -1,6 +1,6 @@
 //! Tests of broker and helpers, without an ssh between them.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::thread::JoinHandle;
 
