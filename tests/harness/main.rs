@@ -42,6 +42,8 @@ mod scale;
 mod scene;
 mod seal;
 mod settling;
+#[path = "../support/sftp_hosts.rs"]
+mod sftp_hosts;
 #[path = "../support/skip.rs"]
 mod skip;
 mod strace;

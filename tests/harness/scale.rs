@@ -1,9 +1,14 @@
-//! Growth of the system calls of a command with the number of agents.
+//! Growth of the system calls of a command with the number of agents, and of the threads of a console
+//! with the number of hosts.
 
 use std::fs;
+use std::path::Path;
 
+use super::processes::test_directory;
 use super::scene::{InitialMemory, Scene, assert_ok};
+use super::sftp_hosts::write_ssh;
 use super::strace::{can_trace, record_calls};
+use super::terminal::{Terminal, isolated_command};
 
 /// Numbers of agents of two fleets.
 const FEW: usize = 10;
@@ -49,5 +54,44 @@ fn config_check_takes_a_few_calls_for_each_agent() {
     if can_trace() {
         let more = calls_per_agent(&["config", "check"]);
         assert!(more <= 28.0, "{more} calls for each agent");
+    }
+}
+
+/// Returns the number of threads of a console that watches so many hosts.
+fn count_console_threads(hosts: usize) -> Option<usize> {
+    let (_temporary, root) = test_directory(true);
+    let path = write_ssh(&root.join("bin"))?;
+    let baselines = root.join("baselines");
+    fs::create_dir(&baselines).unwrap();
+    fs::write(baselines.join("b.md"), "# Rules\n- stay\n\n---\n").unwrap();
+    let mut config = "[general]\nbaseline_dir=baselines\nmin_baseline_size=1\n".to_string();
+    for number in 0..hosts {
+        let memory = root.join(format!("agent-{number}/MEMORY.md"));
+        fs::create_dir(memory.parent().unwrap()).unwrap();
+        fs::write(&memory, "# Rules\n- stay\n\n---\n").unwrap();
+        config.push_str(&format!(
+            "[agent-{number}]\nremote_host=host-{number}\nremote_memory={}\nbaseline=b.md\n",
+            memory.display()
+        ));
+    }
+    let config_path = root.join("fleet.conf");
+    fs::write(&config_path, config).unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_memory-shepherd"));
+    let mut command = isolated_command(program, &root);
+    command.env("PATH", path);
+    command.args(["--config", config_path.to_str().unwrap()]);
+    let mut terminal = Terminal::start(command, (120, 36));
+    terminal.wait_for("live");
+    let tasks = format!("/proc/{}/task", terminal.pid());
+    Some(fs::read_dir(tasks).unwrap().count())
+}
+
+#[test]
+fn hosts_need_no_thread_each() {
+    let (few, many) = (24, 72);
+    if let (Some(few), Some(many)) = (count_console_threads(few), count_console_threads(many)) {
+        println!("{few} and {many} threads");
+        assert!(many <= few, "{few} threads, with more hosts {many}");
+        assert!(many <= 64);
     }
 }

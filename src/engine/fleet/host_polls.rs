@@ -46,7 +46,7 @@ enum PollMessage {
     },
     /// The host has replied to the probe of a poll, or is known not to.
     ProbeEnded,
-    PollEnded(EndedPoll),
+    PollEnded(Box<EndedPoll>),
     Stop,
 }
 
@@ -420,7 +420,7 @@ impl PollWorker {
         let notes = self.engine.notes_of(&observations);
         self.report_status(host, connection);
         self.report(FleetEvent::Observed(observations));
-        let _ = self.messages.send(PollMessage::PollEnded(ended));
+        let _ = self.messages.send(PollMessage::PollEnded(Box::new(ended)));
         notes
     }
 

@@ -291,8 +291,8 @@ fn user_unit_without_namespace_restricts_writes() {
     let command_line = |unit: &str| {
         let text = site.read(&format!("units/{unit}.service"));
         let lines = text.lines();
-        let line = lines.filter_map(|line| line.strip_prefix("ExecStart="));
-        (line.last().unwrap().to_string(), text)
+        let mut line = lines.filter_map(|line| line.strip_prefix("ExecStart="));
+        (line.next_back().unwrap().to_string(), text)
     };
     let option = " --restrict-writes";
     let _ = install(&[]).assert_code(0);
