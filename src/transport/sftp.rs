@@ -9,6 +9,7 @@
 //! | [`ssh`] | the ssh child, and the meaning of its messages |
 //! | [`askpass`] | the child's questions to the operator, in the console |
 //! | `host_connection` | the connection to one host: its session, and the pauses between attempts |
+//! | `ending_links` | sessions that have ended, until their processes have exited |
 //! | `client` | one session: paths, limits and stat requests |
 //! | `chunked_read`, `batch_read` | reads of open files, and of several memories at once |
 //! | `directory` | an open directory: its state and shared requests |
@@ -24,6 +25,7 @@ mod chunked_read;
 mod client;
 mod degraded;
 mod directory;
+mod ending_links;
 mod host_connection;
 mod memory_directory;
 mod recovery;

@@ -2,18 +2,17 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset, Timelike};
-use crossbeam_channel::{Sender, unbounded};
 
 use super::askpass::ConnectAttempt;
 use super::batch_read;
 use super::chunked_read::MAX_FILE_BYTES;
 use super::client::{ReplyResult, SessionLink, SftpClient, StatResult, home_directory_request};
 use super::directory::SftpDirectory;
+use super::ending_links::end_link;
 use super::session::{Deadline, Session, SessionWaker};
 use super::ssh::{ChildGuard, Connector, SftpStream, SshChild, explain_session_error};
 use super::wire::{ServerExtensions, ServerLimits};
@@ -620,26 +619,6 @@ fn as_paths(paths: &[PathBuf]) -> Vec<&Path> {
 
 fn same_errors(count: usize, error: &TransportError) -> Vec<StatResult> {
     (0..count).map(|_| Err(error.clone())).collect()
-}
-
-/// Drops a session that has ended and then calls `when_done`, on a thread that has nothing else to
-/// do: it takes until the process has exited.
-fn end_link(link: Arc<SessionLink>, when_done: impl FnOnce() + Send + 'static) {
-    type Job = Box<dyn FnOnce() + Send>;
-    static ENDING_LINKS: LazyLock<Option<Sender<Job>>> = LazyLock::new(|| {
-        let (sender, jobs) = unbounded::<Job>();
-        let run_all = move || jobs.into_iter().for_each(|job| job());
-        let builder = thread::Builder::new().name("ssh exit".into());
-        builder.spawn(run_all).ok().map(|_| sender)
-    });
-    let job = Box::new(move || {
-        drop(link);
-        when_done();
-    });
-    if let Some(sender) = &*ENDING_LINKS {
-        // The thread never ends, so this cannot fail.
-        let _ = sender.send(job);
-    }
 }
 
 /// Returns the server's optional features, each with the degradation without it.

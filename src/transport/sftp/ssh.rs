@@ -52,7 +52,7 @@ const SHOWN_SETTINGS: &[&str] = &[
 ];
 
 /// Time for a child to exit by itself, and again after a signal.
-const CHILD_EXIT_TIMEOUT: Duration = Duration::from_secs(1);
+pub(super) const CHILD_EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Opens a byte stream to the SFTP server of a host.
 pub trait Connector: Send + Sync {
@@ -181,9 +181,14 @@ impl ChildGuard {
 
     /// Kills the process and reaps it.
     pub(super) fn kill(&self) {
-        let mut child = self.lock_child();
-        let _ = child.kill();
-        let _ = child.wait();
+        self.start_kill();
+        let _ = self.lock_child().wait();
+    }
+
+    /// Kills the process without waiting for its end.
+    pub(super) fn start_kill(&self) {
+        // Fails only if it was reaped.
+        let _ = self.lock_child().kill();
     }
 }
 

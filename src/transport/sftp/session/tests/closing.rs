@@ -1,5 +1,7 @@
 //! Tests of how a session ends, and of the error that every waiting caller gets.
 
+use std::sync::mpsc::channel;
+
 use super::*;
 
 #[test]
@@ -252,6 +254,52 @@ fn replies_before_disconnect_count() {
     let answers = both.wait();
     assert_eq!(status_code(&answers[0]), status::EOF);
     assert_eq!(session_error(&answers[1]).reason, CloseReason::EndOfFile);
+}
+
+#[test]
+fn callback_gets_replies_or_the_end() {
+    let (session, mut peer) = started_session(LONG_TIMEOUT);
+    let (sender, replies) = channel();
+    for name in ["a", "b"] {
+        let sender = sender.clone();
+        let pending = session.send_batch(vec![lstat_request(name)]);
+        pending.then(move |replies| sender.send(replies).unwrap());
+    }
+    let asked = peer.next_request();
+    peer.send_status(&asked, 2);
+    assert_eq!(status_code(&replies.recv().unwrap()[0]), 2);
+    drop(peer);
+    let ended = replies.recv().unwrap();
+    assert_eq!(session_error(&ended[0]).reason, CloseReason::EndOfFile);
+    // It is called at once for a session that has ended.
+    let late = session.send_batch(vec![lstat_request("c")]);
+    late.then(move |replies| sender.send(replies).unwrap());
+    session_error(&replies.recv().unwrap()[0]);
+}
+
+#[test]
+fn callback_may_drop_the_session() {
+    let (session, mut peer) = started_session(LONG_TIMEOUT);
+    let pending = session.send_batch(vec![lstat_request("a")]);
+    pending.then(move |_| drop(session));
+    let asked = peer.next_request();
+    peer.send_status(&asked, 2);
+    peer.assert_closed();
+}
+
+#[test]
+fn panic_in_a_callback_ends_its_session_alone() {
+    let (other, mut other_peer) = started_session(LONG_TIMEOUT);
+    let (session, mut peer) = started_session(LONG_TIMEOUT);
+    let pending = session.send_batch(vec![lstat_request("a")]);
+    pending.then(|_| panic!("a test of panics"));
+    let asked = peer.next_request();
+    peer.send_status(&asked, 2);
+    peer.assert_closed();
+    let pending = other.send_batch(vec![lstat_request("a")]);
+    let asked = other_peer.next_request();
+    other_peer.send_status(&asked, 2);
+    assert_eq!(status_code(&pending.wait()[0]), 2);
 }
 
 #[test]
