@@ -60,6 +60,7 @@ use crate::debug_log;
 use crate::engine::{Engine, EngineSetup, Trigger};
 use crate::error::{Error, ErrorKind, Result};
 use crate::schedule::ManagerAccess;
+use crate::sys;
 use crate::transport::Transports;
 use crate::transport::local::LocalTransport;
 use crate::transport::sftp::PerHostTransports;
@@ -349,6 +350,8 @@ impl CommandContext<'_> {
         flags: &ConsoleFlags,
         setup: ConsoleSetup,
     ) -> CommandResult {
+        // The console of a large fleet runs for weeks, on many threads.
+        sys::share_heap_between_threads();
         let environment = self.environment.clone();
         let (prompt_sender, prompt_events) = unbounded();
         let directories = environment
