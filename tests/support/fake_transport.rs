@@ -18,8 +18,8 @@ use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::{
     Attributes, BatchSink, ByteSink, DirectoryProperties, DisplacedObject, FailureCause,
     FileMetadata, Inspector, InstalledMemory, InterruptedRun, MemoryDirectory, MemoryObject,
-    NewMemory, RecoveredRun, SettleOutcome, SpecialFile, StagedAttributes, Stamp, SwapForecast,
-    SwapMethod, SwapOutcome, Transport, TransportError, UnsyncedObject, Xattr,
+    NewMemory, OnProbed, RecoveredRun, SettleOutcome, SpecialFile, StagedAttributes, Stamp,
+    SwapForecast, SwapMethod, SwapOutcome, Transport, TransportError, UnsyncedObject, Xattr,
     keep_xattrs_within_limit, new_memory_mode,
 };
 
@@ -415,6 +415,16 @@ impl Transport for FakeTransport {
             Ok(tree.object_at(memory))
         };
         memories.iter().map(look).collect()
+    }
+
+    fn start_probe(&self, memories: &[&Path], when_done: OnProbed) {
+        let memories: Vec<PathBuf> = memories.iter().map(|it| it.to_path_buf()).collect();
+        let fake = self.clone();
+        std::thread::spawn(move || {
+            let memories: Vec<&Path> = memories.iter().map(PathBuf::as_path).collect();
+            let objects = fake.probe(&memories);
+            when_done(Box::new(move || Some(objects)));
+        });
     }
 
     fn open_directory(&self, memory: &Path) -> Result<Box<dyn MemoryDirectory>, TransportError> {

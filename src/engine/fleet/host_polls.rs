@@ -83,6 +83,8 @@ enum PollStep {
     },
     Read(HostPoll),
     Record(Vec<StateNote>),
+    /// Ends the thread that takes it.
+    Stop,
 }
 
 impl Drop for HostPolls {
@@ -164,12 +166,22 @@ fn start_threads(
     let schedules =
         schedules.map(|(status, number)| PollSchedule::new(engine, status, (number, count)));
     let schedules = schedules.collect();
+    let scheduler = PollScheduler {
+        engine: Arc::clone(engine),
+        jobs: Arc::clone(jobs),
+        schedules,
+        probe_steps: probe_steps.clone(),
+        read_steps: read_steps.clone(),
+        due_hosts: BTreeSet::new(),
+        waiting_hosts: VecDeque::new(),
+        probed_count: 0,
+    };
     let worker = Arc::new(PollWorker {
         engine: Arc::clone(engine),
         events: events.clone(),
         jobs: Arc::clone(jobs),
         messages,
-        probe_steps: probe_steps.clone(),
+        probe_steps,
         read_steps,
         reported: hosts.into_iter().map(Mutex::new).collect(),
     });
@@ -177,18 +189,9 @@ fn start_threads(
         for _ in 0..threads.min(worker.reported.len()) {
             let (worker, queue) = (Arc::clone(&worker), queue.clone());
             let builder = thread::Builder::new().name("poll".into());
-            builder.spawn(move || queue.iter().for_each(|step| worker.take_step(step)))?;
+            builder.spawn(move || worker.run(&queue))?;
         }
     }
-    let scheduler = PollScheduler {
-        engine: Arc::clone(engine),
-        jobs: Arc::clone(jobs),
-        schedules,
-        probe_steps,
-        due_hosts: BTreeSet::new(),
-        waiting_hosts: VecDeque::new(),
-        probed_count: 0,
-    };
     let builder = thread::Builder::new().name("polls".into());
     builder.spawn(move || scheduler.run(&inbox)).map(drop)
 }
@@ -199,11 +202,27 @@ struct PollScheduler {
     jobs: Arc<JobCounter>,
     schedules: Vec<PollSchedule>,
     probe_steps: Sender<PollStep>,
+    read_steps: Sender<PollStep>,
     /// The hosts that are not being polled, by the time of their next poll.
     due_hosts: BTreeSet<(Instant, usize)>,
     /// Hosts whose time has come, and that wait because too many others are probed.
     waiting_hosts: VecDeque<usize>,
     probed_count: usize,
+}
+
+impl Drop for PollScheduler {
+    fn drop(&mut self) {
+        // Enough for all threads, however many have started.
+        let queues = [
+            (&self.probe_steps, PROBE_THREADS),
+            (&self.read_steps, READ_THREADS),
+        ];
+        for (steps, threads) in queues {
+            for _ in 0..threads {
+                let _ = steps.send(PollStep::Stop);
+            }
+        }
+    }
 }
 
 impl PollScheduler {
@@ -299,6 +318,13 @@ impl Drop for ConnectingPoll {
 }
 
 impl PollWorker {
+    fn run(&self, queue: &Receiver<PollStep>) {
+        let steps = queue.iter();
+        steps
+            .take_while(|step| !matches!(step, PollStep::Stop))
+            .for_each(|step| self.take_step(step));
+    }
+
     fn take_step(&self, step: PollStep) {
         match step {
             PollStep::Connect(poll) => self.connect(poll),
@@ -317,6 +343,7 @@ impl PollWorker {
                 self.record(&notes);
             }
             PollStep::Record(notes) => self.record(&notes),
+            PollStep::Stop => {}
         }
     }
 

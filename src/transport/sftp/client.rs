@@ -93,7 +93,6 @@ impl SftpClient {
         let home = replies.first().and_then(reply_path);
         client.home_directory =
             home.ok_or_else(|| client.reply_error("resolve", Path::new("."), replies.first()))?;
-        link.session.request_limits();
         Ok(client)
     }
 

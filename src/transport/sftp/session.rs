@@ -192,8 +192,6 @@ pub struct Session(Arc<SessionHandle>);
 /// The state that all clones of a session hold.
 struct SessionHandle {
     shared: Arc<SessionShared>,
-    /// The pending request until the first caller needs its reply; then the reply.
-    limits: Mutex<(Option<PendingReplies>, Option<ServerLimits>)>,
 }
 
 impl Drop for SessionHandle {
@@ -234,7 +232,6 @@ impl Session {
         let greeting = tracing::debug_span!("wait for greeting").entered();
         session.0.shared.wait_for_version()?;
         drop(greeting);
-        session.request_limits();
         Ok(session)
     }
 
@@ -258,22 +255,12 @@ impl Session {
             state_changed: Condvar::new(),
             waker: SessionLoop::waker().map_err(failed)?,
             reply_timeout: patience,
+            limits: Mutex::default(),
         });
         let owner = PipeOwner::new(link, Arc::clone(&shared), deadline)
             .map_err(|errno| failed(errno.into()))?;
         shared.waker.add_session(owner);
-        Ok(Session(Arc::new(SessionHandle {
-            shared,
-            limits: Mutex::default(),
-        })))
-    }
-
-    /// Requests the server's limits, if it reports them, so that [`Session::limits`] finds them.
-    pub(super) fn request_limits(&self) {
-        if self.extensions().limits {
-            let asked = self.send_batch(vec![Request::Limits]);
-            lock(&self.0.limits).0 = Some(asked);
-        }
+        Ok(Session(Arc::new(SessionHandle { shared })))
     }
 
     /// Returns the extensions that the server announced; none before VERSION.
@@ -284,23 +271,14 @@ impl Session {
     /// Returns the server's limits, if it reports them. They were requested at the start; an early
     /// caller waits for the reply.
     pub fn limits(&self) -> Option<ServerLimits> {
-        self.limits_if(|_| true)
+        lock(&self.0.shared.limits).wait()
     }
 
     /// Returns the server's limits if they are known by now.
     pub(super) fn known_limits(&self) -> Option<ServerLimits> {
-        self.limits_if(PendingReplies::are_complete)
-    }
-
-    fn limits_if(&self, is_used: impl FnOnce(&PendingReplies) -> bool) -> Option<ServerLimits> {
-        let mut limits = lock(&self.0.limits);
-        if let Some(asked) = limits.0.take_if(|asked| is_used(asked)) {
-            limits.1 = match asked.wait().pop() {
-                Some(Ok(Reply::Extended(body))) => ServerLimits::decode(&body).ok(),
-                _ => None,
-            };
-        }
-        limits.1
+        let mut limits = self.0.shared.limits.try_lock().ok()?;
+        let is_known = limits.asked.as_ref().is_none_or(|it| it.is_complete());
+        is_known.then(|| limits.wait())?
     }
 
     /// Sends these requests in this order. They leave in one write, together with all other queued
@@ -361,15 +339,7 @@ impl PendingReplies {
     /// Waits for the replies, one for each request, in order. The time is bounded: the session ends
     /// when a reply is overdue.
     pub fn wait(self) -> Vec<Result<Reply, RequestError>> {
-        let mut answers = lock(&self.collector.collected);
-        while answers.missing_replies > 0 {
-            answers = self
-                .collector
-                .all_received
-                .wait(answers)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-        std::mem::take(&mut answers.replies)
+        self.collector.wait()
     }
 
     /// Calls `act` with the replies once all are there: on the thread that serves the sessions, which
@@ -383,10 +353,6 @@ impl PendingReplies {
         let replies = std::mem::take(&mut answers.replies);
         drop(answers);
         act(replies);
-    }
-
-    fn are_complete(&self) -> bool {
-        lock(&self.collector.collected).missing_replies == 0
     }
 }
 
@@ -438,6 +404,19 @@ impl ReplyCollector {
         })
     }
 
+    fn wait(&self) -> Vec<Result<Reply, RequestError>> {
+        let mut answers = lock(&self.collected);
+        while answers.missing_replies > 0 {
+            let woken = self.all_received.wait(answers);
+            answers = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+        std::mem::take(&mut answers.replies)
+    }
+
+    fn is_complete(&self) -> bool {
+        lock(&self.collected).missing_replies == 0
+    }
+
     /// Adds a reply. Returns a handle that no caller claims.
     fn add_reply(&self, index: usize, answer: Result<Reply, RequestError>) -> Option<Vec<u8>> {
         let mut answers = lock(&self.collected);
@@ -470,6 +449,27 @@ struct SessionShared {
     state_changed: Condvar,
     waker: SessionWaker,
     reply_timeout: Duration,
+    limits: Mutex<RequestedLimits>,
+}
+
+/// The server's limits.
+#[derive(Default)]
+struct RequestedLimits {
+    /// The request, until the first caller needs its reply.
+    asked: Option<Arc<ReplyCollector>>,
+    known: Option<ServerLimits>,
+}
+
+impl RequestedLimits {
+    fn wait(&mut self) -> Option<ServerLimits> {
+        if let Some(asked) = self.asked.take() {
+            self.known = match asked.wait().pop() {
+                Some(Ok(Reply::Extended(body))) => ServerLimits::decode(&body).ok(),
+                _ => None,
+            };
+        }
+        self.known
+    }
 }
 
 #[derive(Default)]
@@ -574,6 +574,18 @@ impl SessionState {
         } else {
             self.batch_queue.push_back(batch)
         }
+    }
+
+    /// Queues a request before all others, and returns where its reply arrives.
+    fn enqueue_first(&mut self, request: Request) -> Arc<ReplyCollector> {
+        let batch = QueuedBatch::take_front(&mut &[request][..], 0, MAX_QUEUED_BYTES);
+        let collector = ReplyCollector::new(1, false);
+        self.enqueue(batch, &collector, false);
+        self.batch_queue.rotate_right(1);
+        if let Some(first) = self.batch_queue.front_mut() {
+            first.turn = 0;
+        }
+        collector
     }
 
     /// Returns whether the next batch to leave is an isolated one.

@@ -15,7 +15,9 @@ use super::{
     SessionError, SessionPipes, SessionShared, SessionState, StderrTail, WRITE_BURST_BYTES, lock,
 };
 use crate::clock::{Clock, SystemClock};
-use crate::transport::sftp::wire::{self, FrameSplitter, MalformedPacket, ServerExtensions};
+use crate::transport::sftp::wire::{
+    self, FrameSplitter, MalformedPacket, Request, ServerExtensions,
+};
 
 /// Bytes per read.
 pub(super) const READ_CHUNK_BYTES: usize = 64 * 1024;
@@ -356,7 +358,13 @@ impl PipeOwner {
                 self.has_greeted = wire::is_version(&frame);
                 let extensions = ServerExtensions::decode(&frame).map_err(protocol_violation)?;
                 self.version_deadline = None;
-                lock(&self.shared.state).extensions = Some(extensions);
+                let mut state = lock(&self.shared.state);
+                state.extensions = Some(extensions);
+                if extensions.limits {
+                    let asked = state.enqueue_first(Request::Limits);
+                    lock(&self.shared.limits).asked = Some(asked);
+                }
+                drop(state);
                 self.shared.state_changed.notify_all();
             }
         }
