@@ -16,7 +16,9 @@ use memory_shepherd::transport::sftp::SftpTransport;
 use memory_shepherd::transport::sftp::askpass::{
     ExpectedAnswer, PromptBroker, PromptEvent, Question, SecretRecipient,
 };
-use memory_shepherd::transport::{FailureCause, MemoryObject, Transport, TransportError};
+use memory_shepherd::transport::{
+    FailureCause, MemoryObject, ProbeOutcome, Transport, TransportError,
+};
 use tempfile::TempDir;
 
 use super::sshd::{HOST_NAME, Sshd, ssh_keygen};
@@ -107,6 +109,13 @@ impl AskingHost {
         assert!(said.contains("it waits for your answer"), "{said}");
         assert!(said.contains(question.short_name()), "{said}");
         assert_eq!(question.host, HOST_NAME);
+        // A watch, which does not wait, gets the same reason.
+        let (sender, probed) = unbounded();
+        let report = move |outcome: ProbeOutcome| sender.send(outcome().unwrap()).unwrap();
+        self.transport
+            .start_probe(&[Path::new("MEMORY.md")], Box::new(report));
+        let why = probed.recv().unwrap().remove(0).unwrap_err();
+        assert_eq!(why.to_string(), said);
         question
     }
 

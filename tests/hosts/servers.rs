@@ -75,6 +75,15 @@ pub fn silent_program() -> ServerProgram {
     }
 }
 
+/// Returns a program that also ignores requests to exit.
+pub fn stubborn_program() -> ServerProgram {
+    let script = "trap '' TERM; exec sleep 600";
+    ServerProgram {
+        path: "sh".into(),
+        arguments: vec!["-c".to_string(), script.to_string()],
+    }
+}
+
 /// Outcome of a request on its way to the server.
 pub enum RequestFate {
     Pass,

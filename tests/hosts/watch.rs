@@ -5,7 +5,7 @@ use std::fs::File;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ use memory_shepherd::transport::{
 use super::remote::{add_remote_agent, engine_with_connector};
 use super::servers::{
     FilteredServer, InterceptedLink, RequestFate, RequestFilter, ServerProgram, host_named,
-    read_frame, sftp_server, silent_program, stream_of_child, write_frame,
+    read_frame, sftp_server, silent_program, stream_of_child, stubborn_program, write_frame,
 };
 use super::world::{TestClock, World};
 
@@ -390,10 +390,10 @@ fn connect(transport: &dyn Transport) -> Result<(), TransportError> {
     let (sender, result) = unbounded();
     transport.start_connecting(Box::new(move || sender.send(()).unwrap()));
     result.recv().unwrap();
-    let status = transport.connection_status().unwrap();
-    match status.reachability {
+    match transport.connection_status().unwrap().reachability {
         Reachability::Connected => Ok(()),
-        _ => Err(status.error.unwrap()),
+        // After a failure, or on a closed connection, this does not connect.
+        _ => Err(transport.probe(&[Path::new("M.md")]).remove(0).unwrap_err()),
     }
 }
 
@@ -467,6 +467,39 @@ fn leave_ends_pending_connects() {
     assert_eq!(error.cause, FailureCause::Unreachable);
     assert!(connect(&*mute).is_err());
     assert!(!mute.connection_status().unwrap().is_connecting);
+}
+
+/// A program that says nothing and ignores requests to exit.
+struct StubbornConnector {
+    last_process: Arc<AtomicU32>,
+}
+
+impl Connector for StubbornConnector {
+    fn connect(&self, _: &SshHost) -> Result<SftpStream, TransportError> {
+        let (child, pipes) = stubborn_program().start();
+        self.last_process.store(child.id(), Ordering::SeqCst);
+        Ok(stream_of_child(child, pipes))
+    }
+}
+
+#[test]
+fn leave_kills_process_of_failed_connect() {
+    let world = World::new(&[]);
+    let last_process = Arc::new(AtomicU32::new(0));
+    let connector = StubbornConnector {
+        last_process: Arc::clone(&last_process),
+    };
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let everywhere = PerHostTransports::new(world.local_transport(), Arc::new(connector), clock);
+    let host = SshHost {
+        timeout_seconds: 1,
+        ..host_named("mute")
+    };
+    let transport = everywhere.transport_for(Some(&host));
+    assert!(connect(&*transport).is_err());
+    everywhere.close_all();
+    let process = format!("/proc/{}", last_process.load(Ordering::SeqCst));
+    assert!(!Path::new(&process).exists());
 }
 
 /// A server that disconnects every client that asks for more than a session.

@@ -62,7 +62,7 @@ struct HostState {
     is_retried_in_background: bool,
     /// Set by `close`: no further attempt.
     is_closed: bool,
-    /// The process of the session, or of the attempt that is running.
+    /// The process of the session, or of the last attempt.
     child_guard: Option<ChildGuard>,
     /// Called when the running attempt has a result or waits for an answer.
     waiters: Vec<OnConnected>,
@@ -404,7 +404,6 @@ impl HostConnection {
                 };
                 state.set_reachability(Reachability::from_cause(why.cause), &*self.clock);
                 state.error = Some(why);
-                state.child_guard = None;
             }
         }
         drop(state);
@@ -470,6 +469,7 @@ impl HostConnection {
         state.is_closed = true;
         if let ConnectPhase::Connected(connection) = &state.phase {
             connection.session().close();
+            end_link(Arc::clone(&connection.link), || ());
         }
         state.child_guard.iter().for_each(ChildGuard::terminate);
         drop(state);
@@ -508,7 +508,12 @@ impl Transport for SftpTransport {
     fn start_probe(&self, memories: &[&Path], when_done: OnProbed) {
         let state = self.0.lock_current_state();
         let ConnectPhase::Connected(client) = &state.phase else {
-            let error = state.error.clone().unwrap_or_else(|| self.0.closed_error());
+            let question = match &state.phase {
+                ConnectPhase::Connecting(attempt) => attempt.pending_question_error(),
+                _ => None,
+            };
+            let error = question.or_else(|| state.error.clone());
+            let error = error.unwrap_or_else(|| self.0.closed_error());
             drop(state);
             let errors = same_errors(memories.len(), &error);
             return when_done(Box::new(move || Some(errors)));
