@@ -335,6 +335,9 @@ impl CommandContext<'_> {
     }
 
     fn run_console(&mut self, flags: &ConsoleFlags) -> CommandResult {
+        // The console of a large fleet runs for weeks, on many threads; reading the config already
+        // starts some.
+        sys::share_heap_between_threads();
         let (config, notes) = self.load_config()?;
         let setup = ConsoleSetup {
             startup_message: (!notes.is_empty()).then(|| notes.join("; ")),
@@ -350,8 +353,6 @@ impl CommandContext<'_> {
         flags: &ConsoleFlags,
         setup: ConsoleSetup,
     ) -> CommandResult {
-        // The console of a large fleet runs for weeks, on many threads.
-        sys::share_heap_between_threads();
         let environment = self.environment.clone();
         let (prompt_sender, prompt_events) = unbounded();
         let directories = environment
