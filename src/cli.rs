@@ -60,7 +60,6 @@ use crate::debug_log;
 use crate::engine::{Engine, EngineSetup, Trigger};
 use crate::error::{Error, ErrorKind, Result};
 use crate::schedule::ManagerAccess;
-use crate::sys;
 use crate::transport::Transports;
 use crate::transport::local::LocalTransport;
 use crate::transport::sftp::PerHostTransports;
@@ -335,9 +334,6 @@ impl CommandContext<'_> {
     }
 
     fn run_console(&mut self, flags: &ConsoleFlags) -> CommandResult {
-        // The console of a large fleet runs for weeks, on many threads; reading the config already
-        // starts some.
-        sys::share_heap_between_threads();
         let (config, notes) = self.load_config()?;
         let setup = ConsoleSetup {
             startup_message: (!notes.is_empty()).then(|| notes.join("; ")),

@@ -1,6 +1,6 @@
 //! Kernel calls that no safe crate wraps: file leases, open-file-description locks,
 //! sync_file_range, calls between fork and exec, the next child that ended, signal masks and
-//! dispositions, the heap. The only unsafe code of this crate.
+//! dispositions. The only unsafe code of this crate.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -233,17 +233,6 @@ pub fn end_with_parent(command: &mut Command) {
     // thread could hold.
     unsafe {
         command.pre_exec(begin);
-    }
-}
-
-/// Makes all threads share two parts of the heap (mallopt(3), `M_ARENA_MAX`). Otherwise each has its
-/// own, and keeps there what it has freed. To be called before other threads start.
-pub fn share_heap_between_threads() {
-    // SAFETY: the call takes numbers only, and no other thread allocates yet. Other C libraries have
-    // one heap.
-    #[cfg(target_env = "gnu")]
-    unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, 2);
     }
 }
 
