@@ -104,9 +104,9 @@ pub trait Transport: Send + Sync {
         None
     }
 
-    /// Starts to connect if there is no connection, unless a pause after a failure is still running,
-    /// and calls `when_done` once there is a result, or a question that waits for its answer; as with
-    /// [`Transport::start_probe`].
+    /// Starts to connect, unless connected or a pause after a failure is still running, and calls
+    /// `when_done`, as [`Transport::start_probe`] does: once the attempt has succeeded or failed, or
+    /// asks a question.
     fn start_connecting(&self, when_done: OnConnected) {
         when_done();
     }

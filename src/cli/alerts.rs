@@ -241,7 +241,7 @@ fn channel_hint(channel: AlertChannel) -> &'static str {
              end with 0"
         }
         AlertChannel::Url => "check that the server of `url` runs and takes POST requests",
-        AlertChannel::Journal => "check that the journal or syslog runs, and `journal`",
+        AlertChannel::Journal => "check that the journal or syslog of this machine runs",
     }
 }
 

@@ -81,11 +81,11 @@ fn describe_pass(pass: &GuardPass) -> String {
 impl CommandContext<'_> {
     pub(super) fn run_guard(&mut self, args: &GuardArgs) -> CommandResult {
         let engine = self.open_engine()?;
-        let purpose = ServicePurpose::Guard;
         self.restrict_run_writes(
             &args.write_restriction,
             engine.config(),
-            (&[], purpose),
+            &[],
+            ServicePurpose::Guard,
             None,
         );
         if args.once {

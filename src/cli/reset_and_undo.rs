@@ -320,7 +320,8 @@ impl CommandContext<'_> {
         self.restrict_run_writes(
             &args.write_restriction,
             engine.config(),
-            (&agents.collect::<Vec<_>>(), ServicePurpose::Reset),
+            &agents.collect::<Vec<_>>(),
+            ServicePurpose::Reset,
             args.metrics.file.as_deref(),
         );
         let (names, held) = if args.scheduled {

@@ -435,7 +435,7 @@ impl CommandContext<'_> {
         }
         if let (UnitScope::User, UserSandbox::FiltersOnly(why)) = (target.scope, &user_sandbox) {
             let note = format!(
-                "the units are in no user namespace, because {why}; they restrict their writes by \
+                "systemd cannot restrict where the units write, because {why}; they do so by \
                  themselves (--restrict-writes), which systemd-analyze security does not see, so \
                  it rates them higher"
             );

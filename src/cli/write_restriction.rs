@@ -36,7 +36,8 @@ impl CommandContext<'_> {
         &mut self,
         flags: &WriteRestrictionFlags,
         config: &Config,
-        (agents, purpose): (&[&Agent], ServicePurpose),
+        agents: &[&Agent],
+        purpose: ServicePurpose,
         metrics_file: Option<&Path>,
     ) {
         if !flags.is_restricted {

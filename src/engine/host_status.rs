@@ -80,8 +80,8 @@ impl Engine {
         self.host_statuses()
     }
 
-    /// Starts to connect to a host if there is no connection yet, and calls `when_done` when there is a
-    /// result. The next request reports a failure.
+    /// Starts to connect to a host that is not connected, and calls `when_done` with the result known.
+    /// The next request reports a failure.
     pub(super) fn start_connecting(&self, host: &SshHost, when_done: OnConnected) {
         self.host_transport(host).start_connecting(when_done);
     }

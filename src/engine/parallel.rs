@@ -200,7 +200,8 @@ impl ConnectQueue {
     }
 }
 
-/// A site that connects; dropping this ends that, however it happens.
+/// A site that is being connected to. Dropping it makes the site ready, so that none is lost with an
+/// attempt to connect.
 struct ConnectingSite {
     queue: Arc<ConnectQueue>,
     number: usize,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
@@ -482,8 +482,9 @@ impl Connector for StubbornConnector {
     }
 }
 
-#[test]
-fn leave_kills_process_of_failed_connect() {
+/// Fails to connect to a host whose program does not exit. Returns its transports, and the path of
+/// the process while it exists.
+fn failed_connect_of_stubborn_program() -> (PerHostTransports, PathBuf) {
     let world = World::new(&[]);
     let last_process = Arc::new(AtomicU32::new(0));
     let connector = StubbornConnector {
@@ -497,9 +498,25 @@ fn leave_kills_process_of_failed_connect() {
     };
     let transport = everywhere.transport_for(Some(&host));
     assert!(connect(&*transport).is_err());
-    everywhere.close_all();
     let process = format!("/proc/{}", last_process.load(Ordering::SeqCst));
-    assert!(!Path::new(&process).exists());
+    (everywhere, process.into())
+}
+
+#[test]
+fn leave_kills_process_of_failed_connect() {
+    let (everywhere, process) = failed_connect_of_stubborn_program();
+    everywhere.close_all();
+    assert!(!process.exists());
+}
+
+#[test]
+fn process_of_failed_connect_is_killed() {
+    let (_everywhere, process) = failed_connect_of_stubborn_program();
+    let end = Instant::now() + WAIT_TIMEOUT;
+    while process.exists() {
+        assert!(Instant::now() < end, "it still runs");
+        thread::yield_now();
+    }
 }
 
 /// A server that disconnects every client that asks for more than a session.

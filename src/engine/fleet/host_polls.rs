@@ -303,7 +303,8 @@ struct PollWorker {
     reported: Vec<Mutex<HostStatus>>,
 }
 
-/// A poll that waits for its host; dropping it ends that, however it happens.
+/// A poll whose host is being connected to. Dropping it takes the next step of the poll, so that no
+/// poll is lost with an attempt to connect.
 struct ConnectingPoll {
     poll: Option<HostPoll>,
     next_steps: Sender<PollStep>,
@@ -421,7 +422,7 @@ impl PollWorker {
         // A panic in one poll must not end the thread.
         let seen = catch_unwind(AssertUnwindSafe(|| evaluate(&agents)));
         let Some(seen) = seen.unwrap_or_else(|_| Some(Vec::new())) else {
-            // Its threads end after this one.
+            // The watch may have ended.
             let _ = self.read_steps.send(PollStep::Read(poll));
             return;
         };

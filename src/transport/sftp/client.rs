@@ -77,7 +77,7 @@ impl SftpClient {
     /// reply.
     ///
     /// # Errors
-    /// The reason why there is no session, or no home directory.
+    /// The session has ended, or the host does not say what the home directory is.
     pub(super) fn new(
         host: &SshHost,
         link: &Arc<SessionLink>,

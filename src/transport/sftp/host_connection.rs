@@ -123,7 +123,7 @@ impl Deadline for AttemptDeadline {
         self.attempt.set_waker(waker);
     }
 
-    fn check_progress(&self) {
+    fn on_turn(&self) {
         if self.attempt.pending_prompt().is_some()
             && let Some(host_connection) = self.host_connection.upgrade()
         {

@@ -79,7 +79,7 @@ pub trait Deadline: Send {
     fn set_waker(&mut self, _: SessionWaker) {}
 
     /// Called in each turn of the session before VERSION.
-    fn check_progress(&self) {}
+    fn on_turn(&self) {}
 }
 
 impl Deadline for Instant {

@@ -179,6 +179,27 @@ fn request_without_token_is_ignored() {
 }
 
 #[test]
+fn unfinished_request_delays_no_other() {
+    let office = broker_fixture();
+    let call = office.start_call("harbour");
+    let token = call.with_open_attempt(|call| call.token.clone()).unwrap();
+    let mut stream = office.connect();
+    stream.write_all(token.as_bytes()).unwrap();
+    let other = office.start_call("cliff");
+    let (messenger, asked) = office.ask_for_passphrase(&other);
+    office.broker.answer(asked.id, &secret_of("y"));
+    assert_eq!(received_answer(messenger).as_deref(), Some("y\n"));
+    // The rest of the first one arrives in pieces.
+    for piece in [&b"-\0\0"[..], b"\0\x02h", b"i"] {
+        stream.write_all(piece).unwrap();
+    }
+    let asked = office.next_question();
+    assert_eq!(asked.text.as_bytes(), b"hi");
+    drop(stream);
+    assert_eq!(office.next_event(), PromptEvent::Withdrawn(asked.id));
+}
+
+#[test]
 fn socket_is_in_private_directory_and_removed() {
     let office = broker_fixture();
     let inside = || std::fs::read_dir(office.directory.path()).unwrap().count();

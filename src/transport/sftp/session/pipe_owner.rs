@@ -193,7 +193,7 @@ impl PipeOwner {
             self.read_stderr(chunk);
         }
         if let Some((greeting, _)) = &self.version_deadline {
-            greeting.check_progress();
+            greeting.on_turn();
         }
         self.write_queue(chunk)?;
         match self.next_deadline() {
