@@ -317,10 +317,6 @@ impl HostConnection {
             }),
             None => Box::new(SystemClock.instant() + self.reply_timeout()),
         };
-        // The limit for connecting also applies to each reply, by the system clock, which the
-        // session waits by whatever clock this connection has.
-        let session = Session::open(pipes, deadline, self.reply_timeout())
-            .map_err(|session_error| explain_session_error(&self.host, &session_error))?;
         let guard = child.as_ref().map(SshChild::guard);
         let mut state = self.lock_current_state();
         if state.is_closed {
@@ -329,15 +325,23 @@ impl HostConnection {
             return Err(self.closed_error());
         }
         state.child_guard = guard;
-        let link = SessionLink {
-            session: session.clone(),
-            child,
-        };
+        // Before the session has its first turn, which may wake callers because of a question.
         state.phase = ConnectPhase::Connecting(RunningAttempt {
             prompts,
-            link: Some(Arc::new(link)),
+            link: None,
             lacks_key,
         });
+        drop(state);
+        // The limit for connecting also applies to each reply, by the system clock, which the
+        // session waits by whatever clock this connection has.
+        let session = Session::open(pipes, deadline, self.reply_timeout())
+            .map_err(|session_error| explain_session_error(&self.host, &session_error))?;
+        if let ConnectPhase::Connecting(attempt) = &mut self.lock_current_state().phase {
+            attempt.link = Some(Arc::new(SessionLink {
+                session: session.clone(),
+                child,
+            }));
+        }
         Ok(session)
     }
 
