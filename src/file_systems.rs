@@ -10,6 +10,7 @@
 
 pub mod ancestry;
 mod mounts;
+mod positions;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -24,7 +25,10 @@ use crossbeam_channel::{
     Receiver, RecvTimeoutError, Sender, after, bounded, select_biased, unbounded,
 };
 
-use self::mounts::{DeviceNumber, MountTable, MountTableCache, crossed_file_systems};
+use self::mounts::{
+    DeviceNumber, MountTable, MountTableCache, crossed_file_systems, is_at_or_below, is_plain,
+};
+pub use self::positions::PathPositions;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::threads::map_on_processors;
@@ -54,6 +58,8 @@ pub struct FileSystems {
 struct TrustedDevices {
     table: Arc<MountTable>,
     devices: BTreeMap<DeviceNumber, PathBuf>,
+    /// The mount points of all other devices.
+    other_points: Vec<PathBuf>,
 }
 
 impl FileSystems {
@@ -91,9 +97,16 @@ impl FileSystems {
     }
 
     fn find_untrusted_in(&self, trusted: &TrustedDevices, path: &Path) -> Option<Arc<FileSystem>> {
-        let TrustedDevices { table, devices } = trusted;
-        let mut mounts = path.ancestors().filter_map(|point| table.get(point));
-        if mounts.all(|mount| devices.contains_key(&mount.device)) {
+        let TrustedDevices {
+            table,
+            devices,
+            other_points,
+        } = trusted;
+        let spelled = (path, is_plain(path));
+        if !other_points
+            .iter()
+            .any(|point| is_at_or_below(spelled, point))
+        {
             return None;
         }
         let mut other: BTreeMap<DeviceNumber, PathBuf> = crossed_file_systems(table, path);
@@ -123,7 +136,25 @@ impl FileSystems {
             return Arc::clone(known);
         }
         let devices = crossed_file_systems(&table, &self.archive_path);
-        Arc::clone(trusted.insert(Arc::new(TrustedDevices { table, devices })))
+        let others = table
+            .iter()
+            .filter(|(_, mount)| !devices.contains_key(&mount.device));
+        let other_points = others.map(|(point, _)| point.clone()).collect();
+        Arc::clone(trusted.insert(Arc::new(TrustedDevices {
+            table,
+            devices,
+            other_points,
+        })))
+    }
+
+    /// Returns the positions of paths by the mount table as it is now; `known`, where the table is
+    /// still the one that these were made from.
+    pub fn current_positions(&self, known: Option<Arc<PathPositions>>) -> Arc<PathPositions> {
+        let table = self.mount_table.current();
+        match known {
+            Some(known) if known.is_of(&table) => known,
+            _ => Arc::new(PathPositions::new(table)),
+        }
     }
 
     /// Returns the mount points below a path without symlinks.

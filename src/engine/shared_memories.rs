@@ -3,12 +3,15 @@
 //!
 //! On this machine, device and inode identify a memory, and so do those of its directory with its
 //! name, because the memory need not exist; on a host, where inodes are unknown, its absolute path
-//! does. Memories are never reached through symlinks, so a memory behind one does not count.
+//! does. Memories are never reached through symlinks, so a memory behind one does not count. Only
+//! memories whose paths can lead to one file by the mount table ([`PathPositions`]) are compared, so
+//! that a reset of one agent reads nothing of the others.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, FileType, Stat};
@@ -17,6 +20,7 @@ use super::Engine;
 use crate::config::{Agent, MemoryLocation, SshHost};
 use crate::durable;
 use crate::error::{Error, ErrorKind};
+use crate::file_systems::PathPositions;
 
 /// Maximum wait for a file system to identify files. One that hangs delays no other agents; its own
 /// agents are then not reset.
@@ -66,13 +70,30 @@ impl SharingGroups {
     }
 }
 
+/// The agents of this machine by what their memories may have in common.
+#[derive(Default)]
+struct LocalCandidates {
+    /// None before the first refresh.
+    positions: Option<Arc<PathPositions>>,
+    /// Hashes of memories with the indexes of their agents in the config, sorted.
+    agents_by_hash: Vec<(u64, usize)>,
+}
+
+impl LocalCandidates {
+    fn agents_with(&self, hash: u64) -> impl Iterator<Item = usize> {
+        let first = self.agents_by_hash.partition_point(|(it, _)| *it < hash);
+        let rest = self.agents_by_hash[first..].iter();
+        rest.take_while(move |(it, _)| *it == hash)
+            .map(|(_, index)| *index)
+    }
+}
+
 /// What is known about the memories of all agents.
 #[derive(Default)]
 pub(super) struct SharedMemories {
-    /// By paths, which do not change.
+    local: LocalCandidates,
+    /// Those of hosts, by paths, which do not change.
     by_path: SharingGroups,
-    /// By inodes, which other files may reuse.
-    by_inode: SharingGroups,
     /// Hosts on which the agents' absolute paths are known.
     resolved_hosts: HashSet<SshHost>,
 }
@@ -81,7 +102,7 @@ impl SharedMemories {
     /// Creates the groups that the config alone shows.
     pub(super) fn from_agents(agents: &[Agent]) -> SharedMemories {
         let mut sharing = SharedMemories::default();
-        for agent in agents {
+        for agent in agents.iter().filter(|it| it.location.host().is_some()) {
             let (host, port, user, path) = agent.location.file_identity();
             let key = FileKey::ConfiguredPath(host, port, user.to_string(), path);
             sharing.by_path.add(&agent.name, key);
@@ -136,40 +157,92 @@ impl Engine {
         }
     }
 
-    /// Identifies the memories of this machine again.
+    /// Finds again which memories of this machine may be the same file, if mounts have changed.
     pub(super) fn refresh_shared_memories(&self) {
-        let agents = self.local_agents();
-        let mut inodes = SharingGroups::default();
-        for (agent, keys) in agents.iter().zip(self.read_file_keys(&agents)) {
-            keys.into_iter()
-                .for_each(|key| inodes.add(&agent.name, key));
+        let known = self.shared_memories().local.positions.clone();
+        let positions = self.file_systems().current_positions(known.clone());
+        let is_current = known.is_some_and(|known| Arc::ptr_eq(&known, &positions));
+        if is_current && !positions.is_unknown() {
+            return;
         }
-        self.shared_memories().by_inode = inodes;
+        let agents = self.config().agents.iter().enumerate();
+        let local = agents.filter(|(_, agent)| agent.location.host().is_none());
+        let (indexes, agents): (Vec<usize>, Vec<&Agent>) = local.unzip();
+        let hashes = self.hash_memories(&positions, &agents);
+        let pairs = indexes.into_iter().zip(hashes);
+        let mut agents_by_hash: Vec<(u64, usize)> = pairs
+            .flat_map(|(index, hashes)| hashes.into_iter().map(move |hash| (hash, index)))
+            .collect();
+        agents_by_hash.sort_unstable();
+        self.shared_memories().local = LocalCandidates {
+            positions: Some(positions),
+            agents_by_hash,
+        };
     }
 
-    /// Returns another agent with the same memory file, if there is one: by the last refresh, and
-    /// confirmed now.
+    /// Returns hashes of memories of this machine: those of one file have one in common.
+    fn hash_memories(&self, positions: &PathPositions, agents: &[&Agent]) -> Vec<Vec<u64>> {
+        if !positions.is_unknown() {
+            let hash = |agent: &&Agent| vec![positions.hash_position(agent.location.memory())];
+            return agents.iter().map(hash).collect();
+        }
+        // Only the files themselves show what mounts have in common.
+        let keys = self.read_file_keys(agents).into_iter().zip(agents);
+        let hashes = keys.map(|(keys, agent)| {
+            let path = positions.hash_position(agent.location.memory());
+            keys.iter().map(hash_key).chain([path]).collect()
+        });
+        hashes.collect()
+    }
+
+    /// Returns another agent with the same memory file, if there is one: among those that the last
+    /// refresh found, and confirmed now.
     pub(super) fn known_sharing_agent(&self, agent: &Agent) -> Option<String> {
         if let MemoryLocation::Remote { host, .. } = &agent.location {
             self.resolve_paths(host);
+            let sharing = self.shared_memories();
+            return sharing.by_path.sharers_of(&agent.name).first().cloned();
         }
-        let sharing = self.shared_memories();
-        if let Some(other) = sharing.by_path.sharers_of(&agent.name).first() {
-            return Some(other.clone());
+        if self.shared_memories().local.positions.is_none() {
+            self.refresh_shared_memories();
         }
-        let others = sharing.by_inode.sharers_of(&agent.name).to_vec();
-        drop(sharing);
-        others
-            .into_iter()
-            .find(|other| self.is_same_file(agent, other))
+        let others = self.candidates_at(agent.location.memory());
+        let memory = agent.location.memory();
+        let shares = |other: &&Agent| {
+            other.name != agent.name
+                && (other.location.memory() == memory || self.is_same_file(memory, other))
+        };
+        Some(others.into_iter().find(shares)?.name.clone())
     }
 
-    /// Identifies this agent's memory again, then returns another agent with the same file.
+    /// Returns the agents whose memories may be the file at a path, by the last refresh.
+    fn candidates_at(&self, path: &Path) -> Vec<&Agent> {
+        let Some(positions) = self.shared_memories().local.positions.clone() else {
+            return Vec::new();
+        };
+        let mut hashes = vec![positions.hash_position(path)];
+        if positions.is_unknown() {
+            let keys = self.read_keys_of(vec![path.to_path_buf()]);
+            hashes.extend(keys.iter().flatten().map(hash_key));
+        }
+        let agents = &self.config().agents;
+        let sharing = self.shared_memories();
+        let indexes: BTreeSet<usize> = hashes
+            .into_iter()
+            .flat_map(|hash| sharing.local.agents_with(hash))
+            .collect();
+        indexes
+            .into_iter()
+            .filter_map(|index| agents.get(index))
+            .collect()
+    }
+
+    /// Returns another agent with the same memory file, by the mounts as they are now.
     pub(super) fn find_sharing_agent(&self, agent: &Agent) -> Option<String> {
-        if agent.location.host().is_none() {
-            let keys = self.read_file_keys(&[agent]).into_iter().flatten();
-            let mut sharing = self.shared_memories();
-            keys.for_each(|key| sharing.by_inode.add(&agent.name, key));
+        let known = self.shared_memories().local.positions.clone();
+        // Without a mount table a refresh identifies all memories.
+        if agent.location.host().is_none() && !known.is_some_and(|it| it.is_unknown()) {
+            self.refresh_shared_memories();
         }
         self.known_sharing_agent(agent)
     }
@@ -190,12 +263,10 @@ impl Engine {
 
     /// Returns the agent whose memory is the file at a path of this machine, by whatever path.
     pub(super) fn agent_of_memory_file(&self, path: &Path) -> Option<&str> {
-        let keys = read_path_keys(path)?;
-        let agents = self.local_agents();
-        let memories = self.read_file_keys(&agents);
-        let mut pairs = agents.into_iter().zip(memories);
-        let found = pairs.find(|(_, memory)| memory.iter().any(|key| keys.contains(key)));
-        found.map(|(agent, _)| agent.name.as_str())
+        self.refresh_shared_memories();
+        let mut agents = self.candidates_at(path).into_iter();
+        let found = agents.find(|agent| self.is_same_file(path, agent));
+        found.map(|agent| agent.name.as_str())
     }
 
     /// Returns the one of two agents that the config names first.
@@ -207,11 +278,9 @@ impl Engine {
         }
     }
 
-    fn is_same_file(&self, agent: &Agent, other: &str) -> bool {
-        let Ok(other) = self.agent(other) else {
-            return false;
-        };
-        match self.read_file_keys(&[agent, other]).as_slice() {
+    fn is_same_file(&self, path: &Path, other: &Agent) -> bool {
+        let paths = [path, other.location.memory()].map(Path::to_path_buf);
+        match self.read_keys_of(paths.to_vec()).as_slice() {
             [one, other] => one.iter().any(|key| other.contains(key)),
             _ => false,
         }
@@ -250,9 +319,13 @@ impl Engine {
     /// Reads what identifies memories of this machine; empty for a memory that cannot be read.
     fn read_file_keys(&self, agents: &[&Agent]) -> Vec<Vec<FileKey>> {
         let memories = agents.iter().map(|it| it.location.memory().to_path_buf());
+        self.read_keys_of(memories.collect())
+    }
+
+    fn read_keys_of(&self, paths: Vec<PathBuf>) -> Vec<Vec<FileKey>> {
         let found = self
             .file_systems()
-            .inspect_paths(memories.collect(), IDENTIFY_TIMEOUT, || read_path_keys);
+            .inspect_paths(paths, IDENTIFY_TIMEOUT, || read_path_keys);
         found.into_iter().map(Option::unwrap_or_default).collect()
     }
 }
@@ -278,6 +351,12 @@ fn read_path_keys(memory: &Path) -> Option<Vec<FileKey>> {
         keys.push(FileKey::Inode(file_id(&file)));
     }
     Some(keys)
+}
+
+fn hash_key(key: &FileKey) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn file_id(stat: &Stat) -> FileId {

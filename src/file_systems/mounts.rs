@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -109,6 +109,19 @@ fn unescape_octal(field: &[u8]) -> Vec<u8> {
         };
     }
     plain
+}
+
+/// Whether the bytes of a path are those of its names alone: others may spell the same names.
+pub fn is_plain(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_bytes();
+    !bytes.windows(2).any(|pair| matches!(pair, b"//" | b"/."))
+}
+
+/// Whether a path, plain or not, is a mount point or below it. The bytes of a plain path exclude most
+/// mount points.
+pub fn is_at_or_below((path, is_plain): (&Path, bool), point: &Path) -> bool {
+    let (bytes, prefix) = (path.as_os_str().as_bytes(), point.as_os_str().as_bytes());
+    (!is_plain || bytes.starts_with(prefix)) && path.starts_with(point)
 }
 
 /// Returns the file systems that a path crosses from the root, by device, each with its outermost

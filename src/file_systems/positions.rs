@@ -1,0 +1,146 @@
+//! Positions of paths on their file systems: which paths may lead to the same file, by the mount
+//! table alone.
+//!
+//! Two paths without symlinks lead to one file only if they are one path, or if mounts show one
+//! directory of a file system at several places. A mount shows a directory of its device, so the
+//! device and the path below the device's root find both. Names that differ in case or in the form
+//! of their characters count as one, because they are on some file systems.
+
+use std::borrow::Cow;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use icu_normalizer::DecomposingNormalizerBorrowed;
+
+use super::mounts::{MountTable, is_at_or_below, is_plain};
+
+/// Finds positions by one mount table.
+pub struct PathPositions {
+    table: Arc<MountTable>,
+    /// The mount points, longest first.
+    points: Vec<PathBuf>,
+}
+
+impl PathPositions {
+    pub(super) fn new(table: Arc<MountTable>) -> PathPositions {
+        let mut points: Vec<PathBuf> = table.keys().cloned().collect();
+        points.sort_by_key(|point| std::cmp::Reverse(point.as_os_str().len()));
+        PathPositions { table, points }
+    }
+
+    /// Whether these are the positions by a table.
+    pub(super) fn is_of(&self, table: &Arc<MountTable>) -> bool {
+        Arc::ptr_eq(&self.table, table)
+    }
+
+    /// Whether the mount table cannot be read, so that positions expose no mounts.
+    pub fn is_unknown(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Returns the hash of the position of an absolute path. Paths to one file have one hash;
+    /// others may have it as well.
+    pub fn hash_position(&self, path: &Path) -> u64 {
+        let path = resolve_parent_components(path);
+        let spelled = (&*path, is_plain(&path));
+        let point = self.points.iter().find(|it| is_at_or_below(spelled, it));
+        let mounted = point.and_then(|point| Some((point, self.table.get(point)?)));
+        let mut hasher = DefaultHasher::new();
+        let Some((point, mount)) = mounted else {
+            hash_folded(&path, &mut hasher);
+            return hasher.finish();
+        };
+        mount.device.hash(&mut hasher);
+        if mount.root == Path::new("/") && point == Path::new("/") {
+            hash_folded(&path, &mut hasher);
+        } else {
+            let rest = path.strip_prefix(point).unwrap_or(&path);
+            let mut at = mount.root.clone();
+            // A file that is a mount point has no name below it.
+            at.extend(rest.components());
+            hash_folded(&at, &mut hasher);
+        }
+        hasher.finish()
+    }
+}
+
+/// Resolves `..`; where the path has no symlinks, that is what the kernel does.
+fn resolve_parent_components(path: &Path) -> Cow<'_, Path> {
+    if !path.as_os_str().as_bytes().windows(2).any(|it| it == b"..") {
+        return Cow::Borrowed(path);
+    }
+    let mut resolved = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => drop(resolved.pop()),
+            other => resolved.push(other),
+        }
+    }
+    Cow::Owned(resolved)
+}
+
+/// Hashes a path in a form that all spellings of its names share.
+fn hash_folded(path: &Path, hasher: &mut DefaultHasher) {
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.is_ascii() && is_plain(path) {
+        return hasher.write(&bytes.to_ascii_lowercase());
+    }
+    let path: PathBuf = path.components().collect();
+    let text = path.to_string_lossy();
+    let text = DecomposingNormalizerBorrowed::new_nfkd().normalize(&text);
+    hasher.write(text.to_lowercase().as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::mounts::Mount;
+    use super::*;
+
+    fn positions(mounts: &[(&str, &str, &str)]) -> PathPositions {
+        let table = mounts.iter().map(|(point, device, root)| {
+            let mount = Mount {
+                device: device.to_string(),
+                root: PathBuf::from(root),
+            };
+            (PathBuf::from(point), mount)
+        });
+        PathPositions::new(Arc::new(table.collect()))
+    }
+
+    #[test]
+    fn paths_to_one_file_have_one_position() {
+        let table = [
+            ("/", "254:0", "/"),
+            ("/bind", "254:0", "/srv/a"),
+            ("/srv/far", "0:51", "/"),
+            ("/far", "0:51", "/deep"),
+            ("/srv/b/MEMORY.md", "254:0", "/srv/a/MEMORY.md"),
+        ];
+        let positions = positions(&table);
+        let at = |path: &str| positions.hash_position(Path::new(path));
+        let memory = at("/srv/a/MEMORY.md");
+        for path in [
+            "/bind/MEMORY.md",
+            "/srv/b/MEMORY.md",
+            "/srv/./a//MEMORY.md",
+            "/srv/b/../a/MEMORY.md",
+            "/srv/A/memory.md",
+        ] {
+            assert_eq!(at(path), memory, "{path}");
+        }
+        assert_eq!(at("/far/M.md"), at("/srv/far/deep/M.md"));
+        assert_eq!(at("/srv/\u{e9}/M.md"), at("/srv/e\u{301}/M.md"));
+        for path in ["/srv/c/MEMORY.md", "/far/a/MEMORY.md", "/srv/far/MEMORY.md"] {
+            assert_ne!(at(path), memory, "{path}");
+        }
+        assert_ne!(at("/far/M.md"), at("/srv/far/M.md"));
+    }
+
+    #[test]
+    fn unreadable_mount_table_is_unknown() {
+        assert!(positions(&[]).is_unknown());
+        assert!(!positions(&[("/", "254:0", "/")]).is_unknown());
+    }
+}
