@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use ini::{Ini, ParseOption};
 use serde::{Serialize, Serializer};
 
+use crate::threads::map_on_processors;
+
 /// Severity of a [`Diagnostic`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -165,6 +167,24 @@ impl Diagnostics {
         }
     }
 
+    /// Adds the diagnostics of later lines.
+    fn append(&mut self, later: Diagnostics) {
+        let dropped = |count: usize| count.saturating_sub(MAX_DIAGNOSTICS_PER_LEVEL);
+        let (errors, warnings) = (dropped(later.error_count), dropped(later.warning_count));
+        for diagnostic in later.diagnostics {
+            let count = match diagnostic.level {
+                DiagnosticLevel::Error => &mut self.error_count,
+                DiagnosticLevel::Warning => &mut self.warning_count,
+            };
+            *count += 1;
+            if *count <= MAX_DIAGNOSTICS_PER_LEVEL {
+                self.diagnostics.push(diagnostic);
+            }
+        }
+        self.error_count += errors;
+        self.warning_count += warnings;
+    }
+
     fn push(
         &mut self,
         level: DiagnosticLevel,
@@ -201,6 +221,9 @@ impl Diagnostics {
     }
 }
 
+/// Number of lines that one processor parses at a time.
+const LINES_PER_PART: usize = 64;
+
 /// Maximum length of the text of a line in a diagnostic, in characters.
 const MAX_EXCERPT_CHARS: usize = 200;
 
@@ -218,9 +241,24 @@ pub(super) fn parse_items(bytes: &[u8], diagnostics: &mut Diagnostics) -> Vec<In
     }
     let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
     let lines = bytes.split(|byte| *byte == b'\n').enumerate();
-    lines
-        .filter_map(|(index, line)| parse_item(line.trim_ascii(), index + 1, diagnostics))
-        .collect()
+    let lines: Vec<(usize, &[u8])> = lines.collect();
+    let file = diagnostics.file.clone();
+    let parts = map_on_processors(lines.chunks(LINES_PER_PART).collect(), || {
+        |lines: &[(usize, &[u8])]| {
+            let mut diagnostics = Diagnostics::new(&file);
+            let lines = lines.iter();
+            let items: Vec<IniItem> = lines
+                .filter_map(|(at, line)| parse_item(line.trim_ascii(), at + 1, &mut diagnostics))
+                .collect();
+            (items, diagnostics)
+        }
+    });
+    let mut items = Vec::with_capacity(lines.len());
+    for (part, found) in parts {
+        items.extend(part);
+        diagnostics.append(found);
+    }
+    items
 }
 
 /// Reads one line, trimmed of ASCII whitespace (and so of the CR of CRLF).

@@ -592,7 +592,7 @@ impl ConfigReader<'_> {
     /// Warns about agents, each with the line of its memory, that share a memory or an archive
     /// directory.
     fn warn_of_sharing(&mut self, agents: &[(Agent, SourceLine)]) {
-        let mut memories = BTreeMap::new();
+        let mut memories = HashMap::new();
         for (agent, source) in agents {
             let name = agent.name.as_str();
             let first = *memories

@@ -64,7 +64,8 @@ impl Ancestry {
         let (Some(here), Some(there)) = (&self.mount_location, &other.mount_location) else {
             return false;
         };
-        if Arc::ptr_eq(here, there) || here.mount.device != there.mount.device {
+        let is_same_mount = here.mount_point.as_os_str() == there.mount_point.as_os_str();
+        if is_same_mount || here.mount.device != there.mount.device {
             return false;
         }
         let place = |path: &Path, mounted: &MountLocation| {
