@@ -18,6 +18,7 @@ mod baseline_save;
 mod baseline_versions;
 mod classify;
 mod content_cache;
+mod content_index;
 mod degraded;
 mod entry_directories;
 mod entry_export;
@@ -34,6 +35,7 @@ mod lint;
 mod lock;
 mod observation;
 mod observe;
+mod observe_fleet;
 mod parallel;
 mod plan;
 mod planner;
@@ -48,6 +50,7 @@ mod rule_change;
 mod run_history;
 mod run_log;
 mod run_report;
+mod saved_observations;
 mod saved_versions;
 mod scan;
 mod seal;
@@ -134,7 +137,7 @@ pub use verify::{
     Finding, FindingSubject, LedgerSummary, Verification, VerifiedCounts, VerifyProgress,
 };
 
-use crate::archive::{self, Archive, WrittenEntry};
+use crate::archive::{Archive, WrittenEntry};
 use crate::baseline::signatures::SealVerifier;
 use crate::baseline::{self, BaselineCache, BaselineVersions, InspectedBaseline};
 use crate::boundary::{self, Baseline, Boundary, BoundaryRule};
@@ -157,9 +160,6 @@ use shared_memories::SharedMemories;
 
 /// Maximum number of earlier versions of its baseline that are tried on a memory.
 const MAX_EARLIER_VERSIONS: usize = 8;
-
-/// File of the last observations, in the program's own directory of the archive.
-const FLEET_FILE_NAME: &str = "fleet.json";
 
 /// Everything that an [`Engine`] is built from.
 pub struct EngineSetup {
@@ -594,30 +594,6 @@ impl Engine {
         let verify = self.command_line("verify");
         Err(Error::new(ErrorKind::Integrity, message)
             .with_hint(format!("run `{verify}` to check all entries")))
-    }
-
-    /// Saves observations for the first screen of the next session.
-    ///
-    /// # Errors
-    /// The archive cannot be written.
-    pub fn save_observations(&self, seen: &[Observation]) -> Result<()> {
-        self.archive
-            .open_or_create_directory(archive::PROGRAM_DIRECTORY_NAME.as_ref())?;
-        let text = serde_json::to_vec(seen).map_err(|error| {
-            Error::new(
-                ErrorKind::Internal,
-                format!("cannot serialize the observations: {error}"),
-            )
-        })?;
-        self.archive
-            .replace_program_file(&self.archive.program_path(FLEET_FILE_NAME), &text)
-    }
-
-    /// Loads the observations of the last session; empty when there are none to read.
-    pub fn load_observations(&self) -> Vec<Observation> {
-        let text =
-            durable::read_own_file(&self.archive.program_path(FLEET_FILE_NAME)).unwrap_or_default();
-        serde_json::from_slice(&text).unwrap_or_default()
     }
 
     fn next_generation(&self) -> u64 {

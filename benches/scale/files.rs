@@ -100,17 +100,23 @@ fn fleet_file(table: &mut Table, size: usize, fleet: &Fleet) {
     let mut console = start_console(fleet, &search_path());
     keys::wait_until_live(&mut console);
     console.quit(b"q");
-    let path = fleet.root.join("archives/.shepherd/fleet.json");
-    table.add("fleet.json", "MB", size, megabytes(&path), None);
+    let path = fleet.root.join("archives/.shepherd/fleet.jsonl");
+    table.add("fleet.jsonl", "MB", size, megabytes(&path), None);
     let engine = engine_of(fleet, Arc::new(SystemClock));
     let began = Instant::now();
     let seen = engine.load_observations();
-    table.add("fleet.json read", "ms", size, millis(began.elapsed()), None);
+    table.add(
+        "fleet.jsonl read",
+        "ms",
+        size,
+        millis(began.elapsed()),
+        None,
+    );
     assert_eq!(seen.len(), fleet.agents.len());
     let began = Instant::now();
     engine.save_observations(&seen).unwrap();
     table.add(
-        "fleet.json written",
+        "fleet.jsonl written",
         "ms",
         size,
         millis(began.elapsed()),

@@ -92,18 +92,15 @@ impl StatusRow {
     /// Makes the rows of observations.
     fn of_all(observations: Vec<Observation>, engine: &Engine) -> Vec<StatusRow> {
         let known_since = engine.states_since(&observations);
-        // Also of an agent in a worse state than BUSY, whose reason does not name the run.
-        let holders = engine.lock_holders(&observations);
         let now = engine.clock().now();
-        let rows = observations.into_iter().zip(known_since).zip(holders);
-        rows.map(|((seen, since), holder)| StatusRow::new(seen, since, holder, now))
+        let rows = observations.into_iter().zip(known_since);
+        rows.map(|(seen, since)| StatusRow::new(seen, since, now))
             .collect()
     }
 
     fn new(
         observation: Observation,
         since: Option<DateTime<FixedOffset>>,
-        holder: Option<LockHolder>,
         now: DateTime<FixedOffset>,
     ) -> StatusRow {
         let zone = *observation.read_at.offset();
@@ -128,7 +125,7 @@ impl StatusRow {
             since,
             reason: observation.reason,
             blocked: observation.blocker,
-            lock: holder.map(|holder| LockStatus {
+            lock: observation.lock_holder.map(|holder| LockStatus {
                 held_seconds: holder.held_seconds(now),
                 holder,
             }),

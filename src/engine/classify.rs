@@ -4,6 +4,8 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::observation::MemoryContent;
 use super::record::FileState;
 use super::state::State;
@@ -213,7 +215,7 @@ pub(super) fn classify(
 }
 
 /// A memory's content, and the state that follows from it.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(super) struct ClassifiedContent {
     pub content: MemoryContent,
     pub state: State,

@@ -4,6 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, FixedOffset};
+use serde::{Deserialize, Serialize};
+
 use super::classify::ClassifiedContent;
 use crate::boundary::Boundary;
 use crate::clock::Clock;
@@ -15,15 +18,15 @@ use crate::transport::Stamp;
 /// file system's clock.
 pub(super) const RECENT_CHANGE: Duration = Duration::from_millis(50);
 
-/// The same for stamps of whole seconds: a stamp counts as settled once it was first seen this long
-/// ago; before, the file is read once more.
+/// The same for stamps of whole seconds. A host's stamp counts as settled once it was first seen this
+/// long ago; before, the file is read once more.
 const RECENT_CHANGE_COARSE: Duration = Duration::from_secs(2);
 
 /// Maximum lag assumed for a host's clock: a file that is older than this has no recent change.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(86_400);
 
 /// What the classification of a memory depends on.
-#[derive(PartialEq)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct ContentKey {
     pub stamp: Stamp,
     /// The version that the memory is measured against.
@@ -37,6 +40,8 @@ struct CachedContent {
     first_seen: Instant,
     /// Whether another content may have the same stamp.
     is_racy: bool,
+    /// Whether the index of contents may have it and lacks it.
+    is_unindexed: bool,
     content: ClassifiedContent,
 }
 
@@ -69,12 +74,15 @@ impl ContentCache {
         is_same.then(|| content.findings.clone())
     }
 
-    /// Stores the content of an agent's memory in place of an earlier one.
+    /// Stores the content of an agent's memory in place of an earlier one. `read_began` is the time
+    /// before its read; a content that was classified without one of its pushed versions is not
+    /// `is_complete`.
     pub fn store(
         &self,
         agent: &str,
-        key: ContentKey,
-        content: ClassifiedContent,
+        (key, content): (ContentKey, ClassifiedContent),
+        read_began: DateTime<FixedOffset>,
+        is_complete: bool,
         clock: &dyn Clock,
     ) {
         let mut cache = self.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,24 +90,82 @@ impl ContentCache {
             .get(agent)
             .filter(|known| known.key.stamp == key.stamp);
         let first_seen = known.map_or_else(|| clock.instant(), |known| known.first_seen);
+        let is_racy = is_racy(&key.stamp, first_seen, read_began, clock);
         let cached = CachedContent {
-            is_racy: is_racy(&key.stamp, first_seen, clock),
+            is_racy,
+            is_unindexed: is_complete && !is_racy,
             key,
             first_seen,
             content,
         };
         cache.insert(agent.to_string(), cached);
     }
+
+    /// Stores a content from the index of contents.
+    pub fn store_indexed(
+        &self,
+        agent: &str,
+        key: ContentKey,
+        content: ClassifiedContent,
+        clock: &dyn Clock,
+    ) {
+        let cached = CachedContent {
+            key,
+            first_seen: clock.instant(),
+            is_racy: false,
+            is_unindexed: false,
+            content,
+        };
+        let mut cache = self.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.insert(agent.to_string(), cached);
+    }
+
+    /// Notes that the index of contents has those of these agents.
+    pub fn set_indexed<'a>(&self, agents: impl Iterator<Item = &'a str>) {
+        let mut cache = self.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
+        for agent in agents {
+            if let Some(cached) = cache.get_mut(agent) {
+                cached.is_unindexed = false;
+            }
+        }
+    }
+
+    /// Returns the content of an agent's memory that the index of contents may have and lacks.
+    pub fn unindexed_content(&self, agent: &str) -> Option<(ContentKey, ClassifiedContent)> {
+        let cache = self.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
+        let cached = cache.get(agent).filter(|cached| cached.is_unindexed)?;
+        Some((cached.key.clone(), cached.content.clone()))
+    }
 }
 
-/// Returns whether a memory may change again without getting another stamp.
-fn is_racy(stamp: &Stamp, first_seen: Instant, clock: &dyn Clock) -> bool {
-    let now = clock.now().timestamp_nanos_opt().unwrap_or(0);
-    let age = now.saturating_sub(stamp.changed.max(stamp.modified));
+/// Returns whether a memory that was read from `read_began` on may change again, or may have changed
+/// during the read, without getting another stamp.
+fn is_racy(
+    stamp: &Stamp,
+    first_seen: Instant,
+    read_began: DateTime<FixedOffset>,
+    clock: &dyn Clock,
+) -> bool {
     if stamp.inode != 0 {
-        return age < RECENT_CHANGE.as_nanos() as i64;
+        return !is_settled(stamp, read_began);
     }
     // The host's clock may differ from this one, and its stamps are whole seconds.
+    let now = clock.now().timestamp_nanos_opt().unwrap_or(0);
+    let age = now.saturating_sub(stamp.changed.max(stamp.modified));
     let is_recent = i128::from(age) < MAX_CLOCK_SKEW.as_nanos() as i128;
     is_recent && clock.instant().duration_since(first_seen) < RECENT_CHANGE_COARSE
+}
+
+/// Returns whether the last change of a file of this machine was so long before a time that each
+/// later one gives it another stamp.
+pub(super) fn is_settled(stamp: &Stamp, time: DateTime<FixedOffset>) -> bool {
+    let has_fraction = |time: i64| time % 1_000_000_000 != 0;
+    let limit = if has_fraction(stamp.changed) || has_fraction(stamp.modified) {
+        RECENT_CHANGE
+    } else {
+        RECENT_CHANGE_COARSE
+    };
+    let now = time.timestamp_nanos_opt().unwrap_or(0);
+    let age = now.saturating_sub(stamp.changed.max(stamp.modified));
+    i128::from(age) >= limit.as_nanos() as i128
 }

@@ -25,7 +25,7 @@ use self::sweep::{Sweep, UnwatchedChanges};
 use super::state_log::StateNote;
 use super::{Engine, HostStatus, Observation, lock};
 use crate::baseline::seal;
-use crate::config::MemoryLocation;
+use crate::config::{Agent, MemoryLocation};
 use crate::durable;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -77,6 +77,12 @@ pub enum FleetEvent {
 enum FleetMessage {
     ReadRequested(Vec<String>),
     PathChanged(PathBuf),
+    /// Observations of the first read of the fleet; with the last ones, the agents of this machine
+    /// that it left to the workers.
+    AgentsRead {
+        observations: Vec<Observation>,
+        left: Option<Vec<String>>,
+    },
     /// A worker is free again. There is no observation when the read panicked or failed.
     AgentRead(String, Option<Box<Observation>>, Duration),
     /// None when the sweep panicked or could not start.
@@ -119,25 +125,25 @@ impl FleetWatcher {
         let (messages, inbox) = unbounded();
         let (running, ended) = bounded(0);
         let jobs = Arc::new(JobCounter::default());
+        // The first read.
+        jobs.add(1);
         let fleet = FleetWatcher {
             messages: messages.clone(),
             jobs: Arc::clone(&jobs),
             ended,
         };
-        let names = engine
-            .config()
-            .agents
-            .iter()
-            .map(|agent| agent.name.clone())
-            .collect();
-        fleet.request_read(names);
+        let agents = engine.config().agents.iter();
+        let remote = agents.filter(|agent| agent.location.host().is_some());
+        fleet.request_read(remote.map(|agent| agent.name.clone()).collect());
         let watch = move || {
             let _running = running;
             engine.refresh_shared_memories();
             // The list of hosts arrives before the first status of any.
             let hosts = engine.host_statuses();
             if hosts.is_empty() || events.send(FleetEvent::HostsChanged(hosts)).is_ok() {
-                WatchLoop::new(engine, messages, events, jobs).run(&inbox);
+                let watch = WatchLoop::new(engine, messages, events, jobs);
+                watch.start_first_read();
+                watch.run(&inbox);
             }
         };
         match thread::Builder::new().spawn(watch) {
@@ -418,6 +424,41 @@ impl WatchLoop {
         }
     }
 
+    /// Reads the fleet in a thread of its own, as far as that takes no time: while it does, watcher
+    /// and workers continue. All directories are watched already.
+    fn start_first_read(&self) {
+        let (engine, sweep) = (Arc::clone(&self.engine), Arc::clone(&self.sweep));
+        let messages = self.messages.clone();
+        let read = move || {
+            let local = engine.local_agents();
+            let prepare = |agents: &[&Agent]| sweep.record_all_stamps(agents);
+            let report = |observations: Vec<Observation>| {
+                for seen in &observations {
+                    sweep.record_outcome(&seen.agent, Some(seen));
+                }
+                let left = None;
+                messages
+                    .send(FleetMessage::AgentsRead { observations, left })
+                    .is_ok()
+            };
+            let observe = || engine.observe_quick_agents(&local, prepare, report);
+            let left = catch_unwind(AssertUnwindSafe(observe)).unwrap_or(local);
+            let left = left.into_iter().map(|agent| agent.name.clone());
+            // The watch may have ended.
+            let _ = messages.send(FleetMessage::AgentsRead {
+                observations: Vec::new(),
+                left: Some(left.collect()),
+            });
+        };
+        if thread::Builder::new().spawn(read).is_err() {
+            let all = self.engine.local_agents().into_iter();
+            let _ = self.messages.send(FleetMessage::AgentsRead {
+                observations: Vec::new(),
+                left: Some(all.map(|agent| agent.name.clone()).collect()),
+            });
+        }
+    }
+
     /// Handles a message; false when the watch should stop.
     fn handle_message(&mut self, message: FleetMessage, observed: &mut Vec<Observation>) -> bool {
         let now = self.engine.clock().instant();
@@ -430,6 +471,15 @@ impl WatchLoop {
                 }
                 self.host_polls.request_poll(names, true);
                 self.jobs.add(-1);
+            }
+            FleetMessage::AgentsRead { observations, left } => {
+                observed.extend(observations);
+                if let Some(left) = left {
+                    for name in left {
+                        self.schedule_read(name, now);
+                    }
+                    self.jobs.add(-1);
+                }
             }
             FleetMessage::AgentRead(name, observation, took) => {
                 self.running_reads.remove(&name);

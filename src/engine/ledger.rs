@@ -116,6 +116,15 @@ impl Ledger {
     /// The ledger cannot be read, or its chain is broken behind its index.
     pub fn history(&mut self, agent: &str) -> Result<AgentHistory> {
         self.catch_up()?;
+        self.indexed_history(agent)
+    }
+
+    /// As [`Ledger::history`], by the records up to the last call of another method: for a caller that
+    /// asks about many agents after [`Ledger::head`].
+    ///
+    /// # Errors
+    /// As [`Ledger::history`].
+    pub fn indexed_history(&mut self, agent: &str) -> Result<AgentHistory> {
         if let Some(history) = self.index.history_mut(agent) {
             return Ok(history.clone());
         }

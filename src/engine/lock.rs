@@ -40,7 +40,6 @@ use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
-use super::observation::Observation;
 use super::record::{Trigger, new_run_id};
 use super::semaphore::{Permit, WaitLimit, acquire, try_acquire_all};
 use crate::archive::{Archive, PROGRAM_DIRECTORY_NAME};
@@ -52,7 +51,6 @@ use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::quantity::describe_duration;
 use crate::sys::{self, LockConflict};
-use crate::threads::map_on_processors;
 
 /// Maximum number of runs that replace memories at the same time. It bounds the records that wait
 /// for the ledger and must not be given up.
@@ -594,12 +592,6 @@ impl Engine {
     /// not written who it is.
     pub fn lock_holder(&self, agent: &str) -> Option<LockHolder> {
         find_held_lock(self.archive(), agent)?.holder
-    }
-
-    /// As [`Engine::lock_holder`], for the agent of each observation.
-    pub fn lock_holders(&self, observations: &[Observation]) -> Vec<Option<LockHolder>> {
-        let holder = |seen: &Observation| self.lock_holder(&seen.agent);
-        map_on_processors(observations.iter().collect(), || &holder)
     }
 
     /// Returns the locks of agents that runs hold now.

@@ -5,6 +5,7 @@ use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use super::address::MemoryAddress;
+use super::lock::LockHolder;
 use super::record::LastRun;
 use super::state::State;
 use crate::boundary::{Boundary, BoundaryRule};
@@ -28,12 +29,14 @@ pub struct Observation {
     pub state: State,
     /// Why it is in this state; empty when the state's name suffices.
     #[serde(rename = "why")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// Why a reset is not possible, if it is not.
     #[serde(rename = "block")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub blocker: Option<Blocker>,
     /// What to do about its state, besides the blocker's hints.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<String>,
     /// Its protection against resets, from the config.
     #[serde(rename = "protect")]
@@ -58,7 +61,12 @@ pub struct Observation {
     #[serde(rename = "last")]
     pub last_run: Option<LastRun>,
     /// Why the ledger could not be read, if it could not.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ledger_error: Option<String>,
+    /// The run that holds its lock, if it has written who it is; also where a worse condition is the
+    /// state.
+    #[serde(skip)]
+    pub lock_holder: Option<LockHolder>,
 }
 
 impl Observation {

@@ -1,9 +1,11 @@
 //! Observation of agents: reads their memories where needed, and determines their state, the
 //! reason, and what blocks a reset.
 
-use std::collections::HashSet;
+use std::cell::OnceCell;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+
+use chrono::{DateTime, FixedOffset};
 
 use super::address::{MemoryAddress, host_name};
 use super::classify::{
@@ -13,7 +15,7 @@ use super::classify::{
 use super::content_cache::ContentKey;
 use super::degraded::replacement_degradation;
 use super::observation::{Blocker, Observation};
-use super::parallel;
+use super::observe_fleet::KnownFleet;
 use super::shared_memories::sharing_error;
 use super::state::State;
 use super::{AgentHistory, Engine};
@@ -21,7 +23,7 @@ use crate::baseline::{BaselineCache, BaselineRefusal};
 use crate::boundary::Baseline;
 use crate::config::Agent;
 use crate::digest::Digest;
-use crate::engine::lock;
+use crate::engine::lock::{self, LockHolder};
 use crate::error::{Error, ErrorKind};
 use crate::transport::{
     FailureCause, FileMetadata, MemoryDirectory, MemoryObject, SpecialFile, Stamp, Transport,
@@ -87,12 +89,14 @@ pub(super) struct ObservedAgent {
 
 /// An agent before its memory is probed, with what this machine knows of it.
 struct ObservationSubject<'c> {
+    engine: &'c Engine,
     agent: &'c Agent,
     generation: u64,
     history: AgentHistory,
     ledger_error: Option<String>,
     baseline: Result<Arc<Baseline>, BaselineRefusal>,
-    earlier_versions: Vec<Arc<Baseline>>,
+    /// See [`ObservationSubject::earlier_versions`].
+    earlier_versions: OnceCell<Vec<Arc<Baseline>>>,
     /// Whether a run may have left something unsettled.
     may_have_journal: bool,
 }
@@ -101,10 +105,17 @@ impl ObservationSubject<'_> {
     /// The version that the memory is measured against: the baseline, or the last pushed version
     /// where the baseline cannot be used.
     fn reference_baseline(&self) -> Option<&Arc<Baseline>> {
-        self.baseline
-            .as_ref()
-            .ok()
-            .or(self.earlier_versions.first())
+        let baseline = self.baseline.as_ref().ok();
+        baseline.or_else(|| self.earlier_versions().first())
+    }
+
+    /// The pushed versions that can be read; a memory whose content is known needs none.
+    fn earlier_versions(&self) -> &[Arc<Baseline>] {
+        self.earlier_versions.get_or_init(|| {
+            let current = self.baseline.as_ref().ok();
+            self.engine
+                .earlier_versions(self.agent, &self.history, current)
+        })
     }
 
     /// The reference baseline, or an empty one.
@@ -164,36 +175,44 @@ impl Conditions {
 impl Engine {
     /// Observes an agent. Reads its memory only if its stamp changed.
     pub fn observe(&self, agent: &Agent) -> Observation {
-        let baselines = Mutex::new(self.baseline_cache());
-        self.observe_as_one_of_many(agent, &baselines, None)
-    }
-
-    /// Observes an agent; `journaled` are the agents that had journals a moment ago.
-    fn observe_as_one_of_many<'c>(
-        &'c self,
-        agent: &'c Agent,
-        baselines: &Mutex<BaselineCache<'c>>,
-        journaled: Option<&HashSet<String>>,
-    ) -> Observation {
         let _span = tracing::debug_span!("observe", agent = agent.name).entered();
-        let mut subject = self.prepare_subject(agent, baselines);
-        subject.may_have_journal = journaled.is_none_or(|it| it.contains(&agent.name));
+        let baselines = Mutex::new(self.baseline_cache());
+        let subject = self.prepare_subject(agent, self.ledger_history(&agent.name), &baselines);
         self.observe_prepared(subject, false).observation
     }
 
-    /// Observes many agents, on several hosts and by several processors at the same time. The
-    /// results are in the order of `agents`.
-    pub fn observe_all<'c>(&'c self, agents: &[&'c Agent]) -> Vec<Observation> {
-        self.refresh_shared_memories();
-        let journaled = self.agents_with_journals();
-        let start_local = || {
-            let baselines = Mutex::new(self.baseline_cache());
-            let journaled = &journaled;
-            move |agent| self.observe_as_one_of_many(agent, &baselines, Some(journaled))
+    /// Observes an agent of this machine by what is known of the whole fleet.
+    pub(super) fn observe_as_one_of_many<'c>(
+        &'c self,
+        agent: &'c Agent,
+        baselines: &Mutex<BaselineCache<'c>>,
+        known: &KnownFleet<'_>,
+    ) -> Observation {
+        let _span = tracing::debug_span!("observe", agent = agent.name).entered();
+        let subject = ObservationSubject {
+            may_have_journal: known.journaled.contains(&agent.name),
+            ..self.prepare_subject(agent, known.history(self, agent), baselines)
         };
-        parallel::read_agents_by_site(self, agents, start_local, |agents| {
-            self.observe_host_agents(agents)
-        })
+        let file = known.probed.get(&agent.name);
+        let content = file.and_then(|file| {
+            let key = subject.content_key(file.stamp);
+            self.find_indexed_content(agent, &known.probed, file, key)
+        });
+        let Some(content) = content else {
+            return self.observe_prepared(subject, false).observation;
+        };
+        let is_clean = content.state == State::Clean
+            && describe_oversize(content.content.size, agent.max_memory_size).is_none();
+        // Only what a reset would change has to be replaceable.
+        let directory = (!is_clean).then(|| self.open_directory(agent)).transpose();
+        let observed = match directory {
+            Ok(directory) => {
+                let memory = ObservedMemory::File(Box::new(content), None);
+                self.build_observed_agent(subject, directory.as_deref(), Ok(memory))
+            }
+            Err(error) => self.build_observed_agent(subject, None, Err(error)),
+        };
+        observed.observation
     }
 
     /// Observes agents of one host: one round trip probes their memories, two more read those that
@@ -245,7 +264,7 @@ impl Engine {
         let journaled = self.agents_with_journals();
         let subjects = agents.iter().map(|agent| ObservationSubject {
             may_have_journal: journaled.contains(&agent.name),
-            ..self.prepare_subject(agent, &baselines)
+            ..self.prepare_subject(agent, self.ledger_history(&agent.name), &baselines)
         });
         subjects.collect()
     }
@@ -310,6 +329,7 @@ impl Engine {
             .iter()
             .map(|(number, _)| subjects[*number].reference_or_empty());
         let windows: Vec<usize> = measures.map(|it| window_size(&it)).collect();
+        let began = self.clock().now();
         let mut readings: Vec<MemoryAccumulator> =
             files.iter().map(|_| MemoryAccumulator::default()).collect();
         let read = transport.read_batch(&files, &mut |place, piece| {
@@ -319,7 +339,8 @@ impl Engine {
         });
         for (((number, _), read), reading) in changed.iter().zip(read).zip(readings) {
             let subject = &subjects[*number];
-            outcomes[*number] = Some(self.classify_and_cache(subject, read, reading, false));
+            outcomes[*number] =
+                Some(self.classify_and_cache(subject, (began, read), reading, false));
         }
     }
 
@@ -329,7 +350,8 @@ impl Engine {
         agent: &'c Agent,
         baselines: &Mutex<BaselineCache<'c>>,
     ) -> ObservedAgent {
-        self.observe_prepared(self.prepare_subject(agent, baselines), true)
+        let history = self.ledger_history(&agent.name);
+        self.observe_prepared(self.prepare_subject(agent, history, baselines), true)
     }
 
     /// Observes an agent; reads a memory whose stamp is unchanged only if `bytes` is set.
@@ -350,10 +372,11 @@ impl Engine {
     fn prepare_subject<'c>(
         &'c self,
         agent: &'c Agent,
+        history: Result<AgentHistory, Error>,
         baselines: &Mutex<BaselineCache<'c>>,
     ) -> ObservationSubject<'c> {
         let generation = self.next_generation();
-        let (history, ledger_error) = match self.ledger_history(&agent.name) {
+        let (history, ledger_error) = match history {
             Ok(history) => (history, None),
             Err(error) => (AgentHistory::default(), Some(error.to_string())),
         };
@@ -361,14 +384,14 @@ impl Engine {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .load(agent);
-        let earlier = self.earlier_versions(agent, &history, loaded.as_ref().ok());
         ObservationSubject {
+            engine: self,
             agent,
             generation,
             history,
             ledger_error,
             baseline: loaded,
-            earlier_versions: earlier,
+            earlier_versions: OnceCell::new(),
             may_have_journal: true,
         }
     }
@@ -399,7 +422,7 @@ impl Engine {
         };
         self.apply_memory(&subject, memory, &mut seen, &mut conditions);
         self.add_replacement_conditions(&subject, directory, &mut conditions);
-        self.add_run_conditions(&subject, &mut conditions);
+        seen.observation.lock_holder = self.add_run_conditions(&subject, &mut conditions);
         conditions.apply_to(&mut seen.observation);
         seen
     }
@@ -424,6 +447,7 @@ impl Engine {
             baseline: subject.baseline.as_ref().ok().map(|it| it.digest()),
             last_run: subject.history.last_run.clone(),
             ledger_error: subject.ledger_error.clone(),
+            lock_holder: None,
         }
     }
 
@@ -512,13 +536,19 @@ impl Engine {
         }
     }
 
-    /// Adds whether a run is at work on the agent, or left something unsettled.
-    fn add_run_conditions(&self, subject: &ObservationSubject<'_>, conditions: &mut Conditions) {
+    /// Adds whether a run is at work on the agent, or left something unsettled. Returns that run, if it
+    /// has written who it is.
+    fn add_run_conditions(
+        &self,
+        subject: &ObservationSubject<'_>,
+        conditions: &mut Conditions,
+    ) -> Option<LockHolder> {
         let agent = subject.agent;
         match lock::find_held_lock(self.archive(), &agent.name) {
             Some(held) => {
                 let reason = lock::describe_lock(held.holder.as_ref(), self.clock().now());
                 conditions.add_blocking(State::Busy, &Error::new(ErrorKind::Busy, reason));
+                return held.holder;
             }
             // This has no state of its own: the classification of the memory holds.
             // A run may have ended since the journals were listed.
@@ -527,6 +557,7 @@ impl Engine {
             }
             None => {}
         }
+        None
     }
 
     /// Says that a run was interrupted or could not finish, while no run is at work on the agent
@@ -544,6 +575,7 @@ impl Engine {
         bytes: bool,
     ) -> Result<ObservedMemory, TransportError> {
         let agent = subject.agent;
+        let began = self.clock().now();
         let object = match directory {
             Some(directory) => directory.stat_memory()?,
             None => self.probe_memory(&agent.location)?,
@@ -566,7 +598,7 @@ impl Engine {
             Some(directory) => directory.read_memory(&mut add),
             None => self.open_directory(agent)?.read_memory(&mut add),
         };
-        self.classify_and_cache(subject, read, reading, bytes)
+        self.classify_and_cache(subject, (began, read), reading, bytes)
     }
 
     /// Returns the cached content of a memory that has this stamp, if neither baseline nor pushed
@@ -583,11 +615,11 @@ impl Engine {
         Some(Box::new(content))
     }
 
-    /// Classifies what was read, and stores it in the cache.
+    /// Classifies what was read from `began` on, and stores it in the cache.
     fn classify_and_cache(
         &self,
         subject: &ObservationSubject<'_>,
-        read: Result<FileMetadata, TransportError>,
+        (began, read): (DateTime<FixedOffset>, Result<FileMetadata, TransportError>),
         mut reading: MemoryAccumulator,
         bytes: bool,
     ) -> Result<ObservedMemory, TransportError> {
@@ -602,7 +634,7 @@ impl Engine {
             read => read?,
         };
         let current = subject.reference_or_empty();
-        let classification = classify(&reading, &current, &subject.earlier_versions);
+        let classification = classify(&reading, &current, subject.earlier_versions());
         let findings = self
             .content_cache
             .findings_in(
@@ -619,10 +651,12 @@ impl Engine {
             findings,
             self.clock(),
         );
+        let pushed = &subject.history.pushed_versions;
         self.content_cache.store(
             &subject.agent.name,
-            subject.content_key(file.stamp),
-            content.clone(),
+            (subject.content_key(file.stamp), content.clone()),
+            began,
+            subject.earlier_versions().len() == pushed.len(),
             self.clock(),
         );
         if subject.agent.location.host().is_some() {

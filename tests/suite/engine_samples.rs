@@ -481,6 +481,7 @@ pub fn observation_of(name: &str, state: State) -> Observation {
             is_redo: false,
         }),
         ledger_error: None,
+        lock_holder: None,
     }
 }
 

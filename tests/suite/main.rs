@@ -47,6 +47,7 @@ macro_rules! on_every_transport {
     };
 }
 
+mod content_index;
 mod contract;
 mod crashes;
 mod demo;

@@ -102,6 +102,22 @@ impl Sweep {
         }
     }
 
+    /// Records the stamps of many agents right before their observation, whose outcome then has to be
+    /// recorded: that of a locked agent is repeated.
+    pub(super) fn record_all_stamps(&self, agents: &[&Agent]) {
+        let shared = self.shared_stamps();
+        let memories = self.memory_stamps(agents);
+        let mut baselines = HashMap::new();
+        for (agent, seen) in agents.iter().zip(memories) {
+            let baseline = baselines.entry(&agent.baseline);
+            let baseline = *baseline.or_insert_with(|| self.baseline_stamp(agent));
+            let stamps = self.agent_stamps(agent, seen, baseline, shared);
+            if !stamps.is_racy(self.engine.clock()) {
+                self.known_stamps().insert(agent.name.clone(), stamps);
+            }
+        }
+    }
+
     /// Records the outcome of an observation. One that failed, for example for lack of file
     /// descriptors, is repeated, because the cause changes no stamp.
     pub(super) fn record_outcome(&self, agent: &str, seen: Option<&Observation>) {
