@@ -110,7 +110,8 @@ impl CommandContext<'_> {
                     self.warn_watcher(&signals, text)?;
                 }
                 Ok(
-                    FleetEvent::HostsChanged(_)
+                    FleetEvent::Confirmed { .. }
+                    | FleetEvent::HostsChanged(_)
                     | FleetEvent::PausesChanged
                     | FleetEvent::StatesRecorded,
                 )

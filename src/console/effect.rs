@@ -672,6 +672,7 @@ fn is_run_active(run: &RunHandle) -> bool {
 pub fn fleet_event_message(event: FleetEvent) -> Msg {
     match event {
         FleetEvent::Observed(seen) => Msg::AgentsObserved(seen),
+        FleetEvent::Confirmed { agents, at } => Msg::AgentsConfirmed { agents, at },
         FleetEvent::HostsChanged(hosts) => Msg::HostsChanged(hosts),
         FleetEvent::ConfigChanged => Msg::ConfigChanged,
         FleetEvent::PausesChanged => Msg::PausesChanged,

@@ -50,6 +50,13 @@ pub enum Msg {
     Tick,
     /// Current observations of agents.
     AgentsObserved(Vec<Observation>),
+    /// Agents of a host are still as observed last.
+    AgentsConfirmed {
+        /// Their names.
+        agents: Vec<String>,
+        /// Time of the poll.
+        at: DateTime<FixedOffset>,
+    },
     /// Observations saved by the previous session.
     SavedObservationsLoaded(Vec<Observation>),
     /// Reply to [`Effect::PrepareTexts`].

@@ -144,10 +144,10 @@ pub struct AgentRow {
     pub address: MemoryAddress,
     /// Current observation; `None` until it is read.
     pub observation: Option<Observation>,
-    /// Last observation with a readable memory.
-    pub last_readable: Option<Observation>,
-    /// Observation saved by the previous session.
-    pub saved_observation: Option<Observation>,
+    /// Last observation with a readable memory, unless the current one has one.
+    pub last_readable: Option<Box<Observation>>,
+    /// Observation saved by the previous session, until the memory is read.
+    pub saved_observation: Option<Box<Observation>>,
 }
 
 impl AgentRow {
@@ -163,7 +163,37 @@ impl AgentRow {
             address,
             observation: None,
             last_readable: None,
-            saved_observation: saved,
+            saved_observation: saved.map(Box::new),
+        }
+    }
+
+    /// Stores a new observation.
+    pub fn observe(&mut self, seen: Observation) {
+        let is_readable = seen.is_content_known();
+        let before = self.observation.replace(seen);
+        if is_readable {
+            self.last_readable = None;
+            self.saved_observation = None;
+        } else if let Some(before) = before.filter(Observation::is_content_known) {
+            self.last_readable = Some(Box::new(before));
+        }
+    }
+
+    /// Stores the observation saved by the previous session, unless the memory was read since.
+    pub fn remember(&mut self, saved: Observation) {
+        if !self
+            .observation
+            .as_ref()
+            .is_some_and(Observation::is_content_known)
+        {
+            self.saved_observation = Some(Box::new(saved));
+        }
+    }
+
+    /// Notes that the memory was found as its current observation says.
+    pub fn confirm(&mut self, at: DateTime<FixedOffset>) {
+        if let Some(seen) = &mut self.observation {
+            seen.read_at = at;
         }
     }
 
@@ -202,7 +232,7 @@ impl AgentRow {
     pub fn latest_observation(&self) -> Option<&Observation> {
         self.observation
             .as_ref()
-            .or(self.saved_observation.as_ref())
+            .or(self.saved_observation.as_deref())
     }
 
     /// Returns the latest observation whose content is known.
@@ -213,9 +243,9 @@ impl AgentRow {
             .filter(|seen| seen.is_content_known());
         let remembered = self
             .saved_observation
-            .as_ref()
+            .as_deref()
             .filter(|seen| seen.is_content_known());
-        current.or(self.last_readable.as_ref()).or(remembered)
+        current.or(self.last_readable.as_deref()).or(remembered)
     }
 }
 

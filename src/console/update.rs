@@ -78,6 +78,13 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
         Msg::Resized(columns, rows) => handle_resize(model, (columns, rows)),
         Msg::Tick => return handle_tick(model),
         Msg::AgentsObserved(observations) => return handle_observations(model, observations),
+        Msg::AgentsConfirmed { agents, at } => {
+            for agent in &agents {
+                if let Some(place) = model.rows.place(agent) {
+                    model.rows.change(place, |row| row.confirm(at));
+                }
+            }
+        }
         Msg::SavedObservationsLoaded(observations) => {
             handle_saved_observations(model, observations);
         }
@@ -278,9 +285,7 @@ fn handle_saved_observations(model: &mut Model, observations: Vec<Observation>) 
         if let Some(place) = model.rows.place(&seen.agent)
             && seen.address.as_ref() == Some(&model.rows[place].address)
         {
-            model
-                .rows
-                .change(place, |row| row.saved_observation = Some(seen));
+            model.rows.change(place, |row| row.remember(seen));
         }
     }
     model.refresh_visible_agents();
@@ -511,12 +516,7 @@ fn apply_observation(model: &mut Model, seen: Observation, changes: &mut Observa
     if let Some(why) = &seen.ledger_error {
         model.ledger_error = Some(why.clone());
     }
-    model.rows.change(place, |row| {
-        if seen.is_content_known() {
-            row.last_readable = Some(seen.clone());
-        }
-        row.observation = Some(seen);
-    });
+    model.rows.change(place, |row| row.observe(seen));
 }
 
 fn handle_config_adopted(

@@ -3,6 +3,7 @@
 //! hangs delays no other agent. Hosts are polled without a thread for each (`host_polls`).
 
 mod host_polls;
+mod observation_stamps;
 mod sweep;
 
 use std::collections::{HashMap, HashSet};
@@ -16,11 +17,13 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, FixedOffset};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use notify::event::{AccessKind, AccessMode};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
 use self::host_polls::HostPolls;
+use self::observation_stamps::ObservationStamps;
 use self::sweep::{Sweep, UnwatchedChanges};
 use super::state_log::StateNote;
 use super::{Engine, HostStatus, Observation, lock};
@@ -62,6 +65,13 @@ const MAX_MESSAGES_PER_TURN: usize = 1024;
 pub enum FleetEvent {
     /// New observations of agents.
     Observed(Vec<Observation>),
+    /// Agents of a host are still as their last observations say.
+    Confirmed {
+        /// Their names.
+        agents: Vec<String>,
+        /// Time of the poll.
+        at: DateTime<FixedOffset>,
+    },
     /// New status of hosts.
     HostsChanged(Vec<HostStatus>),
     /// The configuration file changed.
@@ -265,10 +275,11 @@ impl WatchLoop {
         events: Sender<FleetEvent>,
         jobs: Arc<JobCounter>,
     ) -> WatchLoop {
-        let host_polls = HostPolls::start(&engine, &events, &jobs);
+        let stamps = Arc::new(ObservationStamps::new(&engine));
+        let host_polls = HostPolls::start(&engine, &events, &jobs, &stamps);
         let workers = READ_WORKERS.min(engine.local_agents().len());
         let (work, queue) = bounded::<String>(workers);
-        let sweep = Arc::new(Sweep::new(&engine));
+        let sweep = Arc::new(Sweep::new(&engine, &stamps));
         let worker_count = start_workers(workers, &events, || {
             let (engine, sweep) = (Arc::clone(&engine), Arc::clone(&sweep));
             let (queue, messages) = (queue.clone(), messages.clone());
@@ -431,7 +442,7 @@ impl WatchLoop {
         let messages = self.messages.clone();
         let read = move || {
             let local = engine.local_agents();
-            let prepare = |agents: &[&Agent]| sweep.record_all_stamps(agents);
+            let prepare = |agents: &[&Agent]| sweep.record_stamps(agents);
             let report = |observations: Vec<Observation>| {
                 for seen in &observations {
                     sweep.record_outcome(&seen.agent, Some(seen));
@@ -772,7 +783,7 @@ fn run_read_worker(
         let began = engine.clock().instant();
         let observe = || {
             engine.agent(&name).map(|agent| {
-                sweep.record_stamps(agent);
+                sweep.record_stamps(&[agent]);
                 Box::new(engine.observe(agent))
             })
         };

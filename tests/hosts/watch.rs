@@ -259,6 +259,10 @@ struct WatchedFleet {
     fleet: FleetWatcher,
     events: Receiver<FleetEvent>,
     seen: BTreeMap<String, Observation>,
+    /// Number of observations of each agent.
+    counts: BTreeMap<String, usize>,
+    /// Number of confirmations of each agent since its last observation.
+    confirmed: BTreeMap<String, usize>,
     hosts: BTreeMap<String, HostStatus>,
 }
 
@@ -271,6 +275,8 @@ impl WatchedFleet {
             engine,
             events,
             seen: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            confirmed: BTreeMap::new(),
             hosts: BTreeMap::new(),
         }
     }
@@ -283,8 +289,16 @@ impl WatchedFleet {
             let left = end.saturating_duration_since(Instant::now());
             match self.events.recv_timeout(left) {
                 Ok(FleetEvent::Observed(seen)) => {
-                    let seen = seen.into_iter().map(|seen| (seen.agent.clone(), seen));
-                    self.seen.extend(seen);
+                    for seen in seen {
+                        *self.counts.entry(seen.agent.clone()).or_default() += 1;
+                        self.confirmed.remove(&seen.agent);
+                        self.seen.insert(seen.agent.clone(), seen);
+                    }
+                }
+                Ok(FleetEvent::Confirmed { agents, .. }) => {
+                    for agent in agents {
+                        *self.confirmed.entry(agent).or_default() += 1;
+                    }
                 }
                 Ok(FleetEvent::HostsChanged(hosts)) => {
                     let hosts = hosts.into_iter().map(|it| (it.host.name.clone(), it));
@@ -359,6 +373,56 @@ fn host_loss_and_return_are_observed() {
         it.reachability_of("box") == Some(Reachability::Connected)
             && it.seen["agent-0"].state == State::Scratch
     });
+    watched.engine.close_all_hosts();
+}
+
+#[test]
+fn only_changed_agents_of_a_host_are_observed() {
+    let Some(server) = sftp_server() else {
+        return;
+    };
+    let world = remote_agents(3);
+    let mut watched = WatchedFleet::new(real_time_engine(&world, server));
+    // A stamp of whole seconds is trusted once it is older than that.
+    let settled = |it: &WatchedFleet| {
+        let confirmed = it.confirmed.values().filter(|count| **count >= 2);
+        it.all_are(State::Scratch) && confirmed.count() == 3
+    };
+    watched.wait_until("settled", settled);
+    let counts = watched.counts.clone();
+    let others_unchanged = |it: &WatchedFleet| {
+        ["agent-0", "agent-2"]
+            .iter()
+            .all(|agent| it.counts[*agent] == counts[*agent])
+    };
+    // What an observation depends on: the memory, which may be gone, and the baseline.
+    world.write_memory("agent-1", "something else altogether");
+    watched.wait_until("changed", |it| it.seen["agent-1"].state == State::NoSep);
+    std::fs::remove_file(world.memory_path("agent-1")).unwrap();
+    watched.wait_until("gone", |it| it.seen["agent-1"].state == State::Missing);
+    world.write_scratch("agent-1", "- a note\n");
+    watched.wait_until("back", |it| it.seen["agent-1"].state == State::Scratch);
+    assert!(others_unchanged(&watched));
+    watched.wait_until("settled again", settled);
+    world.set_baseline("agent-1", "# Other rules\n\n---\n");
+    watched.wait_until("other rules", |it| it.seen["agent-1"].state == State::NoSep);
+    assert!(others_unchanged(&watched));
+    // Another process records a run, which concerns all.
+    let before = watched.counts.clone();
+    world.reset_with_engine(&watched.engine);
+    watched.wait_until("reset", |it| it.all_are(State::Clean));
+    assert!(
+        before
+            .iter()
+            .all(|(agent, count)| watched.counts[agent] > *count)
+    );
+    // The operator's request counts more than stamps.
+    watched.wait_until("clean", |it| {
+        it.confirmed.values().filter(|count| **count >= 1).count() == 3
+    });
+    let before = watched.counts.clone();
+    watched.fleet.request_read(vec!["agent-0".to_string()]);
+    watched.wait_until("read", |it| it.counts["agent-0"] > before["agent-0"]);
     watched.engine.close_all_hosts();
 }
 

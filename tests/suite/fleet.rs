@@ -1,6 +1,6 @@
 //! A watched fleet: the watch reports every change.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io::Write;
 use std::sync::Arc;
@@ -71,6 +71,54 @@ fn agents_are_read_once_and_then_on_change() {
     while events.recv_timeout(WAIT_TIMEOUT).is_ok() {}
     let end = events.try_recv().unwrap_err();
     assert_eq!(end, crossbeam_channel::TryRecvError::Disconnected);
+}
+
+/// Returns the observations that have been reported, by agent.
+fn take_observations(events: &Receiver<FleetEvent>) -> BTreeMap<String, Vec<Observation>> {
+    let mut found: BTreeMap<String, Vec<Observation>> = BTreeMap::new();
+    for event in events.try_iter() {
+        if let FleetEvent::Observed(seen) = event {
+            for seen in seen {
+                found.entry(seen.agent.clone()).or_default().push(seen);
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn first_read_observes_each_of_many_once() {
+    // More agents than are observed one by one.
+    let names: Vec<String> = (0..600).map(|number| format!("agent-{number}")).collect();
+    let world = World::new(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    for name in &names {
+        world.write_scratch(name, "- note\n");
+    }
+    world.write_scratch("agent-1", "");
+    fs::remove_file(world.memory_path("agent-2")).unwrap();
+    fs::remove_file(world.memory_path("agent-3")).unwrap();
+    fs::create_dir(world.memory_path("agent-3")).unwrap();
+    world.write_scratch("agent-4", "- a note of a long memory\n".repeat(100_000));
+    let engine = Arc::new(world.engine_with_clock(Arc::new(SystemClock), world.local_transport()));
+    let (sender, events) = unbounded();
+    let fleet = FleetWatcher::start(Arc::clone(&engine), sender).unwrap();
+    assert!(fleet.wait_idle(WAIT_TIMEOUT));
+    let seen = take_observations(&events);
+    assert_eq!(seen.len(), names.len());
+    assert!(seen.values().all(|seen| seen.len() == 1));
+    for (name, seen) in &seen {
+        let expected = match name.as_str() {
+            "agent-1" => State::Clean,
+            "agent-2" => State::Missing,
+            "agent-3" => State::Error,
+            "agent-4" => State::Oversize,
+            _ => State::Scratch,
+        };
+        assert_eq!(seen[0].state, expected, "{name}");
+    }
+    // From then on the watch reports changes.
+    world.write_scratch("agent-599", "");
+    wait_for_state(&events, "agent-599", State::Clean);
 }
 
 fn wait_for_event(events: &Receiver<FleetEvent>, is_it: impl Fn(&FleetEvent) -> bool) {

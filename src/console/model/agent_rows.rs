@@ -86,7 +86,11 @@ impl Deref for AgentRows {
 
 impl FromIterator<AgentRow> for AgentRows {
     fn from_iter<I: IntoIterator<Item = AgentRow>>(rows: I) -> AgentRows {
-        let mut all = AgentRows::default();
+        let rows = rows.into_iter();
+        let mut all = AgentRows {
+            rows: Vec::with_capacity(rows.size_hint().0),
+            ..AgentRows::default()
+        };
         for row in rows {
             all.places.insert(row.name.clone(), all.rows.len());
             all.numbers.count_in(&row);

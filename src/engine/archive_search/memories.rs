@@ -3,9 +3,13 @@
 //! has no boundary, at the whole text.
 
 use std::collections::HashMap;
+use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use chrono::{DateTime, FixedOffset};
+use flate2::Compression;
+use flate2::read::DeflateDecoder;
+use flate2::write::DeflateEncoder;
 
 use super::{FoundMemory, FoundText, SearchRequest, SearchResult};
 use crate::archive::search::Source;
@@ -16,8 +20,8 @@ use crate::engine::Engine;
 /// Maximum size of a kept text; the rest of a longer one is not found.
 const MAX_REMOTE_TEXT_BYTES: usize = 256 << 10;
 
-/// Maximum size of all kept texts.
-const MAX_REMOTE_TEXTS_BYTES: usize = 64 << 20;
+/// Maximum size of all kept texts, compressed.
+const MAX_REMOTE_TEXTS_BYTES: usize = 32 << 20;
 
 /// The memories of hosts as this process read them last.
 #[derive(Default)]
@@ -27,13 +31,20 @@ pub(in crate::engine) struct RemoteTexts {
 
 #[derive(Default)]
 struct KeptTexts {
-    by_agent: HashMap<String, RemoteText>,
+    by_agent: HashMap<String, KeptText>,
+    /// Size of all of them, compressed.
     bytes: usize,
 }
 
-#[derive(Clone)]
+struct KeptText {
+    /// The text, compressed: a console on thousands of agents keeps thousands.
+    deflated: Arc<[u8]>,
+    boundary: Option<Boundary>,
+    read_at: DateTime<FixedOffset>,
+}
+
 pub(super) struct RemoteText {
-    pub text: Arc<[u8]>,
+    pub text: Vec<u8>,
     pub boundary: Option<Boundary>,
     read_at: DateTime<FixedOffset>,
 }
@@ -48,13 +59,16 @@ impl RemoteTexts {
         read_at: DateTime<FixedOffset>,
     ) {
         let text = &text[..text.len().min(MAX_REMOTE_TEXT_BYTES)];
+        let deflated = deflate(text);
         let mut kept = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = kept.by_agent.remove(agent).map_or(0, |it| it.text.len());
-        kept.bytes -= before;
-        if kept.bytes + text.len() <= MAX_REMOTE_TEXTS_BYTES {
-            kept.bytes += text.len();
-            let text = RemoteText {
-                text: text.into(),
+        let before = kept.by_agent.remove(agent);
+        kept.bytes -= before.map_or(0, |it| it.deflated.len());
+        if let Ok(deflated) = deflated
+            && kept.bytes + deflated.len() <= MAX_REMOTE_TEXTS_BYTES
+        {
+            kept.bytes += deflated.len();
+            let text = KeptText {
+                deflated,
                 boundary,
                 read_at,
             };
@@ -73,11 +87,36 @@ impl RemoteTexts {
     /// Returns the text that was read last.
     pub(super) fn get(&self, agent: &str) -> Option<RemoteText> {
         let kept = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.by_agent.get(agent).cloned()
+        let text = kept.by_agent.get(agent)?;
+        let (boundary, read_at) = (text.boundary, text.read_at);
+        let deflated = Arc::clone(&text.deflated);
+        drop(kept);
+        let mut text = Vec::new();
+        DeflateDecoder::new(&*deflated)
+            .read_to_end(&mut text)
+            .ok()?;
+        Some(RemoteText {
+            text,
+            boundary,
+            read_at,
+        })
     }
 }
 
+fn deflate(text: &[u8]) -> io::Result<Arc<[u8]>> {
+    let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(text)?;
+    Ok(encoder.finish()?.into())
+}
+
 impl Engine {
+    /// Notes that memories of hosts are still as they were read.
+    pub(in crate::engine) fn confirm_texts(&self, agents: &[String], at: DateTime<FixedOffset>) {
+        for agent in agents {
+            self.remote_texts.confirm(agent, at);
+        }
+    }
+
     pub(super) fn search_memories(
         &self,
         request: &SearchRequest,

@@ -66,7 +66,7 @@ impl Engine {
                 } else {
                     let kept = self.remote_texts.get(name);
                     let kept = kept.ok_or_else(|| never_read_error(name))?;
-                    (kept.text.to_vec(), kept.boundary)
+                    (kept.text, kept.boundary)
                 };
                 let size = bytes.len() as u64;
                 bytes.truncate(usize::try_from(max_bytes).unwrap_or(usize::MAX));

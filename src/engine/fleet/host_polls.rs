@@ -14,12 +14,14 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
 use self::poll_schedule::PollSchedule;
+use super::observation_stamps::{MemoryStamps, ObservationStamps};
 use super::{FleetEvent, JobCounter};
-use crate::config::Agent;
 use crate::engine::state_log::StateNote;
 use crate::engine::{Engine, HostStatus, Observation};
 use crate::error::Error;
-use crate::transport::{ConnectionStatus, ProbeOutcome, Reachability, Transport};
+use crate::transport::{
+    ConnectionStatus, MemoryObject, ProbeOutcome, Reachability, Transport, TransportError,
+};
 
 /// Threads that connect to hosts and evaluate probes.
 const PROBE_THREADS: usize = 4;
@@ -72,6 +74,21 @@ struct EndedPoll {
     at: Instant,
 }
 
+/// What a poll has found.
+#[derive(Default)]
+struct PollResult {
+    observations: Vec<Observation>,
+    /// The agents that are as they were observed last.
+    confirmed: Vec<String>,
+}
+
+/// The agents of a poll whose memories have to be read.
+struct UnreadAgents {
+    agents: Vec<String>,
+    /// The others, which are as they were observed last.
+    confirmed: Vec<String>,
+}
+
 /// The next step of a poll.
 enum PollStep {
     Connect(HostPoll),
@@ -81,7 +98,13 @@ enum PollStep {
         generation: u64,
         outcome: ProbeOutcome,
     },
-    Read(HostPoll),
+    /// Probes, and waits for replies.
+    ProbeAgain(HostPoll),
+    /// Reads memories that have changed.
+    Read {
+        poll: HostPoll,
+        unread: UnreadAgents,
+    },
     Record(Vec<StateNote>),
     /// Ends the thread that takes it.
     Stop,
@@ -100,6 +123,7 @@ impl HostPolls {
         engine: &Arc<Engine>,
         events: &Sender<FleetEvent>,
         jobs: &Arc<JobCounter>,
+        stamps: &Arc<ObservationStamps>,
     ) -> HostPolls {
         let hosts = engine.host_statuses();
         let (messages, inbox) = unbounded();
@@ -115,7 +139,8 @@ impl HostPolls {
             host_by_agent,
             jobs: Arc::clone(jobs),
         };
-        if let Err(error) = start_threads(engine, events, jobs, hosts, messages, inbox) {
+        let started = start_threads(engine, events, jobs, stamps, hosts, (messages, inbox));
+        if let Err(error) = started {
             let error = Error::from_thread_start(&error);
             let note = format!("hosts are not polled until a restart: {error}");
             // If the receiver is gone, the watch ends by itself.
@@ -152,9 +177,9 @@ fn start_threads(
     engine: &Arc<Engine>,
     events: &Sender<FleetEvent>,
     jobs: &Arc<JobCounter>,
+    stamps: &Arc<ObservationStamps>,
     hosts: Vec<HostStatus>,
-    messages: Sender<PollMessage>,
-    inbox: Receiver<PollMessage>,
+    (messages, inbox): (Sender<PollMessage>, Receiver<PollMessage>),
 ) -> std::io::Result<()> {
     if hosts.is_empty() {
         return Ok(());
@@ -180,6 +205,7 @@ fn start_threads(
         engine: Arc::clone(engine),
         events: events.clone(),
         jobs: Arc::clone(jobs),
+        stamps: Arc::clone(stamps),
         messages,
         probe_steps,
         read_steps,
@@ -296,6 +322,7 @@ struct PollWorker {
     engine: Arc<Engine>,
     events: Sender<FleetEvent>,
     jobs: Arc<JobCounter>,
+    stamps: Arc<ObservationStamps>,
     messages: Sender<PollMessage>,
     probe_steps: Sender<PollStep>,
     read_steps: Sender<PollStep>,
@@ -334,13 +361,30 @@ impl PollWorker {
                 poll,
                 generation,
                 outcome,
-            } => self.evaluate(poll, generation, outcome),
-            PollStep::Read(poll) => {
+            } => match catch_unwind(AssertUnwindSafe(outcome)) {
+                Ok(Some(objects)) => self.evaluate(poll, generation, objects),
+                _ => {
+                    // The watch may have ended.
+                    let _ = self.read_steps.send(PollStep::ProbeAgain(poll));
+                }
+            },
+            PollStep::ProbeAgain(poll) => {
+                let generation = self.engine.next_generation();
+                let transport = self.transport_of(poll.host);
                 let agents = self.engine.agents_named(&poll.agents);
+                let memories = agents.iter().map(|agent| agent.location.memory());
+                let objects = transport.probe(&memories.collect::<Vec<&Path>>());
+                self.evaluate(poll, generation, objects);
+            }
+            PollStep::Read { poll, unread } => {
+                let agents = self.engine.agents_named(&unread.agents);
                 let read = || self.engine.observe_host_agents(&agents);
                 // A panic in one poll must not end the thread.
-                let seen = catch_unwind(AssertUnwindSafe(read)).unwrap_or_default();
-                let notes = self.report_poll(poll, seen);
+                let result = PollResult {
+                    observations: catch_unwind(AssertUnwindSafe(read)).unwrap_or_default(),
+                    confirmed: unread.confirmed,
+                };
+                let notes = self.report_poll(poll, result);
                 self.record(&notes);
             }
             PollStep::Record(notes) => self.record(&notes),
@@ -412,21 +456,25 @@ impl PollWorker {
         transport.start_probe(&memories, Box::new(when_done));
     }
 
-    fn evaluate(&self, poll: HostPoll, generation: u64, outcome: ProbeOutcome) {
-        let evaluate = |agents: &[&Agent]| {
-            let probed = outcome()?;
-            self.engine
-                .observe_probed_agents(agents, generation, probed)
-        };
-        let agents = self.engine.agents_named(&poll.agents);
+    fn evaluate(
+        &self,
+        poll: HostPoll,
+        generation: u64,
+        objects: Vec<Result<MemoryObject, TransportError>>,
+    ) {
         // A panic in one poll must not end the thread.
-        let seen = catch_unwind(AssertUnwindSafe(|| evaluate(&agents)));
-        let Some(seen) = seen.unwrap_or_else(|_| Some(Vec::new())) else {
-            // The watch may have ended.
-            let _ = self.read_steps.send(PollStep::Read(poll));
-            return;
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            self.evaluate_probe(&poll, generation, objects)
+        }));
+        let result = match result.unwrap_or_else(|_| Ok(PollResult::default())) {
+            Ok(result) => result,
+            Err(unread) => {
+                // The watch may have ended.
+                let _ = self.read_steps.send(PollStep::Read { poll, unread });
+                return;
+            }
         };
-        let notes = self.report_poll(poll, seen);
+        let notes = self.report_poll(poll, result);
         if self.engine.changes_states(&notes) {
             // That may wait for a lock.
             let _ = self.read_steps.send(PollStep::Record(notes));
@@ -435,8 +483,61 @@ impl PollWorker {
         }
     }
 
+    /// Returns what a probe shows, or which memories have to be read. Agents whose stamps are known
+    /// are not observed, unless the operator requested the poll.
+    fn evaluate_probe(
+        &self,
+        poll: &HostPoll,
+        generation: u64,
+        objects: Vec<Result<MemoryObject, TransportError>>,
+    ) -> Result<PollResult, UnreadAgents> {
+        let mut confirmed = Vec::new();
+        let (mut agents, mut probed) = (Vec::new(), Vec::new());
+        let mut reader = self.stamps.read();
+        for (agent, object) in self
+            .engine
+            .agents_named(&poll.agents)
+            .into_iter()
+            .zip(objects)
+        {
+            let memory = MemoryStamps::of_probed(&object);
+            let stamps = memory.map(|memory| reader.agent_stamps(agent, memory));
+            let is_known = |stamps| self.stamps.are_known(&agent.name, stamps);
+            if !poll.is_forced && stamps.as_ref().is_some_and(is_known) {
+                confirmed.push(agent.name.clone());
+                continue;
+            }
+            match stamps {
+                Some(stamps) => self.stamps.record(&agent.name, stamps),
+                None => self.stamps.forget(&agent.name),
+            }
+            agents.push(agent);
+            probed.push(object);
+        }
+        let observations = if agents.is_empty() {
+            Some(Vec::new())
+        } else {
+            self.engine
+                .observe_probed_agents(&agents, generation, probed)
+        };
+        for (index, agent) in agents.iter().enumerate() {
+            let seen = observations.as_ref().and_then(|seen| seen.get(index));
+            self.stamps.record_outcome(&agent.name, seen);
+        }
+        match observations {
+            Some(observations) => Ok(PollResult {
+                observations,
+                confirmed,
+            }),
+            None => Err(UnreadAgents {
+                agents: agents.into_iter().map(|agent| agent.name.clone()).collect(),
+                confirmed,
+            }),
+        }
+    }
+
     /// Reports the result of a poll; returns what is to be recorded.
-    fn report_poll(&self, poll: HostPoll, observations: Vec<Observation>) -> Vec<StateNote> {
+    fn report_poll(&self, poll: HostPoll, result: PollResult) -> Vec<StateNote> {
         let connection = self.transport_of(poll.host).connection_status();
         let connection = connection.unwrap_or_default();
         let host = poll.host;
@@ -445,9 +546,16 @@ impl PollWorker {
             connection: connection.clone(),
             at: self.engine.clock().instant(),
         };
-        let notes = self.engine.notes_of(&observations);
+        let notes = self.engine.notes_of(&result.observations);
         self.report_status(host, connection);
-        self.report(FleetEvent::Observed(observations));
+        if !result.observations.is_empty() {
+            self.report(FleetEvent::Observed(result.observations));
+        }
+        if !result.confirmed.is_empty() {
+            let (agents, at) = (result.confirmed, self.engine.clock().now());
+            self.engine.confirm_texts(&agents, at);
+            self.report(FleetEvent::Confirmed { agents, at });
+        }
         let _ = self.messages.send(PollMessage::PollEnded(Box::new(ended)));
         notes
     }

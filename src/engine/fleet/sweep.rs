@@ -1,19 +1,14 @@
-//! The sweep that backs up the file watcher. It reads only the stamps that an observation of an
-//! agent depends on, and agents with unchanged stamps are not observed again, so that an idle fleet
-//! of thousands costs next to nothing.
+//! The sweep that backs up the file watcher: it reads only the stamps of local agents, and finds
+//! those that the watcher did not report.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::baseline::seal;
-use crate::clock::Clock;
+use super::observation_stamps::{MemoryStamps, ObservationStamps};
 use crate::config::Agent;
 use crate::durable;
-use crate::engine::content_cache::RECENT_CHANGE;
-use crate::engine::observation::Blocker;
-use crate::engine::{Engine, Observation, lock};
-use crate::error::ErrorKind;
+use crate::engine::{Engine, Observation};
 use crate::file_systems::GroupedByFileSystem;
 use crate::transport::Stamp;
 
@@ -27,31 +22,11 @@ pub(super) struct UnwatchedChanges {
     pub existing_directories: HashSet<PathBuf>,
 }
 
-/// The known stamps of the local agents.
+/// Looks for changes of local agents.
 pub(super) struct Sweep {
     engine: Arc<Engine>,
-    /// The stamps of each agent before its last observation. An agent without known stamps is
-    /// observed by every sweep.
-    known_stamps: Mutex<HashMap<String, AgentStamps>>,
+    stamps: Arc<ObservationStamps>,
     config_stamp: Mutex<Option<Stamp>>,
-}
-
-/// The stamps that an observation of an agent depends on.
-#[derive(PartialEq, Eq)]
-struct AgentStamps {
-    memory: Option<Stamp>,
-    /// A symlink that replaces the directory has another stamp.
-    directory: Option<Stamp>,
-    baseline: Option<Stamp>,
-    lock: Option<Stamp>,
-    shared: SharedStamps,
-}
-
-/// The stamps on the memory's own file system.
-#[derive(Clone, Copy, Default)]
-struct MemoryStamps {
-    memory: Option<Stamp>,
-    directory: Option<Stamp>,
 }
 
 /// Reads the stamps of a memory and its directory. Symlinks are not followed, not even above the
@@ -62,104 +37,63 @@ fn read_memory_stamps(memory: &Path) -> MemoryStamps {
         (file.ok(), Some(directory))
     });
     let stamp = |stat| Stamp::from_stat(&stat);
-    MemoryStamps {
+    MemoryStamps::Local {
         memory: memory.map(stamp),
         directory: directory.map(stamp),
     }
 }
 
-/// The stamps that all agents share: the files of the seal, its signers, the ledger, and the directory
-/// of journals.
-type SharedStamps = [Option<Stamp>; 6];
-
 impl Sweep {
-    /// Creates a sweep without known stamps.
-    pub(super) fn new(engine: &Arc<Engine>) -> Sweep {
+    /// Creates a sweep that compares with these stamps.
+    pub(super) fn new(engine: &Arc<Engine>, stamps: &Arc<ObservationStamps>) -> Sweep {
         Sweep {
             config_stamp: Mutex::new(target_stamp_of(&engine.config().path)),
-            known_stamps: Mutex::default(),
+            stamps: Arc::clone(stamps),
             engine: Arc::clone(engine),
         }
     }
 
-    /// Records the stamps of an agent right before its observation.
-    pub(super) fn record_stamps(&self, agent: &Agent) {
-        let engine = &self.engine;
-        let seen = self.memory_stamps(&[agent]);
-        let stamps = self.agent_stamps(
-            agent,
-            seen[0],
-            self.baseline_stamp(agent),
-            self.shared_stamps(),
-        );
-        // The holder of a lock may be killed, which changes no file.
-        let is_locked = lock::is_agent_locked(engine.archive(), &agent.name);
-        let mut known = self.known_stamps();
-        if is_locked || stamps.is_racy(engine.clock()) {
-            known.remove(&agent.name);
-        } else {
-            known.insert(agent.name.clone(), stamps);
+    /// Records the stamps of local agents right before their observation, whose outcome then has to
+    /// be recorded.
+    pub(super) fn record_stamps(&self, agents: &[&Agent]) {
+        let mut reader = self.stamps.read();
+        for (agent, memory) in agents.iter().zip(self.memory_stamps(agents)) {
+            let stamps = reader.agent_stamps(agent, memory);
+            self.stamps.record(&agent.name, stamps);
         }
     }
 
-    /// Records the stamps of many agents right before their observation, whose outcome then has to be
-    /// recorded: that of a locked agent is repeated.
-    pub(super) fn record_all_stamps(&self, agents: &[&Agent]) {
-        let shared = self.shared_stamps();
-        let memories = self.memory_stamps(agents);
-        let mut baselines = HashMap::new();
-        for (agent, seen) in agents.iter().zip(memories) {
-            let baseline = baselines.entry(&agent.baseline);
-            let baseline = *baseline.or_insert_with(|| self.baseline_stamp(agent));
-            let stamps = self.agent_stamps(agent, seen, baseline, shared);
-            if !stamps.is_racy(self.engine.clock()) {
-                self.known_stamps().insert(agent.name.clone(), stamps);
-            }
-        }
-    }
-
-    /// Records the outcome of an observation. One that failed, for example for lack of file
-    /// descriptors, is repeated, because the cause changes no stamp.
+    /// Records the outcome of an observation.
     pub(super) fn record_outcome(&self, agent: &str, seen: Option<&Observation>) {
-        let is_complete = seen.is_some_and(|seen| {
-            let hindered = |block: &Blocker| block.kind != ErrorKind::Integrity;
-            seen.is_content_known()
-                && seen.ledger_error.is_none()
-                && !seen.blocker.as_ref().is_some_and(hindered)
-        });
-        if !is_complete {
-            self.known_stamps().remove(agent);
-        }
+        self.stamps.record_outcome(agent, seen);
     }
 
     /// Finds the agents with changed stamps, and the existing directories among those of memories
     /// and `others`.
     pub(super) fn find_changes(&self, others: Vec<PathBuf>) -> UnwatchedChanges {
-        let shared_stamps = self.shared_stamps();
-        let local_agents: Vec<&Agent> = self
-            .engine
-            .config()
-            .agents
-            .iter()
-            .filter(|agent| agent.location.host().is_none())
-            .collect();
+        let mut reader = self.stamps.read();
+        let local_agents = self.engine.local_agents();
         let seen = self.memory_stamps(&local_agents);
+        let has_directory = |seen: &MemoryStamps| {
+            let MemoryStamps::Local { directory, .. } = seen else {
+                return false;
+            };
+            directory.is_some()
+        };
         let mut directories: HashSet<PathBuf> = local_agents
             .iter()
             .zip(&seen)
-            .filter(|(_, seen)| seen.directory.is_some())
+            .filter(|(_, seen)| has_directory(seen))
             .filter_map(|(agent, _)| agent.location.memory().parent())
             .map(Path::to_path_buf)
             .collect();
         directories.extend(self.existing_directories(others));
-        let mut baselines = HashMap::new();
-        let changed = local_agents.iter().zip(seen).filter(|(agent, seen)| {
-            let shared = baselines.entry(&agent.baseline);
-            let baseline = *shared.or_insert_with(|| self.baseline_stamp(agent));
-            let stamps = self.agent_stamps(agent, *seen, baseline, shared_stamps);
-            self.known_stamps().get(&agent.name) != Some(&stamps)
+        let changed = local_agents.iter().zip(seen).filter_map(|(agent, seen)| {
+            let stamps = reader.agent_stamps(agent, seen);
+            let is_known = self.stamps.are_known(&agent.name, &stamps);
+            (!is_known).then(|| agent.name.clone())
         });
-        let agents = changed.map(|(agent, _)| agent.name.clone()).collect();
+        let agents = changed.collect();
         let now = target_stamp_of(&self.engine.config().path);
         let mut before = self
             .config_stamp
@@ -181,25 +115,6 @@ impl Sweep {
             .map(|(path, _)| path)
     }
 
-    fn known_stamps(&self) -> MutexGuard<'_, HashMap<String, AgentStamps>> {
-        self.known_stamps
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn shared_stamps(&self) -> SharedStamps {
-        let general = &self.engine.config().general;
-        let paths: [PathBuf; 6] = [
-            general.baseline_dir.join(seal::SEAL_FILE_NAME),
-            general.baseline_dir.join(seal::META_FILE_NAME),
-            general.baseline_dir.join(seal::SIGNATURE_FILE_NAME),
-            general.seal_signers.clone().unwrap_or_default(),
-            self.engine.ledger_path(),
-            self.engine.archive().program_path("tx"),
-        ];
-        paths.map(|path| stamp_of(&path))
-    }
-
     /// Returns the stamps of the agents' memories and directories, in order. A memory whose file
     /// system does not answer gets no stamps, so the agent is observed, which reports the problem.
     fn memory_stamps(&self, agents: &[&Agent]) -> Vec<MemoryStamps> {
@@ -208,7 +123,13 @@ impl Sweep {
             memories.map(Path::to_path_buf).collect(),
             read_memory_stamps,
         );
-        seen.into_iter().map(Option::unwrap_or_default).collect()
+        let none = || MemoryStamps::Local {
+            memory: None,
+            directory: None,
+        };
+        seen.into_iter()
+            .map(|seen| seen.unwrap_or_else(none))
+            .collect()
     }
 
     /// Applies `probe` to each path, with one call per file system that may hang; None for the
@@ -242,44 +163,6 @@ impl Sweep {
         }
         found
     }
-
-    fn baseline_stamp(&self, agent: &Agent) -> Option<Stamp> {
-        stamp_of(&self.engine.config().baseline_path(agent))
-    }
-
-    fn agent_stamps(
-        &self,
-        agent: &Agent,
-        seen: MemoryStamps,
-        baseline: Option<Stamp>,
-        shared_stamps: SharedStamps,
-    ) -> AgentStamps {
-        AgentStamps {
-            memory: seen.memory,
-            directory: seen.directory,
-            baseline,
-            lock: stamp_of(&lock::holder_path(self.engine.archive(), &agent.name)),
-            shared: shared_stamps,
-        }
-    }
-}
-
-impl AgentStamps {
-    /// Whether any of the objects changed so recently that it may change again without a new stamp.
-    fn is_racy(&self, clock: &dyn Clock) -> bool {
-        let all = [self.memory, self.directory, self.baseline, self.lock];
-        let stamps = all.iter().chain(&self.shared).flatten();
-        let newest = stamps.map(|stamp| stamp.changed.max(stamp.modified)).max();
-        let now = clock.now().timestamp_nanos_opt().unwrap_or(i64::MAX);
-        newest.is_some_and(|newest| now.saturating_sub(newest) < RECENT_CHANGE.as_nanos() as i64)
-    }
-}
-
-/// Returns the stamp of the object at a path; None if it cannot be read.
-fn stamp_of(path: &Path) -> Option<Stamp> {
-    rustix::fs::lstat(path)
-        .ok()
-        .map(|stat| Stamp::from_stat(&stat))
 }
 
 /// Returns the stamp of the object at a path with symlinks followed: the config may be a symlink.

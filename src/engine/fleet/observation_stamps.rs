@@ -1,0 +1,181 @@
+//! The stamps that observations depend on. An agent whose stamps are as they were before its last
+//! observation is not observed again, so that an idle fleet of thousands costs next to nothing.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::baseline::seal;
+use crate::clock::Clock;
+use crate::config::Agent;
+use crate::engine::content_cache::RECENT_CHANGE;
+use crate::engine::observation::Blocker;
+use crate::engine::{Engine, Observation, lock};
+use crate::error::ErrorKind;
+use crate::transport::{FileMetadata, MemoryObject, Stamp, TransportError};
+
+/// The known stamps of agents.
+pub(super) struct ObservationStamps {
+    engine: Arc<Engine>,
+    /// The stamps of each agent before its last observation. An agent without known stamps has to be
+    /// observed.
+    known: Mutex<HashMap<String, AgentStamps>>,
+}
+
+/// The stamps that an observation of an agent depends on.
+#[derive(PartialEq, Eq)]
+pub(super) struct AgentStamps {
+    memory: MemoryStamps,
+    baseline: Option<Stamp>,
+    lock: Option<Stamp>,
+    shared: Arc<SharedStamps>,
+}
+
+/// What is known of a memory without reading it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum MemoryStamps {
+    /// On the file system of this machine.
+    Local {
+        memory: Option<Stamp>,
+        /// A symlink that replaces the directory has another stamp.
+        directory: Option<Stamp>,
+    },
+    /// On a host; none if the memory is absent.
+    Remote(Option<Box<FileMetadata>>),
+}
+
+/// The stamps that all agents share: the files of the seal, its signers, the ledger, and the directory
+/// of journals.
+type SharedStamps = [Option<Stamp>; 6];
+
+/// Reads the stamps on this machine, those that agents share once.
+pub(super) struct StampReader<'a> {
+    engine: &'a Engine,
+    shared: Arc<SharedStamps>,
+    baselines: HashMap<&'a str, Option<Stamp>>,
+}
+
+impl MemoryStamps {
+    /// Returns the stamps of a probed memory of a host; none if it has to be observed.
+    pub(super) fn of_probed(object: &Result<MemoryObject, TransportError>) -> Option<MemoryStamps> {
+        match object {
+            Ok(MemoryObject::File(file)) => {
+                Some(MemoryStamps::Remote(Some(Box::new(file.clone()))))
+            }
+            Ok(MemoryObject::Absent) => Some(MemoryStamps::Remote(None)),
+            Ok(MemoryObject::Special(_)) | Err(_) => None,
+        }
+    }
+}
+
+impl ObservationStamps {
+    /// Creates the collection without known stamps.
+    pub(super) fn new(engine: &Arc<Engine>) -> ObservationStamps {
+        ObservationStamps {
+            engine: Arc::clone(engine),
+            known: Mutex::default(),
+        }
+    }
+
+    /// Starts to read the stamps on this machine as they are now.
+    pub(super) fn read(&self) -> StampReader<'_> {
+        StampReader {
+            engine: &self.engine,
+            shared: Arc::new(self.shared_stamps()),
+            baselines: HashMap::new(),
+        }
+    }
+
+    /// Records the stamps of an agent from before an observation, whose outcome then has to be
+    /// recorded.
+    pub(super) fn record(&self, agent: &str, stamps: AgentStamps) {
+        let mut known = self.known();
+        // An object that changed so recently may change again without a new stamp.
+        if stamps.is_racy(self.engine.clock()) {
+            known.remove(agent);
+        } else {
+            known.insert(agent.to_string(), stamps);
+        }
+    }
+
+    /// Records the outcome of an observation. One that failed, for example for lack of file
+    /// descriptors, is repeated, because the cause changes no stamp; so is that of a locked agent,
+    /// because the holder of the lock may be killed.
+    pub(super) fn record_outcome(&self, agent: &str, seen: Option<&Observation>) {
+        let is_complete = seen.is_some_and(|seen| {
+            let hindered = |block: &Blocker| block.kind != ErrorKind::Integrity;
+            seen.is_content_known()
+                && seen.ledger_error.is_none()
+                && seen.lock_holder.is_none()
+                && !seen.blocker.as_ref().is_some_and(hindered)
+        });
+        if !is_complete {
+            self.forget(agent);
+        }
+    }
+
+    /// Makes sure that an agent is observed.
+    pub(super) fn forget(&self, agent: &str) {
+        self.known().remove(agent);
+    }
+
+    /// Returns whether an agent's stamps are those from before its last observation.
+    pub(super) fn are_known(&self, agent: &str, stamps: &AgentStamps) -> bool {
+        self.known().get(agent) == Some(stamps)
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, AgentStamps>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shared_stamps(&self) -> SharedStamps {
+        let general = &self.engine.config().general;
+        let paths: [PathBuf; 6] = [
+            general.baseline_dir.join(seal::SEAL_FILE_NAME),
+            general.baseline_dir.join(seal::META_FILE_NAME),
+            general.baseline_dir.join(seal::SIGNATURE_FILE_NAME),
+            general.seal_signers.clone().unwrap_or_default(),
+            self.engine.ledger_path(),
+            self.engine.archive().program_path("tx"),
+        ];
+        paths.map(|path| stamp_of(&path))
+    }
+}
+
+impl<'a> StampReader<'a> {
+    /// Returns the stamps of an agent with these of its memory.
+    pub(super) fn agent_stamps(&mut self, agent: &'a Agent, memory: MemoryStamps) -> AgentStamps {
+        let engine = self.engine;
+        let baseline = self.baselines.entry(&agent.baseline);
+        let baseline = *baseline.or_insert_with(|| stamp_of(&engine.config().baseline_path(agent)));
+        AgentStamps {
+            memory,
+            baseline,
+            lock: stamp_of(&lock::holder_path(engine.archive(), &agent.name)),
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl AgentStamps {
+    /// Whether any of the objects on this machine changed so recently that it may change again
+    /// without a new stamp.
+    fn is_racy(&self, clock: &dyn Clock) -> bool {
+        let (memory, directory) = match &self.memory {
+            MemoryStamps::Local { memory, directory } => (*memory, *directory),
+            MemoryStamps::Remote(_) => (None, None),
+        };
+        let all = [memory, directory, self.baseline, self.lock];
+        let stamps = all.iter().chain(&*self.shared).flatten();
+        let newest = stamps.map(|stamp| stamp.changed.max(stamp.modified)).max();
+        let now = clock.now().timestamp_nanos_opt().unwrap_or(i64::MAX);
+        newest.is_some_and(|newest| now.saturating_sub(newest) < RECENT_CHANGE.as_nanos() as i64)
+    }
+}
+
+/// Returns the stamp of the object at a path; None if it cannot be read.
+fn stamp_of(path: &Path) -> Option<Stamp> {
+    rustix::fs::lstat(path)
+        .ok()
+        .map(|stat| Stamp::from_stat(&stat))
+}
