@@ -84,6 +84,7 @@ mod push;
 mod regressions;
 mod report_samples;
 mod reports;
+mod saved_observations;
 mod scale;
 mod schedule_controls;
 mod schedule_samples;
