@@ -576,6 +576,12 @@ impl SessionState {
         }
     }
 
+    fn release_buffers(&mut self) {
+        self.batch_queue.shrink_to_fit();
+        self.isolated_queue.shrink_to_fit();
+        self.slots.shrink_to_fit();
+    }
+
     /// Queues a request before all others, and returns where its reply arrives.
     fn enqueue_first(&mut self, request: Request) -> Arc<ReplyCollector> {
         let batch = QueuedBatch::take_front(&mut &[request][..], 0, MAX_QUEUED_BYTES);

@@ -196,12 +196,27 @@ impl PipeOwner {
             greeting.on_turn();
         }
         self.write_queue(chunk)?;
-        match self.next_deadline() {
+        let next = self.next_deadline();
+        if next.is_none() {
+            self.release_buffers();
+        }
+        match next {
             Some((until, time)) if until <= SystemClock.instant() => {
                 Err(CloseReason::ReplyTimeout(time))
             }
             next => Ok(next.map(|(until, _)| until)),
         }
+    }
+
+    /// Frees what the last requests needed: hundreds of sessions are idle most of the time.
+    fn release_buffers(&mut self) {
+        if self.burst.is_sent() {
+            self.burst.bytes = Vec::new();
+            self.burst.sent_bytes = 0;
+        }
+        self.burst.request_ends.shrink_to_fit();
+        self.outstanding.shrink_to_fit();
+        lock(&self.shared.state).release_buffers();
     }
 
     /// Writes as much of the queue as the other side accepts now.
