@@ -109,7 +109,7 @@ pub(super) enum IniItemKind {
 /// Collects diagnostics of one file.
 #[derive(Debug)]
 pub(super) struct Diagnostics {
-    file: PathBuf,
+    pub(super) file: PathBuf,
     diagnostics: Vec<Diagnostic>,
     error_count: usize,
     warning_count: usize,
@@ -168,7 +168,7 @@ impl Diagnostics {
     }
 
     /// Adds the diagnostics of later lines.
-    fn append(&mut self, later: Diagnostics) {
+    pub(super) fn append(&mut self, later: Diagnostics) {
         let dropped = |count: usize| count.saturating_sub(MAX_DIAGNOSTICS_PER_LEVEL);
         let (errors, warnings) = (dropped(later.error_count), dropped(later.warning_count));
         for diagnostic in later.diagnostics {

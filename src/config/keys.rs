@@ -306,6 +306,7 @@ fn key_fault<T>(what: impl Into<String>, hint: impl Into<String>) -> Result<T, K
 }
 
 /// Base directories of relative paths and of `~`.
+#[derive(Clone, Copy)]
 pub(super) struct PathBases<'a> {
     pub(super) directory: &'a Path,
     pub(super) home: Option<&'a Path>,

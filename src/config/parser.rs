@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use crate::invocation::Invocation;
+use crate::threads::map_on_processors;
 
 use super::ini::{self, Diagnostics, IniItem, SourceLine};
 use super::keys::{
@@ -26,6 +27,9 @@ pub(super) const LINT_SECTION: &str = "lint";
 /// The section of alerts.
 pub(super) const ALERTS_SECTION: &str = "alerts";
 const AGENT_KEYS: &[&str] = &["memory_file", "remote_host"];
+
+/// Number of agents' sections that are read together.
+const SECTIONS_PER_PART: usize = 32;
 
 /// Maximum length of an agent name in bytes. Files of its runs have that name plus a random name
 /// and a suffix, and file systems allow 255 bytes in all.
@@ -88,17 +92,16 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
     let alerts = alerts_slots.map(|slots| {
         ResolvedSection::new(&reader.path_bases, slots, SectionKind::Alerts, &[], None)
     });
-    let mut agents = Vec::with_capacity(agent_sections.len());
-    let mut agent_values = Vec::with_capacity(agent_sections.len());
-    for (section, kind, slots) in agent_sections {
+    let resolve = |(section, kind, slots): AgentSection<'_>| {
         let computed = [("archive_subdir", KeyValue::Text(section.name.clone()))];
         let memory = memory_source(&slots).cloned();
         let memory = memory.unwrap_or_else(|| section.source.clone());
         let values = ResolvedSection::new(&reader.path_bases, slots, kind, &computed, Some(&fleet));
         let agent = values.to_agent(&section.name, section.source.number, kind);
-        agents.push((agent, memory));
-        agent_values.push(values);
-    }
+        ((agent, memory), values)
+    };
+    let resolved = map_on_processors(agent_sections, || &resolve);
+    let (agents, agent_values): (Vec<_>, Vec<_>) = resolved.into_iter().unzip();
     reader.warn_of_sharing(&agents);
     let mut agents: Vec<Agent> = agents.into_iter().map(|(agent, _)| agent).collect();
     share_longest_timeout(&mut agents);
@@ -213,15 +216,12 @@ impl ConfigReader<'_> {
     /// Reads the values of all sections, and reports missing keys.
     fn read_sections<'s>(&mut self, sections: &'s [ConfigSection]) -> SectionSlots<'s> {
         let mut found = SectionSlots::default();
-        for section in sections {
+        let is_agent = |section: &&ConfigSection| section.name != "general" && section.is_agent();
+        let (agents, others): (Vec<_>, Vec<_>) = sections.iter().partition(is_agent);
+        for section in others {
             if section.name == "general" {
                 found.general = self.read_slots(section, SectionKind::General);
                 self.check_required_keys(section, &found.general, SectionKind::General);
-            } else if section.is_agent() {
-                let slots = self.read_slots(section, SectionKind::AnyAgent);
-                let kind = self.agent_kind(&slots);
-                self.check_required_keys(section, &slots, kind);
-                found.agents.push((section, kind, slots));
             } else if section.name == LINT_SECTION {
                 found.lint = self.read_slots(section, SectionKind::Lint);
                 self.check_required_keys(section, &found.lint, SectionKind::Lint);
@@ -232,6 +232,7 @@ impl ConfigReader<'_> {
                 found.alerts = Some(slots);
             }
         }
+        found.agents = self.read_agent_sections(&agents);
         // If there are errors, they may have hidden the agents.
         if found.agents.is_empty() && !self.diagnostics.has_errors() {
             let message = "the config has no agents; nothing is ever reset".to_string();
@@ -239,6 +240,32 @@ impl ConfigReader<'_> {
             let hint = Some(hint.to_string());
             self.diagnostics
                 .add(DiagnosticLevel::Warning, None, message, hint);
+        }
+        found
+    }
+
+    fn read_agent_sections<'s>(&mut self, sections: &[&'s ConfigSection]) -> Vec<AgentSection<'s>> {
+        let (path_bases, file) = (self.path_bases, &self.diagnostics.file);
+        let parts = map_on_processors(sections.chunks(SECTIONS_PER_PART).collect(), || {
+            |sections: &[&'s ConfigSection]| {
+                let mut reader = ConfigReader {
+                    path_bases,
+                    diagnostics: Diagnostics::new(file),
+                };
+                let read = |section: &&'s ConfigSection| {
+                    let slots = reader.read_slots(section, SectionKind::AnyAgent);
+                    let kind = reader.agent_kind(&slots);
+                    reader.check_required_keys(section, &slots, kind);
+                    (*section, kind, slots)
+                };
+                let found: Vec<AgentSection<'s>> = sections.iter().map(read).collect();
+                (found, reader.diagnostics)
+            }
+        });
+        let mut found = Vec::with_capacity(sections.len());
+        for (part, diagnostics) in parts {
+            found.extend(part);
+            self.diagnostics.append(diagnostics);
         }
         found
     }

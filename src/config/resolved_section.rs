@@ -72,7 +72,7 @@ pub(super) struct ResolvedSections {
 
 /// The effective values of a section, in the order of the table.
 #[derive(Clone, Debug)]
-pub(super) struct ResolvedSection(Vec<(&'static str, KeyValue, ValueOrigin)>);
+pub(super) struct ResolvedSection(Box<[(&'static str, KeyValue, ValueOrigin)]>);
 
 impl ResolvedSection {
     /// Precedence: the line of the file, the value of the fleet, a computed default, the default of
