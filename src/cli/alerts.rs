@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::Ordering;
 
 use chrono::Local;
 use clap::builder::PossibleValuesParser;
@@ -166,7 +165,7 @@ impl CommandContext<'_> {
     ) {
         let environment = &self.environment.alerts;
         signals.catch();
-        let is_stopped = || signals.stop.load(Ordering::Relaxed);
+        let is_stopped = || signals.is_stopped();
         let report = alerts::raise_and_deliver(engine, report, environment, &is_stopped);
         signals.release();
         if let Some(report) = report {

@@ -335,7 +335,8 @@ impl CommandContext<'_> {
         self.report_held_agents(&engine, &held, args.flags.dry_run);
         // Without --dry-run or --plan, each agent is observed only when the run reaches it.
         let wants_preview = args.flags.dry_run || args.flags.plan.is_some();
-        let (plan, queue) = plan_with_locks(&engine, || {
+        let signals = RunSignals::register()?;
+        let (plan, queue) = plan_with_locks(&engine, &signals, || {
             if args.keep_scratch {
                 engine.plan_push(&names, &ScratchSelection::All, false)
             } else if wants_preview {
@@ -348,7 +349,7 @@ impl CommandContext<'_> {
         if args.flags.dry_run {
             return self.print_dry_run(&engine, plan);
         }
-        let result = self.apply_plan(&engine, &plan, queue, wants_preview);
+        let result = self.apply_plan(&engine, (&plan, queue), &signals, wants_preview);
         let kind = match &result {
             Ok(kind) => *kind,
             Err(failure) => Some(failure.error.kind()),
@@ -360,7 +361,8 @@ impl CommandContext<'_> {
     pub(super) fn run_push(&mut self, args: &PushArgs) -> CommandResult {
         let lock_timeout = lock_timeout_for(args.flags.dry_run, args.flags.wait);
         let engine = self.open_engine()?.with_lock_timeout(lock_timeout);
-        let (plan, queue) = plan_with_locks(&engine, || {
+        let signals = RunSignals::register()?;
+        let (plan, queue) = plan_with_locks(&engine, &signals, || {
             engine.plan_push(&args.agents, &args.keep, false)
         })?;
         check_plan_hash(&plan, args.flags.plan.as_deref())?;
@@ -369,7 +371,7 @@ impl CommandContext<'_> {
         }
         // Line numbers mean the lines that were there when they were chosen.
         let is_bound = args.flags.plan.is_some() || matches!(args.keep, ScratchSelection::Lines(_));
-        self.apply_plan(&engine, &plan, queue, is_bound)
+        self.apply_plan(&engine, (&plan, queue), &signals, is_bound)
     }
 
     pub(super) fn run_undo(&mut self, args: &UndoArgs) -> CommandResult {
@@ -382,12 +384,15 @@ impl CommandContext<'_> {
             None => UndoTarget::Agents(args.agents.clone()),
         };
         let mode = args.undo_mode();
-        let (plan, queue) = plan_with_locks(&engine, || engine.plan_undo(&target, mode, false))?;
+        let signals = RunSignals::register()?;
+        let (plan, queue) =
+            plan_with_locks(&engine, &signals, || engine.plan_undo(&target, mode, false))?;
         check_plan_hash(&plan, args.flags.plan.as_deref())?;
         if args.flags.dry_run {
             return self.print_dry_run(&engine, plan);
         }
-        self.apply_plan(&engine, &plan, queue, args.flags.plan.is_some())
+        let is_bound = args.flags.plan.is_some();
+        self.apply_plan(&engine, (&plan, queue), &signals, is_bound)
     }
 
     fn print_dry_run(&mut self, engine: &Engine, plan: Plan) -> CommandResult {
@@ -415,11 +420,11 @@ impl CommandContext<'_> {
     fn apply_plan(
         &mut self,
         engine: &Engine,
-        plan: &Plan,
-        queue: Option<LockQueue>,
+        (plan, queue): (&Plan, Option<LockQueue>),
+        signals: &RunSignals,
         is_bound: bool,
     ) -> CommandResult {
-        let signals = RunSignals::register()?;
+        signals.catch();
         let out = &mut *self.output;
         let mut pending = VecDeque::new();
         let report = engine.apply_plan(plan, is_bound, &signals.stop, &mut |progress| {
@@ -437,7 +442,7 @@ impl CommandContext<'_> {
         signals.release();
         pending.iter().for_each(|line| out.print_progress(line));
         let printed = self.print_report(plan, &report);
-        self.send_alerts(engine, Some(&report), &signals);
+        self.send_alerts(engine, Some(&report), signals);
         printed?;
         Ok(report.worst_kind())
     }
@@ -476,9 +481,7 @@ impl CommandContext<'_> {
             self.output.print_error(error.message());
         }
         if not_started > 0 {
-            let agents = format_count(not_started, "agent");
-            self.output
-                .print_error(&format!("interrupted: {agents} not started"));
+            self.output.print_error(&describe_interruption(not_started));
         }
         let other_hints = report.errors.iter().flat_map(Error::hints);
         let hints = report
@@ -511,21 +514,33 @@ fn reset_names(config: &Config, args: &ResetArgs) -> Vec<String> {
 
 /// Makes a plan, and makes it again once the locks of its agents are free or the lock timeout has
 /// passed. Dropping the queue lets the next waiting run go on.
+///
+/// # Errors
+/// [`ErrorKind::Interrupted`] if a signal ends the wait.
 fn plan_with_locks(
     engine: &Engine,
+    signals: &RunSignals,
     make_plan: impl Fn() -> Result<Plan>,
 ) -> Result<(Plan, Option<LockQueue>)> {
     let first_plan = make_plan()?;
     if !engine.has_lock_timeout() {
         return Ok((first_plan, None));
     }
+    signals.catch();
     let steps = first_plan.steps.iter().map(|step| step.agent.as_str());
     let skipped = first_plan
         .skipped
         .iter()
         .map(|skipped| skipped.agent.as_str());
-    let queue = engine.wait_for_locks(steps.chain(skipped))?;
+    let agents = steps.chain(skipped);
+    let agent_count = agents.clone().count();
+    let queue = engine.wait_for_locks(agents, &|| signals.is_stopped())?;
     loop {
+        if signals.is_stopped() {
+            let message = describe_interruption(agent_count);
+            return Err(Error::new(ErrorKind::Interrupted, message)
+                .with_hint("nothing was changed; it waited for the locks of other runs"));
+        }
         let plan = make_plan()?;
         // A run that does not wait may have taken a lock in between.
         let is_busy = plan
@@ -536,6 +551,12 @@ fn plan_with_locks(
             return Ok((plan, Some(queue)));
         }
     }
+}
+
+/// Describes a run that a signal ended: `interrupted: 2 agents not started`.
+fn describe_interruption(not_started: usize) -> String {
+    let agents = format_count(not_started, "agent");
+    format!("interrupted: {agents} not started")
 }
 
 /// Returns the lock timeout of a run; a dry run does not wait.

@@ -236,7 +236,7 @@ impl CommandContext<'_> {
             let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
         }
         let end = SystemClock.instant() + STOP_TIMEOUT;
-        // One that waited for a lock ends by the signal, with this code where it handles it.
+        // One that waited for a lock, or had agents left, ends with this code.
         let interrupted_code = i32::from(ErrorKind::Interrupted.exit_code());
         while !running.is_empty() && SystemClock.instant() < end {
             running.retain_mut(|reset| match reset.process.try_wait() {

@@ -29,19 +29,25 @@ fn signal_error(signal: i32, error: &io::Error) -> Error {
     Error::new(ErrorKind::Internal, message)
 }
 
-/// What ends a run, and the deliveries after it, early: INT, TERM and HUP set `stop`. In between, while
-/// the command prints its result, they end the process as they do without a handler.
+/// What ends the wait for locks, a run, and the deliveries after it early: INT, TERM and HUP set `stop`.
+/// Before and in between, while the command makes its plan and prints its result, they end the process
+/// as they do without a handler.
 pub(super) struct RunSignals {
     pub(super) stop: Arc<AtomicBool>,
     is_released: Arc<AtomicBool>,
 }
 
 impl RunSignals {
-    /// Registers and catches the signals.
+    /// Registers the signals, which end the process until they are caught.
     pub(super) fn register() -> Result<RunSignals> {
-        let is_released = Arc::default();
+        let is_released = Arc::new(AtomicBool::new(true));
         let stop = register_stop_flag(&is_released)?;
         Ok(RunSignals { stop, is_released })
+    }
+
+    /// Returns whether a signal has come while they were caught.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 
     /// Lets the signals set `stop` from now on.

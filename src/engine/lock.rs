@@ -543,13 +543,15 @@ impl Engine {
     /// result until it has ended. They hold no agent's lock while they wait, so two runs that want
     /// several agents never deadlock.
     ///
-    /// A timeout is not an error here: acquiring the lock then succeeds or fails as without a wait.
+    /// A timeout is not an error here: acquiring the lock then succeeds or fails as without a wait. The
+    /// wait ends early once `is_cancelled` returns true.
     ///
     /// # Errors
     /// The system's error.
     pub fn wait_for_locks<'n>(
         &self,
         agents: impl IntoIterator<Item = &'n str>,
+        is_cancelled: &dyn Fn() -> bool,
     ) -> Result<LockQueue> {
         let archive = self.archive();
         let clock = self.clock();
@@ -567,12 +569,12 @@ impl Engine {
             let wait = WaitLimit {
                 clock,
                 timeout: end.saturating_duration_since(clock.instant()),
-                is_cancelled: &|| false,
+                is_cancelled,
             };
             places.extend(acquire(open_lock_file(archive, &path)?, &path, 1, &wait)?);
         }
         for agent in agents {
-            while is_agent_locked(archive, agent) && self.wait_lock_interval() {}
+            while is_agent_locked(archive, agent) && !is_cancelled() && self.wait_lock_interval() {}
         }
         Ok(LockQueue { _permits: places })
     }

@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::running_program::RunningProgram;
 use super::*;
+use crate::terminal::wait_timeout;
+use crate::world::World;
 
 #[test]
 fn success_exits_0() {
@@ -294,6 +297,52 @@ fn interrupted_run_exits_130_and_skips_the_rest() {
         assert_eq!(code, Some(130), "{signal:?}: {err}");
         assert!(err.contains("interrupted: "), "{err}");
         assert!(!rest.contains("Reset android-999"), "{rest}");
+    }
+}
+
+#[test]
+fn interrupted_wait_for_a_lock_exits_130() {
+    let commands: [&[&str]; 3] = [&["reset"], &["push"], &["undo"]];
+    for (command, signal) in commands
+        .into_iter()
+        .zip([Signal::INT, Signal::TERM, Signal::HUP])
+    {
+        let world = World::new(&["scout"]);
+        world.reset();
+        world.write_scratch("scout", "- note\n");
+        let records = world.read_records();
+        let engine = world.engine();
+        let held = engine.hold_agent_lock("scout").unwrap();
+        let child = Command::new(PROGRAM_PATH)
+            .args(command)
+            .args(["scout", "--wait", "600", "--config"])
+            .arg(world.config().path)
+            .current_dir(&world.root)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut waiting = RunningProgram(child);
+        let queue = world
+            .archive_directory()
+            .join(".shepherd/locks/scout.queue");
+        let end = Instant::now() + wait_timeout();
+        while !queue.exists() {
+            assert!(Instant::now() < end, "{command:?} does not wait");
+            thread::yield_now();
+        }
+        waiting.signal(signal);
+        let code = waiting.0.wait().unwrap().code();
+        assert_eq!(code, Some(130), "{command:?}");
+        let mut said = String::new();
+        let mut errors = waiting.0.stderr.take().unwrap();
+        errors.read_to_string(&mut said).unwrap();
+        assert!(said.contains("interrupted: 1 agent not started"), "{said}");
+        drop(held);
+        assert_eq!(world.read_records(), records, "{command:?}");
+        assert!(world.pending_journals().is_empty(), "{command:?}");
+        // Its place in the queue is free again.
+        world.reset().assert_ok();
     }
 }
 

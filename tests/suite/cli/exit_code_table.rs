@@ -411,7 +411,7 @@ const UNTIL_STOPPED: &[(&str, &[&str], &str)] = &[
     ("status", &["--watch"], "monitor-bot"),
 ];
 
-/// What 130 means for these commands, and for `reset`, which has a test of its own.
+/// What 130 means for these commands, and for those that change agents, which have tests of their own.
 const INTERRUPTED: &str = "stopped by INT";
 
 /// The commands that read no config.
@@ -531,7 +531,7 @@ fn conditions() -> BTreeMap<&'static str, BTreeMap<i32, &'static str>> {
         assert!(known.is_none_or(|it| it == case.when), "{}", case.command);
     }
     let interrupted = UNTIL_STOPPED.iter().map(|(command, ..)| *command);
-    for command in interrupted.chain(["reset"]) {
+    for command in interrupted.chain(["push", "reset", "undo"]) {
         commands
             .entry(command)
             .or_default()
