@@ -4,8 +4,9 @@
 //! delays no other. Few are started at once.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,50 @@ struct RunningReset {
     is_overdue: bool,
 }
 
+/// The lock that shows that this process resets the agents of a config, so that a second one does not
+/// reset them, too.
+struct ScheduleClaim {
+    /// None in an archive that cannot be written, which keeps the scheduler from nothing.
+    lock: Option<HolderLock>,
+    /// Why there is none, as it was said last.
+    warning: Option<String>,
+}
+
+/// Notices changes of the config file.
+struct ConfigWatch {
+    path: PathBuf,
+    /// The file at the last look.
+    seen: Option<FileStamp>,
+    /// The file that was adopted last; none before the first look.
+    adopted: Option<FileStamp>,
+}
+
+/// What differs between two contents of a file: device, inode, size, time of the change.
+type FileStamp = (u64, u64, u64, i64, i64);
+
+impl ConfigWatch {
+    fn new(path: &Path) -> ConfigWatch {
+        ConfigWatch {
+            path: path.to_path_buf(),
+            seen: None,
+            adopted: None,
+        }
+    }
+
+    /// Looks at the file. Returns whether it is the same as at the last look: many programs truncate a
+    /// file before they write it, and an empty config is valid.
+    fn is_settled(&mut self) -> bool {
+        let meta = std::fs::metadata(&self.path).ok();
+        let stamp = meta.map(|it| (it.dev(), it.ino(), it.len(), it.mtime(), it.mtime_nsec()));
+        std::mem::replace(&mut self.seen, stamp) == stamp
+    }
+
+    /// Returns whether the file differs from the one that was adopted, and notes that it is adopted.
+    fn take_change(&mut self) -> bool {
+        self.seen.is_some() && std::mem::replace(&mut self.adopted, self.seen) != self.seen
+    }
+}
+
 impl CommandContext<'_> {
     pub(super) fn run_scheduler(&mut self) -> CommandResult {
         if self.output.is_json() {
@@ -56,7 +101,8 @@ impl CommandContext<'_> {
         self.print_root_trust_notes(&engine);
         let now = || SystemClock.now().with_timezone(&Local);
         let config = engine.config().path.clone();
-        let _lock = self.claim_schedule(&engine)?;
+        let mut claim = self.claim_schedule(&engine)?;
+        let mut watch = ConfigWatch::new(&config);
         let mut scheduler = plan_first_resets(&engine, &now());
         for hold in self.schedule_holds(&engine, SystemClock.now()) {
             self.output.print_note(&hold.describe());
@@ -65,12 +111,24 @@ impl CommandContext<'_> {
         let mut running: Vec<RunningReset> = Vec::new();
         let mut last_said = String::new();
         let mut next_look = now();
+        let mut replaced_by = None;
         while signals.is_running() {
             self.report_ended(&mut running);
             let time = now();
+            let is_settled = watch.is_settled();
+            let is_changed = is_settled && watch.take_change();
             // A clock that was set back triggers a look, too.
-            if time >= next_look || next_look - time > chrono::Duration::minutes(1) {
-                self.adopt_changed_config(&mut engine, &mut scheduler, &mut queue, &time);
+            let is_set_back = next_look - time > chrono::Duration::minutes(1);
+            if is_changed || time >= next_look || is_set_back {
+                if is_settled {
+                    self.adopt_changed_config(&mut engine, &mut scheduler, &mut queue, &time);
+                    if let Err(error) = self.renew_claim(&engine, &mut claim) {
+                        let hint = "this scheduler ends: archive_dir was changed while it ran, and the \
+                                    other one resets the agents";
+                        replaced_by = Some(error.with_hint(hint));
+                        break;
+                    }
+                }
                 for group in scheduler.take_due(&time) {
                     if !self.is_skipped(&group, &mut running) {
                         queue.add(group);
@@ -91,31 +149,62 @@ impl CommandContext<'_> {
         }
         let has_ended = self.stop_resets(&mut running);
         self.output.print_progress("stopped");
+        if let Some(error) = replaced_by {
+            return Err(error.into());
+        }
         Ok(signals
             .error_kind()
             .or((!has_ended).then_some(ErrorKind::Partial)))
     }
 
-    /// Takes the lock that shows that this process resets the agents of the config, so that a second
-    /// one does not reset them, too. An archive that cannot be written keeps it from nothing.
-    fn claim_schedule(&mut self, engine: &Engine) -> Result<Option<HolderLock>> {
-        match engine.try_lock_with_holder(HolderLockKind::Scheduler) {
-            Ok(Some(lock)) => Ok(Some(lock)),
+    /// Takes the lock of the schedule.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`], naming the process, if the config has a scheduler already.
+    fn claim_schedule(&mut self, engine: &Engine) -> Result<ScheduleClaim> {
+        let mut claim = ScheduleClaim {
+            lock: None,
+            warning: None,
+        };
+        let claimed = self.renew_claim(engine, &mut claim);
+        claimed.map_err(|error| error.with_hint("end that one first, for example with `kill`"))?;
+        Ok(claim)
+    }
+
+    /// Takes the lock of the schedule in the archive that the config names now, unless this process has
+    /// it: the archive is another one since `archive_dir` was changed.
+    ///
+    /// # Errors
+    /// As [`CommandContext::claim_schedule`].
+    fn renew_claim(&mut self, engine: &Engine, claim: &mut ScheduleClaim) -> Result<()> {
+        let kind = HolderLockKind::Scheduler;
+        let lock = claim.lock.take();
+        if lock
+            .as_ref()
+            .is_some_and(|it| engine.is_lock_in_force(it, kind))
+        {
+            claim.lock = lock;
+            return Ok(());
+        }
+        // Released before: the old path may lead to the same file again.
+        drop(lock);
+        match engine.try_lock_with_holder(kind) {
+            Ok(Some(lock)) => claim.lock = Some(lock),
             Ok(None) => {
-                let holder = engine
-                    .find_lock_holder_of(HolderLockKind::Scheduler)
-                    .flatten();
+                let holder = engine.find_lock_holder_of(kind).flatten();
                 let config = engine.config().path.display();
                 let process = describe_holder(holder.as_ref());
                 let message = format!("{config} has a scheduler already: {process}");
-                Err(Error::new(ErrorKind::Busy, message)
-                    .with_hint("end that one first, for example with `kill`"))
+                return Err(Error::new(ErrorKind::Busy, message));
             }
             Err(error) => {
-                self.output.print_warning(error.message());
-                Ok(None)
+                if claim.warning.as_deref() != Some(error.message()) {
+                    self.output.print_warning(error.message());
+                    claim.warning = Some(error.message().to_string());
+                }
             }
         }
+        Ok(())
     }
 
     /// Takes over the intervals and agents of a config that was changed. One with errors changes

@@ -384,6 +384,7 @@ pub fn try_lock_states(archive: &Archive) -> Result<Option<Permit>> {
 pub struct HolderLock {
     /// The lock file, which describes the holder.
     file: File,
+    path: PathBuf,
     _permit: Permit,
 }
 
@@ -435,8 +436,16 @@ impl Engine {
         }
         Ok(Some(HolderLock {
             file: description,
+            path,
             _permit: permit,
         }))
+    }
+
+    /// Returns whether a lock that was taken earlier is the one that other processes find in the
+    /// archive now. Another archive has another one, and so has an archive that was deleted and created
+    /// again.
+    pub fn is_lock_in_force(&self, lock: &HolderLock, kind: HolderLockKind) -> bool {
+        lock.path == self.holder_lock_path(kind) && is_still_at(&lock.file, &lock.path)
     }
 
     /// Finds the holder of a lock without taking it; none when it is free, and no description for a

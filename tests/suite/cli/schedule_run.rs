@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use memory_shepherd::engine::{Outcome, Trigger, UndoMode};
+use memory_shepherd::engine::{HolderLockKind, Outcome, Trigger, UndoMode};
 use rustix::process::Signal;
 
 use super::running_program::RunningProgram;
@@ -41,7 +41,8 @@ fn schedule_status(world: &World) -> serde_json::Value {
     let mut command = Command::new(PROGRAM_PATH);
     let arguments = ["schedule", "status", "--user", "--prefix", "units"];
     command.args(arguments).args(["--json", "--config"]);
-    command.arg(world.config().path).current_dir(&world.root);
+    // A config that is written again and again would never be adopted.
+    command.arg("memory-shepherd.conf").current_dir(&world.root);
     let output = command.output().unwrap().stdout;
     serde_json::from_slice(&output).unwrap()
 }
@@ -116,6 +117,66 @@ fn second_scheduler_of_a_config_is_refused() {
         schedule_status(&world)["scheduler"],
         serde_json::Value::Null
     );
+}
+
+/// Waits until the status of the schedule names a scheduler.
+fn wait_for_scheduler(world: &World, process: u32) {
+    let end = Instant::now() + wait_timeout();
+    while schedule_status(world)["scheduler"]["pid"] != process {
+        assert!(Instant::now() < end, "the scheduler is not in the archive");
+    }
+}
+
+#[test]
+fn changed_archive_allows_no_second_scheduler() {
+    let world = World::new(&["scout"]);
+    let mut first = start_scheduler(&world);
+    let mut lines = BufReader::new(first.0.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().contains("next reset"));
+    let world = world.with_general("archive_dir = moved");
+    let _ = world.config();
+    wait_for_scheduler(&world, first.0.id());
+    let second = scheduler_command(&world)
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    assert_eq!(second.status.code(), Some(5));
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(said.contains(&first.0.id().to_string()), "{said}");
+    // A deleted archive has no lock that would refuse a second one.
+    fs::remove_dir_all(world.root.join("moved")).unwrap();
+    let _ = world.config();
+    wait_for_scheduler(&world, first.0.id());
+    first.signal(Signal::TERM);
+    assert_eq!(first.0.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn scheduler_ends_where_the_new_archive_has_one() {
+    let world = World::new(&["scout"]);
+    let mut command = scheduler_command(&world);
+    command.stderr(Stdio::piped());
+    let mut first = RunningProgram(command.spawn().unwrap());
+    let mut lines = BufReader::new(first.0.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().contains("next reset"));
+    let mut config = world.config();
+    config.general.archive_dir = world.root.join("moved");
+    let other = world.engine_with_config(config);
+    let held = other.try_lock_with_holder(HolderLockKind::Scheduler);
+    let _held = held.unwrap().unwrap();
+    let world = world.with_general("archive_dir = moved");
+    let _ = world.config();
+    let end = Instant::now() + wait_timeout();
+    let status = loop {
+        if let Some(status) = first.0.try_wait().unwrap() {
+            break status;
+        }
+        assert!(Instant::now() < end, "two schedulers run");
+        std::thread::yield_now();
+    };
+    assert_eq!(status.code(), Some(5));
+    let said = wait_for_error(&mut first, "has a scheduler already");
+    assert!(said.contains(&std::process::id().to_string()), "{said}");
 }
 
 #[test]
