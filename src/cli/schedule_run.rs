@@ -135,7 +135,7 @@ impl CommandContext<'_> {
                     }
                 }
                 // Unreadable pauses hold nothing back, and the resets say so.
-                let controls = ScheduleControls::read(&engine).unwrap_or_default();
+                let controls = ScheduleControls::read(&engine, &Local).unwrap_or_default();
                 let next = scheduler.describe_next(|agent| controls.pause_of(agent).is_some());
                 if next != last_said {
                     self.output.print_progress(&next);

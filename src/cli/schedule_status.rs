@@ -151,7 +151,10 @@ impl GroupItem {
         }
         GroupItem {
             next: group.next_after(now).fixed_offset(),
-            last: last.map(|reset| reset.time.with_timezone(now.offset())),
+            last: last.map(|reset| {
+                let time = reset.time.with_timezone(&now.timezone());
+                time.fixed_offset()
+            }),
             result,
             has_failed,
             is_paused: controls.pause_of(group.agent.as_deref()).is_some(),

@@ -179,18 +179,18 @@ impl TimerControl {
 }
 
 impl ScheduleControls {
-    /// Reads the pauses and skips of an engine's config.
+    /// Reads the pauses and skips of an engine's config, with their times in a time zone: each has the
+    /// offset that holds then.
     ///
     /// # Errors
     /// The file cannot be read or trusted. Resets then run as scheduled.
-    pub fn read(engine: &Engine) -> Result<ScheduleControls> {
+    pub fn read<Tz: TimeZone>(engine: &Engine, zone: &Tz) -> Result<ScheduleControls> {
         let mut file = read_file(engine)?;
         let key = config_key(engine.config());
         let mut controls = file.configs.remove(&key).unwrap_or_default();
         // Another process may have written them in another time zone.
-        let zone = *engine.clock().now().offset();
         let times = controls.timers.iter_mut().flat_map(TimerControl::times_mut);
-        times.for_each(|time| *time = time.with_timezone(&zone));
+        times.for_each(|time| *time = time.with_timezone(zone).fixed_offset());
         Ok(controls)
     }
 

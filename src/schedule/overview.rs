@@ -189,7 +189,7 @@ pub fn read_overview<Tz: TimeZone>(
     now: &DateTime<Tz>,
 ) -> ScheduleOverview {
     let config = engine.config();
-    let (controls, controls_error) = match ScheduleControls::read(engine) {
+    let (controls, controls_error) = match ScheduleControls::read(engine, &now.timezone()) {
         Ok(controls) => (controls, None),
         Err(error) => (
             ScheduleControls::default(),
@@ -199,7 +199,7 @@ pub fn read_overview<Tz: TimeZone>(
     let managers = access.unit_directories.iter().map(|(scope, directory)| {
         let manager = access.manager(*scope, engine.clock());
         let place = (*scope, directory.as_path());
-        let read = read_timers(place, &config.path, Some(&manager), now.fixed_offset());
+        let read = read_timers(place, &config.path, Some(&manager), now);
         let mut schedule = read.unwrap_or_else(|error| ManagerSchedule {
             scope: *scope,
             is_running: manager.is_running(),
@@ -244,19 +244,19 @@ pub fn read_manager<Tz: TimeZone>(
     engine: Option<&Engine>,
     now: &DateTime<Tz>,
 ) -> Result<ManagerSchedule> {
-    let mut schedule = read_timers(place, config, manager, now.fixed_offset())?;
+    let mut schedule = read_timers(place, config, manager, now)?;
     if let Some(engine) = engine {
-        let controls = ScheduleControls::read(engine).unwrap_or_default();
+        let controls = ScheduleControls::read(engine, &now.timezone()).unwrap_or_default();
         add_groups(&mut schedule, engine.config(), &controls, now);
     }
     Ok(schedule)
 }
 
-fn read_timers(
+fn read_timers<Tz: TimeZone>(
     (scope, directory): (UnitScope, &Path),
     config: &Path,
     manager: Option<&dyn ServiceManager>,
-    now: DateTime<FixedOffset>,
+    now: &DateTime<Tz>,
 ) -> Result<ManagerSchedule> {
     let installed = find_installed_timers(directory, config)?;
     let is_running = manager.is_some_and(|manager| manager.is_running());

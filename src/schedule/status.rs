@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use chrono::{DateTime, FixedOffset, NaiveDateTime, Offset};
+use chrono::{DateTime, FixedOffset, NaiveDateTime, TimeZone};
 use serde::Serialize;
 
 use super::ownership::{UnitOwner, is_enabled_by_install, unit_owner};
@@ -84,14 +84,15 @@ pub fn find_installed_timers(directory: &Path, config: &Path) -> Result<Vec<Inst
 const PROPERTIES: &str = "Id,ActiveState,UnitFileState,NextElapseUSecRealtime,LastTriggerUSec,\
                           Result,ExecMainStatus,ExecMainExitTimestamp";
 
-/// Asks the service manager for the state of timers, in their order.
+/// Asks the service manager for the state of timers, in their order. Each time has the offset that
+/// holds then in the time zone of `now`.
 ///
 /// # Errors
 /// The service manager does not answer.
-pub fn read_timer_statuses(
+pub fn read_timer_statuses<Tz: TimeZone>(
     timers: &[InstalledTimer],
     manager: &dyn ServiceManager,
-    now: DateTime<FixedOffset>,
+    now: &DateTime<Tz>,
 ) -> Result<Vec<TimerStatus>> {
     let names: Vec<String> = timers
         .iter()
@@ -127,20 +128,21 @@ fn parse_properties(text: &str) -> BTreeMap<String, Properties> {
     named.collect()
 }
 
-fn timer_status(
+fn timer_status<Tz: TimeZone>(
     installed: &InstalledTimer,
     timer: &Properties,
     service: &Properties,
-    now: DateTime<FixedOffset>,
+    now: &DateTime<Tz>,
 ) -> TimerStatus {
-    let time = |properties: &Properties, key: &str| parse_timestamp(properties.get(key)?, now);
+    let zone = now.timezone();
+    let time = |properties: &Properties, key: &str| parse_timestamp(properties.get(key)?, &zone);
     let text = |properties: &Properties, key: &str| properties.get(key).cloned();
     let is_active = text(timer, "ActiveState").as_deref() == Some("active");
     let is_running = text(service, "ActiveState").as_deref() == Some("activating");
     let next = time(timer, "NextElapseUSecRealtime");
     let has_run = time(service, "ExecMainExitTimestamp").is_some();
     let is_overdue =
-        next.is_some_and(|next| next + chrono::Duration::seconds(MAX_DELAY_SECONDS) < now);
+        next.is_some_and(|next| next + chrono::Duration::seconds(MAX_DELAY_SECONDS) < *now);
     TimerStatus {
         active: is_active,
         enabled: text(timer, "UnitFileState").unwrap_or_default(),
@@ -157,14 +159,15 @@ fn timer_status(
 
 /// Parses `Mon 2026-02-02 02:50:00 UTC`; other texts, such as `n/a`, stand for no time. Properties of
 /// the kind `…USec` have this form with any `--timestamp=` before version 259.
-fn parse_timestamp(text: &str, now: DateTime<FixedOffset>) -> Option<DateTime<FixedOffset>> {
+fn parse_timestamp<Tz: TimeZone>(text: &str, zone: &Tz) -> Option<DateTime<FixedOffset>> {
     let utc = NaiveDateTime::parse_from_str(text, "%a %Y-%m-%d %H:%M:%S UTC").ok()?;
-    Some(utc.and_utc().with_timezone(&now.offset().fix()))
+    Some(utc.and_utc().with_timezone(zone).fixed_offset())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reset_interval::summer_time::SummerTime;
 
     struct FixedAnswer(&'static str);
 
@@ -200,7 +203,7 @@ mod tests {
                       ExecMainExitTimestamp=\n";
         let now = DateTime::parse_from_rfc3339("2026-02-02T03:00:00+01:00").unwrap();
         let timers = [timer("a.timer", true), timer("b.timer", false)];
-        let statuses = read_timer_statuses(&timers, &FixedAnswer(answer), now).unwrap();
+        let statuses = read_timer_statuses(&timers, &FixedAnswer(answer), &now).unwrap();
         let [first, second] = &statuses[..] else {
             panic!("{statuses:?}");
         };
@@ -216,12 +219,26 @@ mod tests {
     }
 
     #[test]
+    fn times_have_the_offset_that_holds_then() {
+        let answer = "Id=a.timer\nActiveState=active\n\
+                      NextElapseUSecRealtime=Sun 2026-03-29 01:30:00 UTC\n\
+                      LastTriggerUSec=Sun 2026-03-29 00:30:00 UTC\n";
+        let now = DateTime::parse_from_rfc3339("2026-03-29T01:40:00+01:00").unwrap();
+        let now = now.with_timezone(&SummerTime);
+        let timers = [timer("a.timer", true)];
+        let statuses = read_timer_statuses(&timers, &FixedAnswer(answer), &now).unwrap();
+        let shown = |time: Option<DateTime<FixedOffset>>| time.unwrap().to_rfc3339();
+        assert_eq!(shown(statuses[0].next), "2026-03-29T03:30:00+02:00");
+        assert_eq!(shown(statuses[0].last), "2026-03-29T01:30:00+01:00");
+    }
+
+    #[test]
     fn overdue_or_inactive_timer_is_missed() {
         let answer =
             "Id=a.timer\nActiveState=active\nNextElapseUSecRealtime=Mon 2026-02-02 02:50:00 UTC\n";
         let now = DateTime::parse_from_rfc3339("2026-02-02T09:00:00+01:00").unwrap();
         let timers = [timer("a.timer", true), timer("b.timer", true)];
-        let statuses = read_timer_statuses(&timers, &FixedAnswer(answer), now).unwrap();
+        let statuses = read_timer_statuses(&timers, &FixedAnswer(answer), &now).unwrap();
         assert!(statuses.iter().all(|status| status.missed), "{statuses:?}");
     }
 }

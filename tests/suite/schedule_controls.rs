@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 use memory_shepherd::engine::Engine;
-use memory_shepherd::error::ErrorKind;
+use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::schedule::{
     ScheduleAction, ScheduleChange, ScheduleControls, ScheduleHold, ScheduledGroup, change_schedule,
 };
@@ -36,8 +36,12 @@ fn apply(engine: &Engine, agent: Option<&str>, action: ScheduleAction) {
 
 /// Returns why a scheduled reset of an agent would not run at a time.
 fn hold_at(engine: &Engine, agent: &str, now: DateTime<FixedOffset>) -> Option<ScheduleHold> {
-    let controls = ScheduleControls::read(engine).unwrap();
+    let controls = read_controls(engine).unwrap();
     controls.hold_of(engine.config(), engine.agent(agent).unwrap(), &now)
+}
+
+fn read_controls(engine: &Engine) -> Result<ScheduleControls, Error> {
+    ScheduleControls::read(engine, engine.clock().now().offset())
 }
 
 fn is_held_now(engine: &Engine, agent: &str) -> bool {
@@ -111,7 +115,7 @@ fn pause_of_the_fleet_spares_own_intervals() {
     assert!(pause.since < engine.clock().now() - chrono::Duration::hours(999));
     // A second pause does not change since when.
     apply(&engine, None, ScheduleAction::Pause);
-    let again = ScheduleControls::read(&engine).unwrap();
+    let again = read_controls(&engine).unwrap();
     assert_eq!(again.pause_of(None), Some(&pause));
     apply(&engine, None, ScheduleAction::Resume);
     assert!(!is_held_now(&engine, "ranger"));
@@ -153,12 +157,12 @@ fn damaged_or_linked_file_holds_nothing_back() {
     let path = engine.schedule_path();
     let text = fs::read(&path).unwrap();
     fs::write(&path, "{").unwrap();
-    assert!(ScheduleControls::read(&engine).is_err());
+    assert!(read_controls(&engine).is_err());
     fs::remove_file(&path).unwrap();
     let elsewhere = world.root.join("elsewhere");
     fs::write(&elsewhere, &text).unwrap();
     std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
-    assert!(ScheduleControls::read(&engine).is_err());
+    assert!(read_controls(&engine).is_err());
 }
 
 #[test]
@@ -170,11 +174,11 @@ fn file_of_another_user_holds_nothing_back() {
         skip_unsupported("only root gives files away");
         return;
     }
-    let error = ScheduleControls::read(&engine).unwrap_err();
+    let error = read_controls(&engine).unwrap_err();
     assert!(error.message().contains("belongs to user 12345"), "{error}");
     // The owner of the archive is another matter.
     chown(engine.archive().root(), Some(12_345), None).unwrap();
-    let controls = ScheduleControls::read(&engine).unwrap();
+    let controls = read_controls(&engine).unwrap();
     assert!(controls.pause_of(None).is_some());
 }
 
@@ -183,7 +187,7 @@ fn times_are_shown_in_the_zone_of_the_reader() {
     let world = scheduled_world();
     apply(&world.engine(), None, ScheduleAction::Pause);
     let since = || {
-        let controls = ScheduleControls::read(&world.engine()).unwrap();
+        let controls = read_controls(&world.engine()).unwrap();
         controls.pause_of(None).unwrap().since
     };
     let before = since();

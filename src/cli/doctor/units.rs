@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use chrono::{DateTime, FixedOffset};
+use chrono::{DateTime, FixedOffset, Local};
 
 use super::{DoctorReport, FleetSubject};
 use crate::cli::CommandContext;
@@ -332,7 +332,8 @@ fn check_timers(report: &mut DoctorReport, fleet: &FleetSubject<'_>, subject: &U
         );
     }
     let now = SystemClock.now();
-    let statuses = match read_timer_statuses(&timers, &manager, now) {
+    let local = now.with_timezone(&Local);
+    let statuses = match read_timer_statuses(&timers, &manager, &local) {
         Ok(statuses) => statuses,
         Err(error) => return report.add_error(&error),
     };

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
-use chrono::{DateTime, FixedOffset, TimeDelta};
+use chrono::{DateTime, FixedOffset, Local, TimeDelta};
 
 use crate::console::screens::log::state::{MAX_RUNS, RunSummary};
 use crate::engine::{Engine, Operation, Outcome, RunEvent};
@@ -12,8 +12,8 @@ use crate::error::{Error, Result};
 /// Maximum number of records in all runs of the log.
 const MAX_LOG_RECORDS: usize = 50_000;
 
-/// Loads the last runs of the ledger, at most [`MAX_RUNS`], newest first; with the reason if older
-/// ones cannot be read.
+/// Loads the last runs of the ledger, at most [`MAX_RUNS`], newest first, with their times as local
+/// times; with the reason if older ones cannot be read.
 ///
 /// # Errors
 /// The ledger cannot be read or is damaged.
@@ -23,7 +23,7 @@ pub fn load_runs(engine: &Engine) -> Result<(Vec<RunSummary>, Option<Error>)> {
         names.insert(record.event.run.clone());
         let fits = names.len() <= MAX_RUNS && records.len() < MAX_LOG_RECORDS;
         if fits {
-            let time = record.time;
+            let time = record.time.with_timezone(&Local).fixed_offset();
             let views = record.event.into_views().into_iter().rev();
             records.extend(views.map(|event| (time, event)));
         }

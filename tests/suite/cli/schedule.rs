@@ -433,6 +433,44 @@ fn user_units_are_enabled_by_service_manager() {
     assert!(unit_names(&site, directory).is_empty());
 }
 
+/// A time zone an hour ahead of UTC in winter and two in summer, whatever that of the machine is.
+const SUMMER_TIME_ZONE: &str = "CET-1CEST,M3.5.0,M10.5.0/3";
+
+#[test]
+fn times_of_the_status_have_their_own_offset() {
+    let site = Site::new();
+    site.append("memory-shepherd.conf", "every=30m\n");
+    let path = write_fake_systemctl(&site, 0);
+    let program = "#!/bin/sh\ncase \"$*\" in *show*)\n\
+                   echo Id=memory-shepherd.timer; echo ActiveState=active\n\
+                   echo NextElapseUSecRealtime=Fri 2037-07-10 10:00:00 UTC\n\
+                   echo LastTriggerUSec=Sat 2026-01-10 10:00:00 UTC\nesac\n";
+    site.write("bin/systemctl", program);
+    let run = |arguments: &[&str]| {
+        let mut command = site.command();
+        command
+            .env("PATH", &path)
+            .env("TZ", SUMMER_TIME_ZONE)
+            .env("XDG_RUNTIME_DIR", site.path("run"));
+        site.run_command(command.args(arguments)).assert_code(0)
+    };
+    let _ = run(&["schedule", "install", "--user"]);
+    let _ = run(&["schedule", "pause"]);
+    let file = "archives/.shepherd/schedule.json";
+    let mut controls: serde_json::Value = serde_json::from_str(&site.read(file)).unwrap();
+    let mut configs = controls["configs"].as_object_mut().unwrap().values_mut();
+    let timers = configs.next().unwrap()["timers"].as_array_mut().unwrap();
+    for (timer, since) in timers.iter_mut().zip(["2026-01-10", "2026-07-10"]) {
+        timer["pause"]["since"] = format!("{since}T20:00:00Z").into();
+    }
+    site.write(file, controls.to_string());
+    let _ = run(&["schedule", "status", "--user"])
+        .assert_stdout_has("2037-07-10 12:00:00")
+        .assert_stdout_has("2026-01-10 11:00:00")
+        .assert_stdout_has("paused since 2026-01-10 21:00:00")
+        .assert_stdout_has("paused since 2026-07-10 22:00:00");
+}
+
 #[test]
 fn failing_systemctl_is_reported() {
     let site = Site::new();

@@ -133,6 +133,23 @@ fn header_names_next_run_and_failure() {
 }
 
 #[test]
+fn times_are_shown_in_their_own_offset() {
+    let summer = chrono::FixedOffset::east_opt(7200).unwrap();
+    let mut fleet = group(None, &["alpha"], Some(50));
+    fleet.next = fleet.next.map(|next| next.with_timezone(&summer));
+    let next = fleet.next.unwrap();
+    assert_ne!(next.offset(), crate::engine_samples::test_time().offset());
+    let timers = vec![timer("memory-shepherd.timer", fleet)];
+    let mut console = console_with_schedule(overview(vec![manager(UnitScope::System, timers)]));
+    let shown = format!("{} (45m)", next.format("%H:%M"));
+    assert!(console.screen_text().contains(&format!("next run {shown}")));
+    assert!(console.screen_text().contains(&format!("  {shown}  ")));
+    console.press("T");
+    let skip = format!("skip the run due {};", next.format("%H:%M"));
+    assert!(console.screen_text().contains(&skip));
+}
+
+#[test]
 fn paused_and_skipped_timers_are_not_due() {
     let mut paused = group(None, &["alpha"], Some(50));
     paused.pause = Some(pause());

@@ -402,11 +402,10 @@ fn format_until(now: DateTime<FixedOffset>, next: DateTime<FixedOffset>) -> Stri
     }
 }
 
-/// Formats a time of today as `04:00`, one of another day as `03-15 04:00`.
+/// Formats a time of today as `04:00`, one of another day as `03-15 04:00`: in its own offset, which
+/// differs from that of now across a change of summer time.
 pub fn format_moment(model: &Model, time: DateTime<FixedOffset>) -> String {
-    let now = model.now.local_time;
-    let time = time.with_timezone(now.offset());
-    if time.date_naive() == now.date_naive() {
+    if time.date_naive() == model.now.local_time.date_naive() {
         time.format("%H:%M").to_string()
     } else {
         time.format("%m-%d %H:%M").to_string()
