@@ -41,8 +41,8 @@ pub use installed_unit::find_unit_program;
 pub use missed::{MissedReset, find_missed_resets, has_recent_timed_run};
 pub use original::{OriginalUnit, ScriptService, find_script_services};
 pub use overview::{
-    GroupSchedule, ManagerAccess, ManagerSchedule, ScheduleOverview, TimerSchedule, read_manager,
-    read_overview,
+    GroupSchedule, HeldAgent, ManagerAccess, ManagerSchedule, ScheduleOverview, TimerSchedule,
+    read_manager, read_overview,
 };
 pub use packaged::render_packaged_units;
 pub use sandbox::{

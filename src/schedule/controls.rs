@@ -218,12 +218,6 @@ impl ScheduleControls {
         (*now < skip.ends && *now < last).then_some(skip)
     }
 
-    /// Returns the agents that are paused by name.
-    pub fn paused_agents(&self) -> impl Iterator<Item = &str> {
-        let paused = self.timers.iter().filter(|it| it.pause.is_some());
-        paused.filter_map(|it| it.agent.as_deref())
-    }
-
     /// Returns what is paused, and what is skipped and has not passed: the agent, none for the
     /// fleet's timer, and why.
     pub fn holds<Tz: TimeZone>(

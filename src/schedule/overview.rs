@@ -8,7 +8,7 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset, TimeZone};
 
 use super::UnitScope;
-use super::controls::{ScheduleControls, SchedulePause, ScheduleSkip};
+use super::controls::{ScheduleControls, ScheduleHold, SchedulePause, ScheduleSkip};
 use super::crontab::crontab_lines;
 use super::scheduler::ScheduledGroup;
 use super::service_manager::{ServiceManager, Systemctl};
@@ -84,8 +84,8 @@ pub struct GroupSchedule {
     pub agent: Option<String>,
     /// The agents that are reset.
     pub agents: Vec<String>,
-    /// Those of them that are paused by themselves.
-    pub paused_agents: Vec<String>,
+    /// Those of them that are paused or skipped by themselves.
+    pub held_agents: Vec<HeldAgent>,
     /// When they are due next: by the service manager, or by this program.
     pub next: Option<DateTime<FixedOffset>>,
     /// When they are due after that.
@@ -96,6 +96,15 @@ pub struct GroupSchedule {
     pub skip: Option<ScheduleSkip>,
     /// When a pause or a skip of theirs was over last.
     pub resumed: Option<DateTime<FixedOffset>>,
+}
+
+/// An agent that is held back by itself, not with its group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldAgent {
+    /// The agent.
+    pub agent: String,
+    /// What holds it back.
+    pub hold: ScheduleHold,
 }
 
 impl ManagerAccess {
@@ -166,11 +175,17 @@ impl<Tz: TimeZone> ControlledConfig<'_, Tz> {
             .as_ref()
             .and_then(|next| Some(group.as_ref()?.due_after(next).fixed_offset()));
         let names: Vec<String> = agents.iter().map(|agent| agent.name.clone()).collect();
-        let paused = self.controls.paused_agents();
-        let paused = paused.filter(|name| agent.is_none() && names.iter().any(|it| it == name));
+        let holds = self.controls.holds(self.config, self.now).into_iter();
+        let held = holds.filter_map(|(held, hold)| {
+            let held = held.filter(|name| agent.is_none() && names.iter().any(|it| it == name))?;
+            Some(HeldAgent {
+                agent: held.to_string(),
+                hold,
+            })
+        });
         GroupSchedule {
             agent: agent.map(str::to_string),
-            paused_agents: paused.map(str::to_string).collect(),
+            held_agents: held.collect(),
             agents: names,
             next: next.map(|next| next.fixed_offset()),
             after_next,

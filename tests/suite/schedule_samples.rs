@@ -20,7 +20,7 @@ pub fn group(agent: Option<&str>, agents: &[&str], next_in: Option<i64>) -> Grou
     GroupSchedule {
         agent: agent.map(str::to_string),
         agents: agents.iter().map(|it| it.to_string()).collect(),
-        paused_agents: Vec::new(),
+        held_agents: Vec::new(),
         next: next_in.map(minutes_after),
         after_next: next_in.map(|minutes| minutes_after(minutes + 60)),
         pause: None,

@@ -9,7 +9,9 @@ use memory_shepherd::console::screens::log::state::schedule::TimerRow;
 use memory_shepherd::console::screens::reset::state::PlanRequest;
 use memory_shepherd::engine::{Outcome, Trigger};
 use memory_shepherd::error::{Error, ErrorKind};
-use memory_shepherd::schedule::{ScheduleAction, ScheduleOverview, UnitScope};
+use memory_shepherd::schedule::{
+    GroupSchedule, HeldAgent, ScheduleAction, ScheduleHold, ScheduleOverview, UnitScope,
+};
 
 use super::{MINUTE, SECOND, console_with_run, makes_dirty};
 use crate::console_fixture::{TestConsole, fleet_of_four};
@@ -147,6 +149,32 @@ fn times_are_shown_in_their_own_offset() {
     console.press("T");
     let skip = format!("skip the run due {};", next.format("%H:%M"));
     assert!(console.screen_text().contains(&skip));
+}
+
+#[test]
+fn agents_that_are_held_back_are_named() {
+    let mut fleet = group(None, &["alpha", "bravo", "charlie"], Some(50));
+    let held = |agent: &str, hold| HeldAgent {
+        agent: agent.to_string(),
+        hold,
+    };
+    let skip = skip_of(&fleet);
+    fleet.held_agents = vec![held("bravo", ScheduleHold::Skipped(skip.clone()))];
+    let show = |fleet: &GroupSchedule| {
+        let timers = vec![timer("memory-shepherd.timer", fleet.clone())];
+        let mut console = console_with_schedule(overview(vec![manager(UnitScope::System, timers)]));
+        console.press("Tab");
+        console.screen_text()
+    };
+    assert!(show(&fleet).contains("3 agents, 1 skipped"));
+    assert!(show(&fleet).contains(&format!("bravo: {}", skip.describe())));
+    fleet.held_agents = vec![held("alpha", ScheduleHold::Paused(pause()))];
+    assert!(show(&fleet).contains("3 agents, 1 paused"));
+    assert!(show(&fleet).contains(&format!("alpha: {}", pause().describe())));
+    fleet
+        .held_agents
+        .push(held("bravo", ScheduleHold::Skipped(skip)));
+    assert!(show(&fleet).contains("3 agents, 2 held back"));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use memory_shepherd::console::message::Msg;
 use memory_shepherd::engine::Outcome;
-use memory_shepherd::schedule::{ScheduleOverview, UnitScope};
+use memory_shepherd::schedule::{HeldAgent, ScheduleHold, ScheduleOverview, UnitScope};
 
 use super::assert_view_from;
 use crate::console_fixture::{TestConsole, fleet_of_four};
@@ -60,7 +60,10 @@ fn schedule_of_both_managers_snapshots_match() {
     assert_schedule_view("schedule_both_managers", "Tab", || {
         let mut fleet = group(None, &["alpha", "bravo", "charlie"], Some(50));
         fleet.pause = Some(pause());
-        fleet.paused_agents = vec!["bravo".to_string()];
+        fleet.held_agents = vec![HeldAgent {
+            agent: "bravo".to_string(),
+            hold: ScheduleHold::Paused(pause()),
+        }];
         let mut delta = group(Some("delta"), &["delta"], Some(20));
         delta.skip = Some(skip_of(&delta));
         let mut late = timer(

@@ -348,7 +348,7 @@ fn managed_row(manager: &ManagerSchedule, timer: &TimerSchedule, runs: &[RunSumm
     let group = timer.group.clone().unwrap_or_else(|| GroupSchedule {
         agent: None,
         agents: Vec::new(),
-        paused_agents: Vec::new(),
+        held_agents: Vec::new(),
         next: timer.status.as_ref().and_then(|it| it.next),
         after_next: None,
         pause: None,

@@ -12,7 +12,7 @@ use crate::console::screen::Screen;
 use crate::console::screens::log::state::schedule::{TimerResult, TimerRow, TimerSource};
 use crate::console::theme::Role;
 use crate::quantity::format_count;
-use crate::schedule::{ManagerSchedule, ScheduleOverview, UnitScope};
+use crate::schedule::{HeldAgent, ManagerSchedule, ScheduleHold, ScheduleOverview, UnitScope};
 use crate::untrusted;
 
 /// Columns from which the agents of a timer have a column of their own.
@@ -320,9 +320,14 @@ fn agents_cell(row: &TimerRow) -> String {
         (None, [one]) => one.clone(),
         (None, many) => format_count(many.len() as u64, "agent"),
     };
-    match row.group.paused_agents.len() {
-        0 => agents,
-        count => format!("{agents}, {count} paused"),
+    let is_paused = |held: &&HeldAgent| matches!(held.hold, ScheduleHold::Paused(_));
+    let held = row.group.held_agents.len();
+    let paused = row.group.held_agents.iter().filter(is_paused).count();
+    match held - paused {
+        0 if paused == 0 => agents,
+        0 => format!("{agents}, {paused} paused"),
+        skipped if paused == 0 => format!("{agents}, {skipped} skipped"),
+        _ => format!("{agents}, {held} held back"),
     }
 }
 
@@ -334,9 +339,8 @@ pub(super) fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     let mut parts: Vec<String> = Vec::new();
     parts.extend(row.pause().map(|pause| pause.describe()));
     parts.extend(row.group.skip.as_ref().map(|skip| skip.describe()));
-    if !row.group.paused_agents.is_empty() {
-        parts.push(format!("paused: {}", row.group.paused_agents.join(" ")));
-    }
+    let held = row.group.held_agents.iter();
+    parts.extend(held.map(|held| format!("{}: {}", held.agent, held.hold.describe())));
     if let TimerResult::Failed(how) = &row.result {
         let since = if row.is_repaired {
             "; its agents were reset since"
