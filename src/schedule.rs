@@ -19,6 +19,7 @@ mod original;
 mod overview;
 mod ownership;
 mod packaged;
+mod result;
 mod sandbox;
 mod scheduler;
 mod search_path;
@@ -45,6 +46,7 @@ pub use overview::{
     read_manager, read_overview,
 };
 pub use packaged::render_packaged_units;
+pub use result::{RunOutcomes, TimerResult};
 pub use sandbox::{
     ServicePurpose, UserSandbox, find_kernel_obstacle, find_sandbox_obstacle, has_remote_agent,
     writable_directories,

@@ -15,8 +15,9 @@ use crate::clock::{Clock, SystemClock};
 use crate::config;
 use crate::engine::{Engine, HolderLockKind, TimedReset, describe_holder};
 use crate::schedule::{
-    InstalledTimer, ScheduleControls, SchedulePause, ScheduleSkip, ScheduledGroup, ServiceManager,
-    TimerSchedule, TimerStatus, UnitScope, find_missed_resets, read_manager, timer_argument,
+    InstalledTimer, RunOutcomes, ScheduleControls, SchedulePause, ScheduleSkip, ScheduledGroup,
+    ServiceManager, TimerResult, TimerSchedule, TimerStatus, UnitScope, find_missed_resets,
+    read_manager, timer_argument,
 };
 
 /// A timer in the answer.
@@ -33,7 +34,13 @@ struct TimerItem {
     paused: Option<SchedulePause>,
     /// Its skip that has not passed.
     skipped: Option<ScheduleSkip>,
+    /// How its last run ended.
+    #[serde(skip)]
+    ended: TimerResult,
 }
+
+/// The last scheduled resets of agents.
+type TimedResets = HashMap<String, TimedReset>;
 
 /// How far back the last scheduled reset is looked for.
 const LAST_RESET_PERIOD: chrono::Duration = chrono::Duration::days(30);
@@ -50,7 +57,7 @@ struct GroupItem {
     /// Numbers of agents by the outcome of that run.
     result: BTreeMap<&'static str, usize>,
     #[serde(skip)]
-    has_failed: bool,
+    ended: TimerResult,
     #[serde(skip)]
     is_paused: bool,
 }
@@ -94,9 +101,18 @@ struct ScheduleStatusDocument {
 }
 
 impl TimerItem {
-    fn new(timer: TimerSchedule) -> TimerItem {
+    fn new(timer: TimerSchedule, resets: &TimedResets) -> TimerItem {
         let group = timer.group;
+        let run = group.as_ref().and_then(|group| {
+            let agents = group.agents.iter().map(String::as_str);
+            last_timed_run(agents, resets)
+        });
+        let outcomes = run.map(|run| outcomes_of(&run));
+        let status = timer.status.as_ref();
         TimerItem {
+            ended: status
+                .map(|status| TimerResult::of_timer(status, outcomes.as_ref()))
+                .unwrap_or_default(),
             installed: timer.installed,
             status: timer.status,
             paused: group.as_ref().and_then(|it| it.pause.clone()),
@@ -134,29 +150,22 @@ impl GroupItem {
         group: ScheduledGroup,
         engine: &Engine,
         controls: &ScheduleControls,
-        resets: &HashMap<String, TimedReset>,
+        resets: &TimedResets,
         now: &DateTime<Local>,
     ) -> GroupItem {
         let agents = group.agents(engine.config()).into_iter();
-        let resets: Vec<&TimedReset> = agents.filter_map(|it| resets.get(&it.name)).collect();
-        let last = resets.iter().max_by_key(|reset| reset.time);
-        let of_run = resets
-            .iter()
-            .filter(|reset| last.is_some_and(|last| last.run == reset.run));
+        let run = last_timed_run(agents.map(|it| it.name.as_str()), resets);
         let mut result = BTreeMap::new();
-        let mut has_failed = false;
-        for reset in of_run {
+        for reset in run.iter().flatten() {
             *result.entry(reset.outcome.as_str()).or_default() += 1;
-            has_failed |= reset.outcome.is_failure();
         }
+        let ended_at = run.iter().flatten().map(|reset| reset.time).max();
+        let ended = run.map(|run| TimerResult::of_run(&outcomes_of(&run)));
         GroupItem {
             next: group.next_after(now).fixed_offset(),
-            last: last.map(|reset| {
-                let time = reset.time.with_timezone(&now.timezone());
-                time.fixed_offset()
-            }),
+            last: ended_at.map(|time| time.with_timezone(&now.timezone()).fixed_offset()),
             result,
-            has_failed,
+            ended: ended.unwrap_or_default(),
             is_paused: controls.pause_of(group.agent.as_deref()).is_some(),
             agent: group.agent,
         }
@@ -169,23 +178,12 @@ impl GroupItem {
         } else {
             (OutputRole::Good, "active")
         };
-        let counts = self.result.iter();
-        let counts = counts.map(|(outcome, count)| format!("{count} {outcome}"));
-        let result = match counts.collect::<Vec<_>>() {
-            counts if counts.is_empty() => "-".to_string(),
-            counts => counts.join(", "),
-        };
-        let result_role = if self.has_failed {
-            OutputRole::Bad
-        } else {
-            OutputRole::Plain
-        };
         vec![
             text_cell(OutputRole::Heading, timer_argument(self.agent.as_deref())),
             text_cell(role, state),
             plain(format_time(Some(self.next))),
             plain(format_time(self.last)),
-            text_cell(result_role, result),
+            result_cell(&self.ended),
         ]
     }
 }
@@ -195,15 +193,13 @@ impl SchedulerItem {
     fn find(
         engine: &Engine,
         controls: &ScheduleControls,
+        resets: &TimedResets,
         now: &DateTime<Local>,
     ) -> Option<SchedulerItem> {
         let holder = engine.find_lock_holder_of(HolderLockKind::Scheduler)?;
         let groups = ScheduledGroup::of_config(engine.config());
-        let resets = engine.last_timed_resets(now.fixed_offset() - LAST_RESET_PERIOD);
-        // A ledger that cannot be read is named with the missed resets.
-        let resets = resets.unwrap_or_default();
         let groups = groups.into_iter();
-        let groups = groups.map(|group| GroupItem::new(group, engine, controls, &resets, now));
+        let groups = groups.map(|group| GroupItem::new(group, engine, controls, resets, now));
         let mut groups: Vec<GroupItem> = groups.collect();
         groups.sort_by_key(|group| group.next);
         Some(SchedulerItem {
@@ -264,7 +260,7 @@ impl Document for ScheduleStatusDocument {
                 text_cell(role, state),
                 plain(timer.format_next(status)),
                 plain(format_time(status.last)),
-                plain(describe_result(status)),
+                result_cell(&timer.ended),
             ]
         }));
         printer.write_table(&rows)?;
@@ -305,12 +301,30 @@ fn describe_file(installed: &InstalledTimer) -> (OutputRole, &'static str) {
     }
 }
 
-fn describe_result(status: &TimerStatus) -> String {
-    match (&status.result, status.exit_code) {
-        _ if status.running => "running".to_string(),
-        (Some(result), Some(code)) if result == "exit-code" => format!("exit {code}"),
-        (Some(result), _) => result.clone(),
-        (None, _) => "-".to_string(),
+fn result_cell(result: &TimerResult) -> TableCell {
+    let role = match result {
+        TimerResult::Failed(_) => OutputRole::Bad,
+        TimerResult::Unknown | TimerResult::Running | TimerResult::Ok(_) => OutputRole::Plain,
+    };
+    text_cell(role, result.describe())
+}
+
+/// Returns the resets of the last run that a timer or the scheduler started for one of these agents;
+/// none without one.
+fn last_timed_run<'a>(
+    agents: impl Iterator<Item = &'a str>,
+    resets: &'a TimedResets,
+) -> Option<Vec<&'a TimedReset>> {
+    let mut resets: Vec<&TimedReset> = agents.filter_map(|name| resets.get(name)).collect();
+    let last = resets.iter().max_by_key(|reset| reset.time)?.run.clone();
+    resets.retain(|reset| reset.run == last);
+    Some(resets)
+}
+
+fn outcomes_of(run: &[&TimedReset]) -> RunOutcomes {
+    RunOutcomes {
+        outcomes: run.iter().map(|reset| reset.outcome).collect(),
+        problem: None,
     }
 }
 
@@ -352,14 +366,20 @@ impl CommandContext<'_> {
             self.output.print_warning(error.message());
             None
         });
+        // A ledger that cannot be read was named with the missed resets.
+        let resets = engine
+            .as_ref()
+            .and_then(|engine| engine.last_timed_resets(now - LAST_RESET_PERIOD).ok())
+            .unwrap_or_default();
+        let timers = schedule.timers.into_iter();
         self.output.print_document(&ScheduleStatusDocument {
             scope: target.scope,
             directory: target.directory.display().to_string(),
             config: target.config.display().to_string(),
             unknown_because: schedule.unknown_because,
-            timers: schedule.timers.into_iter().map(TimerItem::new).collect(),
+            timers: timers.map(|timer| TimerItem::new(timer, &resets)).collect(),
             scheduler: engine.as_ref().and_then(|engine| {
-                SchedulerItem::find(engine, &controls, &now.with_timezone(&Local))
+                SchedulerItem::find(engine, &controls, &resets, &now.with_timezone(&Local))
             }),
             missed: missed
                 .unwrap_or_default()

@@ -472,6 +472,35 @@ fn times_of_the_status_have_their_own_offset() {
 }
 
 #[test]
+fn status_counts_the_agents_of_a_timed_run() {
+    let site = site_with_notes_and_drift();
+    let path = write_fake_systemctl(&site, 0);
+    let program = "#!/bin/sh\ncase \"$*\" in *show*)\n\
+                   echo Id=memory-shepherd.timer; echo ActiveState=active; echo\n\
+                   echo Id=memory-shepherd.service; echo Result=$(cat \"$HOME/result\")\n\
+                   echo ExecMainStatus=6\n\
+                   echo ExecMainExitTimestamp=Sat 2026-01-10 10:00:00 UTC\nesac\n";
+    site.write("bin/systemctl", program);
+    let run = |arguments: &[&str]| {
+        let mut command = site.command();
+        command
+            .env("PATH", &path)
+            .env("XDG_RUNTIME_DIR", site.path("run"));
+        site.run_command(command.args(arguments))
+    };
+    site.write("home/result", "success");
+    let _ = run(&["schedule", "install", "--user"]).assert_code(0);
+    let status = || run(&["schedule", "status", "--user"]).assert_code(0);
+    let _ = run(&["reset", "--scheduled"]).assert_code(0);
+    let _ = status().assert_stdout_has("2 ok");
+    site.write("baselines/monitor-bot-MEMORY.md", "");
+    site.append(REVIEWER_MEMORY, "- a note\n");
+    site.write("home/result", "exit-code");
+    let _ = run(&["reset", "--scheduled"]).assert_code(6);
+    let _ = status().assert_stdout_has("exit 6: 1 refused, 1 ok");
+}
+
+#[test]
 fn failing_systemctl_is_reported() {
     let site = Site::new();
     let path = write_fake_systemctl(&site, 1);

@@ -9,8 +9,8 @@ use super::RunSummary;
 use crate::console::key_guard::KeyGuard;
 use crate::engine::{Outcome, Trigger};
 use crate::schedule::{
-    GroupSchedule, ManagerSchedule, ScheduleAction, ScheduleChange, ScheduleOverview,
-    SchedulePause, ScheduleSkip, TimerSchedule, TimerStatus, UnitScope, timer_argument,
+    GroupSchedule, ManagerSchedule, RunOutcomes, ScheduleAction, ScheduleChange, ScheduleOverview,
+    SchedulePause, ScheduleSkip, TimerResult, TimerSchedule, UnitScope, timer_argument,
 };
 
 /// Time between two questions to the service managers.
@@ -81,20 +81,6 @@ pub struct TimerRow {
     pub has_never_run: bool,
     /// Whether its state is not known.
     pub is_unknown: bool,
-}
-
-/// How the last run of a timer ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum TimerResult {
-    /// There was none, or it is not known.
-    #[default]
-    Unknown,
-    /// It runs now.
-    Running,
-    /// It ended well; the number of agents, if the ledger has it.
-    Ok(Option<usize>),
-    /// It failed; what the ledger or the service manager says.
-    Failed(String),
 }
 
 /// Dialog about a timer.
@@ -305,42 +291,11 @@ fn is_repaired(run: &RunSummary, runs: &[RunSummary]) -> bool {
         })
 }
 
-/// Returns how a run ended.
-fn result_of_run(run: &RunSummary) -> TimerResult {
-    let failures = run.failures();
-    if failures.is_empty() && run.problem.is_none() {
-        let good = run.count_outcome(Outcome::Ok) + run.count_outcome(Outcome::Unchanged);
-        return TimerResult::Ok(Some(good));
-    }
-    let parts = failures.iter().map(|(outcome, agents)| {
-        format!("{} {}", agents.len(), outcome.count_label().to_lowercase())
-    });
-    let parts: Vec<String> = parts.chain(run.problem.clone()).collect();
-    TimerResult::Failed(parts.join(", "))
-}
-
-/// Returns how the last run of a timer ended: the service manager knows whether, and the ledger how
-/// many.
-fn result_of_timer(status: &TimerStatus, run: Option<&RunSummary>) -> TimerResult {
-    let of_run = run.map(result_of_run).unwrap_or_default();
-    match &status.result {
-        _ if status.running => TimerResult::Running,
-        None => of_run,
-        Some(result) if result == "success" => match of_run {
-            // What failed before was another run.
-            TimerResult::Failed(_) => TimerResult::Ok(None),
-            of_run => of_run,
-        },
-        Some(result) => {
-            let how = match (result.as_str(), status.exit_code) {
-                ("exit-code", Some(code)) => format!("exit {code}"),
-                _ => result.clone(),
-            };
-            TimerResult::Failed(match of_run {
-                TimerResult::Failed(counts) => format!("{how}: {counts}"),
-                _ => how,
-            })
-        }
+/// Returns what the ledger has of a run.
+fn outcomes_of(run: &RunSummary) -> RunOutcomes {
+    RunOutcomes {
+        outcomes: run.events.iter().map(|event| event.outcome).collect(),
+        problem: run.problem.clone(),
     }
 }
 
@@ -356,10 +311,14 @@ fn managed_row(manager: &ManagerSchedule, timer: &TimerSchedule, runs: &[RunSumm
         resumed: None,
     });
     let run = last_timed_run(&group.agents, runs);
+    let outcomes = run.map(outcomes_of);
     let status = timer.status.as_ref();
     let result = match status {
-        Some(status) => result_of_timer(status, run),
-        None => run.map(result_of_run).unwrap_or_default(),
+        Some(status) => TimerResult::of_timer(status, outcomes.as_ref()),
+        None => outcomes
+            .as_ref()
+            .map(TimerResult::of_run)
+            .unwrap_or_default(),
     };
     TimerRow {
         name: timer.installed.name.clone(),
@@ -408,7 +367,9 @@ fn unmanaged_row(
         source: TimerSource::Unmanaged,
         is_known: true,
         last: run.map(|run| run.ended_at),
-        result: run.map(result_of_run).unwrap_or_default(),
+        result: run
+            .map(|run| TimerResult::of_run(&outcomes_of(run)))
+            .unwrap_or_default(),
         is_repaired: run.is_some_and(|run| is_repaired(run, runs)),
         is_missed: is_late && !is_held,
         has_never_run: run.is_none(),

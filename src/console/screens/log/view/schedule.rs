@@ -9,10 +9,12 @@ use crate::console::canvas::{Canvas, fit_end_of_sentence, shorten_untrusted, tru
 use crate::console::command::Command;
 use crate::console::model::Model;
 use crate::console::screen::Screen;
-use crate::console::screens::log::state::schedule::{TimerResult, TimerRow, TimerSource};
+use crate::console::screens::log::state::schedule::{TimerRow, TimerSource};
 use crate::console::theme::Role;
 use crate::quantity::format_count;
-use crate::schedule::{HeldAgent, ManagerSchedule, ScheduleHold, ScheduleOverview, UnitScope};
+use crate::schedule::{
+    HeldAgent, ManagerSchedule, ScheduleHold, ScheduleOverview, TimerResult, UnitScope,
+};
 use crate::untrusted;
 
 /// Columns from which the agents of a timer have a column of their own.
@@ -298,18 +300,19 @@ fn next_cell(model: &Model, row: &TimerRow) -> (String, Role) {
 }
 
 fn result_cell(row: &TimerRow) -> (String, Role) {
-    let missed = if row.is_missed { "MISSED, " } else { "" };
-    let role = |good| if row.is_missed { Role::Bad } else { good };
-    match &row.result {
-        TimerResult::Running => ("running".to_string(), Role::Busy),
-        TimerResult::Failed(how) if row.is_repaired => {
-            (format!("{missed}{how}, ok since"), role(Role::Text))
-        }
-        TimerResult::Failed(how) => (format!("{missed}FAILED {how}"), Role::Bad),
-        TimerResult::Ok(Some(agents)) => (format!("{missed}{agents} ok"), role(Role::Good)),
-        TimerResult::Ok(None) => (format!("{missed}ok"), role(Role::Good)),
-        TimerResult::Unknown if row.is_missed => ("MISSED".to_string(), Role::Bad),
-        TimerResult::Unknown => ("-".to_string(), Role::Dim),
+    let text = row.result.describe();
+    let (text, role) = match &row.result {
+        TimerResult::Running => return (text.to_string(), Role::Busy),
+        TimerResult::Unknown if row.is_missed => return ("MISSED".to_string(), Role::Bad),
+        TimerResult::Failed(_) if row.is_repaired => (format!("{text}, ok since"), Role::Text),
+        TimerResult::Failed(_) => (text.to_string(), Role::Bad),
+        TimerResult::Ok(_) => (text.to_string(), Role::Good),
+        TimerResult::Unknown => (text.to_string(), Role::Dim),
+    };
+    if row.is_missed {
+        (format!("MISSED, {text}"), Role::Bad)
+    } else {
+        (text, role)
     }
 }
 
