@@ -100,6 +100,13 @@ fn contains_all_words(text: &str, query: &str) -> bool {
     query.split_whitespace().all(|word| text.contains(word))
 }
 
+/// Whether each word of a query begins a word of a text; both are lower case.
+fn begins_words(text: &str, query: &str) -> bool {
+    let words: Vec<&str> = text.split(|c: char| !c.is_alphanumeric()).collect();
+    let mut asked = query.split_whitespace();
+    asked.all(|word| words.iter().any(|it| it.starts_with(word)))
+}
+
 /// Returns the current row of the selected item, if it is still offered.
 pub fn cursor_row(chooser: &Chooser, choices: &[ChooserChoice]) -> Option<usize> {
     let selected = chooser.selected.as_ref()?;
@@ -133,7 +140,7 @@ pub fn no_choice_reason(chooser: &Chooser, choices: &[ChooserChoice]) -> String 
 }
 
 /// Returns the row that a query identifies: the exact name, else the only name with that
-/// prefix, else the only match.
+/// prefix, else the only title with its words if no name contains it, else the only match.
 fn unambiguous_match(choices: &[ChooserChoice], query: &str) -> Option<usize> {
     let query = query.trim().to_lowercase();
     let find_by_rank = |rank: MatchRank| {
@@ -148,8 +155,12 @@ fn unambiguous_match(choices: &[ChooserChoice], query: &str) -> Option<usize> {
         MatchRank::ExactName,
         MatchRank::ExactShortName,
         MatchRank::Prefix,
+        MatchRank::Substring,
+        MatchRank::TitleWords,
     ] {
         match find_by_rank(fit) {
+            // The words of a title may mean another one as well.
+            (Some(_), _) if fit == MatchRank::Substring => break,
             (Some(at), false) => return Some(at),
             (Some(_), true) => return None,
             (None, _) => {}
@@ -169,7 +180,9 @@ enum MatchRank {
     Prefix,
     /// The name contains the query.
     Substring,
-    /// Only letters or words of the query match.
+    /// Words of the title begin with the words of the query.
+    TitleWords,
+    /// Only letters of the query match.
     Fuzzy,
 }
 
@@ -190,6 +203,8 @@ impl MatchRank {
             MatchRank::Prefix
         } else if name.contains(query) {
             MatchRank::Substring
+        } else if begins_words(&choice.title.to_lowercase(), query) {
+            MatchRank::TitleWords
         } else {
             MatchRank::Fuzzy
         }

@@ -114,6 +114,31 @@ fn palette_lists_name_matches_first() {
 }
 
 #[test]
+fn palette_word_of_one_title_is_unambiguous() {
+    // Letters of other titles match, too; only one has the word.
+    for (keys, query, screen) in [("3", "schedule", Screen::Log), ("1", "sched", Screen::Log)] {
+        let mut console = fleet_of_four();
+        console.press(keys);
+        assert!(palette_matches(&mut console, query).len() > 1, "{query}");
+        console.press(":");
+        console.type_line(query);
+        console.press("Enter");
+        assert_eq!(console.model.screen, screen, "{query}");
+    }
+    // A name that contains the word is listed first, and the title is no better match.
+    let mut console = fleet_of_four();
+    let schedule = Box::new(crate::schedule_samples::common_schedule());
+    console.send(Msg::ScheduleLoaded(0, Ok(schedule)));
+    console.press("7 Tab");
+    let found = palette_matches(&mut console, "schedule");
+    assert_eq!(found[..2], ["copy-schedule", "log"]);
+    console.press(":");
+    console.type_line("schedule");
+    console.press("Enter");
+    assert!(matches!(console.model.overlay, Some(Overlay::Palette(_))));
+}
+
+#[test]
 fn palette_opens_tabs_and_screens() {
     let tabs = [
         ("diff", AgentTab::Diff),
