@@ -48,7 +48,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches;
 use crossbeam_channel::unbounded;
 
 use crate::alerts::AlertEnvironment;
@@ -69,7 +69,7 @@ use arguments::{Cli, ConfigVerb, ConsoleFlags, Verb};
 use metrics_file::MetricsFlags;
 use output::{CommandError, Output, OutputSettings};
 use run_arguments::{ResetArgs, RunFlags};
-use usage::{missing_verb_error, print_clap_error};
+use usage::{closest_command, command_words, missing_verb_error, print_clap_error};
 use write_restriction::WriteRestrictionFlags;
 
 /// The process environment, as `main` resolved it.
@@ -187,7 +187,7 @@ pub fn run(
                     Output::new(settings).print_command_error(&error.into());
                     Some(ErrorKind::User)
                 }
-                _ => print_clap_error(error, settings),
+                _ => print_clap_error(error, &arguments, settings),
             };
         }
     };
@@ -213,7 +213,8 @@ pub fn run(
         connector: Arc::new(SshConnector::new(Arc::new(clock::SystemClock))),
         output: &mut output,
     };
-    match context.run_command_line(cli.verb, cli.agent, &cli.console) {
+    let words = command_words(&arguments);
+    match context.run_command_line((cli.verb, cli.agent), &words, &cli.console) {
         Ok(kind) => kind,
         Err(failure) => {
             output.print_command_error(&failure);
@@ -225,8 +226,8 @@ pub fn run(
 impl CommandContext<'_> {
     fn run_command_line(
         &mut self,
-        verb: Option<Verb>,
-        agent: Option<String>,
+        (verb, agent): (Option<Verb>, Option<String>),
+        words: &[String],
         flags: &ConsoleFlags,
     ) -> CommandResult {
         if (verb.is_some() || agent.is_some()) && (flags.read_only || flags.theme.is_some()) {
@@ -239,7 +240,7 @@ impl CommandContext<'_> {
         match (verb, agent) {
             (Some(_), Some(agent)) => {
                 let message = format!("unexpected argument {agent} before a command");
-                Err(Error::new(ErrorKind::User, message).into())
+                Err(suggest_command(Error::new(ErrorKind::User, message), words).into())
             }
             (Some(verb), None) => self.run_verb(verb),
             (None, Some(agent)) => self.run_original_form(agent),
@@ -313,15 +314,8 @@ impl CommandContext<'_> {
         });
         // A mistyped verb is parsed as an agent name.
         result.map_err(|mut failure| {
-            let verbs = Cli::command();
-            let similar_verb = verbs
-                .get_subcommands()
-                .map(|verb| verb.get_name().to_string())
-                .find(|verb| strsim::damerau_levenshtein(verb, &agent) <= 2);
-            if let (ErrorKind::User, Some(verb)) = (failure.error.kind(), similar_verb) {
-                failure.error = failure
-                    .error
-                    .with_hint(format!("did you mean the command {verb}?"));
+            if failure.error.kind() == ErrorKind::User {
+                failure.error = suggest_command(failure.error, &[agent]);
             }
             failure
         })
@@ -459,6 +453,14 @@ impl CommandContext<'_> {
             archive_group,
             build_transports(Arc::clone(&self.connector)),
         )
+    }
+}
+
+/// Adds the command that the words of a command line resemble, if they resemble one.
+fn suggest_command(error: Error, words: &[String]) -> Error {
+    match closest_command(words) {
+        Some(command) => error.with_hint(format!("did you mean the command {command}?")),
+        None => error,
     }
 }
 

@@ -166,6 +166,59 @@ fn missing_subcommand_lists_subcommands() {
 }
 
 #[test]
+fn mistyped_command_suggests_the_closest_one() {
+    let site = Site::new();
+    for (typed, meant) in [
+        ("alert test", "alerts test"),
+        ("alert tset failed-reset", "alerts test"),
+        ("alert", "alerts"),
+        ("alerts tst", "alerts test"),
+        ("schedul run", "schedule run"),
+        ("schedule rnu", "schedule run"),
+        ("archives list --limit 3", "archive list"),
+        ("archive serch word", "archive search"),
+        ("baselines lint", "baseline list"),
+        ("configs check", "config check"),
+        ("--color never config chekc", "config check"),
+        ("rest code-reviewer", "reset"),
+        ("lit", "lint"),
+    ] {
+        for is_json in [false, true] {
+            let mut command = site.command();
+            command.args(typed.split(' '));
+            if is_json {
+                command.arg("--json");
+            }
+            let ran = site.run_command(&mut command).assert_code(2);
+            let mut suggestions: Vec<String> = if is_json {
+                let hints = ran.json()["error"]["hints"].take();
+                let hints = hints.as_array().unwrap().iter();
+                hints
+                    .map(|hint| hint.as_str().unwrap().to_string())
+                    .collect()
+            } else {
+                ran.stderr.lines().map(str::to_string).collect()
+            };
+            suggestions.retain(|line| {
+                line.contains("similar subcommand exists") || line.contains("did you mean")
+            });
+            let [suggestion] = &suggestions[..] else {
+                panic!("{typed}: {}{}", ran.stdout, ran.stderr);
+            };
+            let is_meant = suggestion.ends_with(&format!("'{meant}'"))
+                || suggestion.ends_with(&format!("the command {meant}?"));
+            assert!(is_meant, "{typed}: {suggestion}");
+        }
+    }
+    // Words that resemble no command suggest none.
+    for typed in ["bob", "bob status", "nobody"] {
+        let ran = site.run_command(site.command().args(typed.split(' ')));
+        let ran = ran.assert_code(2);
+        assert!(!ran.stderr.contains("did you mean"), "{}", ran.stderr);
+    }
+}
+
+#[test]
 fn redo_reverts_undo_of_one_agent() {
     let site = site_with_notes_and_drift();
     let before = (site.read(REVIEWER_MEMORY), site.read(MONITOR_MEMORY));
