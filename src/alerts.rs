@@ -130,6 +130,9 @@ pub struct DeliveryReport {
     pub dropped: usize,
     /// Why events are not recorded, if they are not.
     pub unrecorded: Option<String>,
+    /// What to do about that.
+    #[serde(skip)]
+    pub hints: Vec<String>,
     /// The process that keeps this one from recording or sending, if one does.
     pub held: Option<HeldAlerts>,
 }
@@ -193,6 +196,7 @@ impl DeliveryReport {
 
     fn note_unrecorded(&mut self, engine: &Engine, error: &Error) {
         self.unrecorded = Some(error.to_string());
+        self.hints = error.hints().to_vec();
         if error.kind() == ErrorKind::Busy {
             self.held = HeldAlerts::find(engine, HolderLockKind::AlertOutbox);
         }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::Read;
+use std::path::Path;
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
@@ -112,10 +113,23 @@ fn read_file(engine: &Engine) -> Result<OutboxFile> {
     }
 }
 
+fn absent_archive_error(directory: &Path) -> Error {
+    // Without the slash at its end.
+    let directory = directory.components().as_path();
+    let message = format!("{} does not exist", directory.display());
+    Error::new(ErrorKind::Host, message).with_hint(
+        "the first reset creates it; if agents were reset before, check that the disk of archive_dir \
+         is mounted",
+    )
+}
+
 fn lock_outbox(engine: &Engine) -> Result<HolderLock> {
     let directory = engine.archive().program_path("");
     // A lock would create the archive.
-    std::fs::symlink_metadata(&directory).with_path("stat", &directory)?;
+    match std::fs::symlink_metadata(&directory) {
+        Err(error) if durable::is_absent(&error) => return Err(absent_archive_error(&directory)),
+        found => found.with_path("stat", &directory)?,
+    };
     for _ in 0..LOCK_ATTEMPTS {
         if let Some(lock) = engine.try_lock_with_holder(HolderLockKind::AlertOutbox)? {
             return Ok(lock);

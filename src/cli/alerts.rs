@@ -137,6 +137,7 @@ impl CommandContext<'_> {
         };
         let has_failed = !report.failed.is_empty() || report.unrecorded.is_some();
         let held = report.held.clone();
+        let hints = report.hints.clone();
         if let Some(error) = &report.ledger_error {
             let text = format!("failed and missed resets are not known: {error}");
             self.output.print_warning(&text);
@@ -144,6 +145,7 @@ impl CommandContext<'_> {
         self.print_delivery_warnings(&report);
         let is_held_unsaid = report.unrecorded.is_none();
         self.output.print_document(&AlertSendDocument { report })?;
+        self.output.print_hints(&hints);
         let Some(held) = held else {
             return Ok(has_failed.then_some(ErrorKind::Host));
         };

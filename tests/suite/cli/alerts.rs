@@ -60,6 +60,20 @@ fn failed_test_names_what_to_check() {
 }
 
 #[test]
+fn alerts_before_the_first_reset_say_what_to_do() {
+    let site = site_with_alerts("command = sh -c 'cat >>events'");
+    let ran = site.run(["alerts", "send"]).assert_code(3);
+    let _ = ran
+        .assert_stderr_has("archives/.shepherd does not exist")
+        .assert_stderr_has("hint: the first reset creates it");
+    // It may be that a disk is not mounted.
+    assert!(!site.path("archives").exists());
+    let _ = site.run(["reset", "--all"]).assert_code(0);
+    let ran = site.run(["alerts", "send"]).assert_code(0);
+    assert!(!ran.stderr.contains("hint: "), "{}", ran.stderr);
+}
+
+#[test]
 fn empty_section_is_not_to_be_added_again() {
     let site = site_with_alerts("");
     let ran = site.run(["alerts", "test"]).assert_code(2);
