@@ -323,3 +323,13 @@ pub fn set_terminal_foreground(
         outcome.map_err(io::Error::from)
     }
 }
+
+/// Returns memory that was freed to the system, as far as the C library can: glibc keeps what lies
+/// between blocks in use, which after the first read of a large fleet is a quarter of the heap.
+pub fn return_freed_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: malloc_trim(3) takes the locks of the heap, as malloc does.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}

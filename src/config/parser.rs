@@ -13,7 +13,9 @@ use super::ini::{self, Diagnostics, IniItem, SourceLine};
 use super::keys::{
     CONFIG_KEYS, KeyValue, PathBases, SectionKind, ValueShape, canonical_key, closest_match,
 };
-use super::resolved_section::{KeySlot, KeySlots, ResolvedSection, ResolvedSections, is_given};
+use super::resolved_section::{
+    InheritedValues, KeySlot, KeySlots, ResolvedSection, ResolvedSections, is_given,
+};
 use super::shared_directories::{SHARED_ENTRY_DIRECTORY_HINT, shared_entry_directories};
 use super::{
     ACCEPT_IN_PLACE, Agent, Config, ConfigEnvironment, ConfigErrors, DiagnosticLevel,
@@ -88,15 +90,21 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
     let has_directories = !["archive_dir", "baseline_dir"].into_iter().any(is_invalid);
     reader.check_seal_signers(&general_slots);
     let fleet = reader.resolve_general(&path, general_slots);
-    let lint = ResolvedSection::new(&reader.path_bases, lint_slots, SectionKind::Lint, &[], None);
-    let alerts = alerts_slots.map(|slots| {
-        ResolvedSection::new(&reader.path_bases, slots, SectionKind::Alerts, &[], None)
-    });
+    let inherit = |kind, fleet| InheritedValues::new(&reader.path_bases, kind, fleet);
+    let lint = ResolvedSection::new(lint_slots, &[], &inherit(SectionKind::Lint, None));
+    let alerts = alerts_slots
+        .map(|slots| ResolvedSection::new(slots, &[], &inherit(SectionKind::Alerts, None)));
+    let of_local = inherit(SectionKind::LocalAgent, Some(&fleet));
+    let of_remote = inherit(SectionKind::RemoteAgent, Some(&fleet));
     let resolve = |(section, kind, slots): AgentSection<'_>| {
         let computed = [("archive_subdir", KeyValue::Text(section.name.clone()))];
         let memory = memory_source(&slots).cloned();
         let memory = memory.unwrap_or_else(|| section.source.clone());
-        let values = ResolvedSection::new(&reader.path_bases, slots, kind, &computed, Some(&fleet));
+        let inherited = match kind {
+            SectionKind::RemoteAgent => &of_remote,
+            _ => &of_local,
+        };
+        let values = ResolvedSection::new(slots, &computed, inherited);
         let agent = values.to_agent(&section.name, section.source.number, kind);
         ((agent, memory), values)
     };
@@ -291,13 +299,8 @@ impl ConfigReader<'_> {
         if is_given(&slots, "archive_group") {
             computed.push(("archive_mode", KeyValue::PermissionBits(0o640)));
         }
-        ResolvedSection::new(
-            &self.path_bases,
-            slots,
-            SectionKind::General,
-            &computed,
-            None,
-        )
+        let inherited = InheritedValues::new(&self.path_bases, SectionKind::General, None);
+        ResolvedSection::new(slots, &computed, &inherited)
     }
 
     /// Groups the lines and checks the names of the sections.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -10,7 +11,7 @@ use super::alert_settings::{
     AlertKind, AlertSettings, JournalTarget, parse_percent, parse_time_span,
 };
 use super::ini::SourceLine;
-use super::keys::{CONFIG_KEYS, KEYS_NOT_INHERITED, KeyValue, PathBases, SectionKind};
+use super::keys::{CONFIG_KEYS, KEYS_NOT_INHERITED, KeySpec, KeyValue, PathBases, SectionKind};
 use super::{
     ACCEPT_IN_PLACE, Agent, FindingsPolicy, GeneralSettings, LintConfig, MemoryLocation,
     ProtectLevel, SealRequirement, SftpExtension, SshHost,
@@ -70,40 +71,77 @@ pub(super) struct ResolvedSections {
     pub(super) agents: Vec<ResolvedSection>,
 }
 
-/// The effective values of a section, in the order of the table.
-#[derive(Clone, Debug)]
-pub(super) struct ResolvedSection(Box<[(&'static str, KeyValue, ValueOrigin)]>);
+/// A key, its value, and where that comes from.
+type ResolvedValue = (&'static str, KeyValue, ValueOrigin);
 
-impl ResolvedSection {
-    /// Precedence: the line of the file, the value of the fleet, a computed default, the default of
-    /// the table.
+/// The values that sections of a kind have where they set none: those of the fleet, or defaults.
+#[derive(Clone, Debug)]
+pub(super) struct InheritedValues {
+    kind: SectionKind,
+    /// In the order of the table.
+    values: Arc<[ResolvedValue]>,
+}
+
+impl InheritedValues {
+    /// Precedence: the value of the fleet, the default of the table.
     pub(super) fn new(
         base: &PathBases,
-        mut slots: KeySlots,
         kind: SectionKind,
-        computed: &[(&str, KeyValue)],
         fleet: Option<&ResolvedSection>,
-    ) -> ResolvedSection {
-        let docs = CONFIG_KEYS
-            .iter()
-            .filter(|doc| doc.section.has_effect_in(kind));
-        let values = docs.filter_map(|doc| {
-            if let Some(KeySlot::Set(value, source)) = slots.remove(doc.name) {
-                return Some((doc.name, value, ValueOrigin::Line(source.number)));
-            }
+    ) -> InheritedValues {
+        let values = keys_of(kind).filter_map(|doc| {
             let fleet = fleet.filter(|_| !KEYS_NOT_INHERITED.contains(&doc.name));
             if let Some((value, origin)) = fleet.and_then(|fleet| fleet.find(doc.name)) {
                 return Some((doc.name, value.clone(), origin));
             }
-            let computed = computed.iter().find(|(key, _)| *key == doc.name);
-            let value = match computed {
-                Some((_, value)) => value.clone(),
-                None if doc.default.is_empty() => return None,
-                None => base.parse_value(doc.shape, doc.default).ok()?,
-            };
-            Some((doc.name, value, ValueOrigin::Default))
+            let has_default = !doc.default.is_empty();
+            let value = has_default.then(|| base.parse_value(doc.shape, doc.default).ok());
+            Some((doc.name, value.flatten()?, ValueOrigin::Default))
         });
-        ResolvedSection(values.collect())
+        InheritedValues {
+            kind,
+            values: values.collect(),
+        }
+    }
+}
+
+/// The effective values of a section.
+#[derive(Clone, Debug)]
+pub(super) struct ResolvedSection {
+    /// Those of its own, in the order of the table.
+    own: Box<[ResolvedValue]>,
+    inherited: InheritedValues,
+}
+
+/// Returns the keys that have an effect in sections of a kind.
+fn keys_of(kind: SectionKind) -> impl Iterator<Item = &'static KeySpec> {
+    let keys = CONFIG_KEYS.iter();
+    keys.filter(move |doc| doc.section.has_effect_in(kind))
+}
+
+fn find_value<'v>(values: &'v [ResolvedValue], key: &str) -> Option<&'v ResolvedValue> {
+    values.iter().find(|(of, ..)| *of == key)
+}
+
+impl ResolvedSection {
+    /// Precedence: the line of the file, a computed default, the inherited value. The keys with
+    /// computed defaults are those of the section alone.
+    pub(super) fn new(
+        mut slots: KeySlots,
+        computed: &[(&str, KeyValue)],
+        inherited: &InheritedValues,
+    ) -> ResolvedSection {
+        let own = keys_of(inherited.kind).filter_map(|doc| {
+            if let Some(KeySlot::Set(value, source)) = slots.remove(doc.name) {
+                return Some((doc.name, value, ValueOrigin::Line(source.number)));
+            }
+            let (_, value) = computed.iter().find(|(key, _)| *key == doc.name)?;
+            Some((doc.name, value.clone(), ValueOrigin::Default))
+        });
+        ResolvedSection {
+            own: own.collect(),
+            inherited: inherited.clone(),
+        }
     }
 
     /// Returns the origin of the value of a key, if it has one.
@@ -112,8 +150,9 @@ impl ResolvedSection {
     }
 
     fn find(&self, key: &str) -> Option<(&KeyValue, ValueOrigin)> {
-        let found = self.0.iter().find(|(of, ..)| *of == key);
-        found.map(|(_, value, origin)| (value, *origin))
+        let inherited = || find_value(&self.inherited.values, key);
+        let (_, value, origin) = find_value(&self.own, key).or_else(inherited)?;
+        Some((value, *origin))
     }
 
     fn text(&self, key: &str) -> Option<String> {
@@ -143,11 +182,14 @@ impl ResolvedSection {
     }
 
     pub(super) fn effective_values(&self, section: &str) -> Vec<EffectiveValue> {
-        let entries = self.0.iter().map(|(key, value, origin)| EffectiveValue {
-            section: section.to_string(),
-            key,
-            value: value.to_string(),
-            origin: *origin,
+        let entries = keys_of(self.inherited.kind).filter_map(|doc| {
+            let (value, origin) = self.find(doc.name)?;
+            Some(EffectiveValue {
+                section: section.to_string(),
+                key: doc.name,
+                value: value.to_string(),
+                origin,
+            })
         });
         entries.collect()
     }

@@ -190,13 +190,6 @@ impl AgentRow {
         }
     }
 
-    /// Notes that the memory was found as its current observation says.
-    pub fn confirm(&mut self, at: DateTime<FixedOffset>) {
-        if let Some(seen) = &mut self.observation {
-            seen.read_at = at;
-        }
-    }
-
     /// Whether an observation is of an address that the config has changed since.
     pub fn has_moved(&self, address: Option<&MemoryAddress>) -> bool {
         address.is_some_and(|address| *address != self.address)

@@ -81,7 +81,7 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
         Msg::AgentsConfirmed { agents, at } => {
             for agent in &agents {
                 if let Some(place) = model.rows.place(agent) {
-                    model.rows.change(place, |row| row.confirm(at));
+                    model.rows.confirm(place, at);
                 }
             }
         }

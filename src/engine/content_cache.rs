@@ -48,7 +48,7 @@ struct CachedContent {
 /// The last classified content of each agent's memory.
 #[derive(Default)]
 pub(super) struct ContentCache {
-    by_agent: Mutex<HashMap<String, CachedContent>>,
+    by_agent: Mutex<HashMap<String, Box<CachedContent>>>,
 }
 
 impl ContentCache {
@@ -98,7 +98,7 @@ impl ContentCache {
             first_seen,
             content,
         };
-        cache.insert(agent.to_string(), cached);
+        cache.insert(agent.to_string(), Box::new(cached));
     }
 
     /// Stores a content from the index of contents.
@@ -117,7 +117,7 @@ impl ContentCache {
             content,
         };
         let mut cache = self.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
-        cache.insert(agent.to_string(), cached);
+        cache.insert(agent.to_string(), Box::new(cached));
     }
 
     /// Notes that the index of contents has those of these agents.

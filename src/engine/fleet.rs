@@ -31,6 +31,7 @@ use crate::baseline::seal;
 use crate::config::{Agent, MemoryLocation};
 use crate::durable;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sys;
 
 /// Maximum number of agents that are read at the same time.
 const READ_WORKERS: usize = 8;
@@ -424,8 +425,12 @@ impl WatchLoop {
             .filter(|path| !self.memory_directories.contains(*path))
             .cloned()
             .collect();
+        let is_rare = !self.is_unwatched;
         let look = move || {
             let missed = catch_unwind(AssertUnwindSafe(|| sweep.find_changes(others)));
+            if is_rare {
+                sys::return_freed_memory();
+            }
             // The watch may have ended.
             let _ = messages.send(FleetMessage::SweepFinished(missed.ok()));
         };

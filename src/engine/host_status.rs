@@ -20,17 +20,19 @@ pub struct HostStatus {
 }
 
 impl HostStatus {
-    /// Returns whether the two need no separate report: equal, except that the latency may differ
-    /// by less than a factor of two.
-    pub(super) fn is_similar_to(&self, other: &HostStatus) -> bool {
-        let known = other.connection.latency;
-        let close = match (self.connection.latency, known) {
+    /// Returns whether another status of the connection needs no report: it is equal, except that the
+    /// latency may differ by less than a factor of two.
+    pub(super) fn is_similar_to(&self, connection: &ConnectionStatus) -> bool {
+        let known = self.connection.latency;
+        let close = match (connection.latency, known) {
             (Some(new), Some(old)) => new < old * 2 && old < new * 2,
             (new, old) => new == old,
         };
-        let mut same = self.clone();
-        same.connection.latency = known;
-        close && same == *other
+        let same = || ConnectionStatus {
+            latency: known,
+            ..connection.clone()
+        };
+        close && same() == self.connection
     }
 }
 

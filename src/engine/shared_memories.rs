@@ -51,7 +51,9 @@ struct SharingGroups {
 
 impl SharingGroups {
     fn add(&mut self, agent: &str, key: FileKey) {
-        let agents = self.agents_by_key.entry(key).or_default();
+        let agents = self.agents_by_key.entry(key);
+        // Nearly all have one.
+        let agents = agents.or_insert_with(|| Vec::with_capacity(1));
         if agents.iter().any(|it| it == agent) {
             return;
         }

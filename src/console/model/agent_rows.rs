@@ -121,6 +121,15 @@ impl AgentRows {
         self.numbers.count_in(row);
     }
 
+    /// Notes that an agent's memory was found as its current observation says, which changes no
+    /// number.
+    pub fn confirm(&mut self, place: usize, at: DateTime<FixedOffset>) {
+        let row = self.rows.get_mut(place);
+        if let Some(seen) = row.and_then(|row| row.observation.as_mut()) {
+            seen.read_at = at;
+        }
+    }
+
     /// Returns the rows, to be arranged in another way.
     pub fn into_rows(self) -> Vec<AgentRow> {
         self.rows

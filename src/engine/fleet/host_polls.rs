@@ -46,7 +46,7 @@ enum PollMessage {
         host: usize,
         request: PollRequest,
     },
-    /// The host has replied to the probe of a poll, or is known not to.
+    /// The host has replied to a probe, and its poll has not ended: memories have to be read.
     ProbeEnded,
     PollEnded(Box<EndedPoll>),
     Stop,
@@ -64,6 +64,8 @@ struct HostPoll {
     host: usize,
     agents: Vec<String>,
     is_forced: bool,
+    /// Counts among the hosts that are probed at the same time.
+    is_probing: bool,
     began: Instant,
 }
 
@@ -275,6 +277,7 @@ impl PollScheduler {
                     }
                     PollMessage::ProbeEnded => self.probed_count -= 1,
                     PollMessage::PollEnded(ended) => {
+                        self.probed_count -= usize::from(ended.poll.is_probing);
                         self.schedules[ended.poll.host].record_poll(&ended);
                         self.reschedule(ended.poll.host);
                     }
@@ -356,7 +359,10 @@ impl PollWorker {
     fn take_step(&self, step: PollStep) {
         match step {
             PollStep::Connect(poll) => self.connect(poll),
-            PollStep::Probe(poll) => self.probe(poll),
+            PollStep::Probe(poll) => {
+                let connection = self.transport_of(poll.host).connection_status();
+                self.probe(poll, &connection.unwrap_or_default());
+            }
             PollStep::Evaluate {
                 poll,
                 generation,
@@ -364,6 +370,7 @@ impl PollWorker {
             } => match catch_unwind(AssertUnwindSafe(outcome)) {
                 Ok(Some(objects)) => self.evaluate(poll, generation, objects),
                 _ => {
+                    let poll = self.end_probe(poll);
                     // The watch may have ended.
                     let _ = self.read_steps.send(PollStep::ProbeAgain(poll));
                 }
@@ -408,10 +415,10 @@ impl PollWorker {
         if poll.is_forced {
             transport.retry_now();
         }
-        let before = transport.connection_status();
-        if let Some(before) = before
-            && before.reachability != Reachability::Connected
-        {
+        if let Some(before) = transport.connection_status() {
+            if before.reachability == Reachability::Connected {
+                return self.probe(poll, &before);
+            }
             let now = self.engine.clock().instant();
             let is_paused = before.next_attempt_instant.is_some_and(|until| now < until);
             if !(is_paused || before.is_blocked || before.pending_prompt.is_some()) {
@@ -419,7 +426,7 @@ impl PollWorker {
                     is_connecting: true,
                     ..before
                 };
-                self.report_status(poll.host, trying);
+                self.report_status(poll.host, &trying);
             }
         }
         let connecting = ConnectingPoll {
@@ -429,9 +436,8 @@ impl PollWorker {
         transport.start_connecting(Box::new(move || drop(connecting)));
     }
 
-    fn probe(&self, mut poll: HostPoll) {
+    fn probe(&self, mut poll: HostPoll, connection: &ConnectionStatus) {
         let transport = self.transport_of(poll.host);
-        let connection = transport.connection_status().unwrap_or_default();
         let reported = self.reported(poll.host);
         if connection.reachability.is_failure() || reported.connection.reachability.is_failure() {
             // A connection failure, or its end, concerns all agents of the host.
@@ -443,10 +449,9 @@ impl PollWorker {
         let agents = self.engine.agents_named(&poll.agents);
         let memories = agents.iter().map(|agent| agent.location.memory());
         let memories: Vec<&Path> = memories.collect();
-        let (messages, next_steps) = (self.messages.clone(), self.probe_steps.clone());
+        let next_steps = self.probe_steps.clone();
         let when_done = move |outcome| {
             // The watch may have ended.
-            let _ = messages.send(PollMessage::ProbeEnded);
             let _ = next_steps.send(PollStep::Evaluate {
                 poll,
                 generation,
@@ -469,6 +474,7 @@ impl PollWorker {
         let result = match result.unwrap_or_else(|_| Ok(PollResult::default())) {
             Ok(result) => result,
             Err(unread) => {
+                let poll = self.end_probe(poll);
                 // The watch may have ended.
                 let _ = self.read_steps.send(PollStep::Read { poll, unread });
                 return;
@@ -480,6 +486,17 @@ impl PollWorker {
             let _ = self.read_steps.send(PollStep::Record(notes));
         } else {
             self.jobs.add(-1);
+        }
+    }
+
+    /// Lets the scheduler probe another host while this one is read.
+    fn end_probe(&self, poll: HostPoll) -> HostPoll {
+        if poll.is_probing {
+            let _ = self.messages.send(PollMessage::ProbeEnded);
+        }
+        HostPoll {
+            is_probing: false,
+            ..poll
         }
     }
 
@@ -540,14 +557,13 @@ impl PollWorker {
     fn report_poll(&self, poll: HostPoll, result: PollResult) -> Vec<StateNote> {
         let connection = self.transport_of(poll.host).connection_status();
         let connection = connection.unwrap_or_default();
-        let host = poll.host;
+        let notes = self.engine.notes_of(&result.observations);
+        self.report_status(poll.host, &connection);
         let ended = EndedPoll {
             poll,
-            connection: connection.clone(),
+            connection,
             at: self.engine.clock().instant(),
         };
-        let notes = self.engine.notes_of(&result.observations);
-        self.report_status(host, connection);
         if !result.observations.is_empty() {
             self.report(FleetEvent::Observed(result.observations));
         }
@@ -566,14 +582,11 @@ impl PollWorker {
     }
 
     /// Reports a changed connection status.
-    fn report_status(&self, host: usize, connection: ConnectionStatus) {
+    fn report_status(&self, host: usize, connection: &ConnectionStatus) {
         let mut reported = self.reported(host);
-        let status = HostStatus {
-            connection,
-            ..reported.clone()
-        };
-        if !status.is_similar_to(&reported) {
-            *reported = status.clone();
+        if !reported.is_similar_to(connection) {
+            reported.connection = connection.clone();
+            let status = reported.clone();
             drop(reported);
             self.report(FleetEvent::HostsChanged(vec![status]));
         }

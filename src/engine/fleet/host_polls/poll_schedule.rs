@@ -83,6 +83,7 @@ impl PollSchedule {
             host,
             agents: self.due_agents(now),
             is_forced: std::mem::take(&mut self.is_forced),
+            is_probing: true,
             began: now,
         }
     }
@@ -184,6 +185,7 @@ mod tests {
                 host: 0,
                 agents: agents.to_vec(),
                 is_forced: false,
+                is_probing: false,
                 began,
             },
             connection: connection.clone(),
