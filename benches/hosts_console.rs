@@ -134,6 +134,7 @@ fn main() {
                     seen.extend(some.iter().map(|it| it.agent.clone()));
                     Msg::AgentsObserved(some)
                 }
+                FleetEvent::Confirmed { agents, at } => Msg::AgentsConfirmed { agents, at },
                 FleetEvent::HostsChanged(some) => Msg::HostsChanged(some),
                 FleetEvent::ConfigChanged
                 | FleetEvent::PausesChanged

@@ -622,7 +622,7 @@ impl ConfigReader<'_> {
     /// Warns about agents, each with the line of its memory, that share a memory or an archive
     /// directory.
     fn warn_of_sharing(&mut self, agents: &[(Agent, SourceLine)]) {
-        let mut memories = HashMap::new();
+        let mut memories = HashMap::with_capacity(agents.len());
         for (agent, source) in agents {
             let name = agent.name.as_str();
             let first = *memories
@@ -634,11 +634,15 @@ impl ConfigReader<'_> {
                 self.diagnostics.add_warning(source, message, Some(hint));
             }
         }
+        let shared = shared_entry_directories(agents.iter().map(|(agent, _)| agent));
+        if shared.is_empty() {
+            return;
+        }
         let sources: HashMap<&str, &SourceLine> = agents
             .iter()
             .map(|(agent, source)| (agent.name.as_str(), source))
             .collect();
-        for shared in shared_entry_directories(agents.iter().map(|(agent, _)| agent)) {
+        for shared in shared {
             if let Some(source) = sources.get(shared.second) {
                 let hint = SHARED_ENTRY_DIRECTORY_HINT.to_string();
                 self.diagnostics

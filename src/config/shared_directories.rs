@@ -1,6 +1,6 @@
 //! Agents that keep their archive entries in one directory.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::fmt;
 
 use super::Agent;
@@ -38,7 +38,7 @@ impl fmt::Display for SharedEntryDirectory<'_> {
 pub fn shared_entry_directories<'a>(
     agents: impl IntoIterator<Item = &'a Agent>,
 ) -> Vec<SharedEntryDirectory<'a>> {
-    let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut owners: HashMap<&str, &str> = HashMap::new();
     let shared = agents.into_iter().filter_map(|agent| {
         let (second, directory) = (agent.name.as_str(), agent.archive_subdir.as_str());
         let first = *owners.entry(directory).or_insert(second);
