@@ -400,9 +400,9 @@ pub struct RetentionPlan {
     /// Other expired entries that stay, and why.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Whether the baseline versions were checked.
+    /// Whether the baseline versions were checked, and the directories of no agent.
     #[serde(skip)]
-    pub(super) has_checked_versions: bool,
+    pub(super) is_full_check: bool,
 }
 
 impl Plan {

@@ -1,7 +1,7 @@
 //! Retention, pins and the list of entries: which entries and baseline versions stay in the archive.
 //!
-//! Retention runs for each agent, after every run: for agents that the run finished without a
-//! failure, and for agents that left the config and have no record within the retention time.
+//! Retention runs after every run: for agents that the run finished without a failure and, once a
+//! day, for agents that left the config and have no record within the retention time.
 //! [`Engine::prune_archive`] applies it without a run, and [`Engine::retention_overview`] shows what
 //! it would delete and why the rest stays. An entry expires when its name, its file's time and its
 //! record are older than the retention time, unless it is pinned, the newest of its agent, or of
@@ -52,18 +52,19 @@ impl Engine {
     /// The archive or ledger cannot be read.
     pub fn expired_entries(&self) -> Result<Vec<ArchiveEntry>> {
         let scope = RetentionScope::from_failures(self.config(), std::iter::empty(), None);
-        Ok(self.find_expired(&scope, false)?.entries)
+        let dates = self.retention_dates()?;
+        Ok(self.find_expired_at(&scope, &dates, false)?.entries)
     }
 
     /// Plans what retention would delete at the end of a run.
     pub(super) fn plan_retention(&self, scope: &RetentionScope<'_>) -> RetentionPlan {
-        match self.find_expired(scope, true) {
+        match self.find_expired(scope) {
             Ok(expired) => RetentionPlan {
                 entries: expired.entries.into_iter().map(|it| it.path).collect(),
                 versions: expired.versions.iter().map(|it| it.digest).collect(),
                 blocker: None,
                 notes: expired.notes,
-                has_checked_versions: expired.has_checked_versions,
+                is_full_check: expired.is_full_check,
             },
             Err(error) => RetentionPlan {
                 blocker: Some(Blocker::from_error(&error)),

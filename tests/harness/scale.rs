@@ -52,6 +52,14 @@ fn status_takes_a_few_calls_for_each_agent() {
 }
 
 #[test]
+fn reset_of_one_agent_lists_no_other_directory() {
+    if can_trace() {
+        let more = calls_per_agent(&["reset", "agent-000"]);
+        assert!(more <= 8.0, "{more} calls for each agent");
+    }
+}
+
+#[test]
 fn config_check_takes_a_few_calls_for_each_agent() {
     if can_trace() {
         let more = calls_per_agent(&["config", "check"]);

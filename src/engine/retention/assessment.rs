@@ -123,20 +123,22 @@ impl Assessment {
 }
 
 impl Engine {
-    /// Judges the entries of a scope.
+    /// Judges the entries in some directories, of a scope.
     ///
     /// # Errors
-    /// The archive, its pins or the ledger cannot be read. A directory of entries that cannot be
+    /// The pins or the ledger cannot be read. A directory of entries that cannot be
     /// read is part of the answer.
     pub(super) fn assess_entries(
         &self,
         scope: &RetentionScope<'_>,
         dates: &RetentionDates,
         depth: Depth,
-        versions: &VersionCandidates,
+        (directories, versions): (BTreeSet<PathBuf>, &VersionCandidates),
     ) -> Result<Assessment> {
         let mut assessment = Assessment::default();
-        let candidates = self.collect_candidates(scope, dates, depth, &mut assessment)?;
+        let growing = scope.growing_directories(self.config());
+        let candidates =
+            self.collect_candidates((&directories, &growing), dates, depth, &mut assessment);
         if candidates.is_empty() && versions.is_empty() {
             return Ok(assessment);
         }
@@ -172,26 +174,25 @@ impl Engine {
     /// Lists the entries to be judged.
     fn collect_candidates(
         &self,
-        scope: &RetentionScope<'_>,
+        (directories, growing): (&BTreeSet<PathBuf>, &HashSet<&Path>),
         dates: &RetentionDates,
         depth: Depth,
         assessment: &mut Assessment,
-    ) -> Result<Vec<Candidate>> {
-        let growing = scope.growing_directories(self.config());
+    ) -> Vec<Candidate> {
         // Entries between the two limits matter only while they wait for a confirmation.
         let limit = match dates.expiry_limit() {
             Some(limit) if !dates.is_confirmation_late() => limit,
             _ => dates.age_limit(),
         };
         let mut candidates = Vec::new();
-        for directory in self.scope_directories(scope)? {
+        for directory in directories {
             let keeps_newest = !growing.contains(directory.as_path());
             let listed = match depth {
                 Depth::Old => self
                     .archive
-                    .expired_entries(&directory, limit, keeps_newest)
+                    .expired_entries(directory, limit, keeps_newest)
                     .map(|entries| entries.into_iter().map(|it| (it, 0)).collect()),
-                Depth::All => self.archive.list_entries_with_usage(&directory),
+                Depth::All => self.archive.list_entries_with_usage(directory),
             };
             let listed: Vec<(ArchiveEntry, u64)> = match listed {
                 Ok(listed) => listed,
@@ -209,20 +210,28 @@ impl Engine {
                 is_newest: is_newest(number),
             }));
         }
-        Ok(candidates)
+        candidates
     }
 
-    /// The directories of a scope's agents, those of no agent, and the archive itself.
-    fn scope_directories(&self, scope: &RetentionScope<'_>) -> Result<BTreeSet<PathBuf>> {
-        let claimed: HashSet<&Path> = self
-            .agent_directories()
-            .into_iter()
-            .map(Path::new)
-            .collect();
-        let mut directories = self
-            .archive
-            .unclaimed_directories(&|directory| claimed.contains(directory))?;
-        directories.insert(PathBuf::new());
+    /// The directories of a scope's agents; where the scope includes them, also those of no agent, and
+    /// the archive itself.
+    ///
+    /// # Errors
+    /// The archive cannot be read.
+    pub(super) fn scope_directories(
+        &self,
+        scope: &RetentionScope<'_>,
+        is_full_check: bool,
+    ) -> Result<BTreeSet<PathBuf>> {
+        let mut directories = BTreeSet::new();
+        if scope.includes_unclaimed(is_full_check) {
+            let claimed = self.agent_directories().into_iter();
+            let claimed: HashSet<&Path> = claimed.map(Path::new).collect();
+            directories = self
+                .archive
+                .unclaimed_directories(&|directory| claimed.contains(directory))?;
+            directories.insert(PathBuf::new());
+        }
         let agents = scope.agents().filter_map(|name| self.config().agent(name));
         directories.extend(agents.map(|agent| PathBuf::from(&agent.archive_subdir)));
         Ok(directories)

@@ -74,7 +74,7 @@ impl Engine {
         } else {
             self.delete_planned(run, shown_plan, scope)?
         };
-        if shown_plan.has_checked_versions {
+        if shown_plan.is_full_check {
             self.baseline_versions.note_check();
         }
         Ok(deletion)
@@ -89,7 +89,7 @@ impl Engine {
         // A process that pins an entry now waits, and then finds it deleted.
         let _lock = lock::lock_pins(&self.archive, self.clock())?;
         let dates = self.retention_dates()?;
-        let mut expired = self.find_expired_at(scope, &dates, !shown_plan.versions.is_empty())?;
+        let mut expired = self.find_expired_at(scope, &dates, shown_plan.is_full_check)?;
         let paths: HashSet<&Path> = shown_plan.entries.iter().map(PathBuf::as_path).collect();
         expired
             .entries

@@ -17,8 +17,8 @@ pub(super) struct Expired {
     pub entries: Vec<ArchiveEntry>,
     pub versions: Vec<StoredVersion>,
     pub notes: Vec<String>,
-    /// Whether the versions were checked.
-    pub has_checked_versions: bool,
+    /// Whether the versions were checked, and the directories of no agent.
+    pub is_full_check: bool,
 }
 
 /// Returns, for example, "12 entries older than 30 days".
@@ -28,30 +28,28 @@ pub(super) fn describe_older_entries(entries: usize, days: u32) -> String {
 }
 
 impl Engine {
-    /// Finds the expired entries that may be deleted, the unused versions if their check is wanted
-    /// and due, and the reasons why others stay.
-    pub(super) fn find_expired(
-        &self,
-        scope: &RetentionScope<'_>,
-        wants_versions: bool,
-    ) -> Result<Expired> {
+    /// Finds the expired entries that may be deleted after a run, and the reasons why others stay; if
+    /// that check is due, also the entries of no agent, and unused versions.
+    pub(super) fn find_expired(&self, scope: &RetentionScope<'_>) -> Result<Expired> {
         let dates = self.retention_dates()?;
-        let has_checked_versions = wants_versions && self.is_version_check_due(&dates);
-        self.find_expired_at(scope, &dates, has_checked_versions)
+        let is_full_check = self.is_full_check_due(&dates);
+        self.find_expired_at(scope, &dates, is_full_check)
     }
 
     pub(super) fn find_expired_at(
         &self,
         scope: &RetentionScope<'_>,
         dates: &RetentionDates,
-        has_checked_versions: bool,
+        is_full_check: bool,
     ) -> Result<Expired> {
-        let candidates = if has_checked_versions {
+        let candidates = if is_full_check {
             self.find_version_candidates(dates)?
         } else {
             VersionCandidates::default()
         };
-        let assessment = self.assess_entries(scope, dates, Depth::Old, &candidates)?;
+        let directories = self.scope_directories(scope, is_full_check)?;
+        let assessment =
+            self.assess_entries(scope, dates, Depth::Old, (directories, &candidates))?;
         let unused = self.select_unused_versions(&candidates, &assessment.facts, dates);
         let mut notes = self.describe_kept(scope, &assessment, dates)?;
         notes.extend(unused.kept.iter().map(|(count, why)| {
@@ -65,7 +63,7 @@ impl Engine {
             entries: assessment.expired().map(|it| it.entry.clone()).collect(),
             versions,
             notes,
-            has_checked_versions,
+            is_full_check,
         })
     }
 

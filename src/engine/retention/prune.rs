@@ -109,7 +109,7 @@ impl Engine {
                 .filter(|it| is_shown_version(it))
                 .copied()
                 .collect(),
-            has_checked_versions: report.overview.versions.is_some(),
+            is_full_check: report.overview.versions.is_some(),
             ..RetentionPlan::default()
         };
         if plan.entries.is_empty() && plan.versions.is_empty() {

@@ -23,6 +23,8 @@ pub(in crate::engine) struct RetentionScope<'a> {
     others: HashSet<&'a str>,
     /// The only agents that count, if a command names them.
     named: Option<HashSet<&'a str>>,
+    /// Whether it is that of a run, not of a command of its own.
+    is_of_run: bool,
 }
 
 impl<'a> RetentionScope<'a> {
@@ -39,6 +41,7 @@ impl<'a> RetentionScope<'a> {
                 .filter(|step| step.entry_kind.is_some())
                 .map(|step| step.agent.as_str())
                 .collect(),
+            is_of_run: true,
             ..RetentionScope::default()
         };
         scope.with_others_of(config)
@@ -46,7 +49,10 @@ impl<'a> RetentionScope<'a> {
 
     /// Takes the outcomes of a run.
     pub fn from_results(config: &'a Config, results: &'a [AgentResult]) -> RetentionScope<'a> {
-        let mut scope = RetentionScope::default();
+        let mut scope = RetentionScope {
+            is_of_run: true,
+            ..RetentionScope::default()
+        };
         for result in results {
             let names = match result.outcome {
                 Outcome::Ok | Outcome::Unchanged => &mut scope.succeeded,
@@ -84,6 +90,12 @@ impl<'a> RetentionScope<'a> {
     /// Returns the agents of the run.
     pub fn agents(&self) -> impl Iterator<Item = &'a str> {
         self.succeeded.iter().chain(&self.failed).copied()
+    }
+
+    /// Returns whether the directories of no agent are searched, too. A run does that only as part of a
+    /// full check, because it lists the directories of all agents.
+    pub fn includes_unclaimed(&self, is_full_check: bool) -> bool {
+        is_full_check || !self.is_of_run
     }
 
     /// Returns whether an agent's entries may be deleted, or stay because its run failed.

@@ -22,7 +22,7 @@ use crate::digest::Digest;
 use crate::engine::Engine;
 use crate::error::Result;
 
-/// Seconds between two checks by runs: each reads the whole ledger.
+/// Seconds between two full checks by runs: each reads the whole ledger and lists the whole archive.
 const CHECK_INTERVAL_SECONDS: i64 = 24 * 60 * 60;
 
 /// Maximum number of agents that a message names.
@@ -62,8 +62,9 @@ impl VersionCandidates {
 }
 
 impl Engine {
-    /// Returns whether a run has to check the versions: the last check was a day ago.
-    pub(super) fn is_version_check_due(&self, dates: &RetentionDates) -> bool {
+    /// Returns whether a run has to check the versions and the directories of no agent: the last such
+    /// check was a day ago.
+    pub(super) fn is_full_check_due(&self, dates: &RetentionDates) -> bool {
         let since = |check: i64| dates.now.timestamp().saturating_sub(check);
         let last = self.baseline_versions.last_check();
         // A check in the future is one by a wrong clock.

@@ -313,7 +313,10 @@ fn interrupted_wait_for_a_lock_exits_130() {
         let records = world.read_records();
         let engine = world.engine();
         let held = engine.hold_agent_lock("scout").unwrap();
-        let child = Command::new(PROGRAM_PATH)
+        // The tests may run where HUP is ignored.
+        let child = Command::new("env")
+            .arg("--default-signal=INT,TERM,HUP")
+            .arg(PROGRAM_PATH)
             .args(command)
             .args(["scout", "--wait", "600", "--config"])
             .arg(world.config().path)

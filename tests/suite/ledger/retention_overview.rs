@@ -454,6 +454,36 @@ fn left_agent_below_a_claimed_directory_expires() {
 }
 
 #[test]
+fn runs_search_directories_of_left_agents_daily() {
+    let mut world = World::new(&["scout"]);
+    world.add_agent("ranger", "");
+    world.set_baseline("ranger", BASELINE);
+    for note in ["- old\n", "- newer\n", "- newest\n"] {
+        world.write_scratch("ranger", note);
+        world.reset();
+        world.clock.advance(DAY);
+    }
+    let entries = world.entry_names("ranger");
+    let entries: Vec<PathBuf> = entries
+        .iter()
+        .map(|name| Path::new("ranger").join(name))
+        .collect();
+    let world = world.without_agent("ranger");
+    world.clock.advance(DAY * 40);
+    for (entry, age) in entries.iter().zip([40, 0, 0]) {
+        set_entry_age(&world, entry, age);
+    }
+    confirm_date(&world);
+    let mut retired = world.reset().report.retired_entries;
+    // The next entry is old enough right after that.
+    set_entry_age(&world, &entries[1], 40);
+    retired.extend(world.reset().report.retired_entries);
+    assert_eq!(retired, entries[..1]);
+    world.clock.advance(DAY);
+    assert_eq!(world.reset().report.retired_entries, entries[1..2]);
+}
+
+#[test]
 fn left_agent_expires_though_the_run_failed() {
     let mut world = World::new(&["scout"]);
     world.add_agent("ranger", "");
