@@ -18,7 +18,6 @@ mod baseline_save;
 mod baseline_versions;
 mod classify;
 mod content_cache;
-mod content_index;
 mod degraded;
 mod entry_directories;
 mod entry_export;

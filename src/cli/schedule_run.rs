@@ -122,7 +122,11 @@ impl CommandContext<'_> {
             if is_changed || time >= next_look || is_set_back {
                 if is_settled {
                     self.adopt_changed_config(&mut engine, &mut scheduler, &mut queue, &time);
-                    if let Err(error) = self.renew_claim(&engine, &mut claim) {
+                    // A config that is being rewritten may name no agents for a moment; the archive of
+                    // such a config is not created.
+                    if !engine.config().agents.is_empty()
+                        && let Err(error) = self.renew_claim(&engine, &mut claim)
+                    {
                         let hint = "this scheduler ends: archive_dir was changed while it ran, and the \
                                     other one resets the agents";
                         replaced_by = Some(error.with_hint(hint));

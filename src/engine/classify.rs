@@ -4,8 +4,6 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::observation::MemoryContent;
 use super::record::FileState;
 use super::state::State;
@@ -215,7 +213,7 @@ pub(super) fn classify(
 }
 
 /// A memory's content, and the state that follows from it.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone)]
 pub(super) struct ClassifiedContent {
     pub content: MemoryContent,
     pub state: State,

@@ -5,7 +5,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset};
-use serde::{Deserialize, Serialize};
 
 use super::classify::ClassifiedContent;
 use crate::boundary::Boundary;
@@ -26,7 +25,7 @@ const RECENT_CHANGE_COARSE: Duration = Duration::from_secs(2);
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(86_400);
 
 /// What the classification of a memory depends on.
-#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[derive(PartialEq)]
 pub(super) struct ContentKey {
     pub stamp: Stamp,
     /// The version that the memory is measured against.
@@ -40,8 +39,6 @@ struct CachedContent {
     first_seen: Instant,
     /// Whether another content may have the same stamp.
     is_racy: bool,
-    /// Whether the index of contents may have it and lacks it.
-    is_unindexed: bool,
     content: ClassifiedContent,
 }
 
@@ -75,14 +72,12 @@ impl ContentCache {
     }
 
     /// Stores the content of an agent's memory in place of an earlier one. `read_began` is the time
-    /// before its read; a content that was classified without one of its pushed versions is not
-    /// `is_complete`.
+    /// before its read.
     pub fn store(
         &self,
         agent: &str,
         (key, content): (ContentKey, ClassifiedContent),
         read_began: DateTime<FixedOffset>,
-        is_complete: bool,
         clock: &dyn Clock,
     ) {
         let mut cache = self.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,48 +88,11 @@ impl ContentCache {
         let is_racy = is_racy(&key.stamp, first_seen, read_began, clock);
         let cached = CachedContent {
             is_racy,
-            is_unindexed: is_complete && !is_racy,
             key,
             first_seen,
             content,
         };
         cache.insert(agent.to_string(), Box::new(cached));
-    }
-
-    /// Stores a content from the index of contents.
-    pub fn store_indexed(
-        &self,
-        agent: &str,
-        key: ContentKey,
-        content: ClassifiedContent,
-        clock: &dyn Clock,
-    ) {
-        let cached = CachedContent {
-            key,
-            first_seen: clock.instant(),
-            is_racy: false,
-            is_unindexed: false,
-            content,
-        };
-        let mut cache = self.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
-        cache.insert(agent.to_string(), Box::new(cached));
-    }
-
-    /// Notes that the index of contents has those of these agents.
-    pub fn set_indexed<'a>(&self, agents: impl Iterator<Item = &'a str>) {
-        let mut cache = self.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
-        for agent in agents {
-            if let Some(cached) = cache.get_mut(agent) {
-                cached.is_unindexed = false;
-            }
-        }
-    }
-
-    /// Returns the content of an agent's memory that the index of contents may have and lacks.
-    pub fn unindexed_content(&self, agent: &str) -> Option<(ContentKey, ClassifiedContent)> {
-        let cache = self.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
-        let cached = cache.get(agent).filter(|cached| cached.is_unindexed)?;
-        Some((cached.key.clone(), cached.content.clone()))
     }
 }
 
@@ -158,7 +116,7 @@ fn is_racy(
 
 /// Returns whether the last change of a file of this machine was so long before a time that each
 /// later one gives it another stamp.
-pub(super) fn is_settled(stamp: &Stamp, time: DateTime<FixedOffset>) -> bool {
+fn is_settled(stamp: &Stamp, time: DateTime<FixedOffset>) -> bool {
     let has_fraction = |time: i64| time % 1_000_000_000 != 0;
     let limit = if has_fraction(stamp.changed) || has_fraction(stamp.modified) {
         RECENT_CHANGE

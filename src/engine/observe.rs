@@ -186,33 +186,14 @@ impl Engine {
         &'c self,
         agent: &'c Agent,
         baselines: &Mutex<BaselineCache<'c>>,
-        known: &KnownFleet<'_>,
+        known: &KnownFleet,
     ) -> Observation {
         let _span = tracing::debug_span!("observe", agent = agent.name).entered();
         let subject = ObservationSubject {
             may_have_journal: known.journaled.contains(&agent.name),
             ..self.prepare_subject(agent, known.history(self, agent), baselines)
         };
-        let file = known.probed.get(&agent.name);
-        let content = file.and_then(|file| {
-            let key = subject.content_key(file.stamp);
-            self.find_indexed_content(agent, &known.probed, file, key)
-        });
-        let Some(content) = content else {
-            return self.observe_prepared(subject, false).observation;
-        };
-        let is_clean = content.state == State::Clean
-            && describe_oversize(content.content.size, agent.max_memory_size).is_none();
-        // Only what a reset would change has to be replaceable.
-        let directory = (!is_clean).then(|| self.open_directory(agent)).transpose();
-        let observed = match directory {
-            Ok(directory) => {
-                let memory = ObservedMemory::File(Box::new(content), None);
-                self.build_observed_agent(subject, directory.as_deref(), Ok(memory))
-            }
-            Err(error) => self.build_observed_agent(subject, None, Err(error)),
-        };
-        observed.observation
+        self.observe_prepared(subject, false).observation
     }
 
     /// Observes agents of one host: one round trip probes their memories, two more read those that
@@ -651,12 +632,10 @@ impl Engine {
             findings,
             self.clock(),
         );
-        let pushed = &subject.history.pushed_versions;
         self.content_cache.store(
             &subject.agent.name,
             (subject.content_key(file.stamp), content.clone()),
             began,
-            subject.earlier_versions().len() == pushed.len(),
             self.clock(),
         );
         if subject.agent.location.host().is_some() {

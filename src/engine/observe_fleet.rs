@@ -1,51 +1,54 @@
 //! Observation of many agents: what they have in common is read once.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::Mutex;
-use std::time::Duration;
+
+use rustix::fs::FileType;
 
 use super::classify::MAX_WINDOW_BYTES;
-use super::content_index::{ProbedFiles, SharedIndex};
 use super::{AgentHistory, Engine, Observation, parallel};
 use crate::config::Agent;
 use crate::digest::Digest;
+use crate::durable;
 use crate::error::Result;
 
 /// Number of agents whose observations are reported together.
 const BATCH_AGENTS: usize = 512;
 
-/// Maximum wait for a file system to return the stamps of memories; its agents are then observed one
-/// by one, which reports the problem.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The same at the end of a session, which no file system may delay.
-const LAST_PROBE_TIMEOUT: Duration = Duration::from_millis(200);
+/// Fewer agents than this are observed one by one as fast.
+const MIN_QUICK_AGENTS: usize = 64;
 
 /// What is known of the whole fleet before its agents are observed.
-pub(super) struct KnownFleet<'a> {
+pub(super) struct KnownFleet {
     /// The agents that had journals.
     pub journaled: HashSet<String>,
     /// The last record of the ledger, up to which histories are known.
     ledger_head: Result<(u64, Digest)>,
-    /// The files of memories of this machine.
-    pub probed: ProbedFiles<'a>,
 }
 
-impl KnownFleet<'_> {
+impl KnownFleet {
     pub fn history(&self, engine: &Engine, agent: &Agent) -> Result<AgentHistory> {
         self.ledger_head.clone()?;
         engine.ledger().indexed_history(&agent.name)
     }
 }
 
+/// Returns whether a memory is a file that is read in no time.
+fn is_small_file(memory: &Path) -> bool {
+    durable::stat_no_symlinks(memory).is_ok_and(|stat| {
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        is_file && stat.st_size as u64 <= MAX_WINDOW_BYTES as u64
+    })
+}
+
 impl Engine {
     /// Observes many agents, on several hosts and by several processors at the same time. The
     /// results are in the order of `agents`.
     pub fn observe_all<'c>(&'c self, agents: &[&'c Agent]) -> Vec<Observation> {
-        let known = self.read_known_fleet(agents, &SharedIndex::default());
+        let known = self.read_known_fleet();
         let mut seen = self.observe_with(agents, &known);
         self.observe_run_agents(agents, &known, &mut seen);
-        self.write_content_index(&known.probed);
         seen
     }
 
@@ -59,7 +62,6 @@ impl Engine {
         prepare: impl Fn(&[&'c Agent]),
         mut report: impl FnMut(Vec<Observation>) -> bool,
     ) -> Vec<&'c Agent> {
-        let index = SharedIndex::default();
         let memories = agents.iter().map(|agent| agent.location.memory());
         let systems = self.file_systems().find_untrusted_all(memories);
         let (trusted, others): (Vec<_>, Vec<_>) = agents
@@ -69,13 +71,14 @@ impl Engine {
             .partition(|(_, system)| system.is_none());
         let agents = |some: Vec<(&'c Agent, _)>| some.into_iter().map(|(agent, _)| agent).collect();
         let (trusted, mut others): (Vec<&Agent>, Vec<&Agent>) = (agents(trusted), agents(others));
+        if trusted.len() < MIN_QUICK_AGENTS {
+            others.extend(trusted);
+            return others;
+        }
         for agents in trusted.chunks(BATCH_AGENTS) {
             prepare(agents);
-            let known = self.read_known_fleet(agents, &index);
-            let is_quick = |agent: &&&Agent| {
-                let file = known.probed.get(&agent.name);
-                file.is_some_and(|file| file.stamp.size <= MAX_WINDOW_BYTES as u64)
-            };
+            let known = self.read_known_fleet();
+            let is_quick = |agent: &&&Agent| is_small_file(agent.location.memory());
             let (quick, slow): (Vec<&Agent>, Vec<&Agent>) = agents.iter().partition(is_quick);
             others.extend(slow);
             let mut seen = self.observe_with(&quick, &known);
@@ -87,27 +90,15 @@ impl Engine {
         others
     }
 
-    /// Adds the contents that this process has read to the index of contents, for the next one.
-    pub(super) fn save_contents(&self) {
-        let agents: Vec<&Agent> = self.config().agents.iter().collect();
-        let index = SharedIndex::default();
-        self.write_content_index(&self.probe_indexed_files(&agents, &index, LAST_PROBE_TIMEOUT));
-    }
-
-    fn read_known_fleet<'c>(&self, agents: &[&'c Agent], index: &SharedIndex) -> KnownFleet<'c> {
+    fn read_known_fleet(&self) -> KnownFleet {
         self.refresh_shared_memories();
         KnownFleet {
             journaled: self.agents_with_journals(),
             ledger_head: self.ledger().head(),
-            probed: self.probe_indexed_files(agents, index, PROBE_TIMEOUT),
         }
     }
 
-    fn observe_with<'c>(
-        &'c self,
-        agents: &[&'c Agent],
-        known: &KnownFleet<'c>,
-    ) -> Vec<Observation> {
+    fn observe_with<'c>(&'c self, agents: &[&'c Agent], known: &KnownFleet) -> Vec<Observation> {
         let start_local = || {
             let baselines = Mutex::new(self.baseline_cache());
             move |agent| self.observe_as_one_of_many(agent, &baselines, known)
@@ -118,12 +109,7 @@ impl Engine {
     }
 
     /// Observes the agents of this machine again that runs have changed since the ledger was read.
-    fn observe_run_agents(
-        &self,
-        agents: &[&Agent],
-        known: &KnownFleet<'_>,
-        seen: &mut [Observation],
-    ) {
+    fn observe_run_agents(&self, agents: &[&Agent], known: &KnownFleet, seen: &mut [Observation]) {
         if self.ledger().head() == known.ledger_head {
             return;
         }

@@ -16,14 +16,13 @@ const FLEET_FILE_NAME: &str = "fleet.jsonl";
 const OLD_FLEET_FILE_NAME: &str = "fleet.json";
 
 impl Engine {
-    /// Saves observations, and what was found in memories, for the next session.
+    /// Saves observations for the next session.
     ///
     /// # Errors
     /// The archive cannot be written.
     pub fn save_observations(&self, seen: &[Observation]) -> Result<()> {
         self.archive
             .open_or_create_directory(archive::PROGRAM_DIRECTORY_NAME.as_ref())?;
-        self.save_contents();
         let mut text = Vec::new();
         for seen in seen {
             let written = serde_json::to_writer(&mut text, seen).map_err(std::io::Error::from);

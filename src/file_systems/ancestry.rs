@@ -260,15 +260,18 @@ mod tests {
         for name in ["a/b/c", "mnt", "far"] {
             fs::create_dir_all(root.join(name)).unwrap();
         }
-        let mount = |device: &str, root: PathBuf| Mount {
+        let mount = |id, device: &str, root: PathBuf| Mount {
+            id,
+            parent: 1,
             device: device.to_string(),
             root,
         };
-        let table = HashMap::from([
-            (PathBuf::from("/"), mount("254:0", PathBuf::from("/"))),
-            (root.join("mnt"), mount("254:0", root.join("a/b"))),
-            (root.join("far"), mount("0:51", root.join("a/b"))),
-        ]);
+        let table = [
+            (PathBuf::from("/"), mount(1, "254:0", PathBuf::from("/"))),
+            (root.join("mnt"), mount(2, "254:0", root.join("a/b"))),
+            (root.join("far"), mount(3, "0:51", root.join("a/b"))),
+        ];
+        let table = table.into_iter().collect();
         let mut resolver = AncestryResolver::new(&Arc::new(table));
         let mut at = |path: &str| resolver.resolve_ancestry(&root.join(path)).unwrap();
         let (a, b, c) = (at("a"), at("a/b"), at("a/b/c"));

@@ -1,10 +1,11 @@
 //! The mount table of this process, from `/proc/self/mountinfo` (proc_pid_mountinfo(5)), read again
 //! when the kernel reports a change. Reading it calls no file system, so it works while one hangs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::ops::Deref;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,14 +18,74 @@ pub type DeviceNumber = String;
 /// A mounted file system, without its mount point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
+    /// The number of the mount.
+    pub id: u32,
+    /// The number of the mount that the mount point is in.
+    pub parent: u32,
     /// The file system.
     pub device: DeviceNumber,
     /// The directory of the file system that is visible at the mount point.
     pub root: PathBuf,
 }
 
-/// The mounts by mount point.
-pub type MountTable = HashMap<PathBuf, Mount>;
+/// The mounts of this process.
+#[derive(Default)]
+pub struct MountTable {
+    /// The last one at each mount point.
+    by_point: HashMap<PathBuf, Mount>,
+    /// All of them, the shortest mount points first.
+    all: Vec<(PathBuf, Mount)>,
+    ids: HashSet<u32>,
+}
+
+impl FromIterator<(PathBuf, Mount)> for MountTable {
+    fn from_iter<I: IntoIterator<Item = (PathBuf, Mount)>>(mounts: I) -> MountTable {
+        let mut all: Vec<(PathBuf, Mount)> = mounts.into_iter().collect();
+        let by_point = all.iter().cloned().collect();
+        all.sort_by_key(|(point, _)| point.as_os_str().len());
+        MountTable {
+            by_point,
+            ids: all.iter().map(|(_, mount)| mount.id).collect(),
+            all,
+        }
+    }
+}
+
+impl Deref for MountTable {
+    type Target = HashMap<PathBuf, Mount>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.by_point
+    }
+}
+
+impl MountTable {
+    /// Returns the mount that an absolute path without symlinks leads to, and its mount point. A mount
+    /// on a directory hides those below it that were there before, wherever the table lists them: each
+    /// mount on the way has to be in the one before.
+    pub fn mount_of(&self, path: &Path) -> Option<(&Path, &Mount)> {
+        let spelled = (path, is_plain(path));
+        let crossed = self.all.iter();
+        let crossed = crossed.filter(|(point, _)| is_at_or_below(spelled, point));
+        let crossed: Vec<&(PathBuf, Mount)> = crossed.collect();
+        let mut found: Option<&(PathBuf, Mount)> = None;
+        let is_next =
+            |found: Option<&(PathBuf, Mount)>, (point, mount): &(PathBuf, Mount)| match found {
+                Some((last_point, last)) => {
+                    mount.parent == last.id && mount.id != last.id && point.starts_with(last_point)
+                }
+                None => !self.ids.contains(&mount.parent) || mount.parent == mount.id,
+            };
+        // Each step finds a mount further down, so there are no more steps than mounts.
+        for _ in 0..crossed.len() {
+            match crossed.iter().find(|it| is_next(found, it)) {
+                Some(next) => found = Some(next),
+                None => break,
+            }
+        }
+        found.map(|(point, mount)| (point.as_path(), mount))
+    }
+}
 
 /// A cache of the mount table.
 pub struct MountTableCache {
@@ -81,9 +142,15 @@ fn parse_mount_table(text: &[u8]) -> MountTable {
     let lines = text.split(|byte| *byte == b'\n');
     let mount = |line: &[u8]| {
         let mut fields = line.split(|byte| *byte == b' ');
-        let device = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
-        let root = decode_path(fields.next()?);
-        Some((decode_path(fields.next()?), Mount { device, root }))
+        let mut number = || str::from_utf8(fields.next()?).ok()?.parse().ok();
+        let (id, parent) = (number()?, number()?);
+        let mount = Mount {
+            id,
+            parent,
+            device: String::from_utf8(fields.next()?.to_vec()).ok()?,
+            root: decode_path(fields.next()?),
+        };
+        Some((decode_path(fields.next()?), mount))
     };
     lines.filter_map(mount).collect()
 }
@@ -177,6 +244,28 @@ mod tests {
         assert_eq!(crossed_devices("/bind/M.md"), [pair("254:0", "/")]);
         let over = crossed_devices("/over/M.md");
         assert_eq!(over, [pair("0:61", "/over"), pair("254:0", "/")]);
+    }
+
+    #[test]
+    fn mount_over_a_parent_hides_those_below() {
+        let table = "\
+27 1 254:0 / / rw - ext4 /dev/vda rw
+40 27 0:51 / /x/y rw - tmpfs none rw
+41 27 254:0 /parent /x rw - ext4 /dev/vda rw
+42 27 0:52 / /xx rw - tmpfs none rw
+43 42 254:0 /src /xx rw - ext4 /dev/vda rw
+44 40 0:53 / /x/y/z rw - tmpfs none rw
+";
+        let table = parse_mount_table(table.as_bytes());
+        let id = |path: &str| table.mount_of(Path::new(path)).unwrap().1.id;
+        assert_eq!(id("/x/y/M.md"), 41);
+        assert_eq!(id("/x/y/z/M.md"), 41);
+        assert_eq!(id("/xx/M.md"), 43);
+        assert_eq!(id("/xxx/M.md"), 27);
+        // Without the root of the file system, as in a chroot.
+        let table = parse_mount_table(b"41 27 254:0 /parent /x rw - ext4 /dev/vda rw\n");
+        assert!(table.mount_of(Path::new("/y")).is_none());
+        assert_eq!(table.mount_of(Path::new("/x/y")).unwrap().1.id, 41);
     }
 
     #[test]

@@ -14,20 +14,16 @@ use std::sync::Arc;
 
 use icu_normalizer::DecomposingNormalizerBorrowed;
 
-use super::mounts::{MountTable, is_at_or_below, is_plain};
+use super::mounts::{MountTable, is_plain};
 
 /// Finds positions by one mount table.
 pub struct PathPositions {
     table: Arc<MountTable>,
-    /// The mount points, longest first.
-    points: Vec<PathBuf>,
 }
 
 impl PathPositions {
     pub(super) fn new(table: Arc<MountTable>) -> PathPositions {
-        let mut points: Vec<PathBuf> = table.keys().cloned().collect();
-        points.sort_by_key(|point| std::cmp::Reverse(point.as_os_str().len()));
-        PathPositions { table, points }
+        PathPositions { table }
     }
 
     /// Whether these are the positions by a table.
@@ -44,11 +40,8 @@ impl PathPositions {
     /// others may have it as well.
     pub fn hash_position(&self, path: &Path) -> u64 {
         let path = resolve_parent_components(path);
-        let spelled = (&*path, is_plain(&path));
-        let point = self.points.iter().find(|it| is_at_or_below(spelled, it));
-        let mounted = point.and_then(|point| Some((point, self.table.get(point)?)));
         let mut hasher = DefaultHasher::new();
-        let Some((point, mount)) = mounted else {
+        let Some((point, mount)) = self.table.mount_of(&path) else {
             hash_folded(&path, &mut hasher);
             return hasher.finish();
         };
@@ -99,8 +92,11 @@ mod tests {
     use super::*;
 
     fn positions(mounts: &[(&str, &str, &str)]) -> PathPositions {
-        let table = mounts.iter().map(|(point, device, root)| {
+        // The first one is that of the root.
+        let table = (0..).zip(mounts).map(|(id, (point, device, root))| {
             let mount = Mount {
+                id,
+                parent: 0,
                 device: device.to_string(),
                 root: PathBuf::from(root),
             };

@@ -10,7 +10,7 @@ use super::sftp_hosts::write_ssh;
 use super::strace::{can_trace, record_calls};
 use super::terminal::{Terminal, isolated_command};
 
-/// Numbers of agents of two fleets, both of them large enough for the index of contents.
+/// Numbers of agents of two fleets.
 const FEW: usize = 80;
 const MANY: usize = 160;
 
@@ -24,8 +24,6 @@ fn count_calls(agents: usize, arguments: &[&str]) -> usize {
         names.iter().map(|name| (name.as_str(), memory())).collect();
     let scene = Scene::new(&agents);
     assert_ok(&scene.fleet.run(&["reset", "--all"]));
-    // What it finds counts for the next command once the memories are older than that.
-    scene.fleet.run(&["status"]);
     scene.fleet.append_note("agent-000", "- another note\n");
     let (output, _) = record_calls(&scene.fleet, &scene.trace_log, arguments);
     // Status reports agents with notes by its exit code.
@@ -47,7 +45,7 @@ fn calls_per_agent(arguments: &[&str]) -> f64 {
 fn status_takes_a_few_calls_for_each_agent() {
     if can_trace() {
         let more = calls_per_agent(&["status"]);
-        assert!(more <= 24.0, "{more} calls for each agent");
+        assert!(more <= 36.0, "{more} calls for each agent");
     }
 }
 

@@ -47,7 +47,6 @@ macro_rules! on_every_transport {
     };
 }
 
-mod content_index;
 mod contract;
 mod crashes;
 mod demo;

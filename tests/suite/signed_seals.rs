@@ -4,13 +4,17 @@ use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::unbounded;
 use memory_shepherd::baseline::signatures::SigningKey;
 use memory_shepherd::clock::Clock;
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{BaselineState, SealReport, SealScope};
+use memory_shepherd::engine::{
+    BaselineState, FleetEvent, FleetWatcher, SealReport, SealScope, State,
+};
 use memory_shepherd::error::{ErrorKind, Result};
 
 use crate::fixture::Site;
@@ -477,6 +481,38 @@ fn expired_seal_is_refused() {
             .worst_kind(),
         Some(ErrorKind::Integrity)
     );
+}
+
+#[test]
+fn watch_observes_that_a_seal_expires() {
+    if !has_ssh_keygen() {
+        return;
+    }
+    let world = signed_world();
+    world.write_scratch("scout", "");
+    // Long after the last change of a file.
+    world.clock.advance(Duration::from_secs(100 * 365 * 86_400));
+    sign(&world, "ops", Some(2)).unwrap();
+    let (sender, events) = unbounded();
+    let fleet = FleetWatcher::start(Arc::new(world.engine()), sender).unwrap();
+    let state_after = |seconds| {
+        world.clock.advance(Duration::from_secs(seconds));
+        // Wakes the watch: its sweep is due.
+        fleet.request_read(Vec::new());
+        assert!(fleet.wait_idle(Duration::from_secs(60)));
+        let seen = events.try_iter().filter_map(|event| match event {
+            FleetEvent::Observed(seen) => Some(seen[0].state),
+            _ => None,
+        });
+        seen.last()
+    };
+    assert_eq!(state_after(0), Some(State::Clean));
+    assert_eq!(state_after(2 * 86_400 - 60), None);
+    let mut seen = None;
+    for _ in 0..5 {
+        seen = seen.or(state_after(120));
+    }
+    assert_eq!(seen, Some(State::Tampered));
 }
 
 #[test]

@@ -2,10 +2,11 @@
 //! observation is not observed again, so that an idle fleet of thousands costs next to nothing.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::baseline::seal;
+use crate::baseline;
+use crate::baseline::seal::{self, SealMeta};
 use crate::clock::Clock;
 use crate::config::Agent;
 use crate::engine::content_cache::RECENT_CHANGE;
@@ -20,6 +21,7 @@ pub(super) struct ObservationStamps {
     /// The stamps of each agent before its last observation. An agent without known stamps has to be
     /// observed.
     known: Mutex<HashMap<String, AgentStamps>>,
+    seal_expiry: Mutex<SealExpiry>,
 }
 
 /// The stamps that an observation of an agent depends on.
@@ -44,9 +46,21 @@ pub(super) enum MemoryStamps {
     Remote(Option<Box<FileMetadata>>),
 }
 
-/// The stamps that all agents share: the files of the seal, its signers, the ledger, and the directory
-/// of journals.
-type SharedStamps = [Option<Stamp>; 6];
+/// What the observations of all agents depend on.
+#[derive(PartialEq, Eq)]
+struct SharedStamps {
+    /// The files of the seal, its signers, the ledger, and the directory of journals.
+    files: [Option<Stamp>; 6],
+    /// The passing of time changes no file.
+    is_seal_expired: bool,
+}
+
+/// The expiry of the seal, as its file with this stamp says.
+#[derive(Default)]
+struct SealExpiry {
+    stamp: Option<Stamp>,
+    meta: Option<SealMeta>,
+}
 
 /// Reads the stamps on this machine, those that agents share once.
 pub(super) struct StampReader<'a> {
@@ -74,6 +88,7 @@ impl ObservationStamps {
         ObservationStamps {
             engine: Arc::clone(engine),
             known: Mutex::default(),
+            seal_expiry: Mutex::default(),
         }
     }
 
@@ -130,15 +145,39 @@ impl ObservationStamps {
 
     fn shared_stamps(&self) -> SharedStamps {
         let general = &self.engine.config().general;
-        let paths: [PathBuf; 6] = [
-            general.baseline_dir.join(seal::SEAL_FILE_NAME),
-            general.baseline_dir.join(seal::META_FILE_NAME),
-            general.baseline_dir.join(seal::SIGNATURE_FILE_NAME),
-            general.seal_signers.clone().unwrap_or_default(),
-            self.engine.ledger_path(),
-            self.engine.archive().program_path("tx"),
-        ];
-        paths.map(|path| stamp_of(&path))
+        let meta_path = general.baseline_dir.join(seal::META_FILE_NAME);
+        let meta = stamp_of(&meta_path);
+        let signers = general.seal_signers.as_deref();
+        SharedStamps {
+            files: [
+                stamp_of(&general.baseline_dir.join(seal::SEAL_FILE_NAME)),
+                stamp_of(&general.baseline_dir.join(seal::SIGNATURE_FILE_NAME)),
+                meta,
+                // It may be a symlink.
+                signers.and_then(target_stamp_of),
+                stamp_of(&self.engine.ledger_path()),
+                stamp_of(&self.engine.archive().program_path("tx")),
+            ],
+            is_seal_expired: self.is_seal_expired(&meta_path, meta),
+        }
+    }
+
+    /// Returns whether the seal has expired, by its file, which has this stamp.
+    fn is_seal_expired(&self, path: &Path, stamp: Option<Stamp>) -> bool {
+        let mut known = self
+            .seal_expiry
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if known.stamp != stamp {
+            let meta = stamp.and_then(|_| baseline::read_file(path).ok());
+            *known = SealExpiry {
+                stamp,
+                // A faulty file is reported when an agent is observed.
+                meta: meta.and_then(|bytes| SealMeta::parse(&bytes).ok()),
+            };
+        }
+        let meta = known.meta.as_ref();
+        meta.is_some_and(|meta| meta.is_expired(self.engine.clock().now()))
     }
 }
 
@@ -166,7 +205,7 @@ impl AgentStamps {
             MemoryStamps::Remote(_) => (None, None),
         };
         let all = [memory, directory, self.baseline, self.lock];
-        let stamps = all.iter().chain(&*self.shared).flatten();
+        let stamps = all.iter().chain(&self.shared.files).flatten();
         let newest = stamps.map(|stamp| stamp.changed.max(stamp.modified)).max();
         let now = clock.now().timestamp_nanos_opt().unwrap_or(i64::MAX);
         newest.is_some_and(|newest| now.saturating_sub(newest) < RECENT_CHANGE.as_nanos() as i64)
@@ -176,6 +215,13 @@ impl AgentStamps {
 /// Returns the stamp of the object at a path; None if it cannot be read.
 fn stamp_of(path: &Path) -> Option<Stamp> {
     rustix::fs::lstat(path)
+        .ok()
+        .map(|stat| Stamp::from_stat(&stat))
+}
+
+/// Returns the stamp of the object at a path with symlinks followed.
+pub(super) fn target_stamp_of(path: &Path) -> Option<Stamp> {
+    rustix::fs::stat(path)
         .ok()
         .map(|stat| Stamp::from_stat(&stat))
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::observation_stamps::{MemoryStamps, ObservationStamps};
+use super::observation_stamps::{MemoryStamps, ObservationStamps, target_stamp_of};
 use crate::config::Agent;
 use crate::durable;
 use crate::engine::{Engine, Observation};
@@ -47,6 +47,7 @@ impl Sweep {
     /// Creates a sweep that compares with these stamps.
     pub(super) fn new(engine: &Arc<Engine>, stamps: &Arc<ObservationStamps>) -> Sweep {
         Sweep {
+            // The config may be a symlink.
             config_stamp: Mutex::new(target_stamp_of(&engine.config().path)),
             stamps: Arc::clone(stamps),
             engine: Arc::clone(engine),
@@ -163,11 +164,4 @@ impl Sweep {
         }
         found
     }
-}
-
-/// Returns the stamp of the object at a path with symlinks followed: the config may be a symlink.
-fn target_stamp_of(path: &Path) -> Option<Stamp> {
-    rustix::fs::stat(path)
-        .ok()
-        .map(|stat| Stamp::from_stat(&stat))
 }
