@@ -167,8 +167,9 @@ impl FileSystems {
     }
 
     /// Calls an inspection function for many paths, on one thread per file system that may hang, and
-    /// on several processors for many paths of the others; `start` makes the function of a thread. The result of a path is None if its file system does not answer
-    /// within `timeout`, or if the function returned None.
+    /// on several processors for many paths of the others; `start` makes the function of a thread. The
+    /// result of a path is None if its file system does not answer within `timeout`, or if the
+    /// function returned None.
     pub fn inspect_paths<T, L>(
         &self,
         paths: Vec<PathBuf>,

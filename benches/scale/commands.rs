@@ -17,8 +17,6 @@ pub fn measure(table: &mut Table, size: usize) -> Option<()> {
     let directory = new_directory();
     let fleet = local_fleet(&directory, size);
     let path = search_path();
-    // Without an archive, no command keeps anything for the next one.
-    run(&fleet, &path, &["reset", &fleet.agents[0]]);
     statuses(table, "local", size, &fleet, &path, Some(500.0));
     let reset = run(&fleet, &path, &["reset", "--all"]);
     table.add("local: reset --all", "ms", size, millis(reset.wall), None);
