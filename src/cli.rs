@@ -214,7 +214,7 @@ pub fn run(
         output: &mut output,
     };
     let words = command_words(&arguments);
-    match context.run_command_line((cli.verb, cli.agent), &words, &cli.console) {
+    match context.run_command_line(cli.verb, cli.agent, &words, &cli.console) {
         Ok(kind) => kind,
         Err(failure) => {
             output.print_command_error(&failure);
@@ -226,7 +226,8 @@ pub fn run(
 impl CommandContext<'_> {
     fn run_command_line(
         &mut self,
-        (verb, agent): (Option<Verb>, Option<String>),
+        verb: Option<Verb>,
+        agent: Option<String>,
         words: &[String],
         flags: &ConsoleFlags,
     ) -> CommandResult {

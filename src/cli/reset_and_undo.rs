@@ -349,7 +349,7 @@ impl CommandContext<'_> {
         if args.flags.dry_run {
             return self.print_dry_run(&engine, plan);
         }
-        let result = self.apply_plan(&engine, (&plan, queue), &signals, wants_preview);
+        let result = self.apply_plan(&engine, &plan, queue, &signals, wants_preview);
         let kind = match &result {
             Ok(kind) => *kind,
             Err(failure) => Some(failure.error.kind()),
@@ -371,7 +371,7 @@ impl CommandContext<'_> {
         }
         // Line numbers mean the lines that were there when they were chosen.
         let is_bound = args.flags.plan.is_some() || matches!(args.keep, ScratchSelection::Lines(_));
-        self.apply_plan(&engine, (&plan, queue), &signals, is_bound)
+        self.apply_plan(&engine, &plan, queue, &signals, is_bound)
     }
 
     pub(super) fn run_undo(&mut self, args: &UndoArgs) -> CommandResult {
@@ -392,7 +392,7 @@ impl CommandContext<'_> {
             return self.print_dry_run(&engine, plan);
         }
         let is_bound = args.flags.plan.is_some();
-        self.apply_plan(&engine, (&plan, queue), &signals, is_bound)
+        self.apply_plan(&engine, &plan, queue, &signals, is_bound)
     }
 
     fn print_dry_run(&mut self, engine: &Engine, plan: Plan) -> CommandResult {
@@ -420,7 +420,8 @@ impl CommandContext<'_> {
     fn apply_plan(
         &mut self,
         engine: &Engine,
-        (plan, queue): (&Plan, Option<LockQueue>),
+        plan: &Plan,
+        queue: Option<LockQueue>,
         signals: &RunSignals,
         is_bound: bool,
     ) -> CommandResult {

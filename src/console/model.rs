@@ -181,11 +181,8 @@ impl AgentRow {
 
     /// Stores the observation saved by the previous session, unless the memory was read since.
     pub fn remember(&mut self, saved: Observation) {
-        if !self
-            .observation
-            .as_ref()
-            .is_some_and(Observation::is_content_known)
-        {
+        let current = self.observation.as_ref();
+        if !current.is_some_and(Observation::is_content_known) {
             self.saved_observation = Some(Box::new(saved));
         }
     }

@@ -76,7 +76,8 @@ impl ContentCache {
     pub fn store(
         &self,
         agent: &str,
-        (key, content): (ContentKey, ClassifiedContent),
+        key: ContentKey,
+        content: ClassifiedContent,
         read_began: DateTime<FixedOffset>,
         clock: &dyn Clock,
     ) {

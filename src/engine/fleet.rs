@@ -2,13 +2,13 @@
 //! for changes that the watcher missed, and reads changed agents with a few workers; a disk that
 //! hangs delays no other agent. Hosts are polled without a thread for each (`host_polls`).
 
+mod change_scopes;
 mod host_polls;
 mod observation_stamps;
 mod sweep;
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
-use std::ffi::OsString;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -22,13 +22,13 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use notify::event::{AccessKind, AccessMode};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
+use self::change_scopes::{ChangeScope, ChangeTarget, change_scopes};
 use self::host_polls::HostPolls;
 use self::observation_stamps::ObservationStamps;
 use self::sweep::{Sweep, UnwatchedChanges};
 use super::state_log::StateNote;
 use super::{Engine, HostStatus, Observation, lock};
-use crate::baseline::seal;
-use crate::config::{Agent, MemoryLocation};
+use crate::config::Agent;
 use crate::durable;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys;
@@ -254,21 +254,6 @@ struct ChangeBacklog {
     has_overflowed: AtomicBool,
 }
 
-struct ChangeScope {
-    /// The name in the directory; none stands for any name.
-    file_name: Option<OsString>,
-    target: ChangeTarget,
-}
-
-#[derive(Clone)]
-enum ChangeTarget {
-    Agent(String),
-    AllAgents,
-    Config,
-    Pauses,
-    StateLog,
-}
-
 impl WatchLoop {
     fn new(
         engine: Arc<Engine>,
@@ -489,6 +474,9 @@ impl WatchLoop {
                 self.jobs.add(-1);
             }
             FleetMessage::AgentsRead { observations, left } => {
+                for observation in &observations {
+                    self.watch_lock(observation, now);
+                }
                 observed.extend(observations);
                 if let Some(left) = left {
                     for name in left {
@@ -508,18 +496,7 @@ impl WatchLoop {
                 let Some(observation) = observation else {
                     return true;
                 };
-                // The directory of the locks may be as new as this lock; unwatched, it would not
-                // report the release.
-                let block = observation.blocker.as_ref();
-                if block.is_some_and(|block| block.kind == ErrorKind::Busy) {
-                    let lock = lock::holder_path(self.engine.archive(), &observation.agent);
-                    if lock
-                        .parent()
-                        .is_some_and(|locks| self.rewatch_directory(locks))
-                    {
-                        self.schedule_read(observation.agent.clone(), now);
-                    }
-                }
+                self.watch_lock(&observation, now);
                 observed.push(*observation);
             }
             FleetMessage::SweepFinished(missed) => {
@@ -541,6 +518,20 @@ impl WatchLoop {
             }
         }
         true
+    }
+
+    /// Makes sure that the release of a lock is reported: the directory of the locks may be as new as
+    /// the lock, and not watched yet.
+    fn watch_lock(&mut self, observation: &Observation, now: Instant) {
+        let block = observation.blocker.as_ref();
+        if block.is_none_or(|block| block.kind != ErrorKind::Busy) {
+            return;
+        }
+        let lock = lock::holder_path(self.engine.archive(), &observation.agent);
+        let locks = lock.parent();
+        if locks.is_some_and(|locks| self.rewatch_directory(locks)) {
+            self.schedule_read(observation.agent.clone(), now);
+        }
     }
 
     fn apply_sweep(&mut self, missed: UnwatchedChanges, now: Instant) {
@@ -737,45 +728,6 @@ pub fn start_directory_watcher(
         .spawn(|| {})
         .map_err(notify::Error::io)?;
     notify::recommended_watcher(handler)
-}
-
-/// Maps each directory to what a change in it affects.
-fn change_scopes(engine: &Engine) -> HashMap<PathBuf, Vec<ChangeScope>> {
-    let config = engine.config();
-    let mut meanings: HashMap<PathBuf, Vec<ChangeScope>> = HashMap::new();
-    let mut add = |path: &Path, what: ChangeTarget| {
-        if let (Some(directory), Some(name)) = (path.parent(), path.file_name()) {
-            meanings
-                .entry(directory.to_path_buf())
-                .or_default()
-                .push(ChangeScope {
-                    file_name: Some(name.to_os_string()),
-                    target: what,
-                });
-        }
-    };
-    for agent in &config.agents {
-        if let MemoryLocation::Local { memory, .. } = &agent.location {
-            add(memory, ChangeTarget::Agent(agent.name.clone()));
-        }
-        let baseline = config.baseline_path(agent);
-        add(&baseline, ChangeTarget::Agent(agent.name.clone()));
-        let lock = lock::holder_path(engine.archive(), &agent.name);
-        add(&lock, ChangeTarget::Agent(agent.name.clone()));
-    }
-    for name in [
-        seal::SEAL_FILE_NAME,
-        seal::META_FILE_NAME,
-        seal::SIGNATURE_FILE_NAME,
-    ] {
-        let path = config.general.baseline_dir.join(name);
-        add(&path, ChangeTarget::AllAgents);
-    }
-    add(&engine.ledger_path(), ChangeTarget::AllAgents);
-    add(&engine.schedule_path(), ChangeTarget::Pauses);
-    add(&engine.state_log_path(), ChangeTarget::StateLog);
-    add(&config.path, ChangeTarget::Config);
-    meanings
 }
 
 fn run_read_worker(

@@ -320,8 +320,7 @@ impl Engine {
         });
         for (((number, _), read), reading) in changed.iter().zip(read).zip(readings) {
             let subject = &subjects[*number];
-            outcomes[*number] =
-                Some(self.classify_and_cache(subject, (began, read), reading, false));
+            outcomes[*number] = Some(self.classify_and_cache(subject, began, read, reading, false));
         }
     }
 
@@ -579,7 +578,7 @@ impl Engine {
             Some(directory) => directory.read_memory(&mut add),
             None => self.open_directory(agent)?.read_memory(&mut add),
         };
-        self.classify_and_cache(subject, (began, read), reading, bytes)
+        self.classify_and_cache(subject, began, read, reading, bytes)
     }
 
     /// Returns the cached content of a memory that has this stamp, if neither baseline nor pushed
@@ -600,7 +599,8 @@ impl Engine {
     fn classify_and_cache(
         &self,
         subject: &ObservationSubject<'_>,
-        (began, read): (DateTime<FixedOffset>, Result<FileMetadata, TransportError>),
+        began: DateTime<FixedOffset>,
+        read: Result<FileMetadata, TransportError>,
         mut reading: MemoryAccumulator,
         bytes: bool,
     ) -> Result<ObservedMemory, TransportError> {
@@ -634,7 +634,8 @@ impl Engine {
         );
         self.content_cache.store(
             &subject.agent.name,
-            (subject.content_key(file.stamp), content.clone()),
+            subject.content_key(file.stamp),
+            content.clone(),
             began,
             self.clock(),
         );

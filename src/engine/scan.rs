@@ -60,7 +60,7 @@ struct ScanInput<'t> {
 impl Engine {
     /// Returns the decisions of `[lint]`; the defaults if they cannot be read, which the verb `lint`
     /// reports.
-    pub(super) fn scan_decisions(&self) -> Arc<LintDecisions> {
+    fn scan_decisions(&self) -> Arc<LintDecisions> {
         let now = self.clock().instant();
         let cache = &self.scan_decisions.0;
         let lock = || cache.lock().unwrap_or_else(PoisonError::into_inner);

@@ -100,6 +100,7 @@ fn first_read_observes_each_of_many_once() {
     fs::create_dir(world.memory_path("agent-3")).unwrap();
     world.write_scratch("agent-4", "- a note of a long memory\n".repeat(100_000));
     let engine = Arc::new(world.engine_with_clock(Arc::new(SystemClock), world.local_transport()));
+    let held = engine.hold_agent_lock("agent-5").unwrap();
     let (sender, events) = unbounded();
     let fleet = FleetWatcher::start(Arc::clone(&engine), sender).unwrap();
     assert!(fleet.wait_idle(WAIT_TIMEOUT));
@@ -112,11 +113,14 @@ fn first_read_observes_each_of_many_once() {
             "agent-2" => State::Missing,
             "agent-3" => State::Error,
             "agent-4" => State::Oversize,
+            "agent-5" => State::Busy,
             _ => State::Scratch,
         };
         assert_eq!(seen[0].state, expected, "{name}");
     }
     // From then on the watch reports changes.
+    drop(held);
+    wait_for_state(&events, "agent-5", State::Scratch);
     world.write_scratch("agent-599", "");
     wait_for_state(&events, "agent-599", State::Clean);
 }

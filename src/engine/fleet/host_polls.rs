@@ -141,7 +141,7 @@ impl HostPolls {
             host_by_agent,
             jobs: Arc::clone(jobs),
         };
-        let started = start_threads(engine, events, jobs, stamps, hosts, (messages, inbox));
+        let started = start_threads(engine, events, jobs, stamps, hosts, messages, inbox);
         if let Err(error) = started {
             let error = Error::from_thread_start(&error);
             let note = format!("hosts are not polled until a restart: {error}");
@@ -181,7 +181,8 @@ fn start_threads(
     jobs: &Arc<JobCounter>,
     stamps: &Arc<ObservationStamps>,
     hosts: Vec<HostStatus>,
-    (messages, inbox): (Sender<PollMessage>, Receiver<PollMessage>),
+    messages: Sender<PollMessage>,
+    inbox: Receiver<PollMessage>,
 ) -> std::io::Result<()> {
     if hosts.is_empty() {
         return Ok(());
@@ -380,7 +381,9 @@ impl PollWorker {
                 let transport = self.transport_of(poll.host);
                 let agents = self.engine.agents_named(&poll.agents);
                 let memories = agents.iter().map(|agent| agent.location.memory());
-                let objects = transport.probe(&memories.collect::<Vec<&Path>>());
+                let memories: Vec<&Path> = memories.collect();
+                let probe = || transport.probe(&memories);
+                let objects = catch_unwind(AssertUnwindSafe(probe)).unwrap_or_default();
                 self.evaluate(poll, generation, objects);
             }
             PollStep::Read { poll, unread } => {
@@ -471,7 +474,13 @@ impl PollWorker {
         let result = catch_unwind(AssertUnwindSafe(|| {
             self.evaluate_probe(&poll, generation, objects)
         }));
-        let result = match result.unwrap_or_else(|_| Ok(PollResult::default())) {
+        let without_result = |_| {
+            for agent in &poll.agents {
+                self.stamps.forget(agent);
+            }
+            Ok(PollResult::default())
+        };
+        let result = match result.unwrap_or_else(without_result) {
             Ok(result) => result,
             Err(unread) => {
                 let poll = self.end_probe(poll);

@@ -123,22 +123,23 @@ impl Assessment {
 }
 
 impl Engine {
-    /// Judges the entries in some directories, of a scope.
+    /// Judges the entries in the directories of a scope.
     ///
     /// # Errors
-    /// The pins or the ledger cannot be read. A directory of entries that cannot be
-    /// read is part of the answer.
+    /// The pins or the ledger cannot be read. A directory of entries that cannot be read is part of
+    /// the answer.
     pub(super) fn assess_entries(
         &self,
         scope: &RetentionScope<'_>,
         dates: &RetentionDates,
         depth: Depth,
-        (directories, versions): (BTreeSet<PathBuf>, &VersionCandidates),
+        directories: &BTreeSet<PathBuf>,
+        versions: &VersionCandidates,
     ) -> Result<Assessment> {
         let mut assessment = Assessment::default();
         let growing = scope.growing_directories(self.config());
         let candidates =
-            self.collect_candidates((&directories, &growing), dates, depth, &mut assessment);
+            self.collect_candidates(directories, &growing, dates, depth, &mut assessment);
         if candidates.is_empty() && versions.is_empty() {
             return Ok(assessment);
         }
@@ -174,7 +175,8 @@ impl Engine {
     /// Lists the entries to be judged.
     fn collect_candidates(
         &self,
-        (directories, growing): (&BTreeSet<PathBuf>, &HashSet<&Path>),
+        directories: &BTreeSet<PathBuf>,
+        growing: &HashSet<&Path>,
         dates: &RetentionDates,
         depth: Depth,
         assessment: &mut Assessment,

@@ -49,7 +49,7 @@ impl Engine {
         };
         let directories = self.scope_directories(scope, is_full_check)?;
         let assessment =
-            self.assess_entries(scope, dates, Depth::Old, (directories, &candidates))?;
+            self.assess_entries(scope, dates, Depth::Old, &directories, &candidates)?;
         let unused = self.select_unused_versions(&candidates, &assessment.facts, dates);
         let mut notes = self.describe_kept(scope, &assessment, dates)?;
         notes.extend(unused.kept.iter().map(|(count, why)| {

@@ -277,10 +277,9 @@ impl Engine {
         } else {
             self.find_version_candidates(&dates)?
         };
-        let mut assessment = {
-            let directories = self.scope_directories(&scope, true)?;
-            self.assess_entries(&scope, &dates, Depth::All, (directories, &candidates))?
-        };
+        let directories = self.scope_directories(&scope, true)?;
+        let mut assessment =
+            self.assess_entries(&scope, &dates, Depth::All, &directories, &candidates)?;
         assessment
             .entries
             .retain(|it| it.verdict != Verdict::OutOfScope);

@@ -125,7 +125,7 @@ fn palette_word_of_one_title_is_unambiguous() {
         console.press("Enter");
         assert_eq!(console.model.screen, screen, "{query}");
     }
-    // A name that contains the word is listed first, and the title is no better match.
+    // A name that contains the word precedes titles with it.
     let mut console = fleet_of_four();
     let schedule = Box::new(crate::schedule_samples::common_schedule());
     console.send(Msg::ScheduleLoaded(0, Ok(schedule)));
