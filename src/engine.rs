@@ -66,6 +66,7 @@ mod verify;
 
 use std::fmt;
 use std::io::{self, Read};
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -323,6 +324,13 @@ impl Engine {
             lock_deadline: (!timeout.is_zero()).then_some(end),
             ..self
         }
+    }
+
+    /// Ends the connections to hosts, and leaves what grows with the fleet to the end of the process,
+    /// which frees it faster than destructors do.
+    pub fn end_with_process(self) {
+        mem::forget((self.setup.config, self.ledger, self.content_cache));
+        mem::forget((self.shared_memories, self.state_cache));
     }
 
     /// Returns whether runs wait for agents that other runs have locked.

@@ -17,6 +17,12 @@ const FILES_PER_READ_THREAD: usize = 64;
 /// Maximum number of files that such a thread has open at the same time.
 const OPEN_FILES_PER_READ_THREAD: usize = 6;
 
+/// Number of chunks of work that each thread takes at least, so that none waits long for another.
+const CHUNKS_PER_THREAD: usize = 8;
+
+/// Maximum number of items in a chunk.
+const MAX_CHUNK_ITEMS: usize = 32;
+
 /// Files that the process always has open: streams, ledger, watches.
 const RESERVED_OPEN_FILES: usize = 24;
 
@@ -75,24 +81,32 @@ pub(crate) fn available_open_files(wanted: usize) -> usize {
 /// Runs `act` for each item, all at the same time.
 pub(crate) fn map_parallel<T: Send, U: Send>(items: Vec<T>, act: impl Fn(T) -> U + Sync) -> Vec<U> {
     let others = items.len().saturating_sub(1);
-    map_on_threads(items, others, || &act)
+    map_on_threads(items, others, 1, || &act)
 }
 
-/// Runs a function for each item on this thread and so many others; `start` makes the function of a
-/// thread. The results are in the order of the items.
+/// Runs a function for each item on this thread and so many others, which take `chunk` items at a
+/// time; `start` makes the function of a thread. The results are in the order of the items.
 fn map_on_threads<T: Send, U: Send, A: FnMut(T) -> U>(
     items: Vec<T>,
     others: usize,
+    chunk: usize,
     start: impl Fn() -> A + Sync,
 ) -> Vec<U> {
-    let numbered = items.into_iter().enumerate().collect();
-    let start_numbered = || {
+    let count = items.len();
+    let mut items = items.into_iter();
+    let chunks = (0..count.div_ceil(chunk))
+        .map(|number| (number, items.by_ref().take(chunk).collect::<Vec<T>>()))
+        .collect();
+    let start_chunks = || {
         let mut act = start();
-        move |(number, item)| (number, act(item))
+        move |(number, items): (usize, Vec<T>)| {
+            let results: Vec<U> = items.into_iter().map(&mut act).collect();
+            (number, results)
+        }
     };
-    let (_, mut done) = run_on_threads(|| (), numbered, others, start_numbered);
+    let (_, mut done) = run_on_threads(|| (), chunks, others, start_chunks);
     done.sort_by_key(|(number, _)| *number);
-    done.into_iter().map(|(_, result)| result).collect()
+    done.into_iter().flat_map(|(_, results)| results).collect()
 }
 
 /// Returns how many threads read so many files of this machine: none more than there are processors,
@@ -116,7 +130,8 @@ pub(crate) fn map_on_processors<T: Send, U: Send, A: FnMut(T) -> U>(
     start: impl Fn() -> A + Sync,
 ) -> Vec<U> {
     let threads = read_threads(items.len());
-    map_on_threads(items, threads - 1, start)
+    let chunk = (items.len() / (threads * CHUNKS_PER_THREAD)).clamp(1, MAX_CHUNK_ITEMS);
+    map_on_threads(items, threads - 1, chunk, start)
 }
 
 #[cfg(test)]

@@ -194,7 +194,12 @@ pub fn reveal_pieces(line: &[u8], options: RevealOptions) -> Vec<VisiblePiece> {
 /// cannot forge a mark. LF is a mark, and so is a final CR, since no LF followed it. Cut as
 /// [`RevealOptions::PROSE`] says.
 pub fn visible_line(text: impl AsRef<[u8]>) -> String {
-    let tokens = reveal_tokens(text.as_ref(), RevealOptions::PROSE, true);
+    let text = text.as_ref();
+    let is_printable = |byte: &u8| matches!(byte, b' '..=b'~');
+    if text.len() <= RevealOptions::PROSE.max_cells && text.iter().all(is_printable) {
+        return String::from_utf8_lossy(text).into_owned();
+    }
+    let tokens = reveal_tokens(text, RevealOptions::PROSE, true);
     tokens.into_iter().map(|token| token.text).collect()
 }
 

@@ -303,6 +303,12 @@ impl CommandContext<'_> {
         let engine = self
             .open_engine_for(trigger)?
             .with_lock_timeout(lock_timeout);
+        let result = self.reset_agents(&engine, args);
+        engine.end_with_process();
+        result
+    }
+
+    fn reset_agents(&mut self, engine: &Engine, args: &ResetArgs) -> CommandResult {
         // Exit code 0 would look like a reset of every agent.
         if args.agents.is_empty() && engine.config().agents.is_empty() {
             let config = engine.config().path.display();
@@ -325,18 +331,18 @@ impl CommandContext<'_> {
             args.metrics.file.as_deref(),
         );
         let (names, held) = if args.scheduled {
-            self.split_held_agents(&engine, names)
+            self.split_held_agents(engine, names)
         } else {
             (names, Vec::new())
         };
         if names.is_empty() && !held.is_empty() {
-            return self.finish_held_reset(&engine, &held, args);
+            return self.finish_held_reset(engine, &held, args);
         }
-        self.report_held_agents(&engine, &held, args.flags.dry_run);
+        self.report_held_agents(engine, &held, args.flags.dry_run);
         // Without --dry-run or --plan, each agent is observed only when the run reaches it.
         let wants_preview = args.flags.dry_run || args.flags.plan.is_some();
         let signals = RunSignals::register()?;
-        let (plan, queue) = plan_with_locks(&engine, &signals, || {
+        let (plan, queue) = plan_with_locks(engine, &signals, || {
             if args.keep_scratch {
                 engine.plan_push(&names, &ScratchSelection::All, false)
             } else if wants_preview {
@@ -347,14 +353,14 @@ impl CommandContext<'_> {
         })?;
         check_plan_hash(&plan, args.flags.plan.as_deref())?;
         if args.flags.dry_run {
-            return self.print_dry_run(&engine, plan);
+            return self.print_dry_run(engine, plan);
         }
-        let result = self.apply_plan(&engine, &plan, queue, &signals, wants_preview);
+        let result = self.apply_plan(engine, &plan, queue, &signals, wants_preview);
         let kind = match &result {
             Ok(kind) => *kind,
             Err(failure) => Some(failure.error.kind()),
         };
-        self.write_metrics_after_run(&engine, &args.metrics, kind);
+        self.write_metrics_after_run(engine, &args.metrics, kind);
         result
     }
 

@@ -326,7 +326,7 @@ impl CommandContext<'_> {
             .iter()
             .filter(|agent| is_requested(&agent.name));
         let mut observations = engine.observe_all(&agents.collect::<Vec<_>>());
-        observations.sort_by_key(|seen| seen.state);
+        observations.sort_by_cached_key(|seen| seen.state);
         let measured = metrics.file.as_ref().map(|_| observations.clone());
         let ledger_error = observations
             .iter()
@@ -360,6 +360,7 @@ impl CommandContext<'_> {
         let unwritten = measured.and_then(|observations| {
             self.write_metrics(&engine, metrics, "status", &observations, kind)
         });
+        engine.end_with_process();
         let kinds = kind.into_iter().chain(unwritten);
         Ok(kinds.reduce(ErrorKind::more_serious))
     }

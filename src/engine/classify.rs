@@ -40,8 +40,9 @@ pub(super) struct MemoryAccumulator {
     pub size: u64,
     line_feeds: u64,
     last_byte: u8,
-    hasher: Hasher,
-    /// Digest of all bytes, from the first call of [`MemoryAccumulator::digest`] on.
+    /// Of all bytes, once the prefix is not all of them.
+    hasher: Option<Hasher>,
+    /// Digest of all bytes, once it is known.
     digest: Option<Digest>,
 }
 
@@ -49,20 +50,34 @@ impl MemoryAccumulator {
     /// Adds the next bytes of the file; keeps at most `window` bytes in all.
     pub fn push(&mut self, bytes: &[u8], window: usize) {
         let room = window.saturating_sub(self.prefix.len());
-        self.prefix
-            .extend_from_slice(&bytes[..room.min(bytes.len())]);
+        let (kept, rest) = bytes.split_at(room.min(bytes.len()));
+        self.prefix.extend_from_slice(kept);
+        if !rest.is_empty() {
+            let prefix = &self.prefix;
+            let hasher = self.hasher.get_or_insert_with(|| {
+                let mut hasher = Hasher::default();
+                hasher.update(prefix);
+                hasher
+            });
+            hasher.update(rest);
+        }
         self.size += bytes.len() as u64;
         self.line_feeds += count_line_feeds(bytes);
         self.last_byte = bytes.last().copied().unwrap_or(self.last_byte);
-        self.hasher.update(bytes);
     }
 
     /// Returns the digest of all bytes. No bytes may be added afterwards.
     pub fn digest(&mut self) -> Digest {
-        let hasher = &mut self.hasher;
-        *self
-            .digest
-            .get_or_insert_with(|| std::mem::take(hasher).finish())
+        let (hasher, prefix) = (&mut self.hasher, &self.prefix);
+        *self.digest.get_or_insert_with(|| match hasher.take() {
+            Some(hasher) => hasher.finish(),
+            None => Digest::of(prefix),
+        })
+    }
+
+    /// Sets the digest of all bytes, where another file with the same bytes has shown it.
+    pub fn set_digest(&mut self, digest: Digest) {
+        self.digest = Some(digest);
     }
 
     /// Returns the state of the file. No bytes may be added afterwards.

@@ -125,12 +125,12 @@ impl Ledger {
     /// # Errors
     /// As [`Ledger::history`].
     pub fn indexed_history(&mut self, agent: &str) -> Result<AgentHistory> {
-        if let Some(history) = self.index.history_mut(agent) {
-            return Ok(history.clone());
+        if let Some(history) = self.index.history(agent) {
+            return Ok(history);
         }
         self.discard_index();
         self.catch_up()?;
-        Ok(self.index.history_mut(agent).cloned().unwrap_or_default())
+        Ok(self.index.history(agent).unwrap_or_default())
     }
 
     /// Returns number and time of the record with the latest time.
@@ -292,7 +292,7 @@ impl Ledger {
         else {
             return;
         };
-        let history = self.index.history_mut(&event.agent);
+        let history = self.index.history(&event.agent);
         let known = history.and_then(|history| history.long_attributes);
         if let Some((_, place)) = known.filter(|(known, _)| *known == digest) {
             event.attributes = None;

@@ -616,6 +616,9 @@ impl Engine {
         };
         let current = subject.reference_or_empty();
         let classification = classify(&reading, &current, subject.earlier_versions());
+        if classification.is_clean {
+            reading.set_digest(current.digest());
+        }
         let findings = self
             .content_cache
             .findings_in(

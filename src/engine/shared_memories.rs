@@ -79,9 +79,28 @@ struct LocalCandidates {
     positions: Option<Arc<PathPositions>>,
     /// Hashes of memories with the indexes of their agents in the config, sorted.
     agents_by_hash: Vec<(u64, usize)>,
+    /// The indexes of agents that have a hash in common with another.
+    with_common_hash: HashSet<usize>,
 }
 
 impl LocalCandidates {
+    fn new(positions: Arc<PathPositions>, mut agents_by_hash: Vec<(u64, usize)>) -> Self {
+        agents_by_hash.sort_unstable();
+        let groups = agents_by_hash.chunk_by(|(one, _), (other, _)| one == other);
+        let common = groups.filter(|group| group.len() > 1).flatten();
+        LocalCandidates {
+            positions: Some(positions),
+            with_common_hash: common.map(|(_, index)| *index).collect(),
+            agents_by_hash,
+        }
+    }
+
+    /// Returns whether no path of another agent can lead to the memory of this one.
+    fn is_alone(&self, index: usize) -> bool {
+        let is_known = self.positions.as_ref().is_some_and(|it| !it.is_unknown());
+        is_known && !self.with_common_hash.contains(&index)
+    }
+
     fn agents_with(&self, hash: u64) -> impl Iterator<Item = usize> {
         let first = self.agents_by_hash.partition_point(|(it, _)| *it < hash);
         let rest = self.agents_by_hash[first..].iter();
@@ -172,14 +191,9 @@ impl Engine {
         let (indexes, agents): (Vec<usize>, Vec<&Agent>) = local.unzip();
         let hashes = self.hash_memories(&positions, &agents);
         let pairs = indexes.into_iter().zip(hashes);
-        let mut agents_by_hash: Vec<(u64, usize)> = pairs
-            .flat_map(|(index, hashes)| hashes.into_iter().map(move |hash| (hash, index)))
-            .collect();
-        agents_by_hash.sort_unstable();
-        self.shared_memories().local = LocalCandidates {
-            positions: Some(positions),
-            agents_by_hash,
-        };
+        let agents_by_hash =
+            pairs.flat_map(|(index, hashes)| hashes.into_iter().map(move |hash| (hash, index)));
+        self.shared_memories().local = LocalCandidates::new(positions, agents_by_hash.collect());
     }
 
     /// Returns hashes of memories of this machine: those of one file have one in common.
@@ -208,8 +222,12 @@ impl Engine {
         if self.shared_memories().local.positions.is_none() {
             self.refresh_shared_memories();
         }
-        let others = self.candidates_at(agent.location.memory());
+        let index = self.config().agent_index(&agent.name);
+        if index.is_some_and(|index| self.shared_memories().local.is_alone(index)) {
+            return None;
+        }
         let memory = agent.location.memory();
+        let others = self.candidates_at(memory);
         let shares = |other: &&Agent| {
             other.name != agent.name
                 && (other.location.memory() == memory || self.is_same_file(memory, other))

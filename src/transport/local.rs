@@ -360,21 +360,25 @@ impl LocalDirectory {
                 .saturating_add(1)
                 .clamp(4096, READ_CHUNK_BYTES)
         ];
-        while offset < limit {
+        loop {
             let count = match rustix::io::pread(file, &mut buffer, offset) {
                 Err(Errno::INTR) => continue,
                 result => result.with_path("read", path).map_err(refused_error)?,
             };
-            if count == 0 {
-                break;
+            if count > 0 {
+                sink(&buffer[..count])?;
+                offset += count as u64;
             }
-            sink(&buffer[..count])?;
-            offset += count as u64;
+            // A short read up to the size is the end, unless the file has grown since.
+            let is_at_end = count == 0 || offset == size && count < buffer.len();
+            if offset < limit && !is_at_end {
+                continue;
+            }
+            let metadata = metadata_from_stat(&self.fstat(file, path)?);
+            if count == 0 || offset >= limit || metadata.stamp.size == offset {
+                return Ok(metadata);
+            }
         }
-        let stat = fs::fstat(file)
-            .with_path("stat", path)
-            .map_err(refused_error)?;
-        Ok(metadata_from_stat(&stat))
     }
 
     /// Reads an open file, then its extended attributes.

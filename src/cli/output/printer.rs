@@ -2,6 +2,7 @@
 //! agents choose is made visible here.
 
 use std::io::{self, Write};
+use std::iter::repeat_n;
 use std::ops::Range;
 
 use unicode_segmentation::UnicodeSegmentation;
@@ -55,10 +56,18 @@ impl OutputRole {
 
 /// Wraps `text` in escape codes if `color` is set. The text must be safe already.
 pub(super) fn paint(role: OutputRole, text: &str, color: bool) -> String {
+    let mut painted = String::with_capacity(text.len());
+    push_painted(&mut painted, role, text, color);
+    painted
+}
+
+/// Adds `text` to a line as [`paint`] does.
+fn push_painted(line: &mut String, role: OutputRole, text: &str, color: bool) {
     match role.sgr_parameters() {
-        "" => text.to_string(),
-        _ if !color || text.is_empty() => text.to_string(),
-        code => format!("\x1b[{code}m{text}\x1b[0m"),
+        code if color && !code.is_empty() && !text.is_empty() => {
+            line.extend(["\x1b[", code, "m", text, "\x1b[0m"]);
+        }
+        _ => line.push_str(text),
     }
 }
 
@@ -286,14 +295,15 @@ impl Printer<'_> {
     pub fn write_row(&mut self, row: &[TableCell], widths: &ColumnWidths) -> io::Result<()> {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(&widths.0) {
-            let text = paint(cell.role, &cell.text, self.has_color);
-            let room = " ".repeat(width.saturating_sub(cell.text.width()));
-            let gap = " ".repeat(COLUMN_GAP);
-            line.push_str(&if cell.is_right_aligned {
-                format!("{room}{text}{gap}")
+            let room = width.saturating_sub(cell.text.width());
+            let (before, after) = if cell.is_right_aligned {
+                (room, 0)
             } else {
-                format!("{text}{room}{gap}")
-            });
+                (0, room)
+            };
+            line.extend(repeat_n(' ', before));
+            push_painted(&mut line, cell.role, &cell.text, self.has_color);
+            line.extend(repeat_n(' ', after + COLUMN_GAP));
         }
         line.truncate(line.trim_end_matches(' ').len());
         line.push('\n');

@@ -298,8 +298,16 @@ impl LedgerIndex {
             .max()
     }
 
+    /// Returns a copy of an agent's history; None if it cannot be parsed.
+    pub fn history(&self, agent: &str) -> Option<AgentHistory> {
+        match self.unparsed.get(agent) {
+            Some(range) => serde_json::from_slice(&self.raw_index[range.clone()]).ok(),
+            None => Some(self.agents.get(agent).cloned().unwrap_or_default()),
+        }
+    }
+
     /// Returns the history of an agent; None if it cannot be parsed.
-    pub fn history_mut(&mut self, agent: &str) -> Option<&mut AgentHistory> {
+    fn history_mut(&mut self, agent: &str) -> Option<&mut AgentHistory> {
         if let Some(range) = self.unparsed.get(agent) {
             let history = serde_json::from_slice(&self.raw_index[range.clone()]).ok()?;
             self.unparsed.remove(agent);
