@@ -42,6 +42,7 @@ mod reverse_scan;
 mod scan;
 mod segment;
 mod segment_check;
+mod stored_histories;
 
 use std::fs::File;
 use std::io::Write;

@@ -3,20 +3,21 @@
 //!
 //! `<archive_dir>/.shepherd/ledger.index` can be deleted at any time. Its first line is the digest
 //! of the rest, the second is an [`IndexHeader`] with the position, and each further line is an
-//! agent's name as JSON, a tab, and its [`AgentHistory`]. The index is valid only if the ledger
+//! agent's name as JSON, a tab, and its [`AgentHistory`], in the order of these names. The index is valid only if the ledger
 //! still has the line that ends at that position. So a run reads the index and the records behind
 //! it, however many segments there are.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 
 use chrono::{DateTime, Duration, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use super::files::LedgerFiles;
+use super::stored_histories::StoredHistories;
 use crate::archive::{Archive, WrittenEntry};
 use crate::digest::Digest;
 use crate::durable;
@@ -32,7 +33,7 @@ const INDEX_FILE_NAME: &str = "ledger.index";
 const INDEX_STAGING_NAME: &str = "ledger.index.new";
 
 /// The format number; an index of another format is ignored.
-const INDEX_FORMAT: u32 = 7;
+const INDEX_FORMAT: u32 = 8;
 
 /// The index is not written for fewer new records than this, and one for every few agents: its size
 /// grows with them. A cold run reads the records behind the index, a hundred of them in a
@@ -173,9 +174,8 @@ pub struct LedgerIndex {
     record_times: Vec<DateTime<FixedOffset>>,
     /// Histories that were parsed or changed.
     agents: HashMap<String, AgentHistory>,
-    /// The bytes of the index file, and the ranges in it of the other agents' histories.
-    raw_index: Vec<u8>,
-    unparsed: HashMap<String, Range<usize>>,
+    /// Those in the index file; the ones above replace them.
+    stored: StoredHistories,
     /// The number of the last record that the file covers.
     written_seq: u64,
     /// Whether records are left out because of an error that may pass: the index is not written then.
@@ -208,15 +208,13 @@ impl LedgerIndex {
     /// position shows whether it belongs to this ledger.
     pub fn read(archive: &Archive, files: &LedgerFiles) -> Option<LedgerIndex> {
         let text = durable::read_own_file(&archive.program_path(INDEX_FILE_NAME)).ok()?;
-        let mut lines = LineRanges {
-            text: &text,
-            offset: 0,
-        };
-        let digest: Digest = str::from_utf8(&text[lines.next()?]).ok()?.parse().ok()?;
-        if Digest::of(&text[lines.offset..]) != digest {
+        let (digest, body) = split_line(&text)?;
+        let digest: Digest = str::from_utf8(digest).ok()?.parse().ok()?;
+        if Digest::of(body) != digest {
             return None;
         }
-        let header: IndexHeader = serde_json::from_slice(&text[lines.next()?]).ok()?;
+        let (header, histories) = split_line(body)?;
+        let header: IndexHeader = serde_json::from_slice(header).ok()?;
         if header.format != INDEX_FORMAT {
             return None;
         }
@@ -225,12 +223,7 @@ impl LedgerIndex {
         {
             return None;
         }
-        let mut unparsed = HashMap::new();
-        for line in lines {
-            let tab = text[line.clone()].iter().position(|byte| *byte == b'\t')?;
-            let name = serde_json::from_slice(&text[line.start..line.start + tab]).ok()?;
-            unparsed.insert(name, line.start + tab + 1..line.end);
-        }
+        let start = text.len() - histories.len();
         Some(LedgerIndex {
             position: header.position,
             latest_record: header.latest_record,
@@ -240,8 +233,7 @@ impl LedgerIndex {
             is_incomplete: false,
             synced_first_seq: header.synced_first_seq,
             gap: header.gap,
-            raw_index: text,
-            unparsed,
+            stored: StoredHistories::new(text, start)?,
         })
     }
 
@@ -300,22 +292,17 @@ impl LedgerIndex {
 
     /// Returns a copy of an agent's history; None if it cannot be parsed.
     pub fn history(&self, agent: &str) -> Option<AgentHistory> {
-        match self.unparsed.get(agent) {
-            Some(range) => serde_json::from_slice(&self.raw_index[range.clone()]).ok(),
-            None => Some(self.agents.get(agent).cloned().unwrap_or_default()),
+        match self.agents.get(agent) {
+            Some(history) => Some(history.clone()),
+            None => self.stored.find(agent).unwrap_or_default(),
         }
     }
 
     /// Returns the history of an agent; None if it cannot be parsed.
     fn history_mut(&mut self, agent: &str) -> Option<&mut AgentHistory> {
-        if let Some(range) = self.unparsed.get(agent) {
-            let history = serde_json::from_slice(&self.raw_index[range.clone()]).ok()?;
-            self.unparsed.remove(agent);
-            self.agents.insert(agent.to_string(), history);
-        }
         if !self.agents.contains_key(agent) {
-            self.agents
-                .insert(agent.to_string(), AgentHistory::default());
+            let history = self.history(agent)?;
+            self.agents.insert(agent.to_string(), history);
         }
         self.agents.get_mut(agent)
     }
@@ -382,7 +369,7 @@ impl LedgerIndex {
     /// Writes the index if the ledger has grown far beyond the one on the disk. A failed write is
     /// ignored; it only costs time later.
     pub fn write_if_outdated(&mut self, archive: &Archive) {
-        let agents = (self.agents.len() + self.unparsed.len()) as u64;
+        let agents = self.agents.len().max(self.stored.len()) as u64;
         let most = MIN_UNINDEXED_RECORDS + agents / AGENTS_PER_UNINDEXED_RECORD;
         if self.position.seq > self.written_seq + most {
             self.write_now(archive);
@@ -399,7 +386,6 @@ impl LedgerIndex {
     /// Writes the index. The caller holds the ledger's lock, so no other process writes it. It is
     /// not synced: a file that a power cut has damaged does not match its digest.
     fn write(&self, archive: &Archive) -> Result<()> {
-        let mut body = Vec::new();
         let header = IndexHeader {
             format: INDEX_FORMAT,
             position: self.position,
@@ -408,32 +394,9 @@ impl LedgerIndex {
             synced_first_seq: self.synced_first_seq,
             gap: self.gap,
         };
-        let mut write_line = |name: Option<&str>, history: &dyn Fn(&mut Vec<u8>) -> Option<()>| {
-            if let Some(name) = name {
-                serde_json::to_writer(&mut body, name).ok()?;
-                body.push(b'\t');
-            }
-            history(&mut body)?;
-            body.push(b'\n');
-            Some(())
-        };
-        let json = |result: serde_json::Result<()>| result.ok();
-        let mut is_complete =
-            write_line(None, &|body| json(serde_json::to_writer(body, &header))).is_some();
-        for (name, history) in &self.agents {
-            let write = |body: &mut Vec<u8>| json(serde_json::to_writer(body, history));
-            is_complete &= write_line(Some(name), &write).is_some();
-        }
-        for (name, range) in &self.unparsed {
-            let copy = |body: &mut Vec<u8>| {
-                body.extend_from_slice(&self.raw_index[range.clone()]);
-                Some(())
-            };
-            is_complete &= write_line(Some(name), &copy).is_some();
-        }
-        if !is_complete {
+        let Some(body) = self.to_json_lines(&header) else {
             return Ok(());
-        }
+        };
         let path = archive.program_path(INDEX_STAGING_NAME);
         let mut file = durable::open_own_file(
             &path,
@@ -456,23 +419,32 @@ impl LedgerIndex {
         }
         written.with_path("write", &path)
     }
-}
 
-/// Iterates over the ranges of the lines in a text, each without its line feed.
-struct LineRanges<'t> {
-    text: &'t [u8],
-    offset: usize,
-}
-
-impl Iterator for LineRanges<'_> {
-    type Item = Range<usize>;
-
-    fn next(&mut self) -> Option<Range<usize>> {
-        let length = self.text[self.offset..]
-            .iter()
-            .position(|byte| *byte == b'\n')?;
-        let line = self.offset..self.offset + length;
-        self.offset = line.end + 1;
-        Some(line)
+    /// Returns the header and the histories as lines; None if one of them cannot be expressed in JSON.
+    fn to_json_lines(&self, header: &IndexHeader) -> Option<Vec<u8>> {
+        let mut histories = BTreeMap::new();
+        for (name, history) in self.stored.iter() {
+            histories.insert(Cow::Borrowed(name), Cow::Borrowed(history));
+        }
+        for (name, history) in &self.agents {
+            let name = serde_json::to_vec(name).ok()?;
+            let history = serde_json::to_vec(history).ok()?;
+            histories.insert(Cow::Owned(name), Cow::Owned(history));
+        }
+        let mut lines = serde_json::to_vec(header).ok()?;
+        lines.push(b'\n');
+        for (name, history) in histories {
+            lines.extend_from_slice(&name);
+            lines.push(b'\t');
+            lines.extend_from_slice(&history);
+            lines.push(b'\n');
+        }
+        Some(lines)
     }
+}
+
+/// Splits a text behind its first line, whose line feed is left out.
+fn split_line(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = memchr::memchr(b'\n', text)?;
+    Some((&text[..end], &text[end + 1..]))
 }
