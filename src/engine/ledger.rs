@@ -259,6 +259,7 @@ impl Ledger {
         loop {
             match scan.next_record() {
                 Ok(Some(record)) => {
+                    self.index.note_read_record();
                     if !self.index.add_record(&record, scan.position()) {
                         // The index has an unknown format.
                         self.discard_index();

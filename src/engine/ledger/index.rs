@@ -1,16 +1,15 @@
 //! The index of the ledger: for each agent, the facts that an observation and a reset need from the
 //! records up to a position, so that they do not read the whole ledger.
 //!
-//! `<archive_dir>/.shepherd/ledger.index` can be deleted at any time. Its first line is the digest
-//! of the rest, the second is an [`IndexHeader`] with the position, and each further line is an
-//! agent's name as JSON, a tab, and its [`AgentHistory`], in the order of these names. The index is valid only if the ledger
-//! still has the line that ends at that position. So a run reads the index and the records behind
-//! it, however many segments there are.
+//! `<archive_dir>/.shepherd/ledger.index` can be deleted at any time. Its first line has digest and
+//! length of the [`IndexHeader`] and the table that follow; behind them are the histories
+//! ([`stored_histories`](super::stored_histories)). The index is valid only if the ledger still has
+//! the line that ends at the header's position. So a run reads the table and the records behind that
+//! position, however many segments there are.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::OpenOptions;
-use std::io::Write;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
 use chrono::{DateTime, Duration, FixedOffset};
@@ -35,11 +34,14 @@ const INDEX_STAGING_NAME: &str = "ledger.index.new";
 /// The format number; an index of another format is ignored.
 const INDEX_FORMAT: u32 = 8;
 
-/// The index is not written for fewer new records than this, and one for every few agents: its size
-/// grows with them. A cold run reads the records behind the index, a hundred of them in a
-/// millisecond.
+/// A process does not write the index for fewer new records than this, and one for every few agents:
+/// its size grows with them.
 const MIN_UNINDEXED_RECORDS: u64 = 64;
 const AGENTS_PER_UNINDEXED_RECORD: u64 = 4;
+
+/// The same for records that it had to read behind the index, which delays each cold run: a hundred
+/// of them for a millisecond.
+const AGENTS_PER_READ_RECORD: u64 = 256;
 
 /// How many record times are kept: four days' worth, with a run every hour.
 const MAX_RECORD_TIMES: usize = 96;
@@ -178,6 +180,8 @@ pub struct LedgerIndex {
     stored: StoredHistories,
     /// The number of the last record that the file covers.
     written_seq: u64,
+    /// How many records behind that one were read from the ledger.
+    read_records: u64,
     /// Whether records are left out because of an error that may pass: the index is not written then.
     is_incomplete: bool,
     /// The first record of the active file whose name is known to be on the disk.
@@ -207,13 +211,11 @@ impl LedgerIndex {
     /// Reads the index of a ledger; None if there is no valid one. A scan from its
     /// position shows whether it belongs to this ledger.
     pub fn read(archive: &Archive, files: &LedgerFiles) -> Option<LedgerIndex> {
-        let text = durable::read_own_file(&archive.program_path(INDEX_FILE_NAME)).ok()?;
-        let (digest, body) = split_line(&text)?;
-        let digest: Digest = str::from_utf8(digest).ok()?.parse().ok()?;
-        if Digest::of(body) != digest {
-            return None;
-        }
-        let (header, histories) = split_line(body)?;
+        let path = archive.program_path(INDEX_FILE_NAME);
+        let mut file = durable::open_own_file(&path, OpenOptions::new().read(true)).ok()?;
+        let end = file.metadata().ok()?.len();
+        let head = read_head(&mut file, end)?;
+        let (header, table) = head.split_at(memchr::memchr(b'\n', &head)? + 1);
         let header: IndexHeader = serde_json::from_slice(header).ok()?;
         if header.format != INDEX_FORMAT {
             return None;
@@ -223,17 +225,19 @@ impl LedgerIndex {
         {
             return None;
         }
-        let start = text.len() - histories.len();
+        let start = FIRST_LINE_BYTES + head.len() as u64;
+        let stored = StoredHistories::new(file, table.to_vec(), start..end);
         Some(LedgerIndex {
             position: header.position,
             latest_record: header.latest_record,
             record_times: header.record_times,
             agents: HashMap::new(),
             written_seq: header.position.seq,
+            read_records: 0,
             is_incomplete: false,
             synced_first_seq: header.synced_first_seq,
             gap: header.gap,
-            stored: StoredHistories::new(text, start)?,
+            stored,
         })
     }
 
@@ -294,7 +298,7 @@ impl LedgerIndex {
     pub fn history(&self, agent: &str) -> Option<AgentHistory> {
         match self.agents.get(agent) {
             Some(history) => Some(history.clone()),
-            None => self.stored.find(agent).unwrap_or_default(),
+            None => self.stored.find(agent),
         }
     }
 
@@ -366,12 +370,20 @@ impl LedgerIndex {
         true
     }
 
+    /// Notes that a record was read which the index on the disk does not cover.
+    pub fn note_read_record(&mut self) {
+        self.read_records += 1;
+    }
+
     /// Writes the index if the ledger has grown far beyond the one on the disk. A failed write is
     /// ignored; it only costs time later.
     pub fn write_if_outdated(&mut self, archive: &Archive) {
         let agents = self.agents.len().max(self.stored.len()) as u64;
-        let most = MIN_UNINDEXED_RECORDS + agents / AGENTS_PER_UNINDEXED_RECORD;
-        if self.position.seq > self.written_seq + most {
+        let limit = |agents_per_record| MIN_UNINDEXED_RECORDS + agents / agents_per_record;
+        let unindexed_records = self.position.seq.saturating_sub(self.written_seq);
+        if unindexed_records > limit(AGENTS_PER_UNINDEXED_RECORD)
+            || self.read_records > limit(AGENTS_PER_READ_RECORD)
+        {
             self.write_now(archive);
         }
     }
@@ -380,6 +392,7 @@ impl LedgerIndex {
     pub fn write_now(&mut self, archive: &Archive) {
         if !self.is_incomplete && self.write(archive).is_ok() {
             self.written_seq = self.position.seq;
+            self.read_records = 0;
         }
     }
 
@@ -394,9 +407,15 @@ impl LedgerIndex {
             synced_first_seq: self.synced_first_seq,
             gap: self.gap,
         };
-        let Some(body) = self.to_json_lines(&header) else {
+        let json = serde_json::to_vec(&header).ok();
+        let Some((mut head, (table, lines))) = json.zip(self.stored.merge(&self.agents)) else {
             return Ok(());
         };
+        head.push(b'\n');
+        head.extend(table);
+        let mut text = format_first_line(&head).into_bytes();
+        text.extend(head);
+        text.extend(lines);
         let path = archive.program_path(INDEX_STAGING_NAME);
         let mut file = durable::open_own_file(
             &path,
@@ -408,10 +427,8 @@ impl LedgerIndex {
         )
         .with_path("open", &path)?;
         archive.repair_program_file(&file, &path)?;
-        let first = format!("{}\n", Digest::of(&body));
         let written = file
-            .write_all(first.as_bytes())
-            .and_then(|()| file.write_all(&body))
+            .write_all(&text)
             .and_then(|()| std::fs::rename(&path, archive.program_path(INDEX_FILE_NAME)));
         if written.is_err() {
             // It would waste space on a disk that may be full.
@@ -419,32 +436,25 @@ impl LedgerIndex {
         }
         written.with_path("write", &path)
     }
-
-    /// Returns the header and the histories as lines; None if one of them cannot be expressed in JSON.
-    fn to_json_lines(&self, header: &IndexHeader) -> Option<Vec<u8>> {
-        let mut histories = BTreeMap::new();
-        for (name, history) in self.stored.iter() {
-            histories.insert(Cow::Borrowed(name), Cow::Borrowed(history));
-        }
-        for (name, history) in &self.agents {
-            let name = serde_json::to_vec(name).ok()?;
-            let history = serde_json::to_vec(history).ok()?;
-            histories.insert(Cow::Owned(name), Cow::Owned(history));
-        }
-        let mut lines = serde_json::to_vec(header).ok()?;
-        lines.push(b'\n');
-        for (name, history) in histories {
-            lines.extend_from_slice(&name);
-            lines.push(b'\t');
-            lines.extend_from_slice(&history);
-            lines.push(b'\n');
-        }
-        Some(lines)
-    }
 }
 
-/// Splits a text behind its first line, whose line feed is left out.
-fn split_line(text: &[u8]) -> Option<(&[u8], &[u8])> {
-    let end = memchr::memchr(b'\n', text)?;
-    Some((&text[..end], &text[end + 1..]))
+/// Length of the first line: a digest, a blank, sixteen digits and the line feed.
+const FIRST_LINE_BYTES: u64 = 64 + 1 + 16 + 1;
+
+/// Formats the first line: the digest of the header and the table, and their length in hexadecimal.
+fn format_first_line(head: &[u8]) -> String {
+    format!("{} {:016x}\n", Digest::of(head), head.len())
+}
+
+/// Reads the header and the table; None unless they match the first line.
+fn read_head(file: &mut File, file_length: u64) -> Option<Vec<u8>> {
+    let mut first = vec![0; FIRST_LINE_BYTES as usize];
+    file.read_exact(&mut first).ok()?;
+    let (_, length) = str::from_utf8(&first).ok()?.trim_end().split_once(' ')?;
+    let length = u64::from_str_radix(length, 16).ok()?;
+    let mut head = Vec::new();
+    file.take(length.min(file_length))
+        .read_to_end(&mut head)
+        .ok()?;
+    (format_first_line(&head).as_bytes() == first).then_some(head)
 }
