@@ -327,6 +327,8 @@ pub struct Config {
     resolved: ResolvedSections,
     /// Index of each agent in `agents`, by name.
     agent_indexes: HashMap<String, usize>,
+    /// See [`Config::local_memories`].
+    local_memories: Vec<(u64, usize)>,
 }
 
 impl Config {
@@ -341,6 +343,12 @@ impl Config {
         let index = *self.agent_indexes.get(name)?;
         let agent = self.agents.get(index)?;
         (agent.name == name).then_some(index)
+    }
+
+    /// Returns the hashes of the paths of memories on this machine
+    /// ([`hash_path`](crate::file_systems::hash_path)), each with the index of its agent, sorted.
+    pub fn local_memories(&self) -> &[(u64, usize)] {
+        &self.local_memories
     }
 
     /// Returns the path of the baseline of an agent.

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
+use crate::file_systems::hash_path;
 use crate::invocation::Invocation;
 use crate::threads::map_on_processors;
 
@@ -131,6 +132,7 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
             lint: lint_config,
             alerts: alert_settings,
             agent_indexes,
+            local_memories: local_memories(&agents),
             agents,
             warnings: Vec::new(),
             resolved: ResolvedSections {
@@ -143,6 +145,16 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
         diagnostics: reader.diagnostics,
         has_directories,
     }
+}
+
+/// Returns the hashes of the memories of this machine with the indexes of their agents, sorted.
+fn local_memories(agents: &[Agent]) -> Vec<(u64, usize)> {
+    let local = agents.iter().enumerate();
+    let local = local.filter(|(_, agent)| agent.location.host().is_none());
+    let hash = |(index, agent): (usize, &Agent)| (hash_path(agent.location.memory()), index);
+    let mut hashes: Vec<(u64, usize)> = local.map(hash).collect();
+    hashes.sort_unstable();
+    hashes
 }
 
 /// Whether an agent sets the location of its memory.

@@ -84,8 +84,8 @@ struct LocalCandidates {
 }
 
 impl LocalCandidates {
-    fn new(positions: Arc<PathPositions>, mut agents_by_hash: Vec<(u64, usize)>) -> Self {
-        agents_by_hash.sort_unstable();
+    /// Takes the sorted hashes of memories.
+    fn new(positions: Arc<PathPositions>, agents_by_hash: Vec<(u64, usize)>) -> Self {
         let groups = agents_by_hash.chunk_by(|(one, _), (other, _)| one == other);
         let common = groups.filter(|group| group.len() > 1).flatten();
         LocalCandidates {
@@ -186,14 +186,21 @@ impl Engine {
         if is_current && !positions.is_unknown() {
             return;
         }
+        if !positions.is_unknown() && !positions.has_aliases() {
+            let hashes = self.config().local_memories().to_vec();
+            self.shared_memories().local = LocalCandidates::new(positions, hashes);
+            return;
+        }
         let agents = self.config().agents.iter().enumerate();
         let local = agents.filter(|(_, agent)| agent.location.host().is_none());
         let (indexes, agents): (Vec<usize>, Vec<&Agent>) = local.unzip();
         let hashes = self.hash_memories(&positions, &agents);
         let pairs = indexes.into_iter().zip(hashes);
-        let agents_by_hash =
-            pairs.flat_map(|(index, hashes)| hashes.into_iter().map(move |hash| (hash, index)));
-        self.shared_memories().local = LocalCandidates::new(positions, agents_by_hash.collect());
+        let mut agents_by_hash: Vec<(u64, usize)> = pairs
+            .flat_map(|(index, hashes)| hashes.into_iter().map(move |hash| (hash, index)))
+            .collect();
+        agents_by_hash.sort_unstable();
+        self.shared_memories().local = LocalCandidates::new(positions, agents_by_hash);
     }
 
     /// Returns hashes of memories of this machine: those of one file have one in common.

@@ -87,6 +87,37 @@ impl MountTable {
     }
 }
 
+impl MountTable {
+    /// Whether a directory of a file system may be visible at two places. A mount that shows a
+    /// directory where it is anyway, as the sandbox of a service does, adds no place.
+    pub fn has_aliases(&self) -> bool {
+        let mounts = self.all.iter().filter(|(point, mount)| {
+            let above = self.all.iter().find(|(_, it)| it.id == mount.parent);
+            !above.is_some_and(|above| shows_same_place(above, point, mount))
+        });
+        let mut roots: HashMap<&str, Vec<&Path>> = HashMap::new();
+        for (_, mount) in mounts {
+            let root = mount.root.as_path();
+            let others = roots.entry(&mount.device).or_default();
+            let overlaps = |it: &&Path| it.starts_with(root) || root.starts_with(it);
+            if others.iter().any(overlaps) {
+                return true;
+            }
+            others.push(root);
+        }
+        false
+    }
+}
+
+/// Whether a mount shows what its mount point shows in the mount above it.
+fn shows_same_place(above: &(PathBuf, Mount), point: &Path, mount: &Mount) -> bool {
+    let (above_point, above) = above;
+    let is_below = |rest: &Path| above.root.join(rest) == mount.root;
+    above.id != mount.id
+        && above.device == mount.device
+        && point.strip_prefix(above_point).is_ok_and(is_below)
+}
+
 /// A cache of the mount table.
 pub struct MountTableCache {
     state: Mutex<MountState>,

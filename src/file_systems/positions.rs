@@ -19,11 +19,21 @@ use super::mounts::{MountTable, is_plain};
 /// Finds positions by one mount table.
 pub struct PathPositions {
     table: Arc<MountTable>,
+    has_aliases: bool,
 }
 
 impl PathPositions {
     pub(super) fn new(table: Arc<MountTable>) -> PathPositions {
-        PathPositions { table }
+        PathPositions {
+            has_aliases: table.has_aliases(),
+            table,
+        }
+    }
+
+    /// Whether different paths can lead to one file. If not, the hash of a position is that of the path
+    /// ([`hash_path`]).
+    pub fn has_aliases(&self) -> bool {
+        self.has_aliases
     }
 
     /// Whether these are the positions by a table.
@@ -40,11 +50,11 @@ impl PathPositions {
     /// others may have it as well.
     pub fn hash_position(&self, path: &Path) -> u64 {
         let path = resolve_parent_components(path);
-        let mut hasher = DefaultHasher::new();
-        let Some((point, mount)) = self.table.mount_of(&path) else {
-            hash_folded(&path, &mut hasher);
-            return hasher.finish();
+        let mount = self.has_aliases.then(|| self.table.mount_of(&path));
+        let Some((point, mount)) = mount.flatten() else {
+            return hash_path(&path);
         };
+        let mut hasher = DefaultHasher::new();
         mount.device.hash(&mut hasher);
         if mount.root == Path::new("/") && point == Path::new("/") {
             hash_folded(&path, &mut hasher);
@@ -57,6 +67,13 @@ impl PathPositions {
         }
         hasher.finish()
     }
+}
+
+/// Returns the hash of an absolute path, which all spellings of it share.
+pub fn hash_path(path: &Path) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hash_folded(&resolve_parent_components(path), &mut hasher);
+    hasher.finish()
 }
 
 /// Resolves `..`; where the path has no symlinks, that is what the kernel does.
@@ -132,6 +149,31 @@ mod tests {
             assert_ne!(at(path), memory, "{path}");
         }
         assert_ne!(at("/far/M.md"), at("/srv/far/M.md"));
+    }
+
+    #[test]
+    fn only_mounts_of_one_directory_at_two_places_are_aliases() {
+        let root = ("/", "254:0", "/");
+        let at = |more: &[(&str, &str, &str)]| {
+            let mounts: Vec<_> = [root].iter().chain(more).copied().collect();
+            positions(&mounts)
+        };
+        let same_place = at(&[
+            ("/srv/x", "254:0", "/srv/x"),
+            ("/tmp", "0:40", "/"),
+            ("/etc/hosts", "254:1", "/containers/hosts"),
+            ("/etc/hostname", "254:1", "/containers/hostname"),
+        ]);
+        assert!(!same_place.has_aliases());
+        let path = Path::new("/srv/x/A/../MEMORY.md");
+        assert_eq!(same_place.hash_position(path), hash_path(path));
+        for alias in [
+            [("/bind", "254:0", "/srv/x")].as_slice(),
+            &[("/a", "0:40", "/"), ("/b", "0:40", "/deep")],
+            &[("/srv/x", "254:0", "/srv/y")],
+        ] {
+            assert!(at(alias).has_aliases(), "{alias:?}");
+        }
     }
 
     #[test]
