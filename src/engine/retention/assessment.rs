@@ -137,7 +137,7 @@ impl Engine {
         versions: &VersionCandidates,
     ) -> Result<Assessment> {
         let mut assessment = Assessment::default();
-        let growing = scope.growing_directories(self.config());
+        let growing = scope.growing_directories();
         let candidates =
             self.collect_candidates(directories, &growing, dates, depth, &mut assessment);
         if candidates.is_empty() && versions.is_empty() {

@@ -11,16 +11,14 @@ use crate::engine::run_report::AgentResult;
 
 /// The agents whose entries retention may delete: those of a run that ended without a failure, and
 /// those that left the config.
-#[derive(Default)]
 pub(in crate::engine) struct RetentionScope<'a> {
+    config: &'a Config,
     /// Agents of the config that the run finished, or would finish, without a failure.
     succeeded: HashSet<&'a str>,
     /// Agents of the config whose run failed.
     failed: HashSet<&'a str>,
     /// Agents that get a newer entry.
     gaining_entries: HashSet<&'a str>,
-    /// Other agents of the config, whose entries the run is not about.
-    others: HashSet<&'a str>,
     /// The only agents that count, if a command names them.
     named: Option<HashSet<&'a str>>,
     /// Whether it is that of a run, not of a command of its own.
@@ -34,7 +32,7 @@ impl<'a> RetentionScope<'a> {
         let refused = plan.skipped.iter().filter(|it| it.kind.is_some());
         let steps = plan.steps.iter();
         let ended = steps.clone().map(|it| it.agent.as_str());
-        let scope = RetentionScope {
+        RetentionScope {
             succeeded: ended.chain(idle.map(|it| it.agent.as_str())).collect(),
             failed: refused.map(|it| it.agent.as_str()).collect(),
             gaining_entries: steps
@@ -42,16 +40,15 @@ impl<'a> RetentionScope<'a> {
                 .map(|step| step.agent.as_str())
                 .collect(),
             is_of_run: true,
-            ..RetentionScope::default()
-        };
-        scope.with_others_of(config)
+            ..RetentionScope::of_nothing(config)
+        }
     }
 
     /// Takes the outcomes of a run.
     pub fn from_results(config: &'a Config, results: &'a [AgentResult]) -> RetentionScope<'a> {
         let mut scope = RetentionScope {
             is_of_run: true,
-            ..RetentionScope::default()
+            ..RetentionScope::of_nothing(config)
         };
         for result in results {
             let names = match result.outcome {
@@ -60,7 +57,7 @@ impl<'a> RetentionScope<'a> {
             };
             names.insert(&result.agent);
         }
-        scope.with_others_of(config)
+        scope
     }
 
     /// Takes all agents of a config, of which some count as failed. With `named`, only these agents
@@ -76,15 +73,19 @@ impl<'a> RetentionScope<'a> {
             succeeded: agents.filter(|it| !failed.contains(it)).collect(),
             failed,
             named,
-            ..RetentionScope::default()
+            ..RetentionScope::of_nothing(config)
         }
     }
 
-    fn with_others_of(mut self, config: &'a Config) -> RetentionScope<'a> {
-        let agents = config.agents.iter().map(|it| it.name.as_str());
-        let is_other = |it: &&str| !self.succeeded.contains(it) && !self.failed.contains(it);
-        self.others = agents.filter(is_other).collect();
-        self
+    fn of_nothing(config: &'a Config) -> RetentionScope<'a> {
+        RetentionScope {
+            config,
+            succeeded: HashSet::new(),
+            failed: HashSet::new(),
+            gaining_entries: HashSet::new(),
+            named: None,
+            is_of_run: false,
+        }
     }
 
     /// Returns the agents of the run.
@@ -101,7 +102,9 @@ impl<'a> RetentionScope<'a> {
     /// Returns whether an agent's entries may be deleted, or stay because its run failed.
     pub fn includes(&self, agent: &str) -> bool {
         let is_named = self.named.as_ref().is_none_or(|it| it.contains(agent));
-        is_named && !self.others.contains(agent)
+        // The entries of other agents of the config are not the run's.
+        let is_of_run = self.succeeded.contains(agent) || self.failed.contains(agent);
+        is_named && (is_of_run || self.config.agent_index(agent).is_none())
     }
 
     /// Returns whether entries of unknown owner are of interest: they always stay.
@@ -120,10 +123,10 @@ impl<'a> RetentionScope<'a> {
     }
 
     /// Returns the directories in which the run writes entries.
-    pub fn growing_directories(&self, config: &'a Config) -> HashSet<&'a Path> {
+    pub fn growing_directories(&self) -> HashSet<&'a Path> {
         self.gaining_entries
             .iter()
-            .filter_map(|name| config.agent(name))
+            .filter_map(|name| self.config.agent(name))
             .map(|it| Path::new(&it.archive_subdir))
             .collect()
     }
