@@ -3,17 +3,17 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use memory_shepherd::clock::SystemClock;
-use memory_shepherd::config::{self, ConfigEnvironment};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::bench_engine::engine_of;
 use crate::bench_fleet::{Fleet, millis};
 use crate::commands::run;
 use crate::measure::median;
 use crate::table::Table;
-use crate::thread_time::thread_time;
 use crate::{ROLES, keys, local_fleet, new_directory, search_path, start_console};
 
 /// Number of runs whose median counts.
@@ -26,20 +26,29 @@ pub fn measure(table: &mut Table, size: usize) -> Option<()> {
     let ten = Fleet::local_with_roles(fleet.root.join("ten"), 10, ROLES);
     ten.set_working_states();
     let cold = |table: &mut Table, what: &str| {
-        let ([load, reset], [few_load, few_reset]) = (cold_reset(&fleet), cold_reset(&ten));
-        let net = reset - load;
-        table.add("config load", "ms", size, load, None);
-        table.add(&format!("cold reset, {what}"), "ms", size, reset, None);
-        table.add(&format!("{what}, without config"), "ms", size, net, None);
-        let more = net - (few_reset - few_load);
+        fleet.note(&fleet.agents[0]);
+        let command = run(&fleet, &path, &["reset", &fleet.agents[0]]);
+        let time = millis(command.processor);
+        table.add(&format!("reset of one, {what}"), "ms", size, time, None);
+        let (reset, few) = (cold_reset(&fleet), cold_reset(&ten));
+        table.add(&format!("{what}, beside config"), "ms", size, reset, None);
         table.add(
             &format!("{what}, beyond ten agents"),
             "ms",
             size,
-            more,
+            reset - few,
             Some(2.0),
         );
     };
+    let began = process_time();
+    drop(engine_of(&fleet, Arc::new(SystemClock)));
+    table.add(
+        "config load",
+        "ms",
+        size,
+        millis(process_time() - began),
+        None,
+    );
     cold(table, "empty archive");
     for _ in 0..2 {
         fleet.agents.iter().for_each(|agent| fleet.note(agent));
@@ -72,23 +81,27 @@ pub fn measure(table: &mut Table, size: usize) -> Option<()> {
     Some(())
 }
 
-/// Returns the processor times of loading the config, and of a reset of one agent.
-fn cold_reset(fleet: &Fleet) -> [f64; 2] {
-    let agent = &fleet.agents[0];
-    let environment = ConfigEnvironment::bare(&fleet.root);
-    let mut times = [const { Vec::new() }; 2];
+/// Returns the processor time of a reset of one agent by a new engine, beside loading its config.
+fn cold_reset(fleet: &Fleet) -> f64 {
+    let agent = &fleet.agents[..1];
+    let mut times = Vec::new();
+    // The first round makes directories.
     for round in 0..=ROUNDS {
-        fleet.note(agent);
-        let began = thread_time();
-        config::load(&fleet.config_path(), &environment).expect("a config");
-        let load = millis(thread_time() - began);
-        let reset = run(fleet, &search_path(), &["reset", agent]).processor;
-        // The first round makes directories.
-        for (times, time) in times.iter_mut().zip([load, millis(reset)]) {
-            times.extend((round > 0).then_some(time));
-        }
+        fleet.note(&agent[0]);
+        let engine = engine_of(fleet, Arc::new(SystemClock));
+        let began = process_time();
+        let plan = engine.plan_unobserved(agent, false).unwrap();
+        let report = engine.apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
+        assert_eq!(report.worst_kind(), None, "{:?}", report.errors);
+        times.extend((round > 0).then_some(millis(process_time() - began)));
     }
-    times.map(median)
+    median(times)
+}
+
+/// Returns the processor time of all threads of this process.
+fn process_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn megabytes(path: &Path) -> f64 {

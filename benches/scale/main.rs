@@ -46,8 +46,6 @@ mod sftp_hosts;
 mod skip;
 mod start;
 mod table;
-#[path = "../../tests/support/thread_time.rs"]
-mod thread_time;
 
 use std::ffi::OsString;
 use std::path::Path;
