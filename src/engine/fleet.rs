@@ -61,6 +61,9 @@ const STATE_RECORD_DELAY: Duration = Duration::from_secs(1);
 /// delay the others.
 const MAX_MESSAGES_PER_TURN: usize = 1024;
 
+/// Maximum number of directories that are watched per turn.
+const MAX_WATCHES_PER_TURN: usize = 256;
+
 /// What a [`FleetWatcher`] reports.
 #[derive(Clone, Debug)]
 pub enum FleetEvent {
@@ -215,6 +218,8 @@ struct WatchLoop {
     host_polls: HostPolls,
     watcher: Option<RecommendedWatcher>,
     watched_directories: HashSet<PathBuf>,
+    /// Directories that are watched next, from the end of the first read until all of them are.
+    directories_to_watch: Option<Vec<PathBuf>>,
     /// Directories of memories, whose content agents control.
     memory_directories: HashSet<PathBuf>,
     /// Directories that should be watched, and what a changed name in them affects.
@@ -225,7 +230,7 @@ struct WatchLoop {
     /// Earliest time of an agent's next read.
     not_before: HashMap<String, Instant>,
     sweep: Arc<Sweep>,
-    /// Start of the next sweep; none while one is running.
+    /// Start of the next sweep; none while one is running, and before the first one.
     next_sweep: Option<Instant>,
     /// Where a sweep sends its result.
     messages: Sender<FleetMessage>,
@@ -295,7 +300,6 @@ impl WatchLoop {
                 }
             }
         });
-        let now = engine.clock().instant();
         let mut watch = WatchLoop {
             memory_directories: memory_directories(&engine),
             change_scopes: change_scopes(&engine),
@@ -307,11 +311,12 @@ impl WatchLoop {
             host_polls,
             watcher: None,
             watched_directories: HashSet::new(),
+            directories_to_watch: None,
             due_reads: HashMap::new(),
             running_reads: HashSet::new(),
             not_before: HashMap::new(),
             sweep,
-            next_sweep: Some(now + SWEEP_INTERVAL),
+            next_sweep: None,
             messages,
             config_due: None,
             unrecorded: Vec::new(),
@@ -323,26 +328,20 @@ impl WatchLoop {
             Ok(watcher) => watch.watcher = Some(watcher),
             Err(error) => watch.stop_watching(&error),
         }
-        let (trusted, others) = watch.trusted_directories();
-        let existing = trusted.into_iter().filter(|path| watch.is_directory(path));
-        watch.watch_existing_directories(&existing.collect());
-        if others {
-            // A sweep finds out which of them exist.
-            watch.next_sweep = Some(now);
-        }
         watch
     }
 
     fn run(mut self, inbox: &Receiver<FleetMessage>) {
         loop {
             self.dispatch_due_reads();
+            let now = self.engine.clock().instant();
             let times = [
                 self.next_sweep,
                 self.next_dispatch(),
                 self.config_due,
                 self.record_due,
+                self.directories_to_watch.as_ref().map(|_| now),
             ];
-            let now = self.engine.clock().instant();
             let first = match times.into_iter().flatten().min() {
                 Some(wake) => inbox.recv_timeout(wake.saturating_duration_since(now)).ok(),
                 None => inbox.recv().ok(),
@@ -386,6 +385,7 @@ impl WatchLoop {
             if self.record_due.is_some_and(|due| due <= now) {
                 self.record_states();
             }
+            self.watch_some_directories();
             if self.next_sweep.take_if(|next| *next <= now).is_some() {
                 self.start_sweep();
             }
@@ -426,7 +426,8 @@ impl WatchLoop {
     }
 
     /// Reads the fleet in a thread of its own, as far as that takes no time: while it does, watcher
-    /// and workers continue. All directories are watched already.
+    /// and workers continue. The directories are watched afterwards, which takes as long again in a
+    /// large fleet; a sweep then finds what has changed between.
     fn start_first_read(&self) {
         let (engine, sweep) = (Arc::clone(&self.engine), Arc::clone(&self.sweep));
         let messages = self.messages.clone();
@@ -482,7 +483,7 @@ impl WatchLoop {
                     for name in left {
                         self.schedule_read(name, now);
                     }
-                    self.jobs.add(-1);
+                    self.directories_to_watch = Some(self.trusted_directories());
                 }
             }
             FleetMessage::AgentRead(name, observation, took) => {
@@ -674,17 +675,36 @@ impl WatchLoop {
         }
     }
 
-    /// The directories on file systems that never hang, and whether there are others.
-    fn trusted_directories(&self) -> (Vec<PathBuf>, bool) {
+    /// The directories on file systems that never hang.
+    fn trusted_directories(&self) -> Vec<PathBuf> {
         let systems = self
             .engine
             .file_systems()
             .find_untrusted_all(self.change_scopes.keys());
         let directories = self.change_scopes.keys().zip(systems);
         let trusted = directories.filter(|(_, system)| system.is_none());
-        let trusted: Vec<PathBuf> = trusted.map(|(path, _)| path.clone()).collect();
-        let others = trusted.len() < self.change_scopes.len();
-        (trusted, others)
+        trusted.map(|(path, _)| path.clone()).collect()
+    }
+
+    /// Watches more of the directories after the first read. The sweep that follows them also finds
+    /// out which of the others exist.
+    fn watch_some_directories(&mut self) {
+        let Some(mut rest) = self.directories_to_watch.take() else {
+            return;
+        };
+        let some = rest.split_off(rest.len().saturating_sub(MAX_WATCHES_PER_TURN));
+        for path in some {
+            if !self.watched_directories.contains(&path) && self.is_directory(&path) {
+                self.watch_directory(&path);
+            }
+        }
+        if rest.is_empty() {
+            self.start_sweep();
+            // The first read.
+            self.jobs.add(-1);
+        } else {
+            self.directories_to_watch = Some(rest);
+        }
     }
 
     fn stop_watching(&mut self, error: &notify::Error) {

@@ -12,9 +12,10 @@ use crate::config::Agent;
 use crate::digest::Digest;
 use crate::durable;
 use crate::error::Result;
+use crate::threads::map_on_processors;
 
 /// Number of agents whose observations are reported together.
-const BATCH_AGENTS: usize = 512;
+const BATCH_AGENTS: usize = 2048;
 
 /// Fewer agents than this are observed one by one as fast.
 const MIN_QUICK_AGENTS: usize = 64;
@@ -42,6 +43,15 @@ fn is_small_file(memory: &Path) -> bool {
     })
 }
 
+/// Splits agents into those with a property and the others.
+fn split_agents<'c>(
+    agents: impl IntoIterator<Item = (&'c Agent, bool)>,
+) -> (Vec<&'c Agent>, Vec<&'c Agent>) {
+    let (some, others): (Vec<_>, Vec<_>) = agents.into_iter().partition(|(_, has_it)| *has_it);
+    let agents = |some: Vec<(&'c Agent, bool)>| some.into_iter().map(|(agent, _)| agent).collect();
+    (agents(some), agents(others))
+}
+
 impl Engine {
     /// Observes many agents, on several hosts and by several processors at the same time. The
     /// results are in the order of `agents`.
@@ -64,13 +74,8 @@ impl Engine {
     ) -> Vec<&'c Agent> {
         let memories = agents.iter().map(|agent| agent.location.memory());
         let systems = self.file_systems().find_untrusted_all(memories);
-        let (trusted, others): (Vec<_>, Vec<_>) = agents
-            .iter()
-            .copied()
-            .zip(systems)
-            .partition(|(_, system)| system.is_none());
-        let agents = |some: Vec<(&'c Agent, _)>| some.into_iter().map(|(agent, _)| agent).collect();
-        let (trusted, mut others): (Vec<&Agent>, Vec<&Agent>) = (agents(trusted), agents(others));
+        let systems = agents.iter().copied().zip(systems);
+        let (trusted, mut others) = split_agents(systems.map(|(agent, it)| (agent, it.is_none())));
         if trusted.len() < MIN_QUICK_AGENTS {
             others.extend(trusted);
             return others;
@@ -78,8 +83,8 @@ impl Engine {
         for agents in trusted.chunks(BATCH_AGENTS) {
             prepare(agents);
             let known = self.read_known_fleet();
-            let is_quick = |agent: &&&Agent| is_small_file(agent.location.memory());
-            let (quick, slow): (Vec<&Agent>, Vec<&Agent>) = agents.iter().partition(is_quick);
+            let look = |agent: &'c Agent| (agent, is_small_file(agent.location.memory()));
+            let (quick, slow) = split_agents(map_on_processors(agents.to_vec(), || look));
             others.extend(slow);
             let mut seen = self.observe_with(&quick, &known);
             self.observe_run_agents(&quick, &known, &mut seen);

@@ -10,6 +10,7 @@ use crate::config::Agent;
 use crate::durable;
 use crate::engine::{Engine, Observation};
 use crate::file_systems::GroupedByFileSystem;
+use crate::threads::map_on_processors;
 use crate::transport::Stamp;
 
 /// Changes that the watcher did not report.
@@ -146,8 +147,9 @@ impl Sweep {
         for (index, system) in systems.find_untrusted_all(&paths).into_iter().enumerate() {
             groups.add(system, index);
         }
-        for index in groups.trusted {
-            found[index] = Some(probe(&paths[index]));
+        let probe_trusted = |index: usize| (index, probe(&paths[index]));
+        for (index, answer) in map_on_processors(groups.trusted, || probe_trusted) {
+            found[index] = Some(answer);
         }
         for (system, indexes) in groups.untrusted {
             let group_paths: Vec<PathBuf> =
