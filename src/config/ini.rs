@@ -6,8 +6,10 @@
 //! but an operator did not mean (`:` as a delimiter, a pair after a section header, a carriage
 //! return as the end of a line) is refused here.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ini::{Ini, ParseOption};
 use serde::{Serialize, Serializer};
@@ -83,7 +85,7 @@ impl fmt::Display for Diagnostic {
 #[derive(Clone, Debug)]
 pub(super) struct SourceLine {
     pub(super) number: usize,
-    pub(super) text: String,
+    pub(super) text: Arc<str>,
 }
 
 /// A line with a meaning.
@@ -196,7 +198,7 @@ impl Diagnostics {
             level,
             file: self.file.clone(),
             line: source.map(|source| source.number),
-            text: source.map_or_else(String::new, |source| source.text.clone()),
+            text: source.map_or_else(String::new, |source| source.text.to_string()),
             message,
             hint,
         });
@@ -265,7 +267,7 @@ pub(super) fn parse_items(bytes: &[u8], diagnostics: &mut Diagnostics) -> Vec<In
 fn parse_item(line: &[u8], number: usize, diagnostics: &mut Diagnostics) -> Option<IniItem> {
     let source = SourceLine {
         number,
-        text: excerpt(&String::from_utf8_lossy(line)),
+        text: excerpt(&String::from_utf8_lossy(line)).into(),
     };
     // The original tool accepts a comment in another encoding, so this is a warning.
     let (content, comment) = split_comment(line);
@@ -277,7 +279,8 @@ fn parse_item(line: &[u8], number: usize, diagnostics: &mut Diagnostics) -> Opti
         return None;
     }
     if is_likely_value(comment) {
-        let comment_text = excerpt(&String::from_utf8_lossy(comment));
+        let comment_text = String::from_utf8_lossy(comment);
+        let comment_text = excerpt(&comment_text);
         diagnostics.add_warning(
             &source,
             format!("`{comment_text}` is read as a comment, because whitespace precedes its `#`"),
@@ -406,9 +409,11 @@ fn is_likely_value(comment: &[u8]) -> bool {
 }
 
 /// Returns the start of a text that may be long.
-pub(super) fn excerpt(text: &str) -> String {
-    match text.char_indices().nth(MAX_EXCERPT_CHARS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_string(),
+pub(super) fn excerpt(text: &str) -> Cow<'_, str> {
+    let is_long = text.len() > MAX_EXCERPT_CHARS;
+    let end = is_long.then(|| text.char_indices().nth(MAX_EXCERPT_CHARS));
+    match end.flatten() {
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+        None => Cow::Borrowed(text),
     }
 }

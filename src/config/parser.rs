@@ -440,7 +440,7 @@ impl ConfigReader<'_> {
 
     /// Reads the values of a section of a kind.
     fn read_slots(&mut self, section: &ConfigSection, kind: SectionKind) -> KeySlots {
-        let mut slots = KeySlots::new();
+        let mut slots = KeySlots::default();
         let mut first_lines: BTreeMap<&str, usize> = BTreeMap::new();
         for ConfigLine {
             source,
@@ -449,17 +449,17 @@ impl ConfigReader<'_> {
         } in &section.lines
         {
             let name = canonical_key(written);
-            let mut allowed_keys = CONFIG_KEYS.iter().filter(|doc| doc.is_allowed_in(kind));
-            let doc = allowed_keys.find(|doc| doc.name == name);
+            let mut keys = CONFIG_KEYS.iter();
+            let doc = keys.find(|doc| doc.name == name && doc.is_allowed_in(kind));
             let (doc, value) = match (doc, value) {
                 (Some(doc), Some(value)) => (doc, value.as_str()),
                 (Some(doc), None) => {
-                    slots.entry(doc.name).or_insert(KeySlot::Invalid);
+                    slots.insert_if_absent(doc.name, KeySlot::Invalid);
                     continue;
                 }
                 (None, Some(_)) => {
                     if let Some(meant) = self.report_unknown_key(source, written, kind) {
-                        slots.entry(meant).or_insert(KeySlot::Invalid);
+                        slots.insert_if_absent(meant, KeySlot::Invalid);
                     }
                     continue;
                 }

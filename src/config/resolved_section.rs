@@ -1,6 +1,5 @@
 //! The effective values of a section of the config, and the settings that they make.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +52,34 @@ pub(super) enum KeySlot {
     Invalid,
 }
 
-pub(super) type KeySlots = BTreeMap<&'static str, KeySlot>;
+/// The values of the keys in a section: few, so that finding one compares few names.
+#[derive(Default)]
+pub(super) struct KeySlots(Vec<(&'static str, KeySlot)>);
+
+impl KeySlots {
+    pub(super) fn get(&self, key: &str) -> Option<&KeySlot> {
+        let found = self.0.iter().find(|(of, _)| *of == key);
+        found.map(|(_, slot)| slot)
+    }
+
+    /// Sets the value of a key in place of an earlier one.
+    pub(super) fn insert(&mut self, key: &'static str, slot: KeySlot) {
+        self.take(key);
+        self.0.push((key, slot));
+    }
+
+    /// Sets the value of a key that has none.
+    pub(super) fn insert_if_absent(&mut self, key: &'static str, slot: KeySlot) {
+        if self.get(key).is_none() {
+            self.0.push((key, slot));
+        }
+    }
+
+    fn take(&mut self, key: &str) -> Option<KeySlot> {
+        let at = self.0.iter().position(|(of, _)| *of == key)?;
+        Some(self.0.swap_remove(at).1)
+    }
+}
 
 /// Whether the file sets a key, even to an invalid value.
 pub(super) fn is_given(slots: &KeySlots, key: &str) -> bool {
@@ -132,7 +158,7 @@ impl ResolvedSection {
         inherited: &InheritedValues,
     ) -> ResolvedSection {
         let own = keys_of(inherited.kind).filter_map(|doc| {
-            if let Some(KeySlot::Set(value, source)) = slots.remove(doc.name) {
+            if let Some(KeySlot::Set(value, source)) = slots.take(doc.name) {
                 return Some((doc.name, value, ValueOrigin::Line(source.number)));
             }
             let (_, value) = computed.iter().find(|(key, _)| *key == doc.name)?;

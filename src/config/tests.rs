@@ -279,7 +279,7 @@ fn equal_locations_have_equal_file_identities() {
             "[r]\nremote_host={host}\n{more}remote_memory={memory}\nbaseline=r.md\n"
         ));
         let (name, port, user, path) = config.agents[0].location.file_identity();
-        (name, port, user.to_string(), path)
+        (name, port, user.to_string(), path.into_owned())
     };
     let same = identity("box", "", "M.md");
     assert_eq!(identity("BOX", "", "M.md"), same);

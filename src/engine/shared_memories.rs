@@ -125,7 +125,7 @@ impl SharedMemories {
         let mut sharing = SharedMemories::default();
         for agent in agents.iter().filter(|it| it.location.host().is_some()) {
             let (host, port, user, path) = agent.location.file_identity();
-            let key = FileKey::ConfiguredPath(host, port, user.to_string(), path);
+            let key = FileKey::ConfiguredPath(host, port, user.to_string(), path.into_owned());
             sharing.by_path.add(&agent.name, key);
         }
         sharing
