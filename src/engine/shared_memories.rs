@@ -42,33 +42,31 @@ enum FileKey {
     Inode(FileId),
 }
 
-/// Agents by the keys of their memories, and the groups that have a key in common.
+/// Agents by the keys of their memories. Hashes stand for the keys, and indexes in the config for the
+/// agents: in a large fleet the keys take more memory than all else that is known of an agent.
 #[derive(Default)]
 struct SharingGroups {
-    agents_by_key: HashMap<FileKey, Vec<String>>,
-    sharers: HashMap<String, Vec<String>>,
+    /// The first agent with each key.
+    first_by_key: HashMap<u64, u32>,
+    /// Another agent with a key in common, of each agent that has one.
+    sharers: HashMap<u32, u32>,
 }
 
 impl SharingGroups {
-    fn add(&mut self, agent: &str, key: FileKey) {
-        let agents = self.agents_by_key.entry(key);
-        // Nearly all have one.
-        let agents = agents.or_insert_with(|| Vec::with_capacity(1));
-        if agents.iter().any(|it| it == agent) {
+    fn add(&mut self, agent: usize, key: &FileKey) {
+        let Ok(agent) = u32::try_from(agent) else {
             return;
+        };
+        let first = *self.first_by_key.entry(hash_key(key)).or_insert(agent);
+        if first != agent {
+            self.sharers.entry(first).or_insert(agent);
+            self.sharers.entry(agent).or_insert(first);
         }
-        for other in agents.iter() {
-            let pairs = [(agent, other.as_str()), (other, agent)];
-            for (one, two) in pairs {
-                let others = self.sharers.entry(one.to_string()).or_default();
-                others.push(two.to_string());
-            }
-        }
-        agents.push(agent.to_string());
     }
 
-    fn sharers_of(&self, agent: &str) -> &[String] {
-        self.sharers.get(agent).map_or(&[], Vec::as_slice)
+    fn sharer_of(&self, agent: usize) -> Option<usize> {
+        let sharer = self.sharers.get(&u32::try_from(agent).ok()?)?;
+        usize::try_from(*sharer).ok()
     }
 }
 
@@ -123,10 +121,11 @@ impl SharedMemories {
     /// Creates the groups that the config alone shows.
     pub(super) fn from_agents(agents: &[Agent]) -> SharedMemories {
         let mut sharing = SharedMemories::default();
-        for agent in agents.iter().filter(|it| it.location.host().is_some()) {
+        let agents = agents.iter().enumerate();
+        for (index, agent) in agents.filter(|(_, it)| it.location.host().is_some()) {
             let (host, port, user, path) = agent.location.file_identity();
             let key = FileKey::ConfiguredPath(host, port, user.to_string(), path.into_owned());
-            sharing.by_path.add(&agent.name, key);
+            sharing.by_path.add(index, &key);
         }
         sharing
     }
@@ -223,8 +222,9 @@ impl Engine {
     pub(super) fn known_sharing_agent(&self, agent: &Agent) -> Option<String> {
         if let MemoryLocation::Remote { host, .. } = &agent.location {
             self.resolve_paths(host);
-            let sharing = self.shared_memories();
-            return sharing.by_path.sharers_of(&agent.name).first().cloned();
+            let index = self.config().agent_index(&agent.name)?;
+            let other = self.shared_memories().by_path.sharer_of(index)?;
+            return Some(self.config().agents.get(other)?.name.clone());
         }
         if self.shared_memories().local.positions.is_none() {
             self.refresh_shared_memories();
@@ -324,14 +324,14 @@ impl Engine {
         if self.shared_memories().resolved_hosts.contains(host) {
             return;
         }
-        let agents = self.config().agents.iter();
-        let agents = agents.filter(|agent| agent.location.host() == Some(host));
-        let key = |agent: &Agent| {
+        let agents = self.config().agents.iter().enumerate();
+        let agents = agents.filter(|(_, agent)| agent.location.host() == Some(host));
+        let key = |(index, agent): (usize, &Agent)| {
             let path = self
                 .transport_for(&agent.location)
                 .absolute_path(agent.location.memory())?;
             let (host, port, ..) = agent.location.file_identity();
-            Some((agent.name.clone(), FileKey::AbsolutePath(host, port, path)))
+            Some((index, FileKey::AbsolutePath(host, port, path)))
         };
         let Some(keys) = agents.map(key).collect::<Option<Vec<_>>>() else {
             return;
@@ -339,7 +339,7 @@ impl Engine {
         let mut sharing = self.shared_memories();
         sharing.resolved_hosts.insert(host.clone());
         for (agent, key) in keys {
-            sharing.by_path.add(&agent, key);
+            sharing.by_path.add(agent, &key);
         }
     }
 
