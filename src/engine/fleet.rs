@@ -3,6 +3,7 @@
 //! hangs delays no other agent. Hosts are polled without a thread for each (`host_polls`).
 
 mod change_scopes;
+mod directory_watches;
 mod host_polls;
 mod observation_stamps;
 mod sweep;
@@ -20,16 +21,16 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, FixedOffset};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use notify::event::{AccessKind, AccessMode};
-use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use notify::{EventKind, RecommendedWatcher};
 
 use self::change_scopes::{ChangeScope, ChangeTarget, change_scopes};
+pub use self::directory_watches::start_directory_watcher;
 use self::host_polls::HostPolls;
 use self::observation_stamps::ObservationStamps;
 use self::sweep::{Sweep, UnwatchedChanges};
 use super::state_log::StateNote;
 use super::{Engine, HostStatus, Observation, lock};
 use crate::config::Agent;
-use crate::durable;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys;
 
@@ -61,8 +62,9 @@ const STATE_RECORD_DELAY: Duration = Duration::from_secs(1);
 /// delay the others.
 const MAX_MESSAGES_PER_TURN: usize = 1024;
 
-/// Maximum number of directories that are watched per turn.
-const MAX_WATCHES_PER_TURN: usize = 256;
+/// Maximum number of directories that are watched before the first read, and not after it: it takes
+/// as long as reading the agents in them.
+const MAX_WATCHED_FIRST: usize = 1024;
 
 /// What a [`FleetWatcher`] reports.
 #[derive(Clone, Debug)]
@@ -218,8 +220,10 @@ struct WatchLoop {
     host_polls: HostPolls,
     watcher: Option<RecommendedWatcher>,
     watched_directories: HashSet<PathBuf>,
-    /// Directories that are watched next, from the end of the first read until all of them are.
-    directories_to_watch: Option<Vec<PathBuf>>,
+    /// Directories that are watched after the first read.
+    directories_to_watch: Vec<PathBuf>,
+    /// Whether the first read has ended.
+    is_fleet_read: bool,
     /// Directories of memories, whose content agents control.
     memory_directories: HashSet<PathBuf>,
     /// Directories that should be watched, and what a changed name in them affects.
@@ -311,7 +315,8 @@ impl WatchLoop {
             host_polls,
             watcher: None,
             watched_directories: HashSet::new(),
-            directories_to_watch: None,
+            directories_to_watch: Vec::new(),
+            is_fleet_read: false,
             due_reads: HashMap::new(),
             running_reads: HashSet::new(),
             not_before: HashMap::new(),
@@ -328,6 +333,21 @@ impl WatchLoop {
             Ok(watcher) => watch.watcher = Some(watcher),
             Err(error) => watch.stop_watching(&error),
         }
+        let trusted = watch.trusted_directories();
+        if trusted.len() > MAX_WATCHED_FIRST {
+            watch.directories_to_watch = trusted;
+            return watch;
+        }
+        // A sweep finds out which of the others exist.
+        let has_others = trusted.len() < watch.change_scopes.len();
+        let interval = if has_others {
+            Duration::ZERO
+        } else {
+            SWEEP_INTERVAL
+        };
+        watch.next_sweep = Some(watch.engine.clock().instant() + interval);
+        let existing = trusted.into_iter().filter(|path| watch.is_directory(path));
+        watch.watch_existing_directories(&existing.collect());
         watch
     }
 
@@ -340,7 +360,7 @@ impl WatchLoop {
                 self.next_dispatch(),
                 self.config_due,
                 self.record_due,
-                self.directories_to_watch.as_ref().map(|_| now),
+                self.has_directories_to_watch().then_some(now),
             ];
             let first = match times.into_iter().flatten().min() {
                 Some(wake) => inbox.recv_timeout(wake.saturating_duration_since(now)).ok(),
@@ -385,7 +405,9 @@ impl WatchLoop {
             if self.record_due.is_some_and(|due| due <= now) {
                 self.record_states();
             }
-            self.watch_some_directories();
+            if self.has_directories_to_watch() {
+                self.watch_some_directories();
+            }
             if self.next_sweep.take_if(|next| *next <= now).is_some() {
                 self.start_sweep();
             }
@@ -426,8 +448,8 @@ impl WatchLoop {
     }
 
     /// Reads the fleet in a thread of its own, as far as that takes no time: while it does, watcher
-    /// and workers continue. The directories are watched afterwards, which takes as long again in a
-    /// large fleet; a sweep then finds what has changed between.
+    /// and workers continue. The directories of a large fleet are watched afterwards, and a sweep then
+    /// finds what has changed between.
     fn start_first_read(&self) {
         let (engine, sweep) = (Arc::clone(&self.engine), Arc::clone(&self.sweep));
         let messages = self.messages.clone();
@@ -483,7 +505,10 @@ impl WatchLoop {
                     for name in left {
                         self.schedule_read(name, now);
                     }
-                    self.directories_to_watch = Some(self.trusted_directories());
+                    self.is_fleet_read = true;
+                    if !self.has_directories_to_watch() {
+                        self.jobs.add(-1);
+                    }
                 }
             }
             FleetMessage::AgentRead(name, observation, took) => {
@@ -628,94 +653,6 @@ impl WatchLoop {
             self.running_reads.insert(name);
         }
     }
-
-    /// Watches exactly those of the directories that exist.
-    fn watch_existing_directories(&mut self, existing: &HashSet<PathBuf>) {
-        self.watched_directories
-            .retain(|path| existing.contains(path));
-        let new = existing
-            .iter()
-            .filter(|path| !self.watched_directories.contains(*path));
-        for path in new.cloned().collect::<Vec<_>>() {
-            self.watch_directory(&path);
-        }
-    }
-
-    /// Watches a directory that may be new; returns whether it was not watched before. A directory
-    /// on a file system that may hang waits for the next sweep: nothing probes it here.
-    fn rewatch_directory(&mut self, path: &Path) -> bool {
-        let is_trusted = self.engine.file_systems().find_untrusted(path).is_none();
-        !self.watched_directories.contains(path)
-            && is_trusted
-            && self.is_directory(path)
-            && self.watch_directory(path)
-    }
-
-    fn watch_directory(&mut self, path: &Path) -> bool {
-        let Some(watcher) = &mut self.watcher else {
-            return false;
-        };
-        match watcher.watch(path, RecursiveMode::NonRecursive) {
-            Ok(()) => self.watched_directories.insert(path.to_path_buf()),
-            Err(error) => {
-                if matches!(error.kind, notify::ErrorKind::MaxFilesWatch) {
-                    self.stop_watching(&error);
-                }
-                false
-            }
-        }
-    }
-
-    /// A symlink in an agent's directory may lead to a file system that hangs.
-    fn is_directory(&self, path: &Path) -> bool {
-        if self.memory_directories.contains(path) {
-            durable::is_directory_no_symlinks(path)
-        } else {
-            path.is_dir()
-        }
-    }
-
-    /// The directories on file systems that never hang.
-    fn trusted_directories(&self) -> Vec<PathBuf> {
-        let systems = self
-            .engine
-            .file_systems()
-            .find_untrusted_all(self.change_scopes.keys());
-        let directories = self.change_scopes.keys().zip(systems);
-        let trusted = directories.filter(|(_, system)| system.is_none());
-        trusted.map(|(path, _)| path.clone()).collect()
-    }
-
-    /// Watches more of the directories after the first read. The sweep that follows them also finds
-    /// out which of the others exist.
-    fn watch_some_directories(&mut self) {
-        let Some(mut rest) = self.directories_to_watch.take() else {
-            return;
-        };
-        let some = rest.split_off(rest.len().saturating_sub(MAX_WATCHES_PER_TURN));
-        for path in some {
-            if !self.watched_directories.contains(&path) && self.is_directory(&path) {
-                self.watch_directory(&path);
-            }
-        }
-        if rest.is_empty() {
-            self.start_sweep();
-            // The first read.
-            self.jobs.add(-1);
-        } else {
-            self.directories_to_watch = Some(rest);
-        }
-    }
-
-    fn stop_watching(&mut self, error: &notify::Error) {
-        if !std::mem::replace(&mut self.is_unwatched, true) {
-            let seconds = UNWATCHED_SWEEP_INTERVAL.as_secs();
-            let note =
-                format!("cannot watch directories ({error}); checking every {seconds} s instead");
-            // If the receiver is gone, the loop ends by itself.
-            let _ = self.events.send(FleetEvent::Notice(note));
-        }
-    }
 }
 
 /// Starts up to `count` workers and returns their number. One suffices; if the system refuses all,
@@ -737,17 +674,6 @@ fn start_workers(
         }
     }
     count
-}
-
-/// Starts a watcher of directories that calls `handler`. The notify crate panics later if the
-/// system refuses its thread, so this tries one first.
-pub fn start_directory_watcher(
-    handler: impl notify::EventHandler,
-) -> notify::Result<RecommendedWatcher> {
-    thread::Builder::new()
-        .spawn(|| {})
-        .map_err(notify::Error::io)?;
-    notify::recommended_watcher(handler)
 }
 
 fn run_read_worker(
