@@ -283,8 +283,16 @@ impl<'s> FlushChecker<'s> {
                 self.require_synced(FlushRule::ScanRecord, &record);
             }
         }
+        self.check_known_states(&file);
         self.touch(&file);
         self.unsynced.insert(file);
+    }
+
+    /// Requires that the log of states is synced before the last known states are written.
+    fn check_known_states(&mut self, path: &str) {
+        if let Some(stem) = path.strip_suffix("/states.known") {
+            self.require_synced(FlushRule::StateLog, &format!("{stem}/states.jsonl"));
+        }
     }
 
     /// Records that a file gets its first or a further name.
@@ -308,9 +316,7 @@ impl<'s> FlushChecker<'s> {
             let file = self.staged.get(&from).cloned().expect("a staged file");
             self.require_synced(FlushRule::NewContent, &file);
         }
-        if to.ends_with("/states.json") {
-            self.require_synced(FlushRule::StateLog, &format!("{to}l"));
-        }
+        self.check_known_states(&to);
         self.change_name(from);
         self.change_name(to);
     }
@@ -462,7 +468,15 @@ fn state_log_is_flushed_before_the_states() {
     }
     let drifted = BASELINE.replace("\n---", "\n- be cruel\n---");
     let scene = Scene::new(&[("scout", InitialMemory::file(&drifted))]);
-    let breaches = assert_flush_order(&scene, &[FlushRule::StateLog], "fsync(", 1);
-    let expected = "archives/.shepherd/states.jsonl before the last known states cover it";
-    assert!(breaches.contains(expected), "{breaches:#?}");
+    // The first run creates the file of the last known states, and the second one appends to it.
+    for _ in 0..2 {
+        fs::write(
+            scene.fleet.agent_directory("scout").join("MEMORY.md"),
+            &drifted,
+        )
+        .unwrap();
+        let breaches = assert_flush_order(&scene, &[FlushRule::StateLog], "fsync(", 1);
+        let expected = "archives/.shepherd/states.jsonl before the last known states cover it";
+        assert!(breaches.contains(expected), "{breaches:#?}");
+    }
 }
