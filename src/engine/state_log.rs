@@ -387,6 +387,12 @@ impl Engine {
             (&log).write_all(&text).with_path("append to", &log_path)?;
             log.sync_data().with_path("sync", &log_path)?;
         }
+        if length == 0 && !text.is_empty() {
+            // Its name may be new, too.
+            let directory = self.archive.program_path("");
+            rustix::fs::fsync(durable::open_directory(&directory)?)
+                .with_path("sync", &directory)?;
+        }
         self.save_known_states(&changed, length + text.len() as u64)
     }
 
