@@ -1,7 +1,7 @@
 //! The state changes of agents, as the console, runs and the guard observe them: when an agent's
 //! state was first seen.
 //!
-//! `<archive_dir>/.shepherd/states.jsonl` has one change a line. `states.json` has the last known
+//! `<archive_dir>/.shepherd/states.jsonl` has one change a line. `states.known` has the last known
 //! state of each agent, and how much of the log it covers: a change is recorded once, by the process
 //! that sees it first. Changes that a run makes are in the ledger; here they only become the state
 //! that later observations are compared with. Nor does the log have a line when a healthy agent
@@ -9,15 +9,17 @@
 //!
 //! An observer that may not write records nothing, and neither does one that finds no archive.
 
-use std::collections::BTreeMap;
+mod known_states;
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
+use known_states::{ChangedStates, KnownState, KnownStates};
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
@@ -26,7 +28,7 @@ use super::observation::Observation;
 use super::record::Trigger;
 use super::semaphore::Permit;
 use super::state::State;
-use crate::clock::MAX_CLOCK_LEAD;
+use crate::config::is_agent_name;
 use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
@@ -35,7 +37,7 @@ const LOG_FILE_NAME: &str = "states.jsonl";
 const OLD_LOG_FILE_NAME: &str = "states.jsonl.old";
 
 /// The last known states.
-const STATES_FILE_NAME: &str = "states.json";
+const STATES_FILE_NAME: &str = "states.known";
 
 /// Size in bytes from which the log becomes the old one, if its first line is old enough.
 const MAX_LOG_BYTES: u64 = 1 << 20;
@@ -48,9 +50,6 @@ const MAX_FLAPPING_LOG_BYTES: u64 = 8 * MAX_LOG_BYTES;
 
 /// Maximum number of bytes of a log that are read: its end.
 const MAX_READ_LOG_BYTES: u64 = 2 * MAX_FLAPPING_LOG_BYTES;
-
-/// Maximum size of the last known states: those of a hundred thousand agents.
-const MAX_STATES_BYTES: u64 = 16 << 20;
 
 /// Maximum length of a reason, in characters.
 const MAX_REASON_CHARS: usize = 200;
@@ -140,35 +139,9 @@ pub(super) enum StateNote {
     Forgotten(String),
 }
 
-/// The last known state of an agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct KnownState {
-    state: State,
-    since: DateTime<FixedOffset>,
-}
-
-/// The file of the last known states.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct KnownStates {
-    /// Number of bytes of the log that are taken into account.
-    #[serde(rename = "log")]
-    log_bytes: u64,
-    agents: BTreeMap<String, KnownState>,
-}
-
-/// Exposes changes of the file: device, inode, size, and change time in seconds and nanoseconds.
-type FileStamp = (u64, u64, u64, i64, i64);
-
 /// The last known states, as they were last read.
 #[derive(Default)]
-pub(super) struct StateCache(Mutex<CachedStates>);
-
-#[derive(Default)]
-struct CachedStates {
-    /// That of the file; none without one.
-    stamp: Option<FileStamp>,
-    known: KnownStates,
-}
+pub(super) struct StateCache(Mutex<KnownStates>);
 
 /// What a note changes.
 struct NoteEffect {
@@ -201,17 +174,15 @@ impl StateNote {
             StateNote::Forgotten(agent) => agent,
         }
     }
-}
 
-impl KnownStates {
-    /// Returns what a note changes; none if it changes nothing.
-    fn effect_of(&self, note: &StateNote) -> Option<NoteEffect> {
-        let known = self.agents.get(note.agent()).copied();
+    /// Returns what the note changes about an agent with this last known state; none if it changes
+    /// nothing.
+    fn effect_on(&self, known: Option<KnownState>) -> Option<NoteEffect> {
         let forgotten = NoteEffect {
             known: None,
             change: None,
         };
-        let (seen, observer) = match note {
+        let (seen, observer) = match self {
             StateNote::Seen { seen, observer } => (seen, *observer),
             StateNote::EndedByGuard(seen) => {
                 if known.is_some_and(|known| known.state == seen.state) {
@@ -238,7 +209,7 @@ impl KnownStates {
         let is_known_bad = known.is_some_and(|known| known.state.needs_attention());
         let is_change = is_known_bad || seen.state.needs_attention();
         Some(NoteEffect {
-            known: match note {
+            known: match self {
                 StateNote::EndedByGuard(_) => known,
                 _ => Some(seen.into()),
             },
@@ -252,53 +223,34 @@ impl KnownStates {
             }),
         })
     }
+}
 
-    /// Applies a note. Returns whether it changed anything, and adds the change to record.
-    fn apply(&mut self, note: &StateNote, changes: &mut Vec<StateChange>) -> bool {
-        let Some(effect) = self.effect_of(note) else {
-            return false;
-        };
-        match effect.known {
-            Some(known) => drop(self.agents.insert(note.agent().to_string(), known)),
-            None => drop(self.agents.remove(note.agent())),
-        }
-        changes.extend(effect.change);
-        true
+/// Returns the changes in the part of the log that the last known states do not cover: a process was
+/// killed between the two. A log that is shorter than what they cover is a new one, or lost its end in
+/// a power cut; it is read from its beginning. None if they cover all of it.
+fn read_uncovered(
+    log: &File,
+    covered_bytes: u64,
+    length: u64,
+) -> io::Result<Option<Vec<StateChange>>> {
+    if covered_bytes == length {
+        return Ok(None);
     }
-
-    /// Applies the lines of the log that the file does not cover: a process was killed between the
-    /// two. A log that is shorter than what the file covers is a new one, or lost its end in a power
-    /// cut; it is read from its beginning. A line older than the known state changes nothing.
-    ///
-    /// Returns whether there were such lines.
-    fn catch_up(&mut self, log: &File, length: u64) -> io::Result<bool> {
-        if self.log_bytes == length {
-            return Ok(false);
-        }
-        if self.log_bytes > length {
-            self.log_bytes = 0;
-        }
-        if length - self.log_bytes > MAX_FLAPPING_LOG_BYTES {
-            self.log_bytes = length;
-        }
+    let start = if covered_bytes > length {
+        0
+    } else {
+        covered_bytes
+    };
+    let mut changes = Vec::new();
+    if length - start <= MAX_FLAPPING_LOG_BYTES {
         let mut log = log;
-        log.seek(SeekFrom::Start(self.log_bytes))?;
-        for line in BufReader::new(log.take(length - self.log_bytes)).split(b'\n') {
-            let Ok(change) = serde_json::from_slice::<StateChange>(&line?) else {
-                continue;
-            };
-            let known = self.agents.get(&change.agent);
-            if known.is_none_or(|known| known.since <= change.time) {
-                let known = KnownState {
-                    state: change.to,
-                    since: change.time,
-                };
-                self.agents.insert(change.agent, known);
-            }
+        log.seek(SeekFrom::Start(start))?;
+        for line in BufReader::new(log.take(length - start)).split(b'\n') {
+            let change = serde_json::from_slice::<StateChange>(&line?).ok();
+            changes.extend(change.filter(|change| is_agent_name(&change.agent)));
         }
-        self.log_bytes = length;
-        Ok(true)
     }
+    Ok(Some(changes))
 }
 
 impl Engine {
@@ -326,10 +278,13 @@ impl Engine {
         if notes.is_empty() {
             return false;
         }
-        let cached = self.known_states();
+        let mut states = self.known_states();
         // The first note that changes anything does so to the states as they are.
-        let has_effect = |note| cached.known.effect_of(note).is_some();
-        notes.iter().any(has_effect)
+        let mut has_effect = |note: &StateNote| {
+            let known = states.get(note.agent(), self.clock());
+            note.effect_on(known).is_some()
+        };
+        notes.iter().any(&mut has_effect)
     }
 
     /// Records the changes in notes. Best effort, as [`Engine::record_observations`].
@@ -344,16 +299,15 @@ impl Engine {
 
     /// Returns since when an agent is known to be in a state; none if another one was seen last.
     pub fn state_since(&self, agent: &str, state: State) -> Option<DateTime<FixedOffset>> {
-        let cached = self.known_states();
-        let known = cached.known.agents.get(agent)?;
+        let known = self.known_states().get(agent, self.clock())?;
         (known.state == state).then_some(known.since)
     }
 
     /// As [`Engine::state_since`], for the state of each observation.
     pub fn states_since(&self, observations: &[Observation]) -> Vec<Option<DateTime<FixedOffset>>> {
-        let cached = self.known_states();
+        let mut states = self.known_states();
         let since = |seen: &Observation| {
-            let known = cached.known.agents.get(&seen.agent)?;
+            let known = states.get(&seen.agent, self.clock())?;
             (known.state == seen.state).then_some(known.since)
         };
         observations.iter().map(since).collect()
@@ -361,8 +315,7 @@ impl Engine {
 
     /// Returns the last known state of an agent, and since when it is known.
     pub fn last_known_state(&self, agent: &str) -> Option<(State, DateTime<FixedOffset>)> {
-        let cached = self.known_states();
-        let known = cached.known.agents.get(agent)?;
+        let known = self.known_states().get(agent, self.clock())?;
         Some((known.state, known.since))
     }
 
@@ -391,65 +344,25 @@ impl Engine {
         Ok(changes)
     }
 
-    /// Returns the last known states, read again if their file has changed.
-    fn known_states(&self) -> MutexGuard<'_, CachedStates> {
-        let mut cache = self
-            .state_cache
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let path = self.archive.program_path(STATES_FILE_NAME);
-        let stamp = std::fs::symlink_metadata(&path).ok().map(|meta| {
-            (
-                meta.dev(),
-                meta.ino(),
-                meta.len(),
-                meta.ctime(),
-                meta.ctime_nsec(),
-            )
-        });
-        if cache.stamp != stamp || stamp.is_none() {
-            let known = self.read_states(&path);
-            *cache = CachedStates { stamp, known };
-        }
-        cache
+    /// Returns the last known states, opened again if their file has changed.
+    fn known_states(&self) -> MutexGuard<'_, KnownStates> {
+        let states = self.state_cache.0.lock();
+        let mut states = states.unwrap_or_else(PoisonError::into_inner);
+        states.refresh(&self.archive.program_path(STATES_FILE_NAME));
+        states
     }
 
-    /// Reads the last known states. One that is known since a time in the future, which a clock ahead
-    /// has written, gets a time that has passed: no observation would be newer until then.
-    fn read_states(&self, path: &Path) -> KnownStates {
-        let mut text = Vec::new();
-        let read = durable::open_own_file(path, OpenOptions::new().read(true))
-            .and_then(|file| file.take(MAX_STATES_BYTES).read_to_end(&mut text));
-        let mut known: KnownStates = match read {
-            Ok(_) => serde_json::from_slice(&text).unwrap_or_default(),
-            Err(_) => KnownStates::default(),
-        };
-        let now = self.clock().now();
-        for known in known.agents.values_mut() {
-            if known.since > now + MAX_CLOCK_LEAD {
-                // Observations of the last moments count as newer.
-                known.since = now - MAX_CLOCK_LEAD;
-            }
-        }
-        known
-    }
-
-    /// Appends the changes in notes to the log, and writes the last known states.
+    /// Appends the changes in notes to the log, and records the last known states.
     fn write_states(&self, notes: &[StateNote]) -> Result<()> {
         let _lock = self.lock_states()?;
-        let path = self.archive.program_path(STATES_FILE_NAME);
-        let mut known = self.read_states(&path);
         let mut log = self.open_state_log()?;
         let log_path = self.state_log_path();
         let mut length = log.metadata().with_path("stat", &log_path)?.len();
-        let has_caught_up = known.catch_up(&log, length).with_path("read", &log_path)?;
-        let mut has_news = has_caught_up;
-        let mut changes = Vec::new();
-        for note in notes {
-            has_news |= known.apply(note, &mut changes);
-        }
-        if !has_news {
+        let covered_bytes = self.known_states().log_bytes();
+        let uncovered = read_uncovered(&log, covered_bytes, length).with_path("read", &log_path)?;
+        let has_caught_up = uncovered.is_some();
+        let (changed, changes) = self.apply_notes(&uncovered.unwrap_or_default(), notes);
+        if !has_caught_up && changed.is_empty() && changes.is_empty() {
             // Another process has recorded the same.
             return Ok(());
         }
@@ -469,14 +382,73 @@ impl Engine {
             serde_json::to_writer(&mut text, change).map_err(serialization_error)?;
             text.push(b'\n');
         }
-        // The file must not cover lines that a power cut takes from the log.
+        // The last known states must not cover lines that a power cut takes from the log.
         if has_caught_up || !text.is_empty() {
             (&log).write_all(&text).with_path("append to", &log_path)?;
             log.sync_data().with_path("sync", &log_path)?;
         }
-        known.log_bytes = length + text.len() as u64;
-        let text = serde_json::to_vec(&known).map_err(serialization_error)?;
-        self.archive.replace_program_file(&path, &text)
+        if length == 0 && !text.is_empty() {
+            // Its name may be new, too.
+            let directory = self.archive.program_path("");
+            rustix::fs::fsync(durable::open_directory(&directory)?)
+                .with_path("sync", &directory)?;
+        }
+        self.save_known_states(&changed, length + text.len() as u64)
+    }
+
+    /// Returns the last known states that differ after the changes that another process has logged
+    /// and after the notes, and the changes to log. A logged change older than the known state changes
+    /// nothing.
+    fn apply_notes(
+        &self,
+        logged: &[StateChange],
+        notes: &[StateNote],
+    ) -> (ChangedStates, Vec<StateChange>) {
+        let mut states = self.known_states();
+        let mut changed = ChangedStates::new();
+        for change in logged {
+            let known = changed.get(&change.agent).copied();
+            let known = known.unwrap_or_else(|| states.get(&change.agent, self.clock()));
+            if known.is_none_or(|known| known.since <= change.time) {
+                let known = KnownState {
+                    state: change.to,
+                    since: change.time,
+                };
+                changed.insert(change.agent.clone(), Some(known));
+            }
+        }
+        let mut changes = Vec::new();
+        for note in notes {
+            let known = changed.get(note.agent()).copied();
+            let known = known.unwrap_or_else(|| states.get(note.agent(), self.clock()));
+            if let Some(effect) = note.effect_on(known) {
+                changed.insert(note.agent().to_string(), effect.known);
+                changes.extend(effect.change);
+            }
+        }
+        changed.retain(|agent, known| *known != states.get(agent, self.clock()));
+        (changed, changes)
+    }
+
+    /// Records changed states, and that the last known states cover this number of bytes of the log.
+    fn save_known_states(&self, changed: &ChangedStates, log_bytes: u64) -> Result<()> {
+        let path = self.archive.program_path(STATES_FILE_NAME);
+        let mut states = self.known_states();
+        let lines = states.lines_to_append(changed, log_bytes);
+        let Some(lines) = lines.map_err(serialization_error)? else {
+            let text = states.sorted_text(changed, log_bytes, self.clock());
+            drop(states);
+            return self
+                .archive
+                .replace_program_file(&path, &text.map_err(serialization_error)?);
+        };
+        // Other threads need not wait for the disk.
+        drop(states);
+        let file = durable::open_own_file(&path, OpenOptions::new().append(true))
+            .with_path("open", &path)?;
+        self.archive.repair_program_file(&file, &path)?;
+        (&file).write_all(&lines).with_path("append to", &path)?;
+        file.sync_data().with_path("sync", &path)
     }
 
     fn lock_states(&self) -> Result<Permit> {

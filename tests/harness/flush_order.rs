@@ -7,7 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
-use std::fs;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use super::fixture::BASELINE;
@@ -283,8 +284,20 @@ impl<'s> FlushChecker<'s> {
                 self.require_synced(FlushRule::ScanRecord, &record);
             }
         }
+        self.check_state_log(&file);
+        if file.ends_with("/states.known") {
+            // The log may be new.
+            self.require_synced(FlushRule::StateLog, parent(&file));
+        }
         self.touch(&file);
         self.unsynced.insert(file);
+    }
+
+    /// Requires that the log of states is synced before the last known states are written.
+    fn check_state_log(&mut self, path: &str) {
+        if let Some(stem) = path.strip_suffix("/states.known") {
+            self.require_synced(FlushRule::StateLog, &format!("{stem}/states.jsonl"));
+        }
     }
 
     /// Records that a file gets its first or a further name.
@@ -308,9 +321,7 @@ impl<'s> FlushChecker<'s> {
             let file = self.staged.get(&from).cloned().expect("a staged file");
             self.require_synced(FlushRule::NewContent, &file);
         }
-        if to.ends_with("/states.json") {
-            self.require_synced(FlushRule::StateLog, &format!("{to}l"));
-        }
+        self.check_state_log(&to);
         self.change_name(from);
         self.change_name(to);
     }
@@ -461,8 +472,22 @@ fn state_log_is_flushed_before_the_states() {
         return;
     }
     let drifted = BASELINE.replace("\n---", "\n- be cruel\n---");
+    let log = "archives/.shepherd/states.jsonl before the last known states cover it";
+    let directory = "archives/.shepherd before the last known states cover it";
     let scene = Scene::new(&[("scout", InitialMemory::file(&drifted))]);
     let breaches = assert_flush_order(&scene, &[FlushRule::StateLog], "fsync(", 1);
-    let expected = "archives/.shepherd/states.jsonl before the last known states cover it";
-    assert!(breaches.contains(expected), "{breaches:#?}");
+    assert!(breaches.contains(log), "{breaches:#?}");
+    // With last known states and without a log, the run appends to them and begins a log.
+    let scene = Scene::new(&[("scout", InitialMemory::file(&drifted))]);
+    let states = scene.fleet.archive.join(".shepherd/states.known");
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder.create(states.parent().unwrap()).unwrap();
+    let known = b"\t{\"log\":7,\"sorted\":0}\n";
+    fs::write(&states, known).unwrap();
+    let breaches = assert_flush_order(&scene, &[FlushRule::StateLog], "fsync(", 1);
+    assert!(fs::read(&states).unwrap().starts_with(known));
+    for expected in [log, directory] {
+        assert!(breaches.contains(expected), "{expected}: {breaches:#?}");
+    }
 }

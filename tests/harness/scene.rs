@@ -654,7 +654,7 @@ fn is_archive_name(directory: &str, name: &str) -> bool {
                 "ledger.index",
                 // The next index replaces it.
                 "ledger.index.new",
-                "states.json",
+                "states.known",
                 "states.jsonl",
                 "pins",
                 "locks",

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -32,7 +32,12 @@ fn log_path(world: &World) -> PathBuf {
 }
 
 fn states_path(world: &World) -> PathBuf {
-    world.archive_directory().join(".shepherd/states.json")
+    world.archive_directory().join(".shepherd/states.known")
+}
+
+fn append(path: &Path, bytes: &[u8]) {
+    let file = fs::File::options().append(true).open(path);
+    file.unwrap().write_all(bytes).unwrap();
 }
 
 fn drift(world: &World) {
@@ -264,11 +269,7 @@ fn torn_line_is_skipped_and_left_alone() {
     let world = world_after_run();
     drift(&world);
     observe(&world);
-    let mut log = fs::File::options()
-        .append(true)
-        .open(log_path(&world))
-        .unwrap();
-    log.write_all(br#"{"time":"2026-03-14T09:0"#).unwrap();
+    append(&log_path(&world), br#"{"time":"2026-03-14T09:0"#);
     world.write_memory("scout", BASELINE);
     observe(&world);
     assert_eq!(targets(&world), [State::Drifted, State::Clean]);
@@ -292,6 +293,223 @@ fn line_of_a_killed_observer_is_not_repeated() {
     fs::remove_file(states_path(&world)).unwrap();
     observe(&world);
     assert_eq!(targets(&world), [State::Drifted]);
+}
+
+#[test]
+fn unfinished_line_of_known_states_is_ignored() {
+    let world = world_after_run();
+    drift(&world);
+    let seen = observe(&world);
+    append(
+        &states_path(&world),
+        br#"scout	{"state":"CLEAN","since":"2026-03-14T10:0"#,
+    );
+    let since = |state| world.engine().state_since("scout", state);
+    assert_eq!(since(State::Drifted), Some(seen.read_at));
+    world.write_memory("scout", BASELINE);
+    let seen = observe(&world);
+    assert_eq!(since(State::Clean), Some(seen.read_at));
+    assert_eq!(targets(&world), [State::Drifted, State::Clean]);
+}
+
+#[test]
+fn unfinished_write_of_states_does_not_cover_the_log() {
+    let world = world_after_run();
+    let before = fs::read(states_path(&world)).unwrap();
+    drift(&world);
+    let drifted = observe(&world).read_at;
+    let after = fs::read(states_path(&world)).unwrap();
+    assert!(after.starts_with(&before));
+    for length in before.len()..after.len() {
+        fs::write(states_path(&world), &after[..length]).unwrap();
+        observe(&world);
+        assert_eq!(targets(&world), [State::Drifted], "{length} bytes");
+        let since = world.engine().state_since("scout", State::Drifted);
+        assert_eq!(since, Some(drifted), "{length} bytes");
+    }
+}
+
+/// Writes known states of this many other agents, which are all CLEAN, as a whole file.
+fn write_known_states(world: &World, count: usize) -> Vec<String> {
+    let names: Vec<String> = (0..count)
+        .map(|number| format!("agent-{number:05}"))
+        .collect();
+    let lines = names.iter().map(|name| {
+        format!(r#"{name}	{{"state":"CLEAN","since":"2026-03-14T08:00:00+01:00"}}"#) + "\n"
+    });
+    let lines: String = lines.collect();
+    let first = format!(r#"	{{"log":0,"sorted":{}}}"#, lines.len());
+    fs::write(states_path(world), format!("{first}\n{lines}")).unwrap();
+    names
+}
+
+/// Returns those whose state is known. One engine for all soon parses the whole file.
+fn known_agents(world: &World, names: &[String]) -> Vec<String> {
+    let engine = world.engine();
+    let is_known = |name: &&String| engine.last_known_state(name).is_some();
+    names.iter().filter(is_known).cloned().collect()
+}
+
+/// Asserts which agents are known, each looked up for itself and all at once.
+fn assert_known_agents(world: &World, names: &[String], expected: &[String]) {
+    assert_eq!(known_agents(world, names), expected);
+    for name in names.iter().step_by(7) {
+        let is_known = world.engine().last_known_state(name).is_some();
+        assert_eq!(is_known, expected.contains(name), "{name}");
+    }
+}
+
+#[test]
+fn each_agent_of_many_is_found() {
+    let world = world_after_run();
+    let names = write_known_states(&world, 3_000);
+    for name in ["agent-", "agent-00000-", "agent-02999-", "zeno"] {
+        assert_eq!(world.engine().last_known_state(name), None, "{name}");
+    }
+    assert_known_agents(&world, &names, &names);
+}
+
+#[test]
+fn damaged_line_hides_only_its_agent() {
+    let world = world_after_run();
+    let names = write_known_states(&world, 3_000);
+    let text = fs::read(states_path(&world)).unwrap();
+    // Where a bisection looks first.
+    let is_damaged = |number: usize| {
+        [1_500_usize, 750, 2_250]
+            .iter()
+            .any(|it| it.abs_diff(number) < 3)
+    };
+    let expected = names.iter().enumerate();
+    let expected = expected.filter(|(number, _)| !is_damaged(*number));
+    let expected: Vec<String> = expected.map(|(_, name)| name.clone()).collect();
+    for damage in [b"zzzzz zzzzzz", &[0; 12], b"\t\t\t\t\t\t\t\t\t\t\t\t"] {
+        let mut text = text.clone();
+        for name in names.iter().filter(|name| !expected.contains(name)) {
+            let at = memchr::memmem::find(&text, name.as_bytes()).unwrap();
+            text[at..at + damage.len()].copy_from_slice(damage);
+        }
+        fs::write(states_path(&world), text).unwrap();
+        assert_known_agents(&world, &names, &expected);
+    }
+    drift(&world);
+    observe(&world);
+    assert_eq!(known_agents(&world, &names), expected);
+}
+
+#[test]
+fn damaged_first_line_of_states_hides_no_agent() {
+    let world = world_after_run();
+    let names = write_known_states(&world, 3_000);
+    let text = fs::read_to_string(states_path(&world)).unwrap();
+    for first in ["", "torn\n", "\t{\"log\":0,\"sorted\":1000000}\n"] {
+        let (_, lines) = text.split_once('\n').unwrap();
+        fs::write(states_path(&world), format!("{first}{lines}")).unwrap();
+        assert_eq!(known_agents(&world, &names), names);
+        drift(&world);
+        observe(&world);
+        assert_eq!(known_agents(&world, &names), names);
+        let written = fs::read_to_string(states_path(&world)).unwrap();
+        assert!(written.starts_with("\t{\"log\":"), "{first:?}");
+        assert!(
+            world
+                .engine()
+                .state_since("scout", State::Drifted)
+                .is_some()
+        );
+    }
+}
+
+#[test]
+fn superseded_lines_of_known_states_are_removed() {
+    let world = world_after_run();
+    let names = write_known_states(&world, 100);
+    let whole = fs::metadata(states_path(&world)).unwrap().len();
+    let line = |state: &str| {
+        format!(r#"agent-00007	{{"state":"{state}","since":"2026-03-14T08:30:00+01:00"}}"#) + "\n"
+    };
+    append(&states_path(&world), line("SCRATCH").repeat(900).as_bytes());
+    append(&states_path(&world), line("DRIFTED").as_bytes());
+    append(&states_path(&world), b"agent-00008\tnull\n");
+    for text in [BASELINE.replace("kind", "cruel"), BASELINE.to_string()]
+        .iter()
+        .cycle()
+        .take(64)
+    {
+        world.write_memory("scout", text);
+        let seen = observe(&world);
+        let engine = world.engine();
+        assert_eq!(engine.state_since("scout", seen.state), Some(seen.read_at));
+        let state = engine
+            .last_known_state("agent-00007")
+            .map(|(state, _)| state);
+        assert_eq!(state, Some(State::Drifted));
+        assert_eq!(engine.last_known_state("agent-00008"), None);
+    }
+    let size = fs::metadata(states_path(&world)).unwrap().len();
+    assert!(
+        (whole..whole + 16_000).contains(&size),
+        "{size} bytes after {whole}"
+    );
+    assert_eq!(known_agents(&world, &names).len(), 99);
+}
+
+#[test]
+fn run_of_one_agent_appends_one_known_state() {
+    let world = world_after_run();
+    write_known_states(&world, 3_000);
+    drift(&world);
+    observe(&world);
+    world.write_scratch("scout", "- note\n");
+    observe(&world);
+    let before = fs::read_to_string(states_path(&world)).unwrap();
+    run(&world.engine());
+    let after = fs::read_to_string(states_path(&world)).unwrap();
+    let added = after.strip_prefix(&before).unwrap();
+    assert_eq!(added.lines().count(), 1, "{added}");
+    assert!(
+        added.starts_with("scout\t") && added.contains("CLEAN"),
+        "{added}"
+    );
+}
+
+#[test]
+fn concurrent_observers_lose_no_known_state() {
+    let world = World::new(&["ada", "bob"]);
+    for agent in ["ada", "bob"] {
+        world.write_memory(agent, BASELINE);
+    }
+    world.reset();
+    let world = &world;
+    std::thread::scope(|scope| {
+        for agent in ["ada", "bob"] {
+            scope.spawn(move || {
+                let engine = world.engine();
+                for word in ["cruel", "kind"].iter().cycle().take(20) {
+                    world.write_memory(agent, BASELINE.replace("kind", word));
+                    world.clock.advance(Duration::from_secs(60));
+                    let seen = engine.observe(engine.agent(agent).unwrap());
+                    // An observer does not wait for long for the other one.
+                    let is_recorded = (0..1_000).any(|_| {
+                        engine.record_observations(std::slice::from_ref(&seen));
+                        engine.state_since(agent, seen.state).is_some()
+                    });
+                    assert!(is_recorded, "{agent}: {word}");
+                }
+            });
+        }
+    });
+    for agent in ["ada", "bob"] {
+        let of_agent = |change: &StateChange| change.agent == agent;
+        let targets = changes(world).into_iter().filter(of_agent);
+        let targets: Vec<State> = targets.map(|change| change.to).collect();
+        assert_eq!(
+            targets,
+            [State::Drifted, State::Clean].repeat(10),
+            "{agent}"
+        );
+        assert!(world.engine().state_since(agent, State::Clean).is_some());
+    }
 }
 
 #[test]
