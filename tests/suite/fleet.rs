@@ -125,6 +125,31 @@ fn first_read_observes_each_of_many_once() {
     wait_for_state(&events, "agent-599", State::Clean);
 }
 
+#[test]
+fn change_before_a_large_fleet_is_watched_is_seen() {
+    // More directories than are watched before the first read.
+    let names: Vec<String> = (0..1100).map(|number| format!("agent-{number}")).collect();
+    let world = World::new(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    for name in &names {
+        world.write_scratch(name, "");
+    }
+    let engine = Arc::new(world.engine_with_clock(Arc::new(SystemClock), world.local_transport()));
+    let (sender, events) = bounded(0);
+    let fleet = FleetWatcher::start(Arc::clone(&engine), sender).unwrap();
+    wait_for_state(&events, "agent-0", State::Clean);
+    let mut changed: BTreeSet<String> = names.iter().step_by(20).cloned().collect();
+    for name in &changed {
+        world.write_scratch(name, "- note\n");
+    }
+    while !changed.is_empty() {
+        if let FleetEvent::Observed(seen) = events.recv_timeout(WAIT_TIMEOUT).unwrap() {
+            let seen = seen.iter().filter(|seen| seen.state == State::Scratch);
+            seen.for_each(|seen| drop(changed.remove(&seen.agent)));
+        }
+    }
+    drop(fleet);
+}
+
 fn wait_for_event(events: &Receiver<FleetEvent>, is_it: impl Fn(&FleetEvent) -> bool) {
     while !is_it(&events.recv_timeout(WAIT_TIMEOUT).unwrap()) {}
 }
