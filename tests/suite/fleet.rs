@@ -143,8 +143,9 @@ fn change_before_a_large_fleet_is_watched_is_seen() {
     }
     while !changed.is_empty() {
         if let FleetEvent::Observed(seen) = events.recv_timeout(WAIT_TIMEOUT).unwrap() {
-            let seen = seen.iter().filter(|seen| seen.state == State::Scratch);
-            seen.for_each(|seen| drop(changed.remove(&seen.agent)));
+            for seen in seen.iter().filter(|seen| seen.state == State::Scratch) {
+                changed.remove(&seen.agent);
+            }
         }
     }
     drop(fleet);
