@@ -205,6 +205,9 @@ struct IndexHeader {
     #[serde(rename = "synced")]
     synced_first_seq: Option<u64>,
     gap: Option<(u64, Digest)>,
+    /// Number of bytes of the histories.
+    #[serde(rename = "bytes")]
+    history_bytes: u64,
 }
 
 impl LedgerIndex {
@@ -213,11 +216,12 @@ impl LedgerIndex {
     pub fn read(archive: &Archive, files: &LedgerFiles) -> Option<LedgerIndex> {
         let path = archive.program_path(INDEX_FILE_NAME);
         let mut file = durable::open_own_file(&path, OpenOptions::new().read(true)).ok()?;
-        let end = file.metadata().ok()?.len();
-        let head = read_head(&mut file, end)?;
+        let length = file.metadata().ok()?.len();
+        let head = read_head(&mut file, length)?;
         let (header, table) = head.split_at(memchr::memchr(b'\n', &head)? + 1);
         let header: IndexHeader = serde_json::from_slice(header).ok()?;
-        if header.format != INDEX_FORMAT {
+        let start = FIRST_LINE_BYTES + head.len() as u64;
+        if header.format != INDEX_FORMAT || start.checked_add(header.history_bytes)? != length {
             return None;
         }
         if let Some((last, digest)) = header.gap
@@ -225,8 +229,7 @@ impl LedgerIndex {
         {
             return None;
         }
-        let start = FIRST_LINE_BYTES + head.len() as u64;
-        let stored = StoredHistories::new(file, table.to_vec(), start..end);
+        let stored = StoredHistories::new(file, table.to_vec(), start..length);
         Some(LedgerIndex {
             position: header.position,
             latest_record: header.latest_record,
@@ -399,23 +402,9 @@ impl LedgerIndex {
     /// Writes the index. The caller holds the ledger's lock, so no other process writes it. It is
     /// not synced: a file that a power cut has damaged does not match its digest.
     fn write(&self, archive: &Archive) -> Result<()> {
-        let header = IndexHeader {
-            format: INDEX_FORMAT,
-            position: self.position,
-            latest_record: self.latest_record,
-            record_times: self.record_times.clone(),
-            synced_first_seq: self.synced_first_seq,
-            gap: self.gap,
-        };
-        let json = serde_json::to_vec(&header).ok();
-        let Some((mut head, (table, lines))) = json.zip(self.stored.merge(&self.agents)) else {
+        let Some(text) = self.to_text() else {
             return Ok(());
         };
-        head.push(b'\n');
-        head.extend(table);
-        let mut text = format_first_line(&head).into_bytes();
-        text.extend(head);
-        text.extend(lines);
         let path = archive.program_path(INDEX_STAGING_NAME);
         let mut file = durable::open_own_file(
             &path,
@@ -435,6 +424,27 @@ impl LedgerIndex {
             let _ = std::fs::remove_file(&path);
         }
         written.with_path("write", &path)
+    }
+
+    /// Returns the text of the file; None if a history cannot be read from the one before.
+    fn to_text(&self) -> Option<Vec<u8>> {
+        let (table, histories) = self.stored.merge(&self.agents)?;
+        let header = IndexHeader {
+            format: INDEX_FORMAT,
+            position: self.position,
+            latest_record: self.latest_record,
+            record_times: self.record_times.clone(),
+            synced_first_seq: self.synced_first_seq,
+            gap: self.gap,
+            history_bytes: histories.len() as u64,
+        };
+        let mut head = serde_json::to_vec(&header).ok()?;
+        head.push(b'\n');
+        head.extend(table);
+        let mut text = format_first_line(&head).into_bytes();
+        text.extend(head);
+        text.extend(histories);
+        Some(text)
     }
 }
 

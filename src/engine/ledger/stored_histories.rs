@@ -18,7 +18,7 @@ use crate::digest::Digest;
 const DIGITS: usize = 16;
 
 /// Length of a row: its numbers, two blanks and the line feed.
-pub const ROW_BYTES: usize = 3 * DIGITS + 3;
+const ROW_BYTES: usize = 3 * DIGITS + 3;
 
 /// From so many lookups on, all lines are read at once.
 const MAX_SINGLE_LOOKUPS: usize = 64;
