@@ -187,10 +187,10 @@ pub struct MemoryContent {
     /// Bytes of these lines.
     pub scratch_bytes: u64,
     /// Hidden characters in the part of the memory that was kept.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub hidden: HiddenCounts,
-    /// What the scan found in what the agent wrote; nothing in observations saved by earlier
-    /// versions.
-    #[serde(default)]
+    /// What the scan found in what the agent wrote.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub findings: ScanSummary,
 }
 
@@ -233,4 +233,9 @@ impl Blocker {
             .iter()
             .fold(error, |error, hint| error.with_hint(hint))
     }
+}
+
+/// Most memories have nothing hidden and no findings.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }

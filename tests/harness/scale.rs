@@ -14,8 +14,8 @@ use super::terminal::{Terminal, isolated_command};
 const FEW: usize = 80;
 const MANY: usize = 160;
 
-/// Returns the number of system calls of a command on a fleet that was reset before.
-fn count_calls(agents: usize, arguments: &[&str]) -> usize {
+/// Returns the log of the system calls of a command on a fleet that was reset before.
+fn trace_calls(agents: usize, arguments: &[&str]) -> String {
     let names: Vec<String> = (0..agents)
         .map(|number| format!("agent-{number:03}"))
         .collect();
@@ -28,17 +28,31 @@ fn count_calls(agents: usize, arguments: &[&str]) -> usize {
     let (output, _) = record_calls(&scene.fleet, &scene.trace_log, arguments);
     // Status reports agents with notes by its exit code.
     assert!(output.status.code().is_some_and(|code| code <= 1));
-    let log = fs::read_to_string(&scene.trace_log).unwrap();
-    log.lines()
-        .filter(|line| !line.contains(" resumed>"))
-        .count()
+    fs::read_to_string(&scene.trace_log).unwrap()
+}
+
+/// Returns how much more of something each further agent costs.
+fn cost_per_agent(arguments: &[&str], cost: impl Fn(&str) -> usize) -> f64 {
+    let [few, many] = [FEW, MANY].map(|agents| cost(&trace_calls(agents, arguments)));
+    println!("{arguments:?}: {few} with {FEW} agents, {many} with {MANY}");
+    many.saturating_sub(few) as f64 / (MANY - FEW) as f64
 }
 
 /// Returns how many calls each further agent costs.
 fn calls_per_agent(arguments: &[&str]) -> f64 {
-    let [few, many] = [FEW, MANY].map(|agents| count_calls(agents, arguments));
-    println!("{arguments:?}: {few} calls with {FEW} agents, {many} with {MANY}");
-    many.saturating_sub(few) as f64 / (MANY - FEW) as f64
+    let is_begun = |line: &&str| !line.contains(" resumed>");
+    cost_per_agent(arguments, |log| log.lines().filter(is_begun).count())
+}
+
+/// Returns the number of bytes that a run has read from files.
+fn count_read_bytes(log: &str) -> usize {
+    let is_read = |line: &&str| {
+        ["read(", "read64(", "read resumed>", "pread64 resumed>"]
+            .iter()
+            .any(|call| line.contains(call))
+    };
+    let result = |line: &str| line.rsplit_once(" = ")?.1.parse::<usize>().ok();
+    log.lines().filter(is_read).filter_map(result).sum()
 }
 
 #[test]
@@ -54,6 +68,15 @@ fn reset_of_one_agent_lists_no_other_directory() {
     if can_trace() {
         let more = calls_per_agent(&["reset", "agent-000"]);
         assert!(more <= 8.0, "{more} calls for each agent");
+    }
+}
+
+#[test]
+fn reset_of_one_agent_reads_little_of_others() {
+    if can_trace() {
+        // Their sections of the config, and what the archive has in short form.
+        let more = cost_per_agent(&["reset", "agent-000"], count_read_bytes);
+        assert!(more <= 320.0, "{more} bytes for each agent");
     }
 }
 
