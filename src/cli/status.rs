@@ -19,6 +19,7 @@ use crate::engine::{
 use crate::error::ErrorKind;
 use crate::lint::ScanSummary;
 use crate::quantity::format_size;
+use crate::threads::map_on_processors;
 use crate::untrusted::HiddenCounts;
 
 /// The answer of `status`.
@@ -278,11 +279,8 @@ impl Document for StatusDocument {
         };
         let mut rows = vec![head.map(title).into_iter().collect()];
         let is_ledger_broken = self.ledger_error.is_some();
-        rows.extend(
-            self.agents
-                .iter()
-                .map(|row| row.to_cells(self.time, is_ledger_broken)),
-        );
+        let to_cells = |row: &StatusRow| row.to_cells(self.time, is_ledger_broken);
+        rows.extend(map_on_processors(self.agents.iter().collect(), || to_cells));
         printer.write_table_within_width(rows, &self.expendable_columns())?;
         let mut counts = Vec::new();
         for state in State::ALL {

@@ -318,7 +318,7 @@ impl ConfigReader<'_> {
     /// Groups the lines and checks the names of the sections.
     fn group_sections(&mut self, items: Vec<IniItem>) -> Vec<ConfigSection> {
         let mut sections: Vec<ConfigSection> = Vec::new();
-        let mut first_lines = BTreeMap::new();
+        let mut first_lines = HashMap::new();
         for IniItem { source, kind } in items {
             match kind {
                 ini::IniItemKind::Section { name, is_malformed } => {

@@ -30,13 +30,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
+use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
@@ -654,25 +655,62 @@ pub fn is_agent_locked(archive: &Archive, agent: &str) -> bool {
 
 /// Finds the holder of an agent's lock without taking the lock; none when it is free.
 pub(super) fn find_held_lock(archive: &Archive, agent: &str) -> Option<HeldLock> {
-    let note = holder_path(archive, agent);
-    // Opening a FIFO would otherwise wait for a writer.
-    let open =
-        |path: &Path| durable::open_nofollow_nonblocking(path, OpenOptions::new().read(true));
+    find_held_lock_with(archive, agent, |path| {
+        durable::open_nofollow_nonblocking(path, OpenOptions::new().read(true))
+    })
+}
+
+/// As [`find_held_lock`]; `open` opens a file of the directory of locks.
+fn find_held_lock_with(
+    archive: &Archive,
+    agent: &str,
+    open: impl Fn(&Path) -> io::Result<File>,
+) -> Option<HeldLock> {
     let locked = match open(&lock_path(archive, agent)) {
         // Members of the archive's group may only read the holder's file.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => open(&note),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            open(&holder_path(archive, agent))
+        }
         file => file,
     };
     if sys::lock_conflict(locked.ok()?.as_fd()).ok()? != Some(LockConflict::Exclusive) {
         return None;
     }
-    let holder = open(&note)
+    let holder = open(&holder_path(archive, agent))
         .ok()
         .and_then(|mut file| wait_for_holder(&mut file));
     Some(HeldLock {
         agent: agent.to_string(),
         holder,
     })
+}
+
+/// The open directory of the locks, to look at those of many agents.
+pub(super) struct LockDirectory {
+    /// None where it cannot be opened, or does not exist yet.
+    descriptor: Option<OwnedFd>,
+}
+
+impl LockDirectory {
+    pub(super) fn open(archive: &Archive) -> LockDirectory {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(archive.program_path("locks"), flags, Mode::empty());
+        LockDirectory {
+            descriptor: opened.ok(),
+        }
+    }
+
+    /// As [`find_held_lock`].
+    pub(super) fn find_held(&self, archive: &Archive, agent: &str) -> Option<HeldLock> {
+        let Some(directory) = &self.descriptor else {
+            return find_held_lock(archive, agent);
+        };
+        find_held_lock_with(archive, agent, |path| {
+            let name = path.file_name().unwrap_or_default();
+            let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            Ok(rustix::fs::openat(directory, name, flags, Mode::empty())?.into())
+        })
+    }
 }
 
 /// Opens a lock file. A new file at its path would be another lock, so the file is replaced only if

@@ -23,7 +23,7 @@ use crate::baseline::{BaselineCache, BaselineRefusal};
 use crate::boundary::Baseline;
 use crate::config::Agent;
 use crate::digest::Digest;
-use crate::engine::lock::{self, LockHolder};
+use crate::engine::lock::{self, LockDirectory, LockHolder};
 use crate::error::{Error, ErrorKind};
 use crate::transport::{
     FailureCause, FileMetadata, MemoryDirectory, MemoryObject, SpecialFile, Stamp, Transport,
@@ -99,6 +99,8 @@ struct ObservationSubject<'c> {
     earlier_versions: OnceCell<Vec<Arc<Baseline>>>,
     /// Whether a run may have left something unsettled.
     may_have_journal: bool,
+    /// The directory of the locks, if it is open.
+    locks: Option<&'c LockDirectory>,
 }
 
 impl ObservationSubject<'_> {
@@ -191,6 +193,7 @@ impl Engine {
         let _span = tracing::debug_span!("observe", agent = agent.name).entered();
         let subject = ObservationSubject {
             may_have_journal: known.journaled.contains(&agent.name),
+            locks: Some(&known.locks),
             ..self.prepare_subject(agent, known.history(self, agent), baselines)
         };
         self.observe_prepared(subject, false).observation
@@ -373,6 +376,7 @@ impl Engine {
             baseline: loaded,
             earlier_versions: OnceCell::new(),
             may_have_journal: true,
+            locks: None,
         }
     }
 
@@ -524,7 +528,11 @@ impl Engine {
         conditions: &mut Conditions,
     ) -> Option<LockHolder> {
         let agent = subject.agent;
-        match lock::find_held_lock(self.archive(), &agent.name) {
+        let held = match subject.locks {
+            Some(locks) => locks.find_held(self.archive(), &agent.name),
+            None => lock::find_held_lock(self.archive(), &agent.name),
+        };
+        match held {
             Some(held) => {
                 let reason = lock::describe_lock(held.holder.as_ref(), self.clock().now());
                 conditions.add_blocking(State::Busy, &Error::new(ErrorKind::Busy, reason));

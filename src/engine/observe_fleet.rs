@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use rustix::fs::FileType;
 
 use super::classify::MAX_WINDOW_BYTES;
+use super::lock::LockDirectory;
 use super::{AgentHistory, Engine, Observation, parallel};
 use crate::config::Agent;
 use crate::digest::Digest;
@@ -24,6 +25,8 @@ const MIN_QUICK_AGENTS: usize = 64;
 pub(super) struct KnownFleet {
     /// The agents that had journals.
     pub journaled: HashSet<String>,
+    /// The directory of the locks.
+    pub locks: LockDirectory,
     /// The last record of the ledger, up to which histories are known.
     ledger_head: Result<(u64, Digest)>,
 }
@@ -99,6 +102,7 @@ impl Engine {
         self.refresh_shared_memories();
         KnownFleet {
             journaled: self.agents_with_journals(),
+            locks: LockDirectory::open(self.archive()),
             ledger_head: self.ledger().head(),
         }
     }
