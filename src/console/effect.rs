@@ -140,14 +140,16 @@ struct Workers {
 }
 
 impl Workers {
+    /// Starts them; the watch of the fleet begins after `first`.
     fn start(
         engine: &Arc<Engine>,
         generation_base: u64,
         messages: &Sender<Msg>,
+        first: impl FnOnce(&Engine) + Send + 'static,
     ) -> Result<Workers> {
         let fleet_events = bounded(MAX_QUEUED_MESSAGES);
         Ok(Workers {
-            fleet: FleetWatcher::start(Arc::clone(engine), fleet_events.0.clone())?,
+            fleet: FleetWatcher::start_after(first, Arc::clone(engine), fleet_events.0.clone())?,
             fleet_events,
             jobs: JobQueue::new(messages.clone()),
             texts: TextPreparer::new(engine, generation_base),
@@ -189,8 +191,14 @@ impl EffectRunner {
             .view_state_file
             .map(|file| ViewStateWriter::start(file, engine.clock_handle(), messages.clone()))
             .transpose()?;
+        // The saved observations are shown until the fleet is read.
+        let out = messages.clone();
+        let load_saved = move |engine: &Engine| {
+            // The main thread may have ended.
+            let _ = out.send(Msg::SavedObservationsLoaded(engine.load_observations()));
+        };
         let runner = EffectRunner {
-            workers: Workers::start(&engine, 0, &messages)?,
+            workers: Workers::start(&engine, 0, &messages, load_saved)?,
             engine,
             prompt_broker,
             file_jobs: JobQueue::new(messages.clone()),
@@ -212,11 +220,6 @@ impl EffectRunner {
             drafts: DraftKeeper::default(),
             loaded_channel: unbounded(),
         };
-        // The saved observations are shown until the fleet is read.
-        runner.submit(JobClass::FleetFiles, None, |engine| match engine {
-            Ok(engine) => Msg::SavedObservationsLoaded(engine.load_observations()),
-            Err(error) => Msg::Reported(MessageLevel::Error, error.to_string()),
-        });
         Ok((runner, inbox))
     }
 
@@ -568,7 +571,7 @@ impl EffectRunner {
     pub fn adopt_config(&mut self) -> Option<Msg> {
         let engine = self.next_engine.take()?;
         let generation_base = (self.engine_count + 1) * GENERATIONS_PER_ENGINE;
-        match Workers::start(&engine, generation_base, &self.messages) {
+        match Workers::start(&engine, generation_base, &self.messages, |_| ()) {
             Ok(workers) => self.workers = workers,
             Err(error) => {
                 let text = format!("the changed configuration waits for a restart: {error}");

@@ -138,6 +138,18 @@ impl FleetWatcher {
     /// # Errors
     /// The system refuses the thread.
     pub fn start(engine: Arc<Engine>, events: Sender<FleetEvent>) -> Result<FleetWatcher> {
+        FleetWatcher::start_after(|_| (), engine, events)
+    }
+
+    /// As [`FleetWatcher::start`], after `first`, which the reads would delay.
+    ///
+    /// # Errors
+    /// As [`FleetWatcher::start`].
+    pub fn start_after(
+        first: impl FnOnce(&Engine) + Send + 'static,
+        engine: Arc<Engine>,
+        events: Sender<FleetEvent>,
+    ) -> Result<FleetWatcher> {
         let (messages, inbox) = unbounded();
         let (running, ended) = bounded(0);
         let jobs = Arc::new(JobCounter::default());
@@ -153,6 +165,8 @@ impl FleetWatcher {
         fleet.request_read(remote.map(|agent| agent.name.clone()).collect());
         let watch = move || {
             let _running = running;
+            // A fault there must not end the watch.
+            let _ = catch_unwind(AssertUnwindSafe(|| first(&engine)));
             engine.refresh_shared_memories();
             // The list of hosts arrives before the first status of any.
             let hosts = engine.host_statuses();
