@@ -192,8 +192,14 @@ impl AgentRow {
         address.is_some_and(|address| *address != self.address)
     }
 
-    /// Returns its state; LOADING until it is read.
+    /// Returns its state: until it is read, that of the last session, and LOADING without one.
     pub fn state(&self) -> State {
+        self.latest_observation()
+            .map_or(State::Loading, |seen| seen.state)
+    }
+
+    /// Returns its state as it was read in this session; LOADING until then.
+    pub fn read_state(&self) -> State {
         self.observation
             .as_ref()
             .map_or(State::Loading, |seen| seen.state)
@@ -215,7 +221,7 @@ impl AgentRow {
 
     /// Returns whether the current observation says that its host is lost.
     pub fn is_host_lost(&self) -> bool {
-        matches!(self.state(), State::Unreach | State::HostKey)
+        matches!(self.read_state(), State::Unreach | State::HostKey)
     }
 
     /// Returns the current observation, else the saved one.

@@ -4,6 +4,7 @@
 
 mod change_scopes;
 mod directory_watches;
+mod due_reads;
 mod host_polls;
 mod observation_stamps;
 mod sweep;
@@ -25,6 +26,7 @@ use notify::{EventKind, RecommendedWatcher};
 
 use self::change_scopes::{ChangeScope, ChangeTarget, change_scopes};
 pub use self::directory_watches::start_directory_watcher;
+use self::due_reads::DueReads;
 use self::host_polls::HostPolls;
 use self::observation_stamps::ObservationStamps;
 use self::sweep::{Sweep, UnwatchedChanges};
@@ -168,6 +170,8 @@ impl FleetWatcher {
             // A fault there must not end the watch.
             let _ = catch_unwind(AssertUnwindSafe(|| first(&engine)));
             engine.refresh_shared_memories();
+            // From here on it is known which agents runs have changed.
+            let _ = engine.ledger().take_recorded_agents();
             // The list of hosts arrives before the first status of any.
             let hosts = engine.host_statuses();
             if hosts.is_empty() || events.send(FleetEvent::HostsChanged(hosts)).is_ok() {
@@ -242,9 +246,7 @@ struct WatchLoop {
     memory_directories: HashSet<PathBuf>,
     /// Directories that should be watched, and what a changed name in them affects.
     change_scopes: HashMap<PathBuf, Vec<ChangeScope>>,
-    /// Time of an agent's next read.
-    due_reads: HashMap<String, Instant>,
-    running_reads: HashSet<String>,
+    due_reads: DueReads,
     /// Earliest time of an agent's next read.
     not_before: HashMap<String, Instant>,
     sweep: Arc<Sweep>,
@@ -331,8 +333,7 @@ impl WatchLoop {
             watched_directories: HashSet::new(),
             directories_to_watch: Vec::new(),
             is_fleet_read: false,
-            due_reads: HashMap::new(),
-            running_reads: HashSet::new(),
+            due_reads: DueReads::default(),
             not_before: HashMap::new(),
             sweep,
             next_sweep: None,
@@ -526,12 +527,9 @@ impl WatchLoop {
                 }
             }
             FleetMessage::AgentRead(name, observation, took) => {
-                self.running_reads.remove(&name);
                 let rested = now + MIN_READ_INTERVAL.max(took * MAX_READ_SHARE);
                 // The file may have changed again during the read.
-                if let Some(due) = self.due_reads.get_mut(&name) {
-                    *due = (*due).max(rested);
-                }
+                self.due_reads.end(&name, rested);
                 self.not_before.insert(name, rested);
                 let Some(observation) = observation else {
                     return true;
@@ -609,12 +607,28 @@ impl WatchLoop {
                 }
                 ChangeTarget::Agent(name) => self.schedule_read(name, now),
                 ChangeTarget::AllAgents => self.schedule_all_reads(now),
+                ChangeTarget::Ledger => self.schedule_recorded_reads(now),
                 ChangeTarget::Config => self.config_due = Some(now + CONFIG_DEBOUNCE),
                 // The loop notices a receiver that is gone.
                 ChangeTarget::Pauses => drop(self.events.send(FleetEvent::PausesChanged)),
                 ChangeTarget::StateLog => drop(self.events.send(FleetEvent::StatesRecorded)),
             }
         }
+    }
+
+    /// Schedules reads of the agents that new records of the ledger are about.
+    fn schedule_recorded_reads(&mut self, now: Instant) {
+        // The observations of all agents say why a ledger cannot be read.
+        let recorded = self.engine.ledger().take_recorded_agents();
+        let Ok(Some(names)) = recorded else {
+            return self.schedule_all_reads(now);
+        };
+        for name in &names {
+            self.schedule_read(name.clone(), now);
+        }
+        let is_on_host = |name: &String| self.host_polls.has_agent(name);
+        let on_hosts = names.into_iter().filter(is_on_host).collect();
+        self.host_polls.request_poll(on_hosts, false);
     }
 
     fn schedule_all_reads(&mut self, now: Instant) {
@@ -633,38 +647,26 @@ impl WatchLoop {
             return;
         }
         let due = self.not_before.get(&name).copied().unwrap_or(now).max(now);
-        if self.due_reads.insert(name, due).is_none() {
+        if self.due_reads.schedule(name, due) {
             self.jobs.add(1);
         }
     }
 
     /// When a worker next has something to do, if one is free.
     fn next_dispatch(&self) -> Option<Instant> {
-        let waiting = self
-            .due_reads
-            .iter()
-            .filter(|(name, _)| !self.running_reads.contains(*name));
-        let next = waiting.map(|(_, due)| *due).min();
-        next.filter(|_| self.running_reads.len() < self.worker_count)
+        let is_free = self.due_reads.running() < self.worker_count;
+        self.due_reads.next_due().filter(|_| is_free)
     }
 
     /// Gives due reads to free workers, the longest due first.
     fn dispatch_due_reads(&mut self) {
         let now = self.engine.clock().instant();
-        let mut ready: Vec<(Instant, String)> = self
-            .due_reads
-            .iter()
-            .filter(|(name, due)| **due <= now && !self.running_reads.contains(*name))
-            .map(|(name, due)| (*due, name.clone()))
-            .collect();
-        ready.sort();
-        let free = self.worker_count.saturating_sub(self.running_reads.len());
-        for (_, name) in ready.into_iter().take(free) {
-            if self.read_queue.send(name.clone()).is_err() {
+        while self.due_reads.running() < self.worker_count
+            && let Some(name) = self.due_reads.start_next(now)
+        {
+            if self.read_queue.send(name).is_err() {
                 return; // The workers have ended.
             }
-            self.due_reads.remove(&name);
-            self.running_reads.insert(name);
         }
     }
 }

@@ -44,6 +44,7 @@ mod segment;
 mod segment_check;
 mod stored_histories;
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -132,6 +133,16 @@ impl Ledger {
         self.discard_index();
         self.catch_up()?;
         Ok(self.index.history(agent).unwrap_or_default())
+    }
+
+    /// Returns the agents of the records that were appended since the last call, by any process; None
+    /// if they are not known, as in the first call.
+    ///
+    /// # Errors
+    /// As [`Ledger::history`].
+    pub fn take_recorded_agents(&mut self) -> Result<Option<HashSet<String>>> {
+        self.catch_up()?;
+        Ok(self.index.take_recorded_agents())
     }
 
     /// Returns number and time of the record with the latest time.

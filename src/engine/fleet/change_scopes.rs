@@ -18,6 +18,7 @@ pub(super) struct ChangeScope {
 pub(super) enum ChangeTarget {
     Agent(String),
     AllAgents,
+    Ledger,
     Config,
     Pauses,
     StateLog,
@@ -55,7 +56,7 @@ pub(super) fn change_scopes(engine: &Engine) -> HashMap<PathBuf, Vec<ChangeScope
         let path = config.general.baseline_dir.join(name);
         add(&path, ChangeTarget::AllAgents);
     }
-    add(&engine.ledger_path(), ChangeTarget::AllAgents);
+    add(&engine.ledger_path(), ChangeTarget::Ledger);
     add(&engine.schedule_path(), ChangeTarget::Pauses);
     add(&engine.state_log_path(), ChangeTarget::StateLog);
     add(&config.path, ChangeTarget::Config);

@@ -7,7 +7,7 @@
 //! the line that ends at the header's position. So a run reads the table and the records behind that
 //! position, however many segments there are.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -182,6 +182,9 @@ pub struct LedgerIndex {
     written_seq: u64,
     /// How many records behind that one were read from the ledger.
     read_records: u64,
+    /// The agents of the records that were added since the last
+    /// [`LedgerIndex::take_recorded_agents`]; none before the first.
+    recorded_agents: Option<HashSet<String>>,
     /// Whether records are left out because of an error that may pass: the index is not written then.
     is_incomplete: bool,
     /// The first record of the active file whose name is known to be on the disk.
@@ -237,6 +240,7 @@ impl LedgerIndex {
             agents: HashMap::new(),
             written_seq: header.position.seq,
             read_records: 0,
+            recorded_agents: None,
             is_incomplete: false,
             synced_first_seq: header.synced_first_seq,
             gap: header.gap,
@@ -297,6 +301,12 @@ impl LedgerIndex {
             .max()
     }
 
+    /// Returns the agents of the records that were added since the last call; None in the first call
+    /// after the index was read.
+    pub fn take_recorded_agents(&mut self) -> Option<HashSet<String>> {
+        self.recorded_agents.replace(HashSet::new())
+    }
+
     /// Returns a copy of an agent's history; None if it cannot be parsed.
     pub fn history(&self, agent: &str) -> Option<AgentHistory> {
         match self.agents.get(agent) {
@@ -307,6 +317,9 @@ impl LedgerIndex {
 
     /// Returns the history of an agent; None if it cannot be parsed.
     fn history_mut(&mut self, agent: &str) -> Option<&mut AgentHistory> {
+        if let Some(recorded) = &mut self.recorded_agents {
+            recorded.insert(agent.to_string());
+        }
         if !self.agents.contains_key(agent) {
             let history = self.history(agent)?;
             self.agents.insert(agent.to_string(), history);

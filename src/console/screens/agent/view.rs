@@ -171,8 +171,9 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>, observation: Option<&Obse
 fn draw_state(model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16) -> u16 {
     let row = model.find_row(&model.agent.agent);
     let state = row.map_or(State::Loading, |row| row.state());
-    let text = format!("{} {state}", state.glyph().trim_end());
-    canvas.put_text(x, y, &text, role_of_state(state))
+    let read_state = row.map_or(State::Loading, |row| row.read_state());
+    let text = format!("{} {state}", read_state.glyph().trim_end());
+    canvas.put_text(x, y, &text, role_of_state(read_state))
 }
 
 /// Draws the notice that a copy is shown: its age, and why. Returns the column behind it.

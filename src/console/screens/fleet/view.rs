@@ -319,7 +319,6 @@ fn draw_cell(canvas: &mut Canvas<'_>, y: u16, span: &ColumnSpan, text: &str, rol
 }
 
 fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &AgentRow, spans: &[ColumnSpan]) {
-    let state = row.state();
     let is_at_cursor = model.fleet.cursor_agent.as_ref() == Some(&row.name);
     if model.fleet.marks.contains(&row.name) {
         canvas.put_text(1, y, "*", Role::Mark);
@@ -327,13 +326,14 @@ fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &AgentRow, span
     if is_at_cursor {
         canvas.put_text(0, y, ">", Role::Text);
     }
-    canvas.put_text(2, y, state.glyph().trim_end(), role_of_state(state));
+    // Until it is read, the state of the last session is marked as that of a loading agent.
+    let read_state = row.read_state();
+    let state_role = role_of_state(read_state);
+    canvas.put_text(2, y, read_state.glyph().trim_end(), state_role);
     let problem = model.host_problem(&row.name);
     for span in spans {
         match (span.column, row.latest_observation()) {
-            (FleetColumn::State, _) => {
-                draw_cell(canvas, y, span, state.as_str(), role_of_state(state))
-            }
+            (FleetColumn::State, _) => draw_cell(canvas, y, span, row.state().as_str(), state_role),
             (FleetColumn::Agent, _) => {
                 let mark = row.protection_mark();
                 let room = usize::from(span.width).saturating_sub(mark.width());
@@ -598,6 +598,10 @@ fn strip_hint(observation: &Observation) -> String {
 fn next_step_hint(model: &Model, row: &AgentRow, observation: &Observation) -> String {
     let key = |command| model.key_hint(command);
     let (diff, plan) = (key(Command::OpenDiff), key(Command::PlanReset));
+    if row.observation.is_none() {
+        let time = observation.read_at.format("%H:%M");
+        return format!("As the last session saw it at {time}; it is not read yet.");
+    }
     match observation.state {
         State::Tampered => {
             let open = key(Command::OpenSelected);

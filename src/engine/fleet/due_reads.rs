@@ -1,0 +1,92 @@
+//! The reads of agents that are due, in the order of their times.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Instant;
+
+/// Reads by agent, of which those that run keep later ones of the same agent waiting.
+#[derive(Default)]
+pub(super) struct DueReads {
+    /// The time of each agent's next read.
+    times: HashMap<String, Instant>,
+    /// The same of agents whose reads do not run, the first one due first.
+    ready: BTreeSet<(Instant, String)>,
+    running: HashSet<String>,
+}
+
+impl DueReads {
+    /// Schedules the next read of an agent, unless an earlier one is scheduled. Returns whether none
+    /// was.
+    pub(super) fn schedule(&mut self, agent: String, due: Instant) -> bool {
+        let before = self.times.get(&agent).copied();
+        if before.is_some_and(|before| before <= due) {
+            return false;
+        }
+        self.times.insert(agent.clone(), due);
+        if let Some(before) = before {
+            self.ready.remove(&(before, agent.clone()));
+        }
+        if !self.running.contains(&agent) {
+            self.ready.insert((due, agent));
+        }
+        before.is_none()
+    }
+
+    /// Returns when the first read that could start is due.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.ready.first().map(|(due, _)| *due)
+    }
+
+    /// Starts the first read that is due, if one is, and returns its agent.
+    pub(super) fn start_next(&mut self, now: Instant) -> Option<String> {
+        self.next_due().filter(|due| *due <= now)?;
+        let (_, agent) = self.ready.pop_first()?;
+        self.times.remove(&agent);
+        self.running.insert(agent.clone());
+        Some(agent)
+    }
+
+    /// Notes that a read has ended. A further one of the agent does not start before `earliest`.
+    pub(super) fn end(&mut self, agent: &str, earliest: Instant) {
+        self.running.remove(agent);
+        if let Some(due) = self.times.get_mut(agent) {
+            *due = (*due).max(earliest);
+            self.ready.insert((*due, agent.to_string()));
+        }
+    }
+
+    /// Number of reads that run.
+    pub(super) fn running(&self) -> usize {
+        self.running.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn reads_start_in_order_and_once_per_agent() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let mut reads = DueReads::default();
+        assert!(reads.schedule("late".to_string(), at(9)));
+        assert!(reads.schedule("early".to_string(), at(3)));
+        assert!(!reads.schedule("late".to_string(), at(5)));
+        assert_eq!(reads.next_due(), Some(at(3)));
+        assert_eq!(reads.start_next(at(2)), None);
+        assert_eq!(reads.start_next(at(6)).as_deref(), Some("early"));
+        // A change during the read waits for its end.
+        assert!(reads.schedule("early".to_string(), at(4)));
+        assert_eq!(reads.start_next(at(6)).as_deref(), Some("late"));
+        assert_eq!((reads.start_next(at(6)), reads.running()), (None, 2));
+        reads.end("early", at(7));
+        reads.end("late", at(7));
+        assert_eq!(
+            (reads.start_next(at(6)), reads.next_due()),
+            (None, Some(at(7)))
+        );
+        assert_eq!(reads.start_next(at(7)).as_deref(), Some("early"));
+    }
+}
