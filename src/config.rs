@@ -29,6 +29,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::digest::Digest;
 use crate::durable;
 use crate::error::{self, Error, ErrorKind, PathContext, Result};
 use crate::invocation::Invocation;
@@ -332,6 +333,8 @@ pub struct Config {
     agent_indexes: HashMap<String, usize>,
     /// See [`Config::local_memories`].
     local_memories: Vec<(u64, usize)>,
+    /// Digest of the file's text.
+    text_digest: Digest,
 }
 
 impl Config {
@@ -346,6 +349,14 @@ impl Config {
         let index = *self.agent_indexes.get(name)?;
         let agent = self.agents.get(index)?;
         (agent.name == name).then_some(index)
+    }
+
+    /// Returns whether the file has another text now. A file that is not a regular file is not read
+    /// again.
+    pub fn has_changed_since_read(&self) -> bool {
+        let is_file = fs::metadata(&self.path).is_ok_and(|meta| meta.is_file());
+        let text = || durable::read_regular_file(&self.path, MAX_CONFIG_BYTES);
+        is_file && text().map_or(true, |text| Digest::of(&text) != self.text_digest)
     }
 
     /// Returns the hashes of the paths of memories on this machine

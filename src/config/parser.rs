@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
+use crate::digest::Digest;
 use crate::file_systems::hash_path;
 use crate::invocation::Invocation;
 use crate::threads::map_on_processors;
@@ -133,6 +134,7 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
             alerts: alert_settings,
             agent_indexes,
             local_memories: local_memories(&agents),
+            text_digest: Digest::of(text),
             agents,
             warnings: Vec::new(),
             resolved: ResolvedSections {

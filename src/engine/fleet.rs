@@ -348,6 +348,10 @@ impl WatchLoop {
             Ok(watcher) => watch.watcher = Some(watcher),
             Err(error) => watch.stop_watching(&error),
         }
+        // From its stamp on, the sweep notices changes of the config; this, those before.
+        if watch.engine.config().has_changed_since_read() {
+            watch.config_due = Some(watch.engine.clock().instant());
+        }
         let trusted = watch.trusted_directories();
         if trusted.len() > MAX_WATCHED_FIRST {
             watch.directories_to_watch = trusted;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io::Write;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::fake_transport::FakeTransport;
@@ -219,6 +220,38 @@ fn sweep_observes_only_unwatched_changes() {
             .try_iter()
             .any(|event| matches!(event, FleetEvent::ConfigChanged))
     });
+}
+
+#[test]
+fn config_edited_before_the_watch_is_reported() {
+    let world = World::new(&["a"]);
+    let engine = Arc::new(world.engine_with_clock(Arc::new(SystemClock), world.local_transport()));
+    let config = &engine.config().path;
+    let mut file = fs::File::options().append(true).open(config).unwrap();
+    file.write_all(b"# changed\n").unwrap();
+    let (sender, events) = unbounded();
+    let _fleet = FleetWatcher::start(Arc::clone(&engine), sender).unwrap();
+    wait_for_event(&events, |event| matches!(event, FleetEvent::ConfigChanged));
+}
+
+#[test]
+fn run_makes_the_watch_read_only_its_agents() {
+    let world = World::new(&["a", "b"]);
+    world.write_scratch("a", "- note\n");
+    world.write_scratch("b", "- note\n");
+    let engine = Arc::new(world.engine_with_clock(Arc::new(SystemClock), world.local_transport()));
+    world.reset_with_engine(&engine);
+    let (sender, events) = unbounded();
+    let fleet = FleetWatcher::start(Arc::clone(&engine), sender).unwrap();
+    assert!(fleet.wait_idle(WAIT_TIMEOUT));
+    let before = take_observations(&events)["a"][0].last_run.clone();
+    world.write_scratch("a", "- note\n");
+    wait_for_state(&events, "a", State::Scratch);
+    let plan = engine.plan_reset(&["a".to_string()], false).unwrap();
+    engine.apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
+    while wait_for_state(&events, "a", State::Clean).last_run == before {}
+    assert!(fleet.wait_idle(WAIT_TIMEOUT));
+    assert!(!take_observations(&events).contains_key("b"));
 }
 
 #[test]
