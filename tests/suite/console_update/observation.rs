@@ -95,7 +95,7 @@ fn remembered_agents_show_as_loading() {
     ))]));
     let row = console.model.find_row("bravo").unwrap();
     assert_eq!(
-        (row.state(), row.latest_observation().unwrap().state),
+        (row.read_state(), row.state()),
         (State::Loading, State::Drifted)
     );
     console.observe(vec![observation_of("bravo", State::Clean)]);
@@ -237,15 +237,15 @@ fn config_error_and_repair_are_shown() {
     assert_eq!(console.model.config.name, "prod-east");
     assert_eq!(
         agent_order(&console.model),
-        ["echo", "delta", "bravo"],
-        "none is read yet"
+        ["delta", "bravo", "echo"],
+        "none is read yet: by the states before"
     );
     assert_eq!(
         (marked_agents(&console), cursor_agent(&console)),
         (vec!["bravo"], "delta")
     );
     assert_eq!(
-        console.model.find_row("bravo").unwrap().state(),
+        console.model.find_row("bravo").unwrap().read_state(),
         State::Loading
     );
     assert!(

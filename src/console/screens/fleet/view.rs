@@ -600,7 +600,7 @@ fn next_step_hint(model: &Model, row: &AgentRow, observation: &Observation) -> S
     let (diff, plan) = (key(Command::OpenDiff), key(Command::PlanReset));
     if row.observation.is_none() {
         let time = observation.read_at.format("%H:%M");
-        return format!("As the last session saw it at {time}; it is not read yet.");
+        return format!("As it was seen at {time}; it is not read yet.");
     }
     match observation.state {
         State::Tampered => {
