@@ -159,8 +159,7 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
             chooser::open_chooser(model, Overlay::Palette(Chooser::with_query("sort ")));
         }
         Command::ReverseSortOrder => {
-            model.fleet.is_reversed = !model.fleet.is_reversed;
-            model.refresh_visible_agents();
+            model.reverse_visible_agents();
         }
         Command::ReadAgent => return read_agent(model),
         Command::ReadAllAgents => {

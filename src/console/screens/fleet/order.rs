@@ -98,6 +98,11 @@ impl FleetOrder {
         self.sorted.is_empty()
     }
 
+    /// Turns the order round.
+    pub fn reverse(&mut self) {
+        self.is_reversed = !self.is_reversed;
+    }
+
     /// Returns whether an agent is shown.
     pub fn shows(&self, place: usize) -> bool {
         self.keys.get(place).is_some_and(Option::is_some)
@@ -172,6 +177,8 @@ mod tests {
                     proptest::prop_assert_eq!(order.position(shown), Some(position));
                 }
             }
+            order.reverse();
+            proptest::prop_assert_eq!(order, FleetOrder::new(keys(&numbers), !is_reversed));
         }
     }
 }

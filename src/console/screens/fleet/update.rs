@@ -44,6 +44,16 @@ impl Model {
         self.place_fleet_cursor();
     }
 
+    /// Reverses the order of the fleet.
+    pub fn reverse_visible_agents(&mut self) {
+        self.fleet.is_reversed = !self.fleet.is_reversed;
+        if self.fleet.is_order_outdated {
+            return self.refresh_visible_agents();
+        }
+        self.fleet.order.reverse();
+        self.place_fleet_cursor();
+    }
+
     /// Filters and sorts the fleet again if agents have changed since.
     pub fn refresh_outdated_order(&mut self) {
         if self.fleet.is_order_outdated {
