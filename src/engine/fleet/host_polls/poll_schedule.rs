@@ -79,9 +79,14 @@ impl PollSchedule {
 
     /// Begins a poll of the agents that are due at `now`.
     pub(super) fn begin_poll(&mut self, host: usize, now: Instant) -> HostPoll {
+        let agents = self.due_agents(now);
+        // What is requested from here on is about a later state than the poll may see.
+        for name in &agents {
+            self.due_polls.remove(name);
+        }
         HostPoll {
             host,
-            agents: self.due_agents(now),
+            agents,
             is_forced: std::mem::take(&mut self.is_forced),
             is_probing: true,
             began: now,
@@ -139,10 +144,15 @@ impl PollSchedule {
                     .began
                     .checked_add(pause)
                     .map(|next| next.max(*now + MIN_POLL_INTERVAL));
-                match next {
-                    Some(next) => self.due_polls.insert(name.clone(), next),
-                    None => self.due_polls.remove(name),
+                let requested = self.due_polls.remove(name);
+                let earliest = if self.is_forced {
+                    *now
+                } else {
+                    *now + MIN_POLL_INTERVAL
                 };
+                let requested = requested.map(|due| due.max(earliest));
+                let next = next.into_iter().chain(requested).min();
+                self.due_polls.extend(next.map(|next| (name.clone(), next)));
             }
         }
     }
@@ -193,6 +203,12 @@ mod tests {
         }
     }
 
+    /// Polls the agents that are due.
+    fn poll_due(schedule: &mut PollSchedule, began: Instant, at: Instant) {
+        let poll = schedule.begin_poll(0, began);
+        schedule.record_poll(&ended_poll(&poll.agents, &connected_status(), began, at));
+    }
+
     fn poll_request(agents: &[&str], is_forced: bool) -> PollRequest {
         let agents = agents.iter().map(|name| (*name).to_string());
         PollRequest {
@@ -222,24 +238,35 @@ mod tests {
             start,
         );
         assert_eq!(schedule.due_agents(start), ["slow", "quick", "quick-too"]);
-        schedule.record_poll(&ended_poll(
-            &schedule.agent_names(),
-            &connected_status(),
-            start,
-            start + seconds(1),
-        ));
+        poll_due(&mut schedule, start, start + seconds(1));
         assert_eq!(schedule.next_due(), Some(start + seconds(10)));
         assert!(schedule.due_agents(start + seconds(9)).is_empty());
         let later = start + seconds(10);
         assert_eq!(schedule.due_agents(later), ["quick", "quick-too"]);
-        schedule.record_poll(&ended_poll(
-            &schedule.due_agents(later),
-            &connected_status(),
-            later,
-            later,
-        ));
+        poll_due(&mut schedule, later, later);
         assert_eq!(schedule.next_due(), Some(start + seconds(20)));
         assert_eq!(schedule.due_agents(start + seconds(30)).len(), 3);
+    }
+
+    #[test]
+    fn request_during_a_poll_is_polled_again() {
+        let start = SystemClock.instant();
+        let ended = |schedule: &mut PollSchedule, agents: &[String]| {
+            let at = start + seconds(2);
+            schedule.record_poll(&ended_poll(agents, &connected_status(), start, at));
+            schedule.next_due().unwrap() - at
+        };
+        let mut schedule = poll_schedule(&[("a", 30)]);
+        for (is_forced, pause) in [(None, 28), (Some(false), 1), (Some(true), 0)] {
+            schedule.apply_request(&poll_request(&["a"], true), start);
+            let poll = schedule.begin_poll(0, start);
+            assert_eq!(poll.agents, ["a"]);
+            if let Some(is_forced) = is_forced {
+                schedule.apply_request(&poll_request(&["a"], is_forced), start + seconds(1));
+            }
+            assert_eq!(ended(&mut schedule, &poll.agents), seconds(pause));
+            schedule = poll_schedule(&[("a", 30)]);
+        }
     }
 
     #[test]
@@ -255,12 +282,7 @@ mod tests {
                 start,
             ));
             let second = schedule.next_due().unwrap();
-            schedule.record_poll(&ended_poll(
-                &schedule.agent_names(),
-                &connected_status(),
-                second,
-                second,
-            ));
+            poll_due(&mut schedule, second, second);
             (second, schedule.next_due().unwrap() - second)
         });
         let spread = [10, 20, 30].map(|it| (start + seconds(it), seconds(30)));
@@ -295,12 +317,7 @@ mod tests {
         let mut schedule = PollSchedule::new(&engine, &hosts[0], (1, 1));
         let start = SystemClock.instant();
         schedule.apply_request(&poll_request(&["slow", "quick", "slowest"], true), start);
-        schedule.record_poll(&ended_poll(
-            &schedule.due_agents(start),
-            &connected_status(),
-            start,
-            start,
-        ));
+        poll_due(&mut schedule, start, start);
         assert!(schedule.due_agents(start + seconds(4)).is_empty());
         assert_eq!(schedule.due_agents(start + seconds(5)), ["quick"]);
         assert_eq!(schedule.due_agents(start + seconds(30)), ["slow", "quick"]);
