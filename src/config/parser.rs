@@ -161,7 +161,7 @@ fn local_memories(agents: &[Agent]) -> Vec<(u64, usize)> {
 
 /// Whether an agent sets the location of its memory.
 fn has_memory(kind: SectionKind, slots: &KeySlots) -> bool {
-    let is_set = |key: &&str| matches!(slots.get(*key), Some(KeySlot::Set(..)));
+    let is_set = |key: &&str| matches!(slots.get(key), Some(KeySlot::Set(..)));
     match kind {
         SectionKind::LocalAgent => is_set(&"memory_file"),
         SectionKind::RemoteAgent => ["remote_host", "remote_memory"].iter().all(is_set),
