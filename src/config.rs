@@ -43,7 +43,6 @@ pub use ini::{Diagnostic, DiagnosticLevel};
 use keys::canonical_key;
 pub(crate) use keys::closest_match;
 pub use keys::{KeySpec, SectionKind, keys};
-
 pub use location::{ACCEPT_IN_PLACE, MemoryLocation, SftpExtension, SshHost};
 pub(crate) use parser::is_agent_name;
 use parser::{ALERTS_SECTION, LINT_SECTION, parse_partial};

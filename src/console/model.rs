@@ -192,7 +192,7 @@ impl AgentRow {
         address.is_some_and(|address| *address != self.address)
     }
 
-    /// Returns its state: until it is read, that of the last session, and LOADING without one.
+    /// Returns its state: until it is read, the one that was saved, and LOADING without one.
     pub fn state(&self) -> State {
         self.latest_observation()
             .map_or(State::Loading, |seen| seen.state)

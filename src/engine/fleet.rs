@@ -297,29 +297,8 @@ impl WatchLoop {
             let work = move || run_read_worker(&engine, &sweep, &queue, &messages);
             thread::Builder::new().spawn(work).map(drop)
         });
-        let touched = messages.clone();
         let backlog = Arc::new(ChangeBacklog::default());
-        let queue = Arc::clone(&backlog);
-        let watcher = start_directory_watcher(move |event: notify::Result<notify::Event>| {
-            let Ok(event) = event else { return };
-            let matters = match event.kind {
-                EventKind::Access(kind) => kind == AccessKind::Close(AccessMode::Write),
-                _ => true,
-            };
-            if matters {
-                for path in event.paths {
-                    if queue.queued_changes.fetch_add(1, Ordering::Relaxed)
-                        >= 4 * MAX_MESSAGES_PER_TURN
-                    {
-                        queue.queued_changes.fetch_sub(1, Ordering::Relaxed);
-                        queue.has_overflowed.store(true, Ordering::Relaxed);
-                        continue;
-                    }
-                    // The watch may be stopping.
-                    let _ = touched.send(FleetMessage::PathChanged(path));
-                }
-            }
-        });
+        let watcher = start_change_watcher(messages.clone(), Arc::clone(&backlog));
         let mut watch = WatchLoop {
             memory_directories: memory_directories(&engine),
             change_scopes: change_scopes(&engine),
@@ -622,7 +601,7 @@ impl WatchLoop {
 
     /// Schedules reads of the agents that new records of the ledger are about.
     fn schedule_recorded_reads(&mut self, now: Instant) {
-        // The observations of all agents say why a ledger cannot be read.
+        // Of a ledger that cannot be read, the observations of all agents say why.
         let recorded = self.engine.ledger().take_recorded_agents();
         let Ok(Some(names)) = recorded else {
             return self.schedule_all_reads(now);
@@ -658,14 +637,14 @@ impl WatchLoop {
 
     /// When a worker next has something to do, if one is free.
     fn next_dispatch(&self) -> Option<Instant> {
-        let is_free = self.due_reads.running() < self.worker_count;
+        let is_free = self.due_reads.running_count() < self.worker_count;
         self.due_reads.next_due().filter(|_| is_free)
     }
 
     /// Gives due reads to free workers, the longest due first.
     fn dispatch_due_reads(&mut self) {
         let now = self.engine.clock().instant();
-        while self.due_reads.running() < self.worker_count
+        while self.due_reads.running_count() < self.worker_count
             && let Some(name) = self.due_reads.start_next(now)
         {
             if self.read_queue.send(name).is_err() {
@@ -673,6 +652,32 @@ impl WatchLoop {
             }
         }
     }
+}
+
+/// Starts the watcher, which sends what changes in the directories that it watches.
+fn start_change_watcher(
+    messages: Sender<FleetMessage>,
+    backlog: Arc<ChangeBacklog>,
+) -> notify::Result<RecommendedWatcher> {
+    start_directory_watcher(move |event: notify::Result<notify::Event>| {
+        let Ok(event) = event else { return };
+        let matters = match event.kind {
+            EventKind::Access(kind) => kind == AccessKind::Close(AccessMode::Write),
+            _ => true,
+        };
+        if !matters {
+            return;
+        }
+        for path in event.paths {
+            if backlog.queued_changes.fetch_add(1, Ordering::Relaxed) >= 4 * MAX_MESSAGES_PER_TURN {
+                backlog.queued_changes.fetch_sub(1, Ordering::Relaxed);
+                backlog.has_overflowed.store(true, Ordering::Relaxed);
+                continue;
+            }
+            // The watch may be stopping.
+            let _ = messages.send(FleetMessage::PathChanged(path));
+        }
+    })
 }
 
 /// Starts up to `count` workers and returns their number. One suffices; if the system refuses all,

@@ -85,9 +85,7 @@ impl MountTable {
         }
         found.map(|(point, mount)| (point.as_path(), mount))
     }
-}
 
-impl MountTable {
     /// Whether a directory of a file system may be visible at two places. A mount that shows a
     /// directory where it is anyway, as the sandbox of a service does, adds no place.
     pub fn has_aliases(&self) -> bool {

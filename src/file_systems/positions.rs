@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn only_mounts_of_one_directory_at_two_places_are_aliases() {
+    fn directory_at_two_places_is_an_alias() {
         let root = ("/", "254:0", "/");
         let at = |more: &[(&str, &str, &str)]| {
             let mounts: Vec<_> = [root].iter().chain(more).copied().collect();

@@ -55,7 +55,7 @@ impl DueReads {
     }
 
     /// Number of reads that run.
-    pub(super) fn running(&self) -> usize {
+    pub(super) fn running_count(&self) -> usize {
         self.running.len()
     }
 }
@@ -80,7 +80,7 @@ mod tests {
         // A change during the read waits for its end.
         assert!(reads.schedule("early".to_string(), at(4)));
         assert_eq!(reads.start_next(at(6)).as_deref(), Some("late"));
-        assert_eq!((reads.start_next(at(6)), reads.running()), (None, 2));
+        assert_eq!((reads.start_next(at(6)), reads.running_count()), (None, 2));
         reads.end("early", at(7));
         reads.end("late", at(7));
         assert_eq!(

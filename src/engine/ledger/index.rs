@@ -315,7 +315,7 @@ impl LedgerIndex {
         }
     }
 
-    /// Returns the history of an agent; None if it cannot be parsed.
+    /// Returns the history of an agent, to add a record to it; None if it cannot be parsed.
     fn history_mut(&mut self, agent: &str) -> Option<&mut AgentHistory> {
         if let Some(recorded) = &mut self.recorded_agents {
             recorded.insert(agent.to_string());

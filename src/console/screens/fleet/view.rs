@@ -164,7 +164,7 @@ fn freshness_text(model: &Model) -> String {
             0 => "live".to_string(),
             count => format!("live, {count} stale"),
         },
-        (_, Some(time)) => format!("as of {}", time.format("%H:%M")),
+        (_, Some(time)) => format!("as of {}", format_time(model.now.local_time, time)),
         (count, None) => format!("reading {count}"),
     }
 }
@@ -599,8 +599,8 @@ fn next_step_hint(model: &Model, row: &AgentRow, observation: &Observation) -> S
     let key = |command| model.key_hint(command);
     let (diff, plan) = (key(Command::OpenDiff), key(Command::PlanReset));
     if row.observation.is_none() {
-        let time = observation.read_at.format("%H:%M");
-        return format!("As it was seen at {time}; it is not read yet.");
+        let time = format_time(model.now.local_time, observation.read_at);
+        return format!("Last seen {time}; it is not read yet.");
     }
     match observation.state {
         State::Tampered => {
