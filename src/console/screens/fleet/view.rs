@@ -369,7 +369,8 @@ fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &AgentRow, span
                     (None, column) => column_text(model, observation, column),
                 };
                 let is_stale = row.observation.is_none() || last_readable.is_some();
-                let text = if is_stale && text != "-" {
+                // The config names the host, and nothing is read of it.
+                let text = if is_stale && text != "-" && column != FleetColumn::Host {
                     format!("({text})")
                 } else {
                     text
