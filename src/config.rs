@@ -19,7 +19,7 @@ mod shared_directories;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::io;
@@ -328,8 +328,8 @@ pub struct Config {
     pub warnings: Vec<Diagnostic>,
     /// The values of all sections, from which the settings were made.
     resolved: ResolvedSections,
-    /// Index of each agent in `agents`, by name.
-    agent_indexes: HashMap<String, usize>,
+    /// Indexes of the agents, in the order of their names.
+    agents_by_name: Vec<usize>,
     /// See [`Config::local_memories`].
     local_memories: Vec<(u64, usize)>,
     /// Digest of the file's text.
@@ -345,9 +345,10 @@ impl Config {
 
     /// Returns the position of the agent of a name among all agents.
     pub fn agent_index(&self, name: &str) -> Option<usize> {
-        let index = *self.agent_indexes.get(name)?;
-        let agent = self.agents.get(index)?;
-        (agent.name == name).then_some(index)
+        let name_at = |index: &usize| self.agents.get(*index).map(|agent| agent.name.as_str());
+        let by_name = &self.agents_by_name;
+        let found = by_name.binary_search_by(|index| name_at(index).cmp(&Some(name)));
+        Some(by_name[found.ok()?])
     }
 
     /// Returns whether the file has another text now. A file that is not a regular file is not read
@@ -653,7 +654,8 @@ fn reject_errors(examined: CheckedConfig) -> std::result::Result<Config, ConfigE
 
 /// Removes `.` components. `a/../b` stays unchanged: its meaning depends on symlinks.
 fn strip_dot_components(path: &Path) -> PathBuf {
-    path.components()
-        .filter(|part| *part != Component::CurDir)
-        .collect()
+    // In one allocation.
+    let mut stripped = PathBuf::with_capacity(path.as_os_str().len());
+    stripped.extend(path.components().filter(|part| *part != Component::CurDir));
+    stripped
 }

@@ -9,7 +9,6 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use ini::{Ini, ParseOption};
 use serde::{Serialize, Serializer};
@@ -83,29 +82,35 @@ impl fmt::Display for Diagnostic {
 
 /// Number and text of a line, for diagnostics about it.
 #[derive(Clone, Debug)]
-pub(super) struct SourceLine {
+pub(super) struct SourceLine<'t> {
     pub(super) number: usize,
-    pub(super) text: Arc<str>,
+    pub(super) text: Cow<'t, str>,
 }
 
 /// A line with a meaning.
 #[derive(Debug)]
-pub(super) struct IniItem {
-    pub(super) source: SourceLine,
-    pub(super) kind: IniItemKind,
+pub(super) struct IniItem<'t> {
+    pub(super) source: SourceLine<'t>,
+    pub(super) kind: IniItemKind<'t>,
 }
 
 /// Kind of a line.
 #[derive(Debug)]
-pub(super) enum IniItemKind {
+pub(super) enum IniItemKind<'t> {
     /// `[name]`. A malformed header counts too (`is_malformed`), with the name that it seems to
     /// have: otherwise its keys would be attributed to the section before.
-    Section { name: String, is_malformed: bool },
+    Section {
+        name: Cow<'t, str>,
+        is_malformed: bool,
+    },
     /// `key = value`.
-    Pair { key: String, value: String },
+    Pair {
+        key: Cow<'t, str>,
+        value: Cow<'t, str>,
+    },
     /// A line that has a diagnostic. Its apparent key is kept, so that the key is not also reported
     /// as missing.
-    Malformed { key: String },
+    Malformed { key: Cow<'t, str> },
 }
 
 /// Collects diagnostics of one file.
@@ -155,7 +160,7 @@ impl Diagnostics {
     pub(super) fn add(
         &mut self,
         level: DiagnosticLevel,
-        source: Option<&SourceLine>,
+        source: Option<&SourceLine<'_>>,
         message: impl Into<String>,
         hint: Option<String>,
     ) {
@@ -190,7 +195,7 @@ impl Diagnostics {
     fn push(
         &mut self,
         level: DiagnosticLevel,
-        source: Option<&SourceLine>,
+        source: Option<&SourceLine<'_>>,
         message: String,
         hint: Option<String>,
     ) {
@@ -206,7 +211,7 @@ impl Diagnostics {
 
     pub(super) fn add_error(
         &mut self,
-        source: &SourceLine,
+        source: &SourceLine<'_>,
         message: impl Into<String>,
         hint: Option<String>,
     ) {
@@ -215,7 +220,7 @@ impl Diagnostics {
 
     pub(super) fn add_warning(
         &mut self,
-        source: &SourceLine,
+        source: &SourceLine<'_>,
         message: impl Into<String>,
         hint: Option<String>,
     ) {
@@ -230,7 +235,7 @@ const LINES_PER_PART: usize = 64;
 const MAX_EXCERPT_CHARS: usize = 200;
 
 /// Reads the lines of a config.
-pub(super) fn parse_items(bytes: &[u8], diagnostics: &mut Diagnostics) -> Vec<IniItem> {
+pub(super) fn parse_items<'t>(bytes: &'t [u8], diagnostics: &mut Diagnostics) -> Vec<IniItem<'t>> {
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
         let hint = "save it as UTF-8".to_string();
         diagnostics.add(
@@ -246,10 +251,10 @@ pub(super) fn parse_items(bytes: &[u8], diagnostics: &mut Diagnostics) -> Vec<In
     let lines: Vec<(usize, &[u8])> = lines.collect();
     let file = diagnostics.file.clone();
     let parts = map_on_processors(lines.chunks(LINES_PER_PART).collect(), || {
-        |lines: &[(usize, &[u8])]| {
+        |lines: &[(usize, &'t [u8])]| {
             let mut diagnostics = Diagnostics::new(&file);
             let lines = lines.iter();
-            let items: Vec<IniItem> = lines
+            let items: Vec<IniItem<'t>> = lines
                 .filter_map(|(at, line)| parse_item(line.trim_ascii(), at + 1, &mut diagnostics))
                 .collect();
             (items, diagnostics)
@@ -264,10 +269,14 @@ pub(super) fn parse_items(bytes: &[u8], diagnostics: &mut Diagnostics) -> Vec<In
 }
 
 /// Reads one line, trimmed of ASCII whitespace (and so of the CR of CRLF).
-fn parse_item(line: &[u8], number: usize, diagnostics: &mut Diagnostics) -> Option<IniItem> {
+fn parse_item<'t>(
+    line: &'t [u8],
+    number: usize,
+    diagnostics: &mut Diagnostics,
+) -> Option<IniItem<'t>> {
     let source = SourceLine {
         number,
-        text: excerpt(&String::from_utf8_lossy(line)).into(),
+        text: excerpt(String::from_utf8_lossy(line)),
     };
     // The original tool accepts a comment in another encoding, so this is a warning.
     let (content, comment) = split_comment(line);
@@ -279,8 +288,7 @@ fn parse_item(line: &[u8], number: usize, diagnostics: &mut Diagnostics) -> Opti
         return None;
     }
     if is_likely_value(comment) {
-        let comment_text = String::from_utf8_lossy(comment);
-        let comment_text = excerpt(&comment_text);
+        let comment_text = excerpt(String::from_utf8_lossy(comment));
         diagnostics.add_warning(
             &source,
             format!("`{comment_text}` is read as a comment, because whitespace precedes its `#`"),
@@ -292,18 +300,22 @@ fn parse_item(line: &[u8], number: usize, diagnostics: &mut Diagnostics) -> Opti
         Err(_) => {
             let hint = "save the file as UTF-8".to_string();
             diagnostics.add_error(&source, "the line is not UTF-8", Some(hint));
-            malformed_item(&String::from_utf8_lossy(content))
+            malformed_item(String::from_utf8_lossy(content))
         }
     };
     Some(IniItem { source, kind })
 }
 
 /// Parses one line without its comment: the only place that calls rust-ini.
-fn parse_content(text: &str, source: &SourceLine, diagnostics: &mut Diagnostics) -> IniItemKind {
+fn parse_content<'t>(
+    text: &'t str,
+    source: &SourceLine<'_>,
+    diagnostics: &mut Diagnostics,
+) -> IniItemKind<'t> {
     if text.contains('\r') {
         let hint = "end every line with a line feed".to_string();
         diagnostics.add_error(source, "carriage return inside the line", Some(hint));
-        return malformed_item(text);
+        return malformed_item(text.into());
     }
     let is_header = text.starts_with('[');
     let delimiter = text.find(['=', ':']).map(|at| text.split_at(at));
@@ -316,7 +328,7 @@ fn parse_content(text: &str, source: &SourceLine, diagnostics: &mut Diagnostics)
             "`:` does not set a key; use key = value",
             Some(hint),
         );
-        return malformed_item(text);
+        return malformed_item(text.into());
     }
     let options = ParseOption {
         enabled_quote: false,
@@ -329,14 +341,14 @@ fn parse_content(text: &str, source: &SourceLine, diagnostics: &mut Diagnostics)
         match (sections.next(), pairs.next()) {
             (Some(name), None) => {
                 return IniItemKind::Section {
-                    name: name.to_string(),
+                    name: part_of(text, name),
                     is_malformed: false,
                 };
             }
             (None, Some((key, value))) => {
                 return IniItemKind::Pair {
-                    key: key.to_string(),
-                    value: value.to_string(),
+                    key: part_of(text, key),
+                    value: part_of(text, value),
                 };
             }
             // `[a] b=c` is both; a line of whitespace that is not ASCII is neither.
@@ -359,11 +371,23 @@ fn parse_content(text: &str, source: &SourceLine, diagnostics: &mut Diagnostics)
         )
     };
     diagnostics.add_error(source, message, Some(hint.to_string()));
-    malformed_item(text)
+    malformed_item(text.into())
+}
+
+/// Returns the name, key or value that is a part of a line, without a copy where it is at its place.
+fn part_of<'t>(line: &'t str, part: &str) -> Cow<'t, str> {
+    let places = [0, 1, line.len().saturating_sub(part.len())];
+    let mut parts = places
+        .into_iter()
+        .filter_map(|at| line.get(at..at + part.len()));
+    match parts.find(|it| *it == part) {
+        Some(part) => Cow::Borrowed(part),
+        None => Cow::Owned(part.to_string()),
+    }
 }
 
 /// Guesses the kind of a malformed line.
-fn malformed_item(text: &str) -> IniItemKind {
+fn malformed_item(text: Cow<'_, str>) -> IniItemKind<'_> {
     match text.strip_prefix('[') {
         Some(rest) => IniItemKind::Section {
             name: rest
@@ -371,13 +395,19 @@ fn malformed_item(text: &str) -> IniItemKind {
                 .next()
                 .unwrap_or(rest)
                 .trim()
-                .to_string(),
+                .to_string()
+                .into(),
             is_malformed: true,
         },
         None => {
             let is_key_end = |c: char| matches!(c, '=' | ':') || c.is_whitespace();
             IniItemKind::Malformed {
-                key: text.split(is_key_end).next().unwrap_or(text).to_string(),
+                key: text
+                    .split(is_key_end)
+                    .next()
+                    .unwrap_or_default()
+                    .to_string()
+                    .into(),
             }
         }
     }
@@ -409,11 +439,11 @@ fn is_likely_value(comment: &[u8]) -> bool {
 }
 
 /// Returns the start of a text that may be long.
-pub(super) fn excerpt(text: &str) -> Cow<'_, str> {
+pub(super) fn excerpt(text: Cow<'_, str>) -> Cow<'_, str> {
     let is_long = text.len() > MAX_EXCERPT_CHARS;
     let end = is_long.then(|| text.char_indices().nth(MAX_EXCERPT_CHARS));
     match end.flatten() {
         Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
-        None => Cow::Borrowed(text),
+        None => text,
     }
 }

@@ -1,5 +1,6 @@
 //! The table of all keys of the config, and the parsers of their values.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
@@ -286,15 +287,22 @@ pub(super) enum KeyValue {
     Interval(ResetInterval),
 }
 
+impl KeyValue {
+    /// Returns the value as `config show` prints it.
+    fn to_text(&self) -> Cow<'_, str> {
+        match self {
+            KeyValue::Text(text) => Cow::Borrowed(text),
+            KeyValue::Path(path) => path.to_string_lossy(),
+            KeyValue::Number(number) => Cow::Owned(number.to_string()),
+            KeyValue::PermissionBits(bits) => Cow::Owned(format!("{bits:04o}")),
+            KeyValue::Interval(interval) => Cow::Owned(interval.to_string()),
+        }
+    }
+}
+
 impl fmt::Display for KeyValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            KeyValue::Text(text) => f.write_str(text),
-            KeyValue::Path(path) => write!(f, "{}", path.display()),
-            KeyValue::Number(number) => write!(f, "{number}"),
-            KeyValue::PermissionBits(bits) => write!(f, "{bits:04o}"),
-            KeyValue::Interval(interval) => interval.fmt(f),
-        }
+        f.write_str(&self.to_text())
     }
 }
 
@@ -399,14 +407,14 @@ fn parse_remote_path(text: &str) -> Result<KeyValue, KeyFault> {
 /// Checks that `config show` prints a value that has the same meaning when read again: without its
 /// `./` or its last `/`, a path may begin or end with text that is trimmed or expanded.
 fn check_round_trip(text: &str, value: KeyValue) -> Result<KeyValue, KeyFault> {
-    let shown = value.to_string();
-    if shown.trim() == shown && (text.starts_with("~/") || !shown.starts_with("~/")) {
-        return Ok(value);
+    let shown = value.to_text();
+    if shown.trim() != shown || (shown.starts_with("~/") && !text.starts_with("~/")) {
+        let fault = format!(
+            "is the path `{shown}`, which begins with `~/`, or begins or ends with whitespace"
+        );
+        return key_fault(fault, "give it another name");
     }
-    key_fault(
-        format!("is the path `{shown}`, which begins with `~/`, or begins or ends with whitespace"),
-        "give it another name",
-    )
+    Ok(value)
 }
 
 /// A reset displaces the object at the path, so a directory is refused.

@@ -226,7 +226,7 @@ impl<'c> OverlapCheck<'c> {
             Some(line) => {
                 let mut lines = self.text.split(|byte| *byte == b'\n');
                 let text = lines.nth(line - 1).unwrap_or_default().trim_ascii();
-                let text = excerpt(&String::from_utf8_lossy(text)).into();
+                let text = excerpt(String::from_utf8_lossy(text));
                 diagnostics.add_error(&SourceLine { number: line, text }, message, hint);
             }
             None => diagnostics.add(DiagnosticLevel::Error, None, message, hint),

@@ -3,7 +3,8 @@
 //! Does not stop at a fault, and reports each once: a key whose line has a diagnostic is not also
 //! missing, and a second section of a name is checked but needs no keys.
 
-use std::collections::{BTreeMap, HashMap};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use crate::digest::Digest;
@@ -98,28 +99,15 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
         .map(|slots| ResolvedSection::new(slots, &[], &inherit(SectionKind::Alerts, None)));
     let of_local = inherit(SectionKind::LocalAgent, Some(&fleet));
     let of_remote = inherit(SectionKind::RemoteAgent, Some(&fleet));
-    let resolve = |(section, kind, slots): AgentSection<'_>| {
-        let computed = [("archive_subdir", KeyValue::Text(section.name.clone()))];
-        let memory = memory_source(&slots).cloned();
-        let memory = memory.unwrap_or_else(|| section.source.clone());
-        let inherited = match kind {
-            SectionKind::RemoteAgent => &of_remote,
-            _ => &of_local,
-        };
-        let values = ResolvedSection::new(slots, &computed, inherited);
-        let agent = values.to_agent(&section.name, section.source.number, kind);
-        ((agent, memory), values)
-    };
+    let resolve = |section| resolve_agent(section, &of_local, &of_remote);
     let resolved = map_on_processors(agent_sections, || &resolve);
-    let (agents, agent_values): (Vec<_>, Vec<_>) = resolved.into_iter().unzip();
-    reader.warn_of_sharing(&agents);
-    let mut agents: Vec<Agent> = agents.into_iter().map(|(agent, _)| agent).collect();
+    let local_memories = local_memories(&resolved);
+    reader.warn_of_sharing(&resolved, &local_memories);
+    let (mut agents, agent_values): (Vec<Agent>, Vec<_>) =
+        resolved.into_iter().map(|it| (it.agent, it.values)).unzip();
     share_longest_timeout(&mut agents);
-    let agent_indexes = agents
-        .iter()
-        .enumerate()
-        .map(|(index, agent)| (agent.name.clone(), index))
-        .collect();
+    let mut agents_by_name: Vec<usize> = (0..agents.len()).collect();
+    agents_by_name.sort_unstable_by(|a, b| agents[*a].name.cmp(&agents[*b].name));
     let general = fleet.to_general_settings();
     let lint_config = lint.to_lint_config();
     let alert_settings = alerts
@@ -132,8 +120,8 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
             general,
             lint: lint_config,
             alerts: alert_settings,
-            agent_indexes,
-            local_memories: local_memories(&agents),
+            agents_by_name,
+            local_memories,
             text_digest: Digest::of(text),
             agents,
             warnings: Vec::new(),
@@ -149,18 +137,50 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
     }
 }
 
+/// An agent, and what it was made from.
+struct ResolvedAgent<'s> {
+    agent: Agent,
+    values: ResolvedSection,
+    /// The line that names its memory.
+    memory_source: SourceLine<'s>,
+    /// See [`Config::local_memories`]; none on a host.
+    memory_hash: Option<u64>,
+}
+
+/// Makes an agent of the values of its section, and of those that agents of its kind inherit.
+fn resolve_agent<'s>(
+    (section, kind, slots): AgentSection<'s>,
+    of_local: &InheritedValues,
+    of_remote: &InheritedValues,
+) -> ResolvedAgent<'s> {
+    let computed = [("archive_subdir", KeyValue::Text(section.name.to_string()))];
+    let memory_source = memory_source(&slots).unwrap_or(&section.source).clone();
+    let inherited = match kind {
+        SectionKind::RemoteAgent => of_remote,
+        _ => of_local,
+    };
+    let values = ResolvedSection::new(slots, &computed, inherited);
+    let agent = values.to_agent(&section.name, section.source.number, kind);
+    let is_local = agent.location.host().is_none();
+    ResolvedAgent {
+        memory_hash: is_local.then(|| hash_path(agent.location.memory())),
+        agent,
+        values,
+        memory_source,
+    }
+}
+
 /// Returns the hashes of the memories of this machine with the indexes of their agents, sorted.
-fn local_memories(agents: &[Agent]) -> Vec<(u64, usize)> {
-    let local = agents.iter().enumerate();
-    let local = local.filter(|(_, agent)| agent.location.host().is_none());
-    let hash = |(index, agent): (usize, &Agent)| (hash_path(agent.location.memory()), index);
-    let mut hashes: Vec<(u64, usize)> = local.map(hash).collect();
+fn local_memories(agents: &[ResolvedAgent<'_>]) -> Vec<(u64, usize)> {
+    let hashes = agents.iter().enumerate();
+    let hashes = hashes.filter_map(|(index, it)| Some((it.memory_hash?, index)));
+    let mut hashes: Vec<(u64, usize)> = hashes.collect();
     hashes.sort_unstable();
     hashes
 }
 
 /// Whether an agent sets the location of its memory.
-fn has_memory(kind: SectionKind, slots: &KeySlots) -> bool {
+fn has_memory(kind: SectionKind, slots: &KeySlots<'_>) -> bool {
     let is_set = |key: &&str| matches!(slots.get(key), Some(KeySlot::Set(..)));
     match kind {
         SectionKind::LocalAgent => is_set(&"memory_file"),
@@ -192,41 +212,41 @@ fn share_longest_timeout(agents: &mut [Agent]) {
 }
 
 /// A section of the file.
-struct ConfigSection {
-    name: String,
-    source: SourceLine,
+struct ConfigSection<'t> {
+    name: Cow<'t, str>,
+    source: SourceLine<'t>,
     /// The header has a diagnostic already, or repeats the name of another section.
     is_faulty: bool,
-    lines: Vec<ConfigLine>,
+    lines: Vec<ConfigLine<'t>>,
 }
 
 /// A line of a section.
-struct ConfigLine {
-    source: SourceLine,
-    key: String,
+struct ConfigLine<'t> {
+    source: SourceLine<'t>,
+    key: Cow<'t, str>,
     /// `None` if the line has a diagnostic already.
-    value: Option<String>,
+    value: Option<Cow<'t, str>>,
 }
 
-impl ConfigSection {
+impl ConfigSection<'_> {
     fn is_agent(&self) -> bool {
-        let is_agent_key = |line: &ConfigLine| AGENT_KEYS.contains(&line.key.as_str());
-        !RESERVED_SECTIONS.contains(&self.name.as_str()) || self.lines.iter().any(is_agent_key)
+        let is_agent_key = |line: &ConfigLine<'_>| AGENT_KEYS.contains(&&*line.key);
+        !RESERVED_SECTIONS.contains(&&*self.name) || self.lines.iter().any(is_agent_key)
     }
 }
 
 /// The values of the keys of all sections.
 #[derive(Default)]
 struct SectionSlots<'s> {
-    general: KeySlots,
-    lint: KeySlots,
+    general: KeySlots<'s>,
+    lint: KeySlots<'s>,
     /// None without such a section.
-    alerts: Option<KeySlots>,
+    alerts: Option<KeySlots<'s>>,
     agents: Vec<AgentSection<'s>>,
 }
 
 /// The section of an agent, and the values of its keys.
-type AgentSection<'s> = (&'s ConfigSection, SectionKind, KeySlots);
+type AgentSection<'s> = (&'s ConfigSection<'s>, SectionKind, KeySlots<'s>);
 
 /// Converts sections to values and collects faults.
 struct ConfigReader<'a> {
@@ -236,9 +256,10 @@ struct ConfigReader<'a> {
 
 impl ConfigReader<'_> {
     /// Reads the values of all sections, and reports missing keys.
-    fn read_sections<'s>(&mut self, sections: &'s [ConfigSection]) -> SectionSlots<'s> {
+    fn read_sections<'s>(&mut self, sections: &'s [ConfigSection<'s>]) -> SectionSlots<'s> {
         let mut found = SectionSlots::default();
-        let is_agent = |section: &&ConfigSection| section.name != "general" && section.is_agent();
+        let is_agent =
+            |section: &&ConfigSection<'_>| section.name != "general" && section.is_agent();
         let (agents, others): (Vec<_>, Vec<_>) = sections.iter().partition(is_agent);
         for section in others {
             if section.name == "general" {
@@ -266,15 +287,18 @@ impl ConfigReader<'_> {
         found
     }
 
-    fn read_agent_sections<'s>(&mut self, sections: &[&'s ConfigSection]) -> Vec<AgentSection<'s>> {
+    fn read_agent_sections<'s>(
+        &mut self,
+        sections: &[&'s ConfigSection<'s>],
+    ) -> Vec<AgentSection<'s>> {
         let (path_bases, file) = (self.path_bases, &self.diagnostics.file);
         let parts = map_on_processors(sections.chunks(SECTIONS_PER_PART).collect(), || {
-            |sections: &[&'s ConfigSection]| {
+            |sections: &[&'s ConfigSection<'s>]| {
                 let mut reader = ConfigReader {
                     path_bases,
                     diagnostics: Diagnostics::new(file),
                 };
-                let read = |section: &&'s ConfigSection| {
+                let read = |section: &&'s ConfigSection<'s>| {
                     let slots = reader.read_slots(section, SectionKind::AnyAgent);
                     let kind = reader.agent_kind(&slots);
                     reader.check_required_keys(section, &slots, kind);
@@ -307,7 +331,7 @@ impl ConfigReader<'_> {
     }
 
     /// Resolves the section of the fleet; `path` is the config's.
-    fn resolve_general(&self, path: &Path, slots: KeySlots) -> ResolvedSection {
+    fn resolve_general(&self, path: &Path, slots: KeySlots<'_>) -> ResolvedSection {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         let mut computed = vec![("fleet_name", KeyValue::Text(stem.into_owned()))];
         if is_given(&slots, "archive_group") {
@@ -318,8 +342,8 @@ impl ConfigReader<'_> {
     }
 
     /// Groups the lines and checks the names of the sections.
-    fn group_sections(&mut self, items: Vec<IniItem>) -> Vec<ConfigSection> {
-        let mut sections: Vec<ConfigSection> = Vec::new();
+    fn group_sections<'t>(&mut self, items: Vec<IniItem<'t>>) -> Vec<ConfigSection<'t>> {
+        let mut sections: Vec<ConfigSection<'t>> = Vec::new();
         let mut first_lines = HashMap::new();
         for IniItem { source, kind } in items {
             match kind {
@@ -368,7 +392,7 @@ impl ConfigReader<'_> {
     }
 
     /// Checks that alerts have a channel.
-    fn check_alert_channels(&mut self, section: &ConfigSection, slots: &KeySlots) {
+    fn check_alert_channels(&mut self, section: &ConfigSection<'_>, slots: &KeySlots<'_>) {
         let has_channel =
             ["command", "url", "journal"]
                 .into_iter()
@@ -389,7 +413,7 @@ impl ConfigReader<'_> {
     }
 
     /// Signatures need an allowed-signers file.
-    fn check_seal_signers(&mut self, slots: &KeySlots) {
+    fn check_seal_signers(&mut self, slots: &KeySlots<'_>) {
         if let Some(KeySlot::Set(value, source)) = slots.get("require_seal")
             && value.to_string() == "signed"
             && !is_given(slots, "seal_signers")
@@ -404,7 +428,12 @@ impl ConfigReader<'_> {
 
     /// Checks the name of a section, and reports it if invalid. `first_line` is the line of the
     /// first section of that name.
-    fn check_section_name(&mut self, name: &str, source: &SourceLine, first_line: usize) -> bool {
+    fn check_section_name(
+        &mut self,
+        name: &str,
+        source: &SourceLine<'_>,
+        first_line: usize,
+    ) -> bool {
         let (message, hint) = if first_line != source.number {
             let hint = format!(
                 "the first is on line {first_line}; move the keys there, or rename one section"
@@ -441,7 +470,11 @@ impl ConfigReader<'_> {
     }
 
     /// Reads the values of a section of a kind.
-    fn read_slots(&mut self, section: &ConfigSection, kind: SectionKind) -> KeySlots {
+    fn read_slots<'s>(
+        &mut self,
+        section: &'s ConfigSection<'s>,
+        kind: SectionKind,
+    ) -> KeySlots<'s> {
         let mut slots = KeySlots::default();
         let mut first_lines: BTreeMap<&str, usize> = BTreeMap::new();
         for ConfigLine {
@@ -454,7 +487,7 @@ impl ConfigReader<'_> {
             let mut keys = CONFIG_KEYS.iter();
             let doc = keys.find(|doc| doc.name == name && doc.is_allowed_in(kind));
             let (doc, value) = match (doc, value) {
-                (Some(doc), Some(value)) => (doc, value.as_str()),
+                (Some(doc), Some(value)) => (doc, value.as_ref()),
                 (Some(doc), None) => {
                     slots.insert_if_absent(doc.name, KeySlot::Invalid);
                     continue;
@@ -502,7 +535,7 @@ impl ConfigReader<'_> {
     /// Reports an unknown key, and returns the key that was probably meant.
     fn report_unknown_key(
         &mut self,
-        source: &SourceLine,
+        source: &SourceLine<'_>,
         key: &str,
         kind: SectionKind,
     ) -> Option<&'static str> {
@@ -536,7 +569,7 @@ impl ConfigReader<'_> {
     }
 
     /// Determines the location of an agent from its keys.
-    fn agent_kind(&mut self, slots: &KeySlots) -> SectionKind {
+    fn agent_kind(&mut self, slots: &KeySlots<'_>) -> SectionKind {
         let source_of = |key| match slots.get(key) {
             Some(KeySlot::Set(_, source)) => Some(source),
             _ => None,
@@ -581,8 +614,8 @@ impl ConfigReader<'_> {
     /// Reports missing required keys, and keys without a value or effect.
     fn check_required_keys(
         &mut self,
-        section: &ConfigSection,
-        slots: &KeySlots,
+        section: &ConfigSection<'_>,
+        slots: &KeySlots<'_>,
         kind: SectionKind,
     ) {
         for doc in CONFIG_KEYS.iter().filter(|doc| doc.is_allowed_in(kind)) {
@@ -633,11 +666,26 @@ impl ConfigReader<'_> {
         }
     }
 
-    /// Warns about agents, each with the line of its memory, that share a memory or an archive
-    /// directory.
-    fn warn_of_sharing(&mut self, agents: &[(Agent, SourceLine)]) {
-        let mut memories = HashMap::with_capacity(agents.len());
-        for (agent, source) in agents {
+    /// Warns about agents that share a memory or an archive directory. `local_memories` are those of
+    /// [`local_memories`].
+    fn warn_of_sharing(&mut self, agents: &[ResolvedAgent<'_>], local_memories: &[(u64, usize)]) {
+        let pairs = local_memories.windows(2);
+        let repeated = pairs.filter(|pair| pair[0].0 == pair[1].0);
+        let repeated: HashSet<usize> = repeated.flatten().map(|(_, index)| *index).collect();
+        let mut memories = HashMap::new();
+        for (
+            index,
+            ResolvedAgent {
+                agent,
+                memory_source,
+                memory_hash,
+                ..
+            },
+        ) in agents.iter().enumerate()
+        {
+            if memory_hash.is_some() && !repeated.contains(&index) {
+                continue;
+            }
             let name = agent.name.as_str();
             let first = *memories
                 .entry(agent.location.file_identity())
@@ -645,16 +693,17 @@ impl ConfigReader<'_> {
             if first != name {
                 let message = same_memory_message(first, name);
                 let hint = SAME_MEMORY_HINT.to_string();
-                self.diagnostics.add_warning(source, message, Some(hint));
+                self.diagnostics
+                    .add_warning(memory_source, message, Some(hint));
             }
         }
-        let shared = shared_entry_directories(agents.iter().map(|(agent, _)| agent));
+        let shared = shared_entry_directories(agents.iter().map(|it| &it.agent));
         if shared.is_empty() {
             return;
         }
-        let sources: HashMap<&str, &SourceLine> = agents
+        let sources: HashMap<&str, &SourceLine<'_>> = agents
             .iter()
-            .map(|(agent, source)| (agent.name.as_str(), source))
+            .map(|it| (it.agent.name.as_str(), &it.memory_source))
             .collect();
         for shared in shared {
             if let Some(source) = sources.get(shared.second) {
@@ -677,7 +726,7 @@ fn section_label(kind: SectionKind) -> &'static str {
 }
 
 /// Returns the line that names an agent's memory.
-fn memory_source(slots: &KeySlots) -> Option<&SourceLine> {
+fn memory_source<'k, 't>(slots: &'k KeySlots<'t>) -> Option<&'k SourceLine<'t>> {
     let keys = ["memory_file", "remote_memory"].into_iter();
     keys.filter_map(|key| slots.get(key))
         .find_map(|slot| match slot {

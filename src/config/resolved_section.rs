@@ -43,46 +43,46 @@ pub enum ValueOrigin {
 }
 
 /// The value of a key in the file.
-pub(super) enum KeySlot {
+pub(super) enum KeySlot<'t> {
     /// A value, and the line that sets it.
-    Set(KeyValue, SourceLine),
+    Set(KeyValue, SourceLine<'t>),
     /// A line without a value.
-    Empty(SourceLine),
+    Empty(SourceLine<'t>),
     /// The key has a diagnostic: it is neither usable nor missing.
     Invalid,
 }
 
 /// The values of the keys in a section: few, so that finding one compares few names.
 #[derive(Default)]
-pub(super) struct KeySlots(Vec<(&'static str, KeySlot)>);
+pub(super) struct KeySlots<'t>(Vec<(&'static str, KeySlot<'t>)>);
 
-impl KeySlots {
-    pub(super) fn get(&self, key: &str) -> Option<&KeySlot> {
+impl<'t> KeySlots<'t> {
+    pub(super) fn get(&self, key: &str) -> Option<&KeySlot<'t>> {
         let found = self.0.iter().find(|(of, _)| *of == key);
         found.map(|(_, slot)| slot)
     }
 
     /// Sets the value of a key in place of an earlier one.
-    pub(super) fn insert(&mut self, key: &'static str, slot: KeySlot) {
+    pub(super) fn insert(&mut self, key: &'static str, slot: KeySlot<'t>) {
         self.take(key);
         self.0.push((key, slot));
     }
 
     /// Sets the value of a key that has none.
-    pub(super) fn insert_if_absent(&mut self, key: &'static str, slot: KeySlot) {
+    pub(super) fn insert_if_absent(&mut self, key: &'static str, slot: KeySlot<'t>) {
         if self.get(key).is_none() {
             self.0.push((key, slot));
         }
     }
 
-    fn take(&mut self, key: &str) -> Option<KeySlot> {
+    fn take(&mut self, key: &str) -> Option<KeySlot<'t>> {
         let at = self.0.iter().position(|(of, _)| *of == key)?;
         Some(self.0.swap_remove(at).1)
     }
 }
 
 /// Whether the file sets a key, even to an invalid value.
-pub(super) fn is_given(slots: &KeySlots, key: &str) -> bool {
+pub(super) fn is_given(slots: &KeySlots<'_>, key: &str) -> bool {
     matches!(slots.get(key), Some(KeySlot::Set(..) | KeySlot::Invalid))
 }
 
@@ -153,7 +153,7 @@ impl ResolvedSection {
     /// Precedence: the line of the file, a computed default, the inherited value. The keys with
     /// computed defaults are those of the section alone.
     pub(super) fn new(
-        mut slots: KeySlots,
+        mut slots: KeySlots<'_>,
         computed: &[(&str, KeyValue)],
         inherited: &InheritedValues,
     ) -> ResolvedSection {
@@ -183,6 +183,14 @@ impl ResolvedSection {
 
     fn text(&self, key: &str) -> Option<String> {
         self.find(key).map(|(value, _)| value.to_string())
+    }
+
+    /// Returns the value of a key whose values are words.
+    fn word(&self, key: &str) -> Option<&str> {
+        match self.find(key)? {
+            (KeyValue::Text(word), _) => Some(word),
+            _ => None,
+        }
     }
 
     fn path(&self, key: &str) -> Option<PathBuf> {
@@ -233,7 +241,7 @@ impl ResolvedSection {
             fleet_name: self.text("fleet_name").unwrap_or_default(),
             fleet_tag: self.text("fleet_tag"),
             protect: self.protect_level(),
-            require_seal: match self.text("require_seal").as_deref() {
+            require_seal: match self.word("require_seal") {
                 Some("always") => SealRequirement::Always,
                 Some("signed") => SealRequirement::Signed,
                 Some("never") => SealRequirement::Never,
@@ -330,7 +338,7 @@ impl ResolvedSection {
             protect: self.protect_level(),
             max_memory_size: self.number("max_memory_size").unwrap_or_default(),
             separator: self.text("separator").unwrap_or_default(),
-            is_shared: self.text("shared").as_deref() != Some("no"),
+            is_shared: self.word("shared") != Some("no"),
             own_interval: self.interval("every"),
             section_line,
         }
@@ -343,12 +351,12 @@ impl ResolvedSection {
 
     /// Whether a word is in the list of a key.
     fn has_word(&self, key: &str, word: &str) -> bool {
-        let words = self.text(key).unwrap_or_default();
+        let words = self.word(key).unwrap_or_default();
         words.split(", ").any(|it| it == word)
     }
 
     fn findings_policy(&self) -> FindingsPolicy {
-        match self.text("archive_findings").as_deref() {
+        match self.word("archive_findings") {
             Some("quarantine") => FindingsPolicy::Quarantine,
             Some("redact-copy") => FindingsPolicy::RedactCopy,
             _ => FindingsPolicy::Record,
@@ -356,7 +364,7 @@ impl ResolvedSection {
     }
 
     fn protect_level(&self) -> ProtectLevel {
-        match self.text("protect").as_deref() {
+        match self.word("protect") {
             Some("typed") => ProtectLevel::Typed,
             Some("readonly") => ProtectLevel::ReadOnly,
             _ => ProtectLevel::None,

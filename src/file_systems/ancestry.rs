@@ -8,6 +8,7 @@
 //! hang. Operations that change files refuse paths through symlinks.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -97,7 +98,8 @@ struct DirectoryNode {
 /// Resolves paths, and caches each step.
 struct AncestryResolver {
     table: Arc<MountTable>,
-    nodes: HashMap<PathBuf, Option<Rc<DirectoryNode>>>,
+    /// By the path as it is written: other spellings are other keys.
+    nodes: HashMap<OsString, Option<Rc<DirectoryNode>>>,
 }
 
 impl AncestryResolver {
@@ -126,11 +128,11 @@ impl AncestryResolver {
     }
 
     fn cached_node(&mut self, path: &Path, links: usize) -> Option<Rc<DirectoryNode>> {
-        if let Some(known) = self.nodes.get(path) {
+        if let Some(known) = self.nodes.get(path.as_os_str()) {
             return known.clone();
         }
         let node = self.resolve_node(path, links);
-        self.nodes.insert(path.to_path_buf(), node.clone());
+        self.nodes.insert(path.as_os_str().to_owned(), node.clone());
         node
     }
 
