@@ -24,7 +24,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use notify::event::{AccessKind, AccessMode};
 use notify::{EventKind, RecommendedWatcher};
 
-use self::change_scopes::{ChangeScope, ChangeTarget, change_scopes};
+use self::change_scopes::{ChangeScopes, ChangeTarget, change_scopes};
 pub use self::directory_watches::start_directory_watcher;
 use self::due_reads::DueReads;
 use self::host_polls::HostPolls;
@@ -175,9 +175,7 @@ impl FleetWatcher {
             // The list of hosts arrives before the first status of any.
             let hosts = engine.host_statuses();
             if hosts.is_empty() || events.send(FleetEvent::HostsChanged(hosts)).is_ok() {
-                let watch = WatchLoop::new(engine, messages, events, jobs);
-                watch.start_first_read();
-                watch.run(&inbox);
+                WatchLoop::start(engine, messages, events, jobs).run(&inbox);
             }
         };
         match thread::Builder::new().spawn(watch) {
@@ -245,10 +243,11 @@ struct WatchLoop {
     /// Directories of memories, whose content agents control.
     memory_directories: HashSet<PathBuf>,
     /// Directories that should be watched, and what a changed name in them affects.
-    change_scopes: HashMap<PathBuf, Vec<ChangeScope>>,
+    change_scopes: ChangeScopes,
     due_reads: DueReads,
     /// Earliest time of an agent's next read.
     not_before: HashMap<String, Instant>,
+    stamps: Arc<ObservationStamps>,
     sweep: Arc<Sweep>,
     /// Start of the next sweep; none while one is running, and before the first one.
     next_sweep: Option<Instant>,
@@ -280,7 +279,8 @@ struct ChangeBacklog {
 }
 
 impl WatchLoop {
-    fn new(
+    /// Starts to watch, and the first read: not before the watch, unless there are many directories.
+    fn start(
         engine: Arc<Engine>,
         messages: Sender<FleetMessage>,
         events: Sender<FleetEvent>,
@@ -291,6 +291,11 @@ impl WatchLoop {
         let workers = READ_WORKERS.min(engine.local_agents().len());
         let (work, queue) = bounded::<String>(workers);
         let sweep = Arc::new(Sweep::new(&engine, &stamps));
+        let memory_directories = memory_directories(&engine);
+        let is_read_first = memory_directories.len() > MAX_WATCHED_FIRST;
+        if is_read_first {
+            start_first_read(&engine, &sweep, &messages);
+        }
         let worker_count = start_workers(workers, &events, || {
             let (engine, sweep) = (Arc::clone(&engine), Arc::clone(&sweep));
             let (queue, messages) = (queue.clone(), messages.clone());
@@ -300,7 +305,7 @@ impl WatchLoop {
         let backlog = Arc::new(ChangeBacklog::default());
         let watcher = start_change_watcher(messages.clone(), Arc::clone(&backlog));
         let mut watch = WatchLoop {
-            memory_directories: memory_directories(&engine),
+            memory_directories,
             change_scopes: change_scopes(&engine),
             engine,
             events,
@@ -314,6 +319,7 @@ impl WatchLoop {
             is_fleet_read: false,
             due_reads: DueReads::default(),
             not_before: HashMap::new(),
+            stamps,
             sweep,
             next_sweep: None,
             messages,
@@ -332,7 +338,7 @@ impl WatchLoop {
             watch.config_due = Some(watch.engine.clock().instant());
         }
         let trusted = watch.trusted_directories();
-        if trusted.len() > MAX_WATCHED_FIRST {
+        if is_read_first {
             watch.directories_to_watch = trusted;
             return watch;
         }
@@ -346,6 +352,7 @@ impl WatchLoop {
         watch.next_sweep = Some(watch.engine.clock().instant() + interval);
         let existing = trusted.into_iter().filter(|path| watch.is_directory(path));
         watch.watch_existing_directories(&existing.collect());
+        start_first_read(&watch.engine, &watch.sweep, &watch.messages);
         watch
     }
 
@@ -445,42 +452,6 @@ impl WatchLoop {
         }
     }
 
-    /// Reads the fleet in a thread of its own, as far as that takes no time: while it does, watcher
-    /// and workers continue. The directories of a large fleet are watched afterwards, and a sweep then
-    /// finds what has changed between.
-    fn start_first_read(&self) {
-        let (engine, sweep) = (Arc::clone(&self.engine), Arc::clone(&self.sweep));
-        let messages = self.messages.clone();
-        let read = move || {
-            let local = engine.local_agents();
-            let prepare = |agents: &[&Agent]| sweep.record_stamps(agents);
-            let report = |observations: Vec<Observation>| {
-                for seen in &observations {
-                    sweep.record_outcome(&seen.agent, Some(seen));
-                }
-                let left = None;
-                messages
-                    .send(FleetMessage::AgentsRead { observations, left })
-                    .is_ok()
-            };
-            let observe = || engine.observe_quick_agents(&local, prepare, report);
-            let left = catch_unwind(AssertUnwindSafe(observe)).unwrap_or(local);
-            let left = left.into_iter().map(|agent| agent.name.clone());
-            // The watch may have ended.
-            let _ = messages.send(FleetMessage::AgentsRead {
-                observations: Vec::new(),
-                left: Some(left.collect()),
-            });
-        };
-        if thread::Builder::new().spawn(read).is_err() {
-            let all = self.engine.local_agents().into_iter();
-            let _ = self.messages.send(FleetMessage::AgentsRead {
-                observations: Vec::new(),
-                left: Some(all.map(|agent| agent.name.clone()).collect()),
-            });
-        }
-    }
-
     /// Handles a message; false when the watch should stop.
     fn handle_message(&mut self, message: FleetMessage, observed: &mut Vec<Observation>) -> bool {
         let now = self.engine.clock().instant();
@@ -557,9 +528,7 @@ impl WatchLoop {
 
     fn apply_sweep(&mut self, missed: UnwatchedChanges, now: Instant) {
         self.watch_existing_directories(&missed.existing_directories);
-        for name in missed.agents {
-            self.schedule_read(name, now);
-        }
+        self.schedule_reads(missed.agents, now);
         if missed.has_config_changed {
             self.config_due = Some(now + CONFIG_DEBOUNCE);
         }
@@ -578,19 +547,19 @@ impl WatchLoop {
                 .map(|next| next.min(now + MISSING_SWEEP_INTERVAL));
         }
         // An event about the directory itself may concern any name in it.
-        let whole = self.change_scopes.get(path).into_iter().flatten();
-        let named = self.change_scopes.get(directory).into_iter().flatten();
-        let named =
-            named.filter(|meaning| meaning.file_name.as_deref().is_none_or(|own| own == name));
-        let wanted: Vec<ChangeTarget> = whole.chain(named).map(|m| m.target.clone()).collect();
+        let whole = self.change_scopes.get(path).into_iter();
+        let whole = whole.flat_map(|names| names.values().flatten());
+        let named = self.change_scopes.get(directory);
+        let named = named
+            .and_then(|names| names.get(name))
+            .into_iter()
+            .flatten();
+        let wanted: Vec<ChangeTarget> = whole.chain(named).cloned().collect();
         for touched in wanted {
             match touched {
-                ChangeTarget::Agent(name) if self.host_polls.has_agent(&name) => {
-                    self.host_polls.request_poll(vec![name], false);
-                }
-                ChangeTarget::Agent(name) => self.schedule_read(name, now),
+                ChangeTarget::Agent(name) => self.schedule_reads(vec![name], now),
                 ChangeTarget::AllAgents => self.schedule_all_reads(now),
-                ChangeTarget::Ledger => self.schedule_recorded_reads(now),
+                ChangeTarget::Ledger => self.schedule_reads(self.stamps.forget_recorded(), now),
                 ChangeTarget::Config => self.config_due = Some(now + CONFIG_DEBOUNCE),
                 // The loop notices a receiver that is gone.
                 ChangeTarget::Pauses => drop(self.events.send(FleetEvent::PausesChanged)),
@@ -599,28 +568,21 @@ impl WatchLoop {
         }
     }
 
-    /// Schedules reads of the agents that new records of the ledger are about.
-    fn schedule_recorded_reads(&mut self, now: Instant) {
-        // Of a ledger that cannot be read, the observations of all agents say why.
-        let recorded = self.engine.ledger().take_recorded_agents();
-        let Ok(Some(names)) = recorded else {
-            return self.schedule_all_reads(now);
-        };
-        for name in &names {
-            self.schedule_read(name.clone(), now);
-        }
-        let is_on_host = |name: &String| self.host_polls.has_agent(name);
-        let on_hosts = names.into_iter().filter(is_on_host).collect();
-        self.host_polls.request_poll(on_hosts, false);
-    }
-
     fn schedule_all_reads(&mut self, now: Instant) {
         let agents = self.engine.config().agents.iter();
-        let names: Vec<String> = agents.map(|agent| agent.name.clone()).collect();
-        for name in &names {
-            self.schedule_read(name.clone(), now);
+        self.schedule_reads(agents.map(|agent| agent.name.clone()).collect(), now);
+    }
+
+    /// Schedules reads of agents of this machine, and polls of those on hosts.
+    fn schedule_reads(&mut self, names: Vec<String>, now: Instant) {
+        let is_on_host = |name: &String| self.host_polls.has_agent(name);
+        let (on_hosts, local): (Vec<_>, Vec<_>) = names.into_iter().partition(is_on_host);
+        for name in local {
+            self.schedule_read(name, now);
         }
-        self.host_polls.request_poll(names, false);
+        if !on_hosts.is_empty() {
+            self.host_polls.request_poll(on_hosts, false);
+        }
     }
 
     /// Schedules a read of an agent of this machine, as soon as its limits allow. A name that this
@@ -651,6 +613,41 @@ impl WatchLoop {
                 return; // The workers have ended.
             }
         }
+    }
+}
+
+/// Reads the fleet in a thread of its own, as far as that takes no time: while it does, watcher and
+/// workers continue. The directories of a large fleet are watched afterwards, and a sweep then finds
+/// what has changed between.
+fn start_first_read(engine: &Arc<Engine>, sweep: &Arc<Sweep>, messages: &Sender<FleetMessage>) {
+    let end = |messages: &Sender<FleetMessage>, left: &[&Agent]| {
+        let left = left.iter().map(|agent| agent.name.clone());
+        // The watch may have ended.
+        let _ = messages.send(FleetMessage::AgentsRead {
+            observations: Vec::new(),
+            left: Some(left.collect()),
+        });
+    };
+    let read = {
+        let (engine, sweep, messages) = (Arc::clone(engine), Arc::clone(sweep), messages.clone());
+        move || {
+            let local = engine.local_agents();
+            let prepare = |agents: &[&Agent]| sweep.record_stamps(agents);
+            let report = |observations: Vec<Observation>| {
+                for seen in &observations {
+                    sweep.record_outcome(&seen.agent, Some(seen));
+                }
+                let left = None;
+                let read = FleetMessage::AgentsRead { observations, left };
+                messages.send(read).is_ok()
+            };
+            let observe = || engine.observe_quick_agents(&local, prepare, report);
+            let left = catch_unwind(AssertUnwindSafe(observe));
+            end(&messages, left.as_ref().unwrap_or(&local));
+        }
+    };
+    if thread::Builder::new().spawn(read).is_err() {
+        end(messages, &engine.local_agents());
     }
 }
 

@@ -201,7 +201,7 @@ impl Ledger {
         let files = LedgerFiles::open(&self.path)?;
         if files.has_records()? {
             self.read_appended(&files)?;
-        } else {
+        } else if self.index.position().seq > 0 || self.broken_chain.is_some() {
             self.clear_cache();
         }
         Ok(files)
@@ -237,7 +237,9 @@ impl Ledger {
         for _ in 0..3 {
             if !self.is_index_loaded {
                 self.is_index_loaded = true;
-                self.index = LedgerIndex::read(&self.archive, files).unwrap_or_default();
+                if let Some(index) = LedgerIndex::read(&self.archive, files) {
+                    self.index = index;
+                }
             }
             let began = self.index.position().seq;
             let is_from_disk = self.index.is_on_disk();

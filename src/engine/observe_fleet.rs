@@ -1,19 +1,16 @@
 //! Observation of many agents: what they have in common is read once.
 
 use std::collections::HashSet;
-use std::path::Path;
 use std::sync::Mutex;
 
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Stat};
 
 use super::classify::MAX_WINDOW_BYTES;
 use super::lock::LockDirectory;
 use super::{AgentHistory, Engine, Observation, parallel};
 use crate::config::Agent;
 use crate::digest::Digest;
-use crate::durable;
 use crate::error::Result;
-use crate::threads::map_on_processors;
 
 /// Number of agents whose observations are reported together.
 const BATCH_AGENTS: usize = 2048;
@@ -38,12 +35,10 @@ impl KnownFleet {
     }
 }
 
-/// Returns whether a memory is a file that is read in no time.
-fn is_small_file(memory: &Path) -> bool {
-    durable::stat_no_symlinks(memory).is_ok_and(|stat| {
-        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        is_file && stat.st_size as u64 <= MAX_WINDOW_BYTES as u64
-    })
+/// Returns whether this is a file that is read in no time.
+pub(super) fn is_small_file(stat: &Stat) -> bool {
+    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    is_file && stat.st_size as u64 <= MAX_WINDOW_BYTES as u64
 }
 
 /// Splits agents into those with a property and the others.
@@ -66,13 +61,13 @@ impl Engine {
     }
 
     /// Observes agents of this machine whose memories are files that are read in no time, many of
-    /// them together: none of a small fleet, and none on a file system that may hang. Calls `prepare`
-    /// before it observes some of them, and `report` with their observations, until that returns
-    /// false. Returns the agents that it did not observe.
+    /// them together: none of a small fleet, and none on a file system that may hang. Before it observes
+    /// some of them, `prepare` returns which memories are such files; calls `report` with their
+    /// observations, until that returns false. Returns the agents that it did not observe.
     pub(super) fn observe_quick_agents<'c>(
         &'c self,
         agents: &[&'c Agent],
-        prepare: impl Fn(&[&'c Agent]),
+        prepare: impl Fn(&[&'c Agent]) -> Vec<bool>,
         mut report: impl FnMut(Vec<Observation>) -> bool,
     ) -> Vec<&'c Agent> {
         let memories = agents.iter().map(|agent| agent.location.memory());
@@ -84,10 +79,9 @@ impl Engine {
             return others;
         }
         for agents in trusted.chunks(BATCH_AGENTS) {
-            prepare(agents);
+            let are_small = prepare(agents);
             let known = self.read_known_fleet();
-            let look = |agent: &'c Agent| (agent, is_small_file(agent.location.memory()));
-            let (quick, slow) = split_agents(map_on_processors(agents.to_vec(), || look));
+            let (quick, slow) = split_agents(agents.iter().copied().zip(are_small));
             others.extend(slow);
             let mut seen = self.observe_with(&quick, &known);
             self.observe_run_agents(&quick, &known, &mut seen);

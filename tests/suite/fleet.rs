@@ -255,6 +255,41 @@ fn run_makes_the_watch_read_only_its_agents() {
 }
 
 #[test]
+fn sweep_after_a_run_observes_only_its_agents() {
+    for is_first_run in [true, false] {
+        let world = World::new(&["a", "b"]);
+        world.write_scratch("a", "- note\n");
+        world.write_scratch("b", "");
+        // Long after the last write.
+        world.clock.advance(Duration::from_secs(100 * 365 * 86_400));
+        let engine = Arc::new(world.engine());
+        if !is_first_run {
+            world.reset_with_engine(&engine);
+            world.write_scratch("a", "- note\n");
+        }
+        let (sender, events) = unbounded();
+        let fleet = FleetWatcher::start(Arc::clone(&engine), sender).unwrap();
+        assert!(fleet.wait_idle(WAIT_TIMEOUT));
+        take_observations(&events);
+        // A run of another process.
+        let other = world.engine();
+        let plan = other.plan_reset(&["a".to_string()], false).unwrap();
+        other.apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
+        let last = other.observe(other.agent("a").unwrap()).last_run;
+        // Two sweeps, and what they make the watch read.
+        let (mut seen, mut seconds) = (BTreeMap::new(), 0);
+        advance_until(&world, &fleet, || {
+            seconds += usize::from(fleet.wait_idle(Duration::from_millis(20)));
+            seen.append(&mut take_observations(&events));
+            seconds >= 70 && seen.contains_key("a")
+        });
+        let names: Vec<&String> = seen.keys().collect();
+        assert_eq!(names, ["a"], "{is_first_run}");
+        assert_eq!(seen["a"].last().unwrap().last_run, last);
+    }
+}
+
+#[test]
 fn pauses_and_recorded_states_are_reported() {
     let world = World::new(&["a"]);
     world.write_scratch("a", "");

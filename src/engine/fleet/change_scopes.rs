@@ -8,12 +8,6 @@ use crate::baseline::seal;
 use crate::config::MemoryLocation;
 use crate::engine::{Engine, lock};
 
-pub(super) struct ChangeScope {
-    /// The name in the directory; none stands for any name.
-    pub(super) file_name: Option<OsString>,
-    pub(super) target: ChangeTarget,
-}
-
 #[derive(Clone)]
 pub(super) enum ChangeTarget {
     Agent(String),
@@ -24,19 +18,21 @@ pub(super) enum ChangeTarget {
     StateLog,
 }
 
-/// Maps each directory to what a change in it affects.
-pub(super) fn change_scopes(engine: &Engine) -> HashMap<PathBuf, Vec<ChangeScope>> {
+/// What changes of the names in a directory affect.
+pub(super) type ChangeScopes = HashMap<PathBuf, HashMap<OsString, Vec<ChangeTarget>>>;
+
+/// Returns what changes in each directory affect.
+pub(super) fn change_scopes(engine: &Engine) -> ChangeScopes {
     let config = engine.config();
-    let mut meanings: HashMap<PathBuf, Vec<ChangeScope>> = HashMap::new();
-    let mut add = |path: &Path, what: ChangeTarget| {
+    let mut scopes = ChangeScopes::new();
+    let mut add = |path: &Path, target: ChangeTarget| {
         if let (Some(directory), Some(name)) = (path.parent(), path.file_name()) {
-            meanings
-                .entry(directory.to_path_buf())
-                .or_default()
-                .push(ChangeScope {
-                    file_name: Some(name.to_os_string()),
-                    target: what,
-                });
+            // Agents share the directories of baselines and locks.
+            let names = match scopes.get_mut(directory) {
+                Some(names) => names,
+                None => scopes.entry(directory.to_path_buf()).or_default(),
+            };
+            names.entry(name.to_os_string()).or_default().push(target);
         }
     };
     for agent in &config.agents {
@@ -60,5 +56,5 @@ pub(super) fn change_scopes(engine: &Engine) -> HashMap<PathBuf, Vec<ChangeScope
     add(&engine.schedule_path(), ChangeTarget::Pauses);
     add(&engine.state_log_path(), ChangeTarget::StateLog);
     add(&config.path, ChangeTarget::Config);
-    meanings
+    scopes
 }

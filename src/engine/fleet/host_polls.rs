@@ -519,7 +519,7 @@ impl PollWorker {
     ) -> Result<PollResult, UnreadAgents> {
         let mut confirmed = Vec::new();
         let (mut agents, mut probed) = (Vec::new(), Vec::new());
-        let mut reader = self.stamps.read();
+        let reader = self.stamps.read();
         for (agent, object) in self
             .engine
             .agents_named(&poll.agents)

@@ -1,7 +1,7 @@
 //! The stamps that observations depend on. An agent whose stamps are as they were before its last
 //! observation is not observed again, so that an idle fleet of thousands costs next to nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -30,6 +30,7 @@ pub(super) struct AgentStamps {
     memory: MemoryStamps,
     baseline: Option<Stamp>,
     lock: Option<Stamp>,
+    has_journal: bool,
     shared: Arc<SharedStamps>,
 }
 
@@ -46,11 +47,11 @@ pub(super) enum MemoryStamps {
     Remote(Option<Box<FileMetadata>>),
 }
 
-/// What the observations of all agents depend on.
+/// What the observations of all agents depend on, besides the ledger.
 #[derive(PartialEq, Eq)]
 struct SharedStamps {
-    /// The files of the seal, its signers, the ledger, and the directory of journals.
-    files: [Option<Stamp>; 6],
+    /// The files of the seal, and its signers.
+    files: [Option<Stamp>; 4],
     /// The passing of time changes no file.
     is_seal_expired: bool,
 }
@@ -66,7 +67,9 @@ struct SealExpiry {
 pub(super) struct StampReader<'a> {
     engine: &'a Engine,
     shared: Arc<SharedStamps>,
-    baselines: HashMap<&'a str, Option<Stamp>>,
+    /// The agents with journals.
+    journaled: HashSet<String>,
+    baselines: Mutex<HashMap<&'a str, Option<Stamp>>>,
 }
 
 impl MemoryStamps {
@@ -97,7 +100,8 @@ impl ObservationStamps {
         StampReader {
             engine: &self.engine,
             shared: Arc::new(self.shared_stamps()),
-            baselines: HashMap::new(),
+            journaled: self.engine.agents_with_journals(),
+            baselines: Mutex::default(),
         }
     }
 
@@ -134,6 +138,23 @@ impl ObservationStamps {
         self.known().remove(agent);
     }
 
+    /// Makes sure that the agents are observed that records are about which were added to the ledger
+    /// since the last call. Returns them; all, if that is not known.
+    pub(super) fn forget_recorded(&self) -> Vec<String> {
+        // Of a ledger that cannot be read, the observations of all agents say why.
+        let recorded = self.engine.ledger().take_recorded_agents().ok().flatten();
+        let mut known = self.known();
+        let Some(names) = recorded else {
+            known.clear();
+            let agents = self.engine.config().agents.iter();
+            return agents.map(|agent| agent.name.clone()).collect();
+        };
+        for name in &names {
+            known.remove(name);
+        }
+        names.into_iter().collect()
+    }
+
     /// Returns whether an agent's stamps are those from before its last observation.
     pub(super) fn are_known(&self, agent: &str, stamps: &AgentStamps) -> bool {
         self.known().get(agent) == Some(stamps)
@@ -155,8 +176,6 @@ impl ObservationStamps {
                 meta,
                 // It may be a symlink.
                 signers.and_then(target_stamp_of),
-                stamp_of(&self.engine.ledger_path()),
-                stamp_of(&self.engine.archive().program_path("tx")),
             ],
             is_seal_expired: self.is_seal_expired(&meta_path, meta),
         }
@@ -183,20 +202,36 @@ impl ObservationStamps {
 
 impl<'a> StampReader<'a> {
     /// Returns the stamps of an agent with these of its memory.
-    pub(super) fn agent_stamps(&mut self, agent: &'a Agent, memory: MemoryStamps) -> AgentStamps {
+    pub(super) fn agent_stamps(&self, agent: &'a Agent, memory: MemoryStamps) -> AgentStamps {
         let engine = self.engine;
-        let baseline = self.baselines.entry(&agent.baseline);
-        let baseline = *baseline.or_insert_with(|| stamp_of(&engine.config().baseline_path(agent)));
         AgentStamps {
             memory,
-            baseline,
+            baseline: self.baseline_stamp(agent),
             lock: stamp_of(&lock::holder_path(engine.archive(), &agent.name)),
+            has_journal: self.journaled.contains(&agent.name),
             shared: Arc::clone(&self.shared),
         }
+    }
+
+    fn baseline_stamp(&self, agent: &'a Agent) -> Option<Stamp> {
+        let mut known = self
+            .baselines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let read = || stamp_of(&self.engine.config().baseline_path(agent));
+        *known.entry(&agent.baseline).or_insert_with(read)
     }
 }
 
 impl AgentStamps {
+    /// Whether the directory of a local memory exists.
+    pub(super) fn has_directory(&self) -> bool {
+        let MemoryStamps::Local { directory, .. } = &self.memory else {
+            return false;
+        };
+        directory.is_some()
+    }
+
     /// Whether any of the objects on this machine changed so recently that it may change again
     /// without a new stamp.
     fn is_racy(&self, clock: &dyn Clock) -> bool {

@@ -5,9 +5,12 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::observation_stamps::{MemoryStamps, ObservationStamps, target_stamp_of};
+use rustix::fs::Stat;
+
+use super::observation_stamps::{AgentStamps, MemoryStamps, ObservationStamps, target_stamp_of};
 use crate::config::Agent;
 use crate::durable;
+use crate::engine::observe_fleet::is_small_file;
 use crate::engine::{Engine, Observation};
 use crate::file_systems::GroupedByFileSystem;
 use crate::threads::map_on_processors;
@@ -15,7 +18,7 @@ use crate::transport::Stamp;
 
 /// Changes that the watcher did not report.
 pub(super) struct UnwatchedChanges {
-    /// Local agents to observe.
+    /// Agents to observe: of hosts, those with new records.
     pub agents: Vec<String>,
     /// Whether the configuration file has changed.
     pub has_config_changed: bool,
@@ -30,17 +33,26 @@ pub(super) struct Sweep {
     config_stamp: Mutex<Option<Stamp>>,
 }
 
-/// Reads the stamps of a memory and its directory. Symlinks are not followed, not even above the
-/// memory, because they may lead to a file system that hangs.
-fn read_memory_stamps(memory: &Path) -> MemoryStamps {
+/// A local memory as a look at it without a read shows it.
+struct ProbedMemory {
+    stamps: MemoryStamps,
+    is_small_file: bool,
+}
+
+/// Probes a memory and its directory. Symlinks are not followed, not even above the memory, because
+/// they may lead to a file system that hangs.
+fn probe_memory(memory: &Path) -> ProbedMemory {
     let stats = durable::stat_no_symlinks_with_directory(memory);
     let (memory, directory) = stats.map_or((None, None), |(file, directory)| {
         (file.ok(), Some(directory))
     });
-    let stamp = |stat| Stamp::from_stat(&stat);
-    MemoryStamps::Local {
-        memory: memory.map(stamp),
-        directory: directory.map(stamp),
+    let stamp = |stat: &Stat| Stamp::from_stat(stat);
+    ProbedMemory {
+        stamps: MemoryStamps::Local {
+            memory: memory.as_ref().map(stamp),
+            directory: directory.as_ref().map(stamp),
+        },
+        is_small_file: memory.as_ref().is_some_and(is_small_file),
     }
 }
 
@@ -56,13 +68,13 @@ impl Sweep {
     }
 
     /// Records the stamps of local agents right before their observation, whose outcome then has to
-    /// be recorded.
-    pub(super) fn record_stamps(&self, agents: &[&Agent]) {
-        let mut reader = self.stamps.read();
-        for (agent, memory) in agents.iter().zip(self.memory_stamps(agents)) {
-            let stamps = reader.agent_stamps(agent, memory);
+    /// be recorded. Returns whether each memory is a file that is read in no time.
+    pub(super) fn record_stamps(&self, agents: &[&Agent]) -> Vec<bool> {
+        let (stamps, are_small) = self.agent_stamps(agents);
+        for (agent, stamps) in agents.iter().zip(stamps) {
             self.stamps.record(&agent.name, stamps);
         }
+        are_small
     }
 
     /// Records the outcome of an observation.
@@ -70,32 +82,33 @@ impl Sweep {
         self.stamps.record_outcome(agent, seen);
     }
 
-    /// Finds the agents with changed stamps, and the existing directories among those of memories
+    /// Finds the agents with changed stamps or new records, and the existing directories among those of memories
     /// and `others`.
     pub(super) fn find_changes(&self, others: Vec<PathBuf>) -> UnwatchedChanges {
-        let mut reader = self.stamps.read();
-        let local_agents = self.engine.local_agents();
-        let seen = self.memory_stamps(&local_agents);
-        let has_directory = |seen: &MemoryStamps| {
-            let MemoryStamps::Local { directory, .. } = seen else {
-                return false;
-            };
-            directory.is_some()
+        let recorded = self.stamps.forget_recorded().into_iter();
+        let is_on_host = |name: &String| {
+            let agent = self.engine.config().agent(name);
+            agent.is_some_and(|agent| agent.location.host().is_some())
         };
+        let mut agents: Vec<String> = recorded.filter(is_on_host).collect();
+        let local_agents = self.engine.local_agents();
+        let (stamps, _) = self.agent_stamps(&local_agents);
         let mut directories: HashSet<PathBuf> = local_agents
             .iter()
-            .zip(&seen)
-            .filter(|(_, seen)| has_directory(seen))
+            .zip(&stamps)
+            .filter(|(_, stamps)| stamps.has_directory())
             .filter_map(|(agent, _)| agent.location.memory().parent())
             .map(Path::to_path_buf)
             .collect();
         directories.extend(self.existing_directories(others));
-        let changed = local_agents.iter().zip(seen).filter_map(|(agent, seen)| {
-            let stamps = reader.agent_stamps(agent, seen);
-            let is_known = self.stamps.are_known(&agent.name, &stamps);
-            (!is_known).then(|| agent.name.clone())
-        });
-        let agents = changed.collect();
+        let changed = local_agents
+            .iter()
+            .zip(&stamps)
+            .filter_map(|(agent, stamps)| {
+                let is_known = self.stamps.are_known(&agent.name, stamps);
+                (!is_known).then(|| agent.name.clone())
+            });
+        agents.extend(changed);
         let now = target_stamp_of(&self.engine.config().path);
         let mut before = self
             .config_stamp
@@ -117,21 +130,28 @@ impl Sweep {
             .map(|(path, _)| path)
     }
 
-    /// Returns the stamps of the agents' memories and directories, in order. A memory whose file
-    /// system does not answer gets no stamps, so the agent is observed, which reports the problem.
-    fn memory_stamps(&self, agents: &[&Agent]) -> Vec<MemoryStamps> {
+    /// Returns the stamps of agents, and whether their memories are files that are read in no time. A
+    /// memory whose file system does not answer gets no stamps, so the agent is observed, which
+    /// reports the problem.
+    fn agent_stamps<'c>(&'c self, agents: &[&'c Agent]) -> (Vec<AgentStamps>, Vec<bool>) {
         let memories = agents.iter().map(|agent| agent.location.memory());
-        let seen = self.map_by_file_system(
-            memories.map(Path::to_path_buf).collect(),
-            read_memory_stamps,
-        );
-        let none = || MemoryStamps::Local {
-            memory: None,
-            directory: None,
+        let probed =
+            self.map_by_file_system(memories.map(Path::to_path_buf).collect(), probe_memory);
+        let none = || ProbedMemory {
+            stamps: MemoryStamps::Local {
+                memory: None,
+                directory: None,
+            },
+            is_small_file: false,
         };
-        seen.into_iter()
-            .map(|seen| seen.unwrap_or_else(none))
-            .collect()
+        let reader = self.stamps.read();
+        let stamps_of = |(agent, probed): (&&'c Agent, Option<ProbedMemory>)| {
+            let probed = probed.unwrap_or_else(none);
+            let stamps = reader.agent_stamps(agent, probed.stamps);
+            (stamps, probed.is_small_file)
+        };
+        let probed = agents.iter().zip(probed).collect();
+        map_on_processors(probed, || stamps_of).into_iter().unzip()
     }
 
     /// Applies `probe` to each path, with one call per file system that may hang; None for the
