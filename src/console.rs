@@ -40,12 +40,12 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, unbounded};
 
 use crate::config::{Config, ConfigEnvironment, ProtectLevel};
-use crate::engine::{Engine, MemoryAddress};
+use crate::engine::Engine;
 use crate::error::Result;
 use crate::schedule::ManagerAccess;
 use crate::transport::sftp::askpass::{self, PromptBroker};
 use command::CommandSpec;
-use effect::{EffectRunner, ScheduleAccess, UserFiles};
+use effect::{EffectRunner, SavedObservations, ScheduleAccess, UserFiles};
 pub use effect::{EngineFactory, load_runs, summarize_findings};
 use event_loop::{Console, ConsoleClock, ThemeSources};
 use external_tools::ExternalTools;
@@ -116,16 +116,9 @@ pub type RunExtraCommand = Box<dyn Fn() -> Result<String>>;
 /// Creates the model of a fleet before anything is read.
 pub fn initial_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
     let by_config = config.general.protect == ProtectLevel::ReadOnly;
-    let row = |agent: &crate::config::Agent| AgentRow {
-        name: agent.name.clone(),
-        address: MemoryAddress::from_location(&agent.location),
-        observation: None,
-        last_readable: None,
-        saved_observation: None,
-    };
     let mut model = Model {
         config: effect::fleet_model(config),
-        rows: config.agents.iter().map(row).collect(),
+        rows: config.agents.iter().map(AgentRow::unread).collect(),
         screen: Screen::Fleet,
         previous_screen: None,
         return_point: Default::default(),
@@ -199,6 +192,7 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
     let theme_names = themes.names();
     let saved_view = options.view_state_file.as_ref().map(|file| file.read());
     let clock = ConsoleClock::new(options.engine.clock_handle());
+    let saved_observations = SavedObservations::start_loading(&options.engine);
     // Signals no longer end the program from here on, so everything slow is done before.
     let (input_sender, input) = unbounded();
     input::spawn_signal_reader(&input_sender)?;
@@ -222,7 +216,7 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
         view_state_file: options.view_state_file,
     };
     let (runner, inbox) = EffectRunner::start(
-        options.engine,
+        (options.engine, saved_observations),
         options.prompt_broker,
         options.env,
         options.engine_factory,

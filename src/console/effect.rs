@@ -19,9 +19,11 @@ mod schedule;
 mod text_analyzer;
 
 use std::convert::Infallible;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
@@ -29,6 +31,7 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 use super::RunExtraCommand;
 use super::handoff::{ClipboardText, CopyOutcome, PagerText};
 use super::message::{Effect, Msg};
+use super::model::AgentRow;
 use super::preferences::LoadedPreferences;
 use super::screens::fleet::state::FleetConfig;
 use super::screens::log::state::{MessageLevel, ReportText};
@@ -38,8 +41,8 @@ use super::theme::Themes;
 use super::view_state::{self, ViewStateWriter};
 use crate::config::{Agent, Config, ConfigEnvironment, ProtectLevel};
 use crate::engine::{
-    BaselineFile, Engine, FleetEvent, FleetWatcher, MemoryAddress, Observation, OpenedBaseline,
-    Plan, ScratchRequest,
+    BaselineFile, Engine, FleetEvent, FleetWatcher, Observation, OpenedBaseline, Plan,
+    ScratchRequest,
 };
 use crate::error::{Error, Result};
 use crate::moment;
@@ -158,13 +161,38 @@ impl Workers {
     }
 }
 
+/// The observations of the last session, which a thread loads.
+pub struct SavedObservations {
+    engine: Arc<Engine>,
+    /// An error if the system refuses the thread.
+    thread: io::Result<JoinHandle<Vec<Observation>>>,
+}
+
+impl SavedObservations {
+    /// Starts to load them.
+    pub fn start_loading(engine: &Arc<Engine>) -> SavedObservations {
+        let loading = Arc::clone(engine);
+        SavedObservations {
+            engine: Arc::clone(engine),
+            thread: thread::Builder::new().spawn(move || loading.load_observations()),
+        }
+    }
+
+    fn wait(self) -> Vec<Observation> {
+        match self.thread {
+            Ok(thread) => thread.join().unwrap_or_default(),
+            Err(_) => self.engine.load_observations(),
+        }
+    }
+}
+
 impl EffectRunner {
     /// Starts the fleet watcher and the watchers of the operator's files.
     ///
     /// # Errors
     /// The system refuses a thread without which the console is useless.
     pub fn start(
-        engine: Arc<Engine>,
+        (engine, saved_observations): (Arc<Engine>, SavedObservations),
         (prompt_broker, prompt_events): (PromptBroker, Receiver<askpass::PromptEvent>),
         env: ConfigEnvironment,
         engine_factory: EngineFactory,
@@ -193,12 +221,12 @@ impl EffectRunner {
             .transpose()?;
         // The saved observations are shown until the fleet is read.
         let out = messages.clone();
-        let load_saved = move |engine: &Engine| {
+        let report_saved = move |_: &Engine| {
             // The main thread may have ended.
-            let _ = out.send(Msg::SavedObservationsLoaded(engine.load_observations()));
+            let _ = out.send(Msg::SavedObservationsLoaded(saved_observations.wait()));
         };
         let runner = EffectRunner {
-            workers: Workers::start(&engine, 0, &messages, load_saved)?,
+            workers: Workers::start(&engine, 0, &messages, report_saved)?,
             engine,
             prompt_broker,
             file_jobs: JobQueue::new(messages.clone()),
@@ -584,17 +612,11 @@ impl EffectRunner {
         // The file may have changed between the two watchers.
         self.reload_config();
         let config = self.engine.config();
-        let agents = config.agents.iter();
-        let agents = agents.map(|agent| {
-            (
-                agent.name.clone(),
-                MemoryAddress::from_location(&agent.location),
-            )
-        });
+        let rows = config.agents.iter().map(AgentRow::unread);
         let read_only = config.general.protect == ProtectLevel::ReadOnly;
         Some(Msg::ConfigAdopted(
             fleet_model(config),
-            agents.collect(),
+            rows.collect(),
             read_only,
         ))
     }
@@ -617,7 +639,7 @@ impl EffectRunner {
     pub fn shut_down(
         mut self,
         inbox: Receiver<Msg>,
-        observations: &[Observation],
+        observations: &[&Observation],
         mut wait: impl FnMut(&RunHandle, &str) -> bool,
     ) -> bool {
         // A run that waits for the main thread must not block for ever.
@@ -648,7 +670,7 @@ impl EffectRunner {
         // Closing the hosts ends the workers that wait for one.
         self.engine.close_all_hosts();
         // The saved observations are a convenience, so an error is ignored.
-        let _ = self.engine.save_observations(observations);
+        let _ = self.engine.save_observations(observations.iter().copied());
         true
     }
 }
@@ -692,23 +714,7 @@ pub fn fleet_model(config: &Config) -> FleetConfig {
         config_path: config.path.display().to_string(),
         invocation: config.invocation.clone(),
         retention_days: config.general.archive_retention_days,
-        memory_locations: config.agents.iter().map(memory_location).collect(),
-        baseline_names: config
-            .agents
-            .iter()
-            .map(|agent| (agent.name.clone(), agent.baseline.clone()))
-            .collect(),
     }
-}
-
-/// Returns the name of an agent and the location of its memory, in the syntax of `scp`.
-fn memory_location(agent: &Agent) -> (String, String) {
-    let path = agent.location.memory().display();
-    let location = match agent.location.host() {
-        Some(host) => format!("{}:{path}", host.name),
-        None => path.to_string(),
-    };
-    (agent.name.clone(), location)
 }
 
 /// Reports why older records of the ledger are missing from what is shown.

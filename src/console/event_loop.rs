@@ -17,7 +17,7 @@ use super::external_tools::{self, ChildChange, ExternalTools, ForegroundChild, I
 use super::handoff::{ClipboardText, CopyOutcome};
 use super::input::InputEvent;
 use super::message::{Effect, Msg};
-use super::model::{Model, Moment};
+use super::model::{AgentRow, Model, Moment};
 use super::preferences::Preferences;
 use super::screens::log;
 use super::screens::log::state::MessageLevel;
@@ -152,16 +152,8 @@ impl Console {
             // The terminal may be gone.
             let _ = writeln!(io::stderr(), "{text}");
         }
-        let last_observations: Vec<_> = self
-            .model
-            .rows
-            .iter()
-            .filter_map(|row| {
-                row.last_readable_observation()
-                    .or(row.observation.as_ref())
-                    .cloned()
-            })
-            .collect();
+        let rows = self.model.rows.iter();
+        let last_observations: Vec<_> = rows.filter_map(AgentRow::observation_to_save).collect();
         let wait =
             |work: &RunHandle, text: &str| wait_for_end(work, text, input, &mut io::stderr());
         let has_run_ended = self.runner.shut_down(inbox, &last_observations, wait);

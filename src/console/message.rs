@@ -9,6 +9,7 @@ use chrono::{DateTime, FixedOffset};
 
 use super::handoff::{ClipboardText, CopyOutcome, PagerText};
 use super::key::Key;
+use super::model::AgentRow;
 use super::preferences::Preferences;
 use super::screens::archives::state::timeline::TimelineRequest;
 use super::screens::archives::state::{
@@ -179,7 +180,7 @@ pub enum Msg {
     ConfigInvalid(Vec<Diagnostic>),
     /// The changed config is in force: the fleet, its agents with their addresses, and
     /// whether it is read-only.
-    ConfigAdopted(FleetConfig, Vec<(String, MemoryAddress)>, bool),
+    ConfigAdopted(FleetConfig, Vec<AgentRow>, bool),
     /// The preferences changed and are valid.
     PreferencesLoaded(Box<Preferences>),
     /// The added command ended; the text is for the operator. All agents are read again.

@@ -36,7 +36,7 @@ use super::screens::hosts::state::{HostProblem, HostsScreen, problem_of};
 use super::screens::log::state::{LogMessage, LogScreen, MessageLevel};
 use super::screens::reset::state::{ResetScreen, ResetStage};
 use super::screens::verify::state::VerifyScreen;
-use crate::config::Diagnostic;
+use crate::config::{Agent, Diagnostic};
 use crate::engine::{HostStatus, MemoryAddress, Observation, Protection, Reachability, State};
 use crate::transport::sftp::askpass::Question;
 
@@ -142,8 +142,12 @@ pub struct AgentRow {
     pub name: String,
     /// Location of its memory.
     pub address: MemoryAddress,
+    /// Its host, as ssh takes the name; `None` for this machine.
+    pub host_name: Option<String>,
+    /// File name of its baseline.
+    pub baseline: String,
     /// Current observation; `None` until it is read.
-    pub observation: Option<Observation>,
+    pub observation: Option<Box<Observation>>,
     /// Last observation with a readable memory, unless the current one has one.
     pub last_readable: Option<Box<Observation>>,
     /// Observation saved by the previous session, until the memory is read.
@@ -151,38 +155,50 @@ pub struct AgentRow {
 }
 
 impl AgentRow {
-    /// Creates the row of an agent that is not read yet. `known` is its row in a previous config with
-    /// the same address, if there is one.
-    pub fn unread(name: String, address: MemoryAddress, known: Option<&AgentRow>) -> AgentRow {
-        let saved = known.and_then(|row| {
-            let readable = row.last_readable_observation();
-            readable.or(row.observation.as_ref()).cloned()
-        });
+    /// Creates the row of an agent that is not read yet.
+    pub fn unread(agent: &Agent) -> AgentRow {
         AgentRow {
-            name,
-            address,
+            name: agent.name.clone(),
+            address: MemoryAddress::from_location(&agent.location),
+            host_name: agent.location.host().map(|host| host.name.clone()),
+            baseline: agent.baseline.clone(),
             observation: None,
             last_readable: None,
-            saved_observation: saved.map(Box::new),
+            saved_observation: None,
         }
+    }
+
+    /// Returns the location of its memory, in the syntax of `scp`.
+    pub fn memory_location(&self) -> String {
+        match &self.host_name {
+            Some(host) => format!("{host}:{}", self.address.memory),
+            None => self.address.memory.clone(),
+        }
+    }
+
+    /// Returns the observation for the next session: the latest one with a readable memory, if there
+    /// is one.
+    pub fn observation_to_save(&self) -> Option<&Observation> {
+        let readable = self.last_readable_observation();
+        readable.or(self.observation.as_deref())
     }
 
     /// Stores a new observation.
     pub fn observe(&mut self, seen: Observation) {
         let is_readable = seen.is_content_known();
-        let before = self.observation.replace(seen);
+        let before = self.observation.replace(Box::new(seen));
         if is_readable {
             self.last_readable = None;
             self.saved_observation = None;
-        } else if let Some(before) = before.filter(Observation::is_content_known) {
-            self.last_readable = Some(Box::new(before));
+        } else if let Some(before) = before.filter(|before| before.is_content_known()) {
+            self.last_readable = Some(before);
         }
     }
 
     /// Stores the observation saved by the previous session, unless the memory was read since.
     pub fn remember(&mut self, saved: Observation) {
         let current = self.observation.as_ref();
-        if !current.is_some_and(Observation::is_content_known) {
+        if !current.is_some_and(|current| current.is_content_known()) {
             self.saved_observation = Some(Box::new(saved));
         }
     }
@@ -226,16 +242,15 @@ impl AgentRow {
 
     /// Returns the current observation, else the saved one.
     pub fn latest_observation(&self) -> Option<&Observation> {
-        self.observation
-            .as_ref()
-            .or(self.saved_observation.as_deref())
+        let current = self.observation.as_deref();
+        current.or(self.saved_observation.as_deref())
     }
 
     /// Returns the latest observation whose content is known.
     pub fn last_readable_observation(&self) -> Option<&Observation> {
         let current = self
             .observation
-            .as_ref()
+            .as_deref()
             .filter(|seen| seen.is_content_known());
         let remembered = self
             .saved_observation

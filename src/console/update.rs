@@ -38,7 +38,7 @@ use super::screens::{
     agent, archives, baseline_plan, baselines, editor, hosts, log, reset, verify,
 };
 use crate::config::{Diagnostic, DiagnosticLevel};
-use crate::engine::{MemoryAddress, Observation};
+use crate::engine::Observation;
 
 /// Delay, once all agents are read, until the cursor is pinned: by then the operator has
 /// seen which agent it is on.
@@ -234,9 +234,9 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
         // The effect runner intercepts them.
         Msg::ConfigChanged | Msg::ConfigReloaded(_) => {}
         Msg::ConfigInvalid(problems) => handle_config_invalid(model, problems),
-        Msg::ConfigAdopted(fleet, agents, read_only) => {
+        Msg::ConfigAdopted(fleet, rows, read_only) => {
             archives::update::reload(model);
-            return handle_config_adopted(model, fleet, agents, read_only);
+            return handle_config_adopted(model, fleet, rows, read_only);
         }
         Msg::PreferencesLoaded(preferences) => {
             model.adopt_preferences(*preferences);
@@ -474,25 +474,23 @@ fn handle_observations(model: &mut Model, observations: Vec<Observation>) -> Vec
 }
 
 /// Applies an observation, unless it is older than the current one or of a previous address.
-fn apply_observation(model: &mut Model, seen: Observation, changes: &mut ObservationChanges) {
+fn apply_observation(model: &mut Model, mut seen: Observation, changes: &mut ObservationChanges) {
     let Some(place) = model.rows.place(&seen.agent) else {
         return;
     };
     let row = &model.rows[place];
-    let old = row.observation.as_ref();
+    let old = row.observation.as_deref();
     if row.has_moved(seen.address.as_ref())
         || old.is_some_and(|old| old.generation > seen.generation)
     {
         return;
     }
+    let (read_at, generation) = (seen.read_at, seen.generation);
     let is_same = old.is_some_and(|old| {
-        let old = Observation {
-            read_at: seen.read_at,
-            generation: seen.generation,
-            ..old.clone()
-        };
-        old == seen
+        (seen.read_at, seen.generation) = (old.read_at, old.generation);
+        *old == seen
     });
+    (seen.read_at, seen.generation) = (read_at, generation);
     if !is_same {
         changes.places.push(place);
         changes.is_open_file_affected |= editor::update::concerns_open_file(model, old, &seen);
@@ -522,25 +520,27 @@ fn apply_observation(model: &mut Model, seen: Observation, changes: &mut Observa
 fn handle_config_adopted(
     model: &mut Model,
     fleet: FleetConfig,
-    agents: Vec<(String, MemoryAddress)>,
+    rows: Vec<AgentRow>,
     read_only: bool,
 ) -> Vec<Effect> {
     let mut effects = vec![Effect::LoadLog];
     effects.extend(log::update::schedule::forget(model));
     let old = std::mem::take(&mut model.rows).into_rows().into_iter();
     let mut old: HashMap<String, AgentRow> = old.map(|row| (row.name.clone(), row)).collect();
-    let new = |(name, address): (String, MemoryAddress)| {
-        let known = old.remove(&name);
-        let known = known.filter(|row| row.address == address);
-        if known.is_none() && model.agent.agent == name {
+    let new = |mut row: AgentRow| {
+        let known = old.remove(&row.name);
+        let known = known.filter(|known| known.address == row.address);
+        if known.is_none() && model.agent.agent == row.name {
             // The loaded texts are of another memory.
-            model.agent = model.agent.for_agent(name.clone());
+            model.agent = model.agent.for_agent(row.name.clone());
             model.agent.arrange_panes(model.size.0);
-            effects.push(Effect::PrepareTexts(name.clone()));
+            effects.push(Effect::PrepareTexts(row.name.clone()));
         }
-        AgentRow::unread(name, address, known.as_ref())
+        let saved = known.and_then(|known| known.observation_to_save().cloned());
+        row.saved_observation = saved.map(Box::new);
+        row
     };
-    model.rows = agents.into_iter().map(new).collect();
+    model.rows = rows.into_iter().map(new).collect();
     let rows = &model.rows;
     model.fleet.marks.retain(|name| rows.place(name).is_some());
     let open = &model.agent.agent;

@@ -15,12 +15,18 @@ const FLEET_FILE_NAME: &str = "fleet.jsonl";
 /// The same of earlier versions, which wrote one array.
 const OLD_FLEET_FILE_NAME: &str = "fleet.json";
 
+/// Number of lines that one processor parses at a time.
+const LINES_PER_PART: usize = 16;
+
 impl Engine {
     /// Saves observations for the next session.
     ///
     /// # Errors
     /// The archive cannot be written.
-    pub fn save_observations(&self, seen: &[Observation]) -> Result<()> {
+    pub fn save_observations<'o>(
+        &self,
+        seen: impl IntoIterator<Item = &'o Observation>,
+    ) -> Result<()> {
         self.archive
             .open_or_create_directory(archive::PROGRAM_DIRECTORY_NAME.as_ref())?;
         let mut text = Vec::new();
@@ -45,8 +51,17 @@ impl Engine {
     pub fn load_observations(&self) -> Vec<Observation> {
         let path = self.archive.program_path(FLEET_FILE_NAME);
         let text = durable::read_own_file(&path).unwrap_or_default();
-        let lines = text.split(|byte| *byte == b'\n').collect();
-        let seen = map_on_processors(lines, || |line: &[u8]| serde_json::from_slice(line).ok());
-        seen.into_iter().flatten().collect()
+        let ends = memchr::memchr_iter(b'\n', &text).chain([text.len()]);
+        let begins = [0].into_iter().chain(ends.clone().map(|end| end + 1));
+        let lines = begins.zip(ends).map(|(begin, end)| &text[begin..end]);
+        let lines: Vec<&[u8]> = lines.collect();
+        let parse = |lines: &[&[u8]]| {
+            let seen = lines
+                .iter()
+                .filter_map(|line| serde_json::from_slice(line).ok());
+            seen.collect::<Vec<Observation>>()
+        };
+        let parts = map_on_processors(lines.chunks(LINES_PER_PART).collect(), || parse);
+        parts.into_iter().flatten().collect()
     }
 }

@@ -9,6 +9,7 @@ use chrono::{DateTime, FixedOffset};
 use memory_shepherd::archive::{EntryKind, WrittenEntry};
 use memory_shepherd::boundary::{Boundary, BoundaryRule};
 use memory_shepherd::config::{self, Diagnostic, SftpExtension, SshHost};
+use memory_shepherd::console::model::AgentRow;
 use memory_shepherd::console::screens::baseline_plan::state::{
     BaselineChangePlan, BaselinePlanRow, PreparedBaselinePlan,
 };
@@ -658,11 +659,17 @@ pub fn local_address(name: &str) -> MemoryAddress {
 }
 
 /// The agents of a config, at their usual paths.
-pub fn configured_agents(names: &[&str]) -> Vec<(String, MemoryAddress)> {
-    let agents = names
-        .iter()
-        .map(|name| (name.to_string(), local_address(name)));
-    agents.collect()
+pub fn configured_agents(names: &[&str]) -> Vec<AgentRow> {
+    let rows = names.iter().map(|name| AgentRow {
+        name: name.to_string(),
+        address: local_address(name),
+        host_name: None,
+        baseline: format!("{name}.md"),
+        observation: None,
+        last_readable: None,
+        saved_observation: None,
+    });
+    rows.collect()
 }
 
 /// A record of `code-reviewer`: its number, its time, and its kind.

@@ -93,8 +93,10 @@ fn start_runner(
         preferences: None,
         view_state_file: None,
     };
+    let engine = Arc::new(engine);
+    let saved = SavedObservations::start_loading(&engine);
     EffectRunner::start(
-        Arc::new(engine),
+        (engine, saved),
         (broker, prompt_events),
         test_env(root),
         factory,

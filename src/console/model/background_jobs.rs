@@ -145,10 +145,10 @@ pub fn finish_jobs(model: &mut Model, msg: &Msg) {
             }
             return;
         }
-        Msg::ConfigAdopted(_, names, _) => {
+        Msg::ConfigAdopted(_, rows, _) => {
             // No message answers the requests to the previous engine.
             model.background_jobs = BackgroundJobs::default();
-            let names: Vec<String> = names.iter().map(|(name, _)| name.clone()).collect();
+            let names: Vec<String> = rows.iter().map(|row| row.name.clone()).collect();
             model.background_jobs.begin_reads(&names, now);
             return;
         }

@@ -90,9 +90,8 @@ impl Model {
             Screen::Editor => return self.editor.as_ref().map(|it| it.opened.name.as_str()),
             _ => {}
         }
-        self.subject_agent()
-            .and_then(|agent| self.config.baseline_names.get(agent))
-            .map(String::as_str)
+        let row = self.find_row(self.subject_agent()?);
+        row.map(|row| row.baseline.as_str())
     }
 
     /// Returns the version that the restore key would put back, in the engine's words.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Model, equivalent_command};
+use super::{AgentRow, Model, equivalent_command};
 use crate::archive::WrittenEntry;
 use crate::console::command::Command;
 use crate::console::handoff::{ClipboardText, PagerText};
@@ -329,7 +329,7 @@ impl Model {
             }
             Command::CopyPath => {
                 let name = agent()?;
-                let path = self.config.memory_locations.get(name);
+                let path = self.find_row(name).map(AgentRow::memory_location);
                 let path = path.ok_or("the agent is no longer in the config")?;
                 Ok(ClipboardText::new(
                     format!("the path of {name}'s memory"),

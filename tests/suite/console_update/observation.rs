@@ -283,7 +283,7 @@ fn moved_agent_discards_its_observations() {
     let mut console = fleet_of_four();
     console.open_agent("bravo", MEMORY, Some(BASELINE));
     let mut moved = configured_agents(&["alpha", "bravo", "charlie"]);
-    moved[1].1.login = Some("ops@box".to_string());
+    moved[1].address.login = Some("ops@box".to_string());
     let info = console.model.config.clone();
     let effects = console.send(Msg::ConfigAdopted(info, moved.clone(), false));
     assert_eq!(
@@ -310,11 +310,11 @@ fn moved_agent_discards_its_observations() {
     late.address = Some(local_address("bravo"));
     console.observe(vec![late.clone()]);
     assert!(row(&console).observation.is_none());
-    late.address = Some(moved[1].1.clone());
+    late.address = Some(moved[1].address.clone());
     console.observe(vec![late]);
     assert_eq!(row(&console).state(), State::Drifted);
     // A different path, user or port is a different memory.
-    moved[1].1.memory = "/elsewhere".to_string();
+    moved[1].address.memory = "/elsewhere".to_string();
     let info = console.model.config.clone();
     console.send(Msg::ConfigAdopted(info, moved, false));
     assert!(row(&console).latest_observation().is_none());

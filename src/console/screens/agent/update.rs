@@ -210,9 +210,12 @@ pub fn open_at_finding(model: &mut Model, name: String) -> Vec<Effect> {
 
 /// Opens an agent of a list; the evidence if its baseline differs from the sealed one.
 pub fn open_from_list(model: &mut Model, name: String) -> Vec<Effect> {
-    let baseline = model.config.baseline_names.get(&name).cloned();
-    match baseline.filter(|_| is_tampered(model, &name)) {
-        Some(baseline) => baselines::update::open_evidence(model, baseline),
+    let row = model.find_row(&name);
+    match row.filter(|row| row.state() == State::Tampered) {
+        Some(row) => {
+            let baseline = row.baseline.clone();
+            baselines::update::open_evidence(model, baseline)
+        }
         None => open_at_finding(model, name),
     }
 }
@@ -223,8 +226,8 @@ fn is_tampered(model: &Model, name: &str) -> bool {
 
 /// Opens the evidence about the baseline of the agent on the screen.
 pub fn open_baseline(model: &mut Model) -> Vec<Effect> {
-    let baseline = model.config.baseline_names.get(&model.agent.agent);
-    let baseline = baseline.cloned();
+    let row = model.find_row(&model.agent.agent);
+    let baseline = row.map(|row| row.baseline.clone());
     baseline.map_or_else(Vec::new, |baseline| {
         baselines::update::open_evidence(model, baseline)
     })
@@ -349,11 +352,8 @@ pub fn remember_promoted_lines(model: &mut Model) {
 /// that were not inserted, or were taken back before the save, stay marked.
 pub fn unmark_saved_lines(model: &mut Model, baseline: &str, text: &[u8]) {
     let is_user = |agent: &String| {
-        model
-            .config
-            .baseline_names
-            .get(agent)
-            .is_some_and(|it| it == baseline)
+        let row = model.find_row(agent);
+        row.is_some_and(|row| row.baseline == baseline)
     };
     let users: Vec<String> = model
         .agent

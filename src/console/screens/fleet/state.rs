@@ -1,6 +1,6 @@
 //! Fleet screen: which agents it shows, in which order, and where the cursor is.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use super::order::FleetOrder;
@@ -19,10 +19,6 @@ pub struct FleetConfig {
     pub invocation: Invocation,
     /// Days until retention removes entries.
     pub retention_days: u32,
-    /// Location of the memory of each agent; `host:path` on a host.
-    pub memory_locations: BTreeMap<String, String>,
-    /// Name of the baseline of each agent.
-    pub baseline_names: BTreeMap<String, String>,
 }
 
 /// Fleet screen.
