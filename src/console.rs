@@ -47,7 +47,7 @@ use crate::transport::sftp::askpass::{self, PromptBroker};
 use command::CommandSpec;
 use effect::{EffectRunner, SavedObservations, ScheduleAccess, UserFiles};
 pub use effect::{EngineFactory, load_runs, summarize_findings};
-use event_loop::{Console, ConsoleClock, ThemeSources};
+use event_loop::{Console, ConsoleClock, FIRST_FRAME_WAIT, ThemeSources};
 use external_tools::ExternalTools;
 use model::{AgentRow, BackgroundJobs, Model, Moment, ReadOnlyState};
 use overlay::PendingKeys;
@@ -227,6 +227,7 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
             program: options.program_path,
         },
     )?;
+    let first_frame_due = clock.now().elapsed + FIRST_FRAME_WAIT;
     let console = Console {
         clock,
         model,
@@ -235,7 +236,8 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
         theme_sources,
         runner,
         frame_pacer: FramePacer::new(options.is_over_ssh),
-        is_key_pending: false,
+        is_frame_awaited: false,
+        first_frame_due: Some(first_frame_due),
         request_count: 0,
         pending_request: None,
         is_interrupted: false,

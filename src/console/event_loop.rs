@@ -31,6 +31,10 @@ use crate::error::{Error, ErrorKind, Result};
 /// Time budget for background messages before the loop checks for keys again.
 const MAX_BACKGROUND_TIME: Duration = Duration::from_millis(4);
 
+/// How long the first frame waits for the states of the last session: one frame with them costs less
+/// than two, and over a slow link it comes earlier.
+pub(super) const FIRST_FRAME_WAIT: Duration = Duration::from_millis(50);
+
 /// Time that the input thread has to pause.
 const READER_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -88,8 +92,11 @@ pub(super) struct Console {
     pub(super) theme_sources: ThemeSources,
     pub(super) runner: EffectRunner,
     pub(super) frame_pacer: FramePacer,
-    /// Whether a key was pressed since the last frame; the next one is drawn sooner.
-    pub(super) is_key_pending: bool,
+    /// Whether the operator waits for the next frame, which is then drawn sooner: a key was pressed
+    /// since the last one, or the states of the last session are known now.
+    pub(super) is_frame_awaited: bool,
+    /// When to draw the first frame without the states of the last session.
+    pub(super) first_frame_due: Option<Duration>,
     /// Number of requests for the editor or the pager so far; identifies each one.
     pub(super) request_count: u64,
     /// Request for which a job prepares the file; any key cancels it.
@@ -169,7 +176,6 @@ impl Console {
         input: &Receiver<InputEvent>,
         inbox: &Receiver<Msg>,
     ) -> io::Result<()> {
-        self.draw(screen)?;
         loop {
             let now = self.moment().elapsed;
             let mut wait = next_wake(&self.model).saturating_sub(now);
@@ -219,13 +225,13 @@ impl Console {
             // when a held key is released.
             let events: Vec<InputEvent> = first.into_iter().chain(input.try_iter()).collect();
             if !events.is_empty() {
-                self.is_key_pending = true;
+                self.await_frame();
                 if !self.apply_input(events, screen)? {
                     return Ok(());
                 }
             }
             if !self.model.is_dirty {
-                self.is_key_pending = false;
+                self.is_frame_awaited = false;
             } else if self.foreground_program.is_none() && self.time_until_frame() == Duration::ZERO
             {
                 self.draw(screen)?;
@@ -328,6 +334,9 @@ impl Console {
 
     /// Applies one message; returns false to quit.
     fn apply_message(&mut self, msg: Msg, screen: &mut TerminalScreen) -> io::Result<bool> {
+        if matches!(msg, Msg::SavedObservationsLoaded(_)) {
+            self.await_frame();
+        }
         if let Some(msg) = self.runner.intercept(msg) {
             // A theme in valid preferences exists. A change of another setting keeps the
             // theme that the operator has chosen since.
@@ -575,17 +584,29 @@ impl Console {
         Ok(())
     }
 
+    /// Draws the next frame soon.
+    fn await_frame(&mut self) {
+        self.is_frame_awaited = true;
+        self.first_frame_due = None;
+    }
+
     fn draw(&mut self, screen: &mut TerminalScreen) -> io::Result<()> {
         let bytes = screen.draw(&self.model, &self.theme)?;
+        self.first_frame_due = None;
         self.model.is_dirty = false;
-        self.is_key_pending = false;
+        self.is_frame_awaited = false;
         self.frame_pacer.record_frame(self.moment().elapsed, bytes);
         Ok(())
     }
 
     fn time_until_frame(&self) -> Duration {
-        self.frame_pacer
-            .delay_until_frame(self.moment().elapsed, self.is_key_pending)
+        let now = self.moment().elapsed;
+        match self.first_frame_due {
+            Some(due) => due.saturating_sub(now),
+            None => self
+                .frame_pacer
+                .delay_until_frame(now, self.is_frame_awaited),
+        }
     }
 
     /// Applies a loaded theme; reports its errors if the operator requested it.

@@ -139,12 +139,13 @@ impl FramePacer {
         self.last_frame = Some((now, bytes));
     }
 
-    /// Returns how long to wait before the next frame; `is_key_pending` if it answers a key.
-    pub fn delay_until_frame(&self, now: Duration, is_key_pending: bool) -> Duration {
+    /// Returns how long to wait before the next frame; `is_awaited` if the operator waits for it, as
+    /// after a key.
+    pub fn delay_until_frame(&self, now: Duration, is_awaited: bool) -> Duration {
         let Some((last, bytes)) = self.last_frame else {
             return Duration::ZERO;
         };
-        let pause = match (self.is_over_ssh, is_key_pending) {
+        let pause = match (self.is_over_ssh, is_awaited) {
             (false, true) => Duration::ZERO,
             (false, false) => Duration::from_millis(33),
             (true, true) => Duration::from_micros(
