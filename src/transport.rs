@@ -191,6 +191,11 @@ pub trait MemoryDirectory: Send {
     /// Returns what a replacement in this directory relies on.
     fn properties(&self) -> Result<DirectoryProperties, TransportError>;
 
+    /// Returns the stamp of the directory itself, on this machine.
+    fn stamp(&self) -> Option<Stamp> {
+        None
+    }
+
     /// Returns the object at the memory's name, without following links.
     fn stat_memory(&self) -> Result<MemoryObject, TransportError>;
 

@@ -92,8 +92,8 @@ pub(super) struct Console {
     pub(super) theme_sources: ThemeSources,
     pub(super) runner: EffectRunner,
     pub(super) frame_pacer: FramePacer,
-    /// Whether the operator waits for the next frame, which is then drawn sooner: a key was pressed
-    /// since the last one, or the states of the last session are known now.
+    /// Whether the operator waits for the next frame, which is then drawn sooner: since the last one,
+    /// a key was pressed, the states of the last session were loaded, or the whole fleet was read.
     pub(super) is_frame_awaited: bool,
     /// When to draw the first frame without the states of the last session.
     pub(super) first_frame_due: Option<Duration>,
@@ -346,7 +346,11 @@ impl Console {
                 let name = self.theme_sources.theme_name(preferences);
                 self.runner.load_theme(&self.themes, name, false);
             }
+            let is_read = self.model.rows.unread() == 0;
             let effects = update(&mut self.model, self.clock.now(), msg);
+            if !is_read && self.model.rows.unread() == 0 {
+                self.await_frame();
+            }
             if !self.handle_effects(effects, screen)? {
                 return Ok(false);
             }

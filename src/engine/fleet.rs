@@ -28,8 +28,9 @@ use self::change_scopes::{ChangeScopes, ChangeTarget, change_scopes};
 pub use self::directory_watches::start_directory_watcher;
 use self::due_reads::DueReads;
 use self::host_polls::HostPolls;
-use self::observation_stamps::ObservationStamps;
+use self::observation_stamps::{ObservationStamps, OtherStamps};
 use self::sweep::{Sweep, UnwatchedChanges};
+use super::observe::QuickObservation;
 use super::state_log::StateNote;
 use super::{Engine, HostStatus, Observation, lock};
 use crate::config::Agent;
@@ -632,11 +633,17 @@ fn start_first_read(engine: &Arc<Engine>, sweep: &Arc<Sweep>, messages: &Sender<
         let (engine, sweep, messages) = (Arc::clone(engine), Arc::clone(sweep), messages.clone());
         move || {
             let local = engine.local_agents();
-            let prepare = |agents: &[&Agent]| sweep.record_stamps(agents);
-            let report = |observations: Vec<Observation>| {
-                for seen in &observations {
-                    sweep.record_outcome(&seen.agent, Some(seen));
-                }
+            let prepare = |agents: &[&Agent]| {
+                let time = engine.clock().now();
+                let stamps = sweep.read_other_stamps(agents).into_iter();
+                stamps.map(|stamps| (stamps, time)).collect()
+            };
+            let report = |seen: Vec<((OtherStamps, DateTime<FixedOffset>), QuickObservation)>| {
+                let record = |(stamps, quick): (_, QuickObservation)| {
+                    sweep.record_quick(stamps, &quick);
+                    quick.observation
+                };
+                let observations = seen.into_iter().map(record).collect();
                 let left = None;
                 let read = FleetMessage::AgentsRead { observations, left };
                 messages.send(read).is_ok()
@@ -708,7 +715,7 @@ fn run_read_worker(
         let began = engine.clock().instant();
         let observe = || {
             engine.agent(&name).map(|agent| {
-                sweep.record_stamps(&[agent]);
+                sweep.record_stamps(agent);
                 Box::new(engine.observe(agent))
             })
         };

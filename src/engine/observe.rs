@@ -9,8 +9,8 @@ use chrono::{DateTime, FixedOffset};
 
 use super::address::{MemoryAddress, host_name};
 use super::classify::{
-    ClassifiedContent, MemoryAccumulator, NO_MEMORY_REASON, classify, describe_oversize,
-    window_size,
+    ClassifiedContent, MAX_WINDOW_BYTES, MemoryAccumulator, NO_MEMORY_REASON, classify,
+    describe_oversize, window_size,
 };
 use super::content_cache::ContentKey;
 use super::degraded::replacement_degradation;
@@ -85,6 +85,13 @@ pub(super) struct ObservedAgent {
     pub baseline: Option<Arc<Baseline>>,
     /// The baseline version that was pushed last, if one was.
     pub pushed_version: Option<Digest>,
+}
+
+/// An observation of a local agent, with the stamps from before its read.
+pub(super) struct QuickObservation {
+    pub observation: Observation,
+    pub memory_stamp: Stamp,
+    pub directory_stamp: Stamp,
 }
 
 /// An agent before its memory is probed, with what this machine knows of it.
@@ -191,12 +198,49 @@ impl Engine {
         known: &KnownFleet,
     ) -> Observation {
         let _span = tracing::debug_span!("observe", agent = agent.name).entered();
-        let subject = ObservationSubject {
+        let subject = self.subject_of_many(agent, baselines, known);
+        self.observe_prepared(subject, false).observation
+    }
+
+    /// As [`Engine::observe_as_one_of_many`], if the memory is a file that is read in no time.
+    pub(super) fn observe_if_quick<'c>(
+        &'c self,
+        agent: &'c Agent,
+        baselines: &Mutex<BaselineCache<'c>>,
+        known: &KnownFleet,
+    ) -> Option<QuickObservation> {
+        let _span = tracing::debug_span!("observe", agent = agent.name).entered();
+        let directory = self.open_directory(agent).ok()?;
+        let directory_stamp = directory.stamp()?;
+        let stamp = match directory.stat_memory() {
+            Ok(MemoryObject::File(file)) if file.stamp.size <= MAX_WINDOW_BYTES as u64 => {
+                file.stamp
+            }
+            _ => return None,
+        };
+        let subject = self.subject_of_many(agent, baselines, known);
+        let directory = Some(&*directory);
+        let outcome = self.observe_file(&subject, directory, stamp, false);
+        Some(QuickObservation {
+            observation: self
+                .build_observed_agent(subject, directory, outcome)
+                .observation,
+            memory_stamp: stamp,
+            directory_stamp,
+        })
+    }
+
+    fn subject_of_many<'s, 'c: 's>(
+        &'c self,
+        agent: &'c Agent,
+        baselines: &Mutex<BaselineCache<'c>>,
+        known: &'s KnownFleet,
+    ) -> ObservationSubject<'s> {
+        ObservationSubject {
             may_have_journal: known.journaled.contains(&agent.name),
             locks: Some(&known.locks),
             ..self.prepare_subject(agent, known.history(self, agent), baselines)
-        };
-        self.observe_prepared(subject, false).observation
+        }
     }
 
     /// Observes agents of one host: one round trip probes their memories, two more read those that
@@ -562,20 +606,31 @@ impl Engine {
         directory: Option<&dyn MemoryDirectory>,
         bytes: bool,
     ) -> Result<ObservedMemory, TransportError> {
-        let agent = subject.agent;
-        let began = self.clock().now();
         let object = match directory {
             Some(directory) => directory.stat_memory()?,
-            None => self.probe_memory(&agent.location)?,
+            None => self.probe_memory(&subject.agent.location)?,
         };
         let file = match object {
             MemoryObject::Absent => return Ok(ObservedMemory::Absent),
             MemoryObject::Special(special) => return Ok(ObservedMemory::Special(special)),
             MemoryObject::File(file) => file,
         };
-        if !bytes && let Some(classified) = self.cached_content(subject, file.stamp) {
+        self.observe_file(subject, directory, file.stamp, bytes)
+    }
+
+    /// Observes a memory that is a file with this stamp.
+    fn observe_file(
+        &self,
+        subject: &ObservationSubject<'_>,
+        directory: Option<&dyn MemoryDirectory>,
+        stamp: Stamp,
+        bytes: bool,
+    ) -> Result<ObservedMemory, TransportError> {
+        if !bytes && let Some(classified) = self.cached_content(subject, stamp) {
             return Ok(ObservedMemory::File(classified, None));
         }
+        let agent = subject.agent;
+        let began = self.clock().now();
         let mut reading = MemoryAccumulator::default();
         let window = window_size(&subject.reference_or_empty());
         let mut add = |piece: &[u8]| {

@@ -3,14 +3,13 @@
 use std::collections::HashSet;
 use std::sync::Mutex;
 
-use rustix::fs::{FileType, Stat};
-
-use super::classify::MAX_WINDOW_BYTES;
 use super::lock::LockDirectory;
+use super::observe::QuickObservation;
 use super::{AgentHistory, Engine, Observation, parallel};
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::error::Result;
+use crate::threads::map_on_processors;
 
 /// Number of agents whose observations are reported together.
 const BATCH_AGENTS: usize = 2048;
@@ -35,12 +34,6 @@ impl KnownFleet {
     }
 }
 
-/// Returns whether this is a file that is read in no time.
-pub(super) fn is_small_file(stat: &Stat) -> bool {
-    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    is_file && stat.st_size as u64 <= MAX_WINDOW_BYTES as u64
-}
-
 /// Splits agents into those with a property and the others.
 fn split_agents<'c>(
     agents: impl IntoIterator<Item = (&'c Agent, bool)>,
@@ -56,19 +49,19 @@ impl Engine {
     pub fn observe_all<'c>(&'c self, agents: &[&'c Agent]) -> Vec<Observation> {
         let known = self.read_known_fleet();
         let mut seen = self.observe_with(agents, &known);
-        self.observe_run_agents(agents, &known, &mut seen);
+        self.observe_run_agents(&known, seen.iter_mut());
         seen
     }
 
     /// Observes agents of this machine whose memories are files that are read in no time, many of
-    /// them together: none of a small fleet, and none on a file system that may hang. Before it observes
-    /// some of them, `prepare` returns which memories are such files; calls `report` with their
-    /// observations, until that returns false. Returns the agents that it did not observe.
-    pub(super) fn observe_quick_agents<'c>(
+    /// them together: none of a small fleet, and none on a file system that may hang. Calls `prepare`
+    /// before it observes some of them, and `report` with the result of that and their observations,
+    /// until it returns false. Returns the agents that it did not observe.
+    pub(super) fn observe_quick_agents<'c, P>(
         &'c self,
         agents: &[&'c Agent],
-        prepare: impl Fn(&[&'c Agent]) -> Vec<bool>,
-        mut report: impl FnMut(Vec<Observation>) -> bool,
+        prepare: impl Fn(&[&'c Agent]) -> Vec<P>,
+        mut report: impl FnMut(Vec<(P, QuickObservation)>) -> bool,
     ) -> Vec<&'c Agent> {
         let memories = agents.iter().map(|agent| agent.location.memory());
         let systems = self.file_systems().find_untrusted_all(memories);
@@ -79,12 +72,22 @@ impl Engine {
             return others;
         }
         for agents in trusted.chunks(BATCH_AGENTS) {
-            let are_small = prepare(agents);
+            let prepared = prepare(agents);
             let known = self.read_known_fleet();
-            let (quick, slow) = split_agents(agents.iter().copied().zip(are_small));
-            others.extend(slow);
-            let mut seen = self.observe_with(&quick, &known);
-            self.observe_run_agents(&quick, &known, &mut seen);
+            let start = || {
+                let baselines = Mutex::new(self.baseline_cache());
+                let known = &known;
+                move |agent| (agent, self.observe_if_quick(agent, &baselines, known))
+            };
+            let looked = map_on_processors(agents.to_vec(), start);
+            let mut seen = Vec::with_capacity(agents.len());
+            for (prepared, (agent, quick)) in prepared.into_iter().zip(looked) {
+                match quick {
+                    Some(quick) => seen.push((prepared, quick)),
+                    None => others.push(agent),
+                }
+            }
+            self.observe_run_agents(&known, seen.iter_mut().map(|(_, it)| &mut it.observation));
             if !report(seen) {
                 break;
             }
@@ -112,11 +115,18 @@ impl Engine {
     }
 
     /// Observes the agents of this machine again that runs have changed since the ledger was read.
-    fn observe_run_agents(&self, agents: &[&Agent], known: &KnownFleet, seen: &mut [Observation]) {
+    fn observe_run_agents<'o>(
+        &self,
+        known: &KnownFleet,
+        seen: impl Iterator<Item = &'o mut Observation>,
+    ) {
         if self.ledger().head() == known.ledger_head {
             return;
         }
-        for (agent, seen) in agents.iter().zip(seen) {
+        for seen in seen {
+            let Ok(agent) = self.agent(&seen.agent) else {
+                continue;
+            };
             let history = self.ledger().indexed_history(&agent.name);
             let is_known = history.is_ok_and(|history| history.last_run == seen.last_run);
             if !is_known && agent.location.host().is_none() {

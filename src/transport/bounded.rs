@@ -15,7 +15,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use super::{
     ByteSink, DirectoryProperties, DisplacedObject, FailureCause, FileMetadata, Inspector,
     InterruptedRun, MemoryDirectory, MemoryObject, NewMemory, ObjectId, RecoveredRun,
-    SettleOutcome, SpecialFile, StagedAttributes, SwapOutcome, Transport, TransportError,
+    SettleOutcome, SpecialFile, StagedAttributes, Stamp, SwapOutcome, Transport, TransportError,
     UnsyncedObject,
 };
 use crate::config::SftpExtension;
@@ -326,6 +326,10 @@ impl MemoryDirectory for BoundedDirectory {
 
     fn properties(&self) -> Result<DirectoryProperties, TransportError> {
         self.run_call(|directory| directory.properties())
+    }
+
+    fn stamp(&self) -> Option<Stamp> {
+        self.run_call(|directory| Ok(directory.stamp())).ok()?
     }
 
     fn stat_memory(&self) -> Result<MemoryObject, TransportError> {

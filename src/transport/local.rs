@@ -470,6 +470,11 @@ impl MemoryDirectory for LocalDirectory {
         })
     }
 
+    fn stamp(&self) -> Option<Stamp> {
+        let stat = fs::fstat(&*self.directory_fd).ok()?;
+        Some(Stamp::from_stat(&stat))
+    }
+
     fn stat_memory(&self) -> Result<MemoryObject, TransportError> {
         let (object, _) = self
             .stat_object(&self.memory_name)

@@ -14,7 +14,7 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
 use self::poll_schedule::PollSchedule;
-use super::observation_stamps::{MemoryStamps, ObservationStamps};
+use super::observation_stamps::{AgentStamps, MemoryStamps, ObservationStamps};
 use super::{FleetEvent, JobCounter};
 use crate::engine::state_log::StateNote;
 use crate::engine::{Engine, HostStatus, Observation};
@@ -519,6 +519,7 @@ impl PollWorker {
     ) -> Result<PollResult, UnreadAgents> {
         let mut confirmed = Vec::new();
         let (mut agents, mut probed) = (Vec::new(), Vec::new());
+        let began = self.engine.clock().now();
         let reader = self.stamps.read();
         for (agent, object) in self
             .engine
@@ -527,14 +528,17 @@ impl PollWorker {
             .zip(objects)
         {
             let memory = MemoryStamps::of_probed(&object);
-            let stamps = memory.map(|memory| reader.agent_stamps(agent, memory));
+            let stamps = memory.map(|memory| AgentStamps {
+                memory,
+                other: reader.other_stamps(agent),
+            });
             let is_known = |stamps| self.stamps.are_known(&agent.name, stamps);
             if !poll.is_forced && stamps.as_ref().is_some_and(is_known) {
                 confirmed.push(agent.name.clone());
                 continue;
             }
             match stamps {
-                Some(stamps) => self.stamps.record(&agent.name, stamps),
+                Some(stamps) => self.stamps.record(&agent.name, stamps, began),
                 None => self.stamps.forget(&agent.name),
             }
             agents.push(agent);

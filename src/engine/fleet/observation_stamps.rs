@@ -5,9 +5,10 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use chrono::{DateTime, FixedOffset};
+
 use crate::baseline;
 use crate::baseline::seal::{self, SealMeta};
-use crate::clock::Clock;
 use crate::config::Agent;
 use crate::engine::content_cache::RECENT_CHANGE;
 use crate::engine::observation::Blocker;
@@ -27,7 +28,13 @@ pub(super) struct ObservationStamps {
 /// The stamps that an observation of an agent depends on.
 #[derive(PartialEq, Eq)]
 pub(super) struct AgentStamps {
-    memory: MemoryStamps,
+    pub(super) memory: MemoryStamps,
+    pub(super) other: OtherStamps,
+}
+
+/// The stamps that an observation depends on besides those of the memory.
+#[derive(PartialEq, Eq)]
+pub(super) struct OtherStamps {
     baseline: Option<Stamp>,
     lock: Option<Stamp>,
     has_journal: bool,
@@ -105,12 +112,12 @@ impl ObservationStamps {
         }
     }
 
-    /// Records the stamps of an agent from before an observation, whose outcome then has to be
-    /// recorded.
-    pub(super) fn record(&self, agent: &str, stamps: AgentStamps) {
+    /// Records the stamps of an agent from before an observation, which were read from a time on. The
+    /// outcome then has to be recorded.
+    pub(super) fn record(&self, agent: &str, stamps: AgentStamps, time: DateTime<FixedOffset>) {
         let mut known = self.known();
         // An object that changed so recently may change again without a new stamp.
-        if stamps.is_racy(self.engine.clock()) {
+        if stamps.is_racy(time) {
             known.remove(agent);
         } else {
             known.insert(agent.to_string(), stamps);
@@ -201,11 +208,10 @@ impl ObservationStamps {
 }
 
 impl<'a> StampReader<'a> {
-    /// Returns the stamps of an agent with these of its memory.
-    pub(super) fn agent_stamps(&self, agent: &'a Agent, memory: MemoryStamps) -> AgentStamps {
+    /// Returns the stamps of an agent besides those of its memory.
+    pub(super) fn other_stamps(&self, agent: &'a Agent) -> OtherStamps {
         let engine = self.engine;
-        AgentStamps {
-            memory,
+        OtherStamps {
             baseline: self.baseline_stamp(agent),
             lock: stamp_of(&lock::holder_path(engine.archive(), &agent.name)),
             has_journal: self.journaled.contains(&agent.name),
@@ -232,18 +238,19 @@ impl AgentStamps {
         directory.is_some()
     }
 
-    /// Whether any of the objects on this machine changed so recently that it may change again
-    /// without a new stamp.
-    fn is_racy(&self, clock: &dyn Clock) -> bool {
+    /// Whether any of the objects on this machine changed so shortly before a time that it may change
+    /// again without a new stamp.
+    fn is_racy(&self, time: DateTime<FixedOffset>) -> bool {
         let (memory, directory) = match &self.memory {
             MemoryStamps::Local { memory, directory } => (*memory, *directory),
             MemoryStamps::Remote(_) => (None, None),
         };
-        let all = [memory, directory, self.baseline, self.lock];
-        let stamps = all.iter().chain(&self.shared.files).flatten();
+        let other = &self.other;
+        let all = [memory, directory, other.baseline, other.lock];
+        let stamps = all.iter().chain(&other.shared.files).flatten();
         let newest = stamps.map(|stamp| stamp.changed.max(stamp.modified)).max();
-        let now = clock.now().timestamp_nanos_opt().unwrap_or(i64::MAX);
-        newest.is_some_and(|newest| now.saturating_sub(newest) < RECENT_CHANGE.as_nanos() as i64)
+        let time = time.timestamp_nanos_opt().unwrap_or(i64::MAX);
+        newest.is_some_and(|newest| time.saturating_sub(newest) < RECENT_CHANGE.as_nanos() as i64)
     }
 }
 

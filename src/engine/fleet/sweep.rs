@@ -5,12 +5,14 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::Stat;
+use chrono::{DateTime, FixedOffset};
 
-use super::observation_stamps::{AgentStamps, MemoryStamps, ObservationStamps, target_stamp_of};
+use super::observation_stamps::{
+    AgentStamps, MemoryStamps, ObservationStamps, OtherStamps, target_stamp_of,
+};
 use crate::config::Agent;
 use crate::durable;
-use crate::engine::observe_fleet::is_small_file;
+use crate::engine::observe::QuickObservation;
 use crate::engine::{Engine, Observation};
 use crate::file_systems::GroupedByFileSystem;
 use crate::threads::map_on_processors;
@@ -33,26 +35,17 @@ pub(super) struct Sweep {
     config_stamp: Mutex<Option<Stamp>>,
 }
 
-/// A local memory as a look at it without a read shows it.
-struct ProbedMemory {
-    stamps: MemoryStamps,
-    is_small_file: bool,
-}
-
-/// Probes a memory and its directory. Symlinks are not followed, not even above the memory, because
-/// they may lead to a file system that hangs.
-fn probe_memory(memory: &Path) -> ProbedMemory {
+/// Reads the stamps of a memory and its directory. Symlinks are not followed, not even above the
+/// memory, because they may lead to a file system that hangs.
+fn read_memory_stamps(memory: &Path) -> MemoryStamps {
     let stats = durable::stat_no_symlinks_with_directory(memory);
     let (memory, directory) = stats.map_or((None, None), |(file, directory)| {
         (file.ok(), Some(directory))
     });
-    let stamp = |stat: &Stat| Stamp::from_stat(stat);
-    ProbedMemory {
-        stamps: MemoryStamps::Local {
-            memory: memory.as_ref().map(stamp),
-            directory: directory.as_ref().map(stamp),
-        },
-        is_small_file: memory.as_ref().is_some_and(is_small_file),
+    let stamp = |stat| Stamp::from_stat(&stat);
+    MemoryStamps::Local {
+        memory: memory.map(stamp),
+        directory: directory.map(stamp),
     }
 }
 
@@ -67,14 +60,36 @@ impl Sweep {
         }
     }
 
-    /// Records the stamps of local agents right before their observation, whose outcome then has to
-    /// be recorded. Returns whether each memory is a file that is read in no time.
-    pub(super) fn record_stamps(&self, agents: &[&Agent]) -> Vec<bool> {
-        let (stamps, are_small) = self.agent_stamps(agents);
-        for (agent, stamps) in agents.iter().zip(stamps) {
-            self.stamps.record(&agent.name, stamps);
+    /// Records the stamps of a local agent right before its observation, whose outcome then has to be
+    /// recorded.
+    pub(super) fn record_stamps(&self, agent: &Agent) {
+        let time = self.engine.clock().now();
+        for stamps in self.agent_stamps(&[agent]) {
+            self.stamps.record(&agent.name, stamps, time);
         }
-        are_small
+    }
+
+    /// Reads the stamps of local agents besides those of their memories.
+    pub(super) fn read_other_stamps(&self, agents: &[&Agent]) -> Vec<OtherStamps> {
+        let reader = self.stamps.read();
+        map_on_processors(agents.to_vec(), || |agent| reader.other_stamps(agent))
+    }
+
+    /// Records an observation, and the stamps from before it: those besides the memory's were read
+    /// from a time on.
+    pub(super) fn record_quick(
+        &self,
+        (other, read_at): (OtherStamps, DateTime<FixedOffset>),
+        quick: &QuickObservation,
+    ) {
+        let memory = MemoryStamps::Local {
+            memory: Some(quick.memory_stamp),
+            directory: Some(quick.directory_stamp),
+        };
+        let agent = &quick.observation.agent;
+        let stamps = AgentStamps { memory, other };
+        self.stamps.record(agent, stamps, read_at);
+        self.record_outcome(agent, Some(&quick.observation));
     }
 
     /// Records the outcome of an observation.
@@ -92,7 +107,7 @@ impl Sweep {
         };
         let mut agents: Vec<String> = recorded.filter(is_on_host).collect();
         let local_agents = self.engine.local_agents();
-        let (stamps, _) = self.agent_stamps(&local_agents);
+        let stamps = self.agent_stamps(&local_agents);
         let mut directories: HashSet<PathBuf> = local_agents
             .iter()
             .zip(&stamps)
@@ -130,28 +145,24 @@ impl Sweep {
             .map(|(path, _)| path)
     }
 
-    /// Returns the stamps of agents, and whether their memories are files that are read in no time. A
-    /// memory whose file system does not answer gets no stamps, so the agent is observed, which
-    /// reports the problem.
-    fn agent_stamps<'c>(&'c self, agents: &[&'c Agent]) -> (Vec<AgentStamps>, Vec<bool>) {
+    /// Returns the stamps of agents. A memory whose file system does not answer gets no stamps, so the
+    /// agent is observed, which reports the problem.
+    fn agent_stamps(&self, agents: &[&Agent]) -> Vec<AgentStamps> {
         let memories = agents.iter().map(|agent| agent.location.memory());
-        let probed =
-            self.map_by_file_system(memories.map(Path::to_path_buf).collect(), probe_memory);
-        let none = || ProbedMemory {
-            stamps: MemoryStamps::Local {
-                memory: None,
-                directory: None,
-            },
-            is_small_file: false,
+        let memories = self.map_by_file_system(
+            memories.map(Path::to_path_buf).collect(),
+            read_memory_stamps,
+        );
+        let none = || MemoryStamps::Local {
+            memory: None,
+            directory: None,
         };
-        let reader = self.stamps.read();
-        let stamps_of = |(agent, probed): (&&'c Agent, Option<ProbedMemory>)| {
-            let probed = probed.unwrap_or_else(none);
-            let stamps = reader.agent_stamps(agent, probed.stamps);
-            (stamps, probed.is_small_file)
-        };
-        let probed = agents.iter().zip(probed).collect();
-        map_on_processors(probed, || stamps_of).into_iter().unzip()
+        let others = self.read_other_stamps(agents).into_iter();
+        let stamps = others.zip(memories).map(|(other, memory)| AgentStamps {
+            memory: memory.unwrap_or_else(none),
+            other,
+        });
+        stamps.collect()
     }
 
     /// Applies `probe` to each path, with one call per file system that may hang; None for the
