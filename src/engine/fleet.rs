@@ -28,8 +28,8 @@ use self::change_scopes::{ChangeScopes, ChangeTarget, change_scopes};
 pub use self::directory_watches::start_directory_watcher;
 use self::due_reads::DueReads;
 use self::host_polls::HostPolls;
-use self::observation_stamps::{ObservationStamps, OtherStamps};
-use self::sweep::{Sweep, UnwatchedChanges};
+use self::observation_stamps::ObservationStamps;
+use self::sweep::{EarlierStamps, Sweep, UnwatchedChanges};
 use super::observe::QuickObservation;
 use super::state_log::StateNote;
 use super::{Engine, HostStatus, Observation, lock};
@@ -633,12 +633,8 @@ fn start_first_read(engine: &Arc<Engine>, sweep: &Arc<Sweep>, messages: &Sender<
         let (engine, sweep, messages) = (Arc::clone(engine), Arc::clone(sweep), messages.clone());
         move || {
             let local = engine.local_agents();
-            let prepare = |agents: &[&Agent]| {
-                let time = engine.clock().now();
-                let stamps = sweep.read_other_stamps(agents).into_iter();
-                stamps.map(|stamps| (stamps, time)).collect()
-            };
-            let report = |seen: Vec<((OtherStamps, DateTime<FixedOffset>), QuickObservation)>| {
+            let prepare = |agents: &[&Agent]| sweep.read_earlier_stamps(agents);
+            let report = |seen: Vec<(EarlierStamps, QuickObservation)>| {
                 let record = |(stamps, quick): (_, QuickObservation)| {
                     sweep.record_quick(stamps, &quick);
                     quick.observation

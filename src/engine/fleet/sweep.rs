@@ -20,12 +20,19 @@ use crate::transport::Stamp;
 
 /// Changes that the watcher did not report.
 pub(super) struct UnwatchedChanges {
-    /// Agents to observe: of hosts, those with new records.
+    /// Agents to observe: of hosts, those with new records alone.
     pub agents: Vec<String>,
     /// Whether the configuration file has changed.
     pub has_config_changed: bool,
     /// The directories to watch that exist.
     pub existing_directories: HashSet<PathBuf>,
+}
+
+/// Stamps of an agent from before an observation, without those of its memory.
+pub(super) struct EarlierStamps {
+    other: OtherStamps,
+    /// They were read from then on.
+    time: DateTime<FixedOffset>,
 }
 
 /// Looks for changes of local agents.
@@ -69,26 +76,29 @@ impl Sweep {
         }
     }
 
-    /// Reads the stamps of local agents besides those of their memories.
-    pub(super) fn read_other_stamps(&self, agents: &[&Agent]) -> Vec<OtherStamps> {
+    /// Reads the stamps of local agents besides those of their memories, right before these are
+    /// observed.
+    pub(super) fn read_earlier_stamps(&self, agents: &[&Agent]) -> Vec<EarlierStamps> {
+        let time = self.engine.clock().now();
+        let stamps = self.other_stamps(agents).into_iter();
+        stamps.map(|other| EarlierStamps { other, time }).collect()
+    }
+
+    fn other_stamps(&self, agents: &[&Agent]) -> Vec<OtherStamps> {
         let reader = self.stamps.read();
         map_on_processors(agents.to_vec(), || |agent| reader.other_stamps(agent))
     }
 
-    /// Records an observation, and the stamps from before it: those besides the memory's were read
-    /// from a time on.
-    pub(super) fn record_quick(
-        &self,
-        (other, read_at): (OtherStamps, DateTime<FixedOffset>),
-        quick: &QuickObservation,
-    ) {
+    /// Records an observation, and the stamps from before it.
+    pub(super) fn record_quick(&self, earlier: EarlierStamps, quick: &QuickObservation) {
         let memory = MemoryStamps::Local {
             memory: Some(quick.memory_stamp),
             directory: Some(quick.directory_stamp),
         };
         let agent = &quick.observation.agent;
+        let other = earlier.other;
         let stamps = AgentStamps { memory, other };
-        self.stamps.record(agent, stamps, read_at);
+        self.stamps.record(agent, stamps, earlier.time);
         self.record_outcome(agent, Some(&quick.observation));
     }
 
@@ -97,15 +107,10 @@ impl Sweep {
         self.stamps.record_outcome(agent, seen);
     }
 
-    /// Finds the agents with changed stamps or new records, and the existing directories among those of memories
-    /// and `others`.
+    /// Finds the agents with new records or, on this machine, changed stamps, and the existing
+    /// directories among those of memories and `others`.
     pub(super) fn find_changes(&self, others: Vec<PathBuf>) -> UnwatchedChanges {
-        let recorded = self.stamps.forget_recorded().into_iter();
-        let is_on_host = |name: &String| {
-            let agent = self.engine.config().agent(name);
-            agent.is_some_and(|agent| agent.location.host().is_some())
-        };
-        let mut agents: Vec<String> = recorded.filter(is_on_host).collect();
+        let mut agents = self.stamps.forget_recorded();
         let local_agents = self.engine.local_agents();
         let stamps = self.agent_stamps(&local_agents);
         let mut directories: HashSet<PathBuf> = local_agents
@@ -157,7 +162,7 @@ impl Sweep {
             memory: None,
             directory: None,
         };
-        let others = self.read_other_stamps(agents).into_iter();
+        let others = self.other_stamps(agents).into_iter();
         let stamps = others.zip(memories).map(|(other, memory)| AgentStamps {
             memory: memory.unwrap_or_else(none),
             other,
