@@ -243,7 +243,8 @@ struct WatchLoop {
     is_fleet_read: bool,
     /// Directories of memories, whose content agents control.
     memory_directories: HashSet<PathBuf>,
-    /// Directories that should be watched, and what a changed name in them affects.
+    /// Directories that should be watched, and what a changed name in them affects; empty until the
+    /// first read has ended if they are watched after it.
     change_scopes: ChangeScopes,
     due_reads: DueReads,
     /// Earliest time of an agent's next read.
@@ -307,7 +308,7 @@ impl WatchLoop {
         let watcher = start_change_watcher(messages.clone(), Arc::clone(&backlog));
         let mut watch = WatchLoop {
             memory_directories,
-            change_scopes: change_scopes(&engine),
+            change_scopes: ChangeScopes::new(),
             engine,
             events,
             jobs,
@@ -338,11 +339,11 @@ impl WatchLoop {
         if watch.engine.config().has_changed_since_read() {
             watch.config_due = Some(watch.engine.clock().instant());
         }
-        let trusted = watch.trusted_directories();
         if is_read_first {
-            watch.directories_to_watch = trusted;
             return watch;
         }
+        watch.change_scopes = change_scopes(&watch.engine);
+        let trusted = watch.trusted_directories();
         // A sweep finds out which of the others exist.
         let has_others = trusted.len() < watch.change_scopes.len();
         let interval = if has_others {
@@ -476,6 +477,10 @@ impl WatchLoop {
                         self.schedule_read(name, now);
                     }
                     self.is_fleet_read = true;
+                    if self.change_scopes.is_empty() {
+                        self.change_scopes = change_scopes(&self.engine);
+                        self.directories_to_watch = self.trusted_directories();
+                    }
                     if !self.has_directories_to_watch() {
                         self.jobs.add(-1);
                     }
@@ -517,7 +522,9 @@ impl WatchLoop {
     /// the lock, and not watched yet.
     fn watch_lock(&mut self, observation: &Observation, now: Instant) {
         let block = observation.blocker.as_ref();
-        if block.is_none_or(|block| block.kind != ErrorKind::Busy) {
+        // Where directories are not watched yet, a sweep follows.
+        if block.is_none_or(|block| block.kind != ErrorKind::Busy) || self.change_scopes.is_empty()
+        {
             return;
         }
         let lock = lock::holder_path(self.engine.archive(), &observation.agent);
