@@ -50,6 +50,7 @@ impl Table {
             self.rows.len() - 1
         });
         self.rows[row].values[place] = Some(value);
+        self.rows[row].budget = budget;
     }
 
     /// Adds the median and the 99th percentile of delays in milliseconds.
