@@ -113,8 +113,8 @@ pub(super) struct SharedMemories {
     local: LocalCandidates,
     /// Those of hosts, by paths, which do not change.
     by_path: SharingGroups,
-    /// Hosts on which the agents' absolute paths are known.
-    resolved_hosts: HashSet<SshHost>,
+    /// The agents on each host, until their absolute paths are known.
+    unresolved_hosts: HashMap<SshHost, Vec<usize>>,
 }
 
 impl SharedMemories {
@@ -122,7 +122,14 @@ impl SharedMemories {
     pub(super) fn from_agents(agents: &[Agent]) -> SharedMemories {
         let mut sharing = SharedMemories::default();
         let agents = agents.iter().enumerate();
-        for (index, agent) in agents.filter(|(_, it)| it.location.host().is_some()) {
+        for (index, agent) in agents {
+            let Some(host) = agent.location.host() else {
+                continue;
+            };
+            match sharing.unresolved_hosts.get_mut(host) {
+                Some(agents) => agents.push(index),
+                None => drop(sharing.unresolved_hosts.insert(host.clone(), vec![index])),
+            }
             let (host, port, user, path) = agent.location.file_identity();
             let key = FileKey::ConfiguredPath(host, port, user.to_string(), path.into_owned());
             sharing.by_path.add(index, &key);
@@ -321,23 +328,25 @@ impl Engine {
 
     /// Stores the absolute paths of a host's agents, once it is connected.
     fn resolve_paths(&self, host: &SshHost) {
-        if self.shared_memories().resolved_hosts.contains(host) {
+        let Some(agents) = self.shared_memories().unresolved_hosts.get(host).cloned() else {
             return;
-        }
-        let agents = self.config().agents.iter().enumerate();
-        let agents = agents.filter(|(_, agent)| agent.location.host() == Some(host));
-        let key = |(index, agent): (usize, &Agent)| {
+        };
+        let key = |index: usize| {
+            let agent = self.config().agents.get(index)?;
             let path = self
                 .transport_for(&agent.location)
                 .absolute_path(agent.location.memory())?;
             let (host, port, ..) = agent.location.file_identity();
             Some((index, FileKey::AbsolutePath(host, port, path)))
         };
-        let Some(keys) = agents.map(key).collect::<Option<Vec<_>>>() else {
+        let Some(keys) = agents.into_iter().map(key).collect::<Option<Vec<_>>>() else {
             return;
         };
         let mut sharing = self.shared_memories();
-        sharing.resolved_hosts.insert(host.clone());
+        // Another thread may have added them.
+        if sharing.unresolved_hosts.remove(host).is_none() {
+            return;
+        }
         for (agent, key) in keys {
             sharing.by_path.add(agent, &key);
         }
