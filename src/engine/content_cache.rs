@@ -5,11 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset};
-use serde::{Deserialize, Serialize};
 
 use super::classify::ClassifiedContent;
-use super::observation::MemoryContent;
-use super::state::State;
 use crate::boundary::Boundary;
 use crate::clock::Clock;
 use crate::digest::Digest;
@@ -28,22 +25,12 @@ const RECENT_CHANGE_COARSE: Duration = Duration::from_secs(2);
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(86_400);
 
 /// What the classification of a memory depends on.
-#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[derive(PartialEq)]
 pub(super) struct ContentKey {
     pub stamp: Stamp,
     /// The version that the memory is measured against.
     pub baseline: Digest,
-    #[serde(rename = "pushed", default, skip_serializing_if = "Vec::is_empty")]
     pub pushed_versions: Vec<Digest>,
-}
-
-/// What a later session needs, beside a memory's content, to know it without a read.
-#[derive(Serialize, Deserialize)]
-pub(super) struct SavedClassification {
-    key: ContentKey,
-    state: State,
-    #[serde(rename = "why", default, skip_serializing_if = "String::is_empty")]
-    reason: String,
 }
 
 struct CachedContent {
@@ -82,47 +69,6 @@ impl ContentCache {
         let content = &cache.get(agent)?.content.content;
         let is_same = content.sha256 == sha256 && content.boundary == boundary;
         is_same.then(|| content.findings.clone())
-    }
-
-    /// Returns how a content of an agent's memory was classified, if it is the last one, on this
-    /// machine, and each later change gives the memory another stamp.
-    pub fn classification_to_save(
-        &self,
-        agent: &str,
-        content: &MemoryContent,
-    ) -> Option<SavedClassification> {
-        let cache = self.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
-        let cached = cache.get(agent)?;
-        let known = &cached.content;
-        let is_lasting = !cached.is_racy && cached.key.stamp.inode != 0;
-        (is_lasting && known.content == *content).then(|| SavedClassification {
-            key: cached.key.clone(),
-            state: known.state,
-            reason: known.reason.clone(),
-        })
-    }
-
-    /// Stores the content that an earlier session saw, unless one is known.
-    pub fn restore(
-        &self,
-        agent: &str,
-        saved: SavedClassification,
-        content: MemoryContent,
-        clock: &dyn Clock,
-    ) {
-        let mut cache = self.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
-        cache.entry(agent.to_string()).or_insert_with(|| {
-            Box::new(CachedContent {
-                key: saved.key,
-                first_seen: clock.instant(),
-                is_racy: false,
-                content: ClassifiedContent {
-                    content,
-                    state: saved.state,
-                    reason: saved.reason,
-                },
-            })
-        });
     }
 
     /// Stores the content of an agent's memory in place of an earlier one. `read_began` is the time
