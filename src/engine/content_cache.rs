@@ -57,6 +57,15 @@ impl ContentCache {
         (!cached.is_racy && cached.key == *key).then(|| cached.content.clone())
     }
 
+    /// Makes sure that the memories of agents are read at their next observation: a program that maps a
+    /// file, or sets its times, may change it without giving it another stamp.
+    pub fn forget(&self, agents: &[String]) {
+        let mut cache = self.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
+        for agent in agents {
+            cache.remove(agent);
+        }
+    }
+
     /// Returns the findings in the last content of an agent's memory, if it is the same content with
     /// the same boundary: a new stamp alone needs no scan.
     pub fn findings_in(

@@ -185,7 +185,8 @@ impl FleetWatcher {
         }
     }
 
-    /// Reads these agents soon, ahead of the queue, including those on hosts that are backing off.
+    /// Reads these agents soon, ahead of the queue and whatever their stamps, including those on hosts
+    /// that are backing off.
     pub fn request_read(&self, agents: Vec<String>) {
         self.jobs.add(1);
         if self
@@ -460,6 +461,7 @@ impl WatchLoop {
         match message {
             FleetMessage::Stop => return false,
             FleetMessage::ReadRequested(names) => {
+                self.engine.content_cache.forget(&names);
                 for name in &names {
                     self.not_before.remove(name);
                     self.schedule_read(name.clone(), now);

@@ -127,6 +127,11 @@ impl ObservationSubject<'_> {
         })
     }
 
+    /// Whether each pushed version can be read.
+    fn are_earlier_versions_known(&self) -> bool {
+        self.earlier_versions().len() == self.history.pushed_versions.len()
+    }
+
     /// The reference baseline, or an empty one.
     fn reference_or_empty(&self) -> Arc<Baseline> {
         let none = || Arc::new(Baseline::new(Vec::new(), &self.agent.separator));
@@ -698,13 +703,16 @@ impl Engine {
             findings,
             self.clock(),
         );
-        self.content_cache.store(
-            &subject.agent.name,
-            subject.content_key(file.stamp),
-            content.clone(),
-            began,
-            self.clock(),
-        );
+        // The cause of a failed read may pass without a new stamp.
+        if subject.are_earlier_versions_known() {
+            self.content_cache.store(
+                &subject.agent.name,
+                subject.content_key(file.stamp),
+                content.clone(),
+                began,
+                self.clock(),
+            );
+        }
         if subject.agent.location.host().is_some() {
             let now = self.clock().now();
             let texts = &self.remote_texts;

@@ -423,6 +423,15 @@ fn only_changed_agents_of_a_host_are_observed() {
     let before = watched.counts.clone();
     watched.fleet.request_read(vec!["agent-0".to_string()]);
     watched.wait_until("read", |it| it.counts["agent-0"] > before["agent-0"]);
+    // A memory whose content alone has changed.
+    let memory = world.memory_path("agent-0");
+    let time = std::fs::metadata(&memory).unwrap().modified().unwrap();
+    let text = std::fs::read_to_string(&memory).unwrap();
+    std::fs::write(&memory, text.replacen("s", "z", 1)).unwrap();
+    let file = std::fs::File::options().write(true).open(&memory).unwrap();
+    file.set_modified(time).unwrap();
+    watched.fleet.request_read(vec!["agent-0".to_string()]);
+    watched.wait_until("drifted", |it| it.seen["agent-0"].state == State::Drifted);
     watched.engine.close_all_hosts();
 }
 

@@ -1,5 +1,8 @@
 //! Memories that hold an earlier version of the baseline, and baselines without a separator.
 
+use std::fs;
+use std::time::Duration;
+
 use memory_shepherd::archive::EntryKind;
 use memory_shepherd::diff::drift::LineChange;
 use memory_shepherd::digest::Digest;
@@ -22,6 +25,27 @@ fn untouched_memory_of_old_version_is_behind() {
     world.set_baseline("scout", "# Rules\n\n- be kind\n\n---\n");
     world.write_memory("scout", BASELINE.replace("brief", "exact"));
     assert_eq!(world.observe("scout").state, State::Drifted);
+}
+
+#[test]
+fn version_that_can_be_read_again_is_used() {
+    let world = World::new(&["scout"]);
+    world.reset().assert_ok();
+    world.set_baseline("scout", BASELINE.replace("brief", "exact"));
+    // Long after the last write.
+    world.clock.advance(Duration::from_secs(100 * 365 * 86_400));
+    let engine = world.engine();
+    let agent = engine.agent("scout").unwrap();
+    let name = format!("{}.md", Digest::of(BASELINE.as_bytes()));
+    let version = world
+        .archive_directory()
+        .join(".shepherd/baselines")
+        .join(name);
+    let elsewhere = world.root.join("version");
+    fs::rename(&version, &elsewhere).unwrap();
+    assert_eq!(engine.observe(agent).state, State::Drifted);
+    fs::rename(&elsewhere, &version).unwrap();
+    assert_eq!(engine.observe(agent).state, State::Behind);
 }
 
 #[test]
