@@ -7,6 +7,7 @@ mod directory_watches;
 mod due_reads;
 mod host_polls;
 mod observation_stamps;
+mod rereads;
 mod sweep;
 
 use std::collections::{HashMap, HashSet};
@@ -29,6 +30,7 @@ pub use self::directory_watches::start_directory_watcher;
 use self::due_reads::DueReads;
 use self::host_polls::HostPolls;
 use self::observation_stamps::ObservationStamps;
+use self::rereads::Rereads;
 use self::sweep::{EarlierStamps, Sweep, UnwatchedChanges};
 use super::observe::QuickObservation;
 use super::state_log::StateNote;
@@ -248,6 +250,7 @@ struct WatchLoop {
     /// first read has ended if they are watched after it.
     change_scopes: ChangeScopes,
     due_reads: DueReads,
+    rereads: Rereads,
     /// Earliest time of an agent's next read.
     not_before: HashMap<String, Instant>,
     stamps: Arc<ObservationStamps>,
@@ -305,6 +308,7 @@ impl WatchLoop {
             let work = move || run_read_worker(&engine, &sweep, &queue, &messages);
             thread::Builder::new().spawn(work).map(drop)
         });
+        let rereads = Rereads::new(engine.clock().instant());
         let backlog = Arc::new(ChangeBacklog::default());
         let watcher = start_change_watcher(messages.clone(), Arc::clone(&backlog));
         let mut watch = WatchLoop {
@@ -321,6 +325,7 @@ impl WatchLoop {
             directories_to_watch: Vec::new(),
             is_fleet_read: false,
             due_reads: DueReads::default(),
+            rereads,
             not_before: HashMap::new(),
             stamps,
             sweep,
@@ -503,6 +508,7 @@ impl WatchLoop {
                 if let Some(missed) = missed {
                     self.apply_sweep(missed, now);
                 }
+                self.schedule_rereads(now);
                 let interval = if self.is_unwatched {
                     UNWATCHED_SWEEP_INTERVAL
                 } else if self.watched_directories.len() == self.change_scopes.len() {
@@ -576,6 +582,16 @@ impl WatchLoop {
                 ChangeTarget::StateLog => drop(self.events.send(FleetEvent::StatesRecorded)),
             }
         }
+    }
+
+    /// Schedules reads of agents whose memories have not been read for long.
+    fn schedule_rereads(&mut self, now: Instant) {
+        let names = self.rereads.take_due(&self.engine.config().agents, now);
+        self.engine.content_cache.forget(&names);
+        for name in &names {
+            self.stamps.forget(name);
+        }
+        self.schedule_reads(names, now);
     }
 
     fn schedule_all_reads(&mut self, now: Instant) {

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io::Write;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::fake_transport::FakeTransport;
+use crate::fake_transport::{FakeOperation, FakeTransport};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use memory_shepherd::clock::SystemClock;
+use memory_shepherd::clock::{Clock, SystemClock};
 use memory_shepherd::config::SshHost;
 use memory_shepherd::engine::{FleetEvent, FleetWatcher, Observation, State};
 use memory_shepherd::schedule::{ScheduleAction, ScheduleChange, change_schedule};
@@ -368,6 +369,35 @@ fn thousand_remote_agents(latency: Duration) -> (World, HashMap<String, FakeTran
         hosts.insert(host, fake);
     }
     (world, hosts)
+}
+
+#[test]
+fn memory_with_the_same_stamp_is_read_again_in_time() {
+    let mut world = World::new(&[]);
+    let clock: Arc<dyn Clock> = world.clock.clone();
+    let fake = FakeTransport::new(Arc::clone(&clock));
+    let memory = Path::new("/agents/a/MEMORY.md");
+    for directory in ["/", "/agents", "/agents/a"] {
+        fake.make_directory(directory, 1000, 1000, 0o755);
+    }
+    fake.write_file(memory, BASELINE.as_bytes());
+    let lines = format!("remote_host = box\nremote_memory = {}", memory.display());
+    world.add_agent("a", &lines);
+    world.set_baseline("a", BASELINE);
+    let hosts = FakeHosts(HashMap::from([("box".to_string(), fake.clone())]));
+    let engine = world.engine_with_transports(clock, Arc::new(hosts), None);
+    // Long after the last write.
+    world.clock.advance(Duration::from_secs(100 * 365 * 86_400));
+    let (sender, _events) = unbounded();
+    let fleet = FleetWatcher::start(Arc::new(engine), sender).unwrap();
+    assert!(fleet.wait_idle(WAIT_TIMEOUT));
+    let reads = || fake.count_calls(FakeOperation::Read, memory);
+    let (before, mut seconds) = (reads(), 0);
+    advance_until(&world, &fleet, || {
+        seconds += 1;
+        reads() > before
+    });
+    assert!(seconds > 1700, "read after {seconds} s");
 }
 
 /// Keeps a host silent until the sender is dropped.
