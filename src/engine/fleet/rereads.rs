@@ -70,7 +70,7 @@ mod tests {
         let begin = Instant::now();
         let mut rereads = Rereads::new(begin);
         let mut due =
-            |minutes| rereads.take_due(&agents, begin + Duration::from_secs(60 * minutes));
+            |minutes: u64| rereads.take_due(&agents, begin + Duration::from_secs(60 * minutes));
         assert_eq!(due(9), [""; 0]);
         assert_eq!(due(11), ["a"]);
         assert_eq!(due(19), [""; 0]);
