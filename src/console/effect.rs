@@ -19,11 +19,10 @@ mod schedule;
 mod text_analyzer;
 
 use std::convert::Infallible;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
@@ -161,28 +160,25 @@ impl Workers {
     }
 }
 
+/// How long the watch of the fleet waits for the observations of the last session.
+const MAX_SAVED_WAIT: Duration = Duration::from_secs(1);
+
 /// The observations of the last session, which a thread loads.
-pub struct SavedObservations {
-    engine: Arc<Engine>,
-    /// An error if the system refuses the thread.
-    thread: io::Result<JoinHandle<Vec<Observation>>>,
-}
+pub struct SavedObservations(Receiver<Vec<Observation>>);
 
 impl SavedObservations {
     /// Starts to load them.
     pub fn start_loading(engine: &Arc<Engine>) -> SavedObservations {
-        let loading = Arc::clone(engine);
-        SavedObservations {
-            engine: Arc::clone(engine),
-            thread: thread::Builder::new().spawn(move || loading.load_observations()),
-        }
+        let (sender, loaded) = bounded(1);
+        let engine = Arc::clone(engine);
+        // Without a thread, or with a disk that hangs, the agents are LOADING until they are read.
+        let load = move || drop(sender.send(engine.load_observations()));
+        drop(thread::Builder::new().spawn(load));
+        SavedObservations(loaded)
     }
 
     fn wait(self) -> Vec<Observation> {
-        match self.thread {
-            Ok(thread) => thread.join().unwrap_or_default(),
-            Err(_) => self.engine.load_observations(),
-        }
+        self.0.recv_timeout(MAX_SAVED_WAIT).unwrap_or_default()
     }
 }
 

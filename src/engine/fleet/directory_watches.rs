@@ -103,6 +103,8 @@ impl WatchLoop {
 
     pub(super) fn stop_watching(&mut self, error: &notify::Error) {
         if !std::mem::replace(&mut self.is_unwatched, true) {
+            let soon = self.engine.clock().instant() + UNWATCHED_SWEEP_INTERVAL;
+            self.next_sweep = self.next_sweep.map(|next| next.min(soon));
             let seconds = UNWATCHED_SWEEP_INTERVAL.as_secs();
             let note =
                 format!("cannot watch directories ({error}); checking every {seconds} s instead");
