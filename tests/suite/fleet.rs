@@ -388,16 +388,18 @@ fn memory_with_the_same_stamp_is_read_again_in_time() {
     let engine = world.engine_with_transports(clock, Arc::new(hosts), None);
     // Long after the last write.
     world.clock.advance(Duration::from_secs(100 * 365 * 86_400));
-    let (sender, _events) = unbounded();
+    let (sender, events) = unbounded();
     let fleet = FleetWatcher::start(Arc::new(engine), sender).unwrap();
+    wait_for_state(&events, "a", State::Clean);
     assert!(fleet.wait_idle(WAIT_TIMEOUT));
     let reads = || fake.count_calls(FakeOperation::Read, memory);
-    let (before, mut seconds) = (reads(), 0);
-    advance_until(&world, &fleet, || {
-        seconds += 1;
-        reads() > before
-    });
-    assert!(seconds > 1700, "read after {seconds} s");
+    let (before, begin) = (reads(), world.clock.instant());
+    advance_until(&world, &fleet, || reads() > before);
+    let elapsed = world.clock.instant() - begin;
+    assert!(
+        elapsed > Duration::from_secs(1700),
+        "read after {elapsed:?}"
+    );
 }
 
 /// Keeps a host silent until the sender is dropped.

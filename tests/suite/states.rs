@@ -483,8 +483,9 @@ fn concurrent_observers_lose_no_known_state() {
     let world = &world;
     std::thread::scope(|scope| {
         for agent in ["ada", "bob"] {
+            // It writes the config.
+            let engine = world.engine();
             scope.spawn(move || {
-                let engine = world.engine();
                 for word in ["cruel", "kind"].iter().cycle().take(20) {
                     world.write_memory(agent, BASELINE.replace("kind", word));
                     world.clock.advance(Duration::from_secs(60));
