@@ -42,7 +42,7 @@ pub fn measure(table: &mut Table, size: usize) -> Option<()> {
         let [rows, known, whole, quit] = times.map(median);
         let is_next = rounds == ROUNDS;
         let budget = Some(150.0);
-        let status = is_next.then(|| millis(run(&fleet, &search_path(), &["status"]).wall));
+        let status = is_next.then(|| millis(run(&fleet, &search_path(), &["status"]).wall).round());
         table.add(&format!("{what}: rows"), "ms", size, rows, budget);
         let states_budget = budget.filter(|_| is_next);
         table.add(&format!("{what}: states"), "ms", size, known, states_budget);
