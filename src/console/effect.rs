@@ -147,7 +147,7 @@ impl Workers {
         engine: &Arc<Engine>,
         generation_base: u64,
         messages: &Sender<Msg>,
-        first: impl FnOnce(&Engine) + Send + 'static,
+        first: impl FnOnce() + Send + 'static,
     ) -> Result<Workers> {
         let fleet_events = bounded(MAX_QUEUED_MESSAGES);
         Ok(Workers {
@@ -217,7 +217,7 @@ impl EffectRunner {
             .transpose()?;
         // The saved observations are shown until the fleet is read.
         let out = messages.clone();
-        let report_saved = move |_: &Engine| {
+        let report_saved = move || {
             // The main thread may have ended.
             let _ = out.send(Msg::SavedObservationsLoaded(saved_observations.wait()));
         };
@@ -595,7 +595,7 @@ impl EffectRunner {
     pub fn adopt_config(&mut self) -> Option<Msg> {
         let engine = self.next_engine.take()?;
         let generation_base = (self.engine_count + 1) * GENERATIONS_PER_ENGINE;
-        match Workers::start(&engine, generation_base, &self.messages, |_| ()) {
+        match Workers::start(&engine, generation_base, &self.messages, || ()) {
             Ok(workers) => self.workers = workers,
             Err(error) => {
                 let text = format!("the changed configuration waits for a restart: {error}");

@@ -143,7 +143,7 @@ impl FleetWatcher {
     /// # Errors
     /// The system refuses the thread.
     pub fn start(engine: Arc<Engine>, events: Sender<FleetEvent>) -> Result<FleetWatcher> {
-        FleetWatcher::start_after(|_| (), engine, events)
+        FleetWatcher::start_after(|| (), engine, events)
     }
 
     /// As [`FleetWatcher::start`], after `first`, which the reads would delay.
@@ -151,7 +151,7 @@ impl FleetWatcher {
     /// # Errors
     /// As [`FleetWatcher::start`].
     pub fn start_after(
-        first: impl FnOnce(&Engine) + Send + 'static,
+        first: impl FnOnce() + Send + 'static,
         engine: Arc<Engine>,
         events: Sender<FleetEvent>,
     ) -> Result<FleetWatcher> {
@@ -171,7 +171,7 @@ impl FleetWatcher {
         let watch = move || {
             let _running = running;
             // A fault there must not end the watch.
-            let _ = catch_unwind(AssertUnwindSafe(|| first(&engine)));
+            let _ = catch_unwind(AssertUnwindSafe(first));
             engine.refresh_shared_memories();
             // From here on it is known which agents runs have changed.
             let _ = engine.ledger().take_recorded_agents();
@@ -352,14 +352,14 @@ impl WatchLoop {
         let trusted = watch.trusted_directories();
         // A sweep finds out which of the others exist.
         let has_others = trusted.len() < watch.change_scopes.len();
-        let interval = if has_others {
-            Duration::ZERO
-        } else {
-            SWEEP_INTERVAL
-        };
-        watch.next_sweep = Some(watch.engine.clock().instant() + interval);
         let existing = trusted.into_iter().filter(|path| watch.is_directory(path));
         watch.watch_existing_directories(&existing.collect());
+        let interval = match (has_others, watch.is_unwatched) {
+            (true, _) => Duration::ZERO,
+            (false, true) => UNWATCHED_SWEEP_INTERVAL,
+            (false, false) => SWEEP_INTERVAL,
+        };
+        watch.next_sweep = Some(watch.engine.clock().instant() + interval);
         start_first_read(&watch.engine, &watch.sweep, &watch.messages);
         watch
     }
@@ -426,6 +426,16 @@ impl WatchLoop {
             }
         }
         self.record_states();
+    }
+
+    fn sweep_interval(&self) -> Duration {
+        if self.is_unwatched {
+            UNWATCHED_SWEEP_INTERVAL
+        } else if self.watched_directories.len() == self.change_scopes.len() {
+            SWEEP_INTERVAL
+        } else {
+            MISSING_SWEEP_INTERVAL
+        }
     }
 
     /// Records the states of the last observations.
@@ -509,14 +519,7 @@ impl WatchLoop {
                     self.apply_sweep(missed, now);
                 }
                 self.schedule_rereads(now);
-                let interval = if self.is_unwatched {
-                    UNWATCHED_SWEEP_INTERVAL
-                } else if self.watched_directories.len() == self.change_scopes.len() {
-                    SWEEP_INTERVAL
-                } else {
-                    MISSING_SWEEP_INTERVAL
-                };
-                self.next_sweep = Some(now + interval);
+                self.next_sweep = Some(now + self.sweep_interval());
             }
             FleetMessage::PathChanged(path) => {
                 self.backlog.queued_changes.fetch_sub(1, Ordering::Relaxed);
