@@ -32,6 +32,7 @@ pub mod alerts;
 pub mod archive;
 pub mod baseline;
 pub mod boundary;
+mod child_process;
 pub mod cli;
 pub mod clock;
 pub mod config;

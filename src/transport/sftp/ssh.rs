@@ -5,19 +5,20 @@
 //! restrict it to carrying bytes. It prompts only where there is a [`PromptBroker`].
 
 use std::ffi::OsString;
-use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::io::{self, Read, pipe};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Signal, kill_process, kill_process_group};
 
 use super::askpass::{ConnectAttempt, PromptBroker};
 use super::session::{CloseReason, SessionError, SessionPipes};
+use crate::child_process::ChildProcess;
 use crate::clock::Clock;
 use crate::config::SshHost;
 use crate::error::{Error, ErrorKind};
@@ -88,15 +89,15 @@ pub struct SftpStream {
 /// The process behind a session. Dropping it ends the process: the session is gone by then, so the
 /// process sees the end of its input first.
 pub struct SshChild {
-    child: Arc<Mutex<Child>>,
+    child: Arc<Mutex<ChildProcess>>,
     clock: Arc<dyn Clock>,
     attempt: Option<ConnectAttempt>,
 }
 
 impl SshChild {
     /// Takes ownership of a process.
-    pub fn new(child: Child, clock: Arc<dyn Clock>) -> SshChild {
-        let child = Arc::new(Mutex::new(child));
+    pub fn new(child: impl Into<ChildProcess>, clock: Arc<dyn Clock>) -> SshChild {
+        let child = Arc::new(Mutex::new(child.into()));
         SshChild {
             child,
             clock,
@@ -151,28 +152,24 @@ impl Drop for SshChild {
 }
 
 /// A handle to the process of an [`SshChild`], for callers that do not own it.
-pub(super) struct ChildGuard(Arc<Mutex<Child>>);
+pub(super) struct ChildGuard(Arc<Mutex<ChildProcess>>);
 
 impl ChildGuard {
-    fn lock_child(&self) -> MutexGuard<'_, Child> {
+    fn lock_child(&self) -> MutexGuard<'_, ChildProcess> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether the process has exited and was reaped.
     pub(super) fn has_exited(&self) -> bool {
-        !matches!(self.lock_child().try_wait(), Ok(None))
+        self.lock_child().has_exited()
     }
 
     /// Sends SIGTERM to the process and to the children in its group: a jump host's ssh, a proxy
     /// command. A process that leads no group gets the signal alone.
     pub(super) fn terminate(&self) {
         let mut child = self.lock_child();
-        // After the process was reaped, its number may belong to another one.
-        if !matches!(child.try_wait(), Ok(None)) {
-            return;
-        }
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        if let Some(pid) = pid
+        if !child.has_exited()
+            && let Some(pid) = child.pid()
             && kill_process_group(pid, Signal::TERM).is_err()
         {
             let _ = kill_process(pid, Signal::TERM);
@@ -182,13 +179,12 @@ impl ChildGuard {
     /// Kills the process and reaps it.
     pub(super) fn kill(&self) {
         self.start_kill();
-        let _ = self.lock_child().wait();
+        self.lock_child().wait();
     }
 
     /// Kills the process without waiting for its end.
     pub(super) fn start_kill(&self) {
-        // Fails only if it was reaped.
-        let _ = self.lock_child().kill();
+        self.lock_child().kill();
     }
 }
 
@@ -281,9 +277,6 @@ impl SshConnector {
         if let Some(identity) = &host.identity_file {
             command.arg("-i").arg(identity);
         }
-        // A session of its own, so that an interrupt at the keyboard does not end it in the middle
-        // of an agent, and so that it has no terminal to prompt at.
-        sys::start_in_own_session(&mut command);
         command
     }
 }
@@ -302,24 +295,24 @@ impl Connector for SshConnector {
             None => drop(command.env("SSH_ASKPASS_REQUIRE", "never")),
         }
         command.args(["-s", "--", &host.name, "sftp"]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        command.stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| self.start_error(&error))?;
-        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let mut ssh_child = SshChild::new(child, self.clock.clone());
-        ssh_child.attempt = attempt;
-        let (Some(input), Some(output), Some(errors)) = pipes else {
-            let error = Error::new(ErrorKind::Internal, "ssh was started without pipes");
-            return Err(TransportError::new(FailureCause::Refused, error));
-        };
-        Ok(SftpStream {
-            pipes: SessionPipes {
+        let start = || {
+            let ((stdin, input), (output, stdout), (errors, stderr)) = (pipe()?, pipe()?, pipe()?);
+            let streams = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
+            // A session of its own, so that an interrupt at the keyboard does not end it in the middle
+            // of an agent, and so that it has no terminal to prompt at.
+            let child = ChildProcess::start_in_own_session(&command, streams)?;
+            let pipes = SessionPipes {
                 input: OwnedFd::from(input),
                 output: OwnedFd::from(output),
                 stderr: Some(OwnedFd::from(errors)),
-            },
-            child: Some(ssh_child),
-        })
+            };
+            Ok((child, pipes))
+        };
+        let (child, pipes) = start().map_err(|error: io::Error| self.start_error(&error))?;
+        let mut child = SshChild::new(child, self.clock.clone());
+        child.attempt = attempt;
+        let child = Some(child);
+        Ok(SftpStream { pipes, child })
     }
 
     fn connection_settings(
@@ -333,6 +326,7 @@ impl Connector for SshConnector {
         command.args(["-G", "--", &host.name]);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         command.stderr(Stdio::null());
+        sys::start_in_own_session(&mut command);
         let mut child = command.spawn().map_err(|error| self.start_error(&error))?;
         let output = child.stdout.take();
         let (sender, printed) = channel();
