@@ -78,7 +78,7 @@ impl Engine {
         let known = self.host_statuses().into_iter().map(|status| status.host);
         // The host's connection status holds the outcome.
         let connect = |host: &SshHost, when_done| self.start_connecting(host, when_done);
-        parallel::run_local_and_remote(|| (), known.collect(), 0, connect, |_| ());
+        parallel::run_local_and_remote(|| (), known.collect(), 0, connect, |_, _| ());
         self.host_statuses()
     }
 

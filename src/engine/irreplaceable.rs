@@ -61,8 +61,12 @@ impl Engine {
         fault: impl Fn(&Agent) -> Option<Error> + Sync,
     ) -> Vec<(&Agent, Error)> {
         let local = self.local_agents();
-        let none = |agents: &[&Agent]| vec![None; agents.len()];
-        let found = parallel::read_agents_by_site(self, &local, || &fault, none);
+        let found = parallel::read_agents_by_site(
+            self,
+            &local,
+            || &fault,
+            |agents, _| vec![None; agents.len()],
+        );
         let found = local.into_iter().zip(found);
         found
             .filter_map(|(agent, error)| Some((agent, error?)))

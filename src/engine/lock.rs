@@ -37,7 +37,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
@@ -52,6 +52,7 @@ use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::quantity::describe_duration;
 use crate::sys::{self, LockConflict};
+use crate::transport::Stamp;
 
 /// Maximum number of runs that replace memories at the same time. It bounds the records that wait
 /// for the ledger and must not be given up.
@@ -698,6 +699,20 @@ impl LockDirectory {
         LockDirectory {
             descriptor: opened.ok(),
         }
+    }
+
+    /// Returns the stamp of the file that describes the holder of an agent's lock; none if it cannot
+    /// be read.
+    pub(super) fn holder_stamp(&self, archive: &Archive, agent: &str) -> Option<Stamp> {
+        let path = holder_path(archive, agent);
+        let stat = match &self.descriptor {
+            Some(directory) => {
+                let name = path.file_name().unwrap_or_default();
+                rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+            }
+            None => rustix::fs::lstat(&path),
+        };
+        stat.ok().map(|stat| Stamp::from_stat(&stat))
     }
 
     /// As [`find_held_lock`].

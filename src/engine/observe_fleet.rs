@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::lock::LockDirectory;
 use super::observe::QuickObservation;
@@ -9,10 +10,7 @@ use super::{AgentHistory, Engine, Observation, parallel};
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::error::Result;
-use crate::threads::map_on_processors;
-
-/// Number of agents whose observations are reported together.
-const BATCH_AGENTS: usize = 2048;
+use crate::threads::map_chunks_on_processors;
 
 /// Fewer agents than this are observed one by one as fast.
 const MIN_QUICK_AGENTS: usize = 64;
@@ -54,14 +52,14 @@ impl Engine {
     }
 
     /// Observes agents of this machine whose memories are files that are read in no time, many of
-    /// them together: none of a small fleet, and none on a file system that may hang. Calls `prepare`
-    /// before it observes some of them, and `report` with the result of that and their observations,
-    /// until it returns false. Returns the agents that it did not observe.
+    /// them together: none of a small fleet, and none on a file system that may hang. Calls `prepare` right
+    /// before it observes an agent, and `report` with the results of some of them, until that returns
+    /// false. Returns the agents that it did not observe.
     pub(super) fn observe_quick_agents<'c, P>(
         &'c self,
         agents: &[&'c Agent],
-        prepare: impl Fn(&[&'c Agent]) -> Vec<P>,
-        mut report: impl FnMut(Vec<(P, QuickObservation)>) -> bool,
+        prepare: impl Fn(&'c Agent) -> P + Sync,
+        report: impl Fn(Vec<(P, QuickObservation)>) -> bool + Sync,
     ) -> Vec<&'c Agent> {
         let memories = agents.iter().map(|agent| agent.location.memory());
         let systems = self.file_systems().find_untrusted_all(memories);
@@ -71,27 +69,33 @@ impl Engine {
             others.extend(trusted);
             return others;
         }
-        for agents in trusted.chunks(BATCH_AGENTS) {
-            let prepared = prepare(agents);
-            let known = self.read_known_fleet();
-            let start = || {
-                let baselines = Mutex::new(self.baseline_cache());
-                let known = &known;
-                move |agent| (agent, self.observe_if_quick(agent, &baselines, known))
-            };
-            let looked = map_on_processors(agents.to_vec(), start);
-            let mut seen = Vec::with_capacity(agents.len());
-            for (prepared, (agent, quick)) in prepared.into_iter().zip(looked) {
-                match quick {
-                    Some(quick) => seen.push((prepared, quick)),
-                    None => others.push(agent),
+        let known = self.read_known_fleet();
+        let is_ended = AtomicBool::new(false);
+        let start = || {
+            let baselines = Mutex::new(self.baseline_cache());
+            let (known, is_ended, prepare, report) = (&known, &is_ended, &prepare, &report);
+            move |agents: &[&'c Agent]| {
+                let mut seen = Vec::with_capacity(agents.len());
+                let mut others = Vec::new();
+                if is_ended.load(Ordering::Relaxed) {
+                    return others;
                 }
+                for agent in agents {
+                    let prepared = prepare(agent);
+                    match self.observe_if_quick(agent, &baselines, known) {
+                        Some(quick) => seen.push((prepared, quick)),
+                        None => others.push(*agent),
+                    }
+                }
+                self.observe_run_agents(known, seen.iter_mut().map(|(_, it)| &mut it.observation));
+                if !report(seen) {
+                    is_ended.store(true, Ordering::Relaxed);
+                }
+                others
             }
-            self.observe_run_agents(&known, seen.iter_mut().map(|(_, it)| &mut it.observation));
-            if !report(seen) {
-                break;
-            }
-        }
+        };
+        let left = map_chunks_on_processors(&trusted, start);
+        others.extend(left.into_iter().flatten());
         others
     }
 
@@ -109,7 +113,7 @@ impl Engine {
             let baselines = Mutex::new(self.baseline_cache());
             move |agent| self.observe_as_one_of_many(agent, &baselines, known)
         };
-        parallel::read_agents_by_site(self, agents, start_local, |agents| {
+        parallel::read_agents_by_site(self, agents, start_local, |agents, _| {
             self.observe_host_agents(agents)
         })
     }

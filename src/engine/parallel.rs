@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use super::Engine;
 use crate::config::{Agent, SshHost};
 use crate::file_systems::FileSystem;
-use crate::threads::{available_open_files, map_on_processors, run_on_threads};
+use crate::threads::{KeptThreads, available_open_files, map_on_processors, run_on_threads};
 use crate::transport::OnConnected;
 
 /// Maximum number of hosts with agents at work. Hosts that are still connecting do not count: one
@@ -108,13 +109,14 @@ impl Engine {
 
 /// Runs `local` on this thread, and at the same time `connect` and then `act` for each of the
 /// others: `act` for up to [`MAX_PARALLEL_HOSTS`] of them at a time, and for `file_systems` more,
-/// whose `connect` may wait. Starts no thread where there are no others.
-pub(super) fn run_local_and_remote<J: Send, T: Send, U>(
+/// whose `connect` may wait. Starts no thread where there are no others; `act` gets further threads,
+/// which all share.
+pub(super) fn run_local_and_remote<'env, J: Send, T: Send, U>(
     local: impl FnOnce() -> U,
     others: Vec<J>,
     file_systems: usize,
     connect: impl Fn(&J, OnConnected) + Sync,
-    act: impl Fn(J) -> T + Sync,
+    act: impl for<'scope> Fn(J, &KeptThreads<'scope, 'env>) -> T + Sync,
 ) -> (U, Vec<T>) {
     let count = others.len();
     let files = available_open_files(OPEN_FILES_PER_CONNECT * count.min(MAX_PARALLEL_CONNECTS));
@@ -122,7 +124,7 @@ pub(super) fn run_local_and_remote<J: Send, T: Send, U>(
     let queue = Arc::new(ConnectQueue::new(count, connects));
     let others: Vec<Mutex<Option<J>>> = others.into_iter().map(|it| Mutex::new(Some(it))).collect();
     let threads = count.min(MAX_PARALLEL_HOSTS + file_systems.min(MAX_PARALLEL_FILE_SYSTEMS));
-    let next_result = || {
+    let next_result = |kept: &KeptThreads<'_, 'env>| {
         loop {
             match queue.next_step()? {
                 ConnectStep::Connect(number) => {
@@ -136,15 +138,18 @@ pub(super) fn run_local_and_remote<J: Send, T: Send, U>(
                 ConnectStep::Act(number) => {
                     let other = lock(&others[number]).take();
                     if let Some(other) = other {
-                        return Some(act(other));
+                        return Some(act(other, kept));
                     }
                 }
             }
         }
     };
-    let work = |_: usize| std::iter::from_fn(next_result).collect::<Vec<T>>();
-    let (local, done) = run_on_threads(local, (0..threads).collect(), threads, || work);
-    (local, done.into_iter().flatten().collect())
+    thread::scope(|scope| {
+        let kept = KeptThreads::new(scope);
+        let work = |_: usize| std::iter::from_fn(|| next_result(&kept)).collect::<Vec<T>>();
+        let (local, done) = run_on_threads(local, (0..threads).collect(), threads, || work);
+        (local, done.into_iter().flatten().collect())
+    })
 }
 
 /// The sites that are still to be connected to, and those that are to be worked on. One that does not
@@ -228,25 +233,26 @@ pub(super) fn batch_size(lanes: usize) -> usize {
     (available_open_files(files * MAX_PARALLEL_AGENTS) / files).clamp(1, MAX_PARALLEL_AGENTS)
 }
 
-/// Runs `map_local` for each agent of this machine, one after the other on each file system, and
-/// `map_host_batch` for those of each host. The results are in the order of the agents.
-pub(super) fn map_agents_by_site<'a, U: Send>(
+/// Runs `act` for each agent: for those of this machine one after the other on each file system, for
+/// those of a host at the same time. The results are in the order of the agents.
+pub(super) fn map_agents_by_site<'env, 'a: 'env, U: Send + 'env>(
     engine: &Engine,
     agents: &[&'a Agent],
-    map_local: impl Fn(&'a Agent) -> U + Sync,
-    map_host_batch: impl Fn(&[&'a Agent]) -> Vec<U> + Sync,
+    act: &'env (impl Fn(&'a Agent) -> U + Sync),
 ) -> Vec<U> {
-    let one_by_one = |agents: Vec<&'a Agent>| agents.into_iter().map(&map_local).collect();
-    map_sites(engine, agents, one_by_one, one_by_one, map_host_batch)
+    let one_by_one = |agents: Vec<&'a Agent>| agents.into_iter().map(act).collect();
+    let at_once =
+        |agents: &[&'a Agent], threads: &KeptThreads<'_, 'env>| threads.map(agents.to_vec(), act);
+    map_sites(engine, agents, one_by_one, one_by_one, at_once)
 }
 
 /// As [`map_agents_by_site`], for a function that only reads: several processors work on the agents
 /// on the archive's own file systems. `start_local` makes the function of a thread.
-pub(super) fn read_agents_by_site<'a, U: Send, A: FnMut(&'a Agent) -> U>(
+pub(super) fn read_agents_by_site<'env, 'a, U: Send, A: FnMut(&'a Agent) -> U>(
     engine: &Engine,
     agents: &[&'a Agent],
     start_local: impl Fn() -> A + Sync,
-    map_host_batch: impl Fn(&[&'a Agent]) -> Vec<U> + Sync,
+    map_host_batch: impl for<'scope> Fn(&[&'a Agent], &KeptThreads<'scope, 'env>) -> Vec<U> + Sync,
 ) -> Vec<U> {
     let on_processors = |agents| map_on_processors(agents, &start_local);
     let one_by_one = |agents: Vec<&'a Agent>| agents.into_iter().map(start_local()).collect();
@@ -256,12 +262,12 @@ pub(super) fn read_agents_by_site<'a, U: Send, A: FnMut(&'a Agent) -> U>(
 /// Runs `map_trusted` for the agents on the archive's own file systems, and at the same time
 /// `map_file_system` for those of each file system that may hang and `map_host_batch` for those of
 /// each host.
-fn map_sites<'a, U: Send>(
+fn map_sites<'env, 'a, U: Send>(
     engine: &Engine,
     agents: &[&'a Agent],
     map_trusted: impl FnOnce(Vec<&'a Agent>) -> Vec<U>,
     map_file_system: impl Fn(Vec<&'a Agent>) -> Vec<U> + Sync,
-    map_host_batch: impl Fn(&[&'a Agent]) -> Vec<U> + Sync,
+    map_host_batch: impl for<'scope> Fn(&[&'a Agent], &KeptThreads<'scope, 'env>) -> Vec<U> + Sync,
 ) -> Vec<U> {
     let mut here = Vec::new();
     let mut others: BTreeMap<Site<'a>, Vec<usize>> = BTreeMap::new();
@@ -276,14 +282,14 @@ fn map_sites<'a, U: Send>(
     let numbered = |places: Vec<usize>, done: Vec<U>| -> Vec<(usize, U)> {
         places.into_iter().zip(done).collect()
     };
-    let other = |(site, places): (Site<'a>, Vec<usize>)| {
+    let other = |(site, places): (Site<'a>, Vec<usize>), threads: &KeptThreads<'_, 'env>| {
         if !matches!(site, Site::Host(_)) {
             let done = map_file_system(at(&places));
             return numbered(places, done);
         }
         let mut done = Vec::with_capacity(places.len());
         for places in places.chunks(engine.limit_batch_size(&site, batch_size)) {
-            done.extend(map_host_batch(&at(places)));
+            done.extend(map_host_batch(&at(places), threads));
         }
         numbered(places, done)
     };
@@ -317,7 +323,7 @@ mod tests {
                 when_done();
             }
         };
-        let act = |number: usize| {
+        let act = |number: usize, _: &KeptThreads<'_, '_>| {
             let mut count = done.lock().unwrap();
             *count += 1;
             if *count == others {

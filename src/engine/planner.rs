@@ -31,7 +31,6 @@ use crate::config::Agent;
 use crate::diff;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
-use crate::threads::map_parallel;
 use crate::transport::SwapForecast;
 
 /// Time limit of the comparison of a baseline with the version that was pushed last; after it, the
@@ -608,10 +607,16 @@ fn plan_agents<'a>(
     agents: &[&'a Agent],
     plan: impl Fn(&'a Agent) -> Result<PlanStep, SkippedAgent> + Sync,
 ) -> (Vec<PlanStep>, Vec<SkippedAgent>) {
-    let batch = |agents: &[&'a Agent]| map_parallel(agents.to_vec(), &plan);
+    let plan = &plan;
+    let planned = parallel::read_agents_by_site(
+        engine,
+        agents,
+        || plan,
+        |agents, threads| threads.map(agents.to_vec(), plan),
+    );
     let mut steps = Vec::new();
     let mut skipped = Vec::new();
-    for planned in parallel::read_agents_by_site(engine, agents, || &plan, batch) {
+    for planned in planned {
         match planned {
             Ok(step) => steps.push(step),
             Err(skip) => skipped.push(skip),

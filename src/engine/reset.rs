@@ -79,7 +79,6 @@ use crate::config::Agent;
 use crate::digest::Digest;
 use crate::durable;
 use crate::error::{Error, ErrorKind};
-use crate::threads::map_parallel;
 
 /// Callback for run progress.
 type ProgressCallback<'a> = &'a mut (dyn FnMut(RunProgress) + Send);
@@ -184,11 +183,15 @@ impl Engine {
         let file_systems = others.keys().filter(|site| site.is_file_system()).count();
         let lanes: Vec<ResetLane<'_, '_>> = others.into_values().collect();
         let batch_size = batch_size(1 + lanes.len());
-        let others = |lane: ResetLane<'_, '_>| lane.run(batch_size);
-        let trusted_lane = || trusted_lane.run(batch_size);
+        let trusted_lane = || trusted_lane.run(batch_size, None);
         let connect = ResetLane::connect_site;
-        let (mut results, others) =
-            run_local_and_remote(trusted_lane, lanes, file_systems, connect, others);
+        let (mut results, others) = run_local_and_remote(
+            trusted_lane,
+            lanes,
+            file_systems,
+            connect,
+            |lane, threads| lane.run(batch_size, Some(threads)),
+        );
         results.extend(others.into_iter().flatten());
         run.finish(results, began)
     }
@@ -515,9 +518,7 @@ impl<'a> Run<'a> {
                 self.report_error(error.with_context(&agent.name));
             }
         };
-        map_agents_by_site(self.engine, &agents, settle, |some| {
-            map_parallel(some.to_vec(), settle)
-        });
+        map_agents_by_site(self.engine, &agents, &settle);
     }
 
     fn is_cancelled(&self) -> bool {

@@ -6,6 +6,7 @@ use std::thread;
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
+use super::change_scopes::change_scopes;
 use super::{FleetEvent, UNWATCHED_SWEEP_INTERVAL, WatchLoop};
 use crate::durable;
 
@@ -82,12 +83,17 @@ impl WatchLoop {
     }
 
     pub(super) fn has_directories_to_watch(&self) -> bool {
-        self.is_fleet_read && !self.directories_to_watch.is_empty()
+        let is_unknown = self.change_scopes.is_empty();
+        self.is_fleet_read && (is_unknown || !self.directories_to_watch.is_empty())
     }
 
     /// Watches more of the directories after the first read, whose job ends with the last of them. The
     /// sweep that follows also finds out which of the others exist.
     pub(super) fn watch_some_directories(&mut self) {
+        if self.change_scopes.is_empty() {
+            self.change_scopes = change_scopes(&self.engine);
+            self.directories_to_watch = self.trusted_directories();
+        }
         let rest = self.directories_to_watch.len();
         let some = rest.saturating_sub(MAX_WATCHES_PER_TURN);
         for path in self.directories_to_watch.split_off(some) {

@@ -11,8 +11,9 @@ use crate::baseline;
 use crate::baseline::seal::{self, SealMeta};
 use crate::config::Agent;
 use crate::engine::content_cache::RECENT_CHANGE;
+use crate::engine::lock::LockDirectory;
 use crate::engine::observation::Blocker;
-use crate::engine::{Engine, Observation, lock};
+use crate::engine::{Engine, Observation};
 use crate::error::ErrorKind;
 use crate::transport::{FileMetadata, MemoryObject, Stamp, TransportError};
 
@@ -76,6 +77,7 @@ pub(super) struct StampReader<'a> {
     shared: Arc<SharedStamps>,
     /// The agents with journals.
     journaled: HashSet<String>,
+    locks: LockDirectory,
     baselines: Mutex<HashMap<&'a str, Option<Stamp>>>,
 }
 
@@ -108,6 +110,7 @@ impl ObservationStamps {
             engine: &self.engine,
             shared: Arc::new(self.shared_stamps()),
             journaled: self.engine.agents_with_journals(),
+            locks: LockDirectory::open(self.engine.archive()),
             baselines: Mutex::default(),
         }
     }
@@ -210,10 +213,9 @@ impl ObservationStamps {
 impl<'a> StampReader<'a> {
     /// Returns the stamps of an agent besides those of its memory.
     pub(super) fn other_stamps(&self, agent: &'a Agent) -> OtherStamps {
-        let engine = self.engine;
         OtherStamps {
             baseline: self.baseline_stamp(agent),
-            lock: stamp_of(&lock::holder_path(engine.archive(), &agent.name)),
+            lock: self.locks.holder_stamp(self.engine.archive(), &agent.name),
             has_journal: self.journaled.contains(&agent.name),
             shared: Arc::clone(&self.shared),
         }

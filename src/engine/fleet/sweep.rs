@@ -76,12 +76,15 @@ impl Sweep {
         }
     }
 
-    /// Reads the stamps of local agents besides those of their memories, right before these are
-    /// observed.
-    pub(super) fn read_earlier_stamps(&self, agents: &[&Agent]) -> Vec<EarlierStamps> {
+    /// Returns what reads the stamps of local agents besides those of their memories, right before
+    /// these are observed.
+    pub(super) fn read_earlier_stamps<'a>(&'a self) -> impl Fn(&'a Agent) -> EarlierStamps + Sync {
         let time = self.engine.clock().now();
-        let stamps = self.other_stamps(agents).into_iter();
-        stamps.map(|other| EarlierStamps { other, time }).collect()
+        let reader = self.stamps.read();
+        move |agent| EarlierStamps {
+            other: reader.other_stamps(agent),
+            time,
+        }
     }
 
     fn other_stamps(&self, agents: &[&Agent]) -> Vec<OtherStamps> {

@@ -27,7 +27,7 @@ use crate::engine::parallel::Site;
 use crate::engine::plan::{PlanStep, SkippedAgent};
 use crate::engine::record::{FileState, Outcome, RunEvent};
 use crate::error::{Error, ErrorKind};
-use crate::threads::map_parallel;
+use crate::threads::KeptThreads;
 use crate::transport::{FailureCause, OnConnected, SwapOutcome, UnsyncedObject};
 
 /// How long a writer may keep a displaced file open before the run leaves it to the next run.
@@ -45,6 +45,9 @@ const MAX_RESET_ATTEMPTS: usize = 3;
 /// How long a local batch captures memories before it continues with those that it has: writes
 /// after the capture become late writes.
 const MAX_LOCAL_BATCH_TIME: Duration = Duration::from_millis(100);
+
+/// The threads that agents of a host take their steps on.
+type Threads<'t, 's, 'r> = Option<&'t KeptThreads<'s, 'r>>;
 
 /// Turns that take their steps together, each with the result of its last step.
 type Turns<'a, T> = Vec<(Turn<'a>, T)>;
@@ -140,35 +143,37 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         }
     }
 
-    fn is_host(&self) -> bool {
-        matches!(self.site, Site::Host(_))
-    }
-
-    /// Takes every agent through all steps, at most `batch_size` of them together.
-    pub(super) fn run(mut self, batch_size: usize) -> Vec<AgentResult> {
+    /// Takes every agent through all steps, at most `batch_size` of them together; those of a host on
+    /// `threads`, because each waits for replies.
+    pub(super) fn run(
+        mut self,
+        batch_size: usize,
+        threads: Threads<'_, '_, 'r>,
+    ) -> Vec<AgentResult> {
+        let threads = threads.filter(|_| matches!(self.site, Site::Host(_)));
         self.batch_size = self.run.engine.limit_batch_size(&self.site, batch_size);
         while !self.queue.is_empty() {
             if self.run.is_cancelled() {
                 self.end_not_started();
             } else {
-                self.run_batch();
+                self.run_batch(threads);
             }
             self.record_ended_turns();
             if !self.queue.is_empty() && self.queue.iter().all(|it| it.leased_since.is_some()) {
-                self.wait_for_writers();
+                self.wait_for_writers(threads);
             }
         }
         while !self.unsettled.is_empty() {
-            self.wait_for_writers();
+            self.wait_for_writers(threads);
         }
-        self.retry_lost();
+        self.retry_lost(threads);
         self.record_ended_turns();
         self.results
     }
 
     /// Reconnects to a lost host before the run ends, and recovers its turns: a memory may have
     /// been moved away without a replacement, which should not last until the next run.
-    fn retry_lost(&mut self) {
+    fn retry_lost(&mut self, threads: Threads<'_, '_, 'r>) {
         let run = self.run;
         let Some((first, _)) = self.lost_turns.first() else {
             return;
@@ -183,7 +188,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             clock.sleep(RECONNECT_INTERVAL);
         }
         let lost = std::mem::take(&mut self.lost_turns);
-        let results = self.map_agents(lost, |(turn, error)| {
+        let results = map_agents(threads, lost, move |(turn, error)| {
             let recovered = run.recover(turn.agent, turn.queued.lock.as_ref());
             (turn, error, recovered)
         });
@@ -231,21 +236,21 @@ impl<'r, 'a> ResetLane<'r, 'a> {
 
     /// Takes the next agents through all steps. Turns whose displaced files a writer still has open
     /// stay in `unsettled`.
-    fn run_batch(&mut self) {
+    fn run_batch(&mut self, threads: Threads<'_, '_, 'r>) {
         // The displaced files of the others take the space that it needs.
         while !self.unsettled.is_empty() && self.queue.front().is_some_and(|next| next.is_alone) {
-            self.wait_for_writers();
+            self.wait_for_writers(threads);
         }
-        let turns = self.begin_turns();
+        let turns = self.begin_turns(threads);
         let turns = self.refuse_unrecordable(turns);
         let turns = self.sync_step(turns, |_, captured| captured.unsynced_contents().collect());
-        let turns = self.run_step(turns, Run::prepare_swap);
+        let turns = self.run_step(threads, turns, Run::prepare_swap);
         let turns = self.sync_step(turns, |_, (_, changed)| std::mem::take(changed));
-        let turns = self.run_step(turns, |run, turn, (archived, _)| {
+        let turns = self.run_step(threads, turns, |run, turn, (archived, _)| {
             run.stage_content(turn, archived)
         });
         let turns = self.sync_step(turns, |turn, _| turn.directory.take_unsynced());
-        let turns = self.run_step(turns, Run::swap_memory);
+        let turns = self.run_step(threads, turns, Run::swap_memory);
         let (turns, failed) = sync_turns(turns, |turn, _| turn.directory.take_unsynced());
         for (turn, error) in failed {
             self.fail_after_swap(turn, &error);
@@ -253,11 +258,11 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         self.mark_swapped(turns);
         // Turns with a settle time wait for it together.
         if self.last_settle_time().is_none() {
-            self.settle_turns();
+            self.settle_turns(threads);
         }
         // Each unsettled turn keeps files open.
         while self.unsettled.len() > self.batch_size {
-            self.wait_for_writers();
+            self.wait_for_writers(threads);
         }
     }
 
@@ -280,24 +285,15 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         Vec::new()
     }
 
-    /// Applies `act` to each item: one after the other on this machine, in parallel on a host,
-    /// where each waits for replies.
-    fn map_agents<T: Send, U: Send>(&self, items: Vec<T>, act: impl Fn(T) -> U + Sync) -> Vec<U> {
-        if self.is_host() {
-            map_parallel(items, act)
-        } else {
-            items.into_iter().map(act).collect()
-        }
-    }
-
     /// Takes one step with each turn, and ends the turns whose step fails.
-    fn run_step<T: Send, U: Send>(
+    fn run_step<T: Send + 'r, U: Send + 'r>(
         &mut self,
+        threads: Threads<'_, '_, 'r>,
         turns: Turns<'a, T>,
-        act: impl Fn(&Run<'a>, &mut Turn<'a>, T) -> Result<U, EarlyEnd> + Sync,
+        act: impl Fn(&Run<'a>, &mut Turn<'a>, T) -> Result<U, EarlyEnd> + Send + Sync + 'r,
     ) -> Turns<'a, U> {
         let run = self.run;
-        let done = self.map_agents(turns, |(mut turn, data)| {
+        let done = map_agents(threads, turns, move |(mut turn, data)| {
             let result = act(run, &mut turn, data);
             (turn, result)
         });
@@ -413,7 +409,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
     }
 
     /// Takes steps 1 and 2 for the next agents: locks, and entries without names.
-    fn begin_turns(&mut self) -> Turns<'a, Captured> {
+    fn begin_turns(&mut self, threads: Threads<'_, '_, 'r>) -> Turns<'a, Captured> {
         let run = self.run;
         let began = run.engine.clock().instant();
         let mut locked: VecDeque<(QueuedTurn<'a>, &'a Agent)> = VecDeque::new();
@@ -443,9 +439,11 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             }
         };
         let mut done = Vec::with_capacity(locked.len());
-        if self.is_host() {
+        let journals = Arc::new(journals);
+        if threads.is_some() {
             let locked = locked.drain(..).collect();
-            done = self.map_agents(locked, |(queued, agent)| {
+            let journals = Arc::clone(&journals);
+            done = map_agents(threads, locked, move |(queued, agent)| {
                 run.capture(queued, agent, &journals)
             });
         }
@@ -536,24 +534,24 @@ impl<'r, 'a> ResetLane<'r, 'a> {
     }
 
     /// Waits for late writers, then tries to settle again.
-    fn wait_for_writers(&mut self) {
+    fn wait_for_writers(&mut self, threads: Threads<'_, '_, 'r>) {
         let clock = self.run.engine.clock();
         let now = clock.instant();
-        let delay = match (self.last_settle_time(), self.is_host()) {
+        let delay = match (self.last_settle_time(), threads.is_some()) {
             (Some(due), _) => due.saturating_duration_since(now),
             (None, true) => Duration::from_millis(50),
             (None, false) => Duration::from_millis(10),
         };
         clock.sleep(delay);
-        self.settle_turns();
+        self.settle_turns(threads);
         self.record_ended_turns();
     }
 
     /// Takes step 4 for every unsettled turn; those with open displaced files stay unsettled.
-    fn settle_turns(&mut self) {
+    fn settle_turns(&mut self, threads: Threads<'_, '_, 'r>) {
         let run = self.run;
         let unsettled = std::mem::take(&mut self.unsettled);
-        let results = self.map_agents(unsettled, |mut replaced| {
+        let results = map_agents(threads, unsettled, move |mut replaced: ReplacedTurn<'a>| {
             let turn = &mut replaced.turn;
             let (notes, settled) = run.settle_displaced(
                 turn.agent,
@@ -598,7 +596,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             batch.add(number, replaced.turn.directory.take_unsynced());
         }
         let mut failed: HashMap<usize, Error> = batch.sync().into_iter().collect();
-        let read = self.map_agents(finished, |replaced| {
+        let read = map_agents(threads, finished, move |replaced: ReplacedTurn<'a>| {
             let turn = &replaced.turn;
             run.report_stage(&turn.agent.name, RunStage::Verify);
             let back = run.read_back(turn.directory.as_ref(), &turn.event);
@@ -653,6 +651,18 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             journal_path: is_finished.then_some(displaced.journal.path),
             _lock: turn.queued.lock,
         });
+    }
+}
+
+/// Applies `act` to each item: on threads at the same time, or one after the other here.
+fn map_agents<'r, T: Send + 'r, U: Send + 'r>(
+    threads: Threads<'_, '_, 'r>,
+    items: Vec<T>,
+    act: impl Fn(T) -> U + Send + Sync + 'r,
+) -> Vec<U> {
+    match threads {
+        Some(threads) => threads.map(items, act),
+        None => items.into_iter().map(act).collect(),
     }
 }
 
