@@ -359,6 +359,11 @@ impl Config {
         is_file && text().map_or(true, |text| Digest::of(&text) != self.text_digest)
     }
 
+    /// Returns the digest of the file's text.
+    pub fn text_digest(&self) -> Digest {
+        self.text_digest
+    }
+
     /// Returns the hashes of the paths of memories on this machine
     /// ([`hash_path`](crate::file_systems::hash_path)), each with the index of its agent, sorted.
     pub fn local_memories(&self) -> &[(u64, usize)] {

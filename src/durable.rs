@@ -151,7 +151,11 @@ fn open_fifo(path: &Path, timeout: Duration) -> io::Result<File> {
     })
 }
 
-fn read_at_most(file: File, max_bytes: u64) -> io::Result<Vec<u8>> {
+/// Reads a file of at most `max_bytes` bytes.
+///
+/// # Errors
+/// What the system answered, or [`io::ErrorKind::FileTooLarge`].
+pub fn read_at_most(file: File, max_bytes: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(max_bytes + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > max_bytes {

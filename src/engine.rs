@@ -126,6 +126,8 @@ pub use retention::{
 pub use rule_change::{NextRuleChange, PushedVersions};
 pub use run_history::{AgentHistoryPage, HistoryEntry, RunDiff, RunDiffSide};
 pub use run_report::{AgentResult, RunProgress, RunReport, RunStage};
+pub use saved_observations::SavedObservations;
+pub use scan::ScanBasis;
 pub use seal::SealReport;
 pub use seal_plan::{SealChange, SealChangeKind, SealPlan, SealScope};
 pub use shared_memories::HardLinks;

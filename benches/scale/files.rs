@@ -127,7 +127,9 @@ fn fleet_file(table: &mut Table, size: usize, fleet: &Fleet) {
     );
     assert_eq!(seen.len(), fleet.agents.len());
     let began = Instant::now();
-    engine.save_observations(&seen).unwrap();
+    engine
+        .save_observations(seen.iter().map(|seen| &**seen))
+        .unwrap();
     table.add(
         "fleet.jsonl written",
         "ms",

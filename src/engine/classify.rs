@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::observation::MemoryContent;
 use super::record::FileState;
+use super::scan::ScanBasis;
 use super::state::State;
 use crate::boundary::{self, Baseline, Boundary, BoundaryRule};
 use crate::clock::Clock;
@@ -243,7 +244,7 @@ impl ClassifiedContent {
         stamp: &Stamp,
         classification: &Classification,
         current: &Baseline,
-        findings: ScanSummary,
+        (findings, scan_basis): (ScanSummary, ScanBasis),
         clock: &dyn Clock,
     ) -> ClassifiedContent {
         let content = MemoryContent {
@@ -256,6 +257,7 @@ impl ClassifiedContent {
             scratch_bytes: classification.scratch_bytes,
             hidden: untrusted::count_hidden(&reading.prefix),
             findings,
+            scan_basis,
         };
         let state = classification.state();
         let found = classification.boundary.as_ref();

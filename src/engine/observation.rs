@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::address::MemoryAddress;
 use super::lock::LockHolder;
 use super::record::LastRun;
+use super::scan::ScanBasis;
 use super::state::State;
 use crate::boundary::{Boundary, BoundaryRule};
 use crate::config::ProtectLevel;
@@ -192,6 +193,9 @@ pub struct MemoryContent {
     /// What the scan found in what the agent wrote.
     #[serde(default, skip_serializing_if = "is_default")]
     pub findings: ScanSummary,
+    /// What they depend on besides; a default in observations saved by earlier versions.
+    #[serde(rename = "scan", default)]
+    pub scan_basis: ScanBasis,
 }
 
 /// Why an agent cannot be reset now.

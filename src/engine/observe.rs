@@ -12,7 +12,7 @@ use super::classify::{
     ClassifiedContent, MAX_WINDOW_BYTES, MemoryAccumulator, NO_MEMORY_REASON, classify,
     describe_oversize, window_size,
 };
-use super::content_cache::ContentKey;
+use super::content_cache::{ContentKey, ScannedText};
 use super::degraded::replacement_degradation;
 use super::observation::{Blocker, Observation};
 use super::observe_fleet::KnownFleet;
@@ -187,6 +187,12 @@ impl Conditions {
 }
 
 impl Engine {
+    /// Makes sure that the observations of agents that begin from now on read their memories, whatever
+    /// their stamps.
+    pub(super) fn forget_contents(&self, agents: &[String]) {
+        self.content_cache.forget(agents, self.next_generation());
+    }
+
     /// Observes an agent. Reads its memory only if its stamp changed.
     pub fn observe(&self, agent: &Agent) -> Observation {
         let _span = tracing::debug_span!("observe", agent = agent.name).entered();
@@ -687,26 +693,30 @@ impl Engine {
         if classification.is_clean {
             reading.set_digest(current.digest());
         }
-        let findings = self
+        let decisions = self.scan_decisions();
+        let scanned = ScannedText {
+            sha256: reading.digest(),
+            boundary: classification.boundary,
+            baseline: current.digest(),
+            basis: decisions.basis,
+        };
+        let known = self
             .content_cache
-            .findings_in(
-                &subject.agent.name,
-                reading.digest(),
-                classification.boundary,
-            )
-            .unwrap_or_else(|| self.scan_memory(subject.agent, &reading, &classification));
+            .findings_in(&subject.agent.name, &scanned);
+        let scan = || self.scan_memory(subject.agent, &reading, &classification, &decisions);
+        let findings = known.unwrap_or_else(scan);
         let content = ClassifiedContent::new(
             &mut reading,
             &file.stamp,
             &classification,
             &current,
-            findings,
+            (findings, decisions.basis),
             self.clock(),
         );
         // The cause of a failed read may pass without a new stamp.
         if subject.are_earlier_versions_known() {
             self.content_cache.store(
-                &subject.agent.name,
+                (&subject.agent.name, subject.generation),
                 subject.content_key(file.stamp),
                 content.clone(),
                 began,

@@ -1,13 +1,17 @@
 //! The observations of the last session, which the first screen of the next one shows until the fleet
 //! is read: one line of JSON for each agent, so that several processors parse them.
 
+use std::fs::{Metadata, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+
+use rustix::process::geteuid;
 
 use super::{Engine, Observation};
 use crate::archive;
 use crate::durable;
 use crate::error::{Error, ErrorKind, Result};
-use crate::threads::map_on_processors;
+use crate::threads::map_chunks_on_processors;
 
 /// The file, in the program's own directory of the archive.
 const FLEET_FILE_NAME: &str = "fleet.jsonl";
@@ -15,8 +19,16 @@ const FLEET_FILE_NAME: &str = "fleet.jsonl";
 /// The same of earlier versions, which wrote one array.
 const OLD_FLEET_FILE_NAME: &str = "fleet.json";
 
-/// Number of lines that one processor parses at a time.
-const LINES_PER_PART: usize = 16;
+/// Maximum size of the file that is loaded: ten times that of a fleet of 10,000 agents.
+const MAX_FLEET_BYTES: u64 = 64 << 20;
+
+/// Observations of the last session. Each is in a box: those of a large fleet are moved several times.
+pub type SavedObservations = Vec<Box<Observation>>;
+
+/// Returns whether this user alone can have written a file.
+fn is_written_here(meta: &Metadata) -> bool {
+    meta.uid() == geteuid().as_raw() && meta.mode() & 0o022 == 0
+}
 
 impl Engine {
     /// Saves observations for the next session.
@@ -47,10 +59,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Loads the observations of the last session, without those that cannot be read.
-    pub fn load_observations(&self) -> Vec<Observation> {
+    /// Loads the observations of the last session, without those that cannot be read. The scan of the
+    /// texts that they are about is not repeated, unless another user may have written the file.
+    pub fn load_observations(&self) -> SavedObservations {
         let path = self.archive.program_path(FLEET_FILE_NAME);
-        let text = durable::read_own_file(&path).unwrap_or_default();
+        let Ok(file) = durable::open_own_file(&path, OpenOptions::new().read(true)) else {
+            return SavedObservations::new();
+        };
+        let is_own = file.metadata().is_ok_and(|meta| is_written_here(&meta));
+        let text = durable::read_at_most(file, MAX_FLEET_BYTES).unwrap_or_default();
         let ends = memchr::memchr_iter(b'\n', &text).chain([text.len()]);
         let begins = [0].into_iter().chain(ends.clone().map(|end| end + 1));
         let lines = begins.zip(ends).map(|(begin, end)| &text[begin..end]);
@@ -59,9 +76,13 @@ impl Engine {
             let seen = lines
                 .iter()
                 .filter_map(|line| serde_json::from_slice(line).ok());
-            seen.collect::<Vec<Observation>>()
+            let seen: SavedObservations = seen.collect();
+            if is_own {
+                self.content_cache.keep_findings(&seen);
+            }
+            seen
         };
-        let parts = map_on_processors(lines.chunks(LINES_PER_PART).collect(), || parse);
+        let parts = map_chunks_on_processors(&lines, || parse);
         parts.into_iter().flatten().collect()
     }
 }

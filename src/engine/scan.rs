@@ -7,6 +7,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::Engine;
 use super::classify::{Classification, MemoryAccumulator};
 use super::lint::{LintDecisions, end_of_last_separator};
@@ -14,6 +16,7 @@ use super::record::RunEvent;
 use crate::archive::{EntryDraft, EntryKind, QUARANTINE_DIRECTORY_NAME, WrittenEntry};
 use crate::boundary::Boundary;
 use crate::config::Agent;
+use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::lint::{
     FleetFacts, LintInput, ScanReport, ScanSummary, TextRole, mask_secrets, redact_secrets, scan,
@@ -36,7 +39,19 @@ const MAX_DECISION_AGE: Duration = Duration::from_secs(60);
 
 /// The decisions of `[lint]`, and when they were read.
 #[derive(Default)]
-pub(super) struct DecisionCache(Mutex<Option<(Instant, Arc<LintDecisions>)>>);
+pub(super) struct DecisionCache(Mutex<Option<(Instant, Arc<ScanDecisions>)>>);
+
+/// The decisions of `[lint]` that scans use.
+pub(super) struct ScanDecisions {
+    decisions: LintDecisions,
+    pub basis: ScanBasis,
+}
+
+/// What findings depend on besides the text, its boundary and the baseline: the program, the config,
+/// and the decisions of `[lint]` that are in force. On an equal basis, an equal text has equal
+/// findings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScanBasis(u64);
 
 /// An entry that was scanned.
 pub(super) struct ScannedEntry {
@@ -60,7 +75,7 @@ struct ScanInput<'t> {
 impl Engine {
     /// Returns the decisions of `[lint]`; the defaults if they cannot be read, which the verb `lint`
     /// reports.
-    fn scan_decisions(&self) -> Arc<LintDecisions> {
+    pub(super) fn scan_decisions(&self) -> Arc<ScanDecisions> {
         let now = self.clock().instant();
         let cache = &self.scan_decisions.0;
         let lock = || cache.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,16 +85,31 @@ impl Engine {
             return Arc::clone(decisions);
         }
         // The files are read without the lock: a disk may hang.
-        let decisions = Arc::new(self.load_lint_decisions().unwrap_or_default());
+        let decisions = self.load_lint_decisions().unwrap_or_default();
+        let decisions = Arc::new(ScanDecisions {
+            basis: self.scan_basis(&decisions),
+            decisions,
+        });
         *lock() = Some((now, Arc::clone(&decisions)));
         decisions
+    }
+
+    fn scan_basis(&self, decisions: &LintDecisions) -> ScanBasis {
+        let today = self.clock().now().date_naive();
+        let config = self.config().text_digest();
+        let source = decisions.source.unwrap_or(Digest::ZERO);
+        let allowances = decisions.allowances.iter();
+        let expired = allowances.filter(|it| !it.is_valid_on(today)).count();
+        let program = env!("MEMORY_SHEPHERD_VERSION");
+        let parts = format!("{program} {config} {source} {expired}");
+        ScanBasis(Digest::of(parts.as_bytes()).to_number())
     }
 
     /// Describes an object in place of a memory for messages and the log of states, which others may
     /// read: secrets in the target of a symlink are masked.
     pub(super) fn describe_special(&self, special: &SpecialFile) -> String {
         let description = special.describe_in_place_of_memory();
-        let words = self.scan_decisions().words();
+        let words = self.scan_decisions().decisions.words();
         String::from_utf8_lossy(&mask_secrets(description.as_bytes(), &words)).into_owned()
     }
 
@@ -88,8 +118,13 @@ impl Engine {
     /// # Errors
     /// [`ErrorKind::Internal`]: a rule panicked. Its message is left out, because it may quote the
     /// text.
-    fn scan_text(&self, agent: &Agent, input: &ScanInput<'_>) -> Result<ScanReport> {
-        let settings = self.lint_settings(Some(agent), &self.scan_decisions());
+    fn scan_text(
+        &self,
+        agent: &Agent,
+        input: &ScanInput<'_>,
+        decisions: &ScanDecisions,
+    ) -> Result<ScanReport> {
+        let settings = self.lint_settings(Some(agent), &decisions.decisions);
         let lint_input = LintInput {
             agent: Some(&agent.name),
             path: &agent.location.memory().to_string_lossy(),
@@ -110,6 +145,7 @@ impl Engine {
         agent: &Agent,
         reading: &MemoryAccumulator,
         classification: &Classification,
+        decisions: &ScanDecisions,
     ) -> ScanSummary {
         let prefix = reading.prefix.as_slice();
         let boundary = classification.boundary;
@@ -140,7 +176,7 @@ impl Engine {
                 ..ScanSummary::default()
             };
         }
-        match self.scan_text(agent, &input) {
+        match self.scan_text(agent, &input, decisions) {
             Ok(report) => {
                 let mut summary = ScanSummary::from(&report);
                 summary.unscanned_bytes += rest;
@@ -208,7 +244,7 @@ impl Engine {
             role,
             operator_text: operator_text.as_ref().map(|text| text.as_slice()),
         };
-        let report = self.scan_text(agent, &input)?;
+        let report = self.scan_text(agent, &input, &self.scan_decisions())?;
         let mut summary = ScanSummary::from(&report);
         summary.unscanned_bytes += entry.size.saturating_sub(text.len() as u64);
         let is_whole = summary.unscanned_bytes == 0;

@@ -83,3 +83,10 @@ pub struct Allowance {
     /// The last day on which it counts.
     pub expires: Option<NaiveDate>,
 }
+
+impl Allowance {
+    /// Returns whether it counts on a day.
+    pub fn is_valid_on(&self, day: NaiveDate) -> bool {
+        self.expires.is_none_or(|last| day <= last)
+    }
+}

@@ -28,7 +28,7 @@ pub(super) fn find_suppression(
     let allowance = settings.allowances.iter().find(|it| {
         let is_for_rule = RuleId::parse(&it.rule) == Some(draft.rule);
         let is_for_agent = it.agent.is_none() || it.agent.as_deref() == context.input.agent;
-        let is_valid = it.expires.is_none_or(|last| settings.today <= last);
+        let is_valid = it.is_valid_on(settings.today);
         let has_fingerprint = it.fingerprint.as_deref() == Some(fingerprint);
         is_for_rule
             && is_for_agent

@@ -24,8 +24,8 @@ use memory_shepherd::engine::{
     FileState, Finding, FindingCounts, FindingSubject, HistoryEntry, HostStatus, KeptScratch,
     KnownVersion, LastPush, LastRun, LedgerRecord, LedgerSummary, MemoryAddress, MemoryContent,
     Observation, Operation, Outcome, Plan, PlanBinding, PlanStep, PlannedBaseline, Protection,
-    Reachability, RunEvent, RunReport, ScratchSelection, SizeBand, SkippedAgent, State, StepAction,
-    Trigger, UndoMode, UndoTarget, UndoneRun, Verification, VerifiedCounts,
+    Reachability, RunEvent, RunReport, ScanBasis, ScratchSelection, SizeBand, SkippedAgent, State,
+    StepAction, Trigger, UndoMode, UndoTarget, UndoneRun, Verification, VerifiedCounts,
 };
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::lint::ScanSummary;
@@ -410,6 +410,7 @@ fn content_of(name: &str, state: State) -> MemoryContent {
         scratch_bytes: lines * 40,
         hidden: HiddenCounts::default(),
         findings: ScanSummary::default(),
+        scan_basis: ScanBasis::default(),
     }
 }
 

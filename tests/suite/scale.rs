@@ -150,9 +150,7 @@ fn first_sweep_cost_grows_at_most_linearly() {
 fn saved_observations_cost_grows_at_most_linearly() {
     assert_growth(LINEAR, fleet, |console, _| {
         let rows = console.model.rows.iter();
-        let seen = rows
-            .filter_map(|row| row.observation.as_deref().cloned())
-            .collect();
+        let seen = rows.filter_map(|row| row.observation.clone()).collect();
         console.send(Msg::SavedObservationsLoaded(seen));
     });
 }

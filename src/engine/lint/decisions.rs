@@ -19,12 +19,12 @@ const MAX_DECISION_BYTES: u64 = 64 << 20;
 /// What the operator has decided about findings: the files that `[lint]` names.
 #[derive(Clone, Debug, Default)]
 pub struct LintDecisions {
-    pub(super) allowances: Arc<[Allowance]>,
+    pub(in crate::engine) allowances: Arc<[Allowance]>,
     pub(super) accepted_findings: Arc<BTreeSet<String>>,
     /// The fleet's words; those of the program by default.
     pub(super) words: Option<Arc<Words>>,
     /// Digest of the files that they came from; none without any.
-    pub(super) source: Option<Digest>,
+    pub(in crate::engine) source: Option<Digest>,
 }
 
 impl LintDecisions {
