@@ -170,15 +170,13 @@ impl FleetWatcher {
         fleet.request_read(remote.map(|agent| agent.name.clone()).collect());
         let watch = move || {
             let _running = running;
-            // A fault there must not end the watch.
-            let _ = catch_unwind(AssertUnwindSafe(first));
             engine.refresh_shared_memories();
             // From here on it is known which agents runs have changed.
             let _ = engine.ledger().take_recorded_agents();
             // The list of hosts arrives before the first status of any.
             let hosts = engine.host_statuses();
             if hosts.is_empty() || events.send(FleetEvent::HostsChanged(hosts)).is_ok() {
-                WatchLoop::start(engine, messages, events, jobs).run(&inbox);
+                WatchLoop::start(first, engine, messages, events, jobs).run(&inbox);
             }
         };
         match thread::Builder::new().spawn(watch) {
@@ -285,20 +283,28 @@ struct ChangeBacklog {
 }
 
 impl WatchLoop {
-    /// Starts to watch, and the first read: not before the watch, unless there are many directories.
+    /// Starts to watch, and after `first` the reads: that of this machine not before the watch, unless
+    /// there are many directories.
     fn start(
+        first: impl FnOnce(),
         engine: Arc<Engine>,
         messages: Sender<FleetMessage>,
         events: Sender<FleetEvent>,
         jobs: Arc<JobCounter>,
     ) -> WatchLoop {
         let stamps = Arc::new(ObservationStamps::new(&engine));
-        let host_polls = HostPolls::start(&engine, &events, &jobs, &stamps);
         let workers = READ_WORKERS.min(engine.local_agents().len());
         let (work, queue) = bounded::<String>(workers);
         let sweep = Arc::new(Sweep::new(&engine, &stamps));
         let memory_directories = memory_directories(&engine);
         let is_read_first = memory_directories.len() > MAX_WATCHED_FIRST;
+        let backlog = Arc::new(ChangeBacklog::default());
+        let watcher = start_change_watcher(messages.clone(), Arc::clone(&backlog));
+        // From its stamp on, the sweep notices changes of the config; this, those before.
+        let has_config_changed = engine.config().has_changed_since_read();
+        // A fault there must not end the watch.
+        let _ = catch_unwind(AssertUnwindSafe(first));
+        let host_polls = HostPolls::start(&engine, &events, &jobs, &stamps);
         if is_read_first {
             start_first_read(&engine, &sweep, &messages);
         }
@@ -308,9 +314,7 @@ impl WatchLoop {
             let work = move || run_read_worker(&engine, &sweep, &queue, &messages);
             thread::Builder::new().spawn(work).map(drop)
         });
-        let rereads = Rereads::new(engine.clock().instant());
-        let backlog = Arc::new(ChangeBacklog::default());
-        let watcher = start_change_watcher(messages.clone(), Arc::clone(&backlog));
+        let now = engine.clock().instant();
         let mut watch = WatchLoop {
             memory_directories,
             change_scopes: ChangeScopes::new(),
@@ -325,13 +329,13 @@ impl WatchLoop {
             directories_to_watch: Vec::new(),
             is_fleet_read: false,
             due_reads: DueReads::default(),
-            rereads,
+            rereads: Rereads::new(now),
             not_before: HashMap::new(),
             stamps,
             sweep,
             next_sweep: None,
             messages,
-            config_due: None,
+            config_due: has_config_changed.then_some(now),
             unrecorded: Vec::new(),
             record_due: None,
             is_unwatched: false,
@@ -340,10 +344,6 @@ impl WatchLoop {
         match watcher {
             Ok(watcher) => watch.watcher = Some(watcher),
             Err(error) => watch.stop_watching(&error),
-        }
-        // From its stamp on, the sweep notices changes of the config; this, those before.
-        if watch.engine.config().has_changed_since_read() {
-            watch.config_due = Some(watch.engine.clock().instant());
         }
         if is_read_first {
             return watch;
@@ -476,10 +476,11 @@ impl WatchLoop {
         match message {
             FleetMessage::Stop => return false,
             FleetMessage::ReadRequested(names) => {
-                self.engine.content_cache.forget(&names);
+                self.engine.forget_contents(&names);
                 for name in &names {
-                    self.not_before.remove(name);
-                    self.schedule_read(name.clone(), now);
+                    if self.is_read_here(name) && self.due_reads.request(name.clone(), now) {
+                        self.jobs.add(1);
+                    }
                 }
                 self.host_polls.request_poll(names, true);
                 self.jobs.add(-1);
@@ -494,10 +495,6 @@ impl WatchLoop {
                         self.schedule_read(name, now);
                     }
                     self.is_fleet_read = true;
-                    if self.change_scopes.is_empty() {
-                        self.change_scopes = change_scopes(&self.engine);
-                        self.directories_to_watch = self.trusted_directories();
-                    }
                     if !self.has_directories_to_watch() {
                         self.jobs.add(-1);
                     }
@@ -590,7 +587,7 @@ impl WatchLoop {
     /// Schedules reads of agents whose memories have not been read for long.
     fn schedule_rereads(&mut self, now: Instant) {
         let names = self.rereads.take_due(&self.engine.config().agents, now);
-        self.engine.content_cache.forget(&names);
+        self.engine.forget_contents(&names);
         for name in &names {
             self.stamps.forget(name);
         }
@@ -614,10 +611,15 @@ impl WatchLoop {
         }
     }
 
-    /// Schedules a read of an agent of this machine, as soon as its limits allow. A name that this
-    /// config does not have came from an earlier one.
+    /// Whether an agent is one of this machine. A name that this config does not have came from an
+    /// earlier one.
+    fn is_read_here(&self, name: &str) -> bool {
+        !self.host_polls.has_agent(name) && self.engine.config().agent(name).is_some()
+    }
+
+    /// Schedules a read of an agent of this machine, as soon as its limits allow.
     fn schedule_read(&mut self, name: String, now: Instant) {
-        if self.host_polls.has_agent(&name) || self.engine.config().agent(&name).is_none() {
+        if !self.is_read_here(&name) {
             return;
         }
         let due = self.not_before.get(&name).copied().unwrap_or(now).max(now);
@@ -661,7 +663,6 @@ fn start_first_read(engine: &Arc<Engine>, sweep: &Arc<Sweep>, messages: &Sender<
         let (engine, sweep, messages) = (Arc::clone(engine), Arc::clone(sweep), messages.clone());
         move || {
             let local = engine.local_agents();
-            let prepare = |agents: &[&Agent]| sweep.read_earlier_stamps(agents);
             let report = |seen: Vec<(EarlierStamps, QuickObservation)>| {
                 let record = |(stamps, quick): (_, QuickObservation)| {
                     sweep.record_quick(stamps, &quick);
@@ -672,7 +673,10 @@ fn start_first_read(engine: &Arc<Engine>, sweep: &Arc<Sweep>, messages: &Sender<
                 let read = FleetMessage::AgentsRead { observations, left };
                 messages.send(read).is_ok()
             };
-            let observe = || engine.observe_quick_agents(&local, prepare, report);
+            let observe = || {
+                let prepare = sweep.read_earlier_stamps();
+                engine.observe_quick_agents(&local, prepare, report)
+            };
             let left = catch_unwind(AssertUnwindSafe(observe));
             end(&messages, left.as_ref().unwrap_or(&local));
         }

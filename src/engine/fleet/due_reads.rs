@@ -11,6 +11,8 @@ pub(super) struct DueReads {
     /// The same of agents whose reads do not run, the first one due first.
     ready: BTreeSet<(Instant, String)>,
     running: HashSet<String>,
+    /// Agents whose next reads the operator waits for.
+    requested: HashSet<String>,
 }
 
 impl DueReads {
@@ -31,6 +33,13 @@ impl DueReads {
         before.is_none()
     }
 
+    /// As [`DueReads::schedule`], for a read that the operator waits for: no earlier read delays it
+    /// beyond its own end.
+    pub(super) fn request(&mut self, agent: String, now: Instant) -> bool {
+        self.requested.insert(agent.clone());
+        self.schedule(agent, now)
+    }
+
     /// Returns when the first read that could start is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.ready.first().map(|(due, _)| *due)
@@ -41,15 +50,19 @@ impl DueReads {
         self.next_due().filter(|due| *due <= now)?;
         let (_, agent) = self.ready.pop_first()?;
         self.times.remove(&agent);
+        self.requested.remove(&agent);
         self.running.insert(agent.clone());
         Some(agent)
     }
 
-    /// Notes that a read has ended. A further one of the agent does not start before `earliest`.
+    /// Notes that a read has ended. A further one of the agent does not start before `earliest`, unless
+    /// it was requested.
     pub(super) fn end(&mut self, agent: &str, earliest: Instant) {
         self.running.remove(agent);
         if let Some(due) = self.times.get_mut(agent) {
-            *due = (*due).max(earliest);
+            if !self.requested.contains(agent) {
+                *due = (*due).max(earliest);
+            }
             self.ready.insert((*due, agent.to_string()));
         }
     }
@@ -88,5 +101,22 @@ mod tests {
             (None, Some(at(7)))
         );
         assert_eq!(reads.start_next(at(7)).as_deref(), Some("early"));
+    }
+
+    #[test]
+    fn requested_read_follows_the_running_one() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let mut reads = DueReads::default();
+        reads.schedule("slow".to_string(), at(0));
+        reads.start_next(at(0));
+        assert!(reads.request("slow".to_string(), at(1)));
+        assert_eq!(reads.start_next(at(2)), None);
+        reads.end("slow", at(90));
+        assert_eq!(reads.start_next(at(3)).as_deref(), Some("slow"));
+        // The request is done.
+        reads.schedule("slow".to_string(), at(4));
+        reads.end("slow", at(90));
+        assert_eq!(reads.next_due(), Some(at(90)));
     }
 }
