@@ -45,7 +45,7 @@ use crate::error::Result;
 use crate::schedule::ManagerAccess;
 use crate::transport::sftp::askpass::{self, PromptBroker};
 use command::CommandSpec;
-use effect::{EffectRunner, SavedObservations, ScheduleAccess, UserFiles};
+use effect::{EffectRunner, ObservationLoader, ScheduleAccess, UserFiles};
 pub use effect::{EngineFactory, load_runs, summarize_findings};
 use event_loop::{Console, ConsoleClock, FIRST_FRAME_WAIT, ThemeSources};
 use external_tools::ExternalTools;
@@ -160,6 +160,7 @@ pub fn initial_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model
         size,
         now: moment,
         is_dirty: true,
+        are_saved_states_known: false,
         visible_ages: Vec::new(),
         extra_command: None,
     };
@@ -192,7 +193,7 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
     let theme_names = themes.names();
     let saved_view = options.view_state_file.as_ref().map(|file| file.read());
     let clock = ConsoleClock::new(options.engine.clock_handle());
-    let saved_observations = SavedObservations::start_loading(&options.engine);
+    let saved_observations = ObservationLoader::start_loading(&options.engine);
     // Signals no longer end the program from here on, so everything slow is done before.
     let (input_sender, input) = unbounded();
     input::spawn_signal_reader(&input_sender)?;

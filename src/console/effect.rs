@@ -41,7 +41,7 @@ use super::view_state::{self, ViewStateWriter};
 use crate::config::{Agent, Config, ConfigEnvironment, ProtectLevel};
 use crate::engine::{
     BaselineFile, Engine, FleetEvent, FleetWatcher, Observation, OpenedBaseline, Plan,
-    ScratchRequest,
+    SavedObservations, ScratchRequest,
 };
 use crate::error::{Error, Result};
 use crate::moment;
@@ -163,22 +163,23 @@ impl Workers {
 /// How long the watch of the fleet waits for the observations of the last session.
 const MAX_SAVED_WAIT: Duration = Duration::from_secs(1);
 
-/// The observations of the last session, which a thread loads.
-pub struct SavedObservations(Receiver<Vec<Observation>>);
+/// A thread that loads the observations of the last session.
+pub struct ObservationLoader(Receiver<SavedObservations>);
 
-impl SavedObservations {
+impl ObservationLoader {
     /// Starts to load them.
-    pub fn start_loading(engine: &Arc<Engine>) -> SavedObservations {
+    pub fn start_loading(engine: &Arc<Engine>) -> ObservationLoader {
         let (sender, loaded) = bounded(1);
         let engine = Arc::clone(engine);
         // Without a thread, or with a disk that hangs, the agents are LOADING until they are read.
         let load = move || drop(sender.send(engine.load_observations()));
         drop(thread::Builder::new().spawn(load));
-        SavedObservations(loaded)
+        ObservationLoader(loaded)
     }
 
-    fn wait(self) -> Vec<Observation> {
-        self.0.recv_timeout(MAX_SAVED_WAIT).unwrap_or_default()
+    /// Returns them; none if they are not loaded in time.
+    fn wait(self) -> Option<SavedObservations> {
+        self.0.recv_timeout(MAX_SAVED_WAIT).ok()
     }
 }
 
@@ -188,7 +189,7 @@ impl EffectRunner {
     /// # Errors
     /// The system refuses a thread without which the console is useless.
     pub fn start(
-        (engine, saved_observations): (Arc<Engine>, SavedObservations),
+        (engine, loader): (Arc<Engine>, ObservationLoader),
         (prompt_broker, prompt_events): (PromptBroker, Receiver<askpass::PromptEvent>),
         env: ConfigEnvironment,
         engine_factory: EngineFactory,
@@ -218,8 +219,10 @@ impl EffectRunner {
         // The saved observations are shown until the fleet is read.
         let out = messages.clone();
         let report_saved = move || {
-            // The main thread may have ended.
-            let _ = out.send(Msg::SavedObservationsLoaded(saved_observations.wait()));
+            if let Some(saved) = loader.wait() {
+                // The main thread may have ended.
+                let _ = out.send(Msg::SavedObservationsLoaded(saved));
+            }
         };
         let runner = EffectRunner {
             workers: Workers::start(&engine, 0, &messages, report_saved)?,
@@ -630,12 +633,12 @@ impl EffectRunner {
     }
 
     /// Shuts down: lets a run finish its current agent and a plan over baselines its files, and saves
-    /// the observations. `wait` says its text, waits for the end of such work and returns false if
+    /// the observations, if there are any to be saved. `wait` says its text, waits for the end of such work and returns false if
     /// the operator ends the wait; this then returns false at once.
     pub fn shut_down(
         mut self,
         inbox: Receiver<Msg>,
-        observations: &[&Observation],
+        observations: Option<Vec<&Observation>>,
         mut wait: impl FnMut(&RunHandle, &str) -> bool,
     ) -> bool {
         // A run that waits for the main thread must not block for ever.
@@ -665,8 +668,10 @@ impl EffectRunner {
         fleet.stop(WATCH_END_LIMIT);
         // Closing the hosts ends the workers that wait for one.
         self.engine.close_all_hosts();
-        // The saved observations are a convenience, so an error is ignored.
-        let _ = self.engine.save_observations(observations.iter().copied());
+        if let Some(observations) = observations {
+            // The saved observations are a convenience, so an error is ignored.
+            let _ = self.engine.save_observations(observations);
+        }
         true
     }
 }

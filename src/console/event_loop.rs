@@ -17,7 +17,7 @@ use super::external_tools::{self, ChildChange, ExternalTools, ForegroundChild, I
 use super::handoff::{ClipboardText, CopyOutcome};
 use super::input::InputEvent;
 use super::message::{Effect, Msg};
-use super::model::{AgentRow, Model, Moment};
+use super::model::{Model, Moment};
 use super::preferences::Preferences;
 use super::screens::log;
 use super::screens::log::state::MessageLevel;
@@ -159,11 +159,10 @@ impl Console {
             // The terminal may be gone.
             let _ = writeln!(io::stderr(), "{text}");
         }
-        let rows = self.model.rows.iter();
-        let last_observations: Vec<_> = rows.filter_map(AgentRow::observation_to_save).collect();
+        let observations = self.model.observations_to_save();
         let wait =
             |work: &RunHandle, text: &str| wait_for_end(work, text, input, &mut io::stderr());
-        let has_run_ended = self.runner.shut_down(inbox, &last_observations, wait);
+        let has_run_ended = self.runner.shut_down(inbox, observations, wait);
         result.map_err(|error| terminal_lost_error(&error))?;
         Ok(self.is_interrupted || !has_run_ended)
     }

@@ -30,7 +30,8 @@ use crate::engine::{
     AgentTimeline, BaselineFile, BaselineList, BaselineVersion, ConnectionSetting, DraftId, Engine,
     EntryFindings, FindingCounts, HistoryEntry, HostStatus, IndexProgress, MemoryAddress,
     NextRuleChange, Observation, OpenedBaseline, Plan, PruneReport, RetentionOverview, RunProgress,
-    RunReport, SealMatch, SearchRelaxation, TextSource, Verification, VerifyProgress,
+    RunReport, SavedObservations, SealMatch, SearchRelaxation, TextSource, Verification,
+    VerifyProgress,
 };
 use crate::error::Error;
 use crate::lint::Finding;
@@ -59,7 +60,7 @@ pub enum Msg {
         at: DateTime<FixedOffset>,
     },
     /// Observations saved by the previous session.
-    SavedObservationsLoaded(Vec<Observation>),
+    SavedObservationsLoaded(SavedObservations),
     /// Reply to [`Effect::PrepareTexts`].
     TextsPrepared(Box<AgentTexts>),
     /// The texts of an agent were not prepared, and why.
@@ -270,6 +271,8 @@ pub struct AgentTexts {
     pub findings: String,
     /// When they were read, if they are a cached copy.
     pub cached_at: Option<DateTime<FixedOffset>>,
+    /// The observation that was made with their read.
+    pub observation: Option<Box<Observation>>,
 }
 
 /// Two versions of a baseline, prepared for a pane.

@@ -129,6 +129,8 @@ pub struct Model {
     pub now: Moment,
     /// Whether the screen must be redrawn.
     pub is_dirty: bool,
+    /// Whether the states of the last session were loaded.
+    pub are_saved_states_known: bool,
     /// Ages on the screen; a change makes the screen dirty.
     pub visible_ages: Vec<String>,
     /// Command that the caller of the console added.
@@ -196,10 +198,10 @@ impl AgentRow {
     }
 
     /// Stores the observation saved by the previous session, unless the memory was read since.
-    pub fn remember(&mut self, saved: Observation) {
+    pub fn remember(&mut self, saved: Box<Observation>) {
         let current = self.observation.as_ref();
         if !current.is_some_and(|current| current.is_content_known()) {
-            self.saved_observation = Some(Box::new(saved));
+            self.saved_observation = Some(saved);
         }
     }
 
@@ -295,6 +297,14 @@ pub struct ReadOnlyState {
 }
 
 impl Model {
+    /// Returns the observations for the next session; none as long as those of the last one may say
+    /// more.
+    pub fn observations_to_save(&self) -> Option<Vec<&Observation>> {
+        let rows = self.rows.iter();
+        let seen: Vec<_> = rows.filter_map(AgentRow::observation_to_save).collect();
+        (self.are_saved_states_known || seen.len() == self.rows.len()).then_some(seen)
+    }
+
     /// Returns the row of an agent.
     pub fn find_row(&self, name: &str) -> Option<&AgentRow> {
         self.rows.find(name)

@@ -20,7 +20,7 @@ use keys::{handle_keys, handle_paste};
 use super::command::Command;
 use super::handoff::HandoffRequest;
 use super::key_guard::KeyGuard;
-use super::message::{Effect, Msg};
+use super::message::{AgentTexts, Effect, Msg};
 use super::model::{AgentRow, Model, Moment, REFRESH_INTERVAL, background_jobs};
 use super::overlay::PendingKeys;
 use super::preferences;
@@ -38,7 +38,7 @@ use super::screens::{
     agent, archives, baseline_plan, baselines, editor, hosts, log, reset, verify,
 };
 use crate::config::{Diagnostic, DiagnosticLevel};
-use crate::engine::Observation;
+use crate::engine::{Observation, SavedObservations};
 
 /// Delay, once all agents are read, until the cursor is pinned: by then the operator has
 /// seen which agent it is on.
@@ -88,7 +88,7 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
         Msg::SavedObservationsLoaded(observations) => {
             handle_saved_observations(model, observations);
         }
-        Msg::TextsPrepared(texts) => agent::update::handle_texts(model, *texts),
+        Msg::TextsPrepared(texts) => return handle_texts(model, *texts),
         Msg::TextsNotPrepared(_, why) => model.report(MessageLevel::Error, why),
         Msg::TonesPrepared(name, generation, tones) => {
             agent::update::handle_tones(model, &name, generation, &tones);
@@ -279,7 +279,7 @@ fn handle_resize(model: &mut Model, size: (u16, u16)) {
     model.is_dirty = true;
 }
 
-fn handle_saved_observations(model: &mut Model, observations: Vec<Observation>) {
+fn handle_saved_observations(model: &mut Model, observations: SavedObservations) {
     for seen in observations {
         // An observation of a previous address says nothing about the current memory.
         if let Some(place) = model.rows.place(&seen.agent)
@@ -288,6 +288,7 @@ fn handle_saved_observations(model: &mut Model, observations: Vec<Observation>) 
             model.rows.change(place, |row| row.remember(seen));
         }
     }
+    model.are_saved_states_known = true;
     model.refresh_visible_agents();
     model.is_dirty = true;
 }
@@ -424,11 +425,28 @@ struct ObservationChanges {
     is_open_file_affected: bool,
 }
 
+/// Shows texts, and what was observed with them: it may say more than the watch, which does not read a
+/// memory whose stamp is the same.
+fn handle_texts(model: &mut Model, mut texts: AgentTexts) -> Vec<Effect> {
+    let observation = texts.observation.take();
+    agent::update::handle_texts(model, texts);
+    let mut changes = ObservationChanges::default();
+    if let Some(observation) = observation {
+        apply_observation(model, *observation, &mut changes);
+    }
+    changes.are_texts_outdated = false;
+    follow_changes(model, &changes)
+}
+
 fn handle_observations(model: &mut Model, observations: Vec<Observation>) -> Vec<Effect> {
     let mut changes = ObservationChanges::default();
     for seen in observations {
         apply_observation(model, seen, &mut changes);
     }
+    follow_changes(model, &changes)
+}
+
+fn follow_changes(model: &mut Model, changes: &ObservationChanges) -> Vec<Effect> {
     let mut effects = Vec::new();
     if changes.are_texts_outdated {
         effects.push(Effect::PrepareTexts(model.agent.agent.clone()));

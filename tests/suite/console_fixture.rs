@@ -377,7 +377,12 @@ impl TestConsole {
     }
 
     /// Returns texts of the open agent, newer than any before.
-    fn agent_texts(&mut self, name: &str, diff: PreparedText, scratch: PreparedText) -> AgentTexts {
+    pub fn agent_texts(
+        &mut self,
+        name: &str,
+        diff: PreparedText,
+        scratch: PreparedText,
+    ) -> AgentTexts {
         self.generation += 1;
         AgentTexts {
             agent: name.to_string(),
@@ -394,6 +399,7 @@ impl TestConsole {
             diff_titles: diff_titles(name),
             findings: "separator L3 (1 of 1) · 2 invisible characters".to_string(),
             cached_at: None,
+            observation: None,
         }
     }
 

@@ -214,7 +214,7 @@ impl ConsoleSoak {
                 self.console.observe(vec![seen]);
                 return;
             }
-            4 => Msg::SavedObservationsLoaded(vec![observation_of(name, State::Scratch)]),
+            4 => Msg::SavedObservationsLoaded(vec![Box::new(observation_of(name, State::Scratch))]),
             5 => {
                 let mut names = AGENT_NAMES.to_vec();
                 names.truncate(self.numbers.below(AGENT_NAMES.len() + 1));

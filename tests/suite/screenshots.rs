@@ -207,6 +207,7 @@ impl ScriptedConsole<'_> {
                     ],
                     findings: summarize_findings(&detail),
                     cached_at: None,
+                    observation: None,
                 };
                 self.send(Msg::TextsPrepared(Box::new(texts)));
                 let tones = MarkdownHighlighter::load().line_tones(&detail.memory_prefix, &|| true);

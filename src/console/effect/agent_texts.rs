@@ -191,6 +191,7 @@ impl TextPreparer {
             diff_titles: facts::diff_titles(agent, &detail),
             findings,
             cached_at,
+            observation: Some(Box::new(observation)),
         };
         Some((texts, detail.memory_prefix))
     }

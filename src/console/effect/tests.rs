@@ -94,9 +94,9 @@ fn start_runner(
         view_state_file: None,
     };
     let engine = Arc::new(engine);
-    let saved = SavedObservations::start_loading(&engine);
+    let loader = ObservationLoader::start_loading(&engine);
     EffectRunner::start(
-        (engine, saved),
+        (engine, loader),
         (broker, prompt_events),
         test_env(root),
         factory,
@@ -216,7 +216,7 @@ fn silent_host_does_not_delay_other_texts_or_plans() {
         "text of the remote agent",
         &|msg| matches!(msg, Msg::TextsPrepared(texts) if texts.agent == "there"),
     );
-    assert!(runner.shut_down(inbox, &[], |_, _| unreachable!("there is no run")));
+    assert!(runner.shut_down(inbox, None, |_, _| unreachable!("there is no run")));
 }
 
 #[test]
@@ -578,7 +578,7 @@ fn shutdown_waits_only_for_an_active_run() {
         let mut fleet = ReloadableFleet::new();
         let (_run_guard, run) = bounded(0);
         fleet.runner.run_handle = Some(run);
-        let waited = fleet.runner.shut_down(fleet.inbox, &[], |run, text| {
+        let waited = fleet.runner.shut_down(fleet.inbox, None, |run, text| {
             assert!(is_run_active(run) && text.contains("agents"), "{text}");
             waits
         });
@@ -587,7 +587,7 @@ fn shutdown_waits_only_for_an_active_run() {
     // A run that has ended is not waited for.
     let mut fleet = ReloadableFleet::new();
     fleet.runner.run_handle = Some(bounded(0).1);
-    assert!(fleet.runner.shut_down(fleet.inbox, &[], |_, _| false));
+    assert!(fleet.runner.shut_down(fleet.inbox, None, |_, _| false));
 }
 
 #[test]
@@ -604,7 +604,7 @@ fn shutdown_waits_for_baselines_being_written() {
             .runner
             .execute(Effect::ApplyBaselinePlan(empty_baseline_plan()));
         let mut release = Some(release);
-        let waited = fleet.runner.shut_down(fleet.inbox, &[], |work, text| {
+        let waited = fleet.runner.shut_down(fleet.inbox, None, |work, text| {
             assert!(is_run_active(work) && text.contains("baselines"), "{text}");
             if waits {
                 release.take();
@@ -900,7 +900,7 @@ fn overview_and_prune_are_answered_and_waited_for() {
         .runner
         .execute(Effect::PruneArchive(Arc::from(overview)));
     let mut release = Some(release);
-    assert!(fleet.runner.shut_down(fleet.inbox, &[], |work, text| {
+    assert!(fleet.runner.shut_down(fleet.inbox, None, |work, text| {
         assert!(is_run_active(work) && text.contains("retention"), "{text}");
         release.take();
         // The channel closes once all of it is deleted.

@@ -80,7 +80,7 @@ fn remembered_agents_show_as_loading() {
         ..local_address("bravo")
     };
     for unknown in [None, Some(elsewhere)] {
-        console.send(Msg::SavedObservationsLoaded(vec![old(unknown)]));
+        console.send(Msg::SavedObservationsLoaded(vec![Box::new(old(unknown))]));
         assert!(
             console
                 .model
@@ -90,9 +90,9 @@ fn remembered_agents_show_as_loading() {
                 .is_none()
         );
     }
-    console.send(Msg::SavedObservationsLoaded(vec![old(Some(
+    console.send(Msg::SavedObservationsLoaded(vec![Box::new(old(Some(
         local_address("bravo"),
-    ))]));
+    )))]));
     let row = console.model.find_row("bravo").unwrap();
     assert_eq!(
         (row.read_state(), row.state()),
@@ -103,6 +103,49 @@ fn remembered_agents_show_as_loading() {
         console.model.find_row("bravo").unwrap().state(),
         State::Clean
     );
+}
+
+#[test]
+fn states_that_were_not_loaded_are_not_replaced() {
+    let known = |console: &TestConsole| console.model.observations_to_save().map(|seen| seen.len());
+    let mut console = unread_fleet(&["alpha", "bravo"], (120, 36));
+    // The file of the last session may still be read.
+    assert_eq!(known(&console), None);
+    console.observe(vec![observation_of("alpha", State::Clean)]);
+    assert_eq!(known(&console), None);
+    console.send(Msg::SavedObservationsLoaded(Vec::new()));
+    assert_eq!(known(&console), Some(1));
+    let mut console = unread_fleet(&["alpha", "bravo"], (120, 36));
+    let names = ["alpha", "bravo"];
+    console.observe(
+        names
+            .map(|name| observation_of(name, State::Clean))
+            .to_vec(),
+    );
+    assert_eq!(known(&console), Some(2));
+}
+
+#[test]
+fn texts_show_the_state_that_they_were_read_in() {
+    let mut console = fleet_of_four();
+    let known = console.model.find_row("alpha").unwrap().state();
+    assert_ne!(known, State::Drifted);
+    console.open_agent("alpha", b"notes\n", None);
+    let mut read_texts = |generation| {
+        let mut texts = console.agent_texts("alpha", Default::default(), Default::default());
+        texts.observation = Some(Box::new(Observation {
+            generation,
+            ..observation_of("alpha", State::Drifted)
+        }));
+        let effects = console.send(Msg::TextsPrepared(Box::new(texts)));
+        // These are the texts of that state.
+        let is_request = |effect: &Effect| matches!(effect, Effect::PrepareTexts(_));
+        assert!(!effects.iter().any(is_request), "{effects:?}");
+        console.model.find_row("alpha").unwrap().state()
+    };
+    // The watch has seen a newer state.
+    assert_eq!(read_texts(0), known);
+    assert_eq!(read_texts(u64::MAX), State::Drifted);
 }
 
 #[test]

@@ -173,9 +173,11 @@ fn remembered_fleet_matches_snapshot() {
         || unread_fleet(&names, (120, 36)),
         |console| {
             let old = [State::Tampered, State::Drifted, State::Scratch];
-            let old = names.iter().zip(old).map(|(name, state)| Observation {
-                address: Some(local_address(name)),
-                ..observation_of(name, state)
+            let old = names.iter().zip(old).map(|(name, state)| {
+                Box::new(Observation {
+                    address: Some(local_address(name)),
+                    ..observation_of(name, state)
+                })
             });
             console.send(Msg::SavedObservationsLoaded(old.collect()));
             console.observe(vec![observation_of("docs-writer", State::Clean)]);
