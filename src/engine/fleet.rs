@@ -577,6 +577,7 @@ impl WatchLoop {
                 ChangeTarget::AllAgents => self.schedule_all_reads(now),
                 ChangeTarget::Ledger => self.schedule_reads(self.stamps.forget_recorded(), now),
                 ChangeTarget::Config => self.config_due = Some(now + CONFIG_DEBOUNCE),
+                ChangeTarget::LintFiles => self.reread(self.agent_names(), now),
                 // The loop notices a receiver that is gone.
                 ChangeTarget::Pauses => drop(self.events.send(FleetEvent::PausesChanged)),
                 ChangeTarget::StateLog => drop(self.events.send(FleetEvent::StatesRecorded)),
@@ -587,6 +588,11 @@ impl WatchLoop {
     /// Schedules reads of agents whose memories have not been read for long.
     fn schedule_rereads(&mut self, now: Instant) {
         let names = self.rereads.take_due(&self.engine.config().agents, now);
+        self.reread(names, now);
+    }
+
+    /// Schedules reads of agents whatever their stamps.
+    fn reread(&mut self, names: Vec<String>, now: Instant) {
         self.engine.forget_contents(&names);
         for name in &names {
             self.stamps.forget(name);
@@ -594,9 +600,13 @@ impl WatchLoop {
         self.schedule_reads(names, now);
     }
 
-    fn schedule_all_reads(&mut self, now: Instant) {
+    fn agent_names(&self) -> Vec<String> {
         let agents = self.engine.config().agents.iter();
-        self.schedule_reads(agents.map(|agent| agent.name.clone()).collect(), now);
+        agents.map(|agent| agent.name.clone()).collect()
+    }
+
+    fn schedule_all_reads(&mut self, now: Instant) {
+        self.schedule_reads(self.agent_names(), now);
     }
 
     /// Schedules reads of agents of this machine, and polls of those on hosts.

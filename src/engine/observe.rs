@@ -188,8 +188,9 @@ impl Conditions {
 
 impl Engine {
     /// Makes sure that the observations of agents that begin from now on read their memories, whatever
-    /// their stamps.
+    /// their stamps, and scan them by the decisions that are in force now.
     pub(super) fn forget_contents(&self, agents: &[String]) {
+        self.forget_scan_decisions();
         self.content_cache.forget(agents, self.next_generation());
     }
 

@@ -94,6 +94,12 @@ impl Engine {
         decisions
     }
 
+    /// Makes sure that the next scan reads the files of `[lint]`.
+    pub(super) fn forget_scan_decisions(&self) {
+        let cache = &self.scan_decisions.0;
+        *cache.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     fn scan_basis(&self, decisions: &LintDecisions) -> ScanBasis {
         let today = self.clock().now().date_naive();
         let config = self.config().text_digest();

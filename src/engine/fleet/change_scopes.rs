@@ -14,6 +14,8 @@ pub(super) enum ChangeTarget {
     AllAgents,
     Ledger,
     Config,
+    /// The decisions about findings.
+    LintFiles,
     Pauses,
     StateLog,
 }
@@ -51,6 +53,13 @@ pub(super) fn change_scopes(engine: &Engine) -> ChangeScopes {
     ] {
         let path = config.general.baseline_dir.join(name);
         add(&path, ChangeTarget::AllAgents);
+    }
+    let lint = &config.lint;
+    for path in [&lint.allow_file, &lint.accepted_file]
+        .into_iter()
+        .flatten()
+    {
+        add(path, ChangeTarget::LintFiles);
     }
     add(&engine.ledger_path(), ChangeTarget::Ledger);
     add(&engine.schedule_path(), ChangeTarget::Pauses);
