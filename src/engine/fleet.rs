@@ -26,6 +26,7 @@ use notify::event::{AccessKind, AccessMode};
 use notify::{EventKind, RecommendedWatcher};
 
 use self::change_scopes::{ChangeScopes, ChangeTarget, change_scopes};
+use self::directory_watches::memory_directories;
 pub use self::directory_watches::start_directory_watcher;
 use self::due_reads::DueReads;
 use self::host_polls::HostPolls;
@@ -265,13 +266,6 @@ struct WatchLoop {
     is_unwatched: bool,
     /// Changes that wait in the inbox, and whether some were dropped.
     backlog: Arc<ChangeBacklog>,
-}
-
-/// Returns the directories of the memories of this machine.
-fn memory_directories(engine: &Engine) -> HashSet<PathBuf> {
-    let agents = engine.local_agents().into_iter();
-    let directories = agents.filter_map(|agent| agent.location.memory().parent());
-    directories.map(Path::to_path_buf).collect()
 }
 
 /// Bounds the inbox: changes past the limit are not queued but set a flag, after which all agents

@@ -28,17 +28,20 @@
 //! Earlier versions created the files with mode 0640, and a process may have one open since then:
 //! such a file is replaced once no run holds its lock.
 
+mod lock_directory;
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
-use rustix::fs::{AtFlags, Mode, OFlags};
 use serde::{Deserialize, Serialize};
+
+pub(super) use lock_directory::LockDirectory;
 
 use super::Engine;
 use super::record::{Trigger, new_run_id};
@@ -52,7 +55,6 @@ use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::quantity::describe_duration;
 use crate::sys::{self, LockConflict};
-use crate::transport::Stamp;
 
 /// Maximum number of runs that replace memories at the same time. It bounds the records that wait
 /// for the ledger and must not be given up.
@@ -684,48 +686,6 @@ fn find_held_lock_with(
         agent: agent.to_string(),
         holder,
     })
-}
-
-/// The open directory of the locks, to look at those of many agents.
-pub(super) struct LockDirectory {
-    /// None where it cannot be opened, or does not exist yet.
-    descriptor: Option<OwnedFd>,
-}
-
-impl LockDirectory {
-    pub(super) fn open(archive: &Archive) -> LockDirectory {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let opened = rustix::fs::open(archive.program_path("locks"), flags, Mode::empty());
-        LockDirectory {
-            descriptor: opened.ok(),
-        }
-    }
-
-    /// Returns the stamp of the file that describes the holder of an agent's lock; none if it cannot
-    /// be read.
-    pub(super) fn holder_stamp(&self, archive: &Archive, agent: &str) -> Option<Stamp> {
-        let path = holder_path(archive, agent);
-        let stat = match &self.descriptor {
-            Some(directory) => {
-                let name = path.file_name().unwrap_or_default();
-                rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
-            }
-            None => rustix::fs::lstat(&path),
-        };
-        stat.ok().map(|stat| Stamp::from_stat(&stat))
-    }
-
-    /// As [`find_held_lock`].
-    pub(super) fn find_held(&self, archive: &Archive, agent: &str) -> Option<HeldLock> {
-        let Some(directory) = &self.descriptor else {
-            return find_held_lock(archive, agent);
-        };
-        find_held_lock_with(archive, agent, |path| {
-            let name = path.file_name().unwrap_or_default();
-            let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            Ok(rustix::fs::openat(directory, name, flags, Mode::empty())?.into())
-        })
-    }
 }
 
 /// Opens a lock file. A new file at its path would be another lock, so the file is replaced only if

@@ -9,6 +9,7 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use super::change_scopes::change_scopes;
 use super::{FleetEvent, UNWATCHED_SWEEP_INTERVAL, WatchLoop};
 use crate::durable;
+use crate::engine::Engine;
 
 /// Maximum number of directories that are watched per turn after the first read.
 const MAX_WATCHES_PER_TURN: usize = 256;
@@ -22,6 +23,13 @@ pub fn start_directory_watcher(
         .spawn(|| {})
         .map_err(notify::Error::io)?;
     notify::recommended_watcher(handler)
+}
+
+/// Returns the directories of the memories of this machine.
+pub(super) fn memory_directories(engine: &Engine) -> HashSet<PathBuf> {
+    let agents = engine.local_agents().into_iter();
+    let directories = agents.filter_map(|agent| agent.location.memory().parent());
+    directories.map(Path::to_path_buf).collect()
 }
 
 impl WatchLoop {
