@@ -605,6 +605,12 @@ impl Engine {
             .with_hint(format!("run `{verify}` to check all entries")))
     }
 
+    /// Makes the generations of later observations start at a number, for an engine that takes the place
+    /// of another one.
+    pub fn continue_generations(&self, first: u64) {
+        self.last_generation.fetch_max(first, Ordering::Relaxed);
+    }
+
     fn next_generation(&self) -> u64 {
         self.last_generation.fetch_add(1, Ordering::Relaxed)
     }

@@ -65,9 +65,8 @@ const MAX_HISTORY_RECORDS: usize = 1000;
 /// Capacity of the queue to the main thread; a sender blocks when it is full.
 const MAX_QUEUED_MESSAGES: usize = 64;
 
-/// Generations reserved per engine. Every engine counts from 1; the texts of a later engine
-/// must supersede those still queued by an earlier one, so its numbers start at this value
-/// times its index.
+/// Generations reserved per engine. What a later engine observed must supersede what an earlier one
+/// still had queued, so its numbers start at this value times its index.
 const GENERATIONS_PER_ENGINE: u64 = 1 << 40;
 
 /// Limit of the wait for the states that were seen last: a disk that does not answer must not keep
@@ -145,7 +144,6 @@ impl Workers {
     /// Starts them; the watch of the fleet begins after `first`.
     fn start(
         engine: &Arc<Engine>,
-        generation_base: u64,
         messages: &Sender<Msg>,
         first: impl FnOnce() + Send + 'static,
     ) -> Result<Workers> {
@@ -154,7 +152,7 @@ impl Workers {
             fleet: FleetWatcher::start_after(first, Arc::clone(engine), fleet_events.0.clone())?,
             fleet_events,
             jobs: JobQueue::new(messages.clone()),
-            texts: TextPreparer::new(engine, generation_base),
+            texts: TextPreparer::new(engine),
             analyzer: TextAnalyzer::new(engine),
         })
     }
@@ -225,7 +223,7 @@ impl EffectRunner {
             }
         };
         let runner = EffectRunner {
-            workers: Workers::start(&engine, 0, &messages, report_saved)?,
+            workers: Workers::start(&engine, &messages, report_saved)?,
             engine,
             prompt_broker,
             file_jobs: JobQueue::new(messages.clone()),
@@ -597,8 +595,8 @@ impl EffectRunner {
     /// two engines would exist at once.
     pub fn adopt_config(&mut self) -> Option<Msg> {
         let engine = self.next_engine.take()?;
-        let generation_base = (self.engine_count + 1) * GENERATIONS_PER_ENGINE;
-        match Workers::start(&engine, generation_base, &self.messages, || ()) {
+        engine.continue_generations((self.engine_count + 1) * GENERATIONS_PER_ENGINE);
+        match Workers::start(&engine, &self.messages, || ()) {
             Ok(workers) => self.workers = workers,
             Err(error) => {
                 let text = format!("the changed configuration waits for a restart: {error}");

@@ -34,18 +34,15 @@ const NO_CACHED_TEXT: &str =
 /// Prepares the texts of the agents of an engine.
 pub(super) struct TextPreparer {
     engine: Arc<Engine>,
-    /// Added to the engine's generations.
-    generation_base: u64,
     cache: Mutex<DetailCache>,
     /// Loaded for the first text.
     highlighter: OnceLock<MarkdownHighlighter>,
 }
 
 impl TextPreparer {
-    pub(super) fn new(engine: &Arc<Engine>, generation_base: u64) -> Arc<TextPreparer> {
+    pub(super) fn new(engine: &Arc<Engine>) -> Arc<TextPreparer> {
         Arc::new(TextPreparer {
             engine: Arc::clone(engine),
-            generation_base,
             cache: Mutex::default(),
             highlighter: OnceLock::new(),
         })
@@ -155,7 +152,7 @@ impl TextPreparer {
     fn prepare_texts(&self, name: &str) -> Option<(AgentTexts, Vec<u8>)> {
         let agent = self.engine.agent(name).ok()?;
         let mut detail = self.engine.read_detail(agent);
-        let generation = detail.observation.generation + self.generation_base;
+        let generation = detail.observation.generation;
         let observation = detail.observation.clone();
         let findings = summarize_findings(&detail);
         let mut cached_at = None;

@@ -399,7 +399,7 @@ fn titles_and_patch_name_the_compared_version() {
     std::fs::write(root.path().join("a.md"), BASELINE.replace("kind", "brief")).unwrap();
     // Behind: the rules that the memory has are the old side.
     assert_eq!(title(), "memory /agent/MEMORY.md (above ---)");
-    let patch = TextPreparer::new(&engine, 0).make_patch("a").unwrap();
+    let patch = TextPreparer::new(&engine).make_patch("a").unwrap();
     let patch = String::from_utf8(patch).unwrap();
     assert!(patch.starts_with("--- /agent/MEMORY.md\n+++ /"), "{patch}");
     assert!(
@@ -417,7 +417,7 @@ fn titles_and_patch_name_the_compared_version() {
         "/agent/MEMORY.md",
         BASELINE.replace("kind", "evil").as_bytes(),
     );
-    let patch = TextPreparer::new(&engine, 0).make_patch("a").unwrap();
+    let patch = TextPreparer::new(&engine).make_patch("a").unwrap();
     let patch = String::from_utf8(patch).unwrap();
     assert!(patch.starts_with("--- last pushed version of /"), "{patch}");
 }
@@ -539,6 +539,18 @@ fn broken_config_discards_waiting_one() {
     let read = fleet.write_and_read_config(&config_with_host("newer"));
     assert!(fleet.runner.intercept(read).is_none());
     assert!(fleet.runner.adopt_config().is_some());
+}
+
+#[test]
+fn observations_of_a_later_engine_supersede_earlier_ones() {
+    let mut fleet = ReloadableFleet::new();
+    let config = "[here]\nmemory_file = /agent/MEMORY.md\nbaseline = a.md\n";
+    let read = fleet.write_and_read_config(config);
+    assert!(fleet.runner.intercept(read).is_none());
+    assert!(fleet.runner.adopt_config().is_some());
+    let engine = &fleet.runner.engine;
+    let seen = engine.observe(engine.agent("here").unwrap());
+    assert!(seen.generation >= GENERATIONS_PER_ENGINE);
 }
 
 #[test]
