@@ -38,7 +38,7 @@ impl Digest {
     /// All zeros: the predecessor of the first record of a chain.
     pub const ZERO: Digest = Digest([0; 32]);
 
-    /// Returns its first eight bytes as a number, for what one digest alone has to be told from.
+    /// Returns its first eight bytes as a number, where an accidental collision does no harm.
     pub fn to_number(self) -> u64 {
         let (first, _) = self.0.split_first_chunk().unwrap_or((&[0; 8], &[]));
         u64::from_be_bytes(*first)

@@ -382,7 +382,9 @@ impl WatchLoop {
             {
                 ended += isize::from(matches!(
                     message,
-                    FleetMessage::AgentRead(..) | FleetMessage::SweepFinished(_)
+                    FleetMessage::AgentRead(..)
+                        | FleetMessage::SweepFinished(_)
+                        | FleetMessage::ReadRequested(_)
                 ));
                 if !self.handle_message(message, &mut observed) {
                     is_stopped = true;
@@ -399,7 +401,6 @@ impl WatchLoop {
             {
                 break; // The watch is dropped, or the receiver is gone.
             }
-            self.jobs.add(-ended);
             let now = self.engine.clock().instant();
             if self.backlog.has_overflowed.swap(false, Ordering::Relaxed) {
                 self.schedule_all_reads(now);
@@ -418,6 +419,8 @@ impl WatchLoop {
             if self.next_sweep.take_if(|next| *next <= now).is_some() {
                 self.start_sweep();
             }
+            // What this turn has started counts already.
+            self.jobs.add(-ended);
         }
         self.record_states();
     }
@@ -477,7 +480,6 @@ impl WatchLoop {
                     }
                 }
                 self.host_polls.request_poll(names, true);
-                self.jobs.add(-1);
             }
             FleetMessage::AgentsRead { observations, left } => {
                 for observation in &observations {
