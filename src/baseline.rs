@@ -191,11 +191,14 @@ pub struct InspectedBaseline {
     pub problems: Vec<String>,
 }
 
-/// Says what a baseline lacks that has no separator line, and what follows: `no separator line …`.
-pub fn describe_missing_separator(agent: &Agent) -> String {
+/// Says what a baseline of `agent` lacks that has no separator line, and what follows: `no separator
+/// line …`.
+pub fn describe_missing_separator(agent: &Agent, baseline: &Baseline) -> String {
+    let excluded = baseline.excluded_line();
+    let excluded = excluded.map_or(String::new(), |line| format!(" ({line})"));
     format!(
-        "no separator line {}: what an agent adds below its last line is scratch, and a reset \
-         archives the whole memory",
+        "no separator line {}{excluded}: what an agent adds below its last line is scratch, and a \
+         reset archives the whole memory",
         agent.separator
     )
 }
@@ -229,7 +232,10 @@ pub fn inspect_baseline(
     }
     let is_refused = !problems.is_empty();
     if size > 0 && baseline.separator_line().is_none() {
-        problems.push(format!("it has {}", describe_missing_separator(agent)));
+        problems.push(format!(
+            "it has {}",
+            describe_missing_separator(agent, &baseline)
+        ));
     }
     let limit = agent.max_memory_size;
     if size > limit {

@@ -3,14 +3,15 @@
 //! The rules, in this order:
 //!
 //! 1. An *eligible separator line* equals the separator literally, trailing
-//!    whitespace aside, and is not inside a code fence, a front matter
-//!    delimiter, a setext heading underline or a row of a table.
+//!    whitespace aside, and has text above it. It is not inside a code fence or
+//!    an HTML comment, a front matter delimiter, a setext heading underline or a
+//!    row of a table. Other lines are never a boundary.
 //! 2. The *operator part* of a baseline ends with its last eligible separator
-//!    line; where there is none, with the last line that equals the separator
-//!    literally. What follows in the baseline is its *tail*.
+//!    line; where there is none, it is the whole baseline. What follows in the
+//!    baseline is its *tail*.
 //! 3. A memory that starts with the operator part of the current baseline is
-//!    *intact*. Without a separator line, the operator part is the whole
-//!    baseline, and what follows it is scratch all the same.
+//!    *intact*. Without a separator line, what follows the baseline is scratch
+//!    all the same.
 //! 4. One that starts with the operator part of an earlier version that a run
 //!    pushed to this agent, or found in its memory, is intact against that one,
 //!    and *behind*. If several versions fit, the one with the longest operator
@@ -22,8 +23,11 @@
 //!    Everything above it that differs is drift.
 //! 6. Else there is no boundary.
 //!
+//! Lines are compared without their line ends: LF and CR LF are the same.
+//!
 //! A wrong boundary from 5 or 6 cannot lose anything, because a reset then archives the whole file.
 
+mod line_ends;
 mod lines;
 
 use std::collections::HashMap;
@@ -32,8 +36,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
+pub use line_ends::{describe_line_ends, with_line_ends_of};
+use line_ends::{matching_prefix_length, split_line_end};
 pub use lines::{
-    LineKind, ScannedLine, SeparatorLine, scan_lines, separator_lines, unclosed_fence_line,
+    ExcludedLine, LineKind, ScannedLine, SeparatorExclusion, SeparatorLine, SeparatorLines,
+    scan_lines, unclosed_fence_line,
 };
 use lines::{has_one_separator, is_separator};
 
@@ -48,17 +55,21 @@ pub struct Baseline {
     digest: Digest,
     separator: Vec<u8>,
     separator_line: Option<SeparatorLine>,
+    excluded_line: Option<ExcludedLine>,
 }
 
 impl Baseline {
     /// Cuts `bytes` at the last separator line (rule 2).
     pub fn new(bytes: Vec<u8>, separator: &str) -> Baseline {
-        let lines = separator_lines(&bytes, separator.as_bytes());
-        let cut = lines.iter().rev().find(|line| line.is_eligible);
+        let lines = SeparatorLines::find(&bytes, separator.as_bytes());
+        let separator_line = lines.eligible.last().copied();
+        let excluded_line = lines.excluded.last().copied();
         Baseline {
             digest: Digest::of(&bytes),
             separator: separator.as_bytes().to_vec(),
-            separator_line: cut.or(lines.last()).copied(),
+            separator_line,
+            excluded_line: excluded_line
+                .filter(|excluded| separator_line.is_none_or(|it| it.line < excluded.line)),
             bytes,
         }
     }
@@ -76,6 +87,11 @@ impl Baseline {
     /// The separator line that ends the operator part, if there is one.
     pub fn separator_line(&self) -> Option<SeparatorLine> {
         self.separator_line
+    }
+
+    /// The last line that equals the separator but is none, where no separator follows it.
+    pub fn excluded_line(&self) -> Option<ExcludedLine> {
+        self.excluded_line
     }
 
     /// The bytes up to and including the last separator line; the whole file where there is none.
@@ -102,8 +118,8 @@ impl Baseline {
     /// line of the baseline must be a whole line of the memory: text that continues it is drift.
     fn intact_boundary_in(&self, memory: &[u8]) -> Option<usize> {
         let Some(cut) = self.separator_line else {
-            let rest = memory.strip_prefix(self.bytes.as_slice())?;
-            let line_end = match rest {
+            let length = matching_prefix_length(memory, &self.bytes)?;
+            let line_end = match &memory[length..] {
                 [] => 0,
                 _ if self.bytes.ends_with(b"\n") => 0,
                 _ if self.bytes.is_empty() => return None,
@@ -111,13 +127,32 @@ impl Baseline {
                 [b'\r', b'\n', ..] => 2,
                 _ => return None,
             };
-            return Some(self.bytes.len() + line_end);
+            return Some(length + line_end);
         };
-        if !memory.starts_with(&self.bytes[..cut.start]) {
-            return None;
-        }
-        let end = line_end(memory, cut.start);
-        is_separator(&memory[cut.start..end], &self.separator).then_some(end)
+        let start = matching_prefix_length(memory, &self.bytes[..cut.start])?;
+        let end = line_end(memory, start);
+        is_separator(&memory[start..end], &self.separator).then_some(end)
+    }
+
+    /// Returns the length of the tail at the beginning of `below`, which follows a boundary, with the
+    /// end of its last line; `None` if the agent has changed it.
+    pub fn unchanged_tail_length(&self, below: &[u8]) -> Option<usize> {
+        let tail = self.tail();
+        let length = matching_prefix_length(below, tail)?;
+        let line_end = match &below[length..] {
+            [] => 0,
+            _ if tail.is_empty() || tail.ends_with(b"\n") => 0,
+            [b'\n', ..] => 1,
+            [b'\r', b'\n', ..] => 2,
+            // The agent has continued its last line.
+            _ => return None,
+        };
+        Some(length + line_end)
+    }
+
+    /// Returns whether a memory is this version, line ends aside.
+    pub fn equals_apart_from_line_ends(&self, memory: &[u8]) -> bool {
+        matching_prefix_length(memory, &self.bytes) == Some(memory.len())
     }
 }
 
@@ -176,8 +211,10 @@ pub fn find_boundary(
         .chain(earlier.iter().map(Arc::as_ref))
         .filter_map(|version| Some((version, version.intact_boundary_in(memory)?)))
         .reduce(|best, other| {
-            // A memory that is a version, byte for byte, is that one, whatever its tail.
-            let rank = |(version, offset): &(&Baseline, usize)| (*offset, memory == version.bytes);
+            // A memory that is a version is that one, whatever its tail.
+            let rank = |(version, offset): &(&Baseline, usize)| {
+                (*offset, version.equals_apart_from_line_ends(memory))
+            };
             if rank(&other) > rank(&best) {
                 other
             } else {
@@ -200,7 +237,7 @@ pub fn find_boundary(
         });
     }
     let version = earlier.first().map_or(current, Arc::as_ref);
-    let Some(cut) = version.separator_line else {
+    if version.separator_line.is_none() {
         // The baseline has no separator, so the whole memory is above the boundary.
         let (added, removed) = count_changed_lines(version.above_separator(), memory);
         return Some(Boundary {
@@ -212,14 +249,9 @@ pub fn find_boundary(
             added_lines: added,
             removed_lines: removed,
         });
-    };
-    let candidates = separator_lines(memory, &version.separator);
-    let chosen = align_separator(
-        version.above_separator(),
-        memory,
-        &candidates,
-        cut.is_eligible,
-    )?;
+    }
+    let candidates = SeparatorLines::find(memory, &version.separator).eligible;
+    let chosen = align_separator(version.above_separator(), memory, &candidates)?;
     let (added, removed) = count_changed_lines(version.above_separator(), &memory[..chosen.start]);
     Some(Boundary {
         offset: chosen.end,
@@ -252,13 +284,11 @@ fn boundary_at_line(memory: &[u8], separator: &[u8], line: usize) -> Boundary {
 
 /// Counts the separator lines up to this one, and all of them.
 fn count_separators(memory: &[u8], separator: &[u8], line: usize) -> (usize, usize) {
-    let lines = separator_lines(memory, separator);
-    let eligible = |candidate: &&SeparatorLine| candidate.is_eligible || candidate.line == line;
-    let above = lines
-        .iter()
-        .filter(eligible)
-        .take_while(|candidate| candidate.line <= line);
-    (above.count(), lines.iter().filter(eligible).count())
+    let lines = SeparatorLines::find(memory, separator).eligible;
+    let above = lines.partition_point(|it| it.line < line);
+    // What an agent added below can change what the line is; it stays the boundary.
+    let is_counted = lines.get(above).is_some_and(|it| it.line == line);
+    (above + 1, lines.len() + usize::from(!is_counted))
 }
 
 /// Applies rule 5: finds the separator line above which `memory` differs least from `above`.
@@ -269,17 +299,13 @@ fn align_separator(
     above: &[u8],
     memory: &[u8],
     candidates: &[SeparatorLine],
-    eligible_only: bool,
 ) -> Option<SeparatorLine> {
     let baseline: Vec<&[u8]> = split_lines(above).filter(|line| !is_blank(line)).collect();
     let mut common = CommonSubsequence::new(&baseline);
     let mut rest = memory;
     let mut best: Option<(usize, SeparatorLine)> = None;
     let (mut at, mut seen) = (0, 0);
-    for candidate in candidates
-        .iter()
-        .filter(|c| c.is_eligible || !eligible_only)
-    {
+    for candidate in candidates {
         let (above, below) = rest.split_at(candidate.start - at);
         for line in split_lines(above).filter(|line| !is_blank(line)) {
             common.push(line);
@@ -381,10 +407,10 @@ impl<'a> CommonSubsequence<'a> {
     }
 }
 
-/// Splits a text into lines, without their line feeds.
+/// Splits a text into lines, without their line ends.
 fn split_lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split_inclusive(|byte| *byte == b'\n')
-        .map(|line| line.strip_suffix(b"\n").unwrap_or(line))
+        .map(|line| split_line_end(line).0)
 }
 
 fn is_blank(line: &[u8]) -> bool {
@@ -397,19 +423,6 @@ fn line_end(text: &[u8], start: usize) -> usize {
         .iter()
         .position(|byte| *byte == b'\n')
         .map_or(text.len(), |length| start + length + 1)
-}
-
-/// Returns whether a separator line of `memory` ends with CR LF where that of the baseline does
-/// not. The lines above it then end with CR LF, too, and none equals a line of the baseline.
-pub fn has_cr_lf_separator(memory: &[u8], baseline: &Baseline) -> bool {
-    let lines = |text| <[u8]>::split_inclusive(text, |byte| *byte == b'\n');
-    let own = lines(baseline.operator_part()).next_back();
-    let Some(own) = own.filter(|_| baseline.separator_line().is_some()) else {
-        return false;
-    };
-    let ends = |line: &[u8]| line.ends_with(b"\r\n");
-    let separator = own.trim_ascii_end();
-    !ends(own) && lines(memory).any(|line| ends(line) && is_separator(line, separator))
 }
 
 #[cfg(test)]

@@ -64,6 +64,7 @@ mod unchanged_record;
 mod undo;
 mod verify;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, Read};
 use std::mem;
@@ -142,7 +143,7 @@ pub use verify::{
 use crate::archive::{Archive, WrittenEntry};
 use crate::baseline::signatures::SealVerifier;
 use crate::baseline::{self, BaselineCache, BaselineVersions, InspectedBaseline};
-use crate::boundary::{self, Baseline, Boundary, BoundaryRule};
+use crate::boundary::{Baseline, Boundary, BoundaryRule, with_line_ends_of};
 use crate::clock::Clock;
 use crate::config::{Agent, Config, MemoryLocation};
 use crate::digest::{Digest, Hasher};
@@ -221,8 +222,6 @@ pub struct AgentDetail {
     pub memory_prefix: Vec<u8>,
     /// Number of bytes of the memory behind `memory_prefix`.
     pub omitted_bytes: u64,
-    /// Whether a separator line of the memory ends with CR LF and that of the baseline does not.
-    pub has_cr_lf_separator: bool,
     /// Why the memory could not be read, if it could not.
     pub error: Option<String>,
 }
@@ -245,14 +244,14 @@ impl AgentDetail {
 
     /// Returns the two texts of the live diff, old and new; `None` without a baseline. They are the
     /// baseline and what the agent made of it above the boundary; where the memory is behind, its
-    /// rules and those that a reset installs.
-    pub fn compared_parts(&self) -> Option<[&[u8]; 2]> {
+    /// rules and those that a reset installs. The old one has the line ends of the new one.
+    pub fn compared_parts(&self) -> Option<(Cow<'_, [u8]>, &[u8])> {
         let old = self.operator_part.as_deref()?;
         let new = match &self.next_operator_part {
             Some(next) => next,
             None => self.split_at_boundary().0,
         };
-        Some([old, new])
+        Some((with_line_ends_of(old, new), new))
     }
 
     /// Names the version that the memory is measured against, where that is not the current
@@ -523,8 +522,6 @@ impl Engine {
         let content = seen.observation.content.as_ref();
         let baseline = seen.baseline.as_deref();
         AgentDetail {
-            has_cr_lf_separator: baseline
-                .is_some_and(|it| boundary::has_cr_lf_separator(&seen.prefix, it)),
             next_operator_part: match content.and_then(|it| it.boundary).map(|it| it.rule) {
                 Some(BoundaryRule::Behind(_)) => baseline.map(|it| it.operator_part().to_vec()),
                 _ => None,

@@ -1,6 +1,8 @@
 //! The lines of a memory, and which of them can be separators: rule 1 of the boundary.
 
-/// A line that equals the separator, trailing whitespace aside.
+use std::fmt;
+
+/// An eligible separator line (rule 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeparatorLine {
     /// Offset of the line's first byte.
@@ -9,27 +11,103 @@ pub struct SeparatorLine {
     pub end: usize,
     /// The line's number, from 1.
     pub line: usize,
-    /// Whether it may be a boundary by rule 1.
-    pub is_eligible: bool,
+}
+
+/// A line that equals the separator, trailing whitespace aside, but is no separator (rule 1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExcludedLine {
+    /// The line's number, from 1.
+    pub line: usize,
+    /// Why it is no separator.
+    pub exclusion: SeparatorExclusion,
+}
+
+impl fmt::Display for ExcludedLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.exclusion {
+            SeparatorExclusion::FrontMatter => "delimits front matter",
+            SeparatorExclusion::CodeFence => "is in a code fence",
+            SeparatorExclusion::Comment => "is in an HTML comment",
+            SeparatorExclusion::TableRow => "is a row of a table",
+            SeparatorExclusion::SetextUnderline => {
+                "underlines the text above it, which makes that a heading"
+            }
+            SeparatorExclusion::NothingAbove => "has no text above it",
+        };
+        write!(f, "line {} {what}", self.line)
+    }
+}
+
+/// Why a line that equals the separator is no separator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeparatorExclusion {
+    /// It opens or closes YAML front matter.
+    FrontMatter,
+    /// It is inside a code fence.
+    CodeFence,
+    /// It is inside an HTML comment that began on an earlier line.
+    Comment,
+    /// It is a row of a table.
+    TableRow,
+    /// It makes the paragraph above it a heading.
+    SetextUnderline,
+    /// No line with text stands above it, so it would protect nothing.
+    NothingAbove,
+}
+
+/// The lines of a text that equal the separator, trailing whitespace aside.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SeparatorLines {
+    /// The separators, in the order of their lines.
+    pub eligible: Vec<SeparatorLine>,
+    /// The other ones.
+    pub excluded: Vec<ExcludedLine>,
+}
+
+impl SeparatorLines {
+    /// Finds the lines of `text` that equal the separator. Linear in the text.
+    pub fn find(text: &[u8], separator: &[u8]) -> SeparatorLines {
+        let Some(last) = literal_separators(text, separator).last() else {
+            return SeparatorLines::default();
+        };
+        // What follows the last one decides about none of them.
+        let lines = scan_lines(text).take_while(|line| line.start <= last);
+        SeparatorLines::among(lines, text, separator)
+    }
+
+    /// Finds them among the lines of `text`, which are in their order.
+    pub fn among(
+        lines: impl Iterator<Item = ScannedLine>,
+        text: &[u8],
+        separator: &[u8],
+    ) -> SeparatorLines {
+        let mut found = SeparatorLines::default();
+        let mut has_text_above = false;
+        for line in lines {
+            if !is_separator(&text[line.start..line.end], separator) {
+                has_text_above |= line.kind != LineKind::Blank;
+                continue;
+            }
+            let nothing_above = (!has_text_above).then_some(SeparatorExclusion::NothingAbove);
+            match line.kind.separator_exclusion().or(nothing_above) {
+                Some(exclusion) => found.excluded.push(ExcludedLine {
+                    line: line.number,
+                    exclusion,
+                }),
+                None => found.eligible.push(SeparatorLine {
+                    start: line.start,
+                    end: line.end,
+                    line: line.number,
+                }),
+            }
+        }
+        found
+    }
 }
 
 /// Returns whether a line equals the separator, trailing whitespace aside.
 pub(super) fn is_separator(line: &[u8], separator: &[u8]) -> bool {
     line.trim_ascii_end() == separator
-}
-
-/// Finds all lines of `text` that equal the separator, with their eligibility (rule 1). Linear in
-/// the text.
-pub fn separator_lines(text: &[u8], separator: &[u8]) -> Vec<SeparatorLine> {
-    let Some(last) = literal_separators(text, separator).last() else {
-        return Vec::new();
-    };
-    // What follows the last one decides about none of them.
-    scan_lines(text)
-        .take_while(|line| line.start <= last)
-        .filter(|line| is_separator(&text[line.start..line.end], separator))
-        .map(|line| line.to_separator_line())
-        .collect()
 }
 
 /// Returns whether exactly one line of `text` equals the separator.
@@ -68,18 +146,6 @@ pub struct ScannedLine {
     pub kind: LineKind,
 }
 
-impl ScannedLine {
-    /// Treats the line, which equals the separator, as a separator line.
-    pub fn to_separator_line(self) -> SeparatorLine {
-        SeparatorLine {
-            start: self.start,
-            end: self.end,
-            line: self.number,
-            is_eligible: self.kind.can_be_separator(),
-        }
-    }
-}
-
 /// What a line of Markdown is, as far as the scanner that finds separators tells lines apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineKind {
@@ -114,15 +180,24 @@ pub enum LineKind {
 }
 
 impl LineKind {
-    /// Returns whether a line of this kind may be a boundary (rule 1).
-    pub fn can_be_separator(self) -> bool {
-        !matches!(
-            self,
-            LineKind::FrontMatter
-                | LineKind::Fenced
-                | LineKind::TableRow
-                | LineKind::SetextUnderline
-        )
+    /// Returns why a line of this kind is no separator (rule 1); `None` if it may be one.
+    fn separator_exclusion(self) -> Option<SeparatorExclusion> {
+        match self {
+            LineKind::FrontMatter => Some(SeparatorExclusion::FrontMatter),
+            LineKind::Fenced => Some(SeparatorExclusion::CodeFence),
+            LineKind::Comment => Some(SeparatorExclusion::Comment),
+            LineKind::TableRow => Some(SeparatorExclusion::TableRow),
+            LineKind::SetextUnderline => Some(SeparatorExclusion::SetextUnderline),
+            LineKind::FenceStart
+            | LineKind::Html
+            | LineKind::Blank
+            | LineKind::IndentedCode
+            | LineKind::ThematicBreak
+            | LineKind::Heading
+            | LineKind::ListItem
+            | LineKind::Quote
+            | LineKind::Text => None,
+        }
     }
 }
 

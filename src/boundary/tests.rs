@@ -16,19 +16,8 @@ fn boundary_of(memory: &[u8], text: &str) -> Option<Boundary> {
 
 /// Returns the lines of `text` that rule 1 accepts as a boundary.
 fn eligible_lines(text: &str) -> Vec<usize> {
-    separator_lines(text.as_bytes(), b"---")
-        .iter()
-        .filter(|line| line.is_eligible)
-        .map(|line| line.line)
-        .collect()
-}
-
-/// Returns all lines that equal the separator, from a scan of the whole text.
-fn scanned_separators(text: &[u8], separator: &[u8]) -> Vec<SeparatorLine> {
-    scan_lines(text)
-        .filter(|line| is_separator(&text[line.start..line.end], separator))
-        .map(ScannedLine::to_separator_line)
-        .collect()
+    let lines = SeparatorLines::find(text.as_bytes(), b"---").eligible;
+    lines.iter().map(|line| line.line).collect()
 }
 
 proptest! {
@@ -40,9 +29,10 @@ proptest! {
     ) {
         let text = lines.join("\n") + if ends { "\n" } else { "" };
         let (text, separator) = (text.as_bytes(), separator.as_bytes());
-        let scanned = scanned_separators(text, separator);
-        prop_assert_eq!(&separator_lines(text, separator), &scanned);
-        prop_assert_eq!(has_one_separator(text, separator), scanned.len() == 1);
+        let scanned = SeparatorLines::among(scan_lines(text), text, separator);
+        let count = scanned.eligible.len() + scanned.excluded.len();
+        prop_assert_eq!(SeparatorLines::find(text, separator), scanned);
+        prop_assert_eq!(has_one_separator(text, separator), count == 1);
     }
 }
 
@@ -124,8 +114,12 @@ fn dashes_separate_only_as_thematic_break() {
         ),
         ("front matter", "---\ntitle: x\n---\n\n---\n", &[5]),
         ("front matter, dots", "---\ntitle: x\n...\n\n---\n", &[5]),
-        ("not front matter: blank line", "---\n\nx\n\n---\n", &[1, 5]),
-        ("not front matter: never closed", "---\nx\n", &[1]),
+        ("not front matter: blank line", "---\n\nx\n\n---\n", &[5]),
+        ("not front matter: never closed", "---\nx\n", &[]),
+        ("front matter below a blank line", "\n---\na: b\n---\n", &[]),
+        ("nothing above but others", "\n---\n---\n\na\n\n---\n", &[7]),
+        ("in a comment", "<!--\n---\n-->\n\n---\n", &[5]),
+        ("in an open comment", "a\n\n<!-- b\n\n---\n", &[]),
         (
             "below a link definition",
             "[a]: https://example.org\n---\n",
@@ -149,42 +143,85 @@ fn dashes_separate_only_as_thematic_break() {
 #[test]
 fn separator_is_not_found_inside_table() {
     let text = b"| a |\n|---|\n| 1 |\n\n|---|\n";
-    let lines = separator_lines(text, b"|---|");
-    let eligible: Vec<(usize, bool)> = lines.iter().map(|l| (l.line, l.is_eligible)).collect();
-    assert_eq!(eligible, [(2, false), (5, true)]);
+    let found = SeparatorLines::find(text, b"|---|");
+    let row = ExcludedLine {
+        line: 2,
+        exclusion: SeparatorExclusion::TableRow,
+    };
+    assert_eq!(found.excluded, [row]);
+    let lines: Vec<usize> = found.eligible.iter().map(|it| it.line).collect();
+    assert_eq!(lines, [5]);
 }
 
 #[test]
 fn separator_is_compared_literally() {
-    let text = b"abc\n\n.*\n\n***\n";
-    assert_eq!(separator_lines(text, b".*").len(), 1);
-    assert_eq!(separator_lines(text, b"***").len(), 1);
-    assert_eq!(separator_lines(text, b"...").len(), 0);
+    let count = |separator: &[u8]| {
+        let text = b"abc\n\n.*\n\n***\n";
+        SeparatorLines::find(text, separator).eligible.len()
+    };
+    assert_eq!(count(b".*"), 1);
+    assert_eq!(count(b"***"), 1);
+    assert_eq!(count(b"..."), 0);
 }
 
 #[test]
-fn separator_with_other_line_ending_is_detected() {
-    let baseline = b"# Rules\n- be kind\n---\ntail\n";
-    let of = |text: &[u8]| Baseline::new(text.to_vec(), "---");
-    let own = of(baseline);
-    let memory = b"# Rules\r\n- be kind\r\n---\r\nnote\r\n";
-    assert!(has_cr_lf_separator(memory, &own));
-    assert!(!has_cr_lf_separator(
-        b"# Rules\n- be kind\n---\nnote\r\n",
-        &own
-    ));
-    assert!(!has_cr_lf_separator(b"nothing\r\nof it\r\n", &own));
-    let both = b"# Rules\r\n---\r\n";
-    assert!(
-        !has_cr_lf_separator(both, &of(both)),
-        "the baseline's own lines end so"
+fn line_ends_alone_are_no_drift() {
+    let lf = format!("{BASELINE}## Notes\n");
+    let cr_lf = lf.replace('\n', "\r\n");
+    let mixed = lf.replacen('\n', "\r\n", 3);
+    for (text, memory) in [
+        (&lf, &cr_lf),
+        (&cr_lf, &lf),
+        (&lf, &mixed),
+        (&mixed, &cr_lf),
+    ] {
+        let baseline = baseline_of(text);
+        assert!(baseline.equals_apart_from_line_ends(memory.as_bytes()));
+        let noted = format!("{memory}- note\n");
+        let found = find_boundary(noted.as_bytes(), &baseline, &[]).unwrap();
+        assert_eq!(found.rule, BoundaryRule::Intact);
+        let below = &noted[found.offset..];
+        let tail = baseline.unchanged_tail_length(below.as_bytes()).unwrap();
+        assert_eq!(&below[tail..], "- note\n");
+    }
+    // A carriage return elsewhere is text.
+    let other = lf.replace("delete.", "delete.\r\r");
+    assert!(boundary_of(other.as_bytes(), &lf).unwrap().is_drifted());
+}
+
+#[test]
+fn drift_with_other_line_ends_counts_edited_lines() {
+    let memory = BASELINE
+        .replace("- Ask first.", "- Ask never.")
+        .replace('\n', "\r\n");
+    let found = boundary_of(memory.as_bytes(), BASELINE).unwrap();
+    assert!(found.is_drifted());
+    assert_eq!(
+        (found.line, found.added_lines, found.removed_lines),
+        (9, 1, 1)
     );
-    assert!(!has_cr_lf_separator(b"---\r\n", &of(b"")));
-    let without = of(b"# Rules\n- be kind\n");
-    assert!(
-        !has_cr_lf_separator(memory, &without),
-        "its last line is no separator"
-    );
+    let old = with_line_ends_of(BASELINE.as_bytes(), memory.as_bytes());
+    assert_eq!(*old, *BASELINE.replace('\n', "\r\n").as_bytes());
+}
+
+#[test]
+fn version_with_other_line_ends_is_not_behind() {
+    let current = baseline_of(&BASELINE.replace('\n', "\r\n"));
+    let pushed = Arc::new(baseline_of(BASELINE));
+    let found = find_boundary(BASELINE.as_bytes(), &current, &[pushed]).unwrap();
+    assert_eq!(found.rule, BoundaryRule::Intact);
+}
+
+#[test]
+fn line_ends_are_taken_from_the_model() {
+    let convert = |text: &str, model: &str| {
+        let converted = with_line_ends_of(text.as_bytes(), model.as_bytes());
+        String::from_utf8(converted.into_owned()).unwrap()
+    };
+    assert_eq!(convert("a\nb\nc", "a\r\nb\nc\n"), "a\r\nb\nc");
+    assert_eq!(convert("a\r\nb\r\n", "a\nx\n"), "a\nb\n");
+    assert_eq!(convert("a\nb\nc\n", "a\r\nx\r\nc\r\n"), "a\r\nb\r\nc\r\n");
+    assert_eq!(convert("a\nb\n", ""), "a\nb\n");
 }
 
 #[test]
@@ -197,8 +234,12 @@ fn operator_part_ends_with_last_separator() {
     assert_eq!(cut("a\n\n---\n"), (7, 0));
     assert_eq!(cut("a\n\n---\n## Scratch\n"), (7, 11));
     assert_eq!(cut("a\n\n---\n\nb\n\n---\ntail"), (15, 4));
-    // None is eligible: the last literal one counts, so old baselines work.
-    assert_eq!(cut("Notes\n---\n"), (10, 0));
+    // None is eligible.
+    assert_eq!(cut("---\nname: a\n---\nrule\n"), (21, 0));
+    assert_eq!(cut("Notes\n---\nrule\n"), (15, 0));
+    assert_eq!(cut("```\n---\n```\nrule\n"), (17, 0));
+    assert_eq!(cut("<!--\n---\n-->\nrule\n"), (18, 0));
+    assert_eq!(cut("---\nrule\n"), (9, 0));
     assert_eq!(cut("no separator\n"), (13, 0));
     assert_eq!(cut(""), (0, 0));
 }
@@ -367,11 +408,11 @@ fn boundary_search_is_linear() {
 #[test]
 fn changed_line_of_large_baseline_is_counted_once() {
     let lines: Vec<String> = (0..20_000).map(|n| format!("rule {n}\n")).collect();
-    let baseline = baseline_of(&(lines.concat() + "---\n"));
+    let baseline = baseline_of(&(lines.concat() + "\n---\n"));
     for changed in [0, 10_000, 19_999] {
         let mut memory = lines.clone();
         memory[changed] = "changed\n".to_string();
-        let memory = memory.concat() + "---\na note\n";
+        let memory = memory.concat() + "\n---\na note\n";
         let found = find_boundary(memory.as_bytes(), &baseline, &[]).unwrap();
         assert_eq!((found.added_lines, found.removed_lines), (1, 1));
         assert_eq!(&memory[found.offset..], "a note\n");
@@ -392,8 +433,24 @@ fn common_length(old: &[&str], new: &[&str]) -> usize {
 /// Lines that exercise every block rule of the scanner.
 fn block_line() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec![
-        "", "", "---", "---", "text", "# head", "- item", "  more", "1. one", "2. two", "> quote",
-        "```", "~~~", "***", "===",
+        "",
+        "",
+        "---",
+        "---",
+        "text",
+        "# head",
+        "- item",
+        "  more",
+        "1. one",
+        "2. two",
+        "> quote",
+        "```",
+        "~~~",
+        "***",
+        "===",
+        "<!-- a",
+        "-->",
+        "<!-- a -->",
     ])
 }
 
@@ -409,7 +466,8 @@ proptest! {
         let mut rules = Vec::new();
         for (event, range) in Parser::new_ext(&text, Options::empty()).into_offset_iter() {
             let source = text[range.clone()].trim_end();
-            if event == Event::Rule && source == "---" {
+            let is_text = |line: &str| !matches!(line, "" | "---");
+            if event == Event::Rule && source == "---" && text[..range.start].lines().any(is_text) {
                 rules.push(text[..range.start].matches('\n').count() + 1);
             }
         }

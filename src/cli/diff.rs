@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::output::{Document, OutputRole, Printer, format_count};
 use super::{CommandContext, CommandResult};
 use crate::archive::{self, EntryKind};
-use crate::boundary::BoundaryRule;
+use crate::boundary::{BoundaryRule, describe_line_ends, with_line_ends_of};
 use crate::config::Agent;
 use crate::diff::{self, Diff, DiffLine, LineOp};
 use crate::digest::Digest;
@@ -279,9 +279,8 @@ pub(super) fn diff_hunks_within(diff: &Diff, max_bytes: usize) -> BoundedHunks {
 }
 
 impl DiffDocument {
-    /// Compares the two texts.
-    fn new(args: &DiffArgs, engine: &Engine, old: &DiffSide, new: &DiffSide) -> DiffDocument {
-        let diff = compare_texts(engine, &old.bytes, &new.bytes);
+    /// Describes a difference of two texts.
+    fn new(args: &DiffArgs, old: &DiffSide, new: &DiffSide, diff: Diff) -> DiffDocument {
         DiffDocument {
             agent: args.agent.clone(),
             hunks: (!args.stat).then(|| diff_hunks(&diff)),
@@ -411,6 +410,10 @@ impl CommandContext<'_> {
             BoundaryRule::Behind(version) if args.against_archive.is_none() => Some(version),
             _ => None,
         });
+        let diff = match &args.against_archive {
+            Some(_) => compare_texts(&engine, &old.bytes, &new.bytes),
+            None => self.compare_rules_and_memory(&engine, &detail, &old, &new),
+        };
         let answer = DiffDocument {
             behind,
             above: above.map(|above| AboveBoundary {
@@ -420,9 +423,29 @@ impl CommandContext<'_> {
             scratch_lines: count_scratch(|content| content.scratch_lines),
             scratch_bytes: count_scratch(|content| content.scratch_bytes),
             not_compared: detail.omitted_bytes,
-            ..DiffDocument::new(args, &engine, &old, &new)
+            ..DiffDocument::new(args, &old, &new, diff)
         };
         self.print_diff(args, &answer)
+    }
+
+    /// Compares a baseline with a memory, line ends aside: they alone are no drift.
+    fn compare_rules_and_memory(
+        &mut self,
+        engine: &Engine,
+        detail: &AgentDetail,
+        old: &DiffSide,
+        new: &DiffSide,
+    ) -> Diff {
+        let rules = match &detail.next_operator_part {
+            Some(next) => next,
+            None => detail.split_at_boundary().0,
+        };
+        let line_ends = describe_line_ends(rules, &old.bytes);
+        if let Some(line_ends) = line_ends.filter(|_| detail.next_operator_part.is_none()) {
+            self.output
+                .print_note(&format!("{line_ends}: line ends are not compared"));
+        }
+        compare_texts(engine, &with_line_ends_of(&old.bytes, rules), &new.bytes)
     }
 
     fn print_diff(&mut self, args: &DiffArgs, document: &DiffDocument) -> CommandResult {
@@ -462,6 +485,7 @@ impl CommandContext<'_> {
             name: change.path.display().to_string(),
             bytes: file,
         };
+        let diff = compare_texts(engine, &old.bytes, &new.bytes);
         let owner = change.owner;
         let answer = DiffDocument {
             baseline: Some(BaselineFacts {
@@ -474,7 +498,7 @@ impl CommandContext<'_> {
                 refused: change.refusal,
                 agents: change.agents,
             }),
-            ..DiffDocument::new(args, engine, &old, &new)
+            ..DiffDocument::new(args, &old, &new, diff)
         };
         self.print_diff(args, &answer)
     }
@@ -536,12 +560,12 @@ fn behind_sides(
     detail: &AgentDetail,
 ) -> Option<(DiffSide, DiffSide)> {
     let next = detail.next_operator_part.as_ref()?;
-    let [old, _] = detail.compared_parts()?;
+    let (old, _) = detail.compared_parts()?;
     let new = DiffSide {
         name: engine.config().baseline_path(agent).display().to_string(),
         bytes: next.clone(),
     };
-    Some((memory_side(agent, old.to_vec()), new))
+    Some((memory_side(agent, old.into_owned()), new))
 }
 
 /// Compares a scratch entry with the scratch, any other entry with the whole memory.

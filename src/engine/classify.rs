@@ -8,7 +8,10 @@ use super::observation::MemoryContent;
 use super::record::FileState;
 use super::scan::ScanBasis;
 use super::state::State;
-use crate::boundary::{self, Baseline, Boundary, BoundaryRule};
+use crate::archive::EntryKind;
+use crate::boundary::{
+    self, Baseline, Boundary, BoundaryRule, describe_line_ends, with_line_ends_of,
+};
 use crate::clock::Clock;
 use crate::diff;
 use crate::diff::drift::{self, DriftCounts, LineChange};
@@ -29,10 +32,6 @@ pub(super) const NO_MEMORY_REASON: &str = "no memory file";
 
 /// Reason of [`State::NoSep`].
 const NO_BOUNDARY_REASON: &str = "no separator: the whole file would be archived";
-
-/// The same where a separator line is visible.
-const CR_LF_REASON: &str = "no separator: the line that looks like it ends with CR LF, so no line above \
-                     it is the baseline's; the whole file would be archived";
 
 /// Collects one sequential read of a file: keeps its beginning, counts and digests all of it.
 #[derive(Default)]
@@ -121,10 +120,14 @@ pub(super) struct Classification {
     pub version: Option<Arc<Baseline>>,
     pub scratch_lines: u64,
     pub scratch_bytes: u64,
-    /// Whether the memory equals the current baseline, byte for byte.
+    /// Whether the memory equals the current baseline, line ends aside.
     pub is_clean: bool,
+    /// Whether it equals it byte for byte.
+    pub is_identical: bool,
     /// Whether the bytes above the boundary equal the version's operator part.
     pub is_exact: bool,
+    /// The entry that a reset writes of the memory.
+    pub entry_kind: Option<EntryKind>,
 }
 
 impl Classification {
@@ -155,10 +158,10 @@ impl Classification {
     /// is the beginning of the memory.
     pub fn count_drift(&self, prefix: &[u8], clock: &dyn Clock) -> Option<DriftCounts> {
         let boundary = self.boundary.filter(|boundary| boundary.is_drifted())?;
-        let old = self.version.as_ref()?.operator_part();
         let new = prefix.get(..boundary.offset).unwrap_or(prefix);
+        let old = with_line_ends_of(self.version.as_ref()?.operator_part(), new);
         let deadline = clock.instant() + EDITS_DIFF_TIMEOUT;
-        let diff = diff::compare_lines(old, new, Some(deadline));
+        let diff = diff::compare_lines(&old, new, Some(deadline));
         (!diff.is_too_large).then(|| DriftCounts::of(&drift::classify_changes(&diff)))
     }
 }
@@ -190,42 +193,55 @@ pub(super) fn classify(
         found.offset = reading.size as usize;
     }
     let (scratch_lines, scratch_bytes) = match (&boundary, &version) {
-        (Some(found), Some(version)) => {
-            let cut = found.offset.min(reading.prefix.len());
-            let (above, below) = reading.prefix.split_at(cut);
-            let tail = if below.starts_with(version.tail()) {
-                version.tail()
-            } else {
-                b""
-            };
-            let fixed = count_line_feeds(above) + count_line_feeds(tail);
-            let unfinished = tail.last().is_some_and(|byte| *byte != b'\n')
-                && reading.size == (found.offset + tail.len()) as u64;
-            (
-                reading
-                    .line_count()
-                    .saturating_sub(fixed + u64::from(unfinished)),
-                reading
-                    .size
-                    .saturating_sub((found.offset + tail.len()) as u64),
-            )
-        }
+        (Some(found), Some(version)) => count_scratch(reading, found, version),
         _ => (reading.line_count(), reading.size),
     };
-    let exact = match (&boundary, &version) {
-        (Some(found), Some(version)) if !found.is_drifted() => {
-            reading.prefix.get(..found.offset) == Some(version.operator_part())
-        }
-        _ => false,
-    };
+    let prefix = reading.prefix.as_slice();
+    let intact_version = version
+        .as_ref()
+        .filter(|_| boundary.is_some_and(|found| !found.is_drifted()));
+    let is_exact = intact_version
+        .zip(boundary)
+        .is_some_and(|(version, found)| {
+            prefix.get(..found.offset) == Some(version.operator_part())
+        });
+    // An undo makes such a memory from the version alone.
+    let is_version = whole
+        && intact_version
+            .is_some_and(|version| prefix == version.operator_part() || prefix == version.bytes());
+    // Without a separator line nothing in the file marks the boundary, so the entry keeps all of it,
+    // as the original tool's does.
+    let is_split = is_exact && boundary.is_some_and(|found| found.line > 0);
     Classification {
+        entry_kind: match is_split {
+            _ if is_version => None,
+            true => Some(EntryKind::Scratch),
+            false => Some(EntryKind::FullBackup),
+        },
+        is_clean: whole && current.equals_apart_from_line_ends(prefix),
+        is_identical: whole && prefix == current.bytes(),
+        is_exact,
         boundary,
         version,
-        scratch_lines: if scratch_bytes == 0 { 0 } else { scratch_lines },
+        scratch_lines,
         scratch_bytes,
-        is_clean: whole && reading.prefix == current.bytes(),
-        is_exact: exact,
     }
+}
+
+/// Counts lines and bytes below a boundary, without an unchanged tail of the version.
+fn count_scratch(reading: &MemoryAccumulator, found: &Boundary, version: &Baseline) -> (u64, u64) {
+    let (above, below) = reading
+        .prefix
+        .split_at(found.offset.min(reading.prefix.len()));
+    let tail_length = version.unchanged_tail_length(below).unwrap_or(0);
+    let bytes = reading
+        .size
+        .saturating_sub((found.offset + tail_length) as u64);
+    if bytes == 0 {
+        return (0, 0);
+    }
+    let fixed = count_line_feeds(above) + count_line_feeds(&below[..tail_length]);
+    (reading.line_count().saturating_sub(fixed), bytes)
 }
 
 /// A memory's content, and the state that follows from it.
@@ -255,32 +271,50 @@ impl ClassifiedContent {
             boundary: classification.boundary,
             scratch_lines: classification.scratch_lines,
             scratch_bytes: classification.scratch_bytes,
+            entry_kind: classification.entry_kind,
             hidden: untrusted::count_hidden(&reading.prefix),
             findings,
             scan_basis,
         };
         let state = classification.state();
-        let found = classification.boundary.as_ref();
-        let reason = match (state, found.zip(classification.version.as_ref())) {
-            (State::Drifted, Some((found, version))) => {
-                let above = &reading.prefix[..found.offset.min(reading.prefix.len())];
-                describe_edits(version.operator_part(), above, clock)
-            }
-            (State::Behind, Some((_, version))) => describe_lag(version, current, clock),
-            (State::Scratch, _) if classification.scratch_bytes == 0 => {
-                "no scratch, but not the baseline's exact bytes".to_string()
-            }
-            (State::NoSep, _) if boundary::has_cr_lf_separator(&reading.prefix, current) => {
-                CR_LF_REASON.to_string()
-            }
-            (State::NoSep, _) => NO_BOUNDARY_REASON.to_string(),
-            _ => String::new(),
-        };
+        let reason = describe_state(&reading.prefix, state, classification, current, clock);
         ClassifiedContent {
             content,
             state,
             reason,
         }
+    }
+}
+
+/// Says why a memory has its state, and that its line ends are not those of its version.
+fn describe_state(
+    prefix: &[u8],
+    state: State,
+    classification: &Classification,
+    current: &Baseline,
+    clock: &dyn Clock,
+) -> String {
+    let found = classification.boundary.as_ref();
+    let Some((found, version)) = found.zip(classification.version.as_ref()) else {
+        return match state {
+            State::NoSep => NO_BOUNDARY_REASON.to_string(),
+            _ => String::new(),
+        };
+    };
+    let above = &prefix[..found.offset.min(prefix.len())];
+    let line_ends = describe_line_ends(above, version.operator_part());
+    let reason = match state {
+        State::Drifted => describe_edits(version.operator_part(), above, clock),
+        State::Behind => describe_lag(version, current, clock),
+        State::Scratch if classification.scratch_bytes == 0 && line_ends.is_none() => {
+            "no scratch, but not the baseline's exact bytes".to_string()
+        }
+        _ => String::new(),
+    };
+    match line_ends {
+        Some(line_ends) if reason.is_empty() => line_ends,
+        Some(line_ends) => format!("{reason}; {line_ends}"),
+        None => reason,
     }
 }
 
@@ -296,14 +330,15 @@ fn describe_edit_counts(added: impl Display, removed: impl Display) -> String {
 /// Says how far a version is behind the current baseline: "behind by +3 -1 lines".
 fn describe_lag(version: &Baseline, current: &Baseline, clock: &dyn Clock) -> String {
     let deadline = clock.instant() + EDITS_DIFF_TIMEOUT;
-    let (added, removed) = diff::count_changes(version.bytes(), current.bytes(), Some(deadline));
+    let old = with_line_ends_of(version.bytes(), current.bytes());
+    let (added, removed) = diff::count_changes(&old, current.bytes(), Some(deadline));
     format!("behind by +{added} -{removed} lines")
 }
 
 /// Names the edited lines, and counts the invisible characters: "rules edited: L31 L58".
 fn describe_edits(old: &[u8], new: &[u8], clock: &dyn Clock) -> String {
     let deadline = clock.instant() + EDITS_DIFF_TIMEOUT;
-    let diff = diff::compare_lines(old, new, Some(deadline));
+    let diff = diff::compare_lines(&with_line_ends_of(old, new), new, Some(deadline));
     if diff.is_too_large {
         return describe_edit_counts(diff.added, diff.removed);
     }

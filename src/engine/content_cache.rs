@@ -246,6 +246,7 @@ mod tests {
             boundary: None,
             scratch_lines: 1,
             scratch_bytes: text.len() as u64,
+            entry_kind: None,
             hidden: HiddenCounts::default(),
             findings: ScanSummary::default(),
             scan_basis: ScanBasis::default(),

@@ -24,7 +24,7 @@ use super::Engine;
 use super::baseline_change::DirectoryDigests;
 use crate::baseline::seal::{BaselineSeal, is_baseline_name};
 use crate::baseline::{self, BaselineRefusal, MAX_BASELINE_BYTES};
-use crate::boundary::separator_lines;
+use crate::boundary::{SeparatorLines, with_line_ends_of};
 use crate::clock::Clock;
 use crate::config::{Agent, SealRequirement};
 use crate::digest::Digest;
@@ -238,7 +238,8 @@ impl Engine {
         ) {
             let above = &text[..boundary.offset.min(text.len())];
             let deadline = self.clock().instant() + DRIFT_DIFF_TIMEOUT;
-            let drift = DriftFacts::compare(pushed, above, Some(deadline));
+            let pushed = with_line_ends_of(pushed, above);
+            let drift = DriftFacts::compare(&pushed, above, Some(deadline));
             facts.drift = Some(drift.with_separator_line(boundary.line));
         } else if boundary.is_none() && is_scratch_known {
             facts.drift = Some(DriftFacts::without_separator());
@@ -443,9 +444,8 @@ impl BaselineLint {
 
 /// Returns the offset behind the last separator line of a memory; its length if there is none.
 pub(super) fn end_of_last_separator(text: &[u8], separator: &str) -> usize {
-    let lines = separator_lines(text, separator.as_bytes());
-    let last = lines.iter().rev().find(|line| line.is_eligible);
-    last.map_or(text.len(), |line| line.end)
+    let lines = SeparatorLines::find(text, separator.as_bytes());
+    lines.eligible.last().map_or(text.len(), |line| line.end)
 }
 
 /// Lints a text of no agent.

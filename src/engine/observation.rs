@@ -9,6 +9,7 @@ use super::lock::LockHolder;
 use super::record::LastRun;
 use super::scan::ScanBasis;
 use super::state::State;
+use crate::archive::EntryKind;
 use crate::boundary::{Boundary, BoundaryRule};
 use crate::config::ProtectLevel;
 use crate::digest::Digest;
@@ -187,6 +188,8 @@ pub struct MemoryContent {
     pub scratch_lines: u64,
     /// Bytes of these lines.
     pub scratch_bytes: u64,
+    /// The entry that a reset writes of the memory, if any.
+    pub entry_kind: Option<EntryKind>,
     /// Hidden characters in the part of the memory that was kept.
     #[serde(default, skip_serializing_if = "is_default")]
     pub hidden: HiddenCounts,

@@ -691,7 +691,7 @@ impl Engine {
         };
         let current = subject.reference_or_empty();
         let classification = classify(&reading, &current, subject.earlier_versions());
-        if classification.is_clean {
+        if classification.is_identical {
             reading.set_digest(current.digest());
         }
         let decisions = self.scan_decisions();

@@ -213,7 +213,8 @@ pub struct PlanStep {
     pub entry_kind: Option<EntryKind>,
     /// Lines below the boundary that would be archived.
     pub scratch_lines: u64,
-    /// Bytes that would be archived.
+    /// Bytes that would be archived; of a scratch entry, without its header and the unchanged tail of
+    /// the baseline.
     pub archive_bytes: u64,
     /// Lines that the agent added above the boundary.
     #[serde(rename = "added")]

@@ -2,7 +2,7 @@
 //! it is skipped. Changes nothing.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::Engine;
@@ -26,7 +26,7 @@ use super::state::State;
 use super::undo::{self, AgentRecords, Replacement, UndoRecords, UndoneReset};
 use crate::archive::EntryKind;
 use crate::baseline::describe_missing_separator;
-use crate::boundary::BoundaryRule;
+use crate::boundary::{Baseline, BoundaryRule, with_line_ends_of};
 use crate::config::Agent;
 use crate::diff;
 use crate::digest::Digest;
@@ -221,7 +221,11 @@ impl Engine {
         if let Some(block) = &seen.observation.blocker {
             return Err(block.to_error(&block.reason));
         }
-        if seen.observation.state == State::Clean {
+        let digest = |baseline: &Arc<Baseline>| baseline.digest();
+        let found = seen.observation.content.as_ref().map(|it| it.sha256);
+        let is_identical = seen.baseline.as_ref().map(digest) == found;
+        // A push installs the line ends of the baseline, too.
+        if seen.observation.state == State::Clean && (request.is_none() || is_identical) {
             return Ok(None);
         }
         // A memory is replaced only if the ledger can record that.
@@ -257,7 +261,7 @@ impl Engine {
                 .insert(0, self.describe_baseline_change(pushed, baseline.bytes()));
         }
         if !has_separator {
-            let lacks = describe_missing_separator(agent);
+            let lacks = describe_missing_separator(agent, baseline);
             step.notes.insert(0, format!("the baseline has {lacks}"));
         }
         if step.state == State::Drifted {
@@ -342,6 +346,7 @@ impl Engine {
         match self.baseline_versions.read_version(pushed) {
             Ok(version) => {
                 let deadline = self.clock().instant() + BASELINE_DIFF_TIMEOUT;
+                let version = with_line_ends_of(&version, baseline);
                 let (added, removed) = diff::count_changes(&version, baseline, Some(deadline));
                 format!("baseline changed: +{added} -{removed} lines since it was pushed last")
             }
@@ -365,16 +370,13 @@ impl Engine {
             }
         };
         let boundary = found.and_then(|found| found.boundary);
-        // Without a separator line the entry is the whole file.
-        let is_split = boundary.is_some_and(|it| !it.is_drifted() && it.line > 0);
-        let is_intact = boundary.is_some_and(|it| !it.is_drifted());
-        let has_scratch = found.is_some_and(|found| found.scratch_bytes > 0);
         let (action, entry) = match memory {
             BoundMemory::Absent => (StepAction::Create, None),
             BoundMemory::Special => (StepAction::Replace, Some(EntryKind::Special)),
-            BoundMemory::File(..) if is_intact && !has_scratch => (StepAction::Replace, None),
-            BoundMemory::File(..) if is_split => (StepAction::Replace, Some(EntryKind::Scratch)),
-            BoundMemory::File(..) => (StepAction::Replace, Some(EntryKind::FullBackup)),
+            BoundMemory::File(..) => (
+                StepAction::Replace,
+                found.and_then(|found| found.entry_kind),
+            ),
         };
         let mut notes = Vec::new();
         let directory = self.open_directory(agent)?;

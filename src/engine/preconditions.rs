@@ -12,6 +12,7 @@ use crossbeam_channel::bounded;
 use super::Engine;
 use crate::archive::{PROGRAM_DIRECTORY_NAME, QUARANTINE_DIRECTORY_NAME};
 use crate::baseline::seal::{self, META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME};
+use crate::boundary::Baseline;
 use crate::config::{Agent, SealRequirement};
 use crate::durable;
 use crate::error::{Error, PathContext, Result};
@@ -94,15 +95,12 @@ impl Engine {
             .collect()
     }
 
-    /// Returns the agents whose baselines have no separator line.
-    pub fn agents_without_separator(&self) -> Vec<&Agent> {
+    /// Returns the agents whose baselines resets accept, each with its baseline.
+    pub fn accepted_baselines(&self) -> Vec<(&Agent, Arc<Baseline>)> {
         let mut baselines = self.baseline_cache();
         let agents = self.config().agents.iter();
         agents
-            .filter(|agent| {
-                let baseline = baselines.load(agent);
-                baseline.is_ok_and(|it| it.separator_line().is_none())
-            })
+            .filter_map(|agent| Some((agent, baselines.load(agent).ok()?)))
             .collect()
     }
 

@@ -255,7 +255,10 @@ impl<'a> ScratchPlace<'a> {
         let boundary = boundary.offset.min(memory.prefix.len());
         let below = &memory.prefix[boundary..];
         let tail = memory.version.map_or(&b""[..], Baseline::tail);
-        let length = unchanged_tail_length(below, tail);
+        let length = match memory.version {
+            Some(version) => version.unchanged_tail_length(below),
+            None => Some(0),
+        };
         Ok(ScratchPlace {
             tail,
             boundary,
@@ -270,20 +273,6 @@ impl<'a> ScratchPlace<'a> {
         let tail = baseline.tail();
         self.tail != tail && kept.starts_with(tail)
     }
-}
-
-/// Returns the length of a baseline's tail at the beginning of `below`, including the end of its
-/// last line; `None` if the agent has changed it.
-fn unchanged_tail_length(below: &[u8], tail: &[u8]) -> Option<usize> {
-    let line_end = match below.strip_prefix(tail)? {
-        [] => 0,
-        _ if tail.is_empty() || tail.ends_with(b"\n") => 0,
-        [b'\n', ..] => 1,
-        [b'\r', b'\n', ..] => 2,
-        // The agent has continued its last line.
-        _ => return None,
-    };
-    Some(tail.len() + line_end)
 }
 
 /// Returns the part of a baseline above kept scratch.

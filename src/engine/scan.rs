@@ -155,14 +155,13 @@ impl Engine {
     ) -> ScanSummary {
         let prefix = reading.prefix.as_slice();
         let boundary = classification.boundary;
-        let start = match boundary {
-            Some(boundary) if classification.is_exact => boundary.offset.min(prefix.len()),
-            _ => 0,
-        };
+        // Rules with other line ends are the operator's, too.
+        let intact = boundary.filter(|boundary| !boundary.is_drifted());
+        let start = intact.map_or(0, |boundary| boundary.offset.min(prefix.len()));
         let end = prefix.len().min(start + MAX_OBSERVED_BYTES);
         let text = &prefix[start..end];
         let operator_text = classification.version.as_ref().map(|it| it.bytes());
-        let input = if classification.is_exact {
+        let input = if intact.is_some() {
             ScanInput {
                 text,
                 role: TextRole::Scratch,

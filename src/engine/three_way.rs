@@ -8,6 +8,7 @@ use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
 use super::Engine;
+use crate::boundary::with_line_ends_of;
 use crate::config::Agent;
 use crate::diff::drift::{self, ThreeWay};
 use crate::diff::{MAX_COMPARED_LINES, count_lines};
@@ -75,7 +76,9 @@ impl Engine {
             .boundary
             .map_or(usize::MAX, |boundary| boundary.offset);
         let above = &seen.prefix[..end.min(seen.prefix.len())];
-        let texts = [old.operator_part(), baseline.operator_part(), above];
+        let [old_rules, new_rules] =
+            [old, baseline].map(|it| with_line_ends_of(it.operator_part(), above));
+        let texts = [&*old_rules, &*new_rules, above];
         if texts.iter().map(|it| count_lines(it)).sum::<usize>() > MAX_COMPARED_LINES {
             let message = format!(
                 "the rules of {} have more than {MAX_COMPARED_LINES} lines in all versions \
@@ -89,12 +92,7 @@ impl Engine {
             pushed: pushed.filter(|_| version.is_some()),
             baseline: baseline.digest(),
             has_boundary: content.boundary.is_some(),
-            rules: drift::compare_three_ways(
-                old.operator_part(),
-                baseline.operator_part(),
-                above,
-                Some(deadline),
-            ),
+            rules: drift::compare_three_ways(&old_rules, &new_rules, above, Some(deadline)),
         })
     }
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use super::secret_ranges::{self, SecretRanges};
 use super::words::{WordLanguage, Words};
-use crate::boundary::{LineKind, ScannedLine, SeparatorLine, scan_lines, unclosed_fence_line};
+use crate::boundary::{LineKind, ScannedLine, SeparatorLines, scan_lines, unclosed_fence_line};
 
 /// What a text is, which decides the rules that judge it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +88,8 @@ pub(super) struct Document<'t> {
     content_ends: Vec<usize>,
     pub headings: Vec<Heading>,
     pub items: Vec<Item>,
-    pub separators: Vec<SeparatorLine>,
+    /// The lines that equal the separator.
+    pub separators: SeparatorLines,
     /// The line of a fence that is open at the end.
     pub open_fence_line: Option<usize>,
     /// Rules that read English words apply to English text alone.
@@ -111,12 +112,7 @@ impl<'t> Document<'t> {
         let content_end =
             |line: &ScannedLine| line.start + text[line.start..line.end].trim_ascii_end().len();
         let content_ends: Vec<usize> = lines.iter().map(content_end).collect();
-        let separators = lines
-            .iter()
-            .zip(&content_ends)
-            .filter(|(line, end)| text[line.start..**end] == *separator)
-            .map(|(line, _)| line.to_separator_line())
-            .collect();
+        let separators = SeparatorLines::among(lines.iter().copied(), text, separator);
         let mut document = Document {
             text,
             role,
@@ -285,11 +281,6 @@ impl<'t> Document<'t> {
                 | LineKind::Comment
                 | LineKind::IndentedCode
         )
-    }
-
-    /// Returns the eligible separators.
-    pub fn eligible_separators(&self) -> impl DoubleEndedIterator<Item = &SeparatorLine> {
-        self.separators.iter().filter(|line| line.is_eligible)
     }
 
     /// Returns the indexes of the lines from a heading's body up to the next heading of its level or

@@ -255,8 +255,9 @@ fn most_frequent(mut numbers: Vec<usize>) -> Vec<usize> {
 fn check_self_edit(context: &Context<'_>, drafts: &mut Drafts) {
     let document = context.document;
     let end = document
-        .eligible_separators()
-        .next_back()
+        .separators
+        .eligible
+        .last()
         .map_or(document.text.len(), |line| line.start);
     let name = context.input.path.rsplit('/').next().unwrap_or_default();
     let is_own_name = |it: &[u8]| {

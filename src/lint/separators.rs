@@ -7,7 +7,7 @@ use super::rule::{RuleId, Severity};
 use super::structure::SCRATCH_HEADING;
 use super::words::{pattern_in_any_case, patterns};
 use super::{Context, Drafts};
-use crate::boundary::{LineKind, separator_lines, unclosed_fence_line};
+use crate::boundary::{LineKind, SeparatorLines};
 use crate::quantity::{describe_size, format_count};
 
 /// Characters of a footer behind the last separator; more text is content.
@@ -38,7 +38,7 @@ pub(super) fn check(context: &Context<'_>, drafts: &mut Drafts) {
 
 fn check_missing_in_baseline(context: &Context<'_>, drafts: &mut Drafts) {
     let document = context.document;
-    if document.eligible_separators().next().is_some() || !context.settings.is_shared {
+    if !document.separators.eligible.is_empty() || !context.settings.is_shared {
         return;
     }
     let separator = context.input.separator;
@@ -46,38 +46,41 @@ fn check_missing_in_baseline(context: &Context<'_>, drafts: &mut Drafts) {
         "no separator line {separator}: the memory is overwritten whole at every reset; notes \
          below it are archived, and only a push keeps them"
     );
-    if let Some(line) = document.separators.last() {
-        let line = line.line;
-        message.push_str(&format!("; line {line} is not a separator where it stands"));
+    if let Some(excluded) = document.separators.excluded.last() {
+        message.push_str(&format!("; {excluded}, so it is no separator"));
     }
     let draft = Draft::new(RuleId::SeparatorMissing, message);
     // A baseline that is in use without a separator may be meant so.
     let is_draft = context.facts().earlier_version().is_none() && !document.text.is_empty();
+    let added = added_separator(document.text, separator);
     drafts.push(
-        if is_draft && can_take_separator(document.text, separator) {
+        if is_draft && can_take_separator(document.text, &added, separator) {
             let end = document.text.len();
-            let line_end = line_end(document.text);
-            let missing = if document.text.ends_with(b"\n") {
-                ""
-            } else {
-                line_end
-            };
-            let text = format!("{missing}{line_end}{separator}{line_end}");
-            draft.safe_fix(vec![(end..end, text)])
+            draft.safe_fix(vec![(end..end, added)])
         } else {
             draft
         },
     );
 }
 
-/// Whether a separator at the end of a text would be one, also once the line ends are corrected.
-fn can_take_separator(text: &[u8], separator: &str) -> bool {
-    let text = normalize_line_ends(text);
-    separator_lines(&text, separator.as_bytes()).is_empty() && unclosed_fence_line(&text).is_none()
+/// Returns the text that puts a separator line at the end of a text.
+fn added_separator(text: &[u8], separator: &str) -> String {
+    let line_end = line_end(text);
+    let missing = if text.ends_with(b"\n") { "" } else { line_end };
+    format!("{missing}{line_end}{separator}{line_end}")
+}
+
+/// Whether a separator that is added at the end of a text is one, also once the line ends are
+/// corrected.
+fn can_take_separator(text: &[u8], added: &str, separator: &str) -> bool {
+    let mut text = normalize_line_ends(text);
+    text.extend_from_slice(added.as_bytes());
+    let found = SeparatorLines::find(&text, separator.as_bytes());
+    found.eligible.last().is_some_and(|it| it.end == text.len())
 }
 
 fn check_several(document: &Document<'_>, drafts: &mut Drafts) {
-    let lines: Vec<_> = document.eligible_separators().collect();
+    let lines = &document.separators.eligible;
     let Some(last) = lines.last().filter(|_| lines.len() > 1) else {
         return;
     };
@@ -102,7 +105,7 @@ fn check_several(document: &Document<'_>, drafts: &mut Drafts) {
 /// Returns the places of the lines that match the separator, of which one is the boundary.
 fn separator_places(document: &Document<'_>, boundary_line: usize) -> Places {
     let mut places = Places::default();
-    for line in document.eligible_separators() {
+    for line in &document.separators.eligible {
         let label = if line.line == boundary_line {
             "the boundary"
         } else {
@@ -115,7 +118,7 @@ fn separator_places(document: &Document<'_>, boundary_line: usize) -> Places {
 
 /// Checks the text of a baseline behind its last separator, which resets install as scratch.
 fn check_tail(document: &Document<'_>, drafts: &mut Drafts) {
-    let Some(last) = document.eligible_separators().next_back() else {
+    let Some(last) = document.separators.eligible.last() else {
         return;
     };
     let tail = last.end..document.text.len();

@@ -46,7 +46,7 @@ patterns! {
 pub(super) fn check(context: &Context<'_>, drafts: &mut Drafts) {
     let document = context.document;
     if document.is_baseline() {
-        let separator = document.eligible_separators().next_back();
+        let separator = document.separators.eligible.last();
         let has_identity = has_identity(document);
         let has_rules = has_rules_section(document);
         let has_memory_paragraph = has_memory_paragraph(context);
@@ -200,8 +200,9 @@ fn has_memory_paragraph(context: &Context<'_>) -> bool {
     let document = context.document;
     let separator = context.input.separator.as_bytes();
     let end = document
-        .eligible_separators()
-        .next_back()
+        .separators
+        .eligible
+        .last()
         .map_or(document.text.len(), |line| line.start);
     let has_separator = |text: &[u8]| {
         !separator.is_empty() && text.windows(separator.len()).any(|it| it == separator)
@@ -267,7 +268,7 @@ fn check_headings(document: &Document<'_>, drafts: &mut Drafts) {
         drafts.push(Draft::new(RuleId::NoHeadings, message));
     }
     let mut places = Places::default();
-    let boundary = document.eligible_separators().next_back();
+    let boundary = document.separators.eligible.last();
     for (index, heading) in headings.iter().enumerate().skip(1) {
         let next = headings.get(index + 1);
         let end = next.map_or(document.lines.len(), |it| it.line);
@@ -372,8 +373,8 @@ fn check_open_fence(context: &Context<'_>, drafts: &mut Drafts) {
     if range.start < document.judged_range().start {
         return;
     }
-    let mut hidden = document.separators.iter();
-    let hidden = hidden.find(|it| it.line > line && !it.is_eligible);
+    let mut hidden = document.separators.excluded.iter();
+    let hidden = hidden.find(|it| it.line > line);
     let draft = Draft::new(
         RuleId::UnclosedFence,
         match hidden {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use memory_shepherd::archive::EntryKind;
 use memory_shepherd::diff::drift::LineChange;
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{AgentDetail, Outcome, State, UndoMode};
+use memory_shepherd::engine::{Outcome, State, UndoMode};
 
 use super::world::{BASELINE, World, apply_plan};
 
@@ -92,13 +92,9 @@ fn behind_agent_compares_old_rules_with_new() {
     world.set_baseline("scout", &new);
     let engine = world.engine();
     let agent = engine.agent("scout").unwrap();
-    let parts = |detail: &AgentDetail| detail.compared_parts().map(|it| it.map(<[u8]>::to_vec));
     let detail = engine.read_detail(agent);
-    let [old, next] = parts(&detail).unwrap();
-    assert_eq!(
-        (old.as_slice(), next.as_slice()),
-        (BASELINE.as_bytes(), new.as_bytes())
-    );
+    let (old, next) = detail.compared_parts().unwrap();
+    assert_eq!((&*old, next), (BASELINE.as_bytes(), new.as_bytes()));
     world.reset().assert_ok();
     let detail = engine.read_detail(agent);
     assert_eq!(detail.next_operator_part, None);

@@ -439,7 +439,7 @@ impl TestConsole {
     }
 
     fn agent_detail(&self, name: &str, memory: &[u8], baseline: Option<&[u8]>) -> AgentDetail {
-        use memory_shepherd::boundary::{Baseline, has_cr_lf_separator};
+        use memory_shepherd::boundary::Baseline;
         let row = self
             .model
             .find_row(name)
@@ -457,9 +457,6 @@ impl TestConsole {
                 .is_none()
                 .then(|| observation.reason.clone()),
             observation,
-            has_cr_lf_separator: known
-                .as_ref()
-                .is_some_and(|known| has_cr_lf_separator(memory, known)),
             operator_part: known.map(|known| known.operator_part().to_vec()),
             next_operator_part: None,
             memory_prefix: memory.to_vec(),

@@ -72,9 +72,9 @@ fn console_with_run() -> TestConsole {
 }
 
 const BASELINE: &[u8] =
-    b"# Rules\none\ntwo\nthree\nfour\nfive\nsix\n.\n.\nseven\neight\nnine\n---\n";
+    b"# Rules\none\ntwo\nthree\nfour\nfive\nsix\n.\n.\n- seven\neight\nnine\n---\n";
 const MEMORY: &[u8] =
-    b"# Rules\none\nTWO\nthree\nfour\nfive\nsix\n.\n.\nseven\neight\nNINE\n---\nnote one\nnote two\n";
+    b"# Rules\none\nTWO\nthree\nfour\nfive\nsix\n.\n.\n- seven\neight\nNINE\n---\nnote one\nnote two\n";
 
 /// A console that shows the texts of an agent.
 fn console_with_texts() -> TestConsole {

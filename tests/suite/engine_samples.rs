@@ -408,6 +408,11 @@ fn content_of(name: &str, state: State) -> MemoryContent {
         boundary,
         scratch_lines: lines,
         scratch_bytes: lines * 40,
+        entry_kind: match state {
+            State::Clean => None,
+            State::NoSep | State::Drifted => Some(EntryKind::FullBackup),
+            _ => Some(EntryKind::Scratch),
+        },
         hidden: HiddenCounts::default(),
         findings: ScanSummary::default(),
         scan_basis: ScanBasis::default(),

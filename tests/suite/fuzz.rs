@@ -9,6 +9,7 @@ use std::fs;
 use std::panic;
 use std::path::{Path, PathBuf};
 
+use crate::odd_baselines::samples::ODD_BASELINES;
 use targets::{PART_SEPARATOR, TARGETS, Target};
 
 /// The number of edits of seeds per target.
@@ -109,6 +110,10 @@ fn boundary_seeds() -> Vec<Vec<u8>> {
             seeds.push(input_of(&[b"---", &pair[0], &memory, &pair[1]]));
         }
     }
+    for odd in ODD_BASELINES {
+        let memory = [b"=", notes].concat();
+        seeds.push(input_of(&[b"---", odd.text.as_bytes(), &memory]));
+    }
     let small: &[u8] = b"# A\n\n- b\n\n```\n---\n```\n\n---\n";
     let other: &[u8] = b"# A\n\ntitle\n---\n\n***\n";
     seeds.push(input_of(&[b"---", small, b"=x\n---\ny", other]));
@@ -177,14 +182,18 @@ fn reset_seeds() -> Vec<Vec<u8>> {
     let second: &[u8] = b"# A\n\n- b\n- c\n\n---\n\n## Scratch Notes\n";
     let record = br##"{"event":{"run":"0123456789abcdef","act":"reset","trigger":"cli","user":"o","agent":"scout","host":"local","outcome":"ok","before":"absent"},"memory":"/agents/scout/MEMORY.md","staged":".shepherd-0123456789abcdef","inode":2,"known":[]}
 {"swapped":"exchange"}"##;
-    vec![
+    let odd = ODD_BASELINES
+        .iter()
+        .map(|it| input_of(&[it.text.as_bytes(), b"=", b"=- n\n"]));
+    let built = [
         input_of(&[first, b"=", b"=- n\n"]),
         input_of(&[first, second, b"<- n\n\n---\n- m"]),
         input_of(&[first, second, b"=\n- n\n\n---\n- m\n"]),
         input_of(&[first, second, b"# A\n\n- x\n\n---  \n- n\n"]),
         input_of(&[b"# no separator\n", b"=", b"# no\n"]),
         input_of(&[first, second, b"<- n\n", record]),
-    ]
+    ];
+    odd.chain(built).collect()
 }
 
 fn sftp_seeds() -> Vec<Vec<u8>> {

@@ -73,6 +73,7 @@ mod ledger;
 mod lint;
 mod manifest;
 mod migration;
+mod odd_baselines;
 mod original;
 mod output_checker;
 mod overlap;

@@ -30,12 +30,22 @@ pub(super) fn check_baselines(report: &mut DoctorReport, fleet: &FleetSubject<'_
     for (agent, error) in refused {
         report.add_error(&error.with_context(&agent.name));
     }
-    for agent in engine.agents_without_separator() {
-        let lacks = describe_missing_separator(agent);
-        report.add_warning(
-            format!("{}: the baseline has {lacks}", agent.name),
-            "add the separator line below the rules",
-        );
+    for (agent, baseline) in engine.accepted_baselines() {
+        match (baseline.separator_line(), baseline.excluded_line()) {
+            (None, _) => report.add_warning(
+                format!(
+                    "{}: the baseline has {}",
+                    agent.name,
+                    describe_missing_separator(agent, &baseline)
+                ),
+                "add the separator line below the rules, after an empty line",
+            ),
+            (Some(separator), Some(excluded)) => report.add_ok(format!(
+                "{}: the boundary of the baseline is line {}; {excluded}, so it is no separator",
+                agent.name, separator.line
+            )),
+            (Some(_), None) => {}
+        }
     }
     if ok_count > 0 {
         report.add_ok(format!(

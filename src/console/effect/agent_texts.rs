@@ -127,11 +127,11 @@ impl TextPreparer {
         if let Some(error) = detail.error {
             return Err(error);
         }
-        let Some([old, new]) = detail.compared_parts() else {
+        let Some((old, new)) = detail.compared_parts() else {
             return Err(format!("{name} has no baseline to compare with"));
         };
         let deadline = self.engine.clock().instant() + DIFF_TIMEOUT;
-        let diff = diff::compare_lines(old, new, Some(deadline));
+        let diff = diff::compare_lines(&old, new, Some(deadline));
         if diff.is_empty() {
             return Err(format!("nothing above the separator of {name} differs"));
         }

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, FixedOffset};
 
-use crate::boundary::BoundaryRule;
+use crate::boundary::{BoundaryRule, describe_line_ends};
 use crate::config::{Agent, ValueOrigin};
 use crate::console::age::modified_time;
 use crate::console::model::known_scratch_lines;
@@ -215,8 +215,6 @@ fn content_facts(content: &MemoryContent, detail: &AgentDetail) -> Vec<Fact> {
         None => {
             let missing_boundary_text = if known_scratch_lines(seen).is_none() {
                 UNKNOWN_WITHOUT_BASELINE
-            } else if detail.has_cr_lf_separator {
-                "ends with CR LF, so it does not count: the whole memory is scratch"
             } else {
                 "none: the whole memory is scratch"
             };
@@ -230,8 +228,13 @@ fn content_facts(content: &MemoryContent, detail: &AgentDetail) -> Vec<Fact> {
                     boundary.separator_number, boundary.separator_count
                 ),
             };
+            let version = detail.operator_part.as_deref().unwrap_or_default();
+            let line_ends = describe_line_ends(detail.split_at_boundary().0, version);
             let (how, tone) = match boundary.rule {
-                BoundaryRule::Intact => ("intact".to_string(), Tone::Good),
+                BoundaryRule::Intact => match line_ends {
+                    Some(line_ends) => (format!("intact; {line_ends}"), Tone::Plain),
+                    None => ("intact".to_string(), Tone::Good),
+                },
                 BoundaryRule::Behind(version) => (
                     format!("intact, of the earlier version {}", version.short_hex(12)),
                     Tone::Warn,
@@ -295,10 +298,6 @@ pub(super) fn memory_findings(detail: &AgentDetail) -> Vec<(String, Tone)> {
             ));
         }
         Some(_) => found.push(("the baseline has no separator".to_string(), Tone::Plain)),
-        None if detail.has_cr_lf_separator => {
-            let why = "the separator line ends with CR LF, the baseline's with LF";
-            found.push((why.to_string(), Tone::Warn));
-        }
         None if known_scratch_lines(&detail.observation).is_none() => {
             let why = "scratch unknown without the baseline";
             found.push((why.to_string(), Tone::Warn));

@@ -20,7 +20,7 @@ use crate::console::screens::baseline_plan::state::{
 use crate::console::screens::baselines::state::{ComparedVersion, ComparisonRequest};
 use crate::engine::{
     BaselineAction, BaselineFile, BaselinePlan, EngineSetup, PlannedBaseline, Protection,
-    SealMatch, SealScope, TextReplacement, Trigger,
+    SealMatch, SealScope, State, TextReplacement, Trigger,
 };
 use crate::error::ErrorKind;
 use crate::fake_transport::FakeTransport;
@@ -327,21 +327,20 @@ fn facts_name_commands_instead_of_keys() {
 }
 
 #[test]
-fn separator_with_cr_lf_is_reported_everywhere() {
+fn other_line_ends_are_noted_and_no_drift() {
     let root = tempfile::tempdir().unwrap();
     let engine = engine_with_memory(root.path(), &BASELINE.replace('\n', "\r\n"));
     let detail = engine.read_detail(engine.agent("a").unwrap());
-    let first_line =
-        |prepared: PreparedText| String::from_utf8_lossy(&prepared.lines[0].bytes).into_owned();
+    assert_eq!(detail.observation.state, State::Clean);
+    let diff = text::prepare_diff(&detail, None).lines;
     for shown in [
         detail.observation.reason.clone(),
-        fact_text(&engine, "separator"),
-        summarize_findings(&detail),
-        first_line(text::prepare_diff(&detail, None)),
-        first_line(text::prepare_scratch(&detail)),
+        fact_text(&engine, "above it"),
+        String::from_utf8_lossy(&diff[1].bytes).into_owned(),
     ] {
         assert!(shown.contains("CR LF"), "{shown}");
     }
+    assert!(!diff.iter().any(|line| line.kind.is_changed()));
 }
 
 #[test]

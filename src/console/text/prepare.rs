@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use super::{LineKind, TextLine};
-use crate::boundary::Boundary;
+use crate::boundary::{Boundary, describe_line_ends};
 use crate::diff::{self, Diff, LineOp};
 use crate::engine::{AgentDetail, BaselineChange, RunDiff, RunDiffSide};
 
@@ -39,7 +39,7 @@ pub fn prepare_diff(detail: &AgentDetail, deadline: Option<Instant>) -> Prepared
     if let Some(error) = &detail.error {
         return vec![TextLine::note(LineKind::Note, error.clone())].into();
     }
-    let Some([old, new]) = detail.compared_parts() else {
+    let Some((old, new)) = detail.compared_parts() else {
         let note = "No baseline to compare with; the whole memory:";
         let mut lines = vec![TextLine::note(LineKind::Note, note)];
         push_text_lines(&mut lines, &detail.memory_prefix, 1, detail.omitted_bytes);
@@ -49,23 +49,18 @@ pub fn prepare_diff(detail: &AgentDetail, deadline: Option<Instant>) -> Prepared
     let end = boundary.and_then(|boundary| boundary_line(&boundary, !scratch.is_empty()));
     match boundary {
         None => {
-            let note = if detail.has_cr_lf_separator {
-                "The separator line ends with CR LF, so it does not count: the"
-            } else {
-                "No separator: the"
-            };
-            let note = format!("{note} WHOLE file would be archived, then replaced.");
+            let note = "No separator: the WHOLE file would be archived, then replaced.";
             let banner = vec![TextLine::note(LineKind::Note, note)];
-            compare_texts(banner, [old, new], [0, detail.omitted_bytes], deadline)
+            compare_texts(banner, [&old, new], [0, detail.omitted_bytes], deadline)
         }
         Some(boundary) if boundary.is_drifted() => {
-            let prepared = compare_texts(Vec::new(), [old, new], [0, 0], deadline);
+            let prepared = compare_texts(Vec::new(), [&old, new], [0, 0], deadline);
             with_last_line(prepared, end)
         }
         Some(_) if detail.next_operator_part.is_some() => {
             let note = "Behind: a reset installs the new rules in place of the old ones.";
             let banner = vec![TextLine::note(LineKind::Note, note)];
-            let prepared = compare_texts(banner, [old, new], [0, 0], deadline);
+            let prepared = compare_texts(banner, [&old, new], [0, 0], deadline);
             // The line has a number in the memory, which is the old side here.
             let end = end.map(|line| TextLine {
                 old_number: line.new_number,
@@ -86,10 +81,12 @@ pub fn prepare_diff(detail: &AgentDetail, deadline: Option<Instant>) -> Prepared
                     format!("Equal to {baseline} above the separator. {count} scratch lines.")
                 }
             };
-            let mut lines = vec![
-                TextLine::note(LineKind::Note, what),
-                TextLine::note(LineKind::Note, ""),
-            ];
+            let mut lines = vec![TextLine::note(LineKind::Note, what)];
+            let version = detail.operator_part.as_deref().unwrap_or_default();
+            if let Some(line_ends) = describe_line_ends(above, version) {
+                lines.push(TextLine::note(LineKind::Note, line_ends));
+            }
+            lines.push(TextLine::note(LineKind::Note, ""));
             push_text_lines(&mut lines, above, 1, 0);
             lines.pop_if(|line| boundary.line > 0 && line.new_number == Some(boundary.line));
             lines.extend(end);
@@ -204,8 +201,6 @@ pub fn prepare_scratch(detail: &AgentDetail) -> PreparedText {
     if boundary.is_none() {
         let note = if detail.operator_part.is_none() {
             "The start of scratch is unknown without the baseline; the whole memory:"
-        } else if detail.has_cr_lf_separator {
-            "No boundary: the separator line ends with CR LF. All of it may be scratch:"
         } else {
             "No separator. All of it may be scratch:"
         };

@@ -66,7 +66,7 @@ impl<'a> Run<'a> {
         let memory = BoundMemory::new(&object, classification.boundary, &reading.prefix);
         let is_installed = match &push {
             Some(push) => push.equals(&divided),
-            None => event.before.as_ref().and_then(FileState::digest) == Some(source.digest()),
+            None => matches!(object, MemoryObject::File(_)) && classification.is_clean,
         };
         let binding = PlanBinding::new(agent, source.digest(), &memory).with_push(push.as_ref());
         if self.is_up_to_date(step, &binding, is_installed)? {

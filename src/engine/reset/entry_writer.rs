@@ -5,7 +5,7 @@ use std::sync::Arc;
 use chrono::{DateTime, FixedOffset};
 
 use crate::archive::{self, EntryDraft, EntryKind, WrittenEntry};
-use crate::boundary::{Baseline, Boundary};
+use crate::boundary::Baseline;
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::engine::Engine;
@@ -87,11 +87,9 @@ impl PendingEntry {
             .boundary
             .map_or(0, |boundary| boundary.offset);
         let scratch = reading.prefix.get(boundary..).unwrap_or_default();
-        let tail = match &classification.version {
-            Some(version) if scratch.starts_with(version.tail()) => version.tail().len() as u64,
-            _ => 0,
-        };
-        self.offset_in_entry(reading, boundary as u64 + tail)
+        let version = classification.version.as_ref();
+        let tail = version.and_then(|version| version.unchanged_tail_length(scratch));
+        self.offset_in_entry(reading, (boundary + tail.unwrap_or(0)) as u64)
     }
 
     /// Returns the offset in the entry of a byte of the memory below the boundary.
@@ -181,25 +179,17 @@ impl<'i> EntryWriter<'i> {
         reading: &MemoryAccumulator,
         classification: &Classification,
     ) -> Result<Option<(EntryDraft, EntryKind)>, Error> {
-        let whole = reading.size <= self.window as u64;
-        if whole && classification.is_exact && classification.scratch_bytes == 0 {
+        let Some(kind) = classification.entry_kind else {
             return Ok(None);
-        }
+        };
         let mut draft = self.engine.start_entry(self.agent)?;
-        // Without a separator line nothing in the file marks the boundary, so the entry keeps all
-        // of it, as the original tool's does.
-        let is_split = |boundary: &Boundary| classification.is_exact && boundary.line > 0;
-        let kind = match classification.boundary.filter(is_split) {
-            Some(boundary) => {
+        match classification.boundary {
+            Some(boundary) if kind == EntryKind::Scratch => {
                 draft.write(self.header.as_bytes())?;
                 draft.write(reading.prefix.get(boundary.offset..).unwrap_or_default())?;
-                EntryKind::Scratch
             }
-            None => {
-                draft.write(&reading.prefix)?;
-                EntryKind::FullBackup
-            }
-        };
+            _ => draft.write(&reading.prefix)?,
+        }
         Ok(Some((draft, kind)))
     }
 

@@ -31,6 +31,30 @@ fn baseline_without_separator_is_reported_everywhere() {
 }
 
 #[test]
+fn line_that_is_no_separator_is_named_everywhere() {
+    let site = Site::new();
+    let name = "baselines/code-reviewer-MEMORY.md";
+    let rules = site.read(name).replace("\n---\n", "\n");
+    let front_matter = "---\nname: code-reviewer\n---\n\n";
+    site.write(name, format!("{front_matter}{rules}"));
+    let lacks = "no separator line --- (line 3 delimits front matter)";
+    let _ = site.run(["doctor"]).assert_code(0).assert_stdout_has(lacks);
+    let plan = site.run(["reset", "code-reviewer", "--dry-run"]);
+    let _ = plan.assert_stdout_has(lacks);
+    let lint = site.run(["lint", "code-reviewer"]);
+    let _ = lint.assert_stdout_has("line 3 delimits front matter, so it is no separator");
+    // Behind a separator, it does not move the boundary.
+    let separator = rules.lines().count() + 2;
+    site.write(name, format!("{rules}\n---\n\n<!--\n---\n-->\n"));
+    let boundary = format!("the boundary of the baseline is line {separator}");
+    let comment = format!("line {} is in an HTML comment", separator + 3);
+    let doctor = site.run(["doctor"]).assert_code(0);
+    let _ = doctor
+        .assert_stdout_has(&boundary)
+        .assert_stdout_has(&comment);
+}
+
+#[test]
 fn doctor_finds_archive_in_agent_directory() {
     let site = site_with_notes_and_drift();
     let config = site.read("memory-shepherd.conf");

@@ -230,7 +230,6 @@ proptest! {
             prop_assert_eq!(before.tail(), after.tail());
             let [old, new] = [&before, &after].map(Baseline::separator_line);
             prop_assert_eq!(old.is_some(), new.is_some());
-            prop_assert_eq!(old.map(|it| it.is_eligible), new.map(|it| it.is_eligible));
             prop_assert_eq!(count_hidden(after.bytes()), HiddenCounts::default());
         }
     }

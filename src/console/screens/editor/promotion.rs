@@ -54,8 +54,8 @@ impl Insertion {
             ));
         }
         let bytes = text.to_bytes();
-        let cuts = separators.iter().filter_map(|it| separator_row(&bytes, it));
-        let separator = cuts.map(|(row, _)| row).min();
+        let rows = separators.iter().filter_map(|it| separator_row(&bytes, it));
+        let separator = rows.min();
         let end = separator.unwrap_or(text.lines().len());
         let mut above = text.lines()[..end].iter();
         let row = above
@@ -86,7 +86,7 @@ impl Insertion {
         }
         let added = self.text_lines().len();
         for separator in separators {
-            let shifted = separator_row(before, separator).map(|(row, cuts)| (row + added, cuts));
+            let shifted = separator_row(before, separator).map(|row| row + added);
             if separator_row(after, separator) != shifted {
                 return Err(format!(
                     "the lines would hide the separator {separator}: mark the end of their code \
@@ -98,9 +98,8 @@ impl Insertion {
     }
 }
 
-/// Returns the line that ends the part above the separator, from 0, and whether it may be a boundary
-/// in a memory.
-fn separator_row(text: &[u8], separator: &str) -> Option<(usize, bool)> {
+/// Returns the row of the separator line that ends the operator part.
+fn separator_row(text: &[u8], separator: &str) -> Option<usize> {
     let cut = Baseline::new(text.to_vec(), separator).separator_line()?;
-    Some((cut.line - 1, cut.is_eligible))
+    Some(cut.line - 1)
 }

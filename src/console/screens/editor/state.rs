@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::buffer::{TextBuffer, byte_of};
 use super::layout::LineLayout;
 use super::promotion::PromotedLines;
-use crate::boundary::separator_lines;
+use crate::boundary::SeparatorLines;
 use crate::console::command::KeyContext;
 use crate::console::key_guard::KeyGuard;
 use crate::console::text::{Pane, Tone, Tones};
@@ -400,8 +400,8 @@ impl EditorScreen {
     pub fn loses_separator(&self) -> bool {
         let text = self.text_bytes();
         let has_separator = |bytes: &[u8], separator: &str| {
-            let lines = separator_lines(bytes, separator.as_bytes());
-            lines.iter().any(|line| line.is_eligible)
+            let lines = SeparatorLines::find(bytes, separator.as_bytes());
+            !lines.eligible.is_empty()
         };
         let mut separators = self.opened.users.iter().map(|it| it.separator.as_str());
         separators.any(|it| has_separator(&self.opened.bytes, it) && !has_separator(&text, it))
