@@ -447,21 +447,26 @@ pub enum SpecialFile {
 }
 
 impl SpecialFile {
-    /// Describes the object found in place of a memory and what a reset does with it. The target of
-    /// a symlink is included raw: the output layer makes it visible.
-    pub fn describe_in_place_of_memory(&self) -> String {
+    /// Describes the object found in place of a memory and what a reset does with it; `is_local` if
+    /// the memory is on this machine. The target of a symlink is included raw: the output layer
+    /// makes it visible.
+    pub fn describe_in_place_of_memory(&self, is_local: bool) -> String {
         let reset_effect = match self {
             SpecialFile::Directory | SpecialFile::ForeignHardLink(_) => {
                 "keeps it beside the memory"
             }
             SpecialFile::Leased => "archives it when the lease ends",
-            _ => "describes and removes it, which cannot be undone",
+            SpecialFile::Symlink(_) if is_local => "removes it, and an undo puts it back",
+            SpecialFile::Symlink(_)
+            | SpecialFile::Fifo
+            | SpecialFile::Device
+            | SpecialFile::Socket => "describes and removes it, which cannot be undone",
         };
         format!("it is {self}; a reset {reset_effect}")
     }
 
-    /// Whether a reset removes the object and only describes it.
-    pub fn is_only_described(&self) -> bool {
+    /// Whether a reset removes the object, so that at most its description is left.
+    pub fn is_removed_by_reset(&self) -> bool {
         match self {
             SpecialFile::Symlink(_)
             | SpecialFile::Fifo
@@ -469,6 +474,12 @@ impl SpecialFile {
             | SpecialFile::Socket => true,
             SpecialFile::Directory | SpecialFile::ForeignHardLink(_) | SpecialFile::Leased => false,
         }
+    }
+
+    /// Whether it can only be the mistake of a config: a run displaces it where an earlier record
+    /// has a file.
+    pub fn needs_file_record(&self) -> bool {
+        *self == SpecialFile::Directory || self.is_removed_by_reset()
     }
 }
 

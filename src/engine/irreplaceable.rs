@@ -1,7 +1,9 @@
-//! Memories of this machine whose path in the config no reset can replace: a directory, a mount
-//! point, a path through a symlink. A directory counts as the agent's doing where the ledger has a
-//! file at that path before.
+//! Memories of this machine whose path in the config no reset can replace: an object that is not a
+//! file, a mount point, a path through a symlink. Such an object counts as the agent's doing where
+//! the ledger has a file at that path before.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -23,16 +25,16 @@ impl Engine {
                 let properties = self.open_directory(agent).ok()?.properties().ok()?;
                 degraded::in_place_degradation(agent, &properties.swap_forecast).err()
             };
-            self.misplacement_error(agent).or_else(mount_error)
+            self.find_misplacement(agent).or_else(mount_error)
         });
         found.extend(self.symlinked_memories());
         found
     }
 
-    /// Returns the agents of this machine whose memory is a directory and, by the ledger, never was
-    /// a file, each with the reason why it is not reset.
+    /// Returns the agents of this machine whose memory is a directory, symlink, FIFO, socket or
+    /// device and, by the ledger, never was a file, each with the reason why it is not reset.
     pub fn misplaced_memories(&self) -> Vec<(&Agent, Error)> {
-        self.local_agents_with_fault(|agent| self.misplacement_error(agent))
+        self.local_agents_with_fault(|agent| self.find_misplacement(agent))
     }
 
     /// Returns the agents of this machine whose memory is behind a symlink. Resolves only the path,
@@ -73,36 +75,53 @@ impl Engine {
             .collect()
     }
 
-    fn misplacement_error(&self, agent: &Agent) -> Option<Error> {
+    fn find_misplacement(&self, agent: &Agent) -> Option<Error> {
         match self.probe_memory(&agent.location) {
-            Ok(MemoryObject::Special(SpecialFile::Directory)) => {
+            Ok(MemoryObject::Special(special)) => {
                 let history = self.ledger_history(&agent.name).unwrap_or_default();
-                self.directory_error(agent, &history)
+                self.misplacement_error(agent, &history, &special)
             }
             _ => None,
         }
     }
 
-    /// Returns why a directory in place of a memory is not displaced: no earlier run found or left
+    /// Returns why an object in place of a memory is not displaced: no earlier run found or left
     /// a file there.
-    pub(super) fn directory_error(&self, agent: &Agent, history: &AgentHistory) -> Option<Error> {
-        if history
-            .file_address
-            .as_ref()
-            .is_some_and(|file| file.is_compatible_with(agent))
-        {
+    pub(super) fn misplacement_error(
+        &self,
+        agent: &Agent,
+        history: &AgentHistory,
+        special: &SpecialFile,
+    ) -> Option<Error> {
+        let mut recorded = history.file_address.iter();
+        if !special.needs_file_record() || recorded.any(|file| file.is_compatible_with(agent)) {
             return None;
         }
-        let memory = agent.location.memory().display();
-        let message =
-            format!("{memory} is a directory, and the ledger has no record of a file there");
+        let memory = agent.location.memory();
+        let message = format!(
+            "{} is {special}, and the ledger has no record of a file there",
+            memory.display()
+        );
         let key = match &agent.location {
             MemoryLocation::Local { .. } => "memory_file",
             MemoryLocation::Remote { .. } => "remote_memory",
         };
-        let hint = format!(
-            "add the name of the file to {key}; if the path is right, move the directory away"
-        );
-        Some(Error::new(ErrorKind::Conflict, message).with_hint(hint))
+        let hint = match special {
+            SpecialFile::Directory => format!(
+                "add the name of the file to {key}; if the path is right, move the directory away"
+            ),
+            SpecialFile::Symlink(target) => {
+                let parent = memory.parent().unwrap_or(Path::new("/"));
+                let target = parent.join(OsStr::from_bytes(target));
+                format!(
+                    "set {key} to the file that the link leads to, {}; if the path is right, move \
+                     the link away",
+                    target.display()
+                )
+            }
+            _ => format!("set {key} to the path of a file; if the path is right, remove {special}"),
+        };
+        let error = Error::new(ErrorKind::Conflict, self.mask_secrets_in(&message));
+        Some(error.with_hint(self.mask_secrets_in(&hint)))
     }
 }

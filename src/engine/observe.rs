@@ -511,13 +511,12 @@ impl Engine {
                 if let SpecialFile::ForeignHardLink(_) = special {
                     observation.hints.push(foreign_link_hint(agent));
                 }
-                if special == SpecialFile::Directory
-                    && let Some(error) = self.directory_error(agent, &subject.history)
-                {
-                    conditions.add(State::Error, format!("it is {special}; a reset refuses it"));
+                if let Some(error) = self.misplacement_error(agent, &subject.history, &special) {
+                    let reason = format!("it is {special}; a reset refuses it");
+                    conditions.add(State::Error, self.mask_secrets_in(&reason));
                     conditions.blockers.push(Blocker::from_error(&error));
                 } else {
-                    conditions.add(State::Error, self.describe_special(&special));
+                    conditions.add(State::Error, self.describe_special(agent, &special));
                 }
                 seen.special_file = Some(special);
             }

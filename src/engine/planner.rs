@@ -394,7 +394,7 @@ impl Engine {
         notes.extend(
             seen.special_file
                 .as_ref()
-                .map(|special| self.describe_special(special)),
+                .map(|special| self.describe_special(agent, special)),
         );
         Ok(PlanStep {
             agent: agent.name.clone(),
@@ -547,7 +547,12 @@ impl Engine {
             return Err(block.to_error(&block.reason));
         }
         let source = undo::rebuild_source(self, agent, records)?;
-        if seen.observation.is_absent && matches!(source.replacement, Replacement::Absent) {
+        let special = seen.special_file.clone().map(FileState::Special);
+        let object = match seen.observation.is_absent {
+            true => Some(FileState::Absent),
+            false => special.clone(),
+        };
+        if source.is_in_place(object.as_ref()) {
             return Ok(None);
         }
         let mut step = self.new_step(agent, seen, source.digest())?;
@@ -558,7 +563,7 @@ impl Engine {
                 lines: content.lines,
             }),
             (None, StepAction::Create) => Some(FileState::Absent),
-            (None, _) => seen.special_file.clone().map(FileState::Special),
+            (None, _) => special,
         };
         let written_since = records.has_written_since(agent, now.as_ref());
         match (&source.replacement, source.state) {
@@ -570,6 +575,11 @@ impl Engine {
                 }
             }
             (_, FileState::File { size, .. }) => step.new_size = size,
+            (Replacement::Symlink(_), FileState::Special(link)) => {
+                step.action = StepAction::PutBack;
+                step.notes
+                    .push(self.mask_secrets_in(&format!("puts back {link}")));
+            }
             _ => step.action = StepAction::Remove,
         }
         step.is_confirmation_typed |= written_since && mode == UndoMode::Overwrite;

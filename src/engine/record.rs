@@ -404,11 +404,31 @@ impl RunEvent {
 
     /// Whether the run displaced an object that no undo can put back.
     pub fn is_irreversible(&self) -> bool {
-        let is_described = matches!(
+        let is_removed = matches!(
             &self.before,
-            Some(FileState::Special(special)) if special.is_only_described()
+            Some(FileState::Special(special)) if special.is_removed_by_reset()
         );
-        is_described && self.kept_names.is_empty() && self.late_writes().next().is_none()
+        is_removed
+            && self.removed_link_target().is_none()
+            && self.kept_names.is_empty()
+            && self.late_writes().next().is_none()
+    }
+
+    /// Returns the target of the symlink that the run removed from a memory's place on this machine;
+    /// none if it removed another object.
+    pub fn removed_link_target(&self) -> Option<&[u8]> {
+        let Some(FileState::Special(SpecialFile::Symlink(target))) = &self.before else {
+            return None;
+        };
+        // An object other than the captured one has a description of its own.
+        let is_other = self.method == Some(SwapMethod::Create) || self.describes_other_object();
+        (self.login.is_none() && !is_other).then_some(target)
+    }
+
+    /// Whether an entry describes an object that took the place of the one that was captured.
+    pub fn describes_other_object(&self) -> bool {
+        let mut late = self.late_entries.iter();
+        late.any(|written| written.kind == EntryKind::Special)
     }
 
     /// Adds a note behind those that it has.

@@ -11,6 +11,7 @@ use super::{Engine, MAX_WINDOW_BYTES};
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
+use crate::transport::SpecialFile;
 
 /// A record of an agent, and whether it was undone since.
 #[derive(Clone, Debug, PartialEq)]
@@ -187,6 +188,10 @@ impl Engine {
     fn side_from_source(&self, source: InstallSource) -> RunDiffSide {
         let parts = match source.replacement {
             Replacement::Absent => return RunDiffSide::Absent,
+            Replacement::Symlink(target) => {
+                let link = SpecialFile::Symlink(target);
+                return RunDiffSide::Unavailable(self.mask_secrets_in(&format!("it was {link}")));
+            }
             Replacement::File(parts) => parts,
             Replacement::KeptObject { name, .. } => {
                 return RunDiffSide::Unavailable(format!(

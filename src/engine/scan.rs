@@ -113,10 +113,15 @@ impl Engine {
 
     /// Describes an object in place of a memory for messages and the log of states, which others may
     /// read: secrets in the target of a symlink are masked.
-    pub(super) fn describe_special(&self, special: &SpecialFile) -> String {
-        let description = special.describe_in_place_of_memory();
+    pub(super) fn describe_special(&self, agent: &Agent, special: &SpecialFile) -> String {
+        let is_local = agent.location.host().is_none();
+        self.mask_secrets_in(&special.describe_in_place_of_memory(is_local))
+    }
+
+    /// Returns a message with the secrets masked that an agent may have put into it.
+    pub(super) fn mask_secrets_in(&self, message: &str) -> String {
         let words = self.scan_decisions().decisions.words();
-        String::from_utf8_lossy(&mask_secrets(description.as_bytes(), &words)).into_owned()
+        String::from_utf8_lossy(&mask_secrets(message.as_bytes(), &words)).into_owned()
     }
 
     /// Scans a text.

@@ -108,6 +108,8 @@ pub(super) enum Replacement {
         /// Its identity; none in records of earlier versions.
         id: Option<ObjectId>,
     },
+    /// A new symlink with this target.
+    Symlink(Vec<u8>),
 }
 
 /// State of a memory before a run, ready to install.
@@ -123,6 +125,15 @@ pub(super) struct InstallSource {
 }
 
 impl InstallSource {
+    /// Whether the memory is what the undo puts in place, where that has no content of its own: no
+    /// object, or a symlink.
+    pub fn is_in_place(&self, memory: Option<&FileState>) -> bool {
+        match self.replacement {
+            Replacement::Absent | Replacement::Symlink(_) => memory == Some(&self.state),
+            Replacement::File(_) | Replacement::KeptObject { .. } => false,
+        }
+    }
+
     /// Digest of the content; zeros where there is none.
     pub fn digest(&self) -> Digest {
         self.state.digest().unwrap_or(Digest::ZERO)
@@ -203,10 +214,26 @@ pub(super) fn rebuild_source(
     let late_writes = late_writes(records);
     match &event.before {
         Some(FileState::Special(special)) if late_writes.is_empty() => {
-            Err(displaced_object_error(engine, agent, records, special))
+            let error = || displaced_object_error(engine, agent, records, special);
+            removed_link(records).ok_or_else(error)
         }
         _ => rebuild_file(engine, agent, records, &late_writes).map_err(cannot_undo),
     }
+}
+
+/// Returns the symlink that a run removed, if it removed one. The link itself has nothing but its
+/// target, so a new one is the same.
+fn removed_link(records: &AgentRecords) -> Option<InstallSource> {
+    let event = &records.record.event;
+    let target = event.removed_link_target()?;
+    let mut recorded = records.event_and_repairs(event);
+    let is_other = records.has_kept_object() || recorded.any(RunEvent::describes_other_object);
+    (!is_other).then(|| InstallSource {
+        replacement: Replacement::Symlink(target.to_vec()),
+        state: FileState::Special(SpecialFile::Symlink(target.to_vec())),
+        attributes: None,
+        baseline: None,
+    })
 }
 
 /// Returns the entries of files as a run displaced them, with their records: a write by a process
@@ -426,7 +453,14 @@ fn displaced_object_error(
         let hint = format!("the notes of that run in `{log}` name it; move it back by hand");
         (fate.to_string(), Some(hint))
     } else {
-        ("was described and not kept".to_string(), None)
+        let fate = "was described and not kept".to_string();
+        let hint = match special {
+            SpecialFile::Symlink(_) if agent.location.host().is_some() && !is_replaced => {
+                Some(remote_link_hint(agent))
+            }
+            _ => None,
+        };
+        (fate, hint)
     };
     let message = format!("run {} cannot be undone: {displaced} {fate}", event.run);
     let error = Error::new(ErrorKind::Conflict, message);
@@ -434,6 +468,15 @@ fn displaced_object_error(
         Some(hint) => error.with_hint(hint),
         None => error,
     }
+}
+
+/// Returns how to put a symlink back on a host.
+fn remote_link_hint(agent: &Agent) -> String {
+    format!(
+        "servers do not agree on the order of target and name in the SFTP request for a symlink: \
+         create {} by hand with ln -s",
+        RecordedAddress::from_agent(agent)
+    )
 }
 
 /// Returns what became of the object that a run kept and that cannot be put back, and a hint.

@@ -549,6 +549,7 @@ impl MemoryDirectory for LocalDirectory {
                 self.install_staged(run, accepts_in_place)
             }
             NewMemory::KeptObject(id) => self.restore_object(run, id),
+            NewMemory::Symlink(target) => self.install_symlink(run, &target),
             NewMemory::Nothing => self.move_memory_aside(run),
         }
     }

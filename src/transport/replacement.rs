@@ -61,7 +61,7 @@ impl StagedAttributes {
 }
 
 /// What a commit puts in the memory's place.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum NewMemory {
     /// The staged file.
     StagedFile {
@@ -77,6 +77,10 @@ pub enum NewMemory {
     /// this machine only. If an id is given and another object has that name, the commit fails with
     /// [`FailureCause::Replaced`].
     KeptObject(Option<ObjectId>),
+    /// A new symlink with this target, which has the name of this run first. Supported on this
+    /// machine only: the two arguments of SFTP's request have one order in its specification and
+    /// the other one in OpenSSH, so a client cannot know which of them a server creates.
+    Symlink(Vec<u8>),
     /// Nothing: there is no memory afterwards.
     Nothing,
 }

@@ -189,6 +189,12 @@ impl Scene {
 
     fn write_initial_memory(&self, agent: &str, had: &InitialMemory) {
         let memory = self.fleet.memory_path(agent);
+        if matches!(had, InitialMemory::Fifo | InitialMemory::Link) {
+            // Only where a record has a file is another object displaced.
+            fs::write(&memory, BASELINE).unwrap();
+            self.run_ok(&["reset", agent]);
+            fs::remove_file(&memory).unwrap();
+        }
         match had {
             InitialMemory::Missing => {}
             InitialMemory::Fifo => {

@@ -285,7 +285,7 @@ fn undo_crash_at_any_point_is_recovered() {
 fn special_file_reset_crash_leaves_nothing_behind() {
     for point in 0.. {
         let world = World::new(&["scout"]);
-        symlink("/etc/passwd", world.memory_path("scout")).unwrap();
+        world.replace_recorded_file("scout", |path| symlink("/etc/passwd", path).unwrap());
         let engine = world.engine_with_transport(crash_at_call(world.disk(), point));
         if runs_to_end(|| world.reset_with_engine(&engine)) {
             assert!(point > 5);
@@ -294,6 +294,27 @@ fn special_file_reset_crash_leaves_nothing_behind() {
         world.reset();
         assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
         assert_no_leftovers(&world);
+    }
+}
+
+#[test]
+fn crashed_undo_of_a_link_is_recovered() {
+    for exchanges in [true, false] {
+        for point in 0.. {
+            let world = World::new(&["scout"]);
+            world.replace_recorded_file("scout", |path| symlink("AGENTS.md", path).unwrap());
+            world.reset().assert_ok();
+            let transport = crash_at_call(local_transport(&world, exchanges), point);
+            let engine = world.engine_with_transport(transport);
+            if runs_to_end(|| undo_scout(&world, &engine)) {
+                assert!(point > 5);
+                break;
+            }
+            // The next run recovers it, whatever it does then.
+            world.reset();
+            assert_eq!(world.read_memory("scout"), BASELINE.as_bytes(), "{point}");
+            assert_no_leftovers(&world);
+        }
     }
 }
 

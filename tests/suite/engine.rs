@@ -233,7 +233,7 @@ fn symlink_memory_is_described_and_displaced() {
     let world = World::new(&["scout"]);
     let target = world.root.join("precious");
     fs::write(&target, "secret").unwrap();
-    symlink(&target, world.memory_path("scout")).unwrap();
+    world.replace_recorded_file("scout", |path| symlink(&target, path).unwrap());
     let ran = world.reset();
     let entry = &ran.assert_ok().entries[0];
     assert_eq!(entry.kind, EntryKind::Special);

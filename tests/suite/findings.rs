@@ -367,8 +367,9 @@ fn failed_redacted_copy_is_named_in_the_note() {
 fn secret_in_description_of_special_file_is_named() {
     let world = world_with("record");
     let target = "postgres://admin:S3cretPassw0rd@db/x";
-    let _ = fs::remove_file(world.memory_path("scout"));
-    std::os::unix::fs::symlink(target, world.memory_path("scout")).unwrap();
+    world.replace_recorded_file("scout", |path| {
+        std::os::unix::fs::symlink(target, path).unwrap();
+    });
     let ran = world.reset();
     assert_eq!(ran.assert_ok().entries[0].kind, EntryKind::Special);
     let said = "1 secret found in the description of the object in place of the memory of scout";

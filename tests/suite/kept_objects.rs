@@ -3,7 +3,7 @@
 //! had captured.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileTypeExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
@@ -13,9 +13,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use memory_shepherd::engine::{FileState, Outcome, RunEvent, StepAction, UndoMode, UndoTarget};
 use memory_shepherd::error::ErrorKind;
 use memory_shepherd::transport::{FailureCause, MemoryObject, NewMemory, SpecialFile, SwapMethod};
+use rustix::fs::{CWD, FileType, Mode};
 
 use super::contract::{DiskFixture, TransportFixture};
+use super::engine::make_fifo;
 use super::world::{BASELINE, InterposingTransport, TransportCall, World, apply_plan};
+use crate::skip::skip_unsupported;
 
 fn scout_name() -> [String; 1] {
     ["scout".to_string()]
@@ -69,6 +72,57 @@ fn directory_without_file_record_is_refused() {
     let report = engine.apply_plan(&plan, false, &false.into(), &mut |_| ());
     assert_eq!(report.worst_kind(), Some(ErrorKind::Conflict));
     assert_directory_restored(&world);
+}
+
+#[test]
+fn object_without_file_record_is_refused() {
+    let puts: [(fn(&Path), &str); 3] = [
+        (
+            |path| symlink("AGENTS.md", path).unwrap(),
+            "a symlink to AGENTS.md",
+        ),
+        (|path| make_fifo(path), "a FIFO"),
+        (|path| drop(UnixListener::bind(path).unwrap()), "a socket"),
+    ];
+    for (put, what) in puts {
+        let world = World::new(&["scout"]);
+        put(&world.memory_path("scout"));
+        let kind = fs::symlink_metadata(world.memory_path("scout"))
+            .unwrap()
+            .file_type();
+        let block = world.observe("scout").blocker.unwrap();
+        assert_eq!(block.kind, ErrorKind::Conflict);
+        assert!(block.reason.contains(what), "{}", block.reason);
+        world.reset().assert_outcome(Outcome::Refused);
+        // As a timer does, without a plan.
+        let engine = world.engine();
+        let plan = engine.plan_unobserved(&scout_name(), false).unwrap();
+        let report = engine.apply_plan(&plan, false, &false.into(), &mut |_| ());
+        assert_eq!(report.worst_kind(), Some(ErrorKind::Conflict));
+        let left = fs::symlink_metadata(world.memory_path("scout")).unwrap();
+        assert_eq!(left.file_type(), kind);
+        let [(agent, error)] = engine.misplaced_memories().try_into().unwrap();
+        assert_eq!(agent.name, "scout");
+        assert!(error.message().contains(what), "{error}");
+        assert_eq!(engine.irreplaceable_memories().len(), 1);
+    }
+}
+
+#[test]
+fn device_without_file_record_is_refused() {
+    let world = World::new(&["scout"]);
+    let memory = world.memory_path("scout");
+    let (kind, mode) = (FileType::CharacterDevice, Mode::from_raw_mode(0o666));
+    // The numbers of /dev/null.
+    if rustix::fs::mknodat(CWD, &memory, kind, mode, rustix::fs::makedev(1, 3)).is_err() {
+        skip_unsupported("needs the right to create a device");
+        return;
+    }
+    let ran = world.reset();
+    ran.assert_outcome(Outcome::Refused);
+    assert!(ran.note().contains("is a device"), "{}", ran.note());
+    let left = fs::symlink_metadata(memory).unwrap();
+    assert!(left.file_type().is_char_device());
 }
 
 #[test]

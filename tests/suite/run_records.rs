@@ -58,7 +58,7 @@ fn run_log_keeps_original_format_and_rotates() {
 #[test]
 fn hostile_names_do_not_reach_run_log() {
     let world = World::new(&["scout"]);
-    symlink("a\u{1b}[2Jb\nc", world.memory_path("scout")).unwrap();
+    world.replace_recorded_file("scout", |path| symlink("a\u{1b}[2Jb\nc", path).unwrap());
     let ran = world.reset();
     let log = fs::read_to_string(world.archive_directory().join("reset.log")).unwrap();
     assert!(!log.contains('\u{1b}'));

@@ -2,8 +2,11 @@
 
 mod runs;
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -12,9 +15,11 @@ use memory_shepherd::engine::{
     FileState, Operation, Outcome, State, StepAction, UndoMode, UndoTarget,
 };
 use memory_shepherd::error::{Error, ErrorKind};
-use memory_shepherd::transport::{FailureCause, TransportError};
+use memory_shepherd::transport::local::LocalTransport;
+use memory_shepherd::transport::{FailureCause, SpecialFile, TransportError};
 use proptest::prelude::*;
 
+use super::engine::make_fifo;
 use super::world::{BASELINE, InterposingTransport, TransportCall, World, apply_plan};
 
 /// Resets a memory with these bytes, and undoes the reset.
@@ -449,7 +454,7 @@ fn deleted_or_changed_entry_refuses_undo() {
 #[test]
 fn special_file_cannot_be_restored() {
     let world = World::new(&["scout"]);
-    symlink("/etc/passwd", world.memory_path("scout")).unwrap();
+    world.replace_recorded_file("scout", make_fifo);
     let names = ["scout".to_string()];
     let plan = world.engine().plan_reset(&names, false).unwrap();
     let notes = plan.steps[0].notes.join("; ");
@@ -461,6 +466,52 @@ fn special_file_cannot_be_restored() {
         Some(ErrorKind::Conflict)
     );
     assert!(ran.note().contains("not kept"), "{}", ran.note());
+}
+
+#[test]
+fn undo_puts_a_link_back_with_its_target() {
+    let world = World::new(&["scout"]);
+    let memory = world.memory_path("scout");
+    let target = OsStr::from_bytes(b"../\xFF \x1b[2J'\n/AGENTS.md");
+    world.replace_recorded_file("scout", |path| symlink(target, path).unwrap());
+    assert!(!world.reset().assert_ok().is_irreversible);
+    assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+    for _ in 0..2 {
+        let engine = world.engine();
+        let target_of_undo = UndoTarget::Agents(vec!["scout".to_string()]);
+        let plan = engine.plan_undo(&target_of_undo, UndoMode::Refuse, false);
+        let plan = plan.unwrap();
+        assert_eq!(plan.steps[0].action, StepAction::PutBack);
+        apply_plan(&engine, &plan).assert_ok();
+        assert_eq!(fs::read_link(&memory).unwrap(), target);
+        assert_eq!(world.leftovers("scout"), [""; 0]);
+        let last = world.read_records().pop().unwrap().event;
+        let link = SpecialFile::Symlink(target.as_bytes().to_vec());
+        assert_eq!(last.after, Some(FileState::Special(link)));
+        world.redo("scout").assert_outcome(Outcome::Ok);
+        assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+    }
+    // A file that the agent writes over the link is no reason to lose either.
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    fs::remove_file(&memory).unwrap();
+    world.write_scratch("scout", "- since\n");
+    world.reset().assert_ok();
+    assert!(world.preserves("scout", b"- since\n"));
+}
+
+#[test]
+fn undo_of_a_link_without_exchange_leaves_nothing() {
+    let world = World::new(&["scout"]);
+    world.replace_recorded_file("scout", |path| symlink("AGENTS.md", path).unwrap());
+    let transport = LocalTransport::without_kernel_features(world.clock.clone());
+    let engine = world.engine_with_transport(Arc::new(transport));
+    world.reset_with_engine(&engine).assert_ok();
+    let target = UndoTarget::Agents(vec!["scout".to_string()]);
+    let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
+    apply_plan(&engine, &plan).assert_ok();
+    let link = fs::read_link(world.memory_path("scout")).unwrap();
+    assert_eq!(link, Path::new("AGENTS.md"));
+    assert_eq!(world.leftovers("scout"), [""; 0]);
 }
 
 #[test]

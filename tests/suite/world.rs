@@ -195,6 +195,14 @@ impl World {
         self.write_memory(agent, bytes);
     }
 
+    /// Lets a run record the memory as a file, then puts another object in its place.
+    pub fn replace_recorded_file(&self, agent: &str, put: impl FnOnce(&Path)) {
+        self.write_scratch(agent, "");
+        self.reset().assert_outcome(Outcome::Unchanged);
+        fs::remove_file(self.memory_path(agent)).unwrap();
+        put(&self.memory_path(agent));
+    }
+
     pub fn read_memory(&self, agent: &str) -> Vec<u8> {
         fs::read(self.memory_path(agent)).unwrap()
     }
@@ -628,7 +636,7 @@ impl MemoryDirectory for InterposingDirectory {
     fn commit(&self, run: &str, new: NewMemory) -> Result<SwapOutcome, TransportError> {
         let (before, after) = match new {
             NewMemory::StagedFile { .. } => ("link", "swap"),
-            NewMemory::KeptObject(_) => ("put_back", "put_back"),
+            NewMemory::KeptObject(_) | NewMemory::Symlink(_) => ("put_back", "put_back"),
             NewMemory::Nothing => ("take_away", "take_away"),
         };
         call_hook(&self.hook, TransportCall::Before(before))?;

@@ -643,7 +643,7 @@ impl MemoryDirectory for FakeDirectory {
         let mut tree = self.begin_operation(FakeOperation::Commit)?;
         match new {
             NewMemory::StagedFile { .. } => self.swap(&mut tree, run, self.staged_inode.take()),
-            NewMemory::KeptObject(_) => {
+            NewMemory::KeptObject(_) | NewMemory::Symlink(_) => {
                 let error = Error::new(ErrorKind::Conflict, "the fake restores no objects");
                 Err(TransportError::new(FailureCause::CallerFailed, error))
             }

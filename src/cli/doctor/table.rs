@@ -127,8 +127,8 @@ pub static CHECK_TABLE: &[CheckRow] = &[
     },
     CheckRow {
         name: "memory-paths",
-        examines: "a `memory_file` that names a directory or something else that no run may displace",
-        remedy: "name the file itself",
+        examines: "a `memory_file` that names a directory, symlink, FIFO, socket or device where no run has recorded a file",
+        remedy: "name the file itself, or what the link leads to",
         check: Check::Archive(directories::check_misplaced_memories),
     },
     CheckRow {

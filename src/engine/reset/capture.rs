@@ -53,8 +53,8 @@ impl<'a> Run<'a> {
         let (object, attributes) = read_object(directory, may_wait_for_lease, &mut |bytes| {
             entry_writer.write(&mut reading, bytes)
         })?;
-        if object == MemoryObject::Special(SpecialFile::Directory)
-            && let Some(error) = engine.directory_error(agent, &history)
+        if let MemoryObject::Special(special) = &object
+            && let Some(error) = engine.misplacement_error(agent, &history, special)
         {
             return Err(error.into());
         }
@@ -74,8 +74,8 @@ impl<'a> Run<'a> {
             return Ok(None);
         }
         let is_absent = object == MemoryObject::Absent;
-        // There was no file before the undone run, and there is none now.
-        if is_absent && matches!(source.replacement, Replacement::Absent) {
+        // There was no file before the undone run, and there is none now, or the same link.
+        if source.is_in_place(event.before.as_ref()) {
             return Ok(None);
         }
         let appended_to = self.check_undo(agent, step, &source, event)?;

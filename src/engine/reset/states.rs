@@ -22,7 +22,9 @@ impl Run<'_> {
     ) {
         let (state, reason) = match object {
             MemoryObject::Absent => (State::Missing, NO_MEMORY_REASON.to_string()),
-            MemoryObject::Special(special) => (State::Error, self.engine.describe_special(special)),
+            MemoryObject::Special(special) => {
+                (State::Error, self.engine.describe_special(agent, special))
+            }
             MemoryObject::File(_) => {
                 let state = classification.state();
                 let oversize = describe_oversize(size, agent.max_memory_size);

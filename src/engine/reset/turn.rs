@@ -240,8 +240,9 @@ impl<'a> Run<'a> {
         prepared: PreparedSwap,
     ) -> Result<(PreparedSwap, SwapOutcome), EarlyEnd> {
         self.report_stage(&turn.agent.name, RunStage::Swap);
-        let new = match prepared.captured.source.replacement {
-            Replacement::KeptObject { id, .. } => NewMemory::KeptObject(id),
+        let new = match &prepared.captured.source.replacement {
+            Replacement::KeptObject { id, .. } => NewMemory::KeptObject(*id),
+            Replacement::Symlink(target) => NewMemory::Symlink(target.clone()),
             Replacement::Absent => NewMemory::Nothing,
             Replacement::File(_) => NewMemory::StagedFile {
                 accepts_in_place: turn.agent.location.accepts_in_place(),

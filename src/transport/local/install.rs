@@ -1,9 +1,10 @@
 //! Installs a new file: stages it, gives it a name, and exchanges it with the memory.
 
 use std::ffi::OsStr;
+use std::fs::File as StdFile;
 use std::sync::Arc;
 
-use rustix::fs::{self, AtFlags, Mode, RenameFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::aside_names::{new_aside_name, unfinished_name};
@@ -275,6 +276,49 @@ impl LocalDirectory {
             }
         }
         Ok(swapped)
+    }
+
+    /// Creates a symlink at the run's name, and exchanges it with the memory.
+    pub(super) fn install_symlink(
+        &self,
+        staged: &str,
+        target: &[u8],
+    ) -> Result<SwapOutcome, TransportError> {
+        self.has_unsynced_names.set(true);
+        match fs::symlinkat(target, &*self.directory_fd, staged) {
+            Err(Errno::EXIST) => return Err(exists_error(&self.path_of(staged))),
+            Err(errno @ (Errno::PERM | Errno::ACCESS)) => return Err(self.swap_error(errno)),
+            created => created
+                .with_path("create the symlink", &self.path_of(staged))
+                .map_err(refused_error)?,
+        }
+        if let Some(hook) = &self.link_hook {
+            hook()?;
+        }
+        let link = self.find_symlink(staged, target)?;
+        let link = link.ok_or_else(|| replaced_error(&self.path_of(staged)))?;
+        self.swap(staged, link)
+    }
+
+    /// Returns the identity of the symlink at `name`, if there is one with this target.
+    pub(super) fn find_symlink(
+        &self,
+        name: &str,
+        target: &[u8],
+    ) -> Result<Option<FileIdentity>, TransportError> {
+        let path = self.path_of(name);
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let link = match fs::openat(&*self.directory_fd, name, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            opened => StdFile::from(opened.with_path("stat", &path).map_err(refused_error)?),
+        };
+        // The empty path refers to the link that is open; other objects have no target.
+        match fs::readlinkat(&link, "", Vec::new()) {
+            Ok(found) if found.as_bytes() == target => {
+                self.identify_open_file(Arc::new(link), &path).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Renames the memory to a name that must be free.

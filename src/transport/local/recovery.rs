@@ -13,8 +13,8 @@ use crate::digest::{Digest, Hasher};
 use crate::durable;
 use crate::error::PathContext;
 use crate::transport::{
-    InstalledMemory, InterruptedRun, MemoryDirectory, MemoryObject, RecoveredRun, SwapMethod,
-    TransportError,
+    InstalledMemory, InterruptedRun, MemoryDirectory, MemoryObject, RecoveredRun, SpecialFile,
+    SwapMethod, TransportError,
 };
 
 impl LocalDirectory {
@@ -46,8 +46,7 @@ impl LocalDirectory {
         let object = self.stat_memory()?;
         let staged = match &run.installed {
             InstalledMemory::Special(special) => {
-                let is_installed = object == MemoryObject::Special(special.clone());
-                return Ok(is_installed.then_some(SwapMethod::Exchange));
+                return self.finish_with_special(run, special, &object);
             }
             InstalledMemory::File { content, .. } => self.find_content(&run.name, *content)?,
             InstalledMemory::Absent => None,
@@ -71,6 +70,38 @@ impl LocalDirectory {
             None if run.creates_memory && run.is_installed(self)? => Some(SwapMethod::Create),
             None => None,
         })
+    }
+
+    /// Does the same where the run was about to install an object that is not a file.
+    fn finish_with_special(
+        &self,
+        run: &InterruptedRun,
+        special: &SpecialFile,
+        object: &MemoryObject,
+    ) -> Result<Option<SwapMethod>, TransportError> {
+        let names = self.displaced_names(&run.name)?;
+        let has_asides = names.iter().any(|name| *name != run.name);
+        if *object == MemoryObject::Special(special.clone()) {
+            return Ok(Some(match names.is_empty() {
+                true if run.creates_memory => SwapMethod::Create,
+                _ if has_asides => SwapMethod::TakeAway,
+                _ => SwapMethod::Exchange,
+            }));
+        }
+        let SpecialFile::Symlink(target) = special else {
+            return Ok(None);
+        };
+        let Some(link) = self.find_symlink(&run.name, target)? else {
+            return Ok(None);
+        };
+        // Interrupted between moving the old object aside and moving the link in.
+        if *object == MemoryObject::Absent && has_asides {
+            durable::sync_all(self.take_unsynced()).map_err(refused_error)?;
+            return Ok(Some(self.swap(&run.name, link)?.method));
+        }
+        // The link of the run itself. Its target is in the journal.
+        self.remove_name(&run.name)?;
+        Ok(None)
     }
 
     /// Does the same where the staged file still has its name.

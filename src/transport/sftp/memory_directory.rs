@@ -113,7 +113,7 @@ impl MemoryDirectory for SftpDirectory {
                     staged.ok_or_else(|| self.client.replaced_error(&self.path_of(run)))?;
                 self.exchange_names(run, staged)
             }
-            NewMemory::KeptObject(_) => {
+            NewMemory::KeptObject(_) | NewMemory::Symlink(_) => {
                 let message = format!("{run} can only be restored by hand");
                 let error = Error::new(ErrorKind::Conflict, message);
                 Err(TransportError::new(FailureCause::CallerFailed, error))

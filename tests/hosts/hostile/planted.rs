@@ -243,9 +243,9 @@ fn object_planted_at_any_moment_harms_no_other_user() {
             }
             let scene = scene.with_long_timeout();
             let said = format!("{said}{}", reset_repeatedly(&scene, &directory));
-            // A directory that was there before any record of a file may be intended.
-            let stays = matches!(object, PlantedObject::Directory)
-                && scene.world.memory_path(AGENT).is_dir();
+            // What was there before any record of a file may be intended.
+            let found = fs::symlink_metadata(scene.world.memory_path(AGENT));
+            let stays = found.is_ok_and(|found| !found.is_file());
             if stays {
                 assert!(
                     said.contains("the ledger has no record of a file"),

@@ -246,6 +246,39 @@ fn directory_as_memory_exits_6() {
     let _ = site.run(["status"]).assert_code(6);
 }
 
+/// A link from the memory to another file of the agent is common.
+#[test]
+fn link_as_memory_exits_6_and_names_its_target() {
+    let site = site_with_notes_and_drift();
+    fs::rename(
+        site.path(REVIEWER_MEMORY),
+        site.path("agents/code-reviewer/AGENTS.md"),
+    )
+    .unwrap();
+    symlink("AGENTS.md", site.path(REVIEWER_MEMORY)).unwrap();
+    let before = site.read("agents/code-reviewer/AGENTS.md");
+    for arguments in [
+        &["reset", "code-reviewer"][..],
+        &["reset", "code-reviewer", "--dry-run"],
+        &["push", "code-reviewer"],
+    ] {
+        let ran = site
+            .run_command(site.command().args(arguments))
+            .assert_code(6);
+        let text = format!("{}{}", ran.stdout, ran.stderr);
+        let said = "is a symlink to AGENTS.md, and the ledger has no record of a file there";
+        assert!(text.contains(said), "{text}");
+        assert!(text.contains("agents/code-reviewer/AGENTS.md;"), "{text}");
+    }
+    let link = fs::read_link(site.path(REVIEWER_MEMORY)).unwrap();
+    assert_eq!(link.to_str(), Some("AGENTS.md"));
+    assert_eq!(site.read("agents/code-reviewer/AGENTS.md"), before);
+    let check = site.run(["config", "check"]).assert_code(2);
+    let _ = check.assert_stdout_has("is a symlink to AGENTS.md");
+    let doctor = site.run(["doctor"]).assert_code(1);
+    let _ = doctor.assert_stdout_has("is a symlink to AGENTS.md");
+}
+
 #[test]
 fn most_serious_exit_code_wins() {
     let site = site_with_notes_and_drift();
