@@ -10,6 +10,7 @@ pub mod columns;
 pub mod command;
 mod effect;
 mod event_loop;
+pub mod external_copy;
 pub mod external_tools;
 pub mod filter;
 mod frame;

@@ -1,9 +1,7 @@
 //! `baseline edit`: opens a baseline in the operator's editor, lints the result and saves it.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -14,15 +12,13 @@ use super::diff::{DiffHunk, compare_texts, diff_hunks, write_visible_diff};
 use super::output::{Document, Printer};
 use super::{CommandContext, CommandResult, signals};
 use crate::baseline::seal::quote_baseline_name;
+use crate::console::external_copy::{ExternalCopy, kept_copy_message};
+use crate::console::external_tools::describe_exit;
 use crate::diff::Diff;
 use crate::digest::Digest;
-use crate::durable;
 use crate::engine::{Engine, OpenedBaseline, SavedBaseline, TextOrigin};
-use crate::error::{Error, ErrorKind, PathContext, Result, describe_io_error};
+use crate::error::{Error, ErrorKind, Result, describe_io_error};
 use crate::lint::{Finding, Severity};
-
-/// Maximum size of a text from the editor, in bytes.
-const MAX_DRAFT_BYTES: u64 = 64 << 20;
 
 /// Arguments of `baseline edit`.
 #[derive(Debug, clap::Args)]
@@ -71,35 +67,26 @@ impl CommandContext<'_> {
         // Until the end, the guard restores nothing.
         let _edit = engine.begin_baseline_edit()?;
         let opened = engine.open_baseline(&name)?;
-        let directory = tempfile::Builder::new()
-            .permissions(fs::Permissions::from_mode(0o700))
-            .prefix("memory-shepherd-edit-")
-            .tempdir_in(&self.environment.temp_directory)
-            .with_path("create a directory in", &self.environment.temp_directory)?;
-        let draft = directory
-            .path()
-            .join(opened.path.file_name().unwrap_or_default());
-        write_private_file(&draft, &opened.bytes).with_path("write", &draft)?;
         // The editor gets them, too: it decides whether they end the edit.
         signals::register_stop_flag(&Arc::default())?;
-        let ended = self.run_editor(&draft);
-        let edited = durable::read_regular_file(&draft, MAX_DRAFT_BYTES).with_path("read", &draft);
-        let is_changed = edited.as_ref().is_ok_and(|it| *it != opened.bytes);
-        let saved = ended.and(edited).and_then(|edited| {
+        let copy = ExternalCopy::write(&self.environment.temp_directory, &opened)?;
+        let ended = self.run_editor(copy.path());
+        // What a failed editor leaves is not saved.
+        let saved = ended.and_then(|()| copy.read_text()).and_then(|edited| {
             let findings = lint_draft(&engine, &name, &edited)?;
             let saved = save_draft(&engine, &opened, &edited, &findings, args.force)?;
             Ok((edited, findings, saved))
         });
+        let stored = saved.as_ref().ok().map(|(edited, ..)| edited.as_slice());
+        let kept = copy.finish(stored);
+        let kept = kept.map(|directory| kept_copy_message(&directory));
         let (edited, findings, saved) = match saved {
             Ok(saved) => saved,
-            Err(error) if is_changed => {
-                // The text must not be lost with the directory.
-                let _ = directory.keep();
-                let kept = format!("your text is in {}", draft.display());
-                return Err(error.with_hint(kept).into());
-            }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(kept.into_iter().fold(error, Error::with_hint).into()),
         };
+        if let Some(kept) = kept {
+            self.output.print_warning(&kept);
+        }
         let diff = compare_texts(&engine, &opened.bytes, &edited);
         self.output.print_document(&EditDocument {
             file: name.clone(),
@@ -132,8 +119,8 @@ impl CommandContext<'_> {
             match self.start_editor(program, arguments, file) {
                 Ok(status) if status.success() => return Ok(()),
                 Ok(status) => {
-                    let message =
-                        format!("the editor {program} failed ({status}); nothing was saved");
+                    let why = describe_exit(status);
+                    let message = format!("the editor {program} failed ({why}); nothing was saved");
                     return Err(Error::new(ErrorKind::User, message));
                 }
                 Err(error) => {
@@ -161,17 +148,6 @@ impl CommandContext<'_> {
         }
         command.status()
     }
-}
-
-/// Writes a new file that other users can neither read nor change.
-fn write_private_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    let mut file = options
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
-    file.write_all(bytes)
 }
 
 /// Returns what the lint finds in a text of a baseline.

@@ -39,6 +39,7 @@ use super::text::{self, PreparedText};
 use super::theme::Themes;
 use super::view_state::{self, ViewStateWriter};
 use crate::config::{Agent, Config, ConfigEnvironment, ProtectLevel};
+use crate::console::external_copy::ExternalCopy;
 use crate::engine::{
     BaselineFile, Engine, FleetEvent, FleetWatcher, Observation, OpenedBaseline, Plan,
     SavedObservations, ScratchRequest,
@@ -51,7 +52,6 @@ pub use agent_texts::summarize_findings;
 use config_reload::ConfigReloader;
 pub use config_reload::EngineFactory;
 use drafts::DraftKeeper;
-pub use external_copy::ExternalCopy;
 pub use files::{Loaded, LoadedTheme};
 
 use job_queue::{JobClass, JobKey, JobQueue, spawn_reporting_panic};

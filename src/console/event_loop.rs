@@ -10,9 +10,8 @@ use crossterm::event::{Event as TerminalEvent, KeyEventKind};
 use signal_hook::consts::{SIGCONT, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use tempfile::NamedTempFile;
 
-use super::effect::{
-    EffectRunner, ExternalCopy, Loaded, LoadedTheme, RunHandle, fleet_event_message,
-};
+use super::effect::{EffectRunner, Loaded, LoadedTheme, RunHandle, fleet_event_message};
+use super::external_copy::ExternalCopy;
 use super::external_tools::{self, ChildChange, ExternalTools, ForegroundChild, InputPause};
 use super::handoff::{ClipboardText, CopyOutcome};
 use super::input::InputEvent;

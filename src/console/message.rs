@@ -304,8 +304,10 @@ pub struct ComparedEntry {
 pub struct ExternalText {
     /// The baseline as it was copied.
     pub opened: OpenedBaseline,
-    /// The copy now; an error says where it is kept.
+    /// The copy now.
     pub text: Result<Vec<u8>, Error>,
+    /// The directory that is kept, because the editor left another text in it.
+    pub kept: Option<PathBuf>,
 }
 
 /// A text to save over a baseline.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tempfile::NamedTempFile;
 
-use super::external_copy::ExternalCopy;
+use crate::console::external_copy::ExternalCopy;
 use crate::console::handoff::PagerText;
 use crate::console::theme::{Theme, Themes};
 use crate::engine::OpenedBaseline;

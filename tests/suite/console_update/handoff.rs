@@ -202,6 +202,7 @@ fn edited(text: &[u8]) -> Msg {
     Msg::ExternalEditEnded(Box::new(ExternalText {
         opened: *copied_baseline(),
         text: Ok(text.to_vec()),
+        kept: None,
     }))
 }
 
@@ -302,12 +303,20 @@ fn external_edit_of_a_locked_baseline_is_kept() {
             .any(|it| matches!(it, Effect::CompareWithFile(..)))
     );
     assert_eq!(console.edited_text(), "new\n");
-    let lost = Error::new(ErrorKind::Host, "cannot read /tmp/x").with_hint("kept in /tmp/y");
-    console.send(Msg::ExternalEditEnded(Box::new(ExternalText {
+    let kept_in = "what the editor wrote is kept in /tmp/y";
+    let ended = |text| ExternalText {
         opened: *copied_baseline(),
-        text: Err(lost),
-    })));
-    assert_eq!(console.message_text(), "cannot read /tmp/x; kept in /tmp/y");
+        text,
+        kept: Some("/tmp/y".into()),
+    };
+    let lost = Error::new(ErrorKind::Host, "cannot read /tmp/x");
+    console.send(Msg::ExternalEditEnded(Box::new(ended(Err(lost)))));
+    let said = format!("cannot read /tmp/x; {kept_in}");
+    assert_eq!(console.message_text(), said);
+    // A killed editor leaves the copy as it was, and a file to recover from.
+    let unchanged = ended(Ok(b"old\n".to_vec()));
+    console.send(Msg::ExternalEditEnded(Box::new(unchanged)));
+    assert_eq!(console.message_text(), kept_in);
 }
 
 #[test]

@@ -4,22 +4,29 @@
 use super::saving::request_save;
 use super::whole_text::replace_text;
 use super::{read_only_reason, show};
+use crate::console::external_copy::kept_copy_message;
 use crate::console::message::{Effect, ExternalText};
 use crate::console::model::Model;
 use crate::console::screens::editor::buffer::TextBuffer;
 use crate::console::screens::editor::state::EditorScreen;
 use crate::console::screens::log::state::MessageLevel;
+use crate::error::Error;
 
 /// Shows what an external editor wrote, and asks whether to save it.
 pub fn handle_external_text(model: &mut Model, external: ExternalText) -> Vec<Effect> {
-    let ExternalText { opened, text } = external;
+    let ExternalText { opened, text, kept } = external;
+    let kept = kept.as_deref().map(kept_copy_message);
     let text = match text {
         Ok(text) => text,
         Err(error) => {
+            let error = kept.into_iter().fold(error, Error::with_hint);
             model.report(MessageLevel::Error, error.to_line());
             return Vec::new();
         }
     };
+    if let Some(kept) = kept {
+        model.report(MessageLevel::Warn, kept);
+    }
     let name = opened.name.clone();
     if text == opened.bytes {
         // A failure of the editor is already reported.

@@ -1,0 +1,128 @@
+//! The copy of a baseline that an external editor works on: written, read when the editor ended, and
+//! kept where a file beside it or the copy itself has a text that is nowhere else.
+
+use std::ffi::OsStr;
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::baseline::MAX_BASELINE_BYTES;
+use crate::durable;
+use crate::engine::OpenedBaseline;
+use crate::error::{PathContext, Result};
+
+/// The copy of a baseline that an external editor works on, in a directory that only the operator
+/// can read. Other programs' changes of the file are not part of the operator's edit.
+///
+/// The directory is removed only where its files have no other text than the one that was opened and
+/// those that are known to be elsewhere. An editor that is killed leaves what was typed in a file
+/// beside the copy (`.swp`, `.save`, `#NAME#`).
+pub struct ExternalCopy {
+    directory: TempDir,
+    path: PathBuf,
+    opened: Vec<u8>,
+}
+
+impl ExternalCopy {
+    /// Writes a copy in a new directory in `directory`.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn write(directory: &Path, opened: &OpenedBaseline) -> Result<ExternalCopy> {
+        let mut own = tempfile::Builder::new()
+            .prefix("memory-shepherd-edit-")
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir_in(directory)
+            .with_path("create a directory for the editor in", directory)?;
+        // Editors choose colours by the name.
+        let name = opened.path.file_name().unwrap_or(OsStr::new("baseline.md"));
+        let path = own.path().join(name);
+        write_private_file(&path, &opened.bytes).with_path("write", &path)?;
+        // From now on its removal depends on what it has.
+        own.disable_cleanup(true);
+        Ok(ExternalCopy {
+            directory: own,
+            path,
+            opened: opened.bytes.clone(),
+        })
+    }
+
+    /// Returns the path of the copy.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads the copy.
+    ///
+    /// # Errors
+    /// The system's error, also for a text that is too large for a baseline.
+    pub fn read_text(&self) -> Result<Vec<u8>> {
+        durable::read_regular_file(&self.path, MAX_BASELINE_BYTES).with_path("read", &self.path)
+    }
+
+    /// Ends the edit. Returns the directory if it is kept: a file in it has a text other than the one
+    /// that was opened and `stored`, which is elsewhere.
+    pub fn finish(self, stored: Option<&[u8]>) -> Option<PathBuf> {
+        let is_kept = self.has_other_text(stored).unwrap_or(true);
+        let directory = self.directory.path().to_path_buf();
+        if !is_kept {
+            self.remove();
+        }
+        is_kept.then_some(directory)
+    }
+
+    /// Whether a file in the directory has another text than these.
+    fn has_other_text(&self, stored: Option<&[u8]>) -> io::Result<bool> {
+        for file in fs::read_dir(self.directory.path())? {
+            let file = file?;
+            let metadata = file.metadata()?;
+            // The lock of an editor is a symlink that leads nowhere.
+            if metadata.is_symlink() && file.path() != self.path {
+                continue;
+            }
+            let mut known = [Some(self.opened.as_slice()), stored].into_iter().flatten();
+            let is_known = metadata.is_file()
+                && known.any(|text| {
+                    let has_size = metadata.len() == text.len() as u64;
+                    has_size && fs::read(file.path()).is_ok_and(|bytes| bytes == text)
+                });
+            if !is_known {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn remove(&self) {
+        // What cannot be removed is in a directory of temporary files.
+        let _ = fs::remove_dir_all(self.directory.path());
+    }
+}
+
+/// Removes a copy that no editor has changed.
+impl Drop for ExternalCopy {
+    fn drop(&mut self) {
+        if matches!(self.has_other_text(None), Ok(false)) {
+            self.remove();
+        }
+    }
+}
+
+/// Writes a new file that other users can neither read nor change.
+fn write_private_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(bytes)
+}
+
+/// Returns the message about a directory that is kept.
+pub fn kept_copy_message(directory: &Path) -> String {
+    format!("what the editor wrote is kept in {}", directory.display())
+}
