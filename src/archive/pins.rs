@@ -1,10 +1,10 @@
 //! Pins, the entries that retention never deletes: `<archive_dir>/.shepherd/pins`, one path below
 //! `archive_dir` per line. Blank lines and lines that begin with `#` are ignored.
 //!
-//! Lines are compared as paths, without whitespace at their ends: earlier versions wrote paths as
-//! typed, such as `scout//ENTRY`, and editors add carriage returns. A line that names no entry is
-//! kept unchanged and reported as a [`PinFault`]: the entry that it was meant for must not be
-//! deleted.
+//! Lines are compared as paths, without whitespace at their ends: operators write paths as typed,
+//! such as `scout//ENTRY`, and editors add carriage returns. A path that begins with `#` or whitespace
+//! has `./` before it. A line that names no entry is kept unchanged and reported as a [`PinFault`]:
+//! the entry that it was meant for must not be deleted.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -15,7 +15,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::{Archive, PROGRAM_DIRECTORY_NAME};
 use crate::durable;
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 
 /// Name of the file in the program's own directory.
 const PINS_FILE_NAME: &str = "pins";
@@ -152,12 +152,29 @@ impl Pins {
     }
 
     /// Pins an entry; false when it is already pinned.
-    pub fn add(&mut self, entry: &Path) -> bool {
-        let is_new = self.pinned_entries.insert(entry.to_path_buf());
-        if is_new {
-            self.lines.push(entry.as_os_str().as_bytes().to_vec());
+    ///
+    /// # Errors
+    /// No line of the file can name the entry.
+    pub fn add(&mut self, entry: &Path) -> Result<bool> {
+        if self.contains(entry) {
+            return Ok(false);
         }
-        is_new
+        self.lines.push(self.line_of_entry(entry)?);
+        Ok(self.pinned_entries.insert(entry.to_path_buf()))
+    }
+
+    /// Returns the line that names an entry.
+    fn line_of_entry(&self, entry: &Path) -> Result<Vec<u8>> {
+        let path = entry.as_os_str().as_bytes();
+        let mut lines = [path.to_vec(), [b"./", path].concat()].into_iter();
+        let names_entry = |line: &Vec<u8>| {
+            !line.contains(&b'\n') && self.entry_of_line(line).as_deref() == Some(entry)
+        };
+        lines.find(names_entry).ok_or_else(|| {
+            let message = format!("no line of the pins can name {}", entry.display());
+            Error::new(error::ErrorKind::Conflict, message)
+                .with_hint("give the agent an archive_subdir without line breaks")
+        })
     }
 
     /// Unpins an entry; false when it is not pinned.
@@ -168,16 +185,24 @@ impl Pins {
         self.pinned_entries.remove(entry)
     }
 
-    /// Writes the pins and syncs them to the disk.
+    /// Writes the pins, syncs them to the disk and reads them back.
     ///
     /// # Errors
-    /// The system's error; the pins are then unchanged.
+    /// The system's error; the pins are then unchanged. [`error::ErrorKind::Integrity`]: the file
+    /// does not say what was written.
     pub fn write(&self, archive: &Archive) -> Result<()> {
         archive.open_or_create_directory(PROGRAM_DIRECTORY_NAME.as_ref())?;
         let mut text = self.lines.join(&b'\n');
         if !text.is_empty() {
             text.push(b'\n');
         }
-        archive.replace_program_file(&archive.program_path(PINS_FILE_NAME), &text)
+        let path = archive.program_path(PINS_FILE_NAME);
+        archive.replace_program_file(&path, &text)?;
+        if Pins::read(archive)?.pinned_entries != self.pinned_entries {
+            let message = format!("{} does not name the entries to pin", path.display());
+            return Err(Error::new(error::ErrorKind::Integrity, message)
+                .with_hint("look for another program that writes this file"));
+        }
+        Ok(())
     }
 }

@@ -23,8 +23,7 @@ pub fn crontab_lines(config: &Config, program: &Path) -> Result<Vec<String>> {
             .chain(reset.iter().map(String::as_str))
             .chain(["--quiet", "--config", config_path])
             .chain(agent_arguments(agent));
-        // In a crontab, `%` begins the standard input of the command.
-        shell_words::join(words).replace('%', "\\%")
+        escape_percent_signs(&shell_words::join(words))
     };
     let mut lines = Vec::new();
     if shared_agents(config).next().is_some() {
@@ -39,6 +38,13 @@ pub fn crontab_lines(config: &Config, program: &Path) -> Result<Vec<String>> {
         }
     }
     Ok(lines)
+}
+
+/// Escapes a command for a crontab, where `%` begins its standard input. cron takes a backslash before
+/// `%` away, unless that backslash follows another one: a quote is between the two then. Words with a
+/// backslash are in single quotes.
+fn escape_percent_signs(command: &str) -> String {
+    command.replace('%', "\\%").replace("\\\\%", "\\''\\%")
 }
 
 /// Returns the five fields of an interval and an offset, whose seconds are dropped.
@@ -56,7 +62,37 @@ fn cron_times(interval: ResetInterval, offset: u32) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Returns the command that cron gives to the shell, as `do_command.c` of Vixie cron reads it; none
+    /// if a part of it would become standard input.
+    fn command_of_cron(line: &str) -> Option<String> {
+        let mut command = String::new();
+        let mut is_escaped = false;
+        for c in line.chars() {
+            match (c, is_escaped) {
+                ('%', true) => drop(command.pop()),
+                ('%', false) => return None,
+                _ => {}
+            }
+            command.push(c);
+            is_escaped = c == '\\' && !is_escaped;
+        }
+        Some(command)
+    }
+
+    proptest! {
+        #[test]
+        fn words_of_a_crontab_line_read_back(
+            words in proptest::collection::vec(r#"[a%\\ '"$]{1,8}"#, 1..4),
+        ) {
+            let line = escape_percent_signs(&shell_words::join(&words));
+            let command = command_of_cron(&line).unwrap();
+            prop_assert_eq!(shell_words::split(&command).unwrap(), words);
+        }
+    }
 
     #[test]
     fn cron_fields_have_interval_and_offset() {

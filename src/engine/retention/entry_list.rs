@@ -176,7 +176,7 @@ impl Engine {
                 return Err(self.unknown_entry_error(typed));
             };
             let is_new = if is_pinned {
-                pins.add(&entry)
+                pins.add(&entry)?
             } else {
                 pins.remove(&entry)
             };

@@ -197,6 +197,43 @@ fn pinned_entry_stays_until_unpinned() {
     );
 }
 
+/// `#` begins a comment in the file, and white space at the end of a line counts for nothing.
+#[test]
+fn pin_of_a_path_like_a_comment_is_kept() {
+    for directory in ["#team", "#", "#a/#b", "-team"] {
+        let mut world = World::new(&["scout"]);
+        world.add_agent("scout", &format!("archive_subdir={directory}\n"));
+        world.write_scratch("scout", "- old\n");
+        let entry = world.reset().assert_ok().entries[0].path.clone();
+        assert!(entry.starts_with(directory), "{entry:?}");
+        world.clock.advance(DAY * 40);
+        set_entry_age(&world, &entry, 40);
+        confirm_date(&world);
+        let one = [entry.clone()];
+        let engine = world.engine();
+        assert_eq!(engine.set_pinned(&one, true).unwrap(), one);
+        assert!(engine.set_pinned(&one, true).unwrap().is_empty());
+        assert_eq!(engine.pin_faults().unwrap(), []);
+        world.write_scratch("scout", "- new\n");
+        let retired = world.reset().report.retired_entries;
+        assert_eq!(retired, Vec::<PathBuf>::new(), "{directory}");
+        assert_eq!(engine.set_pinned(&one, false).unwrap(), one);
+        assert_eq!(world.reset().report.retired_entries, one);
+    }
+}
+
+#[test]
+fn pin_that_no_line_can_name_is_refused() {
+    let (world, _, _) = world_with_expired_entry();
+    let entry = PathBuf::from("two\nlines/2020-01-01_0000.md");
+    let path = world.archive_directory().join(&entry);
+    fs::create_dir(path.parent().unwrap()).unwrap();
+    fs::write(&path, "- old\n").unwrap();
+    let error = world.engine().set_pinned(&[entry], true).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    assert!(!pins_path(&world).exists());
+}
+
 /// Retention does not delete an entry that an unclear line may mean.
 #[test]
 fn pin_line_without_an_entry_keeps_its_directory() {
