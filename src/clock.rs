@@ -1,9 +1,12 @@
 //! The clock, passed in: only [`SystemClock`] reads the time of the machine, so tests use clocks of
 //! their own.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use chrono::{DateTime, FixedOffset, Local, Utc};
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
 /// Source of the times that the engine uses.
 pub trait Clock: Send + Sync {
@@ -11,8 +14,39 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> DateTime<FixedOffset>;
     /// Returns a monotonic time, for durations and deadlines.
     fn instant(&self) -> Instant;
+    /// Returns the time since the machine started, also while it was suspended, which setting the
+    /// clock does not change; `None` where that is unknown.
+    fn boot_time(&self) -> Option<BootTime> {
+        None
+    }
     /// Waits for `duration`, for instance for a late writer to finish.
     fn sleep(&self, duration: Duration);
+}
+
+/// A time since the start of a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BootTime {
+    /// Identifies the start: the first 16 digits of the kernel's random id.
+    pub id: String,
+    /// Seconds since then.
+    pub seconds: u64,
+}
+
+/// The file with the id of the present boot.
+const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Number of digits of a boot's id that are kept.
+const BOOT_ID_DIGITS: usize = 16;
+
+/// Returns the id of the present boot; none where the kernel does not tell it.
+fn boot_id() -> Option<String> {
+    static BOOT_ID: OnceLock<Option<String>> = OnceLock::new();
+    let id = BOOT_ID.get_or_init(|| {
+        let text = std::fs::read_to_string(BOOT_ID_PATH).ok()?;
+        let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+        digits.get(..BOOT_ID_DIGITS).map(str::to_string)
+    });
+    id.clone()
 }
 
 /// How far another clock may be ahead, of this machine or one with the same archive, and still count
@@ -45,6 +79,14 @@ impl Clock for SystemClock {
 
     fn instant(&self) -> Instant {
         Instant::now()
+    }
+
+    fn boot_time(&self) -> Option<BootTime> {
+        let since = clock_gettime(ClockId::Boottime);
+        Some(BootTime {
+            id: boot_id()?,
+            seconds: u64::try_from(since.tv_sec).ok()?,
+        })
     }
 
     fn sleep(&self, duration: Duration) {

@@ -30,6 +30,7 @@
 //! it in whichever file it is; its offsets in the active file are a hint.
 
 mod active_lines;
+mod clock_steps;
 mod compaction;
 #[cfg(test)]
 mod compaction_tests;
@@ -58,6 +59,7 @@ use crate::clock::Clock;
 use crate::digest::Digest;
 use crate::engine::record::{LedgerPosition, LedgerRecord, Operation, RunEvent, Trigger};
 use crate::error::{Error, ErrorKind, PathContext, Result};
+pub use clock_steps::ClockSteps;
 pub use compaction::{MovedRecords, is_compaction_due, move_old_records};
 use files::FileStamp;
 pub use files::LedgerFiles;
@@ -164,6 +166,15 @@ impl Ledger {
     ) -> Result<Option<DateTime<FixedOffset>>> {
         self.catch_up()?;
         Ok(self.index.last_record_time_before(time))
+    }
+
+    /// Returns the steps of the clocks with which the records were written.
+    ///
+    /// # Errors
+    /// As [`Ledger::history`].
+    pub fn clock_steps(&mut self) -> Result<ClockSteps> {
+        self.catch_up()?;
+        Ok(self.index.clock_steps().clone())
     }
 
     /// Returns number and digest of the last record.
@@ -352,6 +363,7 @@ impl Ledger {
             let note = self.truncate_torn_tail(file, begin.offset, length - begin.offset)?;
             events.insert(0, repair_event(note, &events));
         }
+        let boot = clock.boot_time();
         let mut at = begin;
         let mut records = Vec::new();
         for mut what in events {
@@ -363,6 +375,7 @@ impl Ledger {
                 seq: at.seq + 1,
                 previous_digest: at.line_digest,
                 time: clock.now(),
+                boot: boot.clone(),
                 event: what,
             };
             let line = serde_json::to_vec(&record).map_err(|error| {

@@ -11,6 +11,7 @@ use super::kept_scratch::KeptScratch;
 use super::unchanged_agents::UnchangedAgents;
 use crate::archive::{EntryKind, WrittenEntry};
 use crate::boundary::Boundary;
+use crate::clock::BootTime;
 use crate::diff::drift::DriftCounts;
 use crate::digest::Digest;
 use crate::durable;
@@ -216,6 +217,9 @@ pub struct LedgerRecord {
     pub previous_digest: Digest,
     /// End of the operation, with the offset of local time.
     pub time: DateTime<FixedOffset>,
+    /// The time since the machine started; none where that is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<BootTime>,
     /// The fields of the event, flattened into the record.
     #[serde(flatten)]
     pub event: RunEvent,

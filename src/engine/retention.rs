@@ -14,6 +14,8 @@
 //!   and after a long break the second run deletes.
 //! - An entry is at least as new as every record before its own. So an entry by a run whose clock
 //!   was behind has their time, whatever its name says.
+//! - A record before a step of the clock counts as written at the time that the clock shows since
+//!   then; see [`ClockSteps`](super::ledger::ClockSteps).
 //! - Records with a time in the future count for nothing.
 
 mod assessment;

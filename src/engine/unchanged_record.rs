@@ -84,6 +84,7 @@ impl LedgerRecord {
             seq: self.seq,
             previous_digest: self.previous_digest,
             time: self.time,
+            boot: self.boot.clone(),
             event,
         }
     }

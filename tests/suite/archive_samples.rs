@@ -80,6 +80,7 @@ pub fn agent_timeline(agent: &str) -> AgentTimeline {
                 seq: 1000 - age as u64,
                 previous_digest: Digest::of(b""),
                 time: hours(age),
+                boot: None,
                 event,
             },
             undone_by: (id == "5a10c3d2").then(|| "77ab0011".to_string()),

@@ -688,6 +688,7 @@ pub fn history_record(
         seq,
         previous_digest: Digest::ZERO,
         time: minutes_before(minutes_ago),
+        boot: None,
         event: run_summary(&format!("{seq:08x}"), 0, &[("code-reviewer", Outcome::Ok)])
             .events
             .remove(0),

@@ -294,6 +294,7 @@ fn normalize_json_line(line: &str) -> String {
         "uid",
         "gid",
         "duration_ms",
+        "seconds",
         "disk_bytes",
         "expiring_disk_bytes",
         "free_bytes",

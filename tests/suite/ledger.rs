@@ -1,6 +1,7 @@
 //! The ledger: findings of `verify`, records of retention, and reads of a long ledger.
 
 mod attributes;
+mod clock_steps;
 mod full_disk;
 mod long_ledger;
 mod pins;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset};
 use memory_shepherd::archive::WrittenEntry;
-use memory_shepherd::clock::Clock;
+use memory_shepherd::clock::{BootTime, Clock};
 use memory_shepherd::config::{self, ConfigEnvironment, SftpExtension};
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
@@ -39,6 +39,8 @@ pub struct TestClock {
     /// How far the time of day was set back; that of measurements goes on.
     set_back: Mutex<Duration>,
     offset_shift: Mutex<i32>,
+    /// The boot of the machine, if it has one, and when it began.
+    boot: Mutex<Option<(String, Duration)>>,
     on_sleep: Mutex<Option<Box<dyn FnMut() + Send>>>,
 }
 
@@ -50,6 +52,7 @@ impl TestClock {
             elapsed: Mutex::default(),
             set_back: Mutex::default(),
             offset_shift: Mutex::default(),
+            boot: Mutex::default(),
             on_sleep: Mutex::default(),
         })
     }
@@ -61,6 +64,17 @@ impl TestClock {
     /// Sets the time of day back.
     pub fn set_back(&self, by: Duration) {
         *self.set_back.lock().unwrap() += by;
+    }
+
+    /// Sets a time of day right that was set back.
+    pub fn set_forward(&self, by: Duration) {
+        *self.set_back.lock().unwrap() -= by;
+    }
+
+    /// Starts the machine.
+    pub fn boot(&self, id: &str) {
+        let elapsed = *self.elapsed.lock().unwrap();
+        *self.boot.lock().unwrap() = Some((id.to_string(), elapsed));
     }
 
     /// Shifts local time by that many seconds, as summer time does.
@@ -83,6 +97,13 @@ impl Clock for TestClock {
 
     fn instant(&self) -> Instant {
         self.began + *self.elapsed.lock().unwrap()
+    }
+
+    fn boot_time(&self) -> Option<BootTime> {
+        let elapsed = *self.elapsed.lock().unwrap();
+        let (id, began) = self.boot.lock().unwrap().clone()?;
+        let seconds = (elapsed - began).as_secs();
+        Some(BootTime { id, seconds })
     }
 
     fn sleep(&self, duration: Duration) {

@@ -15,6 +15,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use chrono::{DateTime, Duration, FixedOffset};
 use serde::{Deserialize, Serialize};
 
+use super::clock_steps::ClockSteps;
 use super::files::LedgerFiles;
 use super::stored_histories::StoredHistories;
 use crate::archive::{Archive, WrittenEntry};
@@ -32,7 +33,7 @@ const INDEX_FILE_NAME: &str = "ledger.index";
 const INDEX_STAGING_NAME: &str = "ledger.index.new";
 
 /// The format number; an index of another format is ignored.
-const INDEX_FORMAT: u32 = 8;
+const INDEX_FORMAT: u32 = 9;
 
 /// A process does not write the index for fewer new records than this, and one for every few agents:
 /// its size grows with them.
@@ -174,6 +175,8 @@ pub struct LedgerIndex {
     latest_record: Option<(u64, DateTime<FixedOffset>)>,
     /// Times of the last records, in the ledger's order, at least an hour apart.
     record_times: Vec<DateTime<FixedOffset>>,
+    /// Steps of the clocks with which the records were written.
+    clock_steps: ClockSteps,
     /// Histories that were parsed or changed.
     agents: HashMap<String, AgentHistory>,
     /// Those in the index file; the ones above replace them.
@@ -205,6 +208,8 @@ struct IndexHeader {
     latest_record: Option<(u64, DateTime<FixedOffset>)>,
     #[serde(rename = "times")]
     record_times: Vec<DateTime<FixedOffset>>,
+    #[serde(rename = "clocks")]
+    clock_steps: ClockSteps,
     #[serde(rename = "synced")]
     synced_first_seq: Option<u64>,
     gap: Option<(u64, Digest)>,
@@ -237,6 +242,7 @@ impl LedgerIndex {
             position: header.position,
             latest_record: header.latest_record,
             record_times: header.record_times,
+            clock_steps: header.clock_steps,
             agents: HashMap::new(),
             written_seq: header.position.seq,
             read_records: 0,
@@ -301,6 +307,11 @@ impl LedgerIndex {
             .max()
     }
 
+    /// Returns the steps of the clocks with which the records were written.
+    pub fn clock_steps(&self) -> &ClockSteps {
+        &self.clock_steps
+    }
+
     /// Returns the agents of the records that were added since the last call; None in the first call
     /// after the index was read.
     pub fn take_recorded_agents(&mut self) -> Option<HashSet<String>> {
@@ -347,6 +358,9 @@ impl LedgerIndex {
             self.record_times.push(record.time);
             let more = self.record_times.len().saturating_sub(MAX_RECORD_TIMES);
             self.record_times.drain(..more);
+        }
+        if let Some(boot) = &record.boot {
+            self.clock_steps.add(record.seq, record.time, boot);
         }
         self.position = at;
         let event = &record.event;
@@ -447,6 +461,7 @@ impl LedgerIndex {
             position: self.position,
             latest_record: self.latest_record,
             record_times: self.record_times.clone(),
+            clock_steps: self.clock_steps.clone(),
             synced_first_seq: self.synced_first_seq,
             gap: self.gap,
             history_bytes: histories.len() as u64,

@@ -6,6 +6,7 @@ use std::path::Path;
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Deserializer};
 
+use crate::clock::BootTime;
 use crate::digest::Digest;
 use crate::engine::record::{LedgerRecord, RunEvent};
 use crate::error::{Error, ErrorKind};
@@ -50,6 +51,8 @@ pub(super) struct RecordHeader {
     #[serde(rename = "prev")]
     pub(super) previous_digest: Digest,
     time: DateTime<FixedOffset>,
+    #[serde(default)]
+    boot: Option<BootTime>,
 }
 
 /// Parses the fields that every record begins with; the rest may have words that this version does
@@ -65,12 +68,14 @@ pub(super) fn parse_record(line: &[u8]) -> serde_json::Result<LedgerRecord> {
         seq,
         previous_digest,
         time,
+        boot,
     } = parse_record_header(line)?;
     let event: RunEvent = serde_json::from_slice(line)?;
     Ok(LedgerRecord {
         seq,
         previous_digest,
         time,
+        boot,
         event,
     })
 }

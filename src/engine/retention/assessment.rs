@@ -371,6 +371,13 @@ impl<'j> Judge<'j> {
                 times.push((agent.last_at, KeepReason::ActiveElsewhere));
             }
         }
+        if record.is_none() {
+            let claimed = times.iter().map(|(time, _)| *time).max();
+            let claimed = claimed.unwrap_or(self.dates.now);
+            let steps = &self.facts.clock_steps;
+            let latest = steps.date_unrecorded(claimed, self.dates.now);
+            times.push((latest, KeepReason::YoungerFile));
+        }
         let limit = self.dates.age_limit();
         let young = times.iter().find(|(time, _)| *time >= limit);
         let reason = young.map_or(KeepReason::Younger, |(_, reason)| *reason);

@@ -10,6 +10,7 @@ use crate::archive::{self, Archive, EntryKind, Pins, parse_entry_name};
 use crate::boundary::BoundaryRule;
 use crate::digest::Digest;
 use crate::engine::Engine;
+use crate::engine::ledger::ClockSteps;
 use crate::engine::record::{FileState, LedgerRecord, Operation, Outcome, RunEvent};
 use crate::engine::unchanged_agents::UnchangedAgents;
 use crate::error::Result;
@@ -76,6 +77,8 @@ pub(super) struct LedgerFacts {
     pub directories: HashSet<PathBuf>,
     /// The versions that were asked for and are still needed.
     pub needed_versions: HashSet<Digest>,
+    /// Steps of the clocks with which the records were written, and of this machine's.
+    pub clock_steps: ClockSteps,
 }
 
 /// A pass over the ledger.
@@ -97,7 +100,11 @@ struct LedgerPass<'q> {
 }
 
 impl<'q> LedgerPass<'q> {
-    fn new(archive: &'q Archive, query: &'q LedgerQuery<'q>) -> LedgerPass<'q> {
+    fn new(
+        archive: &'q Archive,
+        query: &'q LedgerQuery<'q>,
+        clock_steps: ClockSteps,
+    ) -> LedgerPass<'q> {
         let places = query.entries.iter().enumerate();
         LedgerPass {
             archive,
@@ -106,6 +113,7 @@ impl<'q> LedgerPass<'q> {
             agent_places: HashMap::new(),
             facts: LedgerFacts {
                 entries: vec![None; query.entries.len()],
+                clock_steps,
                 ..LedgerFacts::default()
             },
             latest: None,
@@ -117,11 +125,10 @@ impl<'q> LedgerPass<'q> {
     }
 
     fn add_record(&mut self, record: &LedgerRecord) {
+        let dated_at = self.facts.clock_steps.date_record(record, self.query.now);
         // A record is at least as new as those before it, whatever its clock said.
-        let time = self
-            .latest
-            .map_or(record.time, |latest| latest.max(record.time));
-        if record.time <= self.query.now {
+        let time = self.latest.map_or(dated_at, |latest| latest.max(dated_at));
+        if dated_at <= self.query.now {
             self.latest = Some(time);
         }
         let event = &record.event;
@@ -308,7 +315,10 @@ impl Engine {
     /// # Errors
     /// The ledger cannot be read, or its chain is broken.
     pub(super) fn read_ledger_facts(&self, query: &LedgerQuery<'_>) -> Result<LedgerFacts> {
-        let mut pass = LedgerPass::new(&self.archive, query);
+        let clock = self.clock();
+        let steps = self.ledger().clock_steps()?;
+        let steps = steps.with_present(query.now, clock.boot_time().as_ref());
+        let mut pass = LedgerPass::new(&self.archive, query, steps);
         self.records(None, None)?.for_each(&mut |record| {
             pass.add_record(record);
             Ok(())

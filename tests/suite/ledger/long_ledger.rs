@@ -31,6 +31,7 @@ pub(super) fn append_records_with_note(world: &World, count: u64, note: Option<S
             seq,
             previous_digest: prev,
             time,
+            boot: None,
             event: what,
         })
         .unwrap();
