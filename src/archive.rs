@@ -6,6 +6,7 @@
 
 mod entry;
 mod entry_draft;
+mod expected;
 pub mod index;
 mod ownership;
 mod pins;
@@ -37,6 +38,7 @@ pub use entry::{
     format_stamp, has_scratch_header, parse_entry_name, strip_scratch_header,
 };
 pub use entry_draft::EntryDraft;
+pub use expected::{ArchiveIdReader, ExpectedArchive};
 use ownership::{check_directory_owner, may_change_owner_and_mode};
 pub use pins::{PinFault, Pins};
 pub use quarantine::{QUARANTINE_DIRECTORY_NAME, is_quarantine_directory};
@@ -74,6 +76,8 @@ pub struct Archive {
     entry_mode: Mode,
     group: Option<u32>,
     root_pins: RootPins,
+    /// The archive that the config names, if it names one.
+    expected: Option<ExpectedArchive>,
 }
 
 /// An open directory with entries.
@@ -117,7 +121,24 @@ impl Archive {
             entry_mode: Mode::from_raw_mode(if group.is_some() { 0o640 } else { entry_mode }),
             group,
             root_pins: RootPins::default(),
+            expected: None,
         }
+    }
+
+    /// Makes every write fail where another archive than the one that the config names, or none, is
+    /// at `archive_dir`.
+    #[must_use]
+    pub fn with_expected(self, expected: Option<ExpectedArchive>) -> Archive {
+        Archive { expected, ..self }
+    }
+
+    /// Checks that the archive that the config names is at `archive_dir`, if it names one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Host`] where it is not there; or its ledger cannot be read.
+    pub fn check_expected(&self) -> Result<()> {
+        let expected = self.expected.as_ref();
+        expected.map_or(Ok(()), |expected| expected.check(&self.root))
     }
 
     /// Makes every write fail from now on if another directory takes the place of `archive_dir`,
@@ -149,10 +170,11 @@ impl Archive {
     /// Opens a directory below `archive_dir`, and creates it if necessary.
     ///
     /// # Errors
-    /// The system's error, a symlink in the path, or another directory in the place of a pinned
-    /// `archive_dir`.
+    /// The system's error, a symlink in the path, another directory in the place of a pinned
+    /// `archive_dir`, or another archive than the one that the config names.
     pub fn open_or_create_directory(&self, path: &Path) -> Result<OwnedFd> {
         self.root_pins.check(&self.root)?;
+        self.check_expected()?;
         for above in path.ancestors().skip(1) {
             self.check_owner(above)?;
         }
@@ -310,8 +332,10 @@ impl Archive {
     /// Replaces one of the program's own files as a whole.
     ///
     /// # Errors
-    /// The system's error; the old file is then unchanged.
+    /// The system's error, or another archive than the one that the config names; the old file is
+    /// then unchanged.
     pub fn replace_program_file(&self, path: &Path, bytes: &[u8]) -> Result<()> {
+        self.check_expected()?;
         durable::replace_file(path, bytes, self.entry_mode)?;
         self.repair_program_file(File::open(path).with_path("open", path)?, path)
     }

@@ -448,6 +448,8 @@ pub struct GeneralSettings {
     pub baseline_dir: PathBuf,
     /// Directory of the archive.
     pub archive_dir: PathBuf,
+    /// The archive that has to be there: the digest of its ledger's first record.
+    pub archive_id: Option<Digest>,
     /// Bytes; a larger memory is OVERSIZE.
     pub max_memory_size: u64,
     /// Bytes; a smaller baseline is never pushed.

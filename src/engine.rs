@@ -8,6 +8,7 @@ mod accepted_seal;
 mod address;
 mod agent_timeline;
 mod archive_growth;
+mod archive_identity;
 mod archive_search;
 mod baseline_change;
 mod baseline_drafts;
@@ -140,7 +141,7 @@ pub use verify::{
     Finding, FindingSubject, LedgerSummary, Verification, VerifiedCounts, VerifyProgress,
 };
 
-use crate::archive::{Archive, WrittenEntry};
+use crate::archive::{Archive, ExpectedArchive, WrittenEntry};
 use crate::baseline::signatures::SealVerifier;
 use crate::baseline::{self, BaselineCache, BaselineVersions, InspectedBaseline};
 use crate::boundary::{Baseline, Boundary, BoundaryRule, with_line_ends_of};
@@ -287,6 +288,8 @@ impl Engine {
             general.archive_mode,
             setup.archive_group,
         );
+        let expected = |id| ExpectedArchive::new(id, ledger::read_archive_id, &setup.config.path);
+        let archive = archive.with_expected(general.archive_id.map(expected));
         let limit = Duration::from_secs(general.local_timeout.into());
         let systems = Arc::new(FileSystems::new(
             &general.archive_dir,

@@ -10,7 +10,9 @@ use serde::Serialize;
 
 use super::output::{Document, OutputRole, Printer, format_count};
 use super::{CommandContext, CommandResult};
-use crate::config::ConfigEnvironment;
+use crate::config::{Config, ConfigEnvironment};
+use crate::digest::Digest;
+use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::invocation::Invocation;
 use crate::lint::TEMPLATE;
@@ -96,8 +98,8 @@ impl CommandContext<'_> {
         let env = &self.environment.env;
         let config = self.new_config_path()?;
         let agents = propose_agents(args, env)?;
-        let files = new_files(&config, &agents);
-        check_config(&config, &files, &agents, env)?;
+        let files = new_files(&config, &agents, None);
+        let parsed = check_config(&config, &files, &agents, env)?;
         if let Some(existing) = files.iter().find(|it| it.path.symlink_metadata().is_ok()) {
             let message = format!("{} exists; nothing was written", existing.path.display());
             let hint = "edit it, or choose another config with --config FILE";
@@ -105,6 +107,13 @@ impl CommandContext<'_> {
                 .with_hint(hint)
                 .into());
         }
+        let archive_dir = parsed.general.archive_dir.clone();
+        let files = if args.dry_run {
+            files
+        } else {
+            let id = self.new_cli_engine(parsed, None).begin_archive()?;
+            new_files(&config, &agents, Some(id))
+        };
         let document = InitDocument {
             dry_run: args.dry_run,
             config,
@@ -117,6 +126,12 @@ impl CommandContext<'_> {
             }
         }
         self.output.print_document(&document)?;
+        if args.dry_run {
+            self.output.print_note(&format!(
+                "init also begins the archive in {}, and names it in the config with archive_id",
+                archive_dir.display()
+            ));
+        }
         let invocation = match &self.config_flag {
             Some(_) => Invocation::with_config(&document.config),
             None => Invocation::default(),
@@ -244,9 +259,16 @@ fn unique_name(memory: &Path, names: &mut BTreeSet<String>) -> String {
     name
 }
 
-/// Returns the config and the baselines of its agents.
-fn new_files(config: &Path, agents: &[ProposedAgent]) -> Vec<NewFileItem> {
+/// Returns the config and the baselines of its agents; the config names the archive with this id.
+fn new_files(
+    config: &Path,
+    agents: &[ProposedAgent],
+    archive_id: Option<Digest>,
+) -> Vec<NewFileItem> {
     let mut text = "[general]\nbaseline_dir=./baselines\narchive_dir=./archives\n".to_string();
+    if let Some(id) = archive_id {
+        text.push_str(&format!("{}\n", Engine::archive_id_line(id)));
+    }
     let directory = config.parent().unwrap_or(Path::new("/")).join("baselines");
     let mut files = Vec::new();
     for ProposedAgent { agent, memory } in agents {
@@ -270,13 +292,13 @@ fn new_files(config: &Path, agents: &[ProposedAgent]) -> Vec<NewFileItem> {
 }
 
 /// Checks that the new config says what it was made of: the name of a directory, which an agent may
-/// have chosen, can contain line breaks and comments.
+/// have chosen, can contain line breaks and comments. Returns the config.
 fn check_config(
     path: &Path,
     files: &[NewFileItem],
     agents: &[ProposedAgent],
     env: &ConfigEnvironment,
-) -> Result<()> {
+) -> Result<Config> {
     let text = files.last().map_or("", |it| &it.content);
     let parsed = crate::config::parse(text.as_bytes(), path, env);
     let found = parsed.as_ref().map(|config| {
@@ -288,9 +310,12 @@ fn check_config(
         .iter()
         .map(|it| (it.agent.as_str(), it.memory.as_path()))
         .collect();
-    let has_alerts = parsed.as_ref().is_ok_and(|it| it.alerts.is_some());
-    if found == Ok(expected) && !has_alerts {
-        return Ok(());
+    let is_expected = found == Ok(expected);
+    if let Ok(config) = parsed
+        && is_expected
+        && config.alerts.is_none()
+    {
+        return Ok(config);
     }
     let is_plain = |path: &Path| {
         let text = path.to_str();

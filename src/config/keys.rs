@@ -8,6 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use super::alert_settings::{AlertKind, AlertShape};
 use super::{ACCEPT_IN_PLACE, SftpExtension, strip_dot_components};
 use crate::archive::QUARANTINE_DIRECTORY_NAME;
+use crate::digest::Digest;
 use crate::lint::{RULES, Rule, RuleId, Severity};
 use crate::reset_interval::{IntervalFault, ResetInterval};
 
@@ -58,6 +59,8 @@ pub(super) enum ValueShape {
     Number(u64, u64, NumberUnit),
     PermissionBits,
     Interval,
+    /// The digest that is the id of an archive.
+    ArchiveId,
     Choice(&'static [&'static str]),
     /// A list of these words, separated by commas.
     ChoiceList(&'static [&'static str]),
@@ -169,6 +172,7 @@ const SEAL_SHAPE: ValueShape = ValueShape::Choice(&["if-present", "always", "sig
 pub(super) const CONFIG_KEYS: &[KeySpec] = &[
     optional_key(SectionKind::General, "baseline_dir", ValueShape::Directory, "./baselines", "directory of the baselines"),
     optional_key(SectionKind::General, "archive_dir", ValueShape::Directory, "./archives", "directory of the archive"),
+    optional_key(SectionKind::General, "archive_id", ValueShape::ArchiveId, "", "the archive that has to be in archive_dir; doctor prints it"),
     optional_key(SectionKind::General, "max_memory_size", SIZE_SHAPE, "16384", "bytes; a larger memory is OVERSIZE"),
     optional_key(SectionKind::General, "min_baseline_size", ValueShape::Number(0, 1 << 40, NumberUnit::Bytes), "1000", "bytes; a smaller baseline is never pushed"),
     optional_key(SectionKind::General, "archive_retention_days", ValueShape::Number(1, 36_500, NumberUnit::Days), "30", "days after which an entry is deleted"),
@@ -341,6 +345,7 @@ impl PathBases<'_> {
             ValueShape::Number(min, max, unit) => parse_number(text, min, max, unit),
             ValueShape::PermissionBits => parse_permission_bits(text),
             ValueShape::Interval => parse_interval(text),
+            ValueShape::ArchiveId => parse_archive_id(text),
             ValueShape::Choice(words) => parse_choice(text, words),
             ValueShape::ChoiceList(words) => parse_choice_list(text, words),
             ValueShape::LintRules => parse_lint_rules(text),
@@ -658,6 +663,16 @@ fn parse_permission_bits(text: &str) -> Result<KeyValue, KeyFault> {
                 "must be octal permission bits up to 0777 that let the owner read and write, not `{text}`"
             ),
             "write 0600, or 0640 together with archive_group",
+        ),
+    }
+}
+
+fn parse_archive_id(text: &str) -> Result<KeyValue, KeyFault> {
+    match text.parse::<Digest>() {
+        Ok(id) => Ok(KeyValue::Text(id.to_string())),
+        Err(_) => key_fault(
+            "must have 64 hexadecimal digits",
+            "copy the line that `doctor` prints",
         ),
     }
 }

@@ -234,6 +234,7 @@ impl ResolvedSection {
         GeneralSettings {
             baseline_dir: self.path("baseline_dir").unwrap_or_default(),
             archive_dir: self.path("archive_dir").unwrap_or_default(),
+            archive_id: self.text("archive_id").and_then(|id| id.parse().ok()),
             max_memory_size: self.number("max_memory_size").unwrap_or_default(),
             min_baseline_size: self.number("min_baseline_size").unwrap_or_default(),
             archive_retention_days: self.number("archive_retention_days").unwrap_or_default(),

@@ -123,6 +123,7 @@ fn empty_config_has_documented_defaults() {
         GeneralSettings {
             baseline_dir: "/srv/fleet/baselines".into(),
             archive_dir: "/srv/fleet/archives".into(),
+            archive_id: None,
             max_memory_size: 16384,
             min_baseline_size: 1000,
             archive_retention_days: 30,
@@ -734,7 +735,13 @@ fn key_table_is_consistent() {
     let unset: Vec<_> = unset.map(|doc| doc.name).collect();
     assert_eq!(
         unset,
-        ["fleet_name", "fleet_tag", "seal_signers", "archive_group"]
+        [
+            "archive_id",
+            "fleet_name",
+            "fleet_tag",
+            "seal_signers",
+            "archive_group"
+        ]
     );
 }
 

@@ -30,6 +30,7 @@
 //! it in whichever file it is; its offsets in the active file are a hint.
 
 mod active_lines;
+mod archive_id;
 mod clock_steps;
 mod compaction;
 #[cfg(test)]
@@ -59,6 +60,7 @@ use crate::clock::Clock;
 use crate::digest::Digest;
 use crate::engine::record::{LedgerPosition, LedgerRecord, Operation, RunEvent, Trigger};
 use crate::error::{Error, ErrorKind, PathContext, Result};
+pub use archive_id::read_archive_id;
 pub use clock_steps::ClockSteps;
 pub use compaction::{MovedRecords, is_compaction_due, move_old_records};
 use files::FileStamp;

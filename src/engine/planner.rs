@@ -42,7 +42,7 @@ impl Engine {
     /// are planned like others.
     ///
     /// # Errors
-    /// An agent that is not configured.
+    /// An agent that is not configured, or an archive that the config does not name.
     pub fn plan_reset(&self, names: &[String], is_unlocked: bool) -> Result<Plan> {
         self.plan_installation(names, None, is_unlocked)
     }
@@ -92,6 +92,7 @@ impl Engine {
         self.refresh_shared_memories();
         let agents = unique_names(names).map(|name| self.agent(name));
         let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
+        self.archive().check_expected()?;
         let (steps, skipped) = self.plan_installation_steps(&agents, request, is_unlocked);
         let operation = match request {
             Some(_) => Operation::Push,
@@ -163,6 +164,7 @@ impl Engine {
     pub fn plan_unobserved(&self, names: &[String], is_unlocked: bool) -> Result<Plan> {
         let agents = unique_names(names).map(|name| self.agent(name));
         let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
+        self.archive().check_expected()?;
         // A protected agent is refused only if it has something to reset, so it is observed.
         let is_protected = |agent: &&Agent| {
             Protection::from(agent.protect) == Protection::ReadOnly && !is_unlocked
@@ -438,6 +440,7 @@ impl Engine {
         mode: UndoMode,
         is_unlocked: bool,
     ) -> Result<Plan> {
+        self.archive().check_expected()?;
         let (agents, records) = self.find_undo_records(target)?;
         let baselines = Mutex::new(self.baseline_cache());
         let plan = |agent| {

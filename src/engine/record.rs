@@ -32,6 +32,8 @@ pub enum Operation {
     /// Recovery from an interrupted run: a torn tail of the ledger, or displaced files. Memories
     /// stay unchanged.
     Repair,
+    /// The archive was begun, before anything was recorded in it.
+    Begin,
     /// Retention deletes entries or baseline versions. The record precedes the deletion.
     Retire,
     /// Entries were pinned: retention never deletes them.
@@ -59,6 +61,7 @@ impl Operation {
             Operation::Undo => "undo",
             Operation::Push => "push",
             Operation::Repair => "repair",
+            Operation::Begin => "begin",
             Operation::Retire => "retire",
             Operation::Pin => "pin",
             Operation::Unpin => "unpin",

@@ -88,6 +88,8 @@ struct Run<'a> {
     plan: &'a Plan,
     id: String,
     is_bound: bool,
+    /// Whether the ledger had no record before this run, and no `archive_id` says which archive it is.
+    begins_archive: bool,
     cancel: &'a AtomicBool,
     /// This run's permit to replace memories, or why it has none; not requested before the first
     /// replacement.
@@ -145,6 +147,7 @@ impl Engine {
             plan,
             id,
             is_bound: bound,
+            begins_archive: self.is_before_new_archive(),
             cancel,
             replacing_permit: Mutex::default(),
             undo_records: Mutex::default(),
@@ -240,11 +243,12 @@ impl<'a> Run<'a> {
         let duration_ms = elapsed_millis(began, self.engine.clock().instant());
         self.record_unchanged(&mut results);
         let scope = RetentionScope::from_results(self.engine.config(), &results);
-        let (retired, notes) = if self.is_cancelled() {
+        let (retired, mut notes) = if self.is_cancelled() {
             self.skip_retention()
         } else {
             self.apply_retention(&scope)
         };
+        notes.extend(self.note_new_archive());
         self.record_errors();
         self.record_states(&results);
         let mut report = RunReport {
@@ -439,6 +443,15 @@ impl<'a> Run<'a> {
         }
         notes.iter().for_each(|note| self.log_line(note));
         (deletion, notes)
+    }
+
+    /// Notes that this run has begun an archive: the disk of another one may not be mounted.
+    fn note_new_archive(&self) -> Option<String> {
+        let note = self
+            .begins_archive
+            .then(|| self.engine.new_archive_note())??;
+        self.log_line(&note);
+        Some(note)
     }
 
     /// Notes that nothing was deleted although something has expired.

@@ -3,6 +3,8 @@
 
 mod alerts;
 mod archive;
+mod archive_id;
+mod baseline_edit;
 mod debug_log;
 mod doctor;
 mod doctor_page;

@@ -1,5 +1,6 @@
 //! The ledger: findings of `verify`, records of retention, and reads of a long ledger.
 
+mod archive_identity;
 mod attributes;
 mod clock_steps;
 mod full_disk;

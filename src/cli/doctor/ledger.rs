@@ -75,6 +75,28 @@ fn report_absent_memories(
     }
 }
 
+/// Checks that the archive is the one that the config names; names it for a config that does not.
+pub(super) fn check_archive_id(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
+    let engine = fleet.engine;
+    let root = engine.archive().root().display();
+    if engine.config().general.archive_id.is_some() {
+        return match engine.archive().check_expected() {
+            Ok(()) => report.add_ok(format!("{root} has the archive that archive_id names")),
+            Err(error) => report.add_error(&error),
+        };
+    }
+    match engine.archive_id() {
+        Ok(Some(id)) => report.add_ok(format!(
+            "{root} has an archive; to refuse runs without it, add to [general]: {}",
+            Engine::archive_id_line(id)
+        )),
+        Ok(None) => report.add_ok(format!(
+            "{root} has no archive yet, and no archive_id is set"
+        )),
+        Err(error) => report.add_error(&error),
+    }
+}
+
 /// Reports directories of the archive that runs or `archive list` cannot use.
 pub(super) fn check_archive_directories(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     let engine = fleet.engine;

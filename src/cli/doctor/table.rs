@@ -138,6 +138,12 @@ pub static CHECK_TABLE: &[CheckRow] = &[
         check: Check::Archive(ledger::check_archive_directories),
     },
     CheckRow {
+        name: "archive-id",
+        examines: "whether the archive is the one that `archive_id` names",
+        remedy: "mount the disk that it is on, or correct the key",
+        check: Check::Archive(ledger::check_archive_id),
+    },
+    CheckRow {
         name: "ledger",
         examines: "the chain of the ledger, its segments and its head in `reset.log`; memories that \
                    were absent during their last reset",

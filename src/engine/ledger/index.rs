@@ -177,6 +177,8 @@ pub struct LedgerIndex {
     record_times: Vec<DateTime<FixedOffset>>,
     /// Steps of the clocks with which the records were written.
     clock_steps: ClockSteps,
+    /// Digest of the first record, if it was read.
+    first_digest: Option<Digest>,
     /// Histories that were parsed or changed.
     agents: HashMap<String, AgentHistory>,
     /// Those in the index file; the ones above replace them.
@@ -210,6 +212,8 @@ struct IndexHeader {
     record_times: Vec<DateTime<FixedOffset>>,
     #[serde(rename = "clocks")]
     clock_steps: ClockSteps,
+    #[serde(rename = "first")]
+    first_digest: Option<Digest>,
     #[serde(rename = "synced")]
     synced_first_seq: Option<u64>,
     gap: Option<(u64, Digest)>,
@@ -243,6 +247,7 @@ impl LedgerIndex {
             latest_record: header.latest_record,
             record_times: header.record_times,
             clock_steps: header.clock_steps,
+            first_digest: header.first_digest,
             agents: HashMap::new(),
             written_seq: header.position.seq,
             read_records: 0,
@@ -307,6 +312,11 @@ impl LedgerIndex {
             .max()
     }
 
+    /// Returns the digest of the first record, if it was read.
+    pub fn first_digest(&self) -> Option<Digest> {
+        self.first_digest
+    }
+
     /// Returns the steps of the clocks with which the records were written.
     pub fn clock_steps(&self) -> &ClockSteps {
         &self.clock_steps
@@ -361,6 +371,9 @@ impl LedgerIndex {
         }
         if let Some(boot) = &record.boot {
             self.clock_steps.add(record.seq, record.time, boot);
+        }
+        if record.seq == 1 {
+            self.first_digest = Some(at.line_digest);
         }
         self.position = at;
         let event = &record.event;
@@ -462,6 +475,7 @@ impl LedgerIndex {
             latest_record: self.latest_record,
             record_times: self.record_times.clone(),
             clock_steps: self.clock_steps.clone(),
+            first_digest: self.first_digest,
             synced_first_seq: self.synced_first_seq,
             gap: self.gap,
             history_bytes: histories.len() as u64,

@@ -75,6 +75,7 @@ fn words_of_records_never_change() {
         Operation::Reset,
         Operation::Undo,
         Operation::Repair,
+        Operation::Begin,
         Operation::Retire,
         Operation::Pin,
         Operation::Unpin,
@@ -85,8 +86,8 @@ fn words_of_records_never_change() {
         Operation::Guard,
     ];
     let names = [
-        "reset", "undo", "repair", "retire", "pin", "unpin", "push", "seal", "save", "restore",
-        "guard",
+        "reset", "undo", "repair", "begin", "retire", "pin", "unpin", "push", "seal", "save",
+        "restore", "guard",
     ];
     assert_eq!(words(&operations), names);
     let outcomes = [
