@@ -4,33 +4,31 @@
 //! Events name agents, hosts, steps and durations, never the bytes of a memory, a secret
 //! or an answer. Whatever a host or an agent wrote becomes visible text on the way out.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Mutex;
 
-use rustix::fs::OFlags;
+use rustix::fs::Mode;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
+use crate::durable::OperatorDirectory;
 use crate::error::{Error, ErrorKind, Result, describe_io_error};
 use crate::untrusted;
 
 /// Writes the events of this process to a file from now on, behind what it holds.
 ///
-/// A new file can be read by its owner alone; a symlink is not followed.
+/// A new file can be read by its owner alone; a symlink is not followed, nor one of another user on
+/// the way.
 ///
 /// # Errors
 /// The file cannot be opened, or a debug log is open already.
 pub fn start(path: &Path) -> Result<()> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path)
+    let (directory, name) =
+        OperatorDirectory::open_parent(path).map_err(|error| open_error(path, error.message()))?;
+    let file = directory
+        .open_for_append(name, Mode::RUSR | Mode::WUSR)
         .map_err(|error| open_error(path, &describe_io_error(&error)))?;
     tracing_subscriber::fmt()
         .with_writer(Mutex::new(LineWriter(file)))

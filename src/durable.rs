@@ -7,6 +7,7 @@
 
 mod immutable;
 mod new_file;
+mod operator_directory;
 mod path_walk;
 mod random_names;
 mod replacement;
@@ -14,7 +15,7 @@ mod sync_batch;
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
@@ -29,6 +30,7 @@ use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::sys;
 pub use immutable::{ClearedFlag, clear_immutable, flag_commands, is_immutable};
 pub use new_file::NewFile;
+pub use operator_directory::{OperatorDirectory, ReplacedFile, component_names};
 pub use path_walk::{
     PathWalk, create_directory, is_directory_no_symlinks, open_directory, open_directory_by,
     open_directory_errno, open_directory_error, resolve_first_symlink, resolve_symlinks,
@@ -172,6 +174,16 @@ fn check_regular_file(file: &File, message: &str) -> io::Result<()> {
     Ok(())
 }
 
+/// Writes a new file that other users can neither read nor change, in a directory of this process's own.
+///
+/// # Errors
+/// What the system answered, for example that the file exists.
+pub fn write_private_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    options.open(path)?.write_all(bytes)
+}
+
 /// Replaces `path` atomically: writes a new file beside it, syncs it, renames it over `path` and
 /// syncs the directory. For files that only this program writes.
 ///
@@ -235,7 +247,6 @@ pub fn replace_prepared_file(
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
     use std::os::fd::AsRawFd;
 
     use rustix::fs::FileType;

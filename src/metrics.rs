@@ -3,17 +3,15 @@
 
 mod exposition;
 
-use std::fs::{self, OpenOptions};
-use std::io::Read;
 use std::path::Path;
 
 use chrono::{DateTime, Duration, FixedOffset};
 use rustix::fs::Mode;
 
 use crate::config::Agent;
-use crate::durable;
+use crate::durable::{OperatorDirectory, ReplacedFile};
 use crate::engine::{Engine, Observation, State};
-use crate::error::{Error, ErrorKind, PathContext, Result};
+use crate::error::{Error, ErrorKind, Result};
 use exposition::{Exposition, MetricFamily};
 
 /// How far back a last successful reset is looked for.
@@ -37,8 +35,8 @@ pub struct MetricsCommand {
     pub exit_code: u8,
 }
 
-/// Maximum size of the first line of a metrics file, in bytes.
-const MAX_FIRST_LINE_BYTES: u64 = 256;
+/// How often a file is replaced that other runs keep replacing.
+const MAX_REPLACE_ATTEMPTS: usize = 16;
 
 /// Writes the metrics of agents that were observed to a file, which is replaced as a whole. Only an
 /// earlier metrics file, or an empty one, is replaced: not a memory, nor a device.
@@ -51,43 +49,54 @@ pub fn write_metrics(
     command: MetricsCommand,
     observations: &[Observation],
 ) -> Result<()> {
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+    if path.file_name().is_none() {
         let message = format!("--metrics {}: it names no file", path.display());
         return Err(Error::new(ErrorKind::User, message));
-    };
-    let hint = "--metrics needs a directory that this user may write";
-    // The operator's own directory may be reached through a symlink.
-    let directory = parent.canonicalize().with_path("open", parent);
-    let directory = directory.map_err(|error| error.with_hint(hint))?;
-    let file = directory.join(name);
-    check_replaceable(&file)?;
+    }
+    let (directory, name) = OperatorDirectory::open_parent(path).map_err(add_directory_hint)?;
     let text = format_metrics(engine, command, observations);
-    durable::replace_file(&file, text.as_bytes(), FILE_MODE).map_err(|error| error.with_hint(hint))
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let old = directory.read_file(name).map_err(add_replaceable_hint)?;
+        check_replaceable(&directory.path().join(name), old.as_deref())?;
+        let replaced = ReplacedFile::Known(old.as_deref());
+        match directory.replace_file(name, replaced, text.as_bytes(), FILE_MODE) {
+            // Another run has written its metrics since.
+            Err(error)
+                if error.kind() == ErrorKind::Conflict && attempts < MAX_REPLACE_ATTEMPTS => {}
+            written => {
+                written.map_err(add_directory_hint)?;
+                directory.remove_leftovers([name]);
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Adds what a directory needs, unless it is refused for another reason.
+fn add_directory_hint(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Host => error.with_hint("--metrics needs a directory that this user may write"),
+        _ => error,
+    }
 }
 
 /// Checks that a file is absent, empty or begins as metrics do.
-fn check_replaceable(file: &Path) -> Result<()> {
-    let refuse = |what: &str| {
-        let message = format!("cannot replace {}: it is {what}", file.display());
-        Err(Error::new(ErrorKind::User, message)
-            .with_hint("name a new file, or one that --metrics wrote; nothing was changed"))
-    };
-    let found = match fs::symlink_metadata(file) {
-        Err(error) if durable::is_absent(&error) => return Ok(()),
-        found => found.with_path("stat", file)?,
-    };
-    if !found.is_file() {
-        return refuse("not a regular file");
+fn check_replaceable(file: &Path, content: Option<&[u8]>) -> Result<()> {
+    let is_replaceable = |it: &[u8]| it.is_empty() || it.starts_with(exposition::FIRST_BYTES);
+    if content.is_none_or(is_replaceable) {
+        return Ok(());
     }
-    let opened = durable::open_nofollow_nonblocking(file, OpenOptions::new().read(true));
-    let mut start = Vec::new();
-    let read = opened.and_then(|it| it.take(MAX_FIRST_LINE_BYTES).read_to_end(&mut start));
-    read.with_path("read", file)?;
-    if start.is_empty() || start.starts_with(exposition::FIRST_BYTES) {
-        Ok(())
-    } else {
-        refuse("not a metrics file")
-    }
+    let message = format!(
+        "cannot replace {}: it is not a metrics file",
+        file.display()
+    );
+    Err(add_replaceable_hint(Error::new(ErrorKind::User, message)))
+}
+
+fn add_replaceable_hint(error: Error) -> Error {
+    error.with_hint("name a new file, or one that --metrics wrote; nothing was changed")
 }
 
 /// Returns the metrics of agents that were observed.

@@ -1,17 +1,18 @@
 //! `init`: shows and writes a first config with its baselines.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Mode;
 use serde::Serialize;
 
 use super::output::{Document, OutputRole, Printer, format_count};
 use super::{CommandContext, CommandResult};
 use crate::config::{Config, ConfigEnvironment};
 use crate::digest::Digest;
+use crate::durable::OperatorDirectory;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::invocation::Invocation;
@@ -328,21 +329,14 @@ fn check_config(
         .with_hint("rename its directory, or name the directories of the other agents"))
 }
 
-/// Creates a file that only this user can write, and its directories.
+/// Creates a file that only this user can read and write, and its directories.
 fn create_file(file: &NewFileItem) -> Result<()> {
-    let path = &file.path;
-    if let Some(directory) = path.parent() {
-        let mut builder = DirBuilder::new();
-        let made = builder.recursive(true).mode(0o700).create(directory);
-        made.with_path("create", directory)?;
-    }
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    let mut created = options.open(path).with_path("create", path)?;
-    let written = created.write_all(file.content.as_bytes());
-    written
-        .and_then(|()| created.sync_all())
-        .with_path("write", path)
+    let (Some(parent), Some(name)) = (file.path.parent(), file.path.file_name()) else {
+        let message = format!("{} is not a file path", file.path.display());
+        return Err(Error::new(ErrorKind::User, message));
+    };
+    let directory = OperatorDirectory::open_or_create(parent, Mode::RWXU)?;
+    directory.create_file(name, file.content.as_bytes(), Mode::RUSR | Mode::WUSR)
 }
 
 #[cfg(test)]

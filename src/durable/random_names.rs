@@ -16,7 +16,7 @@ use crate::error::{PathContext, Result};
 const STALE_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The prefix of random names, and how many hexadecimal digits follow it.
-const RANDOM_NAME_PREFIX: &str = ".shepherd-";
+pub(super) const RANDOM_NAME_PREFIX: &str = ".shepherd-";
 const RANDOM_NAME_DIGITS: usize = 32;
 
 /// Removes files with random names that runs killed long before `now` have left in a directory that

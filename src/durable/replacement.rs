@@ -3,10 +3,11 @@
 
 mod attributes;
 mod displaced_file;
+mod leftovers;
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,9 +18,11 @@ use rustix::io::Errno;
 use super::{NewFile, new_random_name, open_directory, open_directory_errno};
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, PathContext, Result};
+use crate::sys;
 pub use attributes::LostAttributes;
 use attributes::copy_attributes;
 pub use displaced_file::DisplacedFile;
+pub use leftovers::remove_replacement_leftovers;
 
 /// Mode of a file that did not exist, less the bits of the umask.
 const NEW_FILE_MODE: Mode = Mode::RUSR
@@ -127,6 +130,15 @@ impl ExpectedFile {
     }
 }
 
+/// What a new file has of the one that it replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewFileAttributes {
+    /// Owner, mode and extended attributes, as far as this process may set them.
+    OfReplaced,
+    /// Nothing: it belongs to this user and has this mode, less the bits of the umask.
+    Mode(Mode),
+}
+
 /// A new file that is on the disk and has not replaced the old one yet.
 pub struct Replacement {
     directory: Arc<OwnedFd>,
@@ -179,29 +191,51 @@ impl Replacement {
     /// # Errors
     /// The system's error; nothing has changed.
     pub fn prepare(path: &Path, bytes: &[u8], names: ReplacementNames) -> Result<Replacement> {
-        let (parent, name) = split_path(path)?;
+        let (parent, _) = split_path(path)?;
         let directory = Arc::new(open_directory(parent)?);
-        let replaces = match fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        let attributes = NewFileAttributes::OfReplaced;
+        Replacement::prepare_in(&directory, path, bytes, names, attributes)
+    }
+
+    /// Prepares a replacement in an open directory, the last one of `path`. With a mode of its own, the
+    /// new file is locked until it is dropped, so that [`remove_replacement_leftovers`] of another
+    /// process spares it.
+    ///
+    /// # Errors
+    /// As [`Replacement::prepare`].
+    pub fn prepare_in(
+        directory: &Arc<OwnedFd>,
+        path: &Path,
+        bytes: &[u8],
+        names: ReplacementNames,
+        attributes: NewFileAttributes,
+    ) -> Result<Replacement> {
+        let (parent, name) = split_path(path)?;
+        let replaces = match fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => false,
             stat => stat.with_path("stat", path).map(|_| true)?,
         };
         let ReplacementNames([provisional_name, unfinished_name, aside_name]) = names;
         let unfinished = || Ok(unfinished_name);
-        let mode = if replaces {
-            NEW_FILE_MODE
-        } else {
-            mode_of_siblings(&directory, name)
+        let mode = match attributes {
+            NewFileAttributes::Mode(mode) => mode,
+            NewFileAttributes::OfReplaced if replaces => NEW_FILE_MODE,
+            NewFileAttributes::OfReplaced => mode_of_siblings(directory, name),
         };
-        let mut file = NewFile::create_with_options(&directory, parent, mode, unfinished, true)?;
+        let mut file = NewFile::create_with_options(directory, parent, mode, unfinished, true)?;
+        if attributes != NewFileAttributes::OfReplaced {
+            // A file system without locks has no leftovers that are removed.
+            let _ = sys::try_lock(file.file().as_fd());
+        }
         file.write(bytes)?;
-        let lost = if replaces {
-            copy_attributes(&directory, name, path, file.file())?
+        let lost = if replaces && attributes == NewFileAttributes::OfReplaced {
+            copy_attributes(directory, name, path, file.file())?
         } else {
             LostAttributes::default()
         };
         file.unsynced_content().sync()?;
         Ok(Replacement {
-            directory,
+            directory: Arc::clone(directory),
             path: path.to_path_buf(),
             name: name.to_os_string(),
             provisional_name,
@@ -232,10 +266,7 @@ impl Replacement {
             return self.installed(None);
         }
         let provisional = self.provisional_name.clone();
-        if !self.file.link_as(OsStr::new(&provisional))? {
-            let taken = io::Error::from(io::ErrorKind::AlreadyExists);
-            return Err(Error::from_io("write", &self.path, &taken));
-        }
+        self.link_provisionally()?;
         for _ in 0..MAX_INSTALL_ATTEMPTS {
             match self.exchange() {
                 Ok(()) => {
@@ -266,6 +297,30 @@ impl Replacement {
         }
         self.remove_provisional();
         Err(replaced_meanwhile(&self.path))
+    }
+
+    /// Renames the new file over whatever is at the path, and syncs the directory.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn rename_over(mut self) -> Result<()> {
+        self.link_provisionally()?;
+        let directory = &self.directory;
+        let renamed = fs::renameat(directory, &self.provisional_name, directory, &self.name);
+        if renamed.is_err() {
+            self.remove_provisional();
+        }
+        renamed.with_path("replace", &self.path)?;
+        self.file.unsynced_directory().sync()
+    }
+
+    /// Gives the new file its random name.
+    fn link_provisionally(&mut self) -> Result<()> {
+        if self.file.link_as(OsStr::new(&self.provisional_name))? {
+            return Ok(());
+        }
+        let taken = io::Error::from(io::ErrorKind::AlreadyExists);
+        Err(Error::from_io("write", &self.path, &taken))
     }
 
     fn exchange(&self) -> rustix::io::Result<()> {

@@ -1,15 +1,20 @@
 //! Export of entries: exact copies outside the archive, with checksums.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::ffi::OsStr;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+
+use rustix::fs::Mode;
 
 use super::Engine;
 use crate::archive::ArchiveEntry;
 use crate::digest::{Digest, Hasher, format_checksum_line};
+use crate::durable::OperatorDirectory;
 use crate::error::{Error, ErrorKind, PathContext, Result};
+
+/// Mode of exported entries and checksums.
+const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// Name of the checksums beside exported entries, in the format of sha256sum.
 const CHECKSUMS_FILE_NAME: &str = "SHA256SUMS";
@@ -31,7 +36,7 @@ impl Engine {
     /// The directory is in the archive, exists and is not empty, belongs to or can be written by
     /// another user, or cannot be created; or an entry cannot be read. What was written until then stays.
     pub fn export_entries(&self, entries: &[ArchiveEntry], to: &Path) -> Result<ExportReport> {
-        self.create_export_directory(to)?;
+        let directory = self.create_export_directory(to)?;
         let mut report = ExportReport::default();
         for entry in entries {
             // sha256sum writes names as they are, and a line of text cannot.
@@ -41,12 +46,10 @@ impl Engine {
                     Error::new(ErrorKind::Conflict, message).with_hint("copy this entry by hand")
                 );
             }
-            let target = to.join(&entry.path);
-            if let Some(parent) = target.parent() {
-                create_private_directories(parent)?;
-            }
-            let copy = create_private_file(&target)?;
-            let (digest, size) = self.copy_entry(entry, copy, &target)?;
+            let parent = entry.path.parent().unwrap_or(Path::new(""));
+            let parent = directory.open_or_create_below(parent, Mode::RWXU)?;
+            let name = entry.path.file_name().unwrap_or_default();
+            let (digest, size) = self.copy_entry(entry, &parent, name)?;
             report.entries.push((entry.path.clone(), digest));
             report.bytes += size;
         }
@@ -56,10 +59,7 @@ impl Engine {
         for (path, digest) in &report.entries {
             sums.push_str(&format_checksum_line(&path.to_string_lossy(), *digest));
         }
-        let path = to.join(CHECKSUMS_FILE_NAME);
-        let mut file = create_private_file(&path)?;
-        file.write_all(sums.as_bytes()).with_path("write", &path)?;
-        file.sync_all().with_path("sync", &path)?;
+        directory.create_file(CHECKSUMS_FILE_NAME.as_ref(), sums.as_bytes(), FILE_MODE)?;
         Ok(report)
     }
 
@@ -71,14 +71,10 @@ impl Engine {
     /// entry cannot be read. Then there is no new file.
     pub fn export_entry(&self, entry: &Path, to: &Path) -> Result<(Digest, u64)> {
         let found = self.find_entry(entry)?;
-        self.refuse_place_in_archive(to, "name a file outside of archive_dir")?;
-        let copy = create_private_file(to)?;
-        let copied = self.copy_entry(&found, copy, to);
-        if copied.is_err() {
-            // What fails is said by the error of the copy.
-            let _ = fs::remove_file(to);
-        }
-        copied
+        let (directory, name) = OperatorDirectory::open_parent(to)?;
+        let target = directory.path().join(name);
+        self.refuse_place_in_archive(&target, "name a file outside of archive_dir")?;
+        self.copy_entry(&found, &directory, name)
     }
 
     /// Refuses an export into the archive: a copy there would be taken for an entry.
@@ -92,43 +88,26 @@ impl Engine {
         }
     }
 
-    fn create_export_directory(&self, to: &Path) -> Result<()> {
+    fn create_export_directory(&self, to: &Path) -> Result<OperatorDirectory> {
         self.refuse_place_in_archive(to, "name a directory outside of archive_dir")?;
         // Its parents are not created: where they end is known before anything is written.
-        match fs::DirBuilder::new().mode(0o700).create(to) {
-            Ok(()) => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(Error::from_io("create", to, &error)),
+        if let Some(parent) = to.parent() {
+            OperatorDirectory::open(parent)?;
         }
-        let meta = fs::metadata(to).with_path("stat", to)?;
-        let why = if meta.uid() != rustix::process::geteuid().as_raw() {
-            Some("belongs to another user")
-        } else if meta.mode() & 0o022 != 0 {
-            Some("can be written by other users")
-        } else {
-            None
-        };
-        if let Some(why) = why {
-            let message = format!("{} {why}, who could replace the entries", to.display());
-            return Err(Error::new(ErrorKind::Conflict, message)
-                .with_hint("name a directory that does not exist yet"));
-        }
-        let is_empty = fs::read_dir(to).with_path("list", to)?.next().is_none();
-        if !is_empty {
-            let message = format!("{} is not empty", to.display());
-            return Err(Error::new(ErrorKind::Conflict, message)
-                .with_hint("name a directory that does not exist yet"));
-        }
-        Ok(())
+        let directory = OperatorDirectory::open_or_create(to, Mode::RWXU)?;
+        self.refuse_place_in_archive(directory.path(), "name a directory outside of archive_dir")?;
+        directory.check_own_and_empty()?;
+        Ok(directory)
     }
 
-    /// Copies an entry to a file that was just created at `target`.
+    /// Copies an entry to a new file, with its time.
     fn copy_entry(
         &self,
         entry: &ArchiveEntry,
-        mut copy: fs::File,
-        target: &Path,
+        directory: &OperatorDirectory,
+        name: &OsStr,
     ) -> Result<(Digest, u64)> {
+        let mut copy = directory.new_file(FILE_MODE)?;
         let mut source = self.archive.open_entry(&entry.path)?;
         let mut hasher = Hasher::default();
         let mut size = 0;
@@ -139,29 +118,14 @@ impl Engine {
                 break;
             }
             hasher.update(&buffer[..count]);
-            copy.write_all(&buffer[..count])
-                .with_path("write", target)?;
+            copy.write(&buffer[..count])?;
             size += count as u64;
         }
         let modified = u64::try_from(entry.modified).unwrap_or_default();
         let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(modified);
-        copy.set_modified(modified)
-            .with_path("set the time of", target)?;
-        copy.sync_all().with_path("sync", target)?;
+        let set = copy.file().set_modified(modified);
+        set.with_path("set the time of", &directory.path().join(name))?;
+        directory.link_new_file(copy, name)?;
         Ok((hasher.finish(), size))
     }
-}
-
-/// Creates a directory and its missing parents, for the operator alone.
-fn create_private_directories(path: &Path) -> Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true).mode(0o700);
-    builder.create(path).with_path("create", path)
-}
-
-/// Creates a file that does not exist yet, for the operator alone.
-fn create_private_file(path: &Path) -> Result<fs::File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    options.open(path).with_path("create", path)
 }

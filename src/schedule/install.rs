@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
@@ -17,11 +16,14 @@ use super::service_manager::ServiceManager;
 use super::unit_files::unit_files;
 use super::units::Unit;
 use crate::config::config_identity;
-use crate::durable;
-use crate::error::{PathContext, Result};
+use crate::durable::{OperatorDirectory, ReplacedFile};
+use crate::error::Result;
 
 /// Mode of unit files.
-const UNIT_MODE: u32 = 0o644;
+const UNIT_MODE: Mode = Mode::from_raw_mode(0o644);
+
+/// Mode of their directory, if it does not exist yet.
+const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
 
 /// Directories of the links that `systemctl enable` makes.
 const WANTS_DIRECTORIES: [&str; 3] = [
@@ -326,6 +328,14 @@ impl PlannedFile {
         )
     }
 
+    /// Returns what the new file may replace: what the plan has shown, or anything by consent.
+    fn replaced(&self) -> ReplacedFile<'_> {
+        match &self.reason {
+            None => ReplacedFile::Known(self.old.as_deref().map(str::as_bytes)),
+            Some(_) => ReplacedFile::Any,
+        }
+    }
+
     /// Returns whether `systemctl` can enable the unit.
     fn can_be_enabled(&self) -> bool {
         let text = self.old.as_deref().unwrap_or_default();
@@ -449,6 +459,7 @@ impl InstallPlan {
         if self.has_changes() {
             self.change_files()?;
         }
+        self.remove_leftovers();
         run(after)?;
         Ok(commands)
     }
@@ -458,19 +469,18 @@ impl InstallPlan {
             .files
             .iter()
             .any(|file| file.action == FileAction::Create);
-        if creates {
-            fs::create_dir_all(&self.directory).with_path("create", &self.directory)?;
-        }
-        // The directory may be reached through symlinks of the operator.
-        let directory = self.directory.canonicalize();
-        let directory = directory.with_path("resolve", &self.directory)?;
+        let directory = if creates {
+            OperatorDirectory::open_or_create(&self.directory, DIRECTORY_MODE)?
+        } else {
+            OperatorDirectory::open(&self.directory)?
+        };
         for file in self.files.iter().filter(|file| file.is_changed()) {
-            let path = directory.join(&file.name);
+            let name = OsStr::new(&file.name);
             match &file.new {
                 Some(text) => {
-                    durable::replace_file(&path, text.as_bytes(), Mode::from_raw_mode(UNIT_MODE))?;
+                    directory.replace_file(name, file.replaced(), text.as_bytes(), UNIT_MODE)?;
                 }
-                None => fs::remove_file(&path).with_path("remove", &path)?,
+                None => directory.remove_file(name)?,
             }
         }
         let removed = self.files.iter();
@@ -480,6 +490,15 @@ impl InstallPlan {
             .collect();
         remove_links(&directory, &removed);
         Ok(())
+    }
+
+    /// Removes what a killed installation has left beside the files.
+    fn remove_leftovers(&self) {
+        let Ok(directory) = OperatorDirectory::open(&self.directory) else {
+            // It does not exist.
+            return;
+        };
+        directory.remove_leftovers(self.files.iter().map(|file| OsStr::new(&file.name)));
     }
 }
 
@@ -498,13 +517,15 @@ fn command_for<'a>(
 
 /// Removes the links to removed units that `systemctl enable` made, for a service manager that does
 /// not run. A link that stays only makes the service manager say that the unit is missing.
-fn remove_links(directory: &Path, removed: &BTreeSet<&str>) {
+fn remove_links(directory: &OperatorDirectory, removed: &BTreeSet<&str>) {
     for wants in WANTS_DIRECTORIES {
-        for name in removed {
-            let link = directory.join(wants).join(name);
-            let target = fs::read_link(&link).unwrap_or_default();
-            if target.file_name() == Some(OsStr::new(name)) {
-                let _ = fs::remove_file(&link);
+        let Some(links) = directory.open_below(wants) else {
+            continue;
+        };
+        for name in removed.iter().map(OsStr::new) {
+            let target = links.read_symlink(name).unwrap_or_default();
+            if target.file_name() == Some(name) {
+                let _ = links.remove_file(name);
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::archive_search::{search, write_entry};
 use super::world::World;
@@ -127,4 +128,43 @@ fn single_entry_is_exported_to_a_new_file_only() {
             .is_err()
     );
     assert!(!none.exists());
+}
+
+#[test]
+fn swapped_directory_gets_no_exported_entry() {
+    let world = World::new(&["scout"]);
+    for day in 10..30 {
+        write_entry(&world, &format!("scout/2025-01-{day}_0300.md"), "walrus\n");
+    }
+    let engine = world.engine();
+    let found = search(&engine, "in:archive").entries;
+    let entries: Vec<_> = found.into_iter().map(|found| found.entry).collect();
+    let at = |name: &str| world.root.join(name);
+    fs::create_dir_all(at("elsewhere/scout")).unwrap();
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Another user may own the directory around it.
+        let racer = scope.spawn(|| {
+            let mut swaps = 0;
+            while !is_done.load(Ordering::Relaxed) {
+                if fs::rename(at("out"), at(&format!("aside-{swaps}"))).is_ok() {
+                    swaps += 1;
+                    let _ = symlink("elsewhere", at("out"));
+                }
+            }
+            swaps
+        });
+        for _ in 0..20 {
+            let _ = engine.export_entries(&entries, &at("out"));
+            // The racer may put it back at any moment.
+            let _ = fs::remove_file(at("out"));
+        }
+        is_done.store(true, Ordering::Relaxed);
+        racer.join().unwrap()
+    });
+    let landed = fs::read_dir(at("elsewhere/scout")).unwrap().count();
+    assert_eq!(
+        (landed, fs::read_dir(at("elsewhere")).unwrap().count()),
+        (0, 1)
+    );
 }

@@ -116,6 +116,19 @@ impl DisplacedFile {
         }
     }
 
+    /// Removes it and syncs the directory; the caller needs no bytes of it. Another process may have
+    /// removed it as a leftover.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn discard(self) -> Result<()> {
+        match fs::unlinkat(&self.directory, &self.name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno).with_path("remove", &self.path),
+        }
+        fs::fsync(&self.directory).with_path("sync the directory of", &self.path)
+    }
+
     /// Opens it for reading; none if that is not possible or it is not a regular file.
     fn open(&self) -> io::Result<Option<File>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
