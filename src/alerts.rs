@@ -27,7 +27,7 @@ pub use outbox::{AlertChannel, WaitingAlert};
 use crate::config::{AlertKind, AlertSettings};
 use crate::engine::{Engine, HolderLock, HolderLockKind, RunReport, describe_holder};
 use crate::error::{Error, ErrorKind, describe_io_error};
-use crate::trust::{UntrustedPlace, find_program, find_untrusted_ancestor};
+use crate::trust::{TrustedUser, UntrustedPlace, find_program, find_untrusted_in_command};
 use conditions::{ConditionFinder, Findings};
 use delivery::ChannelSender;
 use outbox::{CheckContext, Outbox, PendingEvent};
@@ -65,16 +65,18 @@ pub struct UntrustedCommand {
 }
 
 impl UntrustedCommand {
-    /// Looks at the command as a delivery runs it; none for other users than root, and without a
+    /// Looks at the command as a delivery runs it, with the interpreters of its script and what `env`
+    /// finds; none for other users than root, and without a
     /// command or its program.
     pub fn find(
         settings: &AlertSettings,
         environment: &AlertEnvironment,
     ) -> Option<UntrustedCommand> {
-        let program = settings.command.as_ref()?.first()?;
-        let path = find_program(program, &settings.directory, &environment.search_path)?;
-        let place = find_untrusted_ancestor(&path, 0).filter(|_| environment.is_root)?;
-        let program = program.clone();
+        let words = settings.command.as_ref().filter(|_| environment.is_root)?;
+        let program = words.first()?.clone();
+        let search_path = &environment.search_path;
+        let root = TrustedUser::ROOT;
+        let place = find_untrusted_in_command(words, &settings.directory, search_path, root)?;
         Some(UntrustedCommand { program, place })
     }
 

@@ -329,9 +329,8 @@ impl CommandContext<'_> {
     }
 
     fn run_console(&mut self, flags: &ConsoleFlags) -> CommandResult {
-        let (config, notes) = self.load_config()?;
+        let config = self.load_config()?;
         let setup = ConsoleSetup {
-            startup_message: (!notes.is_empty()).then(|| notes.join("; ")),
             is_view_saved: true,
             ..ConsoleSetup::default()
         };
@@ -410,15 +409,12 @@ impl CommandContext<'_> {
     }
 
     /// Finds and reads the config, and prints its warnings to standard error.
-    fn load_config(&mut self) -> Result<(Config, Vec<String>), CommandError> {
+    fn load_config(&mut self) -> Result<Config, CommandError> {
         let located = config::locate(self.config_flag.as_deref(), &self.environment.env)?;
-        for note in &located.notes {
-            self.output.print_warning(note);
-        }
         match located.load(&self.environment.env) {
             Ok(config) => {
                 self.output.print_diagnostics(&config.warnings);
-                Ok((config, located.notes))
+                Ok(config)
             }
             Err(errors) => Err(config_failure(&located.path, errors)),
         }
@@ -431,7 +427,7 @@ impl CommandContext<'_> {
 
     /// Loads the config as [`CommandContext::open_engine`] does, for runs that `trigger` started.
     fn open_engine_for(&mut self, trigger: Trigger) -> Result<Engine, CommandError> {
-        let (config, _) = self.load_config()?;
+        let config = self.load_config()?;
         let group = resolve_archive_group(&config, self.environment.find_group)
             .map_err(|errors| config_failure(&config.path, errors))?;
         Ok(self.new_engine_for(trigger, config, group))

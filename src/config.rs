@@ -23,7 +23,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
@@ -31,10 +30,11 @@ use serde::Serialize;
 
 use crate::digest::Digest;
 use crate::durable;
-use crate::error::{self, Error, ErrorKind, PathContext, Result};
+use crate::error::{self, Error, ErrorKind, Result};
 use crate::invocation::Invocation;
 use crate::lint::{RuleId, Severity};
 use crate::reset_interval::ResetInterval;
+use crate::trust::{TrustedUser, UserDatabase, find_untrusted_ancestor};
 
 pub use alert_settings::{AlertKind, AlertSettings, JournalTarget};
 pub use identity::config_identity;
@@ -70,6 +70,8 @@ pub struct ConfigEnvironment {
     pub program_directory: Option<PathBuf>,
     /// The effective user id.
     pub uid: u32,
+    /// The users and groups of the machine.
+    pub user_database: UserDatabase,
 }
 
 impl ConfigEnvironment {
@@ -83,6 +85,15 @@ impl ConfigEnvironment {
             config_path_variable: None,
             program_directory: None,
             uid: 0,
+            user_database: UserDatabase::EMPTY,
+        }
+    }
+
+    /// Returns the user of this process, whose files it trusts.
+    pub fn trusted_user(&self) -> TrustedUser {
+        TrustedUser {
+            uid: self.uid,
+            database: self.user_database,
         }
     }
 
@@ -120,8 +131,6 @@ pub struct LocatedConfig {
     /// Invocation of this program on the file, for suggested command lines: without `--config` only
     /// if the search finds the file from any directory.
     pub invocation: Invocation,
-    /// Notes about the search for the operator, as sentences.
-    pub notes: Vec<String>,
 }
 
 impl LocatedConfig {
@@ -140,8 +149,11 @@ const CONFIG_FILE_NAME: &str = "memory-shepherd.conf";
 pub const SYSTEM_CONFIG_PATH: &str = "/etc/memory-shepherd/memory-shepherd.conf";
 
 /// Finds the config file: the flag, the variable, the current directory, the directory of the user,
-/// that of the program (as the original script does), `/etc`. A file that is named but missing is an error and never a fall-through, so that no other
-/// fleet is used by mistake.
+/// that of the program (as the original script does), `/etc`.
+///
+/// # Errors
+/// A file that is named but missing, or that is found where another user can write it: never a
+/// fall-through, so that no other fleet is used by mistake.
 pub fn locate(flag: Option<&Path>, env: &ConfigEnvironment) -> Result<LocatedConfig> {
     locate_with_system_path(flag, env, Path::new(SYSTEM_CONFIG_PATH))
 }
@@ -174,44 +186,27 @@ fn locate_with_system_path(
         }
     }
     candidates.push(system.to_path_buf());
-    let mut notes = Vec::new();
     let mut searched = Vec::new();
     for path in candidates {
         searched.push(path.display().to_string());
         if !exists(&path)? {
             continue;
         }
+        let is_local = path == local_path;
         // HOME may be another user's: `su -m` and `sudo -E` keep it.
-        let of_user = (Some(&path) == user_path.as_ref())
-            .then(|| path.canonicalize().ok())
-            .flatten();
-        let is_anywhere = path == local_path || Some(&path) == program_path.as_ref();
-        let examined = of_user.as_ref().or(is_anywhere.then_some(&path));
-        if env.uid == 0
-            && let Some(file) = examined
-            && let Some(directory) = file.parent()
-            && let Some(why) = distrust_reason(file, directory)?
-        {
-            notes.push(format!(
-                "skipped {}: running as root, and {why}; to use it, pass --config",
-                path.display()
-            ));
-            continue;
+        let is_of_home = Some(&path) == user_path.as_ref() && env.uid == 0;
+        if is_local || is_of_home || Some(&path) == program_path.as_ref() {
+            check_trusted(&path, is_local, env)?;
         }
-        let invocation = if path == local_path {
+        let invocation = if is_local {
             Invocation::with_config(&path)
         } else {
             Invocation::default()
         };
-        return Ok(LocatedConfig {
-            path,
-            invocation,
-            notes,
-        });
+        return Ok(LocatedConfig { path, invocation });
     }
     let message = format!("no config found; looked for {}", searched.join(", "));
-    let error = Error::new(ErrorKind::Config, message);
-    let mut error = notes.into_iter().fold(error, Error::with_hint);
+    let mut error = Error::new(ErrorKind::Config, message);
     if cfg!(feature = "demo") {
         error = error.with_hint("run `memory-shepherd demo` to try it on an example fleet");
     }
@@ -239,7 +234,6 @@ fn locate_named(flag: Option<&Path>, env: &ConfigEnvironment) -> Result<Option<L
         return Ok(Some(LocatedConfig {
             invocation: Invocation::with_config(&path),
             path,
-            notes: Vec::new(),
         }));
     }
     let message = format!("config {} named by {source} does not exist", path.display());
@@ -258,25 +252,24 @@ fn exists(path: &Path) -> Result<bool> {
     }
 }
 
-/// Returns why root should not use `file`, which the search found: another user owns it, can write
-/// it, or can replace it.
-fn distrust_reason(file: &Path, directory: &Path) -> Result<Option<&'static str>> {
-    let metadata = fs::symlink_metadata(file).with_path("stat", file);
-    let meta = metadata.map_err(|error| error.with_kind(ErrorKind::Config))?;
-    let directory_metadata = fs::metadata(directory).with_path("stat", directory);
-    let place = directory_metadata.map_err(|error| error.with_kind(ErrorKind::Config))?;
-    let is_writable_by_others = |meta: &fs::Metadata| meta.mode() & 0o022 != 0;
-    let is_sticky = place.mode() & 0o1000 != 0;
-    Ok(if meta.is_symlink() {
-        Some("it is a symlink")
-    } else if meta.uid() != 0 {
-        Some("root does not own it")
-    } else if is_writable_by_others(&meta) {
-        Some("others can write it")
-    } else if place.uid() != 0 || (is_writable_by_others(&place) && !is_sticky) {
-        Some("others can replace it in its directory")
+/// Refuses a config that the search found and that another user can write or replace: it decides
+/// which files are read and written, and what is run, as the user of this process.
+fn check_trusted(path: &Path, is_local: bool, env: &ConfigEnvironment) -> Result<()> {
+    let Some(place) = find_untrusted_ancestor(path, env.trusted_user()) else {
+        return Ok(());
+    };
+    let message = format!(
+        "the config {} was found and is not used: {}",
+        path.display(),
+        place.describe(env.user_database)
+    );
+    let named = shell_words::quote(&path.to_string_lossy()).into_owned();
+    let error = Error::new(ErrorKind::Config, message)
+        .with_hint(format!("if you trust what it says, pass --config {named}"));
+    Err(if is_local {
+        error.with_hint("for the config that is found elsewhere, run this in another directory")
     } else {
-        None
+        error.with_hint(format!("or make it yours alone: {}", place.remedy()))
     })
 }
 

@@ -10,9 +10,9 @@ mod sample_agents;
 mod writers;
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::ops::Range;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,12 +20,14 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use chrono::{DateTime, FixedOffset, Timelike};
+use rustix::fs::Mode;
 use tempfile::TempDir;
 
 use crate::baseline::seal;
 use crate::clock::{self, Clock};
 use crate::config::{self, ConfigEnvironment};
 use crate::digest::Digest;
+use crate::durable::OperatorDirectory;
 use crate::engine::{Engine, EngineSetup, Held, Trigger, UndoMode, UndoTarget};
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::transport::local::LocalTransport;
@@ -93,26 +95,41 @@ impl Drop for DetachableConfig {
             text = text.replace(&remote, &local);
         }
         // A drop cannot report an error.
-        let _ = fs::write(&self.0, text);
+        let _ = write_file(&self.0, text.as_bytes());
     }
 }
 
-/// Creates the example fleet in `dir`, which must be empty or not exist, with `agents` of them
-/// instead of fourteen. Its history ends at the time of `clock`.
+/// Writes a file that other users can neither read nor change. None of them can write the directory.
+fn write_file(path: &Path, bytes: &[u8]) -> Result<File> {
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
+        .with_path("write", path)?;
+    file.write_all(bytes).with_path("write", path)?;
+    Ok(file)
+}
+
+/// Creates a directory for this user alone, and its missing parents.
+fn create_directory(path: &Path) -> Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    let made = builder.recursive(true).mode(0o700).create(path);
+    made.with_path("create the directory", path)
+}
+
+/// Creates the example fleet in `dir`, which must not exist or be an empty directory that other users
+/// cannot write, with `agents` of them instead of fourteen. Its history ends at the time of `clock`.
 ///
 /// # Errors
-/// The directory is not empty, or the system reports an error.
+/// The directory is another user's or not empty, or the system reports an error.
 pub fn build_in(dir: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<Demo> {
-    fs::create_dir_all(dir).with_path("create the directory", dir)?;
+    let directory = OperatorDirectory::open_or_create(dir, Mode::RWXU)?;
+    directory.check_own_and_empty()?;
     // The engine follows no symlinks, so the path must be the real one.
-    let dir = fs::canonicalize(dir).with_path("find", dir)?;
-    if fs::read_dir(&dir).with_path("list", &dir)?.next().is_some() {
-        let message = format!("the directory {} is not empty", dir.display());
-        return Err(Error::new(ErrorKind::User, message)
-            .with_hint("name one that is empty or does not exist yet; nothing was changed"));
-    }
+    let dir = directory.path().to_path_buf();
     let home = dir.join(DEMO_HOST_NAME);
-    fs::create_dir(&home).with_path("create the directory", &home)?;
+    create_directory(&home)?;
     let builder = DemoBuilder {
         now: clock.now(),
         host: Arc::new(DemoHost::start(&home, SupportedExtensions::ALL)?),
@@ -232,10 +249,9 @@ impl DemoBuilder {
 
     /// Writes a file with a modification time `minutes_ago` minutes in the past.
     fn write_file_aged(&self, path: &Path, bytes: &[u8], minutes_ago: i64) -> Result<()> {
-        fs::write(path, bytes).with_path("write", path)?;
         let time = self.now - chrono::Duration::minutes(minutes_ago);
-        let file = File::options().write(true).open(path);
-        file.and_then(|file| file.set_modified(SystemTime::from(time)))
+        write_file(path, bytes)?
+            .set_modified(SystemTime::from(time))
             .with_path("set the modification time of", path)
     }
 
@@ -259,7 +275,7 @@ impl DemoBuilder {
         }
         self.write_file_aged(&self.config_path(), config.as_bytes(), FLEET_AGE_MINUTES)?;
         let baselines = self.dir.join("baselines");
-        fs::create_dir(&baselines).with_path("create the directory", &baselines)?;
+        create_directory(&baselines)?;
         let mut seal_text = String::new();
         for (name, text) in BASELINES {
             let file = format!("{name}-MEMORY.md");
@@ -275,7 +291,7 @@ impl DemoBuilder {
         for name in AGENT_ROLES.iter().map(|(name, _)| *name).chain(clone_names) {
             let memory = memory_path(&self.dir, name);
             let directory = memory.parent().unwrap_or(&self.dir);
-            fs::create_dir_all(directory).with_path("create the directory", directory)?;
+            create_directory(directory)?;
         }
         for (number, name, model) in clones {
             let mut text = sample_agents::agent_baseline(model).to_string();
@@ -375,7 +391,7 @@ impl DemoBuilder {
                 2 + (number + day) % 4,
             );
             text.extend_from_slice(scratch.as_bytes());
-            fs::write(&path, text).with_path("write", &path)?;
+            write_file(&path, &text)?;
         }
         Ok(())
     }
@@ -395,7 +411,7 @@ impl DemoBuilder {
                 }
                 AgentRole::DirectoryInPlace => {
                     fs::remove_file(&path).with_path("remove", &path)?;
-                    fs::create_dir(&path).with_path("create the directory", &path)?;
+                    create_directory(&path)?;
                     continue;
                 }
                 AgentRole::Drifted => sample_agents::with_edited_rules(pristine) + &scratch,

@@ -2,6 +2,7 @@
 //! the exit code. The modules below read neither environment nor user database by themselves.
 
 use std::env;
+use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,8 +13,12 @@ use memory_shepherd::cli::{self, Environment, UserAccount};
 use memory_shepherd::config::ConfigEnvironment;
 use memory_shepherd::console::external_tools::ExternalTools;
 use memory_shepherd::transport::sftp::askpass;
+use memory_shepherd::trust::UserDatabase;
 use rustix::fs::Mode;
-use uzers::{get_effective_uid, get_effective_username, get_group_by_name, get_user_by_uid};
+use uzers::os::unix::GroupExt;
+use uzers::{
+    get_effective_uid, get_effective_username, get_group_by_gid, get_group_by_name, get_user_by_uid,
+};
 
 fn main() -> ExitCode {
     if let Some(prompt_exit_code) = askpass::askpass_main(env::args_os(), |name| env::var_os(name))
@@ -57,6 +62,17 @@ fn read_environment() -> Environment {
                 .ok()
                 .and_then(|program| program.parent().map(PathBuf::from)),
             uid,
+            user_database: UserDatabase {
+                find_private_group,
+                find_user_name: |uid| {
+                    let user = get_user_by_uid(uid)?;
+                    Some(user.name().to_string_lossy().into_owned())
+                },
+                find_group_name: |gid| {
+                    let group = get_group_by_gid(gid)?;
+                    Some(group.name().to_string_lossy().into_owned())
+                },
+            },
         },
         user: user.unwrap_or_else(|| uid.to_string()),
         debug_log: path_variable("MEMORY_SHEPHERD_DEBUG_LOG")
@@ -93,4 +109,25 @@ fn read_environment() -> Environment {
             })
         },
     }
+}
+
+/// Returns the primary group of a user if it is the user's own: it has the user's name and no other
+/// member, and is no other user's primary group. A directory service need not list its users, so the
+/// file of local users cannot answer alone.
+fn find_private_group(uid: u32) -> Option<u32> {
+    let user = get_user_by_uid(uid)?;
+    let gid = user.primary_group_id();
+    let group = get_group_by_gid(gid)?;
+    let is_of_name = group.name() == user.name();
+    let has_other_member = || group.members().iter().any(|name| name != user.name());
+    if !is_of_name || has_other_member() {
+        return None;
+    }
+    let accounts = fs::read_to_string("/etc/passwd").ok()?;
+    // name:password:uid:gid:...
+    let is_of_another = |line: &str| {
+        let number = |field| line.split(':').nth(field)?.parse::<u32>().ok();
+        number(3) == Some(gid) && number(2) != Some(uid)
+    };
+    (!accounts.lines().any(is_of_another)).then_some(gid)
 }

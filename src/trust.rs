@@ -1,11 +1,16 @@
 //! Whether other users can replace what root, or this user, runs or reads.
 
-use std::collections::VecDeque;
-use std::ffi::{OsStr, OsString};
+mod command;
+
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
+
+use crate::durable::component_names;
+
+pub use command::{find_untrusted_in_command, read_interpreter_line};
 
 /// Maximum number of symlinks that a path may lead through, as in the kernel.
 const MAX_SYMLINKS: usize = 40;
@@ -13,6 +18,47 @@ const MAX_SYMLINKS: usize = 40;
 /// Directories in which a service looks for a program that is named without its directory.
 pub const SERVICE_SEARCH_PATH: [&str; 4] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"];
+
+/// What the user database of the machine says; `main` reads it.
+#[derive(Clone, Copy, Debug)]
+pub struct UserDatabase {
+    /// Returns the group of a user of which nobody else is a member.
+    pub find_private_group: fn(u32) -> Option<u32>,
+    /// Returns the name of a user.
+    pub find_user_name: fn(u32) -> Option<String>,
+    /// Returns the name of a group.
+    pub find_group_name: fn(u32) -> Option<String>,
+}
+
+impl UserDatabase {
+    /// Knows no user and no group.
+    pub const EMPTY: UserDatabase = UserDatabase {
+        find_private_group: |_| None,
+        find_user_name: |_| None,
+        find_group_name: |_| None,
+    };
+}
+
+/// The user who may change what is examined, beside root.
+#[derive(Clone, Copy, Debug)]
+pub struct TrustedUser {
+    /// The user's id.
+    pub uid: u32,
+    /// Where the user's private group is looked up, which counts as the user.
+    pub database: UserDatabase,
+}
+
+impl TrustedUser {
+    /// Root alone, whatever the groups.
+    pub const ROOT: TrustedUser = TrustedUser {
+        uid: 0,
+        database: UserDatabase::EMPTY,
+    };
+
+    fn owns_group(self, group: u32) -> bool {
+        (self.database.find_private_group)(self.uid) == Some(group)
+    }
+}
 
 /// A file, directory or symlink that another user can change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,33 +106,43 @@ impl UntrustedPlace {
     }
 }
 
-impl fmt::Display for UntrustedPlace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl UntrustedPlace {
+    /// Says who can change what, with the names that the database knows.
+    pub fn describe(&self, database: UserDatabase) -> String {
+        let named = |id: u32, find_name: fn(u32) -> Option<String>| {
+            find_name(id).map_or_else(|| id.to_string(), |name| format!("{id} ({name})"))
+        };
+        let user = |uid| named(uid, database.find_user_name);
+        let group = |gid| named(gid, database.find_group_name);
         let path = self.path.display();
         match self.cause {
-            DistrustCause::Owner(uid) => write!(f, "uid {uid} owns {path}"),
-            DistrustCause::GroupWritable(gid) => write!(f, "group {gid} can write {path}"),
+            DistrustCause::Owner(uid) => format!("uid {} owns {path}", user(uid)),
+            DistrustCause::GroupWritable(gid) => format!("group {} can write {path}", group(gid)),
             DistrustCause::ListedUser(uid) => {
-                write!(f, "uid {uid} can write {path} by its access list")
+                format!("uid {} can write {path} by its access list", user(uid))
             }
             DistrustCause::ListedGroup(gid) => {
-                write!(f, "group {gid} can write {path} by its access list")
+                format!("group {} can write {path} by its access list", group(gid))
             }
-            DistrustCause::WorldWritable => write!(f, "every user can write {path}"),
+            DistrustCause::WorldWritable => format!("every user can write {path}"),
         }
+    }
+}
+
+impl fmt::Display for UntrustedPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.describe(UserDatabase::EMPTY))
     }
 }
 
 /// Returns the first file, directory or symlink that leads to a file and that another user than root
 /// and `user` can change: on the path itself, and on those of the symlinks that it leads through.
-pub fn find_untrusted_ancestor(path: &Path, user: u32) -> Option<UntrustedPlace> {
-    let names = |path: &Path| -> VecDeque<OsString> {
-        let components = path.components();
-        let names = components.filter(|it| !matches!(it, Component::RootDir | Component::CurDir));
-        names.map(|it| it.as_os_str().to_os_string()).collect()
-    };
+///
+/// In a sticky directory such as `/tmp`, others can neither remove nor rename what they do not own.
+/// So there the owner decides.
+pub fn find_untrusted_ancestor(path: &Path, user: TrustedUser) -> Option<UntrustedPlace> {
     let mut place = PathBuf::from("/");
-    let mut rest = names(path);
+    let mut rest = component_names(path);
     let mut symlinks = 0;
     loop {
         // What does not exist has nothing that a user could change now.
@@ -95,7 +151,7 @@ pub fn find_untrusted_ancestor(path: &Path, user: u32) -> Option<UntrustedPlace>
             return Some(UntrustedPlace {
                 path: place,
                 cause,
-                user,
+                user: user.uid,
             });
         }
         if meta.is_symlink() {
@@ -107,7 +163,7 @@ pub fn find_untrusted_ancestor(path: &Path, user: u32) -> Option<UntrustedPlace>
             if target.is_absolute() {
                 place = PathBuf::from("/");
             }
-            let mut further = names(&target);
+            let mut further = component_names(&target);
             further.append(&mut rest);
             rest = further;
         }
@@ -142,15 +198,17 @@ pub fn find_program(
 
 /// Returns why another user can change a file, or what a directory contains; none if no other can. The
 /// mode of a symlink says nothing, and in a sticky directory each user changes only what is theirs.
-fn find_distrust_cause(path: &Path, meta: &fs::Metadata, user: u32) -> Option<DistrustCause> {
+fn find_distrust_cause(
+    path: &Path,
+    meta: &fs::Metadata,
+    user: TrustedUser,
+) -> Option<DistrustCause> {
     // What is written to /dev/null is never read from it, and a symlink to it masks a unit.
     if meta.file_type().is_char_device() && meta.rdev() == rustix::fs::makedev(1, 3) {
         return None;
     }
     let is_sticky_directory = meta.is_dir() && meta.mode() & 0o1000 != 0;
-    // A group with the number of the user is usually the user's own.
-    let is_own_group = user != 0 && meta.gid() == user;
-    if meta.uid() != 0 && meta.uid() != user {
+    if meta.uid() != 0 && meta.uid() != user.uid {
         Some(DistrustCause::Owner(meta.uid()))
     } else if meta.is_symlink() || is_sticky_directory {
         None
@@ -160,9 +218,9 @@ fn find_distrust_cause(path: &Path, meta: &fs::Metadata, user: u32) -> Option<Di
         None
     } else if let Some(list) = read_access_list(path) {
         // The bits of the group are the mask of the list.
-        list.find_writer(user, meta.gid(), is_own_group)
+        list.find_writer(user, meta.gid())
     } else {
-        (!is_own_group).then(|| DistrustCause::GroupWritable(meta.gid()))
+        (!user.owns_group(meta.gid())).then(|| DistrustCause::GroupWritable(meta.gid()))
     }
 }
 
@@ -190,14 +248,14 @@ fn read_access_list(path: &Path) -> Option<AccessList> {
 
 impl AccessList {
     /// Returns another user or group that can write, where the mask lets them.
-    fn find_writer(&self, user: u32, group: u32, is_own_group: bool) -> Option<DistrustCause> {
+    fn find_writer(&self, user: TrustedUser, group: u32) -> Option<DistrustCause> {
         const WRITE: u16 = 0x02;
         let writers = self.0.iter().filter(|(_, rights, _)| rights & WRITE != 0);
         let mut causes = writers.filter_map(|&(tag, _, id)| match tag {
             // ACL_USER, ACL_GROUP_OBJ and ACL_GROUP.
-            0x02 if id != 0 && id != user => Some(DistrustCause::ListedUser(id)),
-            0x04 if !is_own_group => Some(DistrustCause::GroupWritable(group)),
-            0x08 if !is_own_group || id != group => Some(DistrustCause::ListedGroup(id)),
+            0x02 if id != 0 && id != user.uid => Some(DistrustCause::ListedUser(id)),
+            0x04 if !user.owns_group(group) => Some(DistrustCause::GroupWritable(group)),
+            0x08 if !user.owns_group(id) => Some(DistrustCause::ListedGroup(id)),
             _ => None,
         });
         causes.next()
@@ -210,11 +268,23 @@ mod tests {
 
     use super::*;
 
+    /// The group that counts as that of any user.
+    const PRIVATE_GROUP: u32 = 4712;
+
+    fn user(uid: u32) -> TrustedUser {
+        let find_private_group = |_| Some(PRIVATE_GROUP);
+        let database = UserDatabase {
+            find_private_group,
+            ..UserDatabase::EMPTY
+        };
+        TrustedUser { uid, database }
+    }
+
     /// The directories of tests belong to root only where root runs them.
     fn root_directory() -> Option<(tempfile::TempDir, PathBuf)> {
         let temporary = tempfile::tempdir().unwrap();
         let path = temporary.path().canonicalize().unwrap();
-        find_untrusted_ancestor(&path, 0)
+        find_untrusted_ancestor(&path, TrustedUser::ROOT)
             .is_none()
             .then_some((temporary, path))
     }
@@ -231,9 +301,9 @@ mod tests {
         fs::set_permissions(root.join("open"), mode).unwrap();
         symlink("../program", root.join("open/link")).unwrap();
         symlink("open/link", root.join("far")).unwrap();
-        assert_eq!(find_untrusted_ancestor(&program, 0), None);
+        assert_eq!(find_untrusted_ancestor(&program, TrustedUser::ROOT), None);
         for link in ["open/link", "far"] {
-            let found = find_untrusted_ancestor(&root.join(link), 0).unwrap();
+            let found = find_untrusted_ancestor(&root.join(link), TrustedUser::ROOT).unwrap();
             assert_eq!(found.path, root.join("open"), "{link}");
             assert_eq!(found.cause, DistrustCause::WorldWritable);
         }
@@ -244,11 +314,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("unit");
         fs::write(&file, "").unwrap();
-        let user = fs::metadata(&file).unwrap().uid();
+        let owner = fs::metadata(&file).unwrap().uid();
         let chmod = |path: &Path, mode| {
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         };
-        let found = || find_untrusted_ancestor(&file, user).map(|it| it.path);
+        let found = || find_untrusted_ancestor(&file, user(owner)).map(|it| it.path);
         chmod(&file, 0o644);
         assert_eq!(found(), None);
         chmod(&file, 0o646);
@@ -267,12 +337,12 @@ mod tests {
         let file = directory.path().join("unit");
         fs::write(&file, "").unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o660)).unwrap();
-        if chown(&file, Some(USER), Some(USER)).is_err() {
+        if chown(&file, Some(USER), Some(PRIVATE_GROUP)).is_err() {
             return;
         }
         let cause = || {
             let meta = fs::symlink_metadata(&file).unwrap();
-            find_distrust_cause(&file, &meta, USER)
+            find_distrust_cause(&file, &meta, user(USER))
         };
         assert_eq!(cause(), None);
         // acl(5), version 2: the owner, user 1, the group, the mask and the others.
@@ -305,7 +375,10 @@ mod tests {
             return;
         };
         symlink("/dev/null", root.join("mask")).unwrap();
-        assert_eq!(find_untrusted_ancestor(&root.join("mask"), 0), None);
+        assert_eq!(
+            find_untrusted_ancestor(&root.join("mask"), TrustedUser::ROOT),
+            None
+        );
     }
 
     #[test]
@@ -315,13 +388,16 @@ mod tests {
         };
         fs::write(root.join("program"), "").unwrap();
         symlink("program", root.join("link")).unwrap();
-        assert_eq!(find_untrusted_ancestor(&root.join("link"), 0), None);
+        assert_eq!(
+            find_untrusted_ancestor(&root.join("link"), TrustedUser::ROOT),
+            None
+        );
         std::os::unix::fs::lchown(root.join("link"), Some(4711), None).unwrap();
-        let found = find_untrusted_ancestor(&root.join("link"), 0).unwrap();
+        let found = find_untrusted_ancestor(&root.join("link"), TrustedUser::ROOT).unwrap();
         assert_eq!(found.path, root.join("link"));
         assert_eq!(found.cause, DistrustCause::Owner(4711));
         chown(root.join("program"), Some(4711), None).unwrap();
-        let found = find_untrusted_ancestor(&root.join("program"), 0).unwrap();
+        let found = find_untrusted_ancestor(&root.join("program"), TrustedUser::ROOT).unwrap();
         assert_eq!(found.path, root.join("program"));
     }
 
@@ -349,6 +425,6 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let link = directory.path().join("loop");
         symlink("loop", &link).unwrap();
-        let _ = find_untrusted_ancestor(&link, 0);
+        let _ = find_untrusted_ancestor(&link, TrustedUser::ROOT);
     }
 }

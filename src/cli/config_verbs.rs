@@ -122,9 +122,6 @@ fn command_diagnostic(config: &Config, environment: &AlertEnvironment) -> Option
 impl CommandContext<'_> {
     pub(super) fn run_config_check(&mut self) -> CommandResult {
         let located = config::locate(self.config_flag.as_deref(), &self.environment.env)?;
-        for note in &located.notes {
-            self.output.print_warning(note);
-        }
         let config::CheckedConfig {
             config,
             diagnostics: problems,
@@ -162,7 +159,7 @@ impl CommandContext<'_> {
     }
 
     pub(super) fn run_config_show(&mut self) -> CommandResult {
-        let (config, _) = self.load_config()?;
+        let config = self.load_config()?;
         self.output.print_document(&ConfigShowDocument {
             config: config.path.display().to_string(),
             values: config.effective_values(),

@@ -1,7 +1,7 @@
 //! `memory-shepherd demo`: the example fleet in the console, with a command that disconnects its
 //! host.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -9,11 +9,13 @@ use super::arguments::ConsoleFlags;
 use super::metrics_file::MetricsFlags;
 use super::{CommandContext, CommandResult, ConsoleSetup, signals};
 use crate::clock;
+use crate::config::ConfigEnvironment;
 use crate::console::ExtraCommand;
 use crate::console::command::{Command, CommandCategory, CommandSpec, KeyContext};
 use crate::demo::{self, Demo};
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind, Result};
 use crate::invocation::Invocation;
+use crate::trust::find_untrusted_ancestor;
 
 /// Specification of the command that disconnects and reconnects the host.
 static HOST_COMMAND: CommandSpec = CommandSpec {
@@ -42,6 +44,20 @@ fn host_command(demo: &Demo) -> ExtraCommand {
     }
 }
 
+/// Refuses a place that another user could swap while the fleet is used: it is written by path.
+fn check_demo_place(dir: &Path, env: &ConfigEnvironment) -> Result<()> {
+    let Some(place) = find_untrusted_ancestor(dir, env.trusted_user()) else {
+        return Ok(());
+    };
+    let message = format!(
+        "the example fleet cannot be made in {}: {}",
+        dir.display(),
+        place.describe(env.user_database)
+    );
+    Err(Error::new(ErrorKind::Conflict, message)
+        .with_hint("name a directory of your own, or leave out --dir; nothing was written"))
+}
+
 impl CommandContext<'_> {
     /// Builds the example fleet and opens the console on it; without a terminal, prints its status.
     /// The fleet stays in `dir`; without it, it is in a temporary directory, which is removed.
@@ -56,6 +72,9 @@ impl CommandContext<'_> {
         // finished, then removed.
         let interrupted = signals::register_stop_flag(&Arc::default())?;
         let clock = clock::SystemClock;
+        if let Some(dir) = &dir {
+            check_demo_place(dir, &self.environment.env)?;
+        }
         let demo = match &dir {
             Some(dir) => demo::build_in(dir, agents, &clock)?,
             None => demo::build_temporary(&self.environment.temp_directory, agents, &clock)?,
@@ -66,7 +85,7 @@ impl CommandContext<'_> {
         self.config_flag = Some(demo.config_path().to_path_buf());
         self.connector = demo.host().clone();
         if self.can_open_console() {
-            let (config, _) = self.load_config()?;
+            let config = self.load_config()?;
             let writers = demo.start_writers();
             let note = format!("example fleet in {}", demo.directory().display());
             let setup = ConsoleSetup {

@@ -32,8 +32,6 @@ use units::{OriginalSearch, UnitSubject};
 /// What the checks examine.
 struct DoctorSubject<'a> {
     environment: &'a Environment,
-    /// Notes about the search for the config.
-    notes: Vec<String>,
     /// Why there is no fleet, if there is none.
     config_failure: Option<CommandError>,
     fleet: Option<FleetSubject<'a>>,
@@ -58,8 +56,7 @@ struct FleetSubject<'a> {
 
 impl CommandContext<'_> {
     pub(super) fn run_doctor(&mut self) -> CommandResult {
-        let (notes, loaded) = self.load_examined_config();
-        let (config, config_failure) = match loaded {
+        let (config, config_failure) = match self.load_examined_config() {
             Ok(config) => (Some(config), None),
             Err(failure) => (None, Some(failure)),
         };
@@ -74,7 +71,6 @@ impl CommandContext<'_> {
         let engine = config.map(|config| self.new_cli_engine(config, group));
         let subject = DoctorSubject {
             environment: self.environment,
-            notes,
             config_failure,
             fleet: engine
                 .as_ref()
@@ -89,20 +85,16 @@ impl CommandContext<'_> {
         Ok(report.error_kind())
     }
 
-    /// Finds and loads the config. Returns notes about the search as well.
-    fn load_examined_config(&self) -> (Vec<String>, Result<Config, CommandError>) {
+    /// Finds and loads the config.
+    fn load_examined_config(&self) -> Result<Config, CommandError> {
         let env = &self.environment.env;
-        let located = match config::locate(self.config_flag.as_deref(), env) {
-            Ok(located) => located,
-            Err(error) => return (Vec::new(), Err(error.into())),
-        };
-        let loaded = located
+        let located = config::locate(self.config_flag.as_deref(), env)?;
+        located
             .load(env)
             .map_err(|ConfigErrors(diagnostics)| CommandError {
                 error: setup::config_error(&located.path),
                 diagnostics,
-            });
-        (located.notes, loaded)
+            })
     }
 
     fn examine_fleet<'e>(

@@ -22,7 +22,9 @@ use crate::schedule::{
     Systemctl, UnitScope, UnitSetup, UserSandbox, crontab_lines, find_kernel_obstacle,
     find_sandbox_obstacle, plan_install, plan_uninstall, render_packaged_units, render_units,
 };
-use crate::trust::{SERVICE_SEARCH_PATH, find_program, find_untrusted_ancestor};
+use crate::trust::{
+    SERVICE_SEARCH_PATH, TrustedUser, find_untrusted_ancestor, find_untrusted_in_command,
+};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ScheduleVerb {
@@ -554,19 +556,20 @@ impl CommandContext<'_> {
     fn root_trust_notes(&self, engine: &Engine) -> Vec<String> {
         let config = engine.config();
         let command = config.alerts.as_ref().and_then(|alerts| {
-            let program = alerts.command.as_ref()?.first()?;
-            find_program(program, &alerts.directory, SERVICE_SEARCH_PATH)
+            let words = alerts.command.as_ref()?;
+            let root = TrustedUser::ROOT;
+            find_untrusted_in_command(words, &alerts.directory, SERVICE_SEARCH_PATH, root)
         });
         let found = [
             (
                 "program",
-                find_untrusted_ancestor(&self.environment.program_path, 0),
+                find_untrusted_ancestor(&self.environment.program_path, TrustedUser::ROOT),
             ),
-            ("config", find_untrusted_ancestor(&config.path, 0)),
             (
-                "command of the alerts",
-                command.and_then(|it| find_untrusted_ancestor(&it, 0)),
+                "config",
+                find_untrusted_ancestor(&config.path, TrustedUser::ROOT),
             ),
+            ("command of the alerts", command),
         ];
         let notes = found.into_iter().filter_map(|(what, place)| {
             let path = place?.path;

@@ -213,7 +213,7 @@ fn demo_refuses_nonempty_directory() {
     let error = demo::build_in(place.path(), None, &SystemClock)
         .err()
         .unwrap();
-    assert_eq!(error.kind(), ErrorKind::User);
+    assert_eq!(error.kind(), ErrorKind::Conflict);
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
 }
 
@@ -231,7 +231,7 @@ fn demo_without_terminal_prints_status() {
     assert!(site.path("kept/memory-shepherd.conf").exists());
     let _ = site
         .run(["demo", "--dir", "kept"])
-        .assert_code(2)
+        .assert_code(6)
         .assert_stderr_has("is not empty");
     let _ = site.run(["demo", "--agents", "1001"]).assert_code(2);
 }

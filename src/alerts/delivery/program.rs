@@ -18,13 +18,10 @@ use crate::alerts::event::{quote_first_line, visible};
 use crate::clock::Clock;
 use crate::error::describe_io_error;
 use crate::sys;
-use crate::trust::find_program;
+use crate::trust::{find_program, read_interpreter_line};
 
 /// Maximum number of bytes of output that are kept.
 const MAX_KEPT_BYTES: usize = 2048;
-
-/// Maximum length of the line that names an interpreter, as in the kernel.
-const MAX_INTERPRETER_BYTES: u64 = 256;
 
 /// A run of the program.
 pub(super) struct ProgramRun<'a> {
@@ -154,24 +151,12 @@ impl ProgramRun<'_> {
 
 /// Returns why a program that exists was not found: its first line names an interpreter that does not.
 fn describe_missing_interpreter(path: &Path) -> String {
-    let mut beginning = Vec::new();
-    let read = File::open(path).and_then(|file| {
-        let mut file = file.take(MAX_INTERPRETER_BYTES);
-        file.read_to_end(&mut beginning)
-    });
-    let text = String::from_utf8_lossy(&beginning);
-    let words = text.lines().next().and_then(|line| line.strip_prefix("#!"));
-    let interpreter = words.and_then(|words| {
-        words
-            .trim_start_matches([' ', '\t'])
-            .split([' ', '\t'])
-            .next()
-    });
+    let line = read_interpreter_line(path);
     let path = visible(&path.display().to_string());
-    match interpreter.filter(|_| read.is_ok()) {
-        Some(interpreter) => format!(
+    match line {
+        Some(line) => format!(
             "the interpreter of {path} is missing: {}",
-            visible(interpreter)
+            visible(&line.interpreter)
         ),
         None => format!("the interpreter of {path} is missing"),
     }

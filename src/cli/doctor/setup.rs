@@ -54,9 +54,6 @@ pub(super) fn check_preferences(report: &mut DoctorReport, subject: &DoctorSubje
 
 /// Reports the mistakes of the config, and its warnings.
 pub(super) fn check_config(report: &mut DoctorReport, subject: &DoctorSubject<'_>) {
-    for note in &subject.notes {
-        report.add_warning(note, "");
-    }
     match (&subject.fleet, &subject.config_failure) {
         (Some(fleet), _) => {
             let config = fleet.engine.config();

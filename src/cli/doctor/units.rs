@@ -20,7 +20,7 @@ use crate::schedule::{
     TimerStatus, UnitScope, UnitSearchPath, UnitSetup, find_installed_timers, find_script_services,
     find_unit_program, plan_install, plan_uninstall, read_timer_statuses, render_units,
 };
-use crate::trust::find_untrusted_ancestor;
+use crate::trust::{TrustedUser, find_untrusted_ancestor};
 
 /// An enabled timer that has not fired within this many of the longest interval never fires.
 const MAX_UNFIRED_INTERVALS: i64 = 2;
@@ -174,9 +174,9 @@ pub(super) fn install_command(fleet: &FleetSubject<'_>, scope: UnitScope) -> Str
 /// Reports what other users can change of the files that decide what the service manager runs: units,
 /// drop-ins, and the directories where it looks for them.
 fn check_access(report: &mut DoctorReport, fleet: &FleetSubject<'_>, subject: &UnitSubject) {
-    let uid = match subject.target.scope {
-        UnitScope::System => 0,
-        UnitScope::User => fleet.environment.env.uid,
+    let user = match subject.target.scope {
+        UnitScope::System => TrustedUser::ROOT,
+        UnitScope::User => fleet.environment.env.trusted_user(),
     };
     let search_path = &subject.search_path;
     let mut examined = BTreeSet::new();
@@ -193,7 +193,7 @@ fn check_access(report: &mut DoctorReport, fleet: &FleetSubject<'_>, subject: &U
             if examined.contains(&path) {
                 continue;
             }
-            if let Some(place) = find_untrusted_ancestor(&path, uid)
+            if let Some(place) = find_untrusted_ancestor(&path, user)
                 && places.iter().all(|(it, _)| *it != place)
             {
                 places.push((place, &file.name));

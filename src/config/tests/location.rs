@@ -1,6 +1,6 @@
 //! Tests of where the config file is searched for, and of files that cannot be read.
 
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
 use super::*;
 
@@ -152,79 +152,153 @@ fn dangling_config_symlink_is_found_and_fails() {
     assert!(problems.to_string().contains("no such file"), "{problems}");
 }
 
-#[test]
-fn root_rejects_unsafe_config_of_others() {
+/// A directory in which a config is found, and the search for it.
+struct FoundConfig {
+    directory: tempfile::TempDir,
+    env: ConfigEnvironment,
+}
+
+/// Another user, and the group that only the user of the environment is in.
+const OTHER_USER: u32 = 65534;
+const PRIVATE_GROUP: u32 = 4712;
+
+fn found_config() -> FoundConfig {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join(CONFIG_FILE_NAME);
+    fs::write(&file, "").unwrap();
+    set_mode(&file, 0o644);
     let env = ConfigEnvironment {
-        cwd: directory.path().to_path_buf(),
+        cwd: directory.path().canonicalize().unwrap(),
         home: None,
-        uid: 0,
+        uid: fs::metadata(&file).unwrap().uid(),
+        user_database: UserDatabase {
+            find_private_group: |_| Some(PRIVATE_GROUP),
+            find_user_name: |_| Some("mallory".to_string()),
+            find_group_name: |_| Some("agents".to_string()),
+        },
         ..test_env()
     };
-    let nowhere = directory.path().join("etc.conf");
-    let why = || match locate_with_system_path(None, &env, &nowhere) {
-        Ok(located) => {
-            assert_eq!(located.path, file);
-            "taken".to_string()
+    FoundConfig { directory, env }
+}
+
+fn set_mode(path: &Path, bits: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(bits)).unwrap();
+}
+
+impl FoundConfig {
+    fn file(&self) -> PathBuf {
+        self.env.cwd.join(CONFIG_FILE_NAME)
+    }
+
+    /// The config of the machine, which must not take the place of an untrusted one.
+    fn locate(&self) -> Result<LocatedConfig> {
+        let system = self.env.cwd.join("etc.conf");
+        fs::write(&system, "").unwrap();
+        locate_with_system_path(None, &self.env, &system)
+    }
+
+    /// Why the config is refused; it can still be named.
+    fn refusal(&self) -> Option<String> {
+        assert!(locate(Some(&self.file()), &self.env).is_ok());
+        match self.locate() {
+            Ok(located) => {
+                assert_eq!(located.path.file_name(), self.file().file_name());
+                None
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Config);
+                let flag = format!("--config {}", self.file().display());
+                assert!(error.hints()[0].contains(&flag), "{error}");
+                Some(error.message().to_string())
+            }
         }
-        Err(error) => error.hints()[0].clone(),
-    };
-    let mode = |path: &Path, bits| {
-        fs::set_permissions(path, fs::Permissions::from_mode(bits)).unwrap();
-    };
-    fs::write(&file, "").unwrap();
-    if fs::metadata(&file).unwrap().uid() != 0 {
-        assert!(why().contains("root does not own it"));
+    }
+}
+
+#[test]
+fn config_in_directory_of_others_is_refused() {
+    let found = found_config();
+    assert_eq!(found.refusal(), None);
+    set_mode(&found.file(), 0o664);
+    let group = found.refusal().unwrap();
+    assert!(group.contains("(agents) can write"), "{group}");
+    set_mode(&found.file(), 0o646);
+    assert!(found.refusal().unwrap().contains("every user can write"));
+    set_mode(&found.file(), 0o644);
+    set_mode(found.directory.path(), 0o777);
+    assert!(found.refusal().unwrap().contains("every user can write"));
+    set_mode(found.directory.path(), 0o1777);
+    assert_eq!(found.refusal(), None, "others cannot replace it there");
+}
+
+#[test]
+fn config_of_another_user_is_refused() {
+    use std::os::unix::fs::{chown, lchown};
+    let found = found_config();
+    if chown(found.file(), Some(OTHER_USER), None).is_err() {
         return;
     }
-    mode(&file, 0o644);
-    assert_eq!(why(), "taken");
-    mode(&file, 0o664);
-    assert!(why().contains("others can write it"));
-    mode(&file, 0o600);
-    mode(directory.path(), 0o777);
-    assert!(why().contains("others can replace it"));
-    mode(directory.path(), 0o1777);
-    assert_eq!(why(), "taken");
-    std::os::unix::fs::chown(&file, Some(65534), None).unwrap();
-    assert!(why().contains("root does not own it"));
-    fs::rename(&file, directory.path().join("real")).unwrap();
-    symlink("real", &file).unwrap();
-    assert!(why().contains("symlink"));
+    let owner = found.refusal().unwrap();
+    assert!(owner.contains("uid 65534 (mallory) owns"), "{owner}");
+    chown(found.file(), Some(found.env.uid), None).unwrap();
+    assert_eq!(found.refusal(), None);
+    // A directory above it, and a symlink in its place.
+    chown(found.directory.path(), Some(OTHER_USER), None).unwrap();
+    assert!(found.refusal().unwrap().contains("(mallory) owns"));
+    chown(found.directory.path(), Some(found.env.uid), None).unwrap();
+    fs::rename(found.file(), found.env.cwd.join("real")).unwrap();
+    symlink("real", found.file()).unwrap();
+    assert_eq!(found.refusal(), None, "a symlink of one's own");
+    lchown(found.file(), Some(OTHER_USER), None).unwrap();
+    assert!(found.refusal().unwrap().contains("(mallory) owns"));
+}
 
-    // The same holds beside the program.
-    let beside = ConfigEnvironment {
-        cwd: directory.path().join("elsewhere"),
-        program_directory: Some(directory.path().to_path_buf()),
-        ..env.clone()
+#[test]
+fn config_writable_by_private_group_is_used() {
+    let found = found_config();
+    let of_group = |path: &Path| {
+        set_mode(path, 0o775);
+        std::os::unix::fs::chown(path, None, Some(PRIVATE_GROUP)).is_ok()
     };
-    let error = locate_with_system_path(None, &beside, &nowhere).unwrap_err();
-    assert!(error.hints()[0].contains("it is a symlink"), "{error}");
+    if of_group(&found.file()) && of_group(found.directory.path()) {
+        assert_eq!(found.refusal(), None);
+        let mut other = found;
+        other.env.user_database = UserDatabase::EMPTY;
+        assert!(other.refusal().is_some());
+    }
+}
 
-    // And in the home of another user; a symlink of one's own is followed.
-    let home = directory.path().join("home");
+#[test]
+fn untrusted_config_beside_program_is_refused() {
+    let mut found = found_config();
+    set_mode(&found.file(), 0o666);
+    found.env.program_directory = Some(found.env.cwd.clone());
+    found.env.cwd = found.env.cwd.join("elsewhere");
+    let system = found.directory.path().join("etc.conf");
+    fs::write(&system, "").unwrap();
+    let error = locate_with_system_path(None, &found.env, &system).unwrap_err();
+    assert!(error.message().contains("every user can write"), "{error}");
+}
+
+#[test]
+fn config_in_home_of_others_is_refused_to_root() {
+    let found = found_config();
+    let home = found.env.cwd.join("home");
     let user = home.join(".config/memory-shepherd");
     fs::create_dir_all(&user).unwrap();
-    fs::write(user.join("real"), "").unwrap();
-    symlink("real", user.join(CONFIG_FILE_NAME)).unwrap();
-    let at_home = ConfigEnvironment {
-        home: Some(home),
+    fs::write(user.join(CONFIG_FILE_NAME), "").unwrap();
+    set_mode(&user.join(CONFIG_FILE_NAME), 0o666);
+    let env = |uid| ConfigEnvironment {
+        cwd: found.env.cwd.join("elsewhere"),
+        home: Some(home.clone()),
         xdg_config_home: None,
-        program_directory: None,
-        ..beside
+        uid,
+        ..found.env.clone()
     };
-    let found = locate_with_system_path(None, &at_home, &nowhere).unwrap();
-    assert_eq!(found.path, user.join(CONFIG_FILE_NAME));
-    std::os::unix::fs::chown(user.join("real"), Some(65534), None).unwrap();
-    let error = locate_with_system_path(None, &at_home, &nowhere).unwrap_err();
-    assert!(error.hints()[0].contains("root does not own it"), "{error}");
-
-    // The search skips this file and finds another: the answer includes the note.
-    fs::write(&nowhere, "").unwrap();
-    let located = locate_with_system_path(None, &env, &nowhere).unwrap();
-    assert_eq!(located.path, nowhere);
-    assert!(located.notes[0].contains("skipped "), "{:?}", located.notes);
+    let locate = |uid| locate_with_system_path(None, &env(uid), Path::new("/nowhere"));
+    assert!(locate(0).is_err());
+    // It is where the user's own settings are.
+    assert!(locate(1000).is_ok());
 }
 
 #[test]
