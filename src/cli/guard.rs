@@ -47,10 +47,7 @@ impl Document for GuardDocument {
         for event in &self.pass.events {
             let role = match event.action {
                 GuardAction::Restored => OutputRole::Warn,
-                GuardAction::Waiting
-                | GuardAction::Editing
-                | GuardAction::GaveUp
-                | GuardAction::Failed => OutputRole::Bad,
+                GuardAction::Waiting | GuardAction::GaveUp | GuardAction::Failed => OutputRole::Bad,
             };
             printer.write_line(&[(role, &event.message)])?;
         }
@@ -170,10 +167,9 @@ fn print_pass(output: &mut Output, pass: &Result<GuardPass, Error>) {
             for event in &found.events {
                 match event.action {
                     GuardAction::Restored => output.print_warning(&event.message),
-                    GuardAction::Waiting
-                    | GuardAction::Editing
-                    | GuardAction::GaveUp
-                    | GuardAction::Failed => output.print_error(&event.message),
+                    GuardAction::Waiting | GuardAction::GaveUp | GuardAction::Failed => {
+                        output.print_error(&event.message)
+                    }
                 }
                 output.print_hints(&event.hints);
             }

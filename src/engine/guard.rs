@@ -3,18 +3,16 @@
 //!
 //! It restores only what still verifies: a version whose digest is in the seal, a seal whose
 //! signature is good where one is required. It stores the bytes that it replaces first, and records
-//! each restore. It does nothing while an operator edits ([`Engine::begin_baseline_edit`]), leaves a
-//! version that an operator has saved and not sealed yet, and gives up on a file that it has restored
-//! too often. Neither a file that cannot be restored nor versions that anyone can seal make it fill
+//! each restore. It does nothing while an operator edits with this program
+//! ([`Engine::begin_baseline_edit`]), leaves a version that an operator has saved with it and not sealed
+//! yet, and gives up on a file that it has restored too often. Neither a file that cannot be restored nor versions that anyone can seal make it fill
 //! the disk.
 
 mod backoff;
 mod byte_budget;
-mod open_editor;
 mod watch;
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use chrono::Duration;
@@ -23,7 +21,6 @@ use serde::Serialize;
 
 use backoff::Backoff;
 use byte_budget::ByteBudget;
-use open_editor::find_editor_file;
 
 use super::Engine;
 use super::accepted_seal::KeptSeal;
@@ -83,8 +80,6 @@ pub enum GuardAction {
     Restored,
     /// The seal is broken, and another program may be copying it: it is restored a little later.
     Waiting,
-    /// An operator has the file open in an editor: it is restored once that is closed.
-    Editing,
     /// The file was restored too often; it stays as it is.
     GaveUp,
     /// The file cannot be restored.
@@ -124,10 +119,9 @@ impl GuardPass {
     pub fn worst_kind(&self) -> Option<ErrorKind> {
         let kinds = self.events.iter().map(|event| match event.action {
             GuardAction::Restored => ErrorKind::Partial,
-            GuardAction::Waiting
-            | GuardAction::Editing
-            | GuardAction::GaveUp
-            | GuardAction::Failed => ErrorKind::Integrity,
+            GuardAction::Waiting | GuardAction::GaveUp | GuardAction::Failed => {
+                ErrorKind::Integrity
+            }
         });
         let deferred = self.deferred.map(|_| ErrorKind::Busy);
         kinds.chain(deferred).reduce(ErrorKind::more_serious)
@@ -502,9 +496,6 @@ impl Engine {
             unsealed.push(name.to_string());
             return Ok(None);
         }
-        if let Some(editor_file) = find_editor_file(&path, self.clock().now()) {
-            return Ok(Some(self.wait_for_editor(name, &editor_file)));
-        }
         let Ok(version) = self.baseline_versions.read_version(sealed) else {
             let digest = sealed.short_hex(8);
             let message =
@@ -543,28 +534,9 @@ impl Engine {
                 .filter(is_stored)
                 .map(|before| self.evidence_hint(name, before))
                 .into_iter()
-                .chain([self.writers_hint()])
+                .chain([self.edit_hint(name), self.writers_hint()])
                 .collect(),
         }))
-    }
-
-    /// Leaves a file alone that an operator edits.
-    fn wait_for_editor(&self, name: &str, editor_file: &Path) -> GuardEvent {
-        let seal = format!("seal {}", quote_baseline_name(name));
-        GuardEvent {
-            file: name.to_string(),
-            action: GuardAction::Editing,
-            message: format!(
-                "{name} differs from its seal and is open in an editor: {} exists",
-                editor_file.display()
-            ),
-            hints: vec![format!(
-                "seal your change before you close the editor: {}; otherwise the sealed version is \
-                 put back then, or {} hour after the last change",
-                self.command_line(&seal),
-                open_editor::max_wait().num_hours()
-            )],
-        }
     }
 
     /// Stores the sealed version of a file if the archive lacks it.
@@ -620,6 +592,13 @@ impl Engine {
         let name = quote_baseline_name(name);
         let show = format!("baseline show {name} --version {}", before.short_hex(12));
         format!("the replaced bytes are kept: {}", self.command_line(&show))
+    }
+
+    /// Returns how an operator changes a baseline under the guard. A file that an editor leaves beside
+    /// it proves nothing: other users may give it that name.
+    fn edit_hint(&self, name: &str) -> String {
+        let edit = format!("baseline edit {}", quote_baseline_name(name));
+        format!("to change it yourself: {}", self.command_line(&edit))
     }
 
     fn writers_hint(&self) -> String {

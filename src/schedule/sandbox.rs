@@ -197,7 +197,7 @@ impl SandboxSetup<'_> {
     pub(super) fn has_namespaces(&self, purpose: ServicePurpose) -> bool {
         match (self.scope, self.user_sandbox) {
             (UnitScope::System, _) => true,
-            // The guard has to see who owns the swap files of editors.
+            // The guard gives a restored baseline its group, which a user namespace does not know.
             (UnitScope::User, UserSandbox::Namespaces) => purpose == ServicePurpose::Reset,
             (UnitScope::User, UserSandbox::FiltersOnly(_)) => false,
         }
