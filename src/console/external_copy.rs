@@ -2,9 +2,9 @@
 //! kept where a file beside it or the copy itself has a text that is nowhere else.
 
 use std::ffi::OsStr;
-use std::fs::{self, OpenOptions, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -40,7 +40,7 @@ impl ExternalCopy {
         // Editors choose colours by the name.
         let name = opened.path.file_name().unwrap_or(OsStr::new("baseline.md"));
         let path = own.path().join(name);
-        write_private_file(&path, &opened.bytes).with_path("write", &path)?;
+        durable::write_private_file(&path, &opened.bytes).with_path("write", &path)?;
         // From now on its removal depends on what it has.
         own.disable_cleanup(true);
         Ok(ExternalCopy {
@@ -109,17 +109,6 @@ impl Drop for ExternalCopy {
             self.remove();
         }
     }
-}
-
-/// Writes a new file that other users can neither read nor change.
-fn write_private_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    let mut file = options
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
-    file.write_all(bytes)
 }
 
 /// Returns the message about a directory that is kept.

@@ -1,13 +1,15 @@
 //! Probes of the kernel and of the archive's file system: tries operations that resets rely on, on
 //! files that are removed at once.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::PermissionsExt;
 
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::Engine;
+use crate::durable;
 use crate::error::{Error, Result};
 use crate::sys::{self, LeaseOutcome};
 
@@ -74,11 +76,12 @@ impl Engine {
         let to_error = |error| Error::from_io("try to exchange two files in", archive, &error);
         let directory = tempfile::Builder::new()
             .prefix(".doctor-")
+            .permissions(Permissions::from_mode(0o700))
             .tempdir_in(archive)
             .map_err(to_error)?;
         let (one, two) = (directory.path().join("1"), directory.path().join("2"));
-        fs::write(&one, "1").map_err(to_error)?;
-        fs::write(&two, "2").map_err(to_error)?;
+        durable::write_private_file(&one, b"1").map_err(to_error)?;
+        durable::write_private_file(&two, b"2").map_err(to_error)?;
         match rustix::fs::renameat_with(CWD, &one, CWD, &two, RenameFlags::EXCHANGE) {
             Ok(()) => Ok(fs::read(&one).map_err(to_error)? == b"2"),
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(false),

@@ -236,6 +236,18 @@ const WORD_RULES: &[WordRule] = &[
         why: "only sys.rs",
     },
     WordRule {
+        words: &[
+            "fs::create_dir",
+            "fs::create_dir_all",
+            "fs::write",
+            "fs::copy",
+            "File::create",
+            "File::create_new",
+        ],
+        is_exempt: |_| false,
+        why: "the umask alone decides the mode; give one",
+    },
+    WordRule {
         words: &["mod utils"],
         is_exempt: |_| false,
         why: "say what it is for",
@@ -414,6 +426,8 @@ const BREACHES: &[(&str, &str)] = &[
     ("lib.rs", "mod utils;"),
     ("engine/utils.rs", ""),
     ("durable.rs", "unsafe { f() }"),
+    ("demo.rs", "fs::write(path, text)?;"),
+    ("schedule/install.rs", "std::fs::create_dir_all(path)?;"),
     ("console/view.rs", "let code = \"\\x1b[0m\";"),
     ("cli/run.rs", "let code = b'\\u{1B}';"),
     ("demo/people.rs", "let code = r#\"\u{1b}[0m\"#;"),
@@ -437,6 +451,7 @@ const NEAR_BREACHES: &[(&str, &str)] = &[
     ("main.rs", "use std::env;"),
     ("clock.rs", "Instant::now()"),
     ("sys.rs", "unsafe { f() }"),
+    ("archive.rs", "NewFile::create(directory, path, mode)?;"),
     ("demo/host/files.rs", "use russh_sftp::server::Handler;"),
     (
         "console/terminal.rs",

@@ -20,6 +20,7 @@ mod keys;
 mod live_schedule;
 mod manual;
 mod metrics;
+mod operator_paths;
 mod packaged_units;
 mod prune;
 mod running_program;

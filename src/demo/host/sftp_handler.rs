@@ -135,7 +135,7 @@ impl SftpHandler {
         }
         // Without NONBLOCK, opening a FIFO would block all connections.
         open_flags |= OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let mode = Mode::from_raw_mode(attrs.permissions.unwrap_or(0o666) & 0o7777);
+        let mode = Mode::from_raw_mode(attrs.permissions.unwrap_or(0o600) & 0o7777);
         Ok(File::from(rustix::fs::open(
             self.resolve_path(path),
             open_flags,

@@ -224,6 +224,7 @@ const NO_ENTRIES: &str = "there are no entries";
 const NOT_UNDONE: &str = "there is nothing to undo, or the agent has written since";
 const NOT_EDITED: &str = "the lint finds errors, the file has changed since, or it is missing";
 const CHANGED: &str = "a baseline has changed since the seal, or the ledger is broken";
+const UNFIT: &str = "the directory is not empty, or other users can write it";
 const BROKEN: &str = "the ledger is broken";
 const UNREAD: &str = "the archive cannot be read or written";
 const UNKNOWN: &str = "what the command names does not exist";
@@ -276,6 +277,7 @@ const CASES: &[Case] = &[
     case("archive export", 1, NO_ENTRIES, drift, "archive export --to out"),
     case("archive export", 3, UNREAD, unusable_archive, "archive export --to out"),
     case("archive export", 4, BROKEN, broken_ledger, "archive export --to out"),
+    case("archive export", 6, UNFIT, reset_all, "archive export --to agents"),
     case("archive reindex", 3, UNREAD, unusable_archive, "archive reindex"),
     case("archive pin", 0, "", reset_all, "archive pin ENTRY"),
     case("archive pin", 2, UNKNOWN, reset_all, "archive pin monitor/2026-01-02_0100.md"),
@@ -381,6 +383,7 @@ const CASES: &[Case] = &[
     case("man", 0, "", drift, "man"),
     case("demo", 0, "", drift, "demo"),
     case("demo", 2, "an option has a wrong value", drift, "demo --agents 1"),
+    case("demo", 6, UNFIT, drift, "demo --dir agents"),
 ];
 
 /// Commands whose success needs nothing but a sound fleet.
