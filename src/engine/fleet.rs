@@ -99,6 +99,8 @@ pub enum FleetEvent {
 enum FleetMessage {
     ReadRequested(Vec<String>),
     PathChanged(PathBuf),
+    /// The kernel has dropped changes, because more came than its queue holds.
+    ChangesLost,
     /// Observations of the first read of the fleet; with the last ones, the agents of this machine
     /// that it left to the workers.
     AgentsRead {
@@ -518,6 +520,11 @@ impl WatchLoop {
                 self.backlog.queued_changes.fetch_sub(1, Ordering::Relaxed);
                 self.handle_path_change(&path, now);
             }
+            FleetMessage::ChangesLost => {
+                self.schedule_all_reads(now);
+                // A sweep looks at all other files.
+                self.next_sweep = self.next_sweep.map(|_| now);
+            }
         }
         true
     }
@@ -698,24 +705,31 @@ fn start_change_watcher(
     backlog: Arc<ChangeBacklog>,
 ) -> notify::Result<RecommendedWatcher> {
     start_directory_watcher(move |event: notify::Result<notify::Event>| {
-        let Ok(event) = event else { return };
-        let matters = match event.kind {
-            EventKind::Access(kind) => kind == AccessKind::Close(AccessMode::Write),
-            _ => true,
-        };
-        if !matters {
-            return;
-        }
-        for path in event.paths {
-            if backlog.queued_changes.fetch_add(1, Ordering::Relaxed) >= 4 * MAX_MESSAGES_PER_TURN {
-                backlog.queued_changes.fetch_sub(1, Ordering::Relaxed);
-                backlog.has_overflowed.store(true, Ordering::Relaxed);
-                continue;
-            }
-            // The watch may be stopping.
-            let _ = messages.send(FleetMessage::PathChanged(path));
+        if let Ok(event) = event {
+            forward_changes(event, &messages, &backlog);
         }
     })
+}
+
+/// Queues the changes that an event of the watcher reports.
+fn forward_changes(event: notify::Event, messages: &Sender<FleetMessage>, backlog: &ChangeBacklog) {
+    // The watch may be stopping: then no message is received.
+    if event.need_rescan() {
+        let _ = messages.send(FleetMessage::ChangesLost);
+        return;
+    }
+    let matters = match event.kind {
+        EventKind::Access(kind) => kind == AccessKind::Close(AccessMode::Write),
+        _ => true,
+    };
+    for path in event.paths.into_iter().filter(|_| matters) {
+        if backlog.queued_changes.fetch_add(1, Ordering::Relaxed) >= 4 * MAX_MESSAGES_PER_TURN {
+            backlog.queued_changes.fetch_sub(1, Ordering::Relaxed);
+            backlog.has_overflowed.store(true, Ordering::Relaxed);
+            continue;
+        }
+        let _ = messages.send(FleetMessage::PathChanged(path));
+    }
 }
 
 /// Starts up to `count` workers and returns their number. One suffices; if the system refuses all,
@@ -771,7 +785,18 @@ fn run_read_worker(
 mod tests {
     use std::cell::Cell;
 
+    use notify::event::Flag;
+
     use super::*;
+
+    #[test]
+    fn changes_that_the_kernel_dropped_are_reported() {
+        let (messages, inbox) = unbounded();
+        let dropped = notify::Event::new(EventKind::Other).set_flag(Flag::Rescan);
+        forward_changes(dropped, &messages, &ChangeBacklog::default());
+        let received: Vec<FleetMessage> = inbox.try_iter().collect();
+        assert!(matches!(received[..], [FleetMessage::ChangesLost]));
+    }
 
     #[test]
     fn refused_worker_leaves_the_started_ones() {
