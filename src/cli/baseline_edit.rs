@@ -12,7 +12,7 @@ use super::diff::{DiffHunk, compare_texts, diff_hunks, write_visible_diff};
 use super::output::{Document, Printer};
 use super::{CommandContext, CommandResult, signals};
 use crate::baseline::seal::quote_baseline_name;
-use crate::console::external_copy::{ExternalCopy, kept_copy_message};
+use crate::console::external_copy::ExternalCopy;
 use crate::console::external_tools::describe_exit;
 use crate::diff::Diff;
 use crate::digest::Digest;
@@ -69,8 +69,13 @@ impl CommandContext<'_> {
         let opened = engine.open_baseline(&name)?;
         // The editor gets them, too: it decides whether they end the edit.
         signals::register_stop_flag(&Arc::default())?;
-        let copy = ExternalCopy::write(&self.environment.temp_directory, &opened)?;
+        let copy = ExternalCopy::write(
+            &self.environment.temp_directory,
+            &opened,
+            engine.clock().instant(),
+        )?;
         let ended = self.run_editor(copy.path());
+        let ended_at = ended.is_ok().then(|| engine.clock().instant());
         // What a failed editor leaves is not saved.
         let saved = ended.and_then(|()| copy.read_text()).and_then(|edited| {
             let findings = lint_draft(&engine, &name, &edited)?;
@@ -78,8 +83,7 @@ impl CommandContext<'_> {
             Ok((edited, findings, saved))
         });
         let stored = saved.as_ref().ok().map(|(edited, ..)| edited.as_slice());
-        let kept = copy.finish(stored);
-        let kept = kept.map(|directory| kept_copy_message(&directory));
+        let kept = copy.finish(stored, ended_at).map(|kept| kept.to_string());
         let (edited, findings, saved) = match saved {
             Ok(saved) => saved,
             Err(error) => return Err(kept.into_iter().fold(error, Error::with_hint).into()),

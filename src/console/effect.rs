@@ -472,9 +472,9 @@ impl EffectRunner {
 
     /// Writes the copy of a baseline that the external editor works on, in `directory`.
     pub fn write_external_copy(&self, number: u64, directory: &Path, opened: Box<OpenedBaseline>) {
-        let directory = directory.to_path_buf();
+        let (directory, now) = (directory.to_path_buf(), self.engine.clock().instant());
         self.submit_file_job(move || {
-            let copy = ExternalCopy::write(&directory, &opened);
+            let copy = ExternalCopy::write(&directory, &opened, now);
             Loaded::ExternalCopy(number, opened, copy)
         });
     }

@@ -554,12 +554,13 @@ impl Console {
             Ok(status) => Some(external_tools::describe_exit(status)),
             Err(error) => Some(crate::error::describe_io_error(&error)),
         };
+        let has_succeeded = reason.is_none();
         if let Some(why) = reason {
             let text = format!("the {}: {why}", purpose.program_noun());
             self.update_model(Msg::Reported(MessageLevel::Warn, text));
         }
         if let ProgramPurpose::EditBaseline(opened, copy) = purpose {
-            self.runner.read_external_copy(opened, copy);
+            self.runner.read_external_copy(opened, copy, has_succeeded);
         }
         Ok(())
     }

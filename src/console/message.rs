@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset};
 
+use super::external_copy::KeptCopy;
 use super::handoff::{ClipboardText, CopyOutcome, PagerText};
 use super::key::Key;
 use super::model::AgentRow;
@@ -306,8 +307,8 @@ pub struct ExternalText {
     pub opened: OpenedBaseline,
     /// The copy now.
     pub text: Result<Vec<u8>, Error>,
-    /// The directory that is kept, because the editor left another text in it.
-    pub kept: Option<PathBuf>,
+    /// The directory of the copy, if it is kept.
+    pub kept: Option<KeptCopy>,
 }
 
 /// A text to save over a baseline.

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{DoctorReport, FleetSubject};
 use crate::cli::Environment;
@@ -119,6 +119,10 @@ fn report_writable_paths(report: &mut DoctorReport, user: &str, targets: &[&Prot
             .as_ref()
             .filter(|_| target.mode & STICKY_BIT != 0)
         {
+            None if target.is_symlink => report.add_failure(
+                format!("{user} owns the symlink {path}"),
+                &format!("it may replace it: chown -h root {path}"),
+            ),
             None => report.add_failure(
                 format!("{user} can write {path}"),
                 &format!(
@@ -224,6 +228,7 @@ struct ProtectedPath {
     uid: u32,
     gid: u32,
     mode: u32,
+    is_symlink: bool,
     is_directory: bool,
     /// The file that will be created in this directory.
     missing_child: Option<PathBuf>,
@@ -271,10 +276,11 @@ impl ProtectedPath {
     }
 }
 
-/// Returns owner and mode of these paths and of all directories above.
-fn inspect_paths(paths: Vec<PathBuf>) -> Vec<ProtectedPath> {
+/// Returns owner and mode of these paths, of what symlinks among them lead to, and of all directories
+/// above.
+fn inspect_paths(mut paths: Vec<PathBuf>) -> Vec<ProtectedPath> {
     let mut targets = BTreeMap::new();
-    for path in paths {
+    while let Some(path) = paths.pop() {
         let mut missing = None;
         for above in path.ancestors() {
             if targets.contains_key(above) && missing.is_none() {
@@ -284,11 +290,17 @@ fn inspect_paths(paths: Vec<PathBuf>) -> Vec<ProtectedPath> {
                 missing = Some(above.to_path_buf());
                 continue;
             };
+            let is_new = !targets.contains_key(above);
+            if is_new && meta.is_symlink() {
+                paths.extend(symlink_target(above));
+            }
             let target = targets.entry(above.to_path_buf()).or_insert(ProtectedPath {
                 path: above.to_path_buf(),
                 uid: meta.uid(),
                 gid: meta.gid(),
-                mode: meta.mode(),
+                // The mode of a symlink grants nothing.
+                mode: if meta.is_symlink() { 0 } else { meta.mode() },
+                is_symlink: meta.is_symlink(),
                 is_directory: meta.is_dir(),
                 missing_child: None,
             });
@@ -300,10 +312,15 @@ fn inspect_paths(paths: Vec<PathBuf>) -> Vec<ProtectedPath> {
     targets.into_values().collect()
 }
 
+/// Returns the path that a symlink names, which may be another symlink.
+fn symlink_target(link: &Path) -> Option<PathBuf> {
+    let directory = fs::canonicalize(link.parent()?).ok()?;
+    Some(directory.join(fs::read_link(link).ok()?))
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
-    use std::path::Path;
 
     use super::*;
     use crate::skip::skip_unsupported;
@@ -330,6 +347,7 @@ mod tests {
             uid: 0,
             gid: 0,
             mode: 0o755,
+            is_symlink: false,
             is_directory: true,
             missing_child: None,
         };
@@ -358,6 +376,7 @@ mod tests {
                 uid: meta.uid(),
                 gid: meta.gid(),
                 mode: meta.mode(),
+                is_symlink: false,
                 is_directory: meta.is_dir(),
                 missing_child: None,
             }
@@ -378,5 +397,29 @@ mod tests {
         assert!(!sticky.is_writable_by(other, &[]));
         sticky.missing_child = Some(path.clone());
         assert!(sticky.is_writable_by(other, &[]), "a missing file");
+    }
+
+    #[test]
+    fn symlink_grants_nothing_and_its_target_counts() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        for name in ["links", "own", "shared"] {
+            fs::create_dir(root.join(name)).unwrap();
+        }
+        let mode = fs::Permissions::from_mode(0o777);
+        fs::set_permissions(root.join("shared"), mode).unwrap();
+        fs::write(root.join("shared/a.conf"), "").unwrap();
+        let link = |target: &str, name: &str| {
+            std::os::unix::fs::symlink(target, root.join(name)).unwrap();
+        };
+        link("../shared/a.conf", "own/a.conf");
+        link("../own/a.conf", "links/a.conf");
+        let found = inspect_paths(vec![root.join("links/a.conf")]);
+        let writable = found.iter().filter(|it| it.is_world_writable());
+        let paths: Vec<PathBuf> = writable
+            .filter_map(|it| it.path.canonicalize().ok())
+            .filter(|it| it.starts_with(&root))
+            .collect();
+        assert_eq!(paths, [root.join("shared")]);
     }
 }

@@ -5,16 +5,22 @@ use std::sync::Arc;
 
 use super::EffectRunner;
 use super::job_queue::JobClass;
-use crate::console::external_copy::{ExternalCopy, kept_copy_message};
+use crate::console::external_copy::ExternalCopy;
 use crate::console::message::{DraftChange, DraftText, ExternalText, Msg};
 use crate::engine::OpenedBaseline;
 
 impl EffectRunner {
-    /// Reads the copy of a baseline after the external editor ended.
-    pub fn read_external_copy(&self, opened: Box<OpenedBaseline>, copy: ExternalCopy) {
+    /// Reads the copy of a baseline after the external editor ended, well or not.
+    pub fn read_external_copy(
+        &self,
+        opened: Box<OpenedBaseline>,
+        copy: ExternalCopy,
+        has_succeeded: bool,
+    ) {
+        let ended_at = has_succeeded.then(|| self.engine.clock().instant());
         self.submit(JobClass::Handoff, None, move |started| {
             let text = started.and_then(|_| copy.read_text());
-            let kept = copy.finish(text.as_deref().ok());
+            let kept = copy.finish(text.as_deref().ok(), ended_at);
             Msg::ExternalEditEnded(Box::new(ExternalText {
                 opened: *opened,
                 text,
@@ -43,7 +49,7 @@ impl EffectRunner {
             let job = self.drafts.begin_change(&self.engine, change);
             job.write_now()
         });
-        let kept = copy.finish(text.as_deref().filter(|_| is_stored));
-        kept.map(|directory| kept_copy_message(&directory))
+        let kept = copy.finish(text.as_deref().filter(|_| is_stored), None);
+        kept.map(|kept| kept.to_string())
     }
 }

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use memory_shepherd::archive::{EntryKind, WrittenEntry};
+use memory_shepherd::console::external_copy::{ExternalCopy, KeptCopy};
 use memory_shepherd::console::handoff::{ClipboardText, CopyOutcome, PagerText};
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{DraftChange, DraftText, Effect, ExternalText, Msg};
@@ -307,7 +309,10 @@ fn external_edit_of_a_locked_baseline_is_kept() {
     let ended = |text| ExternalText {
         opened: *copied_baseline(),
         text,
-        kept: Some("/tmp/y".into()),
+        kept: Some(KeptCopy {
+            directory: "/tmp/y".into(),
+            may_be_open: false,
+        }),
     };
     let lost = Error::new(ErrorKind::Host, "cannot read /tmp/x");
     console.send(Msg::ExternalEditEnded(Box::new(ended(Err(lost)))));
@@ -317,6 +322,24 @@ fn external_edit_of_a_locked_baseline_is_kept() {
     let unchanged = ended(Ok(b"old\n".to_vec()));
     console.send(Msg::ExternalEditEnded(Box::new(unchanged)));
     assert_eq!(console.message_text(), kept_in);
+}
+
+#[test]
+fn copy_is_kept_if_its_editor_returns_at_once() {
+    let root = tempfile::tempdir().unwrap();
+    let written_at = Instant::now();
+    let seconds = |number| Some(written_at + Duration::from_secs(number));
+    let finish = |text: &[u8], ended_at| {
+        let copy = ExternalCopy::write(root.path(), &copied_baseline(), written_at).unwrap();
+        let directory = copy.path().parent().unwrap().to_path_buf();
+        let kept = copy.finish(Some(text), ended_at);
+        assert_eq!(directory.exists(), kept.is_some());
+        kept.map(|kept| kept.may_be_open)
+    };
+    assert_eq!(finish(b"old\n", seconds(0)), Some(true));
+    assert_eq!(finish(b"old\n", seconds(1)), None);
+    assert_eq!(finish(b"saved\n", seconds(0)), None);
+    assert_eq!(finish(b"old\n", None), None, "the editor failed");
 }
 
 #[test]

@@ -4,7 +4,6 @@
 use super::saving::request_save;
 use super::whole_text::replace_text;
 use super::{read_only_reason, show};
-use crate::console::external_copy::kept_copy_message;
 use crate::console::message::{Effect, ExternalText};
 use crate::console::model::Model;
 use crate::console::screens::editor::buffer::TextBuffer;
@@ -15,7 +14,7 @@ use crate::error::Error;
 /// Shows what an external editor wrote, and asks whether to save it.
 pub fn handle_external_text(model: &mut Model, external: ExternalText) -> Vec<Effect> {
     let ExternalText { opened, text, kept } = external;
-    let kept = kept.as_deref().map(kept_copy_message);
+    let kept = kept.map(|kept| kept.to_string());
     let text = match text {
         Ok(text) => text,
         Err(error) => {
