@@ -2,9 +2,9 @@
 //! directory, one section per fleet. Reads it at start and writes it in a thread of its own.
 //! The file is a convenience: an error is reported once and fails nothing.
 
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -20,7 +20,7 @@ use super::message::Msg;
 use super::screens::log::state::MessageLevel;
 use crate::clock::Clock;
 use crate::config::ConfigEnvironment;
-use crate::durable;
+use crate::durable::{self, OperatorDirectory, ReplacedFile};
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// Delay before a change is written, so that a burst of changes is written once.
@@ -66,9 +66,8 @@ impl ViewStateFile {
     /// Replaces the saved view of this fleet and preserves those of other fleets.
     fn write(&self, view: &ViewState, clock: &dyn Clock) -> Result<()> {
         let directory = self.path.parent().unwrap_or(Path::new("/"));
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(0o700);
-        builder.create(directory).with_path("make", directory)?;
+        let directory = OperatorDirectory::open_or_create(directory, Mode::RWXU)?;
+        let name = self.path.file_name().unwrap_or_default();
         // Another console may write the view of its fleet at the same time.
         let path = self.path.with_extension("lock");
         let mut options = OpenOptions::new();
@@ -85,11 +84,10 @@ impl ViewStateFile {
         own.insert("reverse".to_string(), view.is_reversed.into());
         own.insert("filter".to_string(), view.filter.as_str().into());
         all.insert(self.fleet_key.clone(), own.into());
-        durable::replace_file(
-            &self.path,
-            all.to_string().as_bytes(),
-            Mode::RUSR | Mode::WUSR,
-        )
+        let (text, mode) = (all.to_string(), Mode::RUSR | Mode::WUSR);
+        directory.replace_file(name, ReplacedFile::Any, text.as_bytes(), mode)?;
+        directory.remove_leftovers([name]);
+        Ok(())
     }
 
     fn read_table(&self) -> Result<Table> {

@@ -247,8 +247,8 @@ impl OperatorDirectory {
         bytes.with_path("read", &path).map(Some)
     }
 
-    /// Opens a file for appending, and creates it with `mode` if it does not exist. A regular file has
-    /// to be root's or this user's, and to have no other name.
+    /// Opens a file for appending, and creates it with `mode` if it does not exist. Anything but a
+    /// character device has to be root's or this user's, and a regular file must have no other name.
     ///
     /// # Errors
     /// The system's error, which is `ELOOP` for a symlink.
@@ -257,11 +257,12 @@ impl OperatorDirectory {
         let careful = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = fs::openat(&self.fd, name, flags | careful, mode)?;
         let stat = fs::fstat(&file)?;
-        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        if is_file && !is_own(&stat) && stat.st_uid != 0 {
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        // A terminal may be another user's; a FIFO has a reader of its own.
+        if kind != FileType::CharacterDevice && !is_own(&stat) && stat.st_uid != 0 {
             return Err(io::Error::other(format!("uid {} owns it", stat.st_uid)));
         }
-        if is_file && stat.st_nlink > 1 {
+        if kind == FileType::RegularFile && stat.st_nlink > 1 {
             return Err(io::Error::other("it has another name (a hard link)"));
         }
         Ok(File::from(file))
