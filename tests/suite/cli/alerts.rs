@@ -303,6 +303,42 @@ fn root_does_not_run_the_command_of_another_user() {
     assert_eq!(events(&site).len(), 1);
 }
 
+#[test]
+fn root_runs_no_interpreter_of_another_user() {
+    if !rustix::process::geteuid().is_root() {
+        return skip_unsupported("files of other users (not root)");
+    }
+    let site = site_with_alerts("command = ./notify");
+    let write_program = |name: &str, text: &str| {
+        site.write(name, text);
+        let mode = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(site.path(name), mode).unwrap();
+    };
+    write_program("theirs", "#!/bin/sh\ncat >>events\n");
+    let theirs = site.path("theirs");
+    let theirs = theirs.display();
+    for first_line in [
+        format!("#!{theirs}"),
+        format!("#!/usr/bin/env {theirs}"),
+        format!("#!/usr/bin/env -S A=1 {theirs} -x"),
+    ] {
+        write_program("notify", &format!("{first_line}\n"));
+        chown(site.path("theirs"), Some(4711), None).unwrap();
+        let says = format!("uid 4711 owns {theirs}");
+        let _ = site
+            .run(["alerts", "test"])
+            .assert_code(3)
+            .assert_stdout_has(&says);
+        let check = site.run(["config", "check"]).assert_code(0);
+        assert!(format!("{}{}", check.stdout, check.stderr).contains(&says));
+        assert_eq!(events(&site).len(), 0, "{first_line}");
+        chown(site.path("theirs"), Some(0), None).unwrap();
+        let _ = site.run(["alerts", "test"]).assert_code(0);
+        assert_eq!(events(&site).len(), 1, "{first_line}");
+        fs::remove_file(site.path("events")).unwrap();
+    }
+}
+
 /// Ends with the test.
 struct Guard(std::process::Child);
 
