@@ -302,7 +302,8 @@ fn kill_at_any_call_of_undo_is_recovered_by_undo() {
     if !can_trace() {
         return;
     }
-    for (what, had) in [memory_kinds().swap_remove(0), memory_kinds().swap_remove(4)] {
+    for kind in [0, 4, 6] {
+        let (what, had) = memory_kinds().swap_remove(kind);
         KillSweep {
             name: &format!("repeated undo of a reset of {what}"),
             scene: &|| scene_after_reset(&had),
@@ -325,6 +326,7 @@ fn check_repeated_undo(scene: &Scene, had: &InitialMemory) -> CheckResult {
     let stands = scene.read_memory("scout");
     let restored = match had {
         InitialMemory::File(bytes) => stands.as_ref() == Some(bytes),
+        InitialMemory::Link => scene.is_initial_link("scout"),
         _ => stands.is_none(),
     };
     check(restored, || {

@@ -64,6 +64,9 @@ impl InitialMemory {
     }
 }
 
+/// Target of [`InitialMemory::Link`].
+const LINK_TARGET: &str = "/etc/hostname";
+
 /// Returns agents with one of each kind of memory.
 pub fn twelve_agents() -> Vec<(&'static str, InitialMemory)> {
     let long: String = (0..8_000)
@@ -201,7 +204,7 @@ impl Scene {
                 let made = Command::new("mkfifo").arg(&memory).status().unwrap();
                 assert!(made.success());
             }
-            InitialMemory::Link => symlink("/etc/hostname", &memory).unwrap(),
+            InitialMemory::Link => symlink(LINK_TARGET, &memory).unwrap(),
             InitialMemory::File(bytes) => {
                 fs::write(&memory, bytes).unwrap();
                 fs::set_permissions(&memory, fs::Permissions::from_mode(MEMORY_MODE)).unwrap();
@@ -249,6 +252,12 @@ impl Scene {
         let memory = self.fleet.memory_path(agent);
         let is_file = fs::symlink_metadata(&memory).is_ok_and(|meta| meta.is_file());
         is_file.then(|| fs::read(memory).unwrap())
+    }
+
+    /// Whether the memory is the link of [`InitialMemory::Link`].
+    pub fn is_initial_link(&self, agent: &str) -> bool {
+        let target = fs::read_link(self.fleet.memory_path(agent));
+        target.is_ok_and(|target| target == Path::new(LINK_TARGET))
     }
 
     /// Checks that the memory is wholly old or wholly new, with its owner and mode.
@@ -561,7 +570,7 @@ impl Scene {
         }
         let output = self.fleet.run(&["undo", agent]);
         let (code, said) = (output.status.code(), output_text(&output));
-        if matches!(had, InitialMemory::Fifo | InitialMemory::Link) {
+        if *had == InitialMemory::Fifo {
             return check(code == Some(6), || {
                 format!("undo of {agent}: {code:?}: {said}")
             });
@@ -569,6 +578,11 @@ impl Scene {
         check(code == Some(0), || {
             format!("{agent} cannot be undone: {code:?}: {said}")
         })?;
+        if *had == InitialMemory::Link {
+            return check(self.is_initial_link(agent), || {
+                format!("undo of {agent} did not restore the link: {said}")
+            });
+        }
         let stands = self.read_memory(agent);
         let expected = (*had != InitialMemory::Missing).then_some(whole);
         check(stands == expected, || {

@@ -20,6 +20,9 @@ use super::engine::make_fifo;
 use super::world::{BASELINE, InterposingTransport, TransportCall, World, apply_plan};
 use crate::skip::skip_unsupported;
 
+/// Creates an object at a path.
+type PutObject = fn(&Path);
+
 fn scout_name() -> [String; 1] {
     ["scout".to_string()]
 }
@@ -76,7 +79,7 @@ fn directory_without_file_record_is_refused() {
 
 #[test]
 fn object_without_file_record_is_refused() {
-    let puts: [(fn(&Path), &str); 3] = [
+    let puts: [(PutObject, &str); 3] = [
         (
             |path| symlink("AGENTS.md", path).unwrap(),
             "a symlink to AGENTS.md",

@@ -253,6 +253,20 @@ mod tests {
     }
 
     #[test]
+    fn present_time_shows_a_step_before_a_record_does() {
+        let mut steps = ClockSteps::default();
+        add(&mut steps, 1, "a", 0, 0);
+        let now = time(40 * DAY);
+        let boot = BootTime {
+            id: "a".to_string(),
+            seconds: 60,
+        };
+        assert_eq!(steps.0[0].date(1, time(0), now), time(0));
+        let steps = steps.with_present(now, Some(&boot));
+        assert_eq!(steps.0[0].date(1, time(0), now), time(40 * DAY - 60));
+    }
+
+    #[test]
     fn number_of_remembered_clocks_is_bounded() {
         let mut steps = ClockSteps::default();
         for boot in 0..200 {

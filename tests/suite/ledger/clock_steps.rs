@@ -59,20 +59,6 @@ fn entry_of_a_slow_clock_is_kept_its_time() {
     }
 }
 
-/// The run that deletes sees the step before any record does.
-#[test]
-fn step_since_the_last_record_counts() {
-    let (world, entry) = world_with_slow_clock();
-    world.clock.advance(HOUR);
-    let newer = reset_with_notes(&world);
-    set_entry_age(&world, &newer, 0);
-    world.clock.advance(DAY * 2);
-    world.write_scratch("scout", "- a note\n");
-    world.clock.set_forward(DAY * LAG);
-    let listed = world.engine().expired_entries().unwrap();
-    assert!(listed.iter().all(|it| it.path != entry), "{listed:?}");
-}
-
 #[test]
 fn entry_of_an_earlier_boot_is_kept_from_the_step() {
     let (world, entry) = world_with_slow_clock();
