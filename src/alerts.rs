@@ -158,7 +158,7 @@ impl HeldAlerts {
         Some(HeldAlerts {
             message: format!(
                 "the alerts are held by {}",
-                describe_holder(holder.as_ref())
+                describe_holder(holder.as_ref(), engine.clock().zone())
             ),
             is_stuck: held >= STUCK_LOCK_SECONDS,
         })

@@ -24,14 +24,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use chrono::{DateTime, FixedOffset, TimeZone};
-use rustix::fs::{self, AtFlags, DirEntry, FileType, Mode, OFlags};
+use chrono::{DateTime, FixedOffset};
+use rustix::fs::{self, AtFlags, DirEntry, FileType, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 use serde::Serialize;
 
 use crate::digest::{Digest, Hasher};
 use crate::durable::{self, NewFile, UnsyncedObject};
 use crate::error::{Error, ErrorKind, PathContext, Result};
+use crate::moment::Zone;
 use entry::EntryName;
 pub use entry::{
     ArchiveEntry, BaseContent, EntryKind, WrittenEntry, format_entry_name, format_scratch_header,
@@ -390,7 +391,8 @@ impl Archive {
     }
 
     /// Lists the entries of a directory and its quarantine whose name *and* modification time are
-    /// before `limit`, oldest first; with `keep_newest` without the newest entry of all.
+    /// before `limit`, with the local times in names in `zone`, oldest first; with `keep_newest` without
+    /// the newest entry of all.
     ///
     /// # Errors
     /// The system's error. A directory that does not exist has no entries.
@@ -398,14 +400,14 @@ impl Archive {
         &self,
         subdir: &Path,
         limit: DateTime<FixedOffset>,
+        zone: Zone,
         keep_newest: bool,
     ) -> Result<Vec<ArchiveEntry>> {
         let listed = self.list_entry_names(subdir)?;
         let mut kept = !keep_newest;
         let mut expired = Vec::new();
         for (directory, name) in listed.names.iter().rev() {
-            let named = limit.timezone().from_local_datetime(&name.stamp).earliest();
-            let old = named.is_some_and(|named| named < limit);
+            let old = zone.resolve(name.stamp) < limit;
             // Most entries are new; the stat of those is not needed.
             if kept && !old {
                 continue;

@@ -4,14 +4,21 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use chrono::{DateTime, FixedOffset, Local, Utc};
+use chrono::{DateTime, FixedOffset, Local, Offset, TimeZone, Utc};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
+
+use crate::moment::Zone;
 
 /// Source of the times that the engine uses.
 pub trait Clock: Send + Sync {
     /// Returns the local time with its UTC offset.
     fn now(&self) -> DateTime<FixedOffset>;
+    /// Returns the zone of the operator, with the offset of each instant; by default, the present
+    /// offset is that of all instants.
+    fn zone(&self) -> Zone {
+        Zone::Fixed(*self.now().offset())
+    }
     /// Returns a monotonic time, for durations and deadlines.
     fn instant(&self) -> Instant;
     /// Returns the time since the machine started, also while it was suspended, which setting the
@@ -74,7 +81,11 @@ pub struct SystemClock;
 impl Clock for SystemClock {
     fn now(&self) -> DateTime<FixedOffset> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).ok();
-        clamp_to_utc(since).with_timezone(&Local).fixed_offset()
+        self.zone().at(clamp_to_utc(since))
+    }
+
+    fn zone(&self) -> Zone {
+        Zone::Changing(|utc| Local.offset_from_utc_datetime(&utc).fix())
     }
 
     fn instant(&self) -> Instant {

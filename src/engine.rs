@@ -305,7 +305,7 @@ impl Engine {
             guard_pauses: guard::GuardPauses::default(),
             finding_counts: lint::FindingCountCache::default(),
             scan_decisions: scan::DecisionCache::default(),
-            ledger: Mutex::new(Ledger::new(&archive)),
+            ledger: Mutex::new(Ledger::new(&archive).with_zone(setup.clock.zone())),
             shared_memories: Mutex::new(SharedMemories::from_agents(&setup.config.agents)),
             archive,
             setup,
@@ -448,7 +448,9 @@ impl Engine {
 
     /// Reads the record that ends at a position of the ledger.
     fn read_record_at(&self, position: record::LedgerPosition) -> Result<LedgerRecord> {
-        ledger::read_record_at(&self.ledger_path(), position)
+        let mut record = ledger::read_record_at(&self.ledger_path(), position)?;
+        record.time = self.clock().zone().at(record.time);
+        Ok(record)
     }
 
     /// Returns the attributes in an event, or in the record that the event names instead.
@@ -559,7 +561,7 @@ impl Engine {
         let stat = self
             .file_systems
             .call(memory, move || durable::stat_no_symlinks(&path));
-        FileOwner::from_stat(&stat.ok()?.ok()?, self.clock().now())
+        FileOwner::from_stat(&stat.ok()?.ok()?, self.clock().zone())
     }
 
     /// Returns the archive directory of an agent, and the number and total size of its entries.

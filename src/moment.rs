@@ -1,8 +1,53 @@
-//! Moments as operators type them: an age, a day, a month, or a minute.
+//! Moments as operators type them: an age, a day, a month, or a minute. The time zone in which
+//! operators type and read them.
 
 use std::ops::Range;
 
-use chrono::{DateTime, Datelike, Days, FixedOffset, Months, NaiveDate, NaiveDateTime, NaiveTime};
+use chrono::{
+    DateTime, Datelike, Days, Duration, FixedOffset, Months, NaiveDate, NaiveDateTime, NaiveTime,
+    Offset, TimeZone, Utc,
+};
+
+/// The time zone of the operator. Each instant has the offset that applied or will apply then, not
+/// that of today or of the process that recorded it: what reads a stored instant passes it through
+/// [`Zone::at`], and what shows one only formats it.
+#[derive(Clone, Copy, Debug)]
+pub enum Zone {
+    /// A zone without summer time.
+    Fixed(FixedOffset),
+    /// A zone whose offset depends on the instant, in UTC.
+    Changing(fn(NaiveDateTime) -> FixedOffset),
+}
+
+impl Zone {
+    /// Coordinated universal time.
+    pub const UTC: Zone = Zone::Changing(|_| Utc.fix());
+
+    fn offset_at(self, utc: NaiveDateTime) -> FixedOffset {
+        match self {
+            Zone::Fixed(offset) => offset,
+            Zone::Changing(offset_at) => offset_at(utc),
+        }
+    }
+
+    /// Returns the local time of an instant.
+    pub fn at<Tz: TimeZone>(self, time: DateTime<Tz>) -> DateTime<FixedOffset> {
+        let utc = time.naive_utc();
+        DateTime::from_naive_utc_and_offset(utc, self.offset_at(utc))
+    }
+
+    /// Returns the instant of a local time; the first one of two, and that of the offset before the
+    /// gap for a time that is skipped.
+    pub fn resolve(self, local: NaiveDateTime) -> DateTime<FixedOffset> {
+        let day = Duration::days(1);
+        let near = |time: Option<NaiveDateTime>| self.offset_at(time.unwrap_or(local));
+        let before = near(local.checked_sub_signed(day));
+        let after = near(local.checked_add_signed(day));
+        let fits = |offset: &FixedOffset| self.offset_at(local - *offset) == *offset;
+        let offset = [before, after].into_iter().find(fits).unwrap_or(before);
+        DateTime::from_naive_utc_and_offset(local - offset, offset)
+    }
+}
 
 /// What [`parse_moment`] accepts, for messages.
 pub const MOMENT_HINT: &str = "write an age such as 12h, 7d or 2w; today, yesterday; a date such as \
@@ -26,7 +71,7 @@ pub fn parse_moment(text: &str, now: DateTime<FixedOffset>) -> Option<Range<Naiv
     }
     for format in ["%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%d_%H%M"] {
         if let Ok(minute) = NaiveDateTime::parse_from_str(text, format) {
-            let end = minute.checked_add_signed(chrono::Duration::minutes(1))?;
+            let end = minute.checked_add_signed(Duration::minutes(1))?;
             return has_plain_year(minute).then_some(minute..end);
         }
     }
@@ -59,30 +104,24 @@ fn has_plain_year(time: NaiveDateTime) -> bool {
     (0..=9999).contains(&time.year())
 }
 
-/// Returns a local time at the offset of `now`.
-pub fn at_offset(local: NaiveDateTime, now: DateTime<FixedOffset>) -> DateTime<FixedOffset> {
-    let offset = *now.offset();
-    DateTime::from_naive_utc_and_offset(local - offset, offset)
-}
-
 /// Returns 18:00 of yesterday: what happened since is what happened overnight.
-pub fn last_evening(now: DateTime<FixedOffset>) -> DateTime<FixedOffset> {
+pub fn last_evening(now: DateTime<FixedOffset>, zone: Zone) -> DateTime<FixedOffset> {
     let yesterday = now.date_naive().checked_sub_days(Days::new(1));
     let evening = yesterday.and_then(|date| date.and_hms_opt(18, 0, 0));
-    evening.map_or(now, |evening| at_offset(evening, now))
+    evening.map_or(now, |evening| zone.resolve(evening))
 }
 
 /// Parses an age such as `90m`, `24h`, `7d`, `2w`.
-fn parse_age(text: &str) -> Option<chrono::Duration> {
+fn parse_age(text: &str) -> Option<Duration> {
     let unit = text.chars().next_back()?;
     let number = &text[..text.len() - unit.len_utf8()];
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     let number: i64 = number.parse().ok().filter(|_| is_number)?;
     match unit {
-        'm' => chrono::Duration::try_minutes(number),
-        'h' => chrono::Duration::try_hours(number),
-        'd' => chrono::Duration::try_days(number),
-        'w' => chrono::Duration::try_weeks(number),
+        'm' => Duration::try_minutes(number),
+        'h' => Duration::try_hours(number),
+        'd' => Duration::try_days(number),
+        'w' => Duration::try_weeks(number),
         _ => None,
     }
 }
@@ -94,6 +133,9 @@ fn midnight(date: NaiveDate) -> NaiveDateTime {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reset_interval::summer_time::SummerTime;
+
+    const SUMMER_TIME: Zone = Zone::Changing(|utc| SummerTime.offset_from_utc_datetime(&utc));
 
     fn parse(text: &str) -> Option<(String, String)> {
         let now = DateTime::parse_from_rfc3339("2026-03-14T09:30:15+01:00").unwrap();
@@ -147,8 +189,44 @@ mod tests {
             ("2026-01-01T00:00:00+14:00", "2025-12-31T18:00:00+14:00"),
         ] {
             let now = DateTime::parse_from_rfc3339(now).unwrap();
-            assert_eq!(last_evening(now).to_rfc3339(), evening);
+            assert_eq!(
+                last_evening(now, Zone::Fixed(*now.offset())).to_rfc3339(),
+                evening
+            );
         }
+    }
+
+    fn rfc3339(text: &str) -> DateTime<FixedOffset> {
+        DateTime::parse_from_rfc3339(text).unwrap()
+    }
+
+    #[test]
+    fn instant_has_the_offset_of_its_own_time() {
+        for (recorded, shown) in [
+            ("2026-07-01T10:00:00+02:00", "2026-07-01T10:00:00+02:00"),
+            ("2026-07-01T08:00:00Z", "2026-07-01T10:00:00+02:00"),
+            ("2026-11-28T09:00:00+02:00", "2026-11-28T08:00:00+01:00"),
+            ("2026-10-25T00:59:59Z", "2026-10-25T02:59:59+02:00"),
+            ("2026-10-25T01:00:00Z", "2026-10-25T02:00:00+01:00"),
+        ] {
+            assert_eq!(SUMMER_TIME.at(rfc3339(recorded)).to_rfc3339(), shown);
+        }
+    }
+
+    #[test]
+    fn local_time_has_the_offset_of_its_own_day() {
+        for (local, instant) in [
+            ("2026-07-01 10:00", "2026-07-01T10:00:00+02:00"),
+            ("2026-11-28 09:00", "2026-11-28T09:00:00+01:00"),
+            // Twice, and never.
+            ("2026-10-25 02:30", "2026-10-25T02:30:00+02:00"),
+            ("2026-03-29 02:30", "2026-03-29T02:30:00+01:00"),
+        ] {
+            let local = NaiveDateTime::parse_from_str(local, "%Y-%m-%d %H:%M").unwrap();
+            assert_eq!(SUMMER_TIME.resolve(local).to_rfc3339(), instant);
+        }
+        let end = SUMMER_TIME.resolve(NaiveDateTime::MAX);
+        assert_eq!(end.naive_local(), NaiveDateTime::MAX);
     }
 
     #[test]

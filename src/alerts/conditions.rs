@@ -506,7 +506,7 @@ impl<'a> ConditionFinder<'a> {
             return;
         }
         let config = self.engine.config();
-        let controls = ScheduleControls::read(self.engine, self.now.offset()).unwrap_or_default();
+        let controls = ScheduleControls::read(self.engine).unwrap_or_default();
         // An agent that no check has seen before had no chance yet, however old the config is.
         let first_seen = |agent: &str| Some(*earlier.first_seen.get(agent).unwrap_or(&self.now));
         let missed = find_missed_resets(self.engine, &controls, first_seen, self.now);

@@ -141,7 +141,7 @@ fn lock_outbox(engine: &Engine) -> Result<HolderLock> {
         .flatten();
     let message = format!(
         "the alerts are held by {}",
-        describe_holder(holder.as_ref())
+        describe_holder(holder.as_ref(), engine.clock().zone())
     );
     Err(Error::new(ErrorKind::Busy, message))
 }

@@ -131,7 +131,7 @@ fn expired_is_old_by_name_and_time_except_newest() {
     let limit = parse_time("2026-02-12T09:00:00Z");
     let expired = |keep_newest| -> Vec<PathBuf> {
         let entries = archive
-            .expired_entries("scout".as_ref(), limit, keep_newest)
+            .expired_entries("scout".as_ref(), limit, Zone::UTC, keep_newest)
             .unwrap();
         entries.into_iter().map(|entry| entry.path).collect()
     };
@@ -142,7 +142,7 @@ fn expired_is_old_by_name_and_time_except_newest() {
     gone.push("scout/2026-02-10_0900.md".into());
     assert_eq!(expired(false), gone);
     let none = archive
-        .expired_entries("unknown".as_ref(), limit, true)
+        .expired_entries("unknown".as_ref(), limit, Zone::UTC, true)
         .unwrap();
     assert_eq!(none, []);
 }

@@ -243,7 +243,7 @@ impl SealVerifier {
             return refuse(format!("does not cover its {META_FILE_NAME}"));
         }
         let meta = match SealMeta::parse(meta) {
-            Ok(meta) => meta,
+            Ok(meta) => meta.in_zone(self.clock.zone()),
             Err(why) => return refuse(format!("has an invalid {META_FILE_NAME}: {why}")),
         };
         let own = &config.general.fleet_name;

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use chrono::Local;
 use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser;
 use serde::Serialize;
@@ -13,6 +12,7 @@ use super::output::{Document, OutputRole, Printer, format_count, text_cell};
 use super::signals::RunSignals;
 use super::{CommandContext, CommandResult};
 use crate::alerts::{self, AlertChannel, AlertEvent, AttemptResult, DeliveryReport};
+use crate::clock::{Clock, SystemClock};
 use crate::config::AlertKind;
 use crate::engine::{Engine, RunReport};
 use crate::error::{Error, ErrorKind};
@@ -95,7 +95,7 @@ impl Document for AlertSendDocument {
         let Some(next) = &self.report.next_waiting else {
             return printer.write_plain_line(format!("{sent} sent, {waiting} waiting"));
         };
-        let until = next.until.with_timezone(&Local).format("%Y-%m-%d %H:%M");
+        let until = SystemClock.zone().at(next.until).format("%Y-%m-%d %H:%M");
         let next = format!("{}: {}", next.kind.as_str(), next.message);
         let text = format!("{sent} sent, {waiting} waiting; next, not before {until}: {next}");
         printer.write_plain_line(text)

@@ -19,6 +19,7 @@ use crate::digest::Digest;
 use crate::engine::{EntryList, EntryStatus};
 use crate::error::{Error, ErrorKind, PathContext};
 use crate::lint::ScanSummary;
+use crate::moment::Zone;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ArchiveVerb {
@@ -126,7 +127,7 @@ struct EntryItem {
 }
 
 impl EntryItem {
-    fn new(status: &EntryStatus, zone: FixedOffset) -> EntryItem {
+    fn new(status: &EntryStatus, zone: Zone) -> EntryItem {
         let entry = &status.entry;
         let modified = DateTime::from_timestamp(entry.modified, 0);
         EntryItem {
@@ -136,7 +137,7 @@ impl EntryItem {
             kind: entry.kind,
             stamp: format_stamp(entry.stamp),
             size: entry.size,
-            modified: modified.map(|time| time.with_timezone(&zone)),
+            modified: modified.map(|time| zone.at(time)),
             pinned: status.is_pinned,
             recorded: status.is_recorded,
             needed: status.is_needed,
@@ -312,7 +313,7 @@ impl CommandContext<'_> {
             statuses.sort_by(|one, other| one.entry.sort_key().cmp(&other.entry.sort_key()));
             statuses.drain(..statuses.len().saturating_sub(limit));
         }
-        let zone = *engine.clock().now().offset();
+        let zone = engine.clock().zone();
         let items = statuses.iter().map(|kept| EntryItem::new(kept, zone));
         self.output.print_document(&EntryListDocument {
             archive: engine.archive().root().to_path_buf(),

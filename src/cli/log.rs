@@ -154,9 +154,10 @@ fn record_cells(engine: &Engine, record: &LedgerRecord) -> Result<Vec<TableCell>
     Ok(vec![
         text_cell(
             OutputRole::Plain,
-            record
-                .time
-                .with_timezone(engine.clock().now().offset())
+            engine
+                .clock()
+                .zone()
+                .at(record.time)
                 .format("%Y-%m-%d %H:%M:%S")
                 .to_string(),
         ),

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::output::{Document, OutputRole, Printer, text_cell};
 use super::schedule_hold::{HoldItem, write_holds};
 use super::{CommandContext, CommandResult};
+use crate::clock::Clock;
 use crate::engine::{FleetReport, ReportLevel};
 use crate::error::{Error, ErrorKind, Result};
 use crate::moment;
@@ -50,13 +51,14 @@ fn role_of_level(level: ReportLevel) -> OutputRole {
 }
 
 /// Parses the moment from which a report starts; without text, the last evening.
-fn parse_since(text: Option<&str>, now: DateTime<FixedOffset>) -> Result<DateTime<FixedOffset>> {
+fn parse_since(text: Option<&str>, clock: &dyn Clock) -> Result<DateTime<FixedOffset>> {
+    let (now, zone) = (clock.now(), clock.zone());
     let Some(text) = text else {
-        return Ok(moment::last_evening(now));
+        return Ok(moment::last_evening(now, zone));
     };
     let range = moment::parse_moment(text, now)
         .ok_or_else(|| since_error(text, "not a time", moment::MOMENT_HINT))?;
-    let since = moment::at_offset(range.start, now);
+    let since = zone.resolve(range.start);
     if since > now {
         let hint = "name a time that has passed";
         return Err(since_error(text, "has not come yet", hint));
@@ -72,7 +74,7 @@ impl CommandContext<'_> {
     pub(super) fn run_report(&mut self, since: Option<&str>) -> CommandResult {
         let engine = self.open_engine()?;
         let now = engine.clock().now();
-        let since = parse_since(since, now)?;
+        let since = parse_since(since, engine.clock())?;
         let document = ReportDocument {
             fleet: engine.config().general.fleet_name.clone(),
             report: engine.report(since)?,

@@ -154,7 +154,7 @@ fn timers_to_resume(
     name: Option<&str>,
     now: &DateTime<Local>,
 ) -> Result<Vec<Option<String>>> {
-    let Ok(controls) = ScheduleControls::read(engine, &Local) else {
+    let Ok(controls) = ScheduleControls::read(engine) else {
         // The change replaces a file that cannot be read, or says why it cannot.
         return chosen_timers(engine, name);
     };
@@ -177,7 +177,7 @@ fn timers_to_resume(
 
 /// Refuses to resume an agent that only the pause of all agents holds back.
 fn ensure_resumable(engine: &Engine, agent: &str) -> Result<()> {
-    let controls = ScheduleControls::read(engine, &Local).unwrap_or_default();
+    let controls = ScheduleControls::read(engine).unwrap_or_default();
     let is_shared = engine
         .config()
         .agent(agent)

@@ -98,7 +98,7 @@ pub(super) fn write_holds(holds: &[HoldItem], printer: &mut Printer<'_>) -> io::
 impl CommandContext<'_> {
     /// Reads pauses and skips. Those that cannot be read hold nothing back, and are a warning.
     pub(super) fn read_controls(&mut self, engine: &Engine) -> ScheduleControls {
-        ScheduleControls::read(engine, &Local).unwrap_or_else(|error| {
+        ScheduleControls::read(engine).unwrap_or_else(|error| {
             self.output.print_warning(error.message());
             ScheduleControls::default()
         })

@@ -139,7 +139,7 @@ impl CommandContext<'_> {
                     }
                 }
                 // Unreadable pauses hold nothing back, and the resets say so.
-                let controls = ScheduleControls::read(&engine, &Local).unwrap_or_default();
+                let controls = ScheduleControls::read(&engine).unwrap_or_default();
                 let next = scheduler.describe_next(|agent| controls.pause_of(agent).is_some());
                 if next != last_said {
                     self.output.print_progress(&next);
@@ -197,7 +197,7 @@ impl CommandContext<'_> {
             Ok(None) => {
                 let holder = engine.find_lock_holder_of(kind).flatten();
                 let config = engine.config().path.display();
-                let process = describe_holder(holder.as_ref());
+                let process = describe_holder(holder.as_ref(), engine.clock().zone());
                 let message = format!("{config} has a scheduler already: {process}");
                 return Err(Error::new(ErrorKind::Busy, message));
             }

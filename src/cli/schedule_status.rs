@@ -203,10 +203,10 @@ impl SchedulerItem {
         let mut groups: Vec<GroupItem> = groups.collect();
         groups.sort_by_key(|group| group.next);
         Some(SchedulerItem {
-            process: describe_holder(holder.as_ref()),
+            process: describe_holder(holder.as_ref(), engine.clock().zone()),
             groups,
             pid: holder.as_ref().map(|it| it.pid),
-            since: holder.as_ref().map(|it| it.since),
+            since: holder.as_ref().map(|it| engine.clock().zone().at(it.since)),
             user: holder.map(|it| it.user),
         })
     }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use chrono::{DateTime, FixedOffset, TimeZone};
+use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
 use super::metrics_file::MetricsFlags;
@@ -18,6 +18,7 @@ use crate::engine::{
 };
 use crate::error::ErrorKind;
 use crate::lint::ScanSummary;
+use crate::moment::Zone;
 use crate::quantity::format_size;
 use crate::threads::map_on_processors;
 use crate::untrusted::HiddenCounts;
@@ -93,9 +94,9 @@ impl StatusRow {
     /// Makes the rows of observations.
     fn of_all(observations: Vec<Observation>, engine: &Engine) -> Vec<StatusRow> {
         let known_since = engine.states_since(&observations);
-        let now = engine.clock().now();
+        let (now, zone) = (engine.clock().now(), engine.clock().zone());
         let rows = observations.into_iter().zip(known_since);
-        rows.map(|(seen, since)| StatusRow::new(seen, since, now))
+        rows.map(|(seen, since)| StatusRow::new(seen, since, now, zone))
             .collect()
     }
 
@@ -103,8 +104,8 @@ impl StatusRow {
         observation: Observation,
         since: Option<DateTime<FixedOffset>>,
         now: DateTime<FixedOffset>,
+        zone: Zone,
     ) -> StatusRow {
-        let zone = *observation.read_at.offset();
         let read = observation.is_content_known();
         let is_scratch_known = observation.is_scratch_known();
         StatusRow {
@@ -113,7 +114,7 @@ impl StatusRow {
                 size: content.size,
                 lines: content.lines,
                 sha256: content.sha256,
-                changed: zone.timestamp_nanos(content.modified_ns),
+                changed: zone.at(DateTime::from_timestamp_nanos(content.modified_ns)),
                 boundary: content.boundary,
                 scratch_lines: is_scratch_known.then_some(content.scratch_lines),
                 scratch_bytes: is_scratch_known.then_some(content.scratch_bytes),
@@ -391,7 +392,7 @@ pub(super) fn outcome_role(outcome: Outcome) -> OutputRole {
 
 /// Formats a run as "01:00 ok", with the date instead of the time if it was on another day.
 fn format_last_run(last: &LastRun, now: DateTime<FixedOffset>) -> String {
-    let time = last.time.with_timezone(now.offset());
+    let time = last.time;
     let time_format = if time.date_naive() == now.date_naive() {
         "%H:%M"
     } else {

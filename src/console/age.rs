@@ -16,14 +16,16 @@ pub fn format_age(now: DateTime<FixedOffset>, then: DateTime<FixedOffset>) -> St
     }
 }
 
-/// Converts a modification time, in nanoseconds since the epoch, to the time zone of `like`.
-pub fn modified_time(nanoseconds: i64, like: DateTime<FixedOffset>) -> DateTime<FixedOffset> {
-    DateTime::from_timestamp_nanos(nanoseconds).with_timezone(like.offset())
+/// Formats the age of a modification time, in nanoseconds since the epoch.
+pub fn format_modification_age(now: DateTime<FixedOffset>, nanoseconds: i64) -> String {
+    format_age(
+        now,
+        DateTime::from_timestamp_nanos(nanoseconds).fixed_offset(),
+    )
 }
 
 /// Formats a time of today as `09:00`, one of another day as month and day, `11-20`.
 pub fn format_time(now: DateTime<FixedOffset>, time: DateTime<FixedOffset>) -> String {
-    let time = time.with_timezone(now.offset());
     if time.date_naive() == now.date_naive() {
         time.format("%H:%M").to_string()
     } else {

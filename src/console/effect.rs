@@ -676,7 +676,10 @@ impl EffectRunner {
 
 /// Reports what happened since the last evening.
 fn load_report(engine: &Engine) -> Result<ReportText> {
-    let report = engine.report(moment::last_evening(engine.clock().now()))?;
+    let report = engine.report(moment::last_evening(
+        engine.clock().now(),
+        engine.clock().zone(),
+    ))?;
     Ok(ReportText::from(&report))
 }
 

@@ -131,12 +131,7 @@ impl Engine {
             notes.push(format!("pins are not shown: {}", error.message()));
         }
         let disk = self.list_timeline_entries(&subject, &scanned, &mut notes);
-        let mut rows = merge::merge_rows(
-            &scanned,
-            disk,
-            pins.ok().as_ref(),
-            *self.clock().now().offset(),
-        );
+        let mut rows = merge::merge_rows(&scanned, disk, pins.ok().as_ref(), self.clock().zone());
         let has_more = scanned.has_more || rows.len() > max_rows;
         rows.truncate(max_rows);
         if rows.is_empty() && !subject.is_known {

@@ -17,6 +17,7 @@ use crate::baseline;
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::error::Result;
+use crate::moment::Zone;
 
 /// Maximum number of files that are searched for the bytes of a version.
 const MAX_SEARCHED_FILES: usize = 1000;
@@ -134,12 +135,11 @@ impl KnownVersion {
 }
 
 impl FileOwner {
-    /// Returns the owner in a file's status, with times in the zone of `like`; `None` if a time is
-    /// out of range.
-    pub(super) fn from_stat(stat: &Stat, like: DateTime<FixedOffset>) -> Option<FileOwner> {
+    /// Returns the owner in a file's status, with times in a zone; `None` if a time is out of range.
+    pub(super) fn from_stat(stat: &Stat, zone: Zone) -> Option<FileOwner> {
         let time = |seconds, nanoseconds: u64| {
             let time = DateTime::from_timestamp(seconds, nanoseconds.try_into().unwrap_or(0));
-            Some(time?.with_timezone(like.offset()))
+            Some(zone.at(time?))
         };
         Some(FileOwner {
             uid: stat.st_uid,
@@ -186,7 +186,7 @@ impl Engine {
         BaselineChange {
             owner: lstat(&path)
                 .ok()
-                .and_then(|stat| FileOwner::from_stat(&stat, self.clock().now())),
+                .and_then(|stat| FileOwner::from_stat(&stat, self.clock().zone())),
             current: file,
             refusal: refusal.as_ref().map(|it| it.error().to_string()),
             // The last hint of several leads to the comparison that is shown here.

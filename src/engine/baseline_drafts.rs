@@ -307,7 +307,7 @@ impl Engine {
                 .map(|bytes| bytes.to_vec())
                 .unwrap_or_default(),
             base: header.base,
-            time: header.time,
+            time: self.clock().zone().at(header.time),
         };
         Ok(Some((draft, is_edited.then_some(header.process))))
     }

@@ -408,7 +408,7 @@ impl Engine {
         };
         let owner = lstat(&path)
             .ok()
-            .and_then(|stat| FileOwner::from_stat(&stat, self.clock().now()));
+            .and_then(|stat| FileOwner::from_stat(&stat, self.clock().zone()));
         let text = bytes.as_deref();
         BaselineSummary {
             name: name.to_string(),

@@ -440,7 +440,7 @@ impl Engine {
         let names = [SEAL_FILE_NAME, META_FILE_NAME, SIGNATURE_FILE_NAME];
         names.iter().any(|name| {
             let stat = lstat(directory.join(name)).ok();
-            let owner = stat.and_then(|stat| FileOwner::from_stat(&stat, now));
+            let owner = stat.and_then(|stat| FileOwner::from_stat(&stat, self.clock().zone()));
             owner.is_some_and(|owner| {
                 let age = now - owner.changed_at;
                 age >= Duration::zero() && age < SEAL_SETTLE_TIME

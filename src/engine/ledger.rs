@@ -62,6 +62,7 @@ use crate::engine::record::{LedgerPosition, LedgerRecord, Operation, RunEvent, T
 use crate::error::{Error, ErrorKind, PathContext, Result};
 pub use archive_id::read_archive_id;
 pub use clock_steps::ClockSteps;
+use crate::moment::Zone;
 pub use compaction::{MovedRecords, is_compaction_due, move_old_records};
 use files::FileStamp;
 pub use files::LedgerFiles;
@@ -85,6 +86,8 @@ const TORN_TAIL_FILE_NAME: &str = "ledger.torn";
 pub struct Ledger {
     archive: Archive,
     path: PathBuf,
+    /// The zone of the times that it returns.
+    zone: Zone,
     /// Index of what the records say of each agent.
     index: LedgerIndex,
     /// Whether the index on the disk was loaded, or must not be.
@@ -98,9 +101,10 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Creates the ledger of `archive`; reads nothing yet.
+    /// Creates the ledger of `archive`, which returns times in UTC; reads nothing yet.
     pub fn new(archive: &Archive) -> Ledger {
         Ledger {
+            zone: Zone::UTC,
             archive: archive.clone(),
             path: archive.program_path(LEDGER_FILE_NAME),
             index: LedgerIndex::default(),
@@ -109,6 +113,12 @@ impl Ledger {
             indexed_stamp: None,
             last_appended: None,
         }
+    }
+
+    /// Sets the zone of the times that it returns.
+    #[must_use]
+    pub fn with_zone(self, zone: Zone) -> Ledger {
+        Ledger { zone, ..self }
     }
 
     /// Path of the active file.
@@ -131,12 +141,18 @@ impl Ledger {
     /// # Errors
     /// As [`Ledger::history`].
     pub fn indexed_history(&mut self, agent: &str) -> Result<AgentHistory> {
-        if let Some(history) = self.index.history(agent) {
-            return Ok(history);
+        let mut history = match self.index.history(agent) {
+            Some(history) => history,
+            None => {
+                self.discard_index();
+                self.catch_up()?;
+                self.index.history(agent).unwrap_or_default()
+            }
+        };
+        if let Some(last) = &mut history.last_run {
+            last.time = self.zone.at(last.time);
         }
-        self.discard_index();
-        self.catch_up()?;
-        Ok(self.index.history(agent).unwrap_or_default())
+        Ok(history)
     }
 
     /// Returns the agents of the records that were appended since the last call, by any process; None
@@ -155,7 +171,8 @@ impl Ledger {
     /// As [`Ledger::history`].
     pub fn latest_record_time(&mut self) -> Result<Option<(u64, DateTime<FixedOffset>)>> {
         self.catch_up()?;
-        Ok(self.index.latest_record())
+        let latest = self.index.latest_record();
+        Ok(latest.map(|(seq, time)| (seq, self.zone.at(time))))
     }
 
     /// Returns the latest record time that is not after `time`, among the records of the last days.
@@ -167,7 +184,8 @@ impl Ledger {
         time: DateTime<FixedOffset>,
     ) -> Result<Option<DateTime<FixedOffset>>> {
         self.catch_up()?;
-        Ok(self.index.last_record_time_before(time))
+        let last = self.index.last_record_time_before(time);
+        Ok(last.map(|time| self.zone.at(time)))
     }
 
     /// Returns the steps of the clocks with which the records were written.
@@ -206,7 +224,7 @@ impl Ledger {
     pub fn scan_backwards(&mut self) -> Result<(ReverseScan, LedgerPosition)> {
         let files = self.catch_up()?;
         let end = self.index.position();
-        Ok((ReverseScan::new(files, end), end))
+        Ok((ReverseScan::new(files, end, self.zone), end))
     }
 
     /// Indexes what was appended since the last call.

@@ -53,6 +53,7 @@ use crate::config::config_identity;
 use crate::digest::Digest;
 use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext, Result};
+use crate::moment::Zone;
 use crate::quantity::describe_duration;
 use crate::sys::{self, LockConflict};
 
@@ -119,7 +120,11 @@ impl LockHolder {
 /// Words how long a lock has been held at the time `now`, and by whom: "locked for 2 h 10 min by run
 /// 5a10 of ops@build-1 (timer, process 4711, since 2026-03-14 01:00:06)". The duration comes first: a
 /// narrow column cuts the end. `None` stands for a holder that has not written who it is.
-pub fn describe_lock(holder: Option<&LockHolder>, now: DateTime<FixedOffset>) -> String {
+pub fn describe_lock(
+    holder: Option<&LockHolder>,
+    now: DateTime<FixedOffset>,
+    zone: Zone,
+) -> String {
     let Some(holder) = holder else {
         return "locked by another run".to_string();
     };
@@ -136,7 +141,7 @@ pub fn describe_lock(holder: Option<&LockHolder>, now: DateTime<FixedOffset>) ->
         holder.run,
         holder.user,
         holder.pid,
-        holder.since.format("%Y-%m-%d %H:%M:%S")
+        zone.at(holder.since).format("%Y-%m-%d %H:%M:%S")
     )
 }
 
@@ -172,6 +177,7 @@ pub fn acquire_agent_lock(
     archive: &Archive,
     agent: &str,
     holder: &LockHolder,
+    zone: Zone,
 ) -> Result<AgentLock> {
     let path = lock_path(archive, agent);
     let mut file = open_lock_file(archive, &path)?;
@@ -196,7 +202,7 @@ pub fn acquire_agent_lock(
             continue;
         }
         // The run that is refused takes the lock at this moment.
-        let message = describe_lock(found.as_ref(), holder.since);
+        let message = describe_lock(found.as_ref(), holder.since, zone);
         return Err(Error::new(ErrorKind::Busy, message)
             .with_hint("wait for that run to end; nothing was changed"));
     }
@@ -401,11 +407,11 @@ impl Drop for HolderLock {
 
 /// Words the process that holds such a lock: "process 4711 of root since 2026-03-14 01:00:06". `None`
 /// stands for a holder that has not written who it is.
-pub fn describe_holder(holder: Option<&LockHolder>) -> String {
+pub fn describe_holder(holder: Option<&LockHolder>, zone: Zone) -> String {
     let Some(holder) = holder else {
         return "another process".to_string();
     };
-    let since = holder.since.format("%Y-%m-%d %H:%M:%S");
+    let since = zone.at(holder.since).format("%Y-%m-%d %H:%M:%S");
     let (pid, user) = (holder.pid, &holder.user);
     format!("process {pid} of {user} since {since}")
 }
@@ -638,7 +644,8 @@ impl Engine {
     /// system's error.
     pub fn hold_agent_lock(&self, agent: &str) -> Result<AgentLock> {
         let holder = self.new_lock_holder(&new_run_id());
-        acquire_agent_lock(self.archive(), &self.agent(agent)?.name, &holder)
+        let zone = self.clock().zone();
+        acquire_agent_lock(self.archive(), &self.agent(agent)?.name, &holder, zone)
     }
 }
 

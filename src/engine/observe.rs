@@ -589,7 +589,11 @@ impl Engine {
         };
         match held {
             Some(held) => {
-                let reason = lock::describe_lock(held.holder.as_ref(), self.clock().now());
+                let reason = lock::describe_lock(
+                    held.holder.as_ref(),
+                    self.clock().now(),
+                    self.clock().zone(),
+                );
                 conditions.add_blocking(State::Busy, &Error::new(ErrorKind::Busy, reason));
                 return held.holder;
             }

@@ -72,10 +72,16 @@ impl Engine {
         let begins = [0].into_iter().chain(ends.clone().map(|end| end + 1));
         let lines = begins.zip(ends).map(|(begin, end)| &text[begin..end]);
         let lines: Vec<&[u8]> = lines.collect();
+        let zone = self.clock().zone();
         let parse = |lines: &[&[u8]]| {
-            let seen = lines
-                .iter()
-                .filter_map(|line| serde_json::from_slice(line).ok());
+            let seen = lines.iter().filter_map(|line| {
+                let mut seen: Box<Observation> = serde_json::from_slice(line).ok()?;
+                seen.read_at = zone.at(seen.read_at);
+                if let Some(last) = &mut seen.last_run {
+                    last.time = zone.at(last.time);
+                }
+                Some(seen)
+            });
             let seen: SavedObservations = seen.collect();
             if is_own {
                 self.content_cache.keep_findings(&seen);

@@ -375,7 +375,7 @@ impl Engine {
             is_selected: is_accepted && kind != SealChangeKind::Unchanged,
             owner: lstat(&path)
                 .ok()
-                .and_then(|stat| FileOwner::from_stat(&stat, self.clock().now())),
+                .and_then(|stat| FileOwner::from_stat(&stat, self.clock().zone())),
             agents: users.into_iter().map(|it| it.name.clone()).collect(),
             lint_errors: Vec::new(),
         }))

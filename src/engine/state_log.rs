@@ -324,7 +324,7 @@ impl Engine {
     /// # Errors
     /// The system's error. Without a log there are no changes.
     pub fn state_changes(&self) -> Result<Vec<StateChange>> {
-        let mut changes = Vec::new();
+        let (mut changes, zone) = (Vec::new(), self.clock().zone());
         for name in [OLD_LOG_FILE_NAME, LOG_FILE_NAME] {
             let path = self.archive.program_path(name);
             let file = match durable::open_own_file(&path, OpenOptions::new().read(true)) {
@@ -338,7 +338,10 @@ impl Engine {
                 .with_path("read", &path)?;
             for line in BufReader::new(file.take(MAX_READ_LOG_BYTES)).split(b'\n') {
                 let line = line.with_path("read", &path)?;
-                changes.extend(serde_json::from_slice::<StateChange>(&line).ok());
+                if let Ok(mut change) = serde_json::from_slice::<StateChange>(&line) {
+                    change.time = zone.at(change.time);
+                    changes.push(change);
+                }
             }
         }
         Ok(changes)

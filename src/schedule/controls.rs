@@ -179,18 +179,18 @@ impl TimerControl {
 }
 
 impl ScheduleControls {
-    /// Reads the pauses and skips of an engine's config, with their times in a time zone: each has the
-    /// offset that holds then.
+    /// Reads the pauses and skips of an engine's config, with their times in the operator's zone.
     ///
     /// # Errors
     /// The file cannot be read or trusted. Resets then run as scheduled.
-    pub fn read<Tz: TimeZone>(engine: &Engine, zone: &Tz) -> Result<ScheduleControls> {
+    pub fn read(engine: &Engine) -> Result<ScheduleControls> {
         let mut file = read_file(engine)?;
         let key = config_key(engine.config());
         let mut controls = file.configs.remove(&key).unwrap_or_default();
         // Another process may have written them in another time zone.
         let times = controls.timers.iter_mut().flat_map(TimerControl::times_mut);
-        times.for_each(|time| *time = time.with_timezone(zone).fixed_offset());
+        let zone = engine.clock().zone();
+        times.for_each(|time| *time = zone.at(*time));
         Ok(controls)
     }
 

@@ -204,7 +204,7 @@ pub fn read_overview<Tz: TimeZone>(
     now: &DateTime<Tz>,
 ) -> ScheduleOverview {
     let config = engine.config();
-    let (controls, controls_error) = match ScheduleControls::read(engine, &now.timezone()) {
+    let (controls, controls_error) = match ScheduleControls::read(engine) {
         Ok(controls) => (controls, None),
         Err(error) => (
             ScheduleControls::default(),
@@ -261,7 +261,7 @@ pub fn read_manager<Tz: TimeZone>(
 ) -> Result<ManagerSchedule> {
     let mut schedule = read_timers(place, config, manager, now)?;
     if let Some(engine) = engine {
-        let controls = ScheduleControls::read(engine, &now.timezone()).unwrap_or_default();
+        let controls = ScheduleControls::read(engine).unwrap_or_default();
         add_groups(&mut schedule, engine.config(), &controls, now);
     }
     Ok(schedule)

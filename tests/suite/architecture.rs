@@ -231,6 +231,25 @@ const WORD_RULES: &[WordRule] = &[
         why: "only clock.rs reads the clock",
     },
     WordRule {
+        words: &["with_timezone"],
+        // What plans resets needs the rules of the zone, not only the offset of one instant.
+        is_exempt: |path| {
+            path.starts_with("schedule/")
+                || path.starts_with("cli/schedule_")
+                || matches!(
+                    path,
+                    "cli/doctor/schedule.rs" | "cli/doctor/units.rs" | "console/effect/schedule.rs"
+                )
+        },
+        why: "moment::Zone knows the offset of each instant",
+    },
+    WordRule {
+        words: &["offset()"],
+        // Positions in files.
+        is_exempt: |path| path == "clock.rs" || path.starts_with("engine/ledger/"),
+        why: "moment::Zone knows the offset of each instant",
+    },
+    WordRule {
         words: &["unsafe"],
         is_exempt: |path| path == "sys.rs",
         why: "only sys.rs",
@@ -422,6 +441,8 @@ const BREACHES: &[(&str, &str)] = &[
     ("demo.rs", "tokio::spawn(f);"),
     ("engine/log.rs", "let now = chrono::Local::now();"),
     ("console/effect.rs", "let now = Utc::now();"),
+    ("cli/log.rs", "time.with_timezone(&zone)"),
+    ("console/age.rs", "let offset = now.offset();"),
     ("cli.rs", "std::process::exit(1);"),
     ("lib.rs", "mod utils;"),
     ("engine/utils.rs", ""),

@@ -71,6 +71,7 @@ mod hostile;
 mod kept_objects;
 mod ledger;
 mod lint;
+mod local_times;
 mod manifest;
 mod migration;
 mod odd_baselines;

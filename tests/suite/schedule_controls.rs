@@ -41,7 +41,7 @@ fn hold_at(engine: &Engine, agent: &str, now: DateTime<FixedOffset>) -> Option<S
 }
 
 fn read_controls(engine: &Engine) -> Result<ScheduleControls, Error> {
-    ScheduleControls::read(engine, engine.clock().now().offset())
+    ScheduleControls::read(engine)
 }
 
 fn is_held_now(engine: &Engine, agent: &str) -> bool {

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, FixedOffset};
+use chrono::{DateTime, FixedOffset, NaiveDate, NaiveDateTime};
 use memory_shepherd::archive::WrittenEntry;
 use memory_shepherd::clock::{BootTime, Clock};
 use memory_shepherd::config::{self, ConfigEnvironment, SftpExtension};
@@ -19,6 +19,7 @@ use memory_shepherd::engine::{
     RunProgress, RunReport, SavedBaseline, Trigger, UndoMode, UndoTarget,
 };
 use memory_shepherd::error::{Error, ErrorKind};
+use memory_shepherd::moment::Zone;
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{
     ByteSink, DirectoryProperties, FileMetadata, Inspector, InterruptedRun, MemoryDirectory,
@@ -41,6 +42,7 @@ pub struct TestClock {
     offset_shift: Mutex<i32>,
     /// The boot of the machine, if it has one, and when it began.
     boot: Mutex<Option<(String, Duration)>>,
+    has_summer_time: Mutex<bool>,
     on_sleep: Mutex<Option<Box<dyn FnMut() + Send>>>,
 }
 
@@ -53,6 +55,7 @@ impl TestClock {
             set_back: Mutex::default(),
             offset_shift: Mutex::default(),
             boot: Mutex::default(),
+            has_summer_time: Mutex::default(),
             on_sleep: Mutex::default(),
         })
     }
@@ -82,17 +85,39 @@ impl TestClock {
         *self.offset_shift.lock().unwrap() += seconds;
     }
 
+    /// Puts the clock into a zone with summer time: UTC+1, and UTC+2 from 2026-03-29 to 2026-10-25.
+    pub fn set_summer_time(&self) {
+        *self.has_summer_time.lock().unwrap() = true;
+    }
+
     /// Runs `act` at every further sleep.
     pub fn on_sleep(&self, act: impl FnMut() + Send + 'static) {
         *self.on_sleep.lock().unwrap() = Some(Box::new(act));
     }
 }
 
+/// The same rules as the zone `CET-1CEST,M3.5.0,M10.5.0/3` has in 2026.
+fn summer_time_offset(utc: NaiveDateTime) -> FixedOffset {
+    let change = |month, day| NaiveDate::from_ymd_opt(2026, month, day)?.and_hms_opt(1, 0, 0);
+    let is_summer = change(3, 29).unwrap() <= utc && utc < change(10, 25).unwrap();
+    FixedOffset::east_opt(if is_summer { 7200 } else { 3600 }).unwrap()
+}
+
 impl Clock for TestClock {
     fn now(&self) -> DateTime<FixedOffset> {
         let offset = self.start.offset().local_minus_utc() + *self.offset_shift.lock().unwrap();
         let now = self.start + *self.elapsed.lock().unwrap() - *self.set_back.lock().unwrap();
+        if *self.has_summer_time.lock().unwrap() {
+            return self.zone().at(now);
+        }
         now.with_timezone(&FixedOffset::east_opt(offset).unwrap())
+    }
+
+    fn zone(&self) -> Zone {
+        if *self.has_summer_time.lock().unwrap() {
+            return Zone::Changing(summer_time_offset);
+        }
+        Zone::Fixed(*self.now().offset())
     }
 
     fn instant(&self) -> Instant {

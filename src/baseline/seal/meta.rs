@@ -4,6 +4,8 @@
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
+use crate::moment::Zone;
+
 /// Serial, time and expiry of a signed seal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealMeta {
@@ -26,6 +28,15 @@ impl SealMeta {
     /// The fault.
     pub fn parse(bytes: &[u8]) -> Result<SealMeta, String> {
         serde_json::from_slice(bytes).map_err(|error| error.to_string())
+    }
+
+    /// Returns it with its times in a zone.
+    pub fn in_zone(self, zone: Zone) -> SealMeta {
+        SealMeta {
+            time: zone.at(self.time),
+            expires: self.expires.map(|time| zone.at(time)),
+            ..self
+        }
     }
 
     /// Returns the content of the file: one line of JSON.

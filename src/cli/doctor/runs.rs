@@ -31,7 +31,10 @@ pub(super) fn check_runs(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
             [one] => one.clone(),
             several => format_count(several.len() as u64, "agent"),
         };
-        let text = format!("{agents}: {}", describe_lock(Some(&holder), now));
+        let text = format!(
+            "{agents}: {}",
+            describe_lock(Some(&holder), now, fleet.engine.clock().zone())
+        );
         if holder.held_seconds(now) < LONG_RUN_SECONDS {
             report.add_ok(text);
         } else {

@@ -16,7 +16,7 @@ const MAX_REPORTED_ORIGINALS: usize = 20;
 /// Reports what keeps agents from being reset on a schedule, or resets them twice.
 pub(super) fn check_schedule(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     let engine = fleet.engine;
-    let read = ScheduleControls::read(engine, &Local);
+    let read = ScheduleControls::read(engine);
     if let Err(error) = &read {
         report.add_error(error);
     }

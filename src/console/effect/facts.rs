@@ -4,13 +4,13 @@ use chrono::{DateTime, FixedOffset};
 
 use crate::boundary::{BoundaryRule, describe_line_ends};
 use crate::config::{Agent, ValueOrigin};
-use crate::console::age::modified_time;
 use crate::console::model::known_scratch_lines;
 use crate::console::text::{TextLine, Tone};
 use crate::digest::Digest;
 use crate::engine::{
     AgentDetail, BaselineChange, Engine, MemoryContent, Observation, Protection, State,
 };
+use crate::moment::Zone;
 use crate::quantity::format_count;
 
 /// Width of the bar that shows how full a memory is, in cells.
@@ -114,7 +114,6 @@ fn state_facts(
         Tone::State(observation.state),
     ));
     if let Some(since) = since {
-        let since = since.with_timezone(observation.read_at.offset());
         facts.push(plain_fact("since", format_time(since)));
     }
     if !observation.reason.is_empty() {
@@ -179,11 +178,11 @@ fn memory_facts(engine: &Engine, agent: &Agent, detail: &AgentDetail) -> Vec<Fac
         facts.push(toned_fact("content", text, Tone::Warn));
         return facts;
     };
-    facts.extend(content_facts(content, detail));
+    facts.extend(content_facts(content, detail, engine.clock().zone()));
     facts
 }
 
-fn content_facts(content: &MemoryContent, detail: &AgentDetail) -> Vec<Fact> {
+fn content_facts(content: &MemoryContent, detail: &AgentDetail, zone: Zone) -> Vec<Fact> {
     let seen = &detail.observation;
     let (size, limit) = (content.size, seen.max_size.max(1));
     let share = size.saturating_mul(100) / limit;
@@ -208,7 +207,7 @@ fn content_facts(content: &MemoryContent, detail: &AgentDetail) -> Vec<Fact> {
     facts.push(plain_fact("scratch", scratch));
     facts.push(plain_fact(
         "changed",
-        format_time(modified_time(content.modified_ns, seen.read_at)),
+        format_time(zone.at(DateTime::from_timestamp_nanos(content.modified_ns))),
     ));
     facts.push(plain_fact("sha256", content.sha256.to_string()));
     match &content.boundary {

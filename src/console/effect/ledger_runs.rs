@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
-use chrono::{DateTime, FixedOffset, Local, TimeDelta};
+use chrono::{DateTime, FixedOffset, TimeDelta};
 
 use crate::console::screens::log::state::{MAX_RUNS, RunSummary};
 use crate::engine::{Engine, Operation, Outcome, RunEvent};
@@ -23,7 +23,7 @@ pub fn load_runs(engine: &Engine) -> Result<(Vec<RunSummary>, Option<Error>)> {
         names.insert(record.event.run.clone());
         let fits = names.len() <= MAX_RUNS && records.len() < MAX_LOG_RECORDS;
         if fits {
-            let time = record.time.with_timezone(&Local).fixed_offset();
+            let time = record.time;
             let views = record.event.into_views().into_iter().rev();
             records.extend(views.map(|event| (time, event)));
         }

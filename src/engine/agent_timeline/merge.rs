@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use chrono::{FixedOffset, NaiveDateTime};
+use chrono::NaiveDateTime;
 
 use super::scan::{ScannedLedger, ScannedRun};
 use super::subject::{MAX_HEADER_BYTES, ResolvedSubject};
@@ -12,6 +12,7 @@ use crate::archive::{
     Archive, ArchiveEntry, EntryKind, Pins, WrittenEntry, has_scratch_header, parse_entry_name,
 };
 use crate::engine::Engine;
+use crate::moment::Zone;
 
 /// The entries of an agent as far as the disk and the ledger tell.
 #[derive(Default)]
@@ -151,12 +152,12 @@ pub(super) fn merge_rows(
     scanned: &ScannedLedger,
     disk: EntriesOnDisk,
     pins: Option<&Pins>,
-    zone: FixedOffset,
+    zone: Zone,
 ) -> Vec<TimelineRow> {
     let mut rows = Vec::new();
     let mut unrecorded = disk.unrecorded.into_iter().peekable();
     for run in &scanned.runs {
-        let time = run.time().with_timezone(&zone).naive_local();
+        let time = zone.at(run.time()).naive_local();
         while let Some(entry) = unrecorded.next_if(|it| it.stamp > time) {
             rows.push(TimelineRow::Entry(entry));
         }

@@ -48,7 +48,7 @@ impl<'e> RecordRange<'e> {
         })
     }
 
-    /// Reads the records and passes each to `visit`. Every line is checked to continue the one
+    /// Reads the records and passes each to `visit`, with the offset that it was written with. Every line is checked to continue the one
     /// before it.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use super::segment::Segment;
 use crate::digest::Digest;
 use crate::engine::record::{LedgerPosition, LedgerRecord};
 use crate::error::{Error, PathContext, Result};
+use crate::moment::Zone;
 
 /// How many bytes are read at a time.
 const READ_CHUNK_BYTES: u64 = 256 * 1024;
@@ -61,6 +62,8 @@ impl RecordSummary<'_> {
 /// A backward scan of a ledger.
 pub struct ReverseScan {
     files: LedgerFiles,
+    /// The zone of the records' times.
+    zone: Zone,
     /// The segment that is read now; none for the active file.
     segment: Option<Segment>,
     /// The end of the next line; its beginning is found by reading. In a segment the offset is that
@@ -74,9 +77,10 @@ pub struct ReverseScan {
 
 impl ReverseScan {
     /// Starts a scan backwards from a position up to which the ledger was read before.
-    pub fn new(files: LedgerFiles, end: LedgerPosition) -> ReverseScan {
+    pub fn new(files: LedgerFiles, end: LedgerPosition, zone: Zone) -> ReverseScan {
         ReverseScan {
             files,
+            zone,
             segment: None,
             end,
             after_seq: 0,
@@ -152,7 +156,9 @@ impl ReverseScan {
                 return Err(self.chain_error("it has the wrong number"));
             }
             let record = if is_wanted(&summary) {
-                Some(parse_record(line).map_err(no_record)?)
+                let mut record = parse_record(line).map_err(no_record)?;
+                record.time = self.zone.at(record.time);
+                Some(record)
             } else {
                 None
             };

@@ -265,7 +265,6 @@ impl FleetReport {
 
     /// Formats a time: "02:14", with the date if it is not of today.
     fn format_time(&self, time: DateTime<FixedOffset>) -> String {
-        let time = time.with_timezone(self.until.offset());
         let format = if time.date_naive() == self.until.date_naive() {
             "%H:%M"
         } else {

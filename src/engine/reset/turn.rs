@@ -93,7 +93,12 @@ impl<'a> Run<'a> {
         let _span = tracing::debug_span!("lock", agent = agent.name).entered();
         loop {
             let holder = self.engine.new_lock_holder(&self.id);
-            let locked = lock::acquire_agent_lock(self.engine.archive(), &agent.name, &holder);
+            let locked = lock::acquire_agent_lock(
+                self.engine.archive(),
+                &agent.name,
+                &holder,
+                self.engine.clock().zone(),
+            );
             // Another run may have taken the lock between the wait and this attempt.
             let is_busy = matches!(&locked, Err(error) if error.kind() == ErrorKind::Busy);
             if !is_busy || self.is_cancelled() || !self.engine.wait_lock_interval() {

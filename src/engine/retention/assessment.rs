@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use chrono::{DateTime, FixedOffset, TimeZone};
+use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
 use super::dates::RetentionDates;
@@ -192,7 +192,7 @@ impl Engine {
             let listed = match depth {
                 Depth::Old => self
                     .archive
-                    .expired_entries(directory, limit, keeps_newest)
+                    .expired_entries(directory, limit, dates.zone, keeps_newest)
                     .map(|entries| entries.into_iter().map(|it| (it, 0)).collect()),
                 Depth::All => self.archive.list_entries_with_usage(directory),
             };
@@ -346,17 +346,17 @@ impl<'j> Judge<'j> {
         entry: &ArchiveEntry,
         record: Option<&EntryRecord>,
     ) -> (DateTime<FixedOffset>, KeepReason) {
-        let zone = self.dates.now.timezone();
-        let named = zone.from_local_datetime(&entry.stamp).earliest();
+        let zone = self.dates.zone;
+        let named = zone.resolve(entry.stamp);
         // The file's time is cut to the second.
         let written = DateTime::from_timestamp(entry.modified.saturating_add(1), 0);
         let written = match written {
-            Some(written) => written.with_timezone(&zone),
-            None if entry.modified < 0 => DateTime::UNIX_EPOCH.with_timezone(&zone),
+            Some(written) => zone.at(written),
+            None if entry.modified < 0 => zone.at(DateTime::UNIX_EPOCH),
             None => self.dates.now,
         };
         let mut times = vec![
-            (named.unwrap_or(self.dates.now), KeepReason::Younger),
+            (named, KeepReason::Younger),
             (written, KeepReason::YoungerFile),
         ];
         if let Some(record) = record {

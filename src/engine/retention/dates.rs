@@ -4,6 +4,7 @@ use chrono::{DateTime, Duration, FixedOffset};
 
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::moment::Zone;
 
 /// Minimum age of the run that confirms the current date.
 const MIN_CONFIRMATION_AGE: Duration = Duration::days(1);
@@ -16,6 +17,8 @@ const LONG_RUN_GAP: Duration = Duration::days(3);
 pub(super) struct RetentionDates {
     /// The present time, by this process's clock.
     pub now: DateTime<FixedOffset>,
+    /// The zone of the local times in the names of entries.
+    pub zone: Zone,
     /// Time of the last run that was a day ago or earlier; `None` if there is none.
     pub confirmed: Option<DateTime<FixedOffset>>,
     /// `archive_retention_days`.
@@ -73,6 +76,7 @@ impl Engine {
             .last_record_time_before(now - MIN_CONFIRMATION_AGE)?;
         Ok(RetentionDates {
             now,
+            zone: self.clock().zone(),
             confirmed,
             days: self.config().general.archive_retention_days,
         })

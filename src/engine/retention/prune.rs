@@ -157,7 +157,7 @@ impl Engine {
                 locked.insert(agent, "its name is not that of an agent".to_string());
                 continue;
             }
-            match acquire_agent_lock(self.archive(), &agent, &holder) {
+            match acquire_agent_lock(self.archive(), &agent, &holder, self.clock().zone()) {
                 Ok(lock) => locks.push(lock),
                 Err(error) if error.kind() == ErrorKind::Busy => {
                     locked.insert(agent.clone(), error.message().to_string());

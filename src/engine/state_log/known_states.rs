@@ -267,7 +267,7 @@ impl KnownStates {
             return self.agents.get(agent).copied().flatten();
         }
         let mut known = file.look_up(agent).ok().flatten();
-        correct_future_time(known.as_mut(), clock);
+        correct_times(known.as_mut(), clock);
         self.agents.insert(agent.to_string(), known);
         known
     }
@@ -276,7 +276,7 @@ impl KnownStates {
         if let Some(file) = self.file.as_ref().filter(|_| !self.has_all) {
             self.agents = file.read_all().unwrap_or_default();
             let times = self.agents.values_mut().map(Option::as_mut);
-            correct_future_time(times.flatten(), clock);
+            correct_times(times.flatten(), clock);
             self.has_all = true;
         }
     }
@@ -345,12 +345,10 @@ impl KnownStates {
 }
 
 /// Moves times in the future to the past.
-fn correct_future_time<'s>(
-    states: impl IntoIterator<Item = &'s mut KnownState>,
-    clock: &dyn Clock,
-) {
-    let now = clock.now();
+fn correct_times<'s>(states: impl IntoIterator<Item = &'s mut KnownState>, clock: &dyn Clock) {
+    let (now, zone) = (clock.now(), clock.zone());
     for known in states {
+        known.since = zone.at(known.since);
         if known.since > now + MAX_CLOCK_LEAD {
             // Observations of the last moments count as newer.
             known.since = now - MAX_CLOCK_LEAD;

@@ -231,7 +231,9 @@ impl UndoRecords {
         let Some(mut scan) = LedgerScan::open_at(&path, self.position)? else {
             return Ok(());
         };
-        while let Some(record) = scan.next_record()? {
+        let zone = engine.clock().zone();
+        while let Some(mut record) = scan.next_record()? {
+            record.time = zone.at(record.time);
             let event = &record.event;
             for path in &event.retired_entries {
                 let agent = self.agent_by_entry.get(path);

@@ -10,6 +10,7 @@ use memory_shepherd::engine::{
     FileState, LockHolder, Observation, Operation, Outcome, Protection, State, Trigger,
     describe_lock,
 };
+use memory_shepherd::moment::Zone;
 
 use super::{
     TERMINAL_SIZES, apply_preferences, assert_view, assert_view_from, fleet_of_every_state,
@@ -58,7 +59,11 @@ fn busy_agent_shows_how_long_it_is_locked() {
         trigger: Some(Trigger::Timer),
         host: Some("build-1".to_string()),
     };
-    locked.reason = describe_lock(Some(&holder), locked.read_at);
+    locked.reason = describe_lock(
+        Some(&holder),
+        locked.read_at,
+        Zone::Fixed(*locked.read_at.offset()),
+    );
     console.observe(vec![locked]);
     console.press("/ d o c s - w Enter");
     let shown = rendered_text(&console, "terminal");

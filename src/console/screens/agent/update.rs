@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::console::age::{format_age, modified_time};
+use crate::console::age::{format_age, format_modification_age};
 use crate::console::command::Command;
 use crate::console::message::{AgentTexts, Effect};
 use crate::console::model::{AgentRow, Model, step_index};
@@ -474,7 +474,7 @@ pub fn row_ages(model: &Model, row: &AgentRow) -> Option<String> {
     let changed = known
         .content
         .as_ref()
-        .map(|content| format_age(now, modified_time(content.modified_ns, now)))
+        .map(|content| format_modification_age(now, content.modified_ns))
         .unwrap_or_default();
     // The age of the read and the problem appear only for an unreachable agent.
     Some(match model.host_problem(&row.name) {

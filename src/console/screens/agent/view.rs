@@ -6,7 +6,7 @@ pub(in crate::console) mod text;
 
 use unicode_width::UnicodeWidthStr;
 
-use crate::console::age::{format_age, modified_time};
+use crate::console::age::{format_age, format_modification_age};
 use crate::console::canvas::{
     Canvas, fit_end_of_sentence, limit_usage, search_note, shorten_untrusted, truncate_untrusted,
 };
@@ -157,10 +157,7 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>, observation: Option<&Obse
                 format_size(seen.max_size)
             );
             x = canvas.put_text(x, 0, &text, Role::Text) + 2;
-            let when = format_age(
-                model.now.local_time,
-                modified_time(content.modified_ns, model.now.local_time),
-            );
+            let when = format_modification_age(model.now.local_time, content.modified_ns);
             x = canvas.put_text(x, 0, &format!("changed {when} ago"), Role::Text) + 2;
         }
     }

@@ -526,7 +526,6 @@ fn limit_words(summary: &BaselineSummary) -> String {
 pub fn describe_owner(model: &Model, owner: FileOwner) -> String {
     let now = model.now.local_time;
     let time = |time: chrono::DateTime<chrono::FixedOffset>| {
-        let time = time.with_timezone(now.offset());
         if time.date_naive() == now.date_naive() {
             time.format("%H:%M:%S").to_string()
         } else {

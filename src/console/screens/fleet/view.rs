@@ -2,7 +2,7 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use crate::console::age::{format_age, format_time, modified_time};
+use crate::console::age::{format_modification_age, format_time};
 use crate::console::canvas::{
     Canvas, fit_end_of_sentence, fit_start_of_sentence, limit_usage, shorten_untrusted,
     split_at_blank, truncate, truncate_untrusted, wrap_text,
@@ -459,7 +459,7 @@ fn column_text(model: &Model, observation: &Observation, column: FleetColumn) ->
                 })
         }
         FleetColumn::Changed => {
-            content.map(|content| format_age(now, modified_time(content.modified_ns, now)))
+            content.map(|content| format_modification_age(now, content.modified_ns))
         }
         FleetColumn::LastRun => {
             let last = observation.last_run.as_ref();

@@ -80,7 +80,7 @@ fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &LogRow<'_>, is
         canvas.put_text(0, y, ">", Role::Text);
     }
     let now = model.now.local_time;
-    let time = row.time().with_timezone(now.offset());
+    let time = row.time();
     let time = if format_time(now, time).contains(':') {
         time.format("%H:%M:%S").to_string()
     } else {

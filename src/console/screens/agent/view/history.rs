@@ -51,7 +51,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         .take(model.history_height())
     {
         let y = top + 1 + (row - history.top) as u16;
-        draw_row(model, canvas, y, record, row == index);
+        draw_row(canvas, y, record, row == index);
     }
 }
 
@@ -208,13 +208,7 @@ fn put_cell(
     }
 }
 
-fn draw_row(
-    model: &Model,
-    canvas: &mut Canvas<'_>,
-    y: u16,
-    record: &HistoryEntry,
-    is_at_cursor: bool,
-) {
+fn draw_row(canvas: &mut Canvas<'_>, y: u16, record: &HistoryEntry, is_at_cursor: bool) {
     let event = &record.record.event;
     let size_text = |state: &Option<FileState>| match state {
         Some(FileState::Absent) => "none".to_string(),
@@ -241,7 +235,7 @@ fn draw_row(
     };
     for (head, x, width, right) in visible_columns(canvas.width()) {
         let (text, role) = match *head {
-            "WHEN" => (format_time(model, record.record.time), Role::Text),
+            "WHEN" => (format_time(record.record.time), Role::Text),
             "OPERATION" => (operation_label(record).to_string(), Role::Text),
             "OUTCOME" => (
                 event.outcome.as_str().to_string(),
@@ -309,7 +303,7 @@ pub fn run_diff_titles(model: &Model) -> [String; 2] {
     match history.loaded_records().iter().find(is_open) {
         Some(entry) => {
             let word = operation_label(entry);
-            let when = format_time(model, entry.record.time);
+            let when = format_time(entry.record.time);
             [
                 format!("before the {word} of {when}"),
                 format!("after the {word}"),
@@ -319,9 +313,8 @@ pub fn run_diff_titles(model: &Model) -> [String; 2] {
     }
 }
 
-pub fn format_time(model: &Model, time: DateTime<FixedOffset>) -> String {
-    let local = time.with_timezone(model.now.local_time.offset());
-    local.format("%Y-%m-%d %H:%M").to_string()
+pub fn format_time(time: DateTime<FixedOffset>) -> String {
+    time.format("%Y-%m-%d %H:%M").to_string()
 }
 
 pub fn operation_label(record: &HistoryEntry) -> &'static str {

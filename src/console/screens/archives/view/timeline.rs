@@ -59,7 +59,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             let rows = timeline.rows.iter().enumerate().skip(view.top);
             for (index, row) in rows.take(model.archives_list_height()) {
                 let y = 4 + (index - view.top) as u16;
-                draw_row(model, canvas, y, row, width);
+                draw_row(canvas, y, row, width);
                 if index == view.cursor {
                     canvas.put_text(0, y, ">", Role::Text);
                     canvas.highlight_cursor(WHEN_X, y, WHAT_X - WHEN_X - 1);
@@ -136,12 +136,12 @@ fn draw_headings(canvas: &mut Canvas<'_>) {
     canvas.put_right(SIZE_END, 3, "SIZE", Role::Heading);
 }
 
-fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &TimelineRow, width: u16) {
+fn draw_row(canvas: &mut Canvas<'_>, y: u16, row: &TimelineRow, width: u16) {
     let note_room = usize::from(width.saturating_sub(NOTE_X + 1));
     match row {
         TimelineRow::Run(past) => {
             let event = &past.record.event;
-            let when = format_time(model, past.record.time);
+            let when = format_time(past.record.time);
             canvas.put_text(WHEN_X, y, &when, Role::Text);
             canvas.put_text(WHAT_X, y, operation_label(past), Role::Text);
             let outcome = event.outcome;
@@ -155,9 +155,9 @@ fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &TimelineRow, w
             canvas.put_text(NOTE_X, y, &note, Role::Text);
         }
         TimelineRow::Unchanged(runs) => {
-            let when = format_time(model, runs.last);
+            let when = format_time(runs.last);
             canvas.put_text(WHEN_X, y, &when, Role::Dim);
-            let text = unchanged_text(model, runs);
+            let text = unchanged_text(runs);
             let room = usize::from(width.saturating_sub(WHAT_X + 1));
             canvas.put_text(WHAT_X, y, &fit_start_of_sentence(&text, room), Role::Dim);
         }
@@ -208,12 +208,12 @@ fn presence_word(presence: EntryPresence) -> (&'static str, Role) {
 }
 
 /// Returns, for example, "unchanged in 12 runs since 2026-03-12 17:10".
-fn unchanged_text(model: &Model, runs: &UnchangedRuns) -> String {
+fn unchanged_text(runs: &UnchangedRuns) -> String {
     match runs.count {
         1 => "unchanged in 1 run".to_string(),
         count => format!(
             "unchanged in {count} runs since {}",
-            format_time(model, runs.first)
+            format_time(runs.first)
         ),
     }
 }
@@ -267,7 +267,7 @@ fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, has_preview: boo
     let room = usize::from(canvas.width()).saturating_sub(2);
     let (text, role) = match view.current_row() {
         None => return,
-        Some(TimelineRow::Unchanged(runs)) => (unchanged_text(model, runs), Role::Dim),
+        Some(TimelineRow::Unchanged(runs)) => (unchanged_text(runs), Role::Dim),
         Some(TimelineRow::Run(past)) => {
             let run = &past.record.event.run;
             (format!("run {run}: {}", run_note(past)), Role::Text)
