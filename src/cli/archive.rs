@@ -1,6 +1,7 @@
 //! `archive`: lists, prints and exports entries, and changes their pins.
 
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, FixedOffset};
@@ -9,7 +10,7 @@ use serde::Serialize;
 
 use super::archive_search::{FilterArgs, SearchArgs};
 use super::output::{
-    Document, FileContent, OutputRole, Printer, format_count, number_cell, text_cell,
+    Document, FileContent, OutputRole, Printer, format_count, number_cell, path_cell, text_cell,
 };
 use super::prune::PruneArgs;
 use super::values::{EXIT_CODES, parse_record_count};
@@ -109,6 +110,8 @@ struct EntryListDocument {
 #[derive(Serialize)]
 struct EntryItem {
     path: String,
+    #[serde(skip)]
+    exact_path: PathBuf,
     agent: String,
     /// Whether the agent is not in the config.
     left: bool,
@@ -132,6 +135,7 @@ impl EntryItem {
         let modified = DateTime::from_timestamp(entry.modified, 0);
         EntryItem {
             path: entry.path.display().to_string(),
+            exact_path: entry.path.clone(),
             agent: status.agent.clone(),
             left: status.has_left,
             kind: entry.kind,
@@ -174,7 +178,7 @@ impl Document for EntryListDocument {
                 text_cell(OutputRole::Plain, &item.stamp),
                 text_cell(OutputRole::Plain, entry_kind_label(item.kind)),
                 number_cell(OutputRole::Plain, item.size.to_string()),
-                text_cell(OutputRole::Plain, &item.path),
+                path_cell(OutputRole::Plain, &item.exact_path),
                 text_cell(OutputRole::Dim, why.join(", ")),
             ]);
         }
@@ -213,7 +217,7 @@ impl Document for PinDocument {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         let word = if self.pinned { "pinned" } else { "unpinned" };
         for path in &self.changed {
-            printer.write_plain_line(format!("{word} {}", path.display()))?;
+            printer.write_path_line(&format!("{word} "), path)?;
         }
         if self.changed.is_empty() {
             let entries = match self.named {
@@ -312,6 +316,15 @@ impl CommandContext<'_> {
         if let Some(limit) = limit {
             statuses.sort_by(|one, other| one.entry.sort_key().cmp(&other.entry.sort_key()));
             statuses.drain(..statuses.len().saturating_sub(limit));
+        }
+        let has_line_feed =
+            |kept: &&EntryStatus| kept.entry.path.as_os_str().as_bytes().contains(&b'\n');
+        let unprintable = statuses.iter().filter(has_line_feed).count();
+        if unprintable > 0 && !self.output.is_json() {
+            self.output.print_warning(&format!(
+                "{} with line feeds: a line cannot name them, `--json` does",
+                format_count(unprintable, "path")
+            ));
         }
         let zone = engine.clock().zone();
         let items = statuses.iter().map(|kept| EntryItem::new(kept, zone));

@@ -1,8 +1,9 @@
 //! The output of the command line: the only printer, for text and for JSON.
 //!
 //! A verb hands over one [`Document`] and knows nothing of formats, colours or terminals. Text may
-//! quote paths, notes and memories, which agents choose, so everything printed here passes
-//! [`crate::untrusted`]; the one exception is exact bytes into a pipe. The colours are the 16 of
+//! quote paths, notes and memories, which agents choose, so everything that a terminal gets passes
+//! [`crate::untrusted`], and so does standard error. A pipe of standard output gets exact bytes, so
+//! that programs can read names; there only a line feed in a name is a mark. The colours are the 16 of
 //! every terminal, and no meaning rests on colour alone.
 
 mod file_content;
@@ -21,7 +22,7 @@ use crate::untrusted::{self, RevealOptions};
 pub use file_content::FileContent;
 use printer::paint;
 pub use printer::{
-    ColumnWidths, OutputRole, Printer, TableCell, format_count, number_cell, text_cell,
+    ColumnWidths, OutputRole, Printer, TableCell, format_count, number_cell, path_cell, text_cell,
 };
 
 /// Schema name in every JSON document.
@@ -301,6 +302,12 @@ impl Output {
         self.stderr.skips_unread = true;
     }
 
+    /// Whether standard output is a pipe or file without colours, which gets exact bytes. A terminal
+    /// gets marks.
+    pub fn wants_exact_bytes(&self) -> bool {
+        !self.stdout.is_terminal && !self.stdout.has_color
+    }
+
     /// Whether the answer is printed as JSON.
     pub fn is_json(&self) -> bool {
         self.settings.is_json
@@ -334,19 +341,16 @@ impl Output {
         if self.settings.is_json {
             return self.print_json(document);
         }
-        let (exact, color) = (
-            !self.stdout.is_terminal && !self.stdout.has_color,
-            self.stdout.has_color,
-        );
         let width = self
             .settings
             .terminal_columns
             .filter(|_| self.stdout.is_terminal);
+        let (is_exact, has_color) = (self.wants_exact_bytes(), self.stdout.has_color);
         let mut writer = BufWriter::with_capacity(OUTPUT_BUFFER_BYTES, &mut self.stdout);
         let mut printer = Printer {
             writer: &mut writer,
-            is_exact: exact,
-            has_color: color,
+            is_exact,
+            has_color,
             max_width: width,
         };
         let printed = document

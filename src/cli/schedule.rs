@@ -25,6 +25,7 @@ use crate::schedule::{
 use crate::trust::{
     SERVICE_SEARCH_PATH, TrustedUser, find_untrusted_ancestor, find_untrusted_in_command,
 };
+use crate::untrusted;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ScheduleVerb {
@@ -544,10 +545,19 @@ impl CommandContext<'_> {
         let engine = self.open_engine()?;
         check_has_agents(&engine)?;
         let lines = crontab_lines(engine.config(), &self.environment.program_path)?;
+        let has_marks = |line: &String| untrusted::visible_line(line) != *line;
+        let is_changed = !self.output.wants_exact_bytes() && !self.output.is_json();
+        let is_changed = is_changed && lines.iter().any(has_marks);
         self.output.print_document(&CrontabDocument {
             config: engine.config().path.display().to_string(),
             lines,
         })?;
+        if is_changed {
+            self.output.print_warning(
+                "marks stand for characters of a path, so these lines name no file; write them \
+                 into a file or a pipe instead",
+            );
+        }
         self.print_root_trust_notes(&engine);
         Ok(None)
     }

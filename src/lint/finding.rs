@@ -100,7 +100,7 @@ pub struct Finding {
     pub zone: Zone,
     /// The agent, where the file belongs to one.
     pub agent: Option<String>,
-    /// The file, made visible.
+    /// The file: a name that others may have chosen.
     pub path: String,
     /// The first place, or of an attack on a baseline the first one on a new line; the start of the
     /// file for a finding about the whole.
@@ -397,7 +397,7 @@ impl<'d, 't> FindingBuilder<'d, 't> {
             severity: draft.severity,
             zone,
             agent: self.agent.map(visible_line),
-            path: visible_line(self.path),
+            path: self.path.to_string(),
             range: self.text_range(&range),
             message,
             related: ranges

@@ -81,6 +81,21 @@ fn assert_no_escape(text: &str) {
 }
 
 #[test]
+/// Removes the sequences that the program itself may write: colors and attributes.
+fn without_styles(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("\x1b[") {
+        out.push_str(before);
+        let end = after
+            .find(|c: char| !c.is_ascii_digit() && c != ';')
+            .unwrap();
+        assert_eq!(&after[end..=end], "m", "{text:?}");
+        rest = &after[end + 1..];
+    }
+    out + rest
+}
+
 fn every_verb_prints_one_json_document() {
     let site = site_with_notes_and_drift();
     for arguments in [

@@ -143,9 +143,17 @@ fn commands_never_print_hostile_bytes_raw() {
     let site = hostile_site();
     let check = |asked: &[&str]| {
         // A broken theme is reported before the console opens.
-        let ran = site.run_command(site.command().env("PATH", site.path("bin")).args(asked));
-        for text in [&ran.stdout, &ran.stderr] {
-            let found = unexpected_output(StreamKind::Plain, text.as_bytes());
+        let mut command = site.command();
+        command.env("PATH", site.path("bin"));
+        // A pipe gets exact bytes on standard output, unless they are coloured for a terminal.
+        let ran = site.run_command(command.args(asked));
+        let colored = site.run_command(command.arg("--color=always"));
+        for (stream, text) in [
+            (StreamKind::Plain, &ran.stderr),
+            (StreamKind::Colours, &colored.stdout),
+            (StreamKind::Colours, &colored.stderr),
+        ] {
+            let found = unexpected_output(stream, text.as_bytes());
             assert!(found.is_empty(), "{asked:?}: {found:?}:\n{text:?}");
         }
         let mut terminal = start_in_terminal(&site, asked);

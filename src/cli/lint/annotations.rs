@@ -25,15 +25,18 @@ impl Document for AnnotationDocument {
             let (start, end) = (finding.range.start, finding.range.end);
             let title = format!("{} {}", rule.id, rule.name);
             let line = format!(
-                "::{command} file={},line={},endLine={},col={},title={}::{}",
-                escape_property(self.0.shown_path(&finding.path)),
+                ",line={},endLine={},col={},title={}::{}",
                 start.line,
                 end.line,
                 start.col,
                 escape_property(&title),
                 escape_data(&finding.message)
             );
-            printer.write_revealed_line(&[(OutputRole::Plain, &line)])?;
+            printer.write_line_at_path(
+                &format!("::{command} file="),
+                &escape_property(self.0.shown_path(&finding.path)),
+                &[(OutputRole::Plain, &line)],
+            )?;
         }
         Ok(())
     }

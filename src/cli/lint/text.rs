@@ -40,11 +40,11 @@ impl Document for TextDocument {
         for unchecked in &document.unchecked {
             let rules: Vec<&str> = unchecked.rules.iter().map(|it| it.code()).collect();
             let line = format!(
-                "{}: not checked, because the text is not English or too short to tell: {}",
-                document.shown_path(&unchecked.path),
+                ": not checked, because the text is not English or too short to tell: {}",
                 rules.join(" ")
             );
-            printer.write_revealed_line(&[(OutputRole::Dim, &line)])?;
+            let path = document.shown_path(&unchecked.path);
+            printer.write_line_at_path("", path, &[(OutputRole::Dim, &line)])?;
         }
         printer.write_plain_line(document.summary_line())
     }
@@ -66,11 +66,11 @@ fn write_finding(
     let start = finding.range.start;
     let path = document.shown_path(&finding.path);
     let place = if has_place(finding) {
-        format!("  --> {path}:{}:{}", start.line, start.col)
+        format!(":{}:{}", start.line, start.col)
     } else {
-        format!("  --> {path}")
+        String::new()
     };
-    printer.write_revealed_line(&[(OutputRole::Notice, place.as_str())])?;
+    printer.write_line_at_path("  --> ", path, &[(OutputRole::Notice, place.as_str())])?;
     if has_place(finding) {
         write_excerpt(printer, file, &finding.range, "")?;
         let mut shown_lines = vec![start.line];
@@ -190,19 +190,15 @@ impl Document for ShortDocument {
                 severity => severity.as_str(),
             };
             let (place, label) = (
-                format!(
-                    "{}:{}:{}: ",
-                    self.0.shown_path(&finding.path),
-                    start.line,
-                    start.col
-                ),
+                format!(":{}:{}: ", start.line, start.col),
                 format!("{} [{severity}] ", finding.rule_row().id),
             );
-            printer.write_revealed_line(&[
+            let pieces = [
                 (OutputRole::Plain, place.as_str()),
                 (role_of(finding.severity), label.as_str()),
                 (OutputRole::Plain, finding.message.as_str()),
-            ])?;
+            ];
+            printer.write_line_at_path("", self.0.shown_path(&finding.path), &pieces)?;
         }
         Ok(())
     }

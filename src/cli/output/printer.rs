@@ -1,9 +1,12 @@
 //! Text of the command line: pieces with roles, tables and config diagnostics. All text that
 //! agents choose is made visible here.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::iter::repeat_n;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
@@ -56,18 +59,11 @@ impl OutputRole {
 
 /// Wraps `text` in escape codes if `color` is set. The text must be safe already.
 pub(super) fn paint(role: OutputRole, text: &str, color: bool) -> String {
-    let mut painted = String::with_capacity(text.len());
-    push_painted(&mut painted, role, text, color);
-    painted
-}
-
-/// Adds `text` to a line as [`paint`] does.
-fn push_painted(line: &mut String, role: OutputRole, text: &str, color: bool) {
     match role.sgr_parameters() {
         code if color && !code.is_empty() && !text.is_empty() => {
-            line.extend(["\x1b[", code, "m", text, "\x1b[0m"]);
+            ["\x1b[", code, "m", text, "\x1b[0m"].concat()
         }
-        _ => line.push_str(text),
+        _ => text.to_string(),
     }
 }
 
@@ -83,17 +79,47 @@ pub fn format_count(number: usize, noun: &str) -> String {
 /// A cell of a table.
 pub struct TableCell {
     role: OutputRole,
+    /// The text with marks, which decides the widths.
     text: String,
+    /// The bytes for a pipe, where they differ from the text.
+    exact: Option<Vec<u8>>,
     is_right_aligned: bool,
 }
 
-/// Creates a left-aligned cell; its text is made visible.
+/// Creates a left-aligned cell; on a terminal, its text is made visible.
 pub fn text_cell(role: OutputRole, text: impl AsRef<str>) -> TableCell {
+    bytes_cell(role, text.as_ref().as_bytes())
+}
+
+/// Creates a left-aligned cell of a path, of which a pipe gets the exact bytes.
+pub fn path_cell(role: OutputRole, path: &Path) -> TableCell {
+    bytes_cell(role, path.as_os_str().as_bytes())
+}
+
+fn bytes_cell(role: OutputRole, bytes: &[u8]) -> TableCell {
+    let text = untrusted::visible_line(bytes);
+    let exact = (text.as_bytes() != bytes).then(|| exact_line(bytes).into_owned());
     TableCell {
         role,
-        text: untrusted::visible_line(text.as_ref()),
+        text,
+        exact,
         is_right_aligned: false,
     }
+}
+
+/// Returns the bytes of a piece of a line for a pipe: as they are, but a line feed is a mark. A name
+/// must not begin a line of its own.
+fn exact_line(bytes: &[u8]) -> Cow<'_, [u8]> {
+    if memchr::memchr(b'\n', bytes).is_none() {
+        return Cow::Borrowed(bytes);
+    }
+    let mark = untrusted::visible_line("\n");
+    Cow::Owned(
+        bytes
+            .split(|byte| *byte == b'\n')
+            .collect::<Vec<_>>()
+            .join(mark.as_bytes()),
+    )
 }
 
 /// Creates a right-aligned cell, for numbers.
@@ -122,7 +148,12 @@ impl TableCell {
         if width > 0 {
             text.push('…');
         }
-        TableCell { text, ..self }
+        // Only lines of a terminal are cut.
+        TableCell {
+            text,
+            exact: None,
+            ..self
+        }
     }
 }
 
@@ -188,7 +219,8 @@ pub struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    /// Whether the output is a pipe or file without colours, which gets exact bytes.
+    /// Whether the output is a pipe or file without colours, which gets exact bytes. A terminal gets
+    /// marks.
     pub fn wants_exact_bytes(&self) -> bool {
         self.is_exact
     }
@@ -202,17 +234,46 @@ impl Printer<'_> {
             .write_all(untrusted::visible_text(bytes).as_bytes())
     }
 
-    /// Writes a line of pieces, whose text is made visible.
+    /// Writes a piece of a line: exact into a pipe, else made visible.
+    fn write_piece(&mut self, role: OutputRole, bytes: &[u8]) -> io::Result<()> {
+        if self.is_exact {
+            return self.writer.write_all(&exact_line(bytes));
+        }
+        let text = paint(role, &untrusted::visible_line(bytes), self.has_color);
+        self.writer.write_all(text.as_bytes())
+    }
+
+    /// Writes a line of pieces, whose text is made visible on a terminal.
     pub fn write_line(&mut self, pieces: &[(OutputRole, &str)]) -> io::Result<()> {
         for (role, text) in pieces {
-            let text = paint(*role, &untrusted::visible_line(text), self.has_color);
-            self.writer.write_all(text.as_bytes())?;
+            self.write_piece(*role, text.as_bytes())?;
         }
         self.writer.write_all(b"\n")
     }
 
-    /// Writes a line of pieces that were made visible already: their marks are kept.
+    /// Writes a line of text that ends with a path, of which a pipe gets the exact bytes.
+    pub fn write_path_line(&mut self, text: &str, path: &Path) -> io::Result<()> {
+        self.write_piece(OutputRole::Plain, text.as_bytes())?;
+        self.write_piece(OutputRole::Plain, path.as_os_str().as_bytes())?;
+        self.writer.write_all(b"\n")
+    }
+
+    /// Writes a line of pieces that were made visible already: their marks are kept, also in a pipe.
     pub fn write_revealed_line(&mut self, pieces: &[(OutputRole, &str)]) -> io::Result<()> {
+        self.write_line_at_path("", "", pieces)
+    }
+
+    /// Writes a line that begins with a path, of which a pipe gets the exact text; the pieces behind it
+    /// were made visible already.
+    pub fn write_line_at_path(
+        &mut self,
+        before: &str,
+        path: &str,
+        pieces: &[(OutputRole, &str)],
+    ) -> io::Result<()> {
+        let role = pieces.first().map_or(OutputRole::Plain, |it| it.0);
+        self.write_piece(role, before.as_bytes())?;
+        self.write_piece(role, path.as_bytes())?;
         for (role, text) in pieces {
             let tokens = untrusted::reveal_line(text.as_bytes(), RevealOptions::PROSE);
             let text: String = tokens.into_iter().map(|token| token.text).collect();
@@ -227,7 +288,8 @@ impl Printer<'_> {
         self.write_line(&[(OutputRole::Plain, text.as_ref())])
     }
 
-    /// Writes a line of a diff: a sign of ours, and the bytes of the agent with marks set off.
+    /// Writes a line of a diff: a sign of ours, and the bytes of the agent with marks set off, also in a
+    /// pipe: it is shown to be judged.
     pub fn write_untrusted_line(
         &mut self,
         role: OutputRole,
@@ -248,21 +310,18 @@ impl Printer<'_> {
         self.writer.write_all(text.as_bytes())
     }
 
-    /// Writes a line of an agent behind a label, with some ranges of its bytes highlighted.
+    /// Writes a line of an agent behind a label, with some ranges of its bytes highlighted. As in a diff,
+    /// it has marks also in a pipe: it is shown to be judged.
     pub fn write_highlighted_line(
         &mut self,
         label: &[(OutputRole, &str)],
         bytes: &[u8],
         highlighted: &[Range<usize>],
     ) -> io::Result<()> {
-        let mut line = String::new();
         for (role, text) in label {
-            line.push_str(&paint(
-                *role,
-                &untrusted::visible_line(text),
-                self.has_color,
-            ));
+            self.write_piece(*role, text.as_bytes())?;
         }
+        let mut line = String::new();
         let mut push = |role: OutputRole, part: &[u8]| {
             for token in untrusted::reveal_line(part, RevealOptions::PROSE) {
                 let role = if token.is_mark {
@@ -293,7 +352,9 @@ impl Printer<'_> {
 
     /// Writes one row of a table whose column widths are known.
     pub fn write_row(&mut self, row: &[TableCell], widths: &ColumnWidths) -> io::Result<()> {
-        let mut line = String::new();
+        let mut line: Vec<u8> = Vec::new();
+        // Blanks up to here are of a name.
+        let mut exact_end = 0;
         for (cell, width) in row.iter().zip(&widths.0) {
             let room = width.saturating_sub(cell.text.width());
             let (before, after) = if cell.is_right_aligned {
@@ -301,13 +362,21 @@ impl Printer<'_> {
             } else {
                 (0, room)
             };
-            line.extend(repeat_n(' ', before));
-            push_painted(&mut line, cell.role, &cell.text, self.has_color);
-            line.extend(repeat_n(' ', after + COLUMN_GAP));
+            line.extend(repeat_n(b' ', before));
+            match &cell.exact {
+                Some(exact) if self.is_exact => {
+                    line.extend(exact);
+                    exact_end = line.len();
+                }
+                _ => line.extend(paint(cell.role, &cell.text, self.has_color).bytes()),
+            }
+            line.extend(repeat_n(b' ', after + COLUMN_GAP));
         }
-        line.truncate(line.trim_end_matches(' ').len());
-        line.push('\n');
-        self.writer.write_all(line.as_bytes())
+        while line.len() > exact_end && line.last() == Some(&b' ') {
+            line.pop();
+        }
+        line.push(b'\n');
+        self.writer.write_all(&line)
     }
 
     /// Writes a table within the width of the terminal: drops columns, the first of `expendable`
@@ -350,28 +419,31 @@ impl Printer<'_> {
 
     /// Writes a config diagnostic: location, message, line, hint.
     pub fn write_diagnostic(&mut self, it: &Diagnostic) -> io::Result<()> {
-        let mut location = it.file.display().to_string();
-        if let Some(line) = it.line {
-            location.push_str(&format!(":{line}"));
-        }
+        let line = it.line.map_or(String::new(), |line| format!(":{line}"));
         let (role, level) = match it.level {
             DiagnosticLevel::Error => (OutputRole::Bad, "error"),
             DiagnosticLevel::Warning => (OutputRole::Warn, "warning"),
         };
-        self.write_line(&[
-            (OutputRole::Heading, &location),
-            (OutputRole::Plain, ": "),
-            (role, level),
-            (OutputRole::Plain, ": "),
-            (OutputRole::Plain, &it.message),
-        ])?;
-        if !it.text.is_empty() {
-            self.write_line(&[(OutputRole::Plain, "    "), (OutputRole::Dim, &it.text)])?;
+        // What quotes the file is shown to be judged, and has marks also in a pipe.
+        let [message, text] = [&it.message, &it.text].map(untrusted::visible_line);
+        self.write_line_at_path(
+            "",
+            &it.file.display().to_string(),
+            &[
+                (OutputRole::Heading, &line),
+                (OutputRole::Plain, ": "),
+                (role, level),
+                (OutputRole::Plain, ": "),
+                (OutputRole::Plain, &message),
+            ],
+        )?;
+        if !text.is_empty() {
+            self.write_revealed_line(&[(OutputRole::Plain, "    "), (OutputRole::Dim, &text)])?;
         }
-        match &it.hint {
-            Some(hint) => self.write_line(&[
+        match it.hint.as_ref().map(untrusted::visible_line) {
+            Some(hint) => self.write_revealed_line(&[
                 (OutputRole::Notice, "    hint: "),
-                (OutputRole::Plain, hint),
+                (OutputRole::Plain, &hint),
             ]),
             None => Ok(()),
         }
@@ -458,6 +530,65 @@ mod tests {
         assert_eq!(cut("日本語", 4), "日…");
         assert_eq!(cut("baseline", 1), "…");
         assert_eq!(cut("baseline", 0), "");
+    }
+
+    #[test]
+    fn pipe_gets_exact_names_on_lines_of_their_own() {
+        let name = "\u{202e}a \u{9b}b\n  ";
+        let bytes = [b"x\xff", name.as_bytes()].concat();
+        let path = Path::new(std::ffi::OsStr::from_bytes(&bytes));
+        let print = |is_exact| {
+            let mut bytes = Vec::new();
+            let mut printer = Printer {
+                writer: &mut bytes,
+                is_exact,
+                has_color: false,
+                max_width: None,
+            };
+            let cells = vec![
+                text_cell(OutputRole::Plain, "1"),
+                path_cell(OutputRole::Plain, path),
+            ];
+            printer.write_table(&[cells]).unwrap();
+            printer.write_path_line("pinned ", path).unwrap();
+            printer
+                .write_line_at_path("at ", name, &[(OutputRole::Plain, ": ‹U+202E›")])
+                .unwrap();
+            printer
+                .write_highlighted_line(&[(OutputRole::Dim, name)], b"note", &[0..1])
+                .unwrap();
+            printer
+                .write_untrusted_line(
+                    OutputRole::Plain,
+                    "+",
+                    name.as_bytes(),
+                    RevealOptions::PROSE,
+                )
+                .unwrap();
+            bytes
+        };
+        // A line feed is a mark everywhere: what follows it must not look like another name.
+        let line = "\u{202e}a \u{9b}b␊  ".as_bytes();
+        let marked = untrusted::reveal_line(name.as_bytes(), RevealOptions::PROSE);
+        let marked: String = marked.into_iter().map(|it| it.text).collect();
+        assert!(!marked.contains('\u{202e}'));
+        let exact = [
+            b"1  x\xff",
+            line,
+            b"\npinned x\xff",
+            line,
+            b"\nat ",
+            line,
+            ": ‹U+202E›\n".as_bytes(),
+            line,
+            b"note\n+",
+            marked.as_bytes(),
+            b"\n",
+        ];
+        assert_eq!(print(true), exact.concat());
+        let shown = String::from_utf8(print(false)).unwrap();
+        assert_eq!(shown.lines().count(), 5);
+        assert!(!shown.contains(['\u{202e}', '\u{9b}']), "{shown:?}");
     }
 
     #[test]

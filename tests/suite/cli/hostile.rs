@@ -66,15 +66,69 @@ fn hostile_text_is_never_printed_raw() {
         &["--config", "\x1b[31mx", "status"],
         &["undo", "--run", "\x1b[31mx"],
     ] {
-        let ran = site.run_command(site.command().args(arguments));
-        assert_no_escape(&ran.stderr);
+        // As on a terminal; a pipe without colours gets exact bytes.
+        let ran = site.run_command(site.command().arg("--color=always").args(arguments));
+        assert_no_escape(&without_styles(&ran.stderr));
         // JSON to a pipe may hold any character that JSON allows; it escapes control
         // characters as well.
         match arguments.contains(&"--json") {
             true => assert!(!ran.stdout.contains('\x1b'), "{arguments:?}"),
-            false => assert_no_escape(&ran.stdout),
+            false => assert_no_escape(&without_styles(&ran.stdout)),
         }
+        // Standard error is for people, wherever it goes.
+        let ran = site.run_command(site.command().args(arguments));
+        assert_no_escape(&ran.stderr);
     }
+}
+
+#[test]
+fn listed_path_in_a_pipe_is_shown_by_archive_show() {
+    let site = hostile_site();
+    let listed = site.run(["archive", "list"]).assert_code(0).stdout;
+    let path = "\x1b[31m\u{202E}/2026-01-01_0900.md";
+    assert!(listed.contains(&format!(" {path} ")), "{listed:?}");
+    let ran = site.run(["archive", "show", path]).assert_code(0);
+    assert_eq!(ran.stdout, "of another program");
+    let pinned = site.run(["archive", "pin", path]).assert_code(0).stdout;
+    assert_eq!(pinned, format!("pinned {path}\n"));
+    let shown = run_in_terminal(&site, &["archive", "list"], ("NO_COLOR", "1"));
+    assert_no_escape(&shown);
+}
+
+#[test]
+fn path_with_line_feed_stays_on_its_line() {
+    let site = site_with_notes_and_drift();
+    site.write("archives/x\n2026/2026-01-01_0900.md", "odd");
+    let ran = site.run(["archive", "list"]).assert_code(0);
+    assert!(
+        ran.stdout.contains(" x␊2026/2026-01-01_0900.md "),
+        "{}",
+        ran.stdout
+    );
+    let _ = ran.assert_stderr_has("1 path with line feeds");
+}
+
+#[test]
+fn crontab_in_a_pipe_names_the_config() {
+    let site = site_with_notes_and_drift();
+    let config = site.read("memory-shepherd.conf");
+    let name = "\u{202E}fleet \u{9d}.conf";
+    site.write(name, config.clone());
+    let arguments = ["schedule", "install", "--crontab", "--config", name];
+    // A C1 control character is none that cron or a unit can carry.
+    let _ = site
+        .run(arguments)
+        .assert_code(2)
+        .assert_stderr_has("control characters");
+    let name = "\u{202E}fleet.conf";
+    site.write(name, config);
+    let arguments = ["schedule", "install", "--crontab", "--config", name];
+    let lines = site.run(arguments).assert_code(0).stdout;
+    let path = site.path(name).display().to_string();
+    assert!(lines.contains(&format!(" --config {path}\n")), "{lines:?}");
+    let shown = run_in_terminal(&site, &arguments, ("NO_COLOR", "1"));
+    assert!(shown.contains("marks stand for characters"), "{shown}");
+    assert_no_escape(&shown);
 }
 
 #[test]
@@ -101,21 +155,6 @@ fn json_on_a_terminal_is_printable_ascii() {
         text.contains("\\u202e") && text.chars().all(printable),
         "{text:?}"
     );
-}
-
-/// Removes the sequences that the program itself may write: colors and attributes.
-fn without_styles(text: &str) -> String {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once("\x1b[") {
-        out.push_str(before);
-        let end = after
-            .find(|c: char| !c.is_ascii_digit() && c != ';')
-            .unwrap();
-        assert_eq!(&after[end..=end], "m", "{text:?}");
-        rest = &after[end + 1..];
-    }
-    out + rest
 }
 
 /// An agent that can create a directory cannot write the config of the operator.

@@ -4,9 +4,12 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
 
+use memory_shepherd::engine::LintDecisions;
+use memory_shepherd::lint::{RULES, Severity};
 use serde_json::Value;
 
 use super::corpus::read_corpus;
+use crate::cli::site_engine;
 use crate::fixture::{CommandOutput, Site};
 use crate::skip::skip_missing_tool;
 
@@ -89,6 +92,61 @@ fn hostile_memory_is_shown_as_marks_in_every_format() {
         for rule in ["MS602", "MS701", "MS708", "MS712"] {
             assert!(ran.stdout.contains(rule), "{format} {rule}: {}", ran.stdout);
         }
+    }
+}
+
+#[test]
+fn short_format_in_a_pipe_has_the_exact_path() {
+    let site = Site::new();
+    let name = "\u{202E}team \u{200B}rules.md";
+    site.write(name, "## Late rules\n\n- One.\n");
+    for (format, path) in [
+        ("short", name.to_string()),
+        ("text", format!("--> {name}")),
+        ("github", format!("file={name},")),
+        ("json", format!("\"{}\"", site.path(name).display())),
+    ] {
+        let ran = run(&site, &["lint", name, "--format", format]);
+        assert!(ran.stdout.contains(&path), "{format}: {}", ran.stdout);
+    }
+    let colored = run(
+        &site,
+        &["lint", name, "--format", "short", "--color=always"],
+    );
+    assert!(
+        colored.stdout.contains("‹U+202E›team"),
+        "{}",
+        colored.stdout
+    );
+}
+
+/// The editor, the command and the table of rules agree.
+#[test]
+fn missing_separator_has_one_severity() {
+    let site = Site::new();
+    let rules = "- Ask the lead in `#ops` before a deploy.\n".repeat(40);
+    let row = RULES.iter().find(|rule| rule.id == "MS401").unwrap();
+    assert_eq!(row.severity, Severity::Warning);
+    for text in [
+        format!("# Rules\n\n{rules}"),
+        format!("---\nname: x\n---\n\n# Rules\n\n{rules}"),
+        format!("# Rules\r\n\r\n{rules}"),
+        format!("# Rules\n\n{rules}\n```\n---\n```\n"),
+    ] {
+        site.write(BASELINE, &text);
+        let document = json_of(&site, &["lint", BASELINE, "--json"]);
+        let findings = document["findings"].as_array().unwrap().iter();
+        let found: Vec<&Value> = findings.filter(|it| it["rule"] == "MS401").collect();
+        assert_eq!(found.len(), 1, "{document:#}");
+        assert_eq!(found[0]["severity"], "warning", "{text:.40}");
+        let engine = site_engine(&site);
+        let lint = engine.baseline_lint("code-reviewer-MEMORY.md", &LintDecisions::default());
+        let report = lint.lint(text.as_bytes());
+        let found = report
+            .findings
+            .iter()
+            .find(|it| it.rule_row().id == "MS401");
+        assert_eq!(found.unwrap().severity, Severity::Warning, "{text:.40}");
     }
 }
 
