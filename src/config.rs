@@ -8,6 +8,7 @@
 //! passes them in as [`ConfigEnvironment`].
 
 mod alert_settings;
+mod foreign_habits;
 mod identity;
 mod ini;
 mod keys;

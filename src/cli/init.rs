@@ -167,7 +167,7 @@ impl CommandContext<'_> {
 fn propose_agents(args: &InitArgs, env: &ConfigEnvironment) -> Result<Vec<ProposedAgent>> {
     let mut memories = Vec::new();
     for path in &args.paths {
-        memories.push(find_memory(&env.resolve(path)).ok_or_else(|| {
+        let memory = find_memory(&env.resolve(path)).ok_or_else(|| {
             let message = format!(
                 "{} is neither a memory nor a directory with one",
                 path.display()
@@ -175,11 +175,14 @@ fn propose_agents(args: &InitArgs, env: &ConfigEnvironment) -> Result<Vec<Propos
             Error::new(ErrorKind::User, message).with_hint(format!(
                 "name a file, or a directory with a {MEMORY_FILE_NAME}"
             ))
-        })?);
+        })?;
+        memories.push(memory?);
     }
     if let Some(home) = env.home.as_ref().filter(|_| args.discover) {
         let found = usual_directories(home).into_iter();
-        memories.extend(found.filter_map(|directory| find_memory(&directory)));
+        for memory in found.filter_map(|directory| find_memory(&directory)) {
+            memories.push(memory?);
+        }
         if memories.is_empty() {
             let message = format!("no agent is in the usual directories of {}", home.display());
             return Err(Error::new(ErrorKind::User, message)
@@ -200,13 +203,38 @@ fn propose_agents(args: &InitArgs, env: &ConfigEnvironment) -> Result<Vec<Propos
     Ok(agents.collect())
 }
 
-/// Returns the memory at a path, which is the memory or its directory.
-fn find_memory(path: &Path) -> Option<PathBuf> {
+/// Returns the memory at a path, which is the memory or its directory, below the real path of its
+/// directory: a config must not name a symlink.
+///
+/// # Errors
+/// The memory itself is a symlink, or its directory cannot be resolved.
+fn find_memory(path: &Path) -> Option<Result<PathBuf>> {
     let inside = path.join(MEMORY_FILE_NAME);
-    if inside.is_file() {
-        return Some(inside);
+    let memory = if inside.is_file() {
+        inside
+    } else {
+        path.is_file().then(|| path.to_path_buf())?
+    };
+    Some(real_memory_path(&memory))
+}
+
+fn real_memory_path(memory: &Path) -> Result<PathBuf> {
+    if let Ok(target) = fs::read_link(memory) {
+        let target = target.display();
+        let message = format!(
+            "{} is a symlink to {target}; nothing was written",
+            memory.display()
+        );
+        let hint = format!(
+            "a reset would replace the link: if {target} is the agent's memory, name it; else name \
+             the directories of the other agents"
+        );
+        return Err(Error::new(ErrorKind::User, message).with_hint(hint));
     }
-    path.is_file().then(|| path.to_path_buf())
+    let (parent, name) = (memory.parent(), memory.file_name());
+    let directory = fs::canonicalize(parent.unwrap_or(Path::new("/")));
+    let directory = directory.with_path("resolve", memory)?;
+    Ok(directory.join(name.unwrap_or_default()))
 }
 
 /// Returns the directories below a home in which agents usually are, by name.

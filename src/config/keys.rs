@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
 use super::alert_settings::{AlertKind, AlertShape};
+use super::foreign_habits::expand_home_in_command;
 use super::{ACCEPT_IN_PLACE, SftpExtension, strip_dot_components};
 use crate::archive::QUARANTINE_DIRECTORY_NAME;
 use crate::digest::Digest;
@@ -355,13 +356,19 @@ impl PathBases<'_> {
         value.and_then(|value| check_round_trip(text, value))
     }
 
-    /// Parses a value of `[alerts]`. Its text stays as it is, but for the path of a socket.
+    /// Parses a value of `[alerts]`. Its text stays as it is, but for the path of a socket and
+    /// `~/` in a command.
     fn parse_alert_value(&self, shape: AlertShape, text: &str) -> Result<KeyValue, KeyFault> {
         if shape == AlertShape::Journal && text.contains('/') {
             return check_names_file(text).and_then(|()| self.parse_local_path(text));
         }
+        let is_command = shape == AlertShape::Command;
+        let home = self.home.and_then(Path::to_str).filter(|_| is_command);
         match shape.check(text) {
-            Ok(()) => Ok(KeyValue::Text(text.to_string())),
+            Ok(()) => Ok(KeyValue::Text(match home {
+                Some(home) => expand_home_in_command(text, home),
+                None => text.to_string(),
+            })),
             Err((fault, hint)) => key_fault(fault, hint),
         }
     }

@@ -12,6 +12,7 @@ use crate::file_systems::hash_path;
 use crate::invocation::Invocation;
 use crate::threads::map_on_processors;
 
+use super::foreign_habits::find_foreign_habits;
 use super::ini::{self, Diagnostics, IniItem, SourceLine};
 use super::keys::{
     CONFIG_KEYS, KeyValue, PathBases, SectionKind, ValueShape, canonical_key, closest_match,
@@ -348,9 +349,11 @@ impl ConfigReader<'_> {
         for IniItem { source, kind } in items {
             match kind {
                 ini::IniItemKind::Section { name, is_malformed } => {
+                    let number = sections.len() + 1;
                     let first = *first_lines.entry(name.clone()).or_insert(source.number);
                     sections.push(ConfigSection {
-                        is_faulty: is_malformed || !self.check_section_name(&name, &source, first),
+                        is_faulty: is_malformed
+                            || !self.check_section_name(&name, &source, first, number),
                         name,
                         source,
                         lines: Vec::new(),
@@ -427,12 +430,13 @@ impl ConfigReader<'_> {
     }
 
     /// Checks the name of a section, and reports it if invalid. `first_line` is the line of the
-    /// first section of that name.
+    /// first section of that name; `number` is the section's.
     fn check_section_name(
         &mut self,
         name: &str,
         source: &SourceLine<'_>,
         first_line: usize,
+        number: usize,
     ) -> bool {
         let (message, hint) = if first_line != source.number {
             let hint = format!(
@@ -443,9 +447,8 @@ impl ConfigReader<'_> {
             let hint = "write the name of the agent between the brackets";
             ("the section has no name".to_string(), hint.to_string())
         } else if !is_agent_name(name) {
-            let suggestion = name.replace(|c| !is_agent_name_char(c), "-");
             let message = "a section name has only letters, digits, `_` and `-`";
-            (message.to_string(), format!("write [{suggestion}]"))
+            (message.to_string(), agent_name_hint(name, number))
         } else if name == "all" {
             let message =
                 "`all` cannot be the name of an agent: `memory-shepherd all` resets every agent";
@@ -519,6 +522,9 @@ impl ConfigReader<'_> {
                     }
                 }
             };
+            for (message, hint) in find_foreign_habits(doc.shape, written, value) {
+                self.diagnostics.add_warning(source, message, Some(hint));
+            }
             if let Some(inner) = strip_quotes(value) {
                 let message = format!("the quotes are part of the value of `{written}`");
                 self.diagnostics.add_warning(
@@ -754,6 +760,21 @@ fn strip_quotes(value: &str) -> Option<&str> {
 /// Returns whether a text can be the name of an agent: letters, digits, `_` and `-`.
 pub fn is_agent_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(is_agent_name_char)
+}
+
+/// Suggests a name of an agent instead of an invalid one, for the section with a number. Where little
+/// would be left of the name, a comment can keep it.
+fn agent_name_hint(name: &str, number: usize) -> String {
+    let kept = name.chars().filter(char::is_ascii_alphanumeric).count();
+    let count = name.chars().filter(|c| c.is_alphanumeric()).count();
+    if count > 0 && kept * 2 < count {
+        return format!(
+            "directories and locks are named after it: write [agent-{number}], or the name in \
+             Latin letters, and `# {name}` above it"
+        );
+    }
+    let suggestion = name.replace(|c| !is_agent_name_char(c), "-");
+    format!("write [{suggestion}]")
 }
 
 fn is_agent_name_char(c: char) -> bool {
