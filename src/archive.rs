@@ -583,6 +583,18 @@ impl Archive {
         })
     }
 
+    /// Returns why no run can write the archive, if its file system is read-only.
+    pub fn read_only_error(&self) -> Option<Error> {
+        let statvfs = self.root.ancestors().find_map(|it| fs::statvfs(it).ok())?;
+        if !statvfs.f_flag.contains(StatVfsMountFlags::RDONLY) {
+            return None;
+        }
+        let message = format!("{} is on a read-only file system", self.root.display());
+        Some(Error::new(ErrorKind::Host, message).with_hint(
+            "remount it for writing; the kernel may have made it read-only after an error: see dmesg",
+        ))
+    }
+
     /// Returns how many more files this user can create on the archive's file system; none if it
     /// has no fixed number.
     pub fn free_inodes(&self) -> Option<u64> {

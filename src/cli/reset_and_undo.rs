@@ -11,6 +11,7 @@ use super::diff::write_hunks;
 use super::log::LedgerHead;
 use super::output::{Document, ErrorItem, OutputRole, Printer, format_count, text_cell};
 use super::run_arguments::{PushArgs, ResetArgs, UndoArgs};
+use super::schedule_hold::split_protected_agents;
 use super::signals::RunSignals;
 use super::status::state_role;
 use super::{CommandContext, CommandResult};
@@ -330,10 +331,13 @@ impl CommandContext<'_> {
             ServicePurpose::Reset,
             args.metrics.file.as_deref(),
         );
-        let (names, held) = if args.scheduled {
-            self.split_held_agents(engine, names)
+        let (names, mut held) = split_protected_agents(engine, names, args);
+        let names = if args.scheduled {
+            let (names, paused) = self.split_held_agents(engine, names);
+            held.extend(paused);
+            names
         } else {
-            (names, Vec::new())
+            names
         };
         if names.is_empty() && !held.is_empty() {
             return self.finish_held_reset(engine, &held, args);

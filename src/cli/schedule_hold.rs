@@ -1,5 +1,5 @@
-//! What holds back the agents of `reset --scheduled`: pauses and skips of the schedule.
-//! `schedule status`, `status` and `report` list them.
+//! What holds back the agents of a reset: pauses and skips of the schedule, which `schedule status`,
+//! `status` and `report` list, and the protection of an agent that the reset does not name.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::output::{Document, OutputRole, Printer};
 use super::run_arguments::ResetArgs;
 use super::signals::RunSignals;
 use super::{CommandContext, CommandResult};
-use crate::config::Config;
+use crate::config::{Config, ProtectLevel};
 use crate::engine::Engine;
 use crate::schedule::{ScheduleControls, ScheduleHold, SchedulePause, ScheduleSkip, timer_subject};
 
@@ -26,7 +26,7 @@ pub(super) struct HeldAgent {
     is_skip: bool,
 }
 
-/// The answer of a scheduled reset whose agents are all held back.
+/// The answer of a reset whose agents are all held back.
 #[derive(Serialize)]
 struct HeldDocument<'a> {
     held: &'a [HeldAgent],
@@ -95,6 +95,26 @@ pub(super) fn write_holds(holds: &[HoldItem], printer: &mut Printer<'_>) -> io::
     })
 }
 
+/// Leaves out the agents that are protected as read-only, unless they are named: a reset of the fleet
+/// is not about them. Returns the names of the others first.
+pub(super) fn split_protected_agents(
+    engine: &Engine,
+    names: Vec<String>,
+    args: &ResetArgs,
+) -> (Vec<String>, Vec<HeldAgent>) {
+    let is_protected = |name: &String| {
+        let agent = engine.config().agent(name);
+        args.agents.is_empty() && agent.is_some_and(|it| it.protect == ProtectLevel::ReadOnly)
+    };
+    let (protected, free): (Vec<String>, Vec<String>) = names.into_iter().partition(is_protected);
+    let held = protected.into_iter().map(|agent| HeldAgent {
+        agent,
+        reason: "protect=readonly".to_string(),
+        is_skip: false,
+    });
+    (free, held.collect())
+}
+
 impl CommandContext<'_> {
     /// Reads pauses and skips. Those that cannot be read hold nothing back, and are a warning.
     pub(super) fn read_controls(&mut self, engine: &Engine) -> ScheduleControls {
@@ -138,7 +158,7 @@ impl CommandContext<'_> {
         (free, held)
     }
 
-    /// Says which agents a scheduled reset leaves out; a run also logs those that are skipped.
+    /// Says which agents a reset leaves out; a run also logs those that are skipped.
     pub(super) fn report_held_agents(
         &mut self,
         engine: &Engine,
@@ -154,7 +174,7 @@ impl CommandContext<'_> {
         }
     }
 
-    /// Ends a scheduled reset whose agents are all held back: alerts and metrics do not pause.
+    /// Ends a reset whose agents are all held back: alerts and metrics do not pause.
     pub(super) fn finish_held_reset(
         &mut self,
         engine: &Engine,

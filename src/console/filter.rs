@@ -1,6 +1,6 @@
 //! Filter language of the fleet: matches one agent against a filter and reports terms that can never
 //! match. Terms are joined by AND; `!word` excludes, `~word` matches fuzzily, `is:drifted` and
-//! `is:marked` match a state, also one that a worse one hides, `host:box` a host, and
+//! `is:marked` match a state, also one that a worse one hides, `host:box` hosts that begin so, and
 //! `host:=ops@box:2222` one of several hosts of that name. Also scores fuzzy matches for the palette.
 
 use std::cell::RefCell;
@@ -74,7 +74,7 @@ fn matches_term(term: &str, subject: &FilterSubject<'_>) -> bool {
         return subject.login.to_lowercase() == login;
     }
     if let Some(host) = term.strip_prefix("host:") {
-        return subject.host.to_lowercase() == host;
+        return !host.is_empty() && subject.host.to_lowercase().starts_with(host);
     }
     if let Some(loose) = term.strip_prefix('~') {
         return fuzzy_score(loose, subject.name).is_some();
@@ -188,7 +188,9 @@ mod tests {
             ("is:marked box", true),
             ("l31", true),
             ("host:box", true),
-            ("host:bo", false),
+            ("host:bo", true),
+            ("host:ox", false),
+            ("host:", false),
             ("!host:local", true),
             ("host:=ops@BOX:2222", true),
             ("host:=box", false),

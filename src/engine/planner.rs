@@ -380,6 +380,9 @@ impl Engine {
                 found.and_then(|found| found.entry_kind),
             ),
         };
+        if let Some(error) = self.archive.read_only_error() {
+            return Err(error);
+        }
         let mut notes = Vec::new();
         let directory = self.open_directory(agent)?;
         let properties = directory.properties()?;

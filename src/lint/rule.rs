@@ -371,7 +371,7 @@ pub const RULES: &[Rule] = &[
         "The next reset takes the change away, and until then it shows as drift.",
         "tell the agent to write notes below the separator, and to report a wrong rule to you").estimated(0.8),
     rule(RuleId::SeparatorMissing, ("MS401", "separator-missing"), (Whole, Warning),
-        "no separator line",
+        "no separator line; of a memory whose baseline has one, an error",
         "Without a separator a reset cannot keep rules and notes apart, and replaces the whole file.",
         "add the separator on a line of its own, with empty lines around it; or set shared = no for the agent"),
     rule(RuleId::SeparatorAmbiguous, ("MS402", "separator-ambiguous"), (Whole, Info),

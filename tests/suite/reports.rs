@@ -321,6 +321,34 @@ fn changes_of_a_clock_ahead_are_left_out() {
 }
 
 #[test]
+fn full_backups_are_no_growth() {
+    let world = World::new(&["scout"]);
+    for day in 0..8 {
+        world.write_scratch("scout", format!("- note {day}\n").repeat(100));
+        world.reset();
+        world.clock.advance(DAY);
+    }
+    let since = now(&world);
+    // The operator's rules grow; the next reset archives whole files with them.
+    let rules = "- a new rule\n".repeat(5000);
+    let baseline = format!("# Rules\n\n{rules}\n---\n");
+    for text in [&baseline, BASELINE] {
+        world.write_scratch("scout", "- one note\n");
+        world.set_baseline("scout", text);
+        world.reset().assert_ok();
+        world.clock.advance(HOUR);
+    }
+    assert_eq!(world.engine().report(since).unwrap().growth, []);
+    // What the agent writes into a file without a boundary still counts.
+    world.write_memory("scout", "- all new\n".repeat(9000));
+    world.reset().assert_ok();
+    world.clock.advance(HOUR);
+    let growth = world.engine().report(since).unwrap().growth;
+    assert_eq!(growth.len(), 1, "{growth:?}");
+    assert_eq!(growth[0].bytes_per_day / 1000, 90);
+}
+
+#[test]
 fn agent_that_writes_unusually_much_is_named() {
     let world = World::new(&["ranger", "scout"]);
     for day in 0..8 {

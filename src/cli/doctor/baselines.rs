@@ -1,5 +1,7 @@
 //! Checks of baselines: the seal, what refuses a reset, and the lint.
 
+use std::collections::BTreeSet;
+
 use super::{DoctorReport, FleetSubject};
 use crate::baseline::describe_missing_separator;
 use crate::cli::output::format_count;
@@ -55,19 +57,30 @@ pub(super) fn check_baselines(report: &mut DoctorReport, fleet: &FleetSubject<'_
     }
 }
 
-/// Reports errors and warnings of the lint in baselines that refuse no reset; the others are reported
-/// already.
+/// Reports errors and warnings of the lint in baselines, except those for which [`check_baselines`]
+/// reports the baseline as refused.
 pub(super) fn check_lint(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     let found = match fleet.engine.lint_all_baselines() {
         Ok(found) => found,
         Err(error) => return report.add_error(&error),
     };
-    let is_reported =
-        |it: &&Finding| it.severity >= Severity::Warning && !it.rule_row().blocks_resets;
-    if !found.iter().any(|it| is_reported(&it)) {
+    let faults: Vec<&Finding> = found
+        .iter()
+        .filter(|it| it.severity >= Severity::Warning)
+        .collect();
+    if faults.is_empty() {
         report.add_ok("the lint finds no error and no warning in baselines");
     }
-    for finding in found.iter().filter(is_reported) {
+    let refused = fleet.engine.refused_baselines().into_iter();
+    let refused: BTreeSet<String> = refused
+        .map(|(agent, _)| fleet.engine.config().baseline_path(agent))
+        .map(|path| path.display().to_string())
+        .collect();
+    let is_reported = |it: &&Finding| {
+        let is_refusal = it.severity == Severity::Error && it.rule_row().blocks_resets;
+        is_refusal && refused.contains(&it.path)
+    };
+    for finding in faults.into_iter().filter(|it| !is_reported(it)) {
         let path = &finding.path;
         report.add_warning(
             format!("{path}: {}", finding.summary()),

@@ -137,7 +137,10 @@ pub(super) fn check_agent_directories(report: &mut DoctorReport, fleet: &FleetSu
         }
         match fs::metadata(directory) {
             Ok(meta) if meta.is_dir() => {
-                if let Err(error) = degradation {
+                // What keeps a whole file system from being written is told of the directory.
+                let written = rustix::fs::access(directory, Access::WRITE_OK);
+                let is_read_only = written == Err(Errno::ROFS);
+                if let Some(error) = degradation.err().filter(|_| !is_read_only) {
                     report.add_error(&error.with_context(name));
                 } else if let Some((why, hint)) =
                     write_obstacle(directory, "run as root, or as the user of the agent")

@@ -1,4 +1,5 @@
-//! Agents that write unusually much: bytes archived a day, against the agent's own median.
+//! Agents that write unusually much: bytes of theirs that were archived in a day, against the agent's
+//! own median.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
@@ -6,8 +7,8 @@ use std::path::PathBuf;
 use chrono::{DateTime, FixedOffset};
 
 use super::GrowthReport;
-use crate::archive::EntryKind;
-use crate::engine::record::RunEvent;
+use crate::archive::{EntryKind, WrittenEntry};
+use crate::engine::record::{FileState, RunEvent};
 
 /// Number of days before the moment that an agent is compared with.
 const HISTORY_DAYS: i64 = 14;
@@ -39,6 +40,30 @@ struct ArchivedBytes {
     days: [u64; HISTORY_DAYS as usize],
 }
 
+/// Returns how many bytes of an entry the agent wrote: of a whole file, those beside the rules. What a
+/// push keeps, and what an undo displaces, is in the entry of a later or an earlier run.
+fn agent_bytes(event: &RunEvent, entry: &WrittenEntry) -> u64 {
+    let file_size = |state: &Option<FileState>| match state {
+        Some(FileState::File { size, .. }) => *size,
+        _ => 0,
+    };
+    match entry.kind {
+        EntryKind::Special | EntryKind::Redacted => 0,
+        EntryKind::Appended => entry.size,
+        EntryKind::Late => entry.size.saturating_sub(file_size(&event.before)),
+        _ if event.kept_scratch.is_some() => 0,
+        EntryKind::Scratch => entry.size,
+        EntryKind::FullBackup if !event.operation.installs_baselines() => 0,
+        EntryKind::FullBackup => {
+            let rules = match event.boundary {
+                Some(boundary) => boundary.offset as u64,
+                None => file_size(&event.after),
+            };
+            entry.size.saturating_sub(rules)
+        }
+    }
+}
+
 impl GrowthCounter {
     pub fn new(since: DateTime<FixedOffset>, until: DateTime<FixedOffset>) -> GrowthCounter {
         GrowthCounter {
@@ -55,11 +80,10 @@ impl GrowthCounter {
     }
 
     pub fn add_event(&mut self, event: &RunEvent, time: DateTime<FixedOffset>) {
-        let written = event.entries().filter(|it| it.kind != EntryKind::Redacted);
         let mut bytes = 0;
-        for entry in written {
+        for entry in event.entries() {
             if self.counted.insert(entry.path.clone()) {
-                bytes += entry.size;
+                bytes += agent_bytes(event, entry);
             }
         }
         if bytes == 0 {

@@ -1,10 +1,11 @@
-//! Forecasts a swap from the flags of memory and directory (statx(2)), without trying it. Where
+//! Forecasts a swap from the flags of memory and directory (statx(2)) and of their file system, without
+//! trying it. Where
 //! kernel or file system do not report flags, the forecast is clear.
 
 use std::ffi::OsStr;
 use std::path::Path;
 
-use rustix::fs::{self, AtFlags, FileType, Statx, StatxAttributes, StatxFlags};
+use rustix::fs::{self, AtFlags, FileType, StatVfsMountFlags, Statx, StatxAttributes, StatxFlags};
 
 use super::{LocalDirectory, refused_error};
 use crate::error::{Error, ErrorKind};
@@ -25,6 +26,15 @@ impl LocalDirectory {
                 causes.push(format!("{what} is {flag_words}"));
                 commands.push(format!("chattr -{flags} {}", path.display()));
             }
+        }
+        let is_read_only = fs::fstatvfs(&*self.directory_fd)
+            .is_ok_and(|it| it.f_flag.contains(StatVfsMountFlags::RDONLY));
+        if is_read_only {
+            causes.push("it is on a read-only file system".to_string());
+            let directory = shell_words::quote(&self.directory_path.to_string_lossy()).into_owned();
+            commands.push(format!(
+                "mount -o remount,rw $(findmnt -no TARGET -T {directory})"
+            ));
         }
         let mounted = memory.filter(|it| it.stx_attributes.contains(StatxAttributes::MOUNT_ROOT));
         let is_file =

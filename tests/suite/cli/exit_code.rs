@@ -284,7 +284,51 @@ fn most_serious_exit_code_wins() {
     let site = site_with_notes_and_drift();
     site.append("memory-shepherd.conf", "protect=readonly\n");
     let _held = site_engine(&site).hold_agent_lock("code-reviewer").unwrap();
-    let _ = site.run(["reset", "--all"]).assert_code(6);
+    let _ = site
+        .run(["reset", "code-reviewer", "monitor-bot"])
+        .assert_code(6);
+}
+
+#[test]
+fn protected_agent_is_skipped_unless_it_is_named() {
+    let site = site_with_notes_and_drift();
+    // The section of monitor-bot is the last one.
+    site.append("memory-shepherd.conf", "protect=readonly\n");
+    let before = site.read(MONITOR_MEMORY);
+    let note = "monitor-bot is not reset: protect=readonly";
+    let ran = site.run(["reset", "--all", "--dry-run"]);
+    let ran = ran.assert_code(0).assert_stderr_has(note);
+    let hash = ran.stdout.lines().last().unwrap();
+    let hash = hash.strip_prefix("plan ").unwrap();
+    let ran = site.run(["reset", "--all", "--plan", hash]);
+    let _ = ran.assert_code(0).assert_stderr_has(note);
+    assert_eq!(
+        site.read(REVIEWER_MEMORY),
+        Site::read_baseline("code-reviewer")
+    );
+    assert_eq!(site.read(MONITOR_MEMORY), before);
+    // The original's words, and a timer.
+    let _ = site.run(["all"]).assert_code(0).assert_stderr_has(note);
+    let ran = site.run(["reset", "--all", "--scheduled"]);
+    let _ = ran.assert_code(0).assert_stderr_has(note);
+    let _ = site.run(["reset", "monitor-bot"]).assert_code(6);
+    let ran = site.run(["reset", "code-reviewer", "monitor-bot"]);
+    let _ = ran.assert_code(6);
+    assert_eq!(site.read(MONITOR_MEMORY), before);
+}
+
+#[test]
+fn fleet_of_protected_agents_has_nothing_to_reset() {
+    let site = site_with_notes_and_drift();
+    let config = site.read("memory-shepherd.conf");
+    let general = "[general]\nprotect=readonly\n";
+    site.write(
+        "memory-shepherd.conf",
+        config.replacen("[general]\n", general, 1),
+    );
+    let ran = site.run(["reset", "--all"]).assert_code(0);
+    let ran = ran.assert_stdout_has("code-reviewer: not reset: protect=readonly");
+    let _ = ran.assert_stdout_has("monitor-bot: not reset: protect=readonly");
 }
 
 /// Runs `reset --all` on 1000 agents, sends a signal in the middle, and asserts that no agent is

@@ -78,6 +78,14 @@ impl HostsScreen {
         same.unwrap_or_default() > 1
     }
 
+    /// Whether the name of another host begins with that of a host, or is the same.
+    pub fn begins_other_name(&self, host: &SshHost) -> bool {
+        let own = host.name.to_lowercase();
+        let mut names = self.counts_by_name.keys();
+        self.has_namesake(host)
+            || names.any(|name| *name != host.name && name.to_lowercase().starts_with(&own))
+    }
+
     /// Returns the display name of a host, with user and port if another has the same name.
     pub fn label(&self, host: &SshHost) -> String {
         if self.has_namesake(host) {

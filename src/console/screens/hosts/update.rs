@@ -121,7 +121,8 @@ pub fn show_host_agents(model: &mut Model) {
         return model.show_hint(NO_HOSTS_REASON);
     };
     let host = &status.host;
-    let filter = if model.hosts.has_namesake(host) {
+    // The other form matches every host whose name begins so.
+    let filter = if model.hosts.begins_other_name(host) {
         format!("host:={}", host.authority())
     } else {
         format!("host:{}", host.name)
