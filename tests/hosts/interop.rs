@@ -368,6 +368,105 @@ StrictHostKeyChecking no",
     assert!(!master.exists(), "a master is left behind");
 }
 
+/// Options of ssh_config(5) that change the standard streams, the terminal, forking or the kind of
+/// session; each alone, because one may end ssh before another counts.
+const INTERACTIVE_OPTIONS: &[&str] = &[
+    "StdinNull yes",
+    "ForkAfterAuthentication yes",
+    "SessionType none",
+    "SessionType default",
+    "RequestTTY force",
+    "RequestTTY yes",
+    "RemoteCommand exec tmux",
+    "PermitLocalCommand yes\nLocalCommand echo local; touch TOUCHED",
+    "ControlMaster auto\nControlPersist yes\nControlPath MASTER",
+    "ControlMaster yes\nControlPersist 10m\nControlPath MASTER",
+    "ControlMaster autoask\nControlPath MASTER",
+    "EscapeChar ^@",
+    "EscapeChar ~",
+    "EnableEscapeCommandline yes",
+    "LogLevel QUIET",
+    "LogLevel DEBUG3",
+    "LogVerbose *:*:*",
+    "VisualHostKey yes",
+    "BatchMode no",
+    "Tunnel yes",
+    "ForwardX11 yes",
+    "ForwardAgent yes",
+    "LocalForward 127.0.0.1:1 127.0.0.1:1\nExitOnForwardFailure yes",
+    "DynamicForward 127.0.0.1:1\nExitOnForwardFailure yes",
+];
+
+#[test]
+fn option_for_a_terminal_is_overridden() {
+    for option in INTERACTIVE_OPTIONS {
+        let Some(server) = Sshd::with_config_lines("Banner /etc/passwd") else {
+            return;
+        };
+        let [touched, master] = ["touched", "master"].map(|name| server.path(name));
+        let option = option.replace("TOUCHED", touched.to_str().unwrap());
+        let option = option.replace("MASTER", master.to_str().unwrap());
+        server.prepend_client_config(&format!("Host *\n{option}"));
+        println!("{option}");
+        assert_works(&server, HOST_NAME);
+        assert!(!touched.exists(), "{option}");
+        assert!(!master.exists(), "a master is left behind: {option}");
+    }
+}
+
+#[test]
+fn read_only_server_is_not_one_without_extensions() {
+    let lines = "Subsystem sftp internal-sftp -R";
+    let Some(server) = Sshd::with_config_lines(lines) else {
+        return;
+    };
+    let world = world_on_host(HOST_NAME);
+    let before = world.read_memory(AGENT);
+    let engine = engine_with_connector(&world, server.connector());
+    let plan = engine.plan_reset(&[AGENT.to_string()], false).unwrap();
+    let [skipped] = plan.skipped.as_slice() else {
+        panic!("{plan:?}")
+    };
+    assert_eq!(skipped.kind, Some(ErrorKind::Host));
+    assert!(
+        skipped.reason.ends_with("the SFTP server is read-only"),
+        "{skipped:?}"
+    );
+    assert!(skipped.hints[0].contains("let it write"), "{skipped:?}");
+    let result = reset_agent(&engine);
+    assert_eq!(result.outcome, Outcome::Failed);
+    let note = result.note.unwrap();
+    assert!(note.ends_with("the SFTP server is read-only"), "{note}");
+    assert_eq!(world.read_memory(AGENT), before);
+    assert!(world.leftovers(AGENT).is_empty());
+    assert!(
+        world.entry_names(AGENT).is_empty(),
+        "{:?}",
+        world.entry_names(AGENT)
+    );
+}
+
+/// A server that denies these requests alone: accept_degraded helps.
+#[test]
+fn server_that_denies_extensions_lacks_them() {
+    let denied = "posix-rename,hardlink,fsync,lsetstat,copy-data";
+    let lines = format!("Subsystem sftp internal-sftp -P {denied}");
+    let Some(server) = Sshd::with_config_lines(&lines) else {
+        return;
+    };
+    let world = world_on_host(HOST_NAME);
+    let engine = engine_with_connector(&world, server.connector());
+    let plan = engine.plan_reset(&[AGENT.to_string()], false).unwrap();
+    let [skipped] = plan.skipped.as_slice() else {
+        panic!("{plan:?}")
+    };
+    assert!(
+        skipped.reason.contains("lacks posix-rename@openssh.com"),
+        "{skipped:?}"
+    );
+    assert!(skipped.hints[0].contains("accept_degraded"), "{skipped:?}");
+}
+
 #[test]
 fn running_control_master_is_used() {
     let Some(server) = Sshd::start() else { return };

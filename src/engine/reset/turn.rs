@@ -22,8 +22,8 @@ use crate::engine::shared_memories::sharing_error;
 use crate::engine::undo::{ContentParts, Replacement};
 use crate::error::{Error, ErrorKind};
 use crate::transport::{
-    Attributes, ByteSink, FailureCause, MemoryDirectory, NewMemory, StagedAttributes, SwapMethod,
-    SwapOutcome, UnsyncedObject,
+    Attributes, ByteSink, FailureCause, MemoryDirectory, NewMemory, StagedAttributes, SwapForecast,
+    SwapMethod, SwapOutcome, UnsyncedObject,
 };
 
 /// How long a run waits for the holder of a lease to release it. A file server that has the file
@@ -179,6 +179,11 @@ impl<'a> Run<'a> {
         }
         // A memory that cannot be replaced gets no entry.
         degraded::in_place_degradation(turn.agent, &properties.swap_forecast)?;
+        if let SwapForecast::Refused(error) = &properties.swap_forecast
+            && turn.agent.location.host().is_some()
+        {
+            return Err(error.clone().into());
+        }
         let mut changed = self.name_entry(turn.agent, &mut captured, &mut turn.event)?;
         let before = turn.event.before.iter();
         let transaction = Transaction {

@@ -9,10 +9,13 @@
 
 use std::path::Path;
 
-use super::client::path_bytes;
+use super::client::{path_bytes, status_code};
 use super::directory::SftpDirectory;
-use super::wire::Request;
+use super::wire::{Request, status};
 use crate::config::SftpExtension;
+use crate::durable;
+use crate::error::{Error, ErrorKind};
+use crate::transport::TransportError;
 
 impl SftpDirectory {
     /// Returns the extensions that the server lacks, or the file system as far as that was tried.
@@ -24,6 +27,35 @@ impl SftpDirectory {
             SftpExtension::Fsync => !has.fsync,
         };
         SftpExtension::ALL.into_iter().filter(lacks).collect()
+    }
+
+    /// Returns the error of a server that refuses every request that writes: it has the extensions, and
+    /// does not announce them. Only such a server is asked, by the removal of a name that is free.
+    pub(super) fn find_denied_writes(&self) -> Result<Option<Error>, TransportError> {
+        if !self.client.extensions().announces_reads_only() {
+            return Ok(None);
+        }
+        let denies_writes = match self.denies_writes.get() {
+            Some(known) => known,
+            None => {
+                let name = durable::new_random_name()?;
+                let path = path_bytes(&self.path_of(&name));
+                let answers = self.client.request_batch(vec![Request::Remove { path }])?;
+                let code = answers.first().and_then(status_code);
+                self.denies_writes
+                    .set(Some(code == Some(status::PERMISSION_DENIED)));
+                code == Some(status::PERMISSION_DENIED)
+            }
+        };
+        let message = format!(
+            "cannot replace {}:{}: the SFTP server is read-only",
+            self.client.host_name(),
+            self.memory_path.display()
+        );
+        let hint = "the host serves files with `sftp-server -R` or `internal-sftp -R`: let it write, or \
+                    set remote_user to a user whose server may";
+        let error = Error::new(ErrorKind::Host, message).with_hint(hint);
+        Ok(denies_writes.then_some(error))
     }
 
     /// Renames the memory to a free name.

@@ -44,6 +44,8 @@ pub(super) struct SftpDirectory {
     pub(super) staged_content: Cell<Option<StagedContent>>,
     /// Whether the file system turned out to have no hard links.
     pub(super) lacks_hard_links: Cell<bool>,
+    /// Whether the server refuses every request that writes, once that was asked.
+    pub(super) denies_writes: Cell<Option<bool>>,
     /// The content of the memory when it was read last.
     pub(super) last_read_content: Cell<Option<(Digest, u64)>>,
     /// The run directory of the current run, open for syncing.
@@ -112,6 +114,7 @@ impl SftpDirectory {
             last_size: Cell::new(None),
             staged_content: Cell::new(None),
             lacks_hard_links: Cell::new(false),
+            denies_writes: Cell::new(None),
             last_read_content: Cell::new(None),
             run_directory_handle: RefCell::new(None),
             taken_over_run: RefCell::new(None),

@@ -632,6 +632,15 @@ fn same_errors(count: usize, error: &TransportError) -> Vec<StatResult> {
 
 /// Returns the server's optional features, each with the degradation without it.
 fn server_features(has: &ServerExtensions) -> Vec<ServerFeature> {
+    if has.announces_reads_only() {
+        return vec![ServerFeature {
+            name: "requests that write",
+            is_available: false,
+            degradation: "it is read-only (`sftp-server -R`), or denies them, and nothing can be \
+                          reset there",
+            needs_consent: false,
+        }];
+    }
     let all = [
         (
             "posix-rename@openssh.com",

@@ -23,10 +23,14 @@ impl MemoryDirectory for SftpDirectory {
     }
 
     fn properties(&self) -> Result<DirectoryProperties, TransportError> {
+        let (missing_extensions, swap_forecast) = match self.find_denied_writes()? {
+            Some(error) => (Vec::new(), SwapForecast::Refused(error)),
+            None => (self.find_missing_extensions(), SwapForecast::Clear),
+        };
         Ok(DirectoryProperties {
             id: None,
-            missing_extensions: self.find_missing_extensions(),
-            swap_forecast: SwapForecast::Clear,
+            missing_extensions,
+            swap_forecast,
             undetectable_writers_reason: None,
         })
     }

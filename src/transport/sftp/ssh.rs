@@ -5,12 +5,12 @@
 //! restrict it to carrying bytes. It prompts only where there is a [`PromptBroker`].
 
 use std::ffi::OsString;
-use std::io::{self, Read, pipe};
+use std::io::{self, PipeReader, Read, pipe};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -51,6 +51,41 @@ const SHOWN_SETTINGS: &[&str] = &[
     "connecttimeout",
     "compression",
 ];
+
+/// Options that make of a session what carries bytes over three pipes, whatever the operator's
+/// configuration says for a terminal: no terminal, no command of the operator's, no process in the
+/// background, nothing but errors on standard error.
+const STREAM_OPTIONS: &[&str] = &[
+    "EscapeChar=none",
+    "RequestTTY=no",
+    // The user's own setting would make ssh refuse to start.
+    "RemoteCommand=none",
+    "PermitLocalCommand=no",
+    // Uses a running master, and leaves none behind.
+    "ControlMaster=no",
+    "ControlPersist=no",
+    "ClearAllForwardings=yes",
+    "ForwardAgent=no",
+    "ForwardX11=no",
+    "Tunnel=no",
+    "VisualHostKey=no",
+    // Keeps every reason, and hides the server's banner.
+    "LogLevel=ERROR",
+];
+
+/// Those that OpenSSH knows since 8.7; before, an operator's configuration cannot have them either.
+const NEW_STREAM_OPTIONS: &[&str] = &[
+    "StdinNull=no",
+    "ForkAfterAuthentication=no",
+    "SessionType=subsystem",
+    "LogVerbose=none",
+];
+
+/// The first release of OpenSSH with [`NEW_STREAM_OPTIONS`].
+const NEW_STREAM_OPTIONS_VERSION: (u32, u32) = (8, 7);
+
+/// Time limit of `ssh -V`.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time for a child to exit by itself, and again after a signal.
 pub(super) const CHILD_EXIT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -195,6 +230,8 @@ pub struct SshConnector {
     /// Arguments before all others, for instance `-F` and a file.
     arguments: Vec<OsString>,
     prompt_broker: Option<PromptBroker>,
+    /// Whether ssh knows [`NEW_STREAM_OPTIONS`], once it was asked.
+    knows_new_options: OnceLock<bool>,
 }
 
 impl SshConnector {
@@ -205,6 +242,7 @@ impl SshConnector {
             clock,
             arguments: Vec::new(),
             prompt_broker: None,
+            knows_new_options: OnceLock::new(),
         }
     }
 
@@ -232,23 +270,16 @@ impl SshConnector {
     fn connect_command(&self, host: &SshHost, can_prompt: bool) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments);
-        // No terminal, no X, no agent forwarding, no escape characters.
-        command.args(["-T", "-x", "-a", "-e", "none"]);
-        for option in [
-            "ClearAllForwardings=yes",
-            "PermitLocalCommand=no",
-            // The user's own setting would make ssh refuse to start.
-            "RemoteCommand=none",
-            "RequestTTY=no",
+        let new_options = NEW_STREAM_OPTIONS.iter();
+        let new_options = new_options.filter(|_| self.knows_new_options());
+        let own_options = [
             // Only a key that the operator accepted by typing becomes known.
             "UpdateHostKeys=no",
-            // Uses a running master, and leaves none behind.
-            "ControlMaster=no",
             "ServerAliveInterval=5",
             "ServerAliveCountMax=3",
-            // Keeps every reason, and hides the server's banner.
-            "LogLevel=ERROR",
-        ] {
+        ];
+        let options = STREAM_OPTIONS.iter().chain(new_options);
+        for option in options.chain(&own_options) {
             command.args(["-o", option]);
         }
         // With or without prompts, a key that differs from the known one is refused.
@@ -279,6 +310,70 @@ impl SshConnector {
         }
         command
     }
+}
+
+impl SshConnector {
+    /// Returns whether ssh knows [`NEW_STREAM_OPTIONS`]; one that does not say its version is taken for
+    /// a new one.
+    fn knows_new_options(&self) -> bool {
+        *self.knows_new_options.get_or_init(|| {
+            let Ok((output, writer)) = pipe() else {
+                return true;
+            };
+            let mut command = Command::new(&self.program);
+            command.args(&self.arguments).arg("-V");
+            command.stdout(Stdio::null()).stderr(writer);
+            let printed = self.read_output(command, output, VERSION_TIMEOUT);
+            let version = printed.ok().and_then(|text| parse_version(&text));
+            version.is_none_or(|version| version >= NEW_STREAM_OPTIONS_VERSION)
+        })
+    }
+
+    /// Runs a command without input, and returns what it prints into a pipe; the error says why not, to
+    /// be read after its name.
+    fn read_output(
+        &self,
+        mut command: Command,
+        output: PipeReader,
+        timeout: Duration,
+    ) -> Result<Vec<u8>, String> {
+        command.stdin(Stdio::null());
+        sys::start_in_own_session(&mut command);
+        let child = command.spawn();
+        // It holds the other end of the pipe.
+        drop(command);
+        let child = child.map_err(|error| format!("cannot be started: {error}"))?;
+        let (sender, printed) = channel();
+        let read = move || {
+            let mut text = Vec::new();
+            let read = output.take(MAX_SETTINGS_BYTES).read_to_end(&mut text);
+            // The receiver may have stopped waiting.
+            drop(sender.send(read.ok().map(|_| text)));
+        };
+        let reader = thread::Builder::new().spawn(read);
+        let text = printed.recv_timeout(timeout);
+        // A program that it started may still hold its output open.
+        let ssh_child = SshChild::new(child, self.clock.clone());
+        ssh_child.guard().terminate();
+        drop(ssh_child);
+        reader.map_err(|error| format!("cannot be read: cannot start a thread: {error}"))?;
+        match text {
+            Ok(text) => Ok(text.unwrap_or_default()),
+            Err(_) => Err(format!("did not finish within {} s", timeout.as_secs())),
+        }
+    }
+}
+
+/// Parses the version in the output of `ssh -V`: `OpenSSH_9.2p1 Debian-2, OpenSSL 3.0.19`.
+fn parse_version(text: &[u8]) -> Option<(u32, u32)> {
+    let text = String::from_utf8_lossy(text);
+    let (_, version) = text.split_once("OpenSSH_")?;
+    // That of Windows.
+    let version = version.strip_prefix("for_Windows_").unwrap_or(version);
+    let (major, rest) = version.split_once('.')?;
+    let end = rest.find(|c: char| !c.is_ascii_digit());
+    let minor = &rest[..end.unwrap_or(rest.len())];
+    Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 impl Connector for SshConnector {
@@ -324,38 +419,20 @@ impl Connector for SshConnector {
         let mut command = self.connect_command(host, broker.is_some_and(PromptBroker::can_prompt));
         command.env("SSH_ASKPASS_REQUIRE", "never");
         command.args(["-G", "--", &host.name]);
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        command.stderr(Stdio::null());
-        sys::start_in_own_session(&mut command);
-        let mut child = command.spawn().map_err(|error| self.start_error(&error))?;
-        let output = child.stdout.take();
-        let (sender, printed) = channel();
-        let read = move || {
-            let mut text = Vec::new();
-            let read = output.map(|it| it.take(MAX_SETTINGS_BYTES).read_to_end(&mut text));
-            // The receiver may have stopped waiting.
-            drop(sender.send(read.is_some_and(|read| read.is_ok()).then_some(text)));
-        };
-        let reader = thread::Builder::new().spawn(read);
-        let text = printed.recv_timeout(SETTINGS_TIMEOUT);
-        // A program that it started may still hold its output open.
-        let ssh_child = SshChild::new(child, self.clock.clone());
-        ssh_child.guard().terminate();
-        drop(ssh_child);
+        let (output, writer) = pipe().map_err(|error| self.start_error(&error))?;
+        command.stdout(writer).stderr(Stdio::null());
+        let text = self.read_output(command, output, SETTINGS_TIMEOUT);
         let failed = |why: &str| {
             let message = format!("`ssh -G {}` {why}", manual_ssh_command(host));
             let error = Error::new(ErrorKind::Host, message).with_hint("run it by hand");
             TransportError::new(FailureCause::Refused, error)
         };
-        if let Err(error) = reader {
-            return Err(failed(&format!(
-                "cannot be read: cannot start a thread: {error}"
-            )));
-        }
         match text {
-            Ok(Some(text)) if !text.is_empty() => Ok(parse_settings(&text)),
-            Ok(_) => Err(failed("printed nothing: ssh rejects its configuration")),
-            Err(_) => Err(failed("did not finish within 5 s")),
+            Ok(text) if text.is_empty() => {
+                Err(failed("printed nothing: ssh rejects its configuration"))
+            }
+            Ok(text) => Ok(parse_settings(&text)),
+            Err(why) => Err(failed(&why)),
         }
     }
 
@@ -602,6 +679,24 @@ mod tests {
             StrictHostKeyChecking=*) echo "stricthostkeychecking ${option#*=}" ;;
         esac
     done"#;
+
+    #[test]
+    fn version_decides_on_new_options() {
+        for (text, version) in [
+            (
+                "OpenSSH_9.2p1 Debian-2+deb12u10, OpenSSL 3.0.19",
+                Some((9, 2)),
+            ),
+            ("OpenSSH_8.4p1, OpenSSL 1.1.1", Some((8, 4))),
+            ("OpenSSH_10.0p2, LibreSSL 4", Some((10, 0))),
+            ("OpenSSH_for_Windows_8.6p1, LibreSSL 3.4.3", Some((8, 6))),
+            ("usage: something else", None),
+            ("OpenSSH_", None),
+        ] {
+            assert_eq!(parse_version(text.as_bytes()), version, "{text}");
+        }
+        assert!((8, 6) < NEW_STREAM_OPTIONS_VERSION && NEW_STREAM_OPTIONS_VERSION < (10, 0));
+    }
 
     #[test]
     fn settings_are_those_of_the_connection() {

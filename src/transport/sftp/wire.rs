@@ -153,6 +153,15 @@ pub struct ServerExtensions {
     pub lsetstat: bool,
 }
 
+impl ServerExtensions {
+    /// Returns whether the server announces OpenSSH's extensions that read and none that writes, as it
+    /// does when it is read-only; one that denies these requests alone announces the same.
+    pub fn announces_reads_only(&self) -> bool {
+        let writes = self.posix_rename || self.hardlink || self.fsync || self.lsetstat;
+        self.statvfs && !writes
+    }
+}
+
 /// A file system, as statvfs(3) describes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statvfs {
