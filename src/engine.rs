@@ -126,7 +126,7 @@ pub use retention::{
     RetentionOverview, ShorterRetention, VersionRetention,
 };
 pub use rule_change::{NextRuleChange, PushedVersions};
-pub use run_history::{AgentHistoryPage, HistoryEntry, RunDiff, RunDiffSide};
+pub use run_history::{AgentHistoryPage, HistoryEntry, RunDiff, RunDiffSide, UserRun};
 pub use run_report::{AgentResult, RunProgress, RunReport, RunStage};
 pub use saved_observations::SavedObservations;
 pub use scan::ScanBasis;

@@ -11,6 +11,18 @@ pub fn format_count(number: u64, noun: &str) -> String {
     }
 }
 
+/// How many names a sentence lists.
+pub const MAX_LISTED_NAMES: usize = 5;
+
+/// Lists names for a sentence, a handful of them: `a, b`, `a, b, c, d, e and 7 more`.
+pub fn list_names(names: &[&str]) -> String {
+    let shown = names[..names.len().min(MAX_LISTED_NAMES)].join(", ");
+    match names.len().saturating_sub(MAX_LISTED_NAMES) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
 /// Formats a number of bytes for columns: `812`, `14.1K`, `3.2M`. K is 1024 bytes.
 pub fn format_size(bytes: u64) -> String {
     match scale(bytes) {
@@ -62,6 +74,13 @@ mod tests {
         let counts = [0, 1, 2].map(|number| format_count(number, "entry"));
         assert_eq!(counts, ["0 entries", "1 entry", "2 entries"]);
         assert_eq!(format_count(3, "day"), "3 days");
+    }
+
+    #[test]
+    fn long_lists_of_names_are_cut() {
+        assert_eq!(list_names(&[]), "");
+        assert_eq!(list_names(&["a", "b", "c", "d", "e"]), "a, b, c, d, e");
+        assert_eq!(list_names(&["a"; 7]), "a, a, a, a, a and 2 more");
     }
 
     #[test]

@@ -102,6 +102,10 @@ pub(super) const EXAMPLES: &[CommandExamples] = &[
                 "restores the memory from before the last reset",
             ),
             (
+                "undo --last --dry-run",
+                "shows what undoing your last run would do",
+            ),
+            (
                 "undo --run 361320c4 --dry-run",
                 "shows what undoing a whole run would do",
             ),

@@ -21,9 +21,10 @@ use crate::diff::{self, Diff};
 use crate::digest::Digest;
 use crate::engine::{
     AgentResult, Engine, LockQueue, Operation, Outcome, Plan, PlanStep, RetentionPlan, RunProgress,
-    RunReport, ScratchSelection, State, StepAction, Trigger, UndoMode, UndoTarget,
+    RunReport, ScratchSelection, State, StepAction, Trigger, UndoMode, UndoTarget, UserRun,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::quantity::list_names;
 use crate::schedule::ServicePurpose;
 
 /// Number of equal lines shown around a change of rules.
@@ -387,7 +388,11 @@ impl CommandContext<'_> {
     pub(super) fn run_undo(&mut self, args: &UndoArgs) -> CommandResult {
         let lock_timeout = lock_timeout_for(args.flags.dry_run, args.flags.wait);
         let engine = self.open_engine()?.with_lock_timeout(lock_timeout);
+        if args.agents.is_empty() && args.run.is_none() && !args.last {
+            return Err(no_undo_target_error(&engine)?.into());
+        }
         let target = match &args.run {
+            None if args.last => UndoTarget::Run(last_user_run(&engine)?.run),
             Some(run) if args.agents.is_empty() => UndoTarget::Run(run.clone()),
             Some(run) => UndoTarget::RunAgents(run.clone(), args.agents.clone()),
             None if args.redo => UndoTarget::Redo(args.agents.clone()),
@@ -511,6 +516,45 @@ impl CommandContext<'_> {
             "use --overwrite to archive what was written since, and restore the old file alone",
         );
     }
+}
+
+/// Returns the run that `undo --last` undoes.
+fn last_user_run(engine: &Engine) -> Result<UserRun> {
+    let found = engine.last_run_of_user()?;
+    found.ok_or_else(|| no_user_run_error(engine, ErrorKind::Conflict))
+}
+
+fn no_user_run_error(engine: &Engine, kind: ErrorKind) -> Error {
+    let message = format!("no run of {} is left to undo", engine.user());
+    Error::new(kind, message).with_hint(format!(
+        "`{}` lists the runs of all users; undo one of them with --run",
+        engine.command_line("log")
+    ))
+}
+
+/// Returns the error of an undo that names neither agents nor a run: it says which run is the last one,
+/// and how to undo it.
+///
+/// # Errors
+/// The ledger cannot be read.
+fn no_undo_target_error(engine: &Engine) -> Result<Error> {
+    let Some(last) = engine.last_run_of_user()? else {
+        return Ok(no_user_run_error(engine, ErrorKind::User));
+    };
+    let agents: Vec<&str> = last.agents.iter().rev().map(String::as_str).collect();
+    let message = format!(
+        "`undo` wants agents or a run; the last run of {} is {}, a {} of {} on {}",
+        engine.user(),
+        last.run,
+        last.operation.as_str(),
+        list_names(&agents),
+        last.time.format("%Y-%m-%d at %H:%M:%S")
+    );
+    let undo = engine.command_line(&format!("undo --run {}", last.run));
+    let dry_run = engine.command_line("undo --last --dry-run");
+    Ok(Error::new(ErrorKind::User, message)
+        .with_hint(format!("to undo it: {undo}"))
+        .with_hint(format!("to see first what that does: {dry_run}")))
 }
 
 /// Returns the names of the agents that a reset is about.

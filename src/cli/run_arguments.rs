@@ -65,7 +65,10 @@ pub(super) struct PushArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("target").required(true).multiple(true).args(["agents", "run"])))]
+#[command(
+    override_usage = "memory-shepherd undo [OPTIONS] <AGENT|--run <RUN>>...
+       memory-shepherd undo [OPTIONS] --last"
+)]
 pub(super) struct UndoArgs {
     /// Agents to undo
     #[arg(value_name = "AGENT")]
@@ -73,8 +76,11 @@ pub(super) struct UndoArgs {
     /// Undoes this run for every agent that it changed, or for those that are named
     #[arg(long)]
     pub(super) run: Option<String>,
+    /// Undoes the newest reset or push of this user that is not undone
+    #[arg(long, conflicts_with_all = ["agents", "run", "redo"])]
+    pub(super) last: bool,
     /// Reverts the last undo of each agent instead
-    #[arg(long, conflicts_with = "run")]
+    #[arg(long, requires = "agents", conflicts_with = "run")]
     pub(super) redo: bool,
     /// Keeps what an agent has written since, below the restored bytes
     #[arg(long, conflicts_with = "overwrite")]

@@ -18,6 +18,7 @@ use crate::digest::Digest;
 use crate::engine::{Engine, SealChange, SealChangeKind, SealPlan, SealReport, SealScope};
 use crate::error::{Error, ErrorKind};
 use crate::lint::Finding;
+use crate::quantity::{MAX_LISTED_NAMES, list_names};
 
 /// Size limit of a difference in JSON, in bytes.
 const MAX_HUNK_BYTES: usize = 1 << 20;
@@ -245,8 +246,8 @@ impl SealDocument {
                 format!("{counts}; would sign the unchanged seal")
             }
             (true, _) => format!("{counts}; nothing to seal"),
-            (false, true) => format!("{counts}; would seal {}", accepted.join(", ")),
-            (false, false) => format!("{counts}; sealed {}", accepted.join(", ")),
+            (false, true) => format!("{counts}; would seal {}", list_names(&accepted)),
+            (false, false) => format!("{counts}; sealed {}", list_names(&accepted)),
         }
     }
 }
@@ -311,6 +312,12 @@ impl CommandContext<'_> {
             meta,
             signed,
         } = report;
+        // What was sealed with this run is unchanged for the next one.
+        let all_hash = match (&scope, &run) {
+            (SealScope::Named(_), _) => None,
+            (_, Some(_)) => Some(plan.hash_of_unaccepted()),
+            (_, None) => Some(plan.hash_of_all()),
+        };
         self.output.print_document(&SealDocument {
             path,
             dry_run: args.dry_run,
@@ -332,7 +339,7 @@ impl CommandContext<'_> {
         if args.dry_run && plan.selected().next().is_some() {
             self.print_accepting_command(&engine, &plan, args);
         }
-        Ok(self.report_unaccepted(&engine, &plan, is_in_scope, key_path.is_some()))
+        Ok(self.report_unaccepted(&engine, &plan, is_in_scope, all_hash, key_path.is_some()))
     }
 
     /// Prints the command that seals what a dry run showed, and nothing else.
@@ -367,6 +374,7 @@ impl CommandContext<'_> {
         engine: &Engine,
         plan: &SealPlan,
         is_in_scope: impl Fn(&SealChange) -> bool,
+        all_hash: Option<String>,
         is_signed: bool,
     ) -> Option<ErrorKind> {
         let others = plan.unaccepted().filter(|it| !is_in_scope(it)).count();
@@ -378,7 +386,7 @@ impl CommandContext<'_> {
             return None;
         }
         plan.unaccepted().next()?;
-        self.print_unaccepted(engine, plan, is_signed);
+        self.print_unaccepted(engine, plan, all_hash, is_signed);
         Some(ErrorKind::Conflict)
     }
 
@@ -415,18 +423,29 @@ impl CommandContext<'_> {
         Ok(())
     }
 
-    /// Says which changes were not sealed, and how to accept them.
-    fn print_unaccepted(&mut self, engine: &Engine, plan: &SealPlan, is_signed: bool) {
+    /// Says which changes were not sealed, and how to accept them: by name, or, where they are more than
+    /// a handful, with `--all` and the hash of a plan of all changes, if there is one.
+    fn print_unaccepted(
+        &mut self,
+        engine: &Engine,
+        plan: &SealPlan,
+        all_hash: Option<String>,
+        is_signed: bool,
+    ) {
         let names: Vec<&str> = plan.unaccepted().map(|it| it.name.as_str()).collect();
         self.output.print_error(&format!(
             "not sealed, because this program did not save the change: {}",
-            names.join(", ")
+            list_names(&names)
         ));
+        let all_hash = all_hash.filter(|_| names.len() > MAX_LISTED_NAMES);
         let names: Vec<String> = names.iter().map(|name| quote_baseline_name(name)).collect();
         let sign = if is_signed { " --sign KEYFILE" } else { "" };
         let has_lint_errors = plan.unaccepted().any(|it| !it.lint_errors.is_empty());
         let force = if has_lint_errors { "--force " } else { "" };
-        let (names, hash) = (names.join(" "), plan.hash_of_unaccepted());
+        let (names, hash) = match all_hash {
+            Some(hash) => ("--all".to_string(), hash),
+            None => (names.join(" "), plan.hash_of_unaccepted()),
+        };
         let seal = engine.command_line(&format!("seal {force}{names}{sign} --plan {hash}"));
         self.output
             .print_hint(&format!("read the changes above; to accept them: {seal}"));

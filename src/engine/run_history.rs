@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::io::Read;
 
+use chrono::{DateTime, FixedOffset, TimeDelta};
+
 use super::ledger::RecordSummary;
 use super::push::{self, DividedMemory, KeptBytes};
-use super::record::{FileState, LedgerPosition, LedgerRecord, RunEvent};
+use super::record::{FileState, LedgerPosition, LedgerRecord, Operation, RunEvent};
 use super::undo::{self, InstallSource, Replacement, UndoRecords};
 use super::{Engine, MAX_WINDOW_BYTES};
 use crate::config::Agent;
@@ -69,6 +71,22 @@ pub struct AgentHistoryPage {
     pub unread: Option<Error>,
 }
 
+/// A run of this user that can be undone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserRun {
+    /// Its id.
+    pub run: String,
+    /// When it ended for the last of its agents.
+    pub time: DateTime<FixedOffset>,
+    /// What it did.
+    pub operation: Operation,
+    /// The agents that it changed and for which it is not undone, the last one first.
+    pub agents: Vec<String>,
+}
+
+/// How far the records of one run are apart.
+const MAX_RUN_TIME: TimeDelta = TimeDelta::days(1);
+
 /// The memory before and after a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunDiff {
@@ -128,6 +146,48 @@ impl Engine {
                 entries: past,
                 unread,
             }),
+        }
+    }
+
+    /// Returns the newest run of this user that installed baselines and is not undone; none if there is
+    /// none.
+    ///
+    /// # Errors
+    /// The ledger cannot be read, in a damaged segment only if no later record is of such a run.
+    pub fn last_run_of_user(&self) -> Result<Option<UserRun>> {
+        let mut marks: HashMap<String, UndoMarks> = HashMap::new();
+        let mut found: Option<UserRun> = None;
+        let unread = self.for_each_record_backwards(|record| {
+            if found
+                .as_ref()
+                .is_some_and(|it| record.time < it.time - MAX_RUN_TIME)
+            {
+                return false;
+            }
+            let event = record.event;
+            let marks = marks.entry(event.agent.clone()).or_default();
+            let is_undone = marks.add(&event, 0).is_some();
+            let is_install = event.operation.installs_baselines() && event.has_changed_memory();
+            if is_undone || !is_install || event.user != self.setup.user {
+                return true;
+            }
+            match &mut found {
+                Some(found) if found.run == event.run => found.agents.push(event.agent),
+                Some(_) => {}
+                None => {
+                    found = Some(UserRun {
+                        run: event.run,
+                        time: record.time,
+                        operation: event.operation,
+                        agents: vec![event.agent],
+                    });
+                }
+            }
+            true
+        })?;
+        match (found, unread) {
+            (None, Some(error)) => Err(error),
+            (found, _) => Ok(found),
         }
     }
 

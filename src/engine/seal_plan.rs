@@ -25,6 +25,7 @@ use crate::config::{Agent, Config};
 use crate::digest::{Digest, Hasher};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lint::{Finding, Severity};
+use crate::quantity::{MAX_LISTED_NAMES, list_names};
 
 /// Which changes a seal accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,14 +136,18 @@ impl SealPlan {
             format!("{} ({count} {noun})", change.name)
         });
         let counted: Vec<String> = counted.collect();
+        let counted: Vec<&str> = counted.iter().map(String::as_str).collect();
         let names = faulty.iter().map(|it| quote_baseline_name(&it.name));
         let names: Vec<_> = names.collect();
         let invocation = &config.invocation;
         // The files may change before the command is run.
-        let hash = hash_changes(faulty.iter().copied());
-        let force = format!("seal --force {} --plan {hash}", names.join(" "));
-        let force = invocation.command_line(&force);
-        let message = format!("the lint finds errors in {}", counted.join(", "));
+        let (names, hash) = if self.accepts_all && names.len() > MAX_LISTED_NAMES {
+            ("--all".to_string(), self.hash_of_all())
+        } else {
+            (names.join(" "), hash_changes(faulty.iter().copied()))
+        };
+        let force = invocation.command_line(&format!("seal --force {names} --plan {hash}"));
+        let message = format!("the lint finds errors in {}", list_names(&counted));
         Err(Error::new(ErrorKind::Conflict, message)
             .with_hint("correct them; `memory-shepherd lint explain RULE` says how")
             .with_hint(format!("to seal them all the same: {force}")))
@@ -193,6 +198,12 @@ impl SealPlan {
     /// Returns the hash of a plan that accepts what this one leaves unsealed, by name.
     pub fn hash_of_unaccepted(&self) -> String {
         hash_changes(self.unaccepted())
+    }
+
+    /// Returns the hash of a plan that accepts every change.
+    pub fn hash_of_all(&self) -> String {
+        let changes = self.changes.iter();
+        hash_changes(changes.filter(|it| it.kind != SealChangeKind::Unchanged))
     }
 
     /// Refuses a plan that does not have this hash. It is not shortened: an attacker who writes both

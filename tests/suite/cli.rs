@@ -13,6 +13,7 @@ mod exit_code;
 mod exit_code_table;
 mod follow;
 mod goldens;
+mod habits;
 mod hints;
 mod hostile;
 mod hosts;
@@ -80,7 +81,6 @@ fn assert_no_escape(text: &str) {
     assert!(!text.contains('\u{9b}'), "{text:?}");
 }
 
-#[test]
 /// Removes the sequences that the program itself may write: colors and attributes.
 fn without_styles(text: &str) -> String {
     let mut out = String::new();
@@ -96,6 +96,7 @@ fn without_styles(text: &str) -> String {
     out + rest
 }
 
+#[test]
 fn every_verb_prints_one_json_document() {
     let site = site_with_notes_and_drift();
     for arguments in [

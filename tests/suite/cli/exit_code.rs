@@ -477,7 +477,7 @@ fn usage_errors_name_the_alternatives() {
     let site = Site::new();
     for (arguments, said) in [
         (&["reset"][..], "<AGENT|--all|--scheduled>"),
-        (&["undo"], "<AGENT|--run <RUN>>"),
+        (&["undo"], "is left to undo"),
         (
             &["reset", "--all", "monitor-bot"],
             "<AGENT|--all|--scheduled>",

@@ -254,6 +254,7 @@ const CASES: &[Case] = &[
     case("push", 5, LOCKED, locked_agent, "push monitor-bot --keep none"),
     case("push", 6, REFUSED, missing_baseline, "push monitor-bot"),
     case("undo", 0, "", reset_all, "undo monitor-bot"),
+    case("undo", 2, "it names neither agents nor a run", reset_all, "undo"),
     case("undo", 3, UNREAD, unusable_archive, "undo monitor-bot"),
     case("undo", 4, BROKEN, broken_ledger, "undo monitor-bot"),
     case("undo", 5, LOCKED, locked_agent, "undo monitor-bot --overwrite"),

@@ -1,0 +1,236 @@
+//! What operators do out of habit: undo the last thing, seal a first fleet, name a linked directory, write
+//! `~/` in a command.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use super::*;
+use crate::skip::skip_unsupported;
+
+#[test]
+fn bare_undo_names_the_last_run_and_its_command() {
+    let site = site_with_notes_and_drift();
+    let ran = site.run(["undo"]).assert_code(2);
+    let _ = ran.assert_stderr_has("is left to undo");
+    let before = [REVIEWER_MEMORY, MONITOR_MEMORY].map(|memory| site.read(memory));
+    let _ = site.run(["reset", "--all"]).assert_code(0);
+    let after = site.read(MONITOR_MEMORY);
+    let ran = site.run(["undo"]).assert_code(2);
+    assert_eq!(site.read(MONITOR_MEMORY), after);
+    assert!(
+        ran.stderr
+            .contains("a reset of code-reviewer, monitor-bot on "),
+        "{}",
+        ran.stderr
+    );
+    let (_, command) = ran
+        .stderr
+        .split_once("to undo it: memory-shepherd ")
+        .unwrap();
+    let command = command.lines().next().unwrap();
+    let words: Vec<&str> = command.split_whitespace().collect();
+    let _ = site.run_command(site.command().args(words)).assert_code(0);
+    assert_eq!(
+        [REVIEWER_MEMORY, MONITOR_MEMORY].map(|memory| site.read(memory)),
+        before
+    );
+}
+
+#[test]
+fn undo_last_goes_back_run_by_run() {
+    let site = site_with_notes_and_drift();
+    let first = site.read(MONITOR_MEMORY);
+    let _ = site.run(["reset", "monitor-bot"]).assert_code(0);
+    let _ = site.run(["reset", "code-reviewer"]).assert_code(0);
+    let reviewer = site.read(REVIEWER_MEMORY);
+    let plan = site.run(["undo", "--last", "--dry-run"]).assert_code(0);
+    let plan = plan.assert_stdout_has("1 agent would be restored");
+    assert!(plan.stdout.contains("code-reviewer") && !plan.stdout.contains("monitor-bot"));
+    assert_eq!(site.read(REVIEWER_MEMORY), reviewer);
+    let _ = site.run(["undo", "--last"]).assert_code(0);
+    assert_ne!(site.read(REVIEWER_MEMORY), reviewer);
+    // An undone run does not count, and neither does the undo.
+    let _ = site.run(["undo", "--last"]).assert_code(0);
+    assert_eq!(site.read(MONITOR_MEMORY), first);
+    let _ = site.run(["undo", "--last"]).assert_code(6);
+    // The undo of an undo brings its run back.
+    let _ = site.run(["undo", "--redo", "monitor-bot"]).assert_code(0);
+    let _ = site.run(["undo", "--last"]).assert_code(0);
+    assert_eq!(site.read(MONITOR_MEMORY), first);
+}
+
+#[test]
+fn undo_last_is_about_runs_of_this_user() {
+    let site = site_with_notes_and_drift();
+    let _ = site.run(["reset", "monitor-bot"]).assert_code(0);
+    let engine = site_engine(&site);
+    assert_ne!(engine.user(), "");
+    let seen = engine.last_run_of_user().unwrap();
+    // The engine of the tests has a user of its own.
+    assert_eq!(seen, None);
+}
+
+#[test]
+fn undo_last_excludes_agents_and_runs() {
+    let site = Site::new();
+    for arguments in [
+        &["undo", "--last", "monitor-bot"][..],
+        &["undo", "--last", "--run", "361320c4"],
+        &["undo", "--last", "--redo"],
+        &["undo", "--redo"],
+    ] {
+        let _ = site
+            .run_command(site.command().args(arguments))
+            .assert_code(2);
+    }
+}
+
+/// A fleet of eight agents whose baselines nobody has sealed.
+fn unsealed_fleet() -> Site {
+    let site = Site::new();
+    let mut config = site.read("memory-shepherd.conf");
+    for number in 1..=6 {
+        let baseline = Site::read_baseline("monitor-bot");
+        site.write(&format!("baselines/b{number}.md"), &baseline);
+        site.write(&format!("agents/b{number}/MEMORY.md"), &baseline);
+        config.push_str(&format!(
+            "\n[b{number}]\nmemory_file=./agents/b{number}/MEMORY.md\nbaseline=b{number}.md\n"
+        ));
+    }
+    site.write("memory-shepherd.conf", config);
+    site
+}
+
+#[test]
+fn first_seal_offers_one_command_for_all() {
+    let site = unsealed_fleet();
+    let ran = site.run(["seal"]).assert_code(6);
+    let (_, command) = ran
+        .stderr
+        .split_once("to accept them: memory-shepherd ")
+        .unwrap();
+    let command = command.lines().next().unwrap();
+    assert!(command.starts_with("seal --all --plan "), "{command}");
+    // Its own line, its difference, and no list besides.
+    assert!(!ran.stderr.contains("b6.md"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("and 3 more"), "{}", ran.stderr);
+    let words: Vec<&str> = command.split_whitespace().collect();
+    let sealed = site.run_command(site.command().args(&words)).assert_code(0);
+    let summary = sealed.stdout.lines().rev().nth(1).unwrap();
+    assert!(summary.ends_with("and 3 more"), "{summary}");
+    let _ = site.run(["verify"]).assert_code(0);
+}
+
+#[test]
+fn seal_command_for_all_accepts_nothing_else() {
+    let site = unsealed_fleet();
+    let ran = site.run(["seal"]).assert_code(6);
+    let (_, command) = ran
+        .stderr
+        .split_once("to accept them: memory-shepherd ")
+        .unwrap();
+    let words: Vec<&str> = command.lines().next().unwrap().split_whitespace().collect();
+    site.append("baselines/b3.md", "\n");
+    let _ = site.run_command(site.command().args(&words)).assert_code(6);
+    // A dry run with changes of this program and others offers what holds before they are sealed.
+    site.write("new.md", Site::read_baseline("monitor-bot"));
+    let ran = site.run(["seal", "--dry-run"]);
+    let (_, command) = ran
+        .stderr
+        .split_once("to accept them: memory-shepherd ")
+        .unwrap();
+    let words: Vec<&str> = command.lines().next().unwrap().split_whitespace().collect();
+    let _ = site.run_command(site.command().args(&words)).assert_code(0);
+}
+
+#[test]
+fn discover_writes_the_real_path_of_a_workspace() {
+    let site = Site::new();
+    let real = site.path("disk/workspace");
+    fs::create_dir_all(&real).unwrap();
+    fs::write(real.join("MEMORY.md"), "# Rules\n").unwrap();
+    fs::create_dir_all(site.path("home/.openclaw")).unwrap();
+    symlink(&real, site.path("home/.openclaw/workspace")).unwrap();
+    // Another name of the same one.
+    symlink(&real, site.path("home/clawd")).unwrap();
+    let arguments = ["init", "--discover", "--config", "new/fleet.conf"];
+    let _ = site.run(arguments).assert_code(0);
+    let config = site.read("new/fleet.conf");
+    let line = format!("memory_file={}\n", real.join("MEMORY.md").display());
+    assert_eq!(config.matches("memory_file=").count(), 1, "{config}");
+    assert!(config.contains(&line), "{config}");
+    let check = ["config", "check", "--config", "new/fleet.conf"];
+    let _ = site.run(check).assert_code(0);
+}
+
+#[test]
+fn linked_memory_is_not_written_into_a_config() {
+    let site = Site::new();
+    fs::create_dir_all(site.path("home/clawd")).unwrap();
+    site.write("home/clawd/AGENTS.md", "# Rules\n");
+    symlink("AGENTS.md", site.path("home/clawd/MEMORY.md")).unwrap();
+    let ran = site.run(["init", "--discover", "--config", "new/fleet.conf"]);
+    let _ = ran
+        .assert_code(2)
+        .assert_stderr_has("MEMORY.md is a symlink to AGENTS.md; nothing was written");
+    assert!(!site.path("new").exists());
+}
+
+#[test]
+fn home_in_an_alert_command_is_expanded() {
+    let site = Site::new();
+    let script = "#!/bin/sh\ncat >\"$1\"\n";
+    site.write("home/notify.sh", script);
+    let mode = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(site.path("home/notify.sh"), mode).unwrap();
+    site.append(
+        "memory-shepherd.conf",
+        "\n[alerts]\ncommand=~/notify.sh ~/event\n",
+    );
+    let _ = site.run(["alerts", "test"]).assert_code(0);
+    assert!(site.read("home/event").contains("memory-shepherd"));
+    let shown = site.run(["config", "show"]).assert_code(0).stdout;
+    let path = site.path("home/notify.sh").display().to_string();
+    assert!(shown.contains(&path), "{shown}");
+}
+
+/// `doctor` and `lint` judge the unchanged template alike.
+#[test]
+fn doctor_and_lint_agree_about_the_template() {
+    let site = Site::new();
+    let template = fs::read("baselines/example-agent-MEMORY.md").unwrap();
+    site.write("baselines/monitor-bot-MEMORY.md", &template);
+    let _ = site
+        .run(["lint", "monitor-bot"])
+        .assert_stdout_has("error[MS305");
+    let doctor = site.run(["doctor"]);
+    assert!(
+        !doctor.stdout.contains("finds no error"),
+        "{}",
+        doctor.stdout
+    );
+    assert_eq!(
+        doctor.stdout.matches("template").count(),
+        1,
+        "{}",
+        doctor.stdout
+    );
+}
+
+/// A file that no reset can replace is refused by the plan.
+#[test]
+fn plan_on_a_read_only_file_system_is_refused() {
+    let site = site_with_notes_and_drift();
+    for (directory, message) in [
+        ("agents", "it is on a read-only file system"),
+        ("archives", "is on a read-only file system"),
+    ] {
+        fs::create_dir_all(site.path(directory)).unwrap();
+        let arguments = ["reset", "--all", "--dry-run"];
+        let Some(ran) = run_on_read_only_disk(&site, directory, &arguments) else {
+            return skip_unsupported("only root can mount");
+        };
+        let ran = ran.assert_code(3);
+        assert!(ran.stdout.contains(message), "{}", ran.stdout);
+        assert!(ran.stdout.contains("nothing to reset"), "{}", ran.stdout);
+    }
+}
