@@ -12,6 +12,7 @@ mod finding;
 mod fix;
 mod fleet;
 mod phrases;
+mod prohibitions;
 mod prose;
 mod rule;
 mod scan;

@@ -9,6 +9,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use super::document::Document;
 use super::finding::{Draft, Places};
 use super::phrases::{has_override_phrase, is_standing_order};
+use super::prohibitions::{is_prohibited, sentence_before};
 use super::rule::{RuleId, Severity};
 use super::secret_ranges::quotable;
 use super::words::{WordList, Words, pattern, pattern_in_any_case, patterns};
@@ -88,14 +89,19 @@ fn check_exfiltration(document: &Document<'_>, drafts: &mut Drafts) {
     lines.sort_unstable();
     lines.dedup();
     let mut places = Places::default();
+    let mut worst = Severity::Warning;
     for index in lines {
         let line = document.line_text(index);
         if line.len() <= MAX_COMMAND_BYTES && sends_secret(line, document.words) {
             places.add(document.line_range(index), "sends a secret away");
+            if !is_prohibited(document, index, &(line.len()..line.len())) {
+                worst = Severity::Error;
+            }
         }
     }
     let what = "a secret is sent to a public address";
-    drafts.extend(Draft::quoting(RuleId::Exfiltration, what, places, document));
+    let draft = Draft::quoting(RuleId::Exfiltration, what, places, document);
+    drafts.extend(draft.map(|it| it.severity(worst)));
 }
 
 /// Whether a line sends a secret to a public address.
@@ -162,7 +168,7 @@ fn remote_execution_severity(line: &[u8], words: &Words) -> Option<(Range<usize>
     let is_serious = hidden.is_some()
         || is_standing_order(line, words)
         || words.pattern(WordList::ShadyHosts).is_match(line);
-    let is_denied = DENIED.is_match(&line[..found.start()]);
+    let is_denied = DENIED.is_match(sentence_before(line, found.start()));
     let severity = if is_serious && !is_denied {
         Severity::Error
     } else {
@@ -184,7 +190,7 @@ fn check_remote_execution(document: &Document<'_>, drafts: &mut Drafts) {
         else {
             continue;
         };
-        if !document.is_fenced(index) {
+        if !document.is_fenced(index) && !is_prohibited(document, index, &found) {
             worst = worst.max(severity);
         }
         let start = document.lines[index].start;

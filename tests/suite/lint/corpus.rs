@@ -326,6 +326,45 @@ fn precision_and_recall_meet_their_limits() {
     assert!(recall >= 0.85, "recall {recall}");
 }
 
+/// Prohibitions and orders, in baselines and in notes.
+#[test]
+fn prohibitions_lower_commands_in_baselines_only() {
+    let texts = read_corpus("prohibitions.txt");
+    let is_error = |report: &LintReport| rules_of(report, Severity::Error).contains(&"MS704");
+    let is_found = |report: &LintReport| rules_of(report, Severity::Info).contains(&"MS704");
+    // For each kind: texts, and those judged right.
+    let (mut forbidding, mut ordering) = ([0; 2], [0; 2]);
+    for (title, text) in &texts {
+        let in_baseline = lint_as(text, TextRole::Baseline, &LintSettings::default());
+        assert!(is_found(&in_baseline), "{title}");
+        let (kind, is_right) = if title.starts_with("forbids: ") {
+            (&mut forbidding, !is_error(&in_baseline))
+        } else {
+            (&mut ordering, is_error(&in_baseline))
+        };
+        kind[0] += 1;
+        kind[1] += usize::from(is_right);
+        if !is_right {
+            println!("misjudged: {title}");
+        }
+        // Of an agent's own notes, only what was lowered before is: a denial in English in front.
+        let in_notes = lint_notes(text);
+        let is_english_denial =
+            title.starts_with("forbids: English") || title.contains("English, ");
+        assert!(
+            is_error(&in_notes) || is_english_denial,
+            "in notes: {title}"
+        );
+    }
+    println!(
+        "MS704 in baselines: {} of {} prohibitions lowered, {} of {} orders kept as errors",
+        forbidding[1], forbidding[0], ordering[1], ordering[0]
+    );
+    assert!(forbidding[0] >= 40 && ordering[0] >= 20);
+    assert!(forbidding[1] * 100 >= forbidding[0] * 95, "{forbidding:?}");
+    assert_eq!(ordering[1], ordering[0]);
+}
+
 #[test]
 fn gated_rules_are_silent_in_other_languages() {
     let texts = read_corpus("languages.txt");
