@@ -135,6 +135,8 @@ pub fn initial_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model
         baselines: BaselinesScreen::default(),
         baseline_plan: BaselinePlanScreen::default(),
         verify: VerifyScreen::default(),
+        trouble: Default::default(),
+        undo_offers: Default::default(),
         editor: None,
         overlay: None,
         input_line: None,

@@ -17,7 +17,7 @@ use super::screens::reset::state::{Confirmation, PlanRequest, PlanView, ResetSta
 use crate::engine::{Protection, SealMatch};
 
 /// Returns the commands available in the current context. Omits the commands about hidden marks
-/// unless the plan has some, and those about a push at other plans.
+/// unless the plan has some, and those about a push or an undo at other plans.
 pub fn offered_commands(model: &Model) -> impl Iterator<Item = &'static CommandSpec> {
     let context = model.key_context();
     let keymap = &model.preferences.keymap;
@@ -45,7 +45,11 @@ pub fn offered_commands(model: &Model) -> impl Iterator<Item = &'static CommandS
         let is_in_context = spec.contexts.contains(&context)
             || (spec.contexts.contains(&KeyContext::Any) && is_reachable(spec));
         let is_about_push = spec.command == Command::ChangeKeptScratch;
-        is_in_context && (has_hidden_marks || !is_about_hidden_marks) && (is_push || !is_about_push)
+        let is_about_undo = spec.command == Command::PlanOtherUndo;
+        is_in_context
+            && (has_hidden_marks || !is_about_hidden_marks)
+            && (is_push || !is_about_push)
+            && (!is_about_undo || model.planned_undo_offer().is_some())
     })
 }
 
@@ -254,6 +258,8 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
                 None => Ok(()),
             }
         }
+        Command::GoToTrouble => model.trouble_refusal().map_or(Ok(()), Err),
+        Command::PlanOtherUndo => model.other_undo_refusal().map_or(Ok(()), Err),
         Command::UndoSave => require(model.undone_save().is_some(), no_save_reason(model)),
         Command::OpenPager if is_agent_screen && !agent.is_list() => {
             require(!agent.current_pane().lines.is_empty(), "no text yet")
@@ -375,7 +381,12 @@ fn check_plan_request(command: Command, model: &Model) -> Result<(), String> {
         }
         _ => "no agent to act on",
     };
-    require(model.has_target_agents(), reason)
+    let has_own_act = match (model.key_context(), command) {
+        (KeyContext::Fleet, Command::PlanUndo) => !model.undo_offers().is_empty(),
+        (KeyContext::Fleet, Command::PlanRedo) => !model.redo_offers().is_empty(),
+        _ => false,
+    };
+    require(model.has_target_agents() || has_own_act, reason)
 }
 
 /// Checks that the cursor is on a line of the scratch.

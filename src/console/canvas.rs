@@ -18,6 +18,8 @@ pub struct Canvas<'a> {
     buffer: &'a mut Buffer,
     pub theme: &'a Theme,
     pub area: Rect,
+    /// The row of the first rule, which ends the header.
+    pub header_rule: Option<u16>,
 }
 
 impl<'a> Canvas<'a> {
@@ -28,6 +30,7 @@ impl<'a> Canvas<'a> {
             buffer,
             theme,
             area,
+            header_rule: None,
         }
     }
 
@@ -70,6 +73,7 @@ impl<'a> Canvas<'a> {
     }
 
     pub fn draw_rule(&mut self, y: u16) {
+        self.header_rule.get_or_insert(y);
         let line = "─".repeat(usize::from(self.area.width));
         self.put_text(0, y, &line, Role::Rule);
     }

@@ -96,6 +96,19 @@ const FIRST_COLUMN: u16 = 5;
 /// Most cells that a long name takes from other columns.
 const MAX_RESERVED_NAME_CELLS: u16 = 24;
 
+/// Cells that the reason keeps before figures are shown, where the screen is wide enough.
+const MAX_RESERVED_REASON_CELLS: u16 = 34;
+
+/// Cells of a screen that the reason leaves to all other columns.
+const CELLS_BESIDE_REASON: u16 = 86;
+
+/// Returns the cells that the reason keeps, however much other columns need.
+fn reserved_reason_cells(screen: u16) -> u16 {
+    let least = FleetColumn::Reason.layout().width;
+    let spare = screen.saturating_sub(CELLS_BESIDE_REASON);
+    spare.clamp(least, MAX_RESERVED_REASON_CELLS)
+}
+
 /// Cells that names keep, however long the hosts are.
 const MIN_NAME_CELLS: u16 = 15;
 
@@ -108,7 +121,7 @@ pub struct CellWidths {
     pub host: u16,
     /// The longest outcome of a last run, with its time.
     pub last_run: u16,
-    /// Whether an agent is on another host, so that the host column matters.
+    /// Whether an agent is on another host; otherwise the host column says nothing, and is hidden.
     pub has_remote_agents: bool,
 }
 
@@ -126,7 +139,12 @@ pub fn lay_out_columns(
         last_run,
         host: host_cells(columns, screen, cell_widths, last_run),
     };
-    let mut shown = fit.choose_columns(columns);
+    let columns: Vec<FleetColumn> = columns
+        .iter()
+        .copied()
+        .filter(|column| *column != FleetColumn::Host || cell_widths.has_remote_agents)
+        .collect();
+    let mut shown = fit.choose_columns(&columns);
     fit.drop_figures(&mut shown);
     fit.spans(&shown)
 }
@@ -149,6 +167,7 @@ impl ColumnFit {
             FleetColumn::Host => self.host.unwrap_or(usual),
             // The set of columns must not depend on the observations read so far.
             FleetColumn::LastRun => self.last_run.max(usual),
+            FleetColumn::Reason => reserved_reason_cells(self.screen),
             _ => usual,
         }
     }
@@ -244,6 +263,7 @@ fn host_cells(
     let used = |column: &FleetColumn| match column {
         FleetColumn::Agent => cell_widths.agent.min(MIN_NAME_CELLS) + 1,
         FleetColumn::LastRun => last_run_cells + 1,
+        FleetColumn::Reason => reserved_reason_cells(screen) + 1,
         other => other.layout().width + 1,
     };
     let others = columns
@@ -253,8 +273,8 @@ fn host_cells(
     let others: u16 = others.map(used).sum();
     let spare = screen.saturating_sub(FIRST_COLUMN + others + 1);
     let needed = cell_widths.host.min(shape.width);
-    let fits =
-        screen >= shape.min_screen_width || (cell_widths.has_remote_agents && spare >= needed);
+    let has_room = screen >= shape.min_screen_width || spare >= needed;
+    let fits = cell_widths.has_remote_agents && has_room;
     let width = cell_widths.host.min(spare.max(shape.width));
     fits.then_some(width.max(shape.heading.len() as u16))
 }
@@ -266,6 +286,7 @@ mod tests {
     fn shown_columns(columns: &[FleetColumn], screen: u16, longest: u16) -> Vec<&'static str> {
         let longest = CellWidths {
             agent: longest,
+            has_remote_agents: true,
             ..CellWidths::default()
         };
         let spans = lay_out_columns(columns, screen, longest);

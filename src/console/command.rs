@@ -149,6 +149,7 @@ pub enum Command {
     ChangeKeptScratch,
     PlanUndo,
     PlanRedo,
+    PlanOtherUndo,
     ConfirmPlan,
     UndoAppend,
     UndoOverwrite,
@@ -242,6 +243,7 @@ pub enum Command {
     PreviousAgent,
     GoBack,
     GoToPreviousScreen,
+    GoToTrouble,
     GoFleet,
     GoAgent,
     GoReset,
@@ -380,8 +382,9 @@ table! {
     PlanReset              "reset"          "plan reset"         Actions    &[Fleet, Agent], ["X"], "Plan a reset of marked agents, or this one; changes nothing";
     PlanPush               "push"           "push"               Actions    &[Fleet, Agent, Baselines], ["P"], "Plan a push: install baselines, keep all or marked scratch";
     ChangeKeptScratch      "keep-scratch"   "change kept scratch" Actions   &[Plan], ["s"], "Change what a push keeps of the scratch: all, marked, none";
-    PlanUndo               "undo"           "undo"               Actions    &[Fleet, Agent, Outcome, Baselines, Comparison], ["z" "u"], "Plan an undo of agents, of a run, or of a baseline save";
-    PlanRedo               "redo"           ""                   Actions    &[Fleet, Agent], ["Z"], "Plan to undo the last undo";
+    PlanUndo               "undo"           "undo"               Actions    &[Fleet, Agent, Outcome, Baselines, Comparison], ["z" "u"], "Plan an undo: of the newest act of this console, or here";
+    PlanRedo               "redo"           ""                   Actions    &[Fleet, Agent], ["Z"], "Plan to undo the newest undo of this console, or here";
+    PlanOtherUndo          "other-undo"     "other act"          Actions    &[Plan, BaselinePlan], ["Tab"], "Plan to undo or redo another act instead, the next older one";
     ConfirmPlan            "confirm"        "run"                Actions    &[Plan, BaselinePlan], ["y"], "Run the plan, where one key is enough";
     UndoAppend             "undo-append"    "append newer notes" Actions    &[Plan], ["a"], "Undo; append what was written since to the restored file";
     UndoOverwrite          "undo-overwrite" "overwrite"          Actions    &[Plan], ["o"], "Undo; archive what was written since";
@@ -484,6 +487,7 @@ table! {
     Bottom                 "bottom"         ""                   Navigation SCROLLABLE_CONTEXTS, ["G" "End"], "Go to the end";
     GoBack                 "back"           "back"               Navigation LEAVABLE_CONTEXTS, ["q" "Esc" "h" "Left"], "Go back one level; at the fleet, the first key quits";
     GoToPreviousScreen     "last"           ""                   Navigation &[Any], ["-"], "Go to the previous screen";
+    GoToTrouble            "trouble"        ""                   Navigation &[Any], ["'"], "Go to the agent that became worse, and back from there";
     GoFleet                "fleet"          ""                   Navigation &[Any], ["1"], "Go to the fleet";
     GoAgent                "agent"          ""                   Navigation &[Any], ["2"], "Go to the agent under the cursor";
     GoBaselines            "baselines"      ""                   Navigation &[Any], ["3"], "Go to the baselines: state, versions, comparisons";
@@ -539,6 +543,7 @@ pub fn requests_plan(command: Command) -> bool {
             | Command::PlanUndo
             | Command::UndoSave
             | Command::PlanRedo
+            | Command::PlanOtherUndo
             | Command::RetryFailed
             | Command::UndoAppend
             | Command::UndoOverwrite

@@ -445,6 +445,7 @@ impl EffectRunner {
             | Effect::OpenPager(_)
             | Effect::LoadTheme(_)
             | Effect::Redraw
+            | Effect::RingBell
             | Effect::Suspend
             | Effect::Quit => {}
         }

@@ -389,6 +389,9 @@ impl Console {
                     self.update_model(Msg::Resized(columns, rows));
                 }
                 Effect::LoadTheme(name) => self.runner.load_theme(&self.themes, &name, true),
+                // The bell of a lent terminal would be taken for the other program's.
+                Effect::RingBell if self.is_terminal_lent() => {}
+                Effect::RingBell => screen.ring_bell()?,
                 Effect::Redraw => {
                     screen.invalidate();
                     self.model.is_dirty = true;

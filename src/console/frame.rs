@@ -18,8 +18,8 @@ use super::screens::archives::state::{ArchivesPage, MIN_PREVIEW_COLUMNS};
 use super::screens::log::state::MessageLevel;
 use super::screens::log::view::schedule::header_parts;
 use super::screens::reset::state::{Confirmation, PlanView, ResetStage};
-use super::theme::Role;
-use crate::engine::SealMatch;
+use super::theme::{Role, role_of_state};
+use crate::engine::{SealMatch, State};
 use crate::untrusted;
 
 /// Notice shown while the key guard ignores keys that were typed ahead.
@@ -351,6 +351,7 @@ fn is_agent_hint_relevant(command: Command, model: &Model) -> bool {
 fn is_hint_relevant(command: Command, model: &Model) -> bool {
     match (model.key_context(), &model.reset.stage) {
         (context, _) if command == Command::VerifyNow => context == KeyContext::Verify,
+        _ if command == Command::PlanOtherUndo => model.other_undo_refusal().is_none(),
         (KeyContext::Result, ResetStage::Result(result)) => match command {
             Command::RetryFailed => model.retry_request().is_ok(),
             Command::PlanUndo => !model.undoable_agents(result).is_empty(),
@@ -435,6 +436,74 @@ fn is_plan_hint_relevant(command: Command, view: &PlanView) -> bool {
         }
         _ => true,
     }
+}
+
+/// Cells of a rule that stay behind the words in it.
+const RULE_MARGIN: u16 = 2;
+
+/// Draws how many agents need attention into the rule below the header, the worst state first. The
+/// header of the fleet has all counts.
+pub fn draw_state_counts(model: &Model, canvas: &mut Canvas<'_>) {
+    let Some(y) = canvas.header_rule.filter(|_| model.screen != Screen::Fleet) else {
+        return;
+    };
+    let room = usize::from(canvas.width().saturating_sub(2 * RULE_MARGIN));
+    let counts = model.state_counts().into_iter();
+    let mut left: Vec<(State, usize)> = counts.filter(|(it, _)| it.needs_attention()).collect();
+    let mut words: Vec<(String, Role)> = Vec::new();
+    let mut used = 0;
+    while let Some((state, agents)) = left.first().copied() {
+        let word = format!("{agents} {state}");
+        let others: usize = left[1..].iter().map(|(_, agents)| agents).sum();
+        let reserve = if others > 0 {
+            more_agents(others).width() + 1
+        } else {
+            0
+        };
+        if used + word.width() + reserve > room {
+            words.push((more_agents(others + agents), Role::Text));
+            break;
+        }
+        used += word.width() + 1;
+        words.push((word, role_of_state(state)));
+        left.remove(0);
+    }
+    draw_in_rule(canvas, y, &words);
+}
+
+/// Names the number of agents that are left out.
+pub fn more_agents(agents: usize) -> String {
+    format!("{agents} more")
+}
+
+/// Draws words at the end of a rule.
+pub fn draw_in_rule(canvas: &mut Canvas<'_>, y: u16, words: &[(String, Role)]) {
+    let width: usize = words.iter().map(|(word, _)| word.width() + 1).sum();
+    if words.is_empty() {
+        return;
+    }
+    let end = canvas.width().saturating_sub(RULE_MARGIN);
+    let mut x = end.saturating_sub(width as u16 + 1);
+    x = canvas.put_text(x, y, " ", Role::Text);
+    for (word, role) in words {
+        x = canvas.put_text(x, y, word, *role);
+        x = canvas.put_text(x, y, " ", Role::Text);
+    }
+}
+
+/// Draws the line about new trouble at the end of the row of messages, as short as the message needs
+/// it. Returns the cells that are left of `room`.
+pub fn draw_trouble(model: &Model, canvas: &mut Canvas<'_>, (x, y): (u16, u16), room: u16) -> u16 {
+    let Some((forms, state)) = model.trouble_forms() else {
+        return room;
+    };
+    let message = model.last_message.as_ref();
+    let message = message.map_or(0, |it| untrusted::visible_line(&it.text).width() + 2);
+    let fits = |form: &&String| form.width() + message <= usize::from(room);
+    let form = forms.iter().find(fits).or(forms.last());
+    let text = truncate_untrusted(form.map_or("", String::as_str), usize::from(room));
+    canvas.put_right(x + room, y, &text, role_of_state(state));
+    room.saturating_sub(text.width() as u16 + 2)
 }
 
 /// Draws the last message, in a row of its own. Returns the column behind it.

@@ -235,6 +235,8 @@ pub struct FileComparison {
 /// A text that was saved.
 #[derive(Debug)]
 pub struct SavedText {
+    /// Id of its run in the ledger.
+    pub run: String,
     /// Its bytes.
     pub bytes: Vec<u8>,
     /// What the seal says of them; an error if they should have been sealed and were not.
@@ -475,6 +477,8 @@ pub enum Effect {
     LoadTheme(String),
     /// Save the view of the fleet.
     SaveViewState(ViewState),
+    /// Ring the bell of the terminal.
+    RingBell,
     /// Redraw the whole screen.
     Redraw,
     /// Hand the terminal back to the shell.

@@ -7,6 +7,8 @@ mod baseline_targets;
 pub mod equivalent_command;
 mod schedule_targets;
 mod targets;
+pub mod trouble;
+pub mod undo_offers;
 mod visible_text;
 
 use std::collections::HashMap;
@@ -14,9 +16,10 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 
-pub use agent_rows::AgentRows;
+pub use agent_rows::{AgentRows, short_outcome};
 pub use background_jobs::{BackgroundJob, BackgroundJobs, REFRESH_INTERVAL};
-pub use baseline_targets::UndoneSave;
+pub use trouble::{HiddenTrouble, TroubleOrigin, TroubleWatch};
+pub use undo_offers::{OfferedPlan, UndoOffer, UndoOffers};
 
 use super::command::{Command, CommandSpec, KeyContext};
 use super::handoff::HandoffRequest;
@@ -26,14 +29,14 @@ use super::keymap::CONFIRM_KEY;
 use super::overlay::{InputLine, Overlay, PendingKeys};
 use super::preferences::{self, Preferences};
 use super::screen::Screen;
-use super::screens::agent::state::AgentScreen;
+use super::screens::agent::state::{AgentScreen, AgentTab};
 use super::screens::archives::state::{ArchivesPage, ArchivesScreen};
 use super::screens::baseline_plan::state::{BaselinePlanScreen, BaselinePlanStage};
 use super::screens::baselines::state::{BaselinesPage, BaselinesScreen};
 use super::screens::editor::state::EditorScreen;
 use super::screens::fleet::state::{FleetConfig, FleetScreen};
 use super::screens::hosts::state::{HostProblem, HostsScreen, problem_of};
-use super::screens::log::state::{LogMessage, LogScreen, MessageLevel};
+use super::screens::log::state::{LogMessage, LogScreen, MAX_MESSAGES, MessageLevel};
 use super::screens::reset::state::{ResetScreen, ResetStage};
 use super::screens::verify::state::VerifyScreen;
 use crate::config::{Agent, Diagnostic};
@@ -48,9 +51,6 @@ pub struct Moment {
     /// Local time.
     pub local_time: DateTime<FixedOffset>,
 }
-
-/// Maximum number of messages in the log; the ledger keeps everything that matters.
-const MAX_MESSAGES: usize = 1000;
 
 /// Smallest terminal on which screens are drawn, in columns and rows.
 pub const MIN_TERMINAL_SIZE: (u16, u16) = (60, 15);
@@ -86,6 +86,10 @@ pub struct Model {
     pub verify: VerifyScreen,
     /// Archives screen.
     pub archives: ArchivesScreen,
+    /// Agents that became worse and were not looked at since.
+    pub trouble: TroubleWatch,
+    /// What the undo key offers, while its plan is on the screen.
+    pub undo_offers: UndoOffers,
     /// The baseline that is open in the editor.
     pub editor: Option<Box<EditorScreen>>,
     /// Overlay on top of the screen.
@@ -263,7 +267,7 @@ impl AgentRow {
 }
 
 /// Screens to go back to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReturnPoint {
     /// From the agent screen.
     pub from_agent: Screen,
@@ -271,6 +275,20 @@ pub struct ReturnPoint {
     pub from_reset: Screen,
     /// From the editor.
     pub from_editor: Screen,
+    /// The agent that was on the agent screen when the reset screen was opened there: a plan opens
+    /// others.
+    pub agent_before_reset: Option<AgentView>,
+}
+
+/// What the agent screen showed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentView {
+    /// The agent.
+    pub agent: String,
+    /// Its tab.
+    pub tab: AgentTab,
+    /// Where the agent screen goes back to.
+    pub from_agent: Screen,
 }
 
 impl Default for ReturnPoint {
@@ -279,6 +297,7 @@ impl Default for ReturnPoint {
             from_agent: Screen::Fleet,
             from_reset: Screen::Fleet,
             from_editor: Screen::Fleet,
+            agent_before_reset: None,
         }
     }
 }
@@ -351,6 +370,15 @@ impl Model {
         }
     }
 
+    /// Returns what the agent screen shows, if it is the current screen.
+    pub fn agent_view(&self) -> Option<AgentView> {
+        (self.screen == Screen::Agent).then(|| AgentView {
+            agent: self.agent.agent.clone(),
+            tab: self.agent.tab,
+            from_agent: self.return_point.from_agent,
+        })
+    }
+
     /// Returns what to press for a command, for use in a message.
     pub fn key_hint(&self, command: Command) -> String {
         self.preferences.keymap.key_hint(command)
@@ -390,6 +418,11 @@ impl Model {
             BaselinePlanStage::Plan(_) | BaselinePlanStage::Planning(_)
         );
         is_plan && self.screen == Screen::BaselinePlan
+    }
+
+    /// Whether a plan over baselines can be gone back to.
+    pub fn has_open_baseline_plan(&self) -> bool {
+        !matches!(self.baseline_plan.stage, BaselinePlanStage::Empty)
     }
 
     /// Whether a plan over baselines is being applied.

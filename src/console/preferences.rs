@@ -36,6 +36,8 @@ pub struct Preferences {
     pub columns: Vec<FleetColumn>,
     /// Filters by name, in the order of the file.
     pub named_filters: Vec<(String, String)>,
+    /// Whether new trouble rings the bell of the terminal.
+    pub has_bell: bool,
 }
 
 impl Default for Preferences {
@@ -45,6 +47,7 @@ impl Default for Preferences {
             theme: None,
             columns: columns::default_columns(),
             named_filters: Vec::new(),
+            has_bell: false,
         }
     }
 }
@@ -164,6 +167,10 @@ impl PreferencesReader<'_> {
                         preferences.columns = columns;
                     }
                 }
+                "bell" => {
+                    let is_on = self.source.expect_bool(value, "bell");
+                    preferences.has_bell = is_on.unwrap_or(preferences.has_bell);
+                }
                 "keys" => {
                     let entries = self.source.expect_table(value, "keys is a section: [keys]");
                     preferences.keymap = self.read_keymap(entries);
@@ -181,7 +188,7 @@ impl PreferencesReader<'_> {
                 _ => self.source.report_unknown(
                     &name,
                     "setting",
-                    &["theme", "columns", "keys", "filters"],
+                    &["theme", "columns", "bell", "keys", "filters"],
                 ),
             }
         }

@@ -44,6 +44,7 @@ pub mod editor {
 pub mod fleet {
     //! All agents.
     pub mod order;
+    pub mod reasons;
     pub mod state;
     pub(in crate::console) mod update;
     pub(in crate::console) mod view;
@@ -196,6 +197,16 @@ pub(super) fn go_back(model: &mut Model, key: Key) -> Vec<Effect> {
     baselines::update::reload_on_return(model)
 }
 
+/// Goes to a screen that was shown before, and reads again what may have changed there.
+pub(super) fn return_to(model: &mut Model, screen: Screen) -> Vec<Effect> {
+    model.go_to_screen(screen);
+    if screen == Screen::Hosts {
+        hosts::update::request_settings(model)
+    } else {
+        baselines::update::reload_on_return(model)
+    }
+}
+
 /// Returns the ages on the current screen.
 pub(super) fn visible_ages(model: &Model) -> Vec<String> {
     let mut ages = log::view::schedule::visible_ages(model);
@@ -207,7 +218,8 @@ pub(super) fn visible_ages(model: &Model) -> Vec<String> {
         Screen::Verify => verify::update::visible_ages(model),
         Screen::Archives => archives::view::visible_ages(model),
         Screen::Baselines => baselines::update::visible_ages(model),
-        Screen::Reset | Screen::BaselinePlan | Screen::Editor => Vec::new(),
+        Screen::Reset | Screen::BaselinePlan => model.undo_offer_age().into_iter().collect(),
+        Screen::Editor => Vec::new(),
     });
     ages
 }

@@ -238,6 +238,11 @@ impl TerminalScreen {
         }
     }
 
+    /// Rings the bell of the terminal.
+    pub fn ring_bell(&mut self) -> io::Result<()> {
+        write_codes(b"\x07")
+    }
+
     /// Takes the terminal again after another program or the shell had it.
     pub fn resume(&mut self) -> io::Result<()> {
         acquire_terminal()?;

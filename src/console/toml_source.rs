@@ -114,6 +114,22 @@ impl<'a> TomlSource<'a> {
         }
     }
 
+    /// Returns a truth value; reports any other type.
+    pub(super) fn expect_bool(
+        &mut self,
+        value: &Spanned<DeValue<'_>>,
+        subject: &str,
+    ) -> Option<bool> {
+        match value.get_ref() {
+            DeValue::Boolean(is_on) => Some(*is_on),
+            _ => {
+                let message = format!("{subject} is true or false");
+                self.report(value.span(), SettingError::new(message, ""));
+                None
+            }
+        }
+    }
+
     /// Returns the entries of a table; reports `type_error` for any other type.
     pub(super) fn expect_table<'v>(
         &mut self,

@@ -8,6 +8,8 @@ mod keys;
 mod overlay;
 mod question;
 mod timer_dialog;
+mod trouble;
+mod undo;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -52,6 +54,7 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
     background_jobs::finish_jobs(model, &msg);
     let mut effects = handle_message(model, msg);
     effects.extend(archives::update::request_due(model));
+    effects.extend(agent::update::request_due(model));
     model.track_visible_plan();
     agent::update::clamp_pane_top(model);
     // A filter is saved once it is complete.
@@ -423,6 +426,8 @@ struct ObservationChanges {
     are_texts_outdated: bool,
     /// Whether the file in the editor, or its seal, may have changed.
     is_open_file_affected: bool,
+    /// Whether new trouble rings the bell.
+    is_bell_due: bool,
 }
 
 /// Shows texts, and what was observed with them: it may say more than the watch, which does not read a
@@ -448,6 +453,7 @@ fn handle_observations(model: &mut Model, observations: Vec<Observation>) -> Vec
 
 fn follow_changes(model: &mut Model, changes: &ObservationChanges) -> Vec<Effect> {
     let mut effects = Vec::new();
+    effects.extend(changes.is_bell_due.then_some(Effect::RingBell));
     if changes.are_texts_outdated {
         effects.push(Effect::PrepareTexts(model.agent.agent.clone()));
         // The log follows the run, and the history the log.
@@ -532,6 +538,9 @@ fn apply_observation(model: &mut Model, mut seen: Observation, changes: &mut Obs
     if let Some(why) = &seen.ledger_error {
         model.ledger_error = Some(why.clone());
     }
+    if !is_same {
+        changes.is_bell_due |= model.track_trouble(&seen);
+    }
     model.rows.change(place, |row| row.observe(seen));
 }
 
@@ -561,6 +570,7 @@ fn handle_config_adopted(
     model.rows = rows.into_iter().map(new).collect();
     let rows = &model.rows;
     model.fleet.marks.retain(|name| rows.place(name).is_some());
+    model.trouble.retain(|name| rows.place(name).is_some());
     let open = &model.agent.agent;
     let is_removed = !open.is_empty() && rows.place(open).is_none();
     let removed_agent = is_removed.then(|| open.clone());

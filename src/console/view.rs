@@ -9,7 +9,7 @@ use ratatui::buffer::Buffer;
 use unicode_width::UnicodeWidthStr;
 
 use super::canvas::Canvas;
-use super::frame::{draw_hints, draw_message, draw_schedule_note};
+use super::frame::{draw_hints, draw_message, draw_schedule_note, draw_state_counts, draw_trouble};
 use super::model::{MIN_TERMINAL_SIZE, Model};
 use super::screens;
 use super::theme::{Role, Theme, role_of_state};
@@ -31,8 +31,9 @@ pub fn draw(model: &Model, theme: &Theme, buffer: &mut Buffer) {
     let full = model.is_text_full_screen();
     if !full {
         draw_schedule_note(model, &mut canvas);
+        draw_state_counts(model, &mut canvas);
         let y = model.size.1 - 2;
-        let room = model.size.0 - 2;
+        let room = draw_trouble(model, &mut canvas, (1, y), model.size.0 - 2);
         draw_message(model, &mut canvas, (1, y), room);
     }
     if !full || model.input_line.is_some() {

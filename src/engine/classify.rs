@@ -335,7 +335,8 @@ fn describe_lag(version: &Baseline, current: &Baseline, clock: &dyn Clock) -> St
     format!("behind by +{added} -{removed} lines")
 }
 
-/// Names the edited lines, and counts the invisible characters: "rules edited: L31 L58".
+/// Counts the protected lines that are gone, names the edited lines, and counts the invisible
+/// characters: "1 protected line gone, rules edited: L31 L58".
 fn describe_edits(old: &[u8], new: &[u8], clock: &dyn Clock) -> String {
     let deadline = clock.instant() + EDITS_DIFF_TIMEOUT;
     let diff = diff::compare_lines(&with_line_ends_of(old, new), new, Some(deadline));
@@ -354,17 +355,18 @@ fn describe_edits(old: &[u8], new: &[u8], clock: &dyn Clock) -> String {
     let more = numbers.len() > 4;
     numbers.truncate(4);
     let numbers: Vec<String> = numbers.iter().map(|line| format!("L{line}")).collect();
-    let mut why = format!(
+    let changes = drift::classify_changes(&diff).into_iter();
+    // What no longer holds comes first: the end of a reason is cut where there is no room.
+    let mut why = match changes.filter(LineChange::is_protection_gone).count() {
+        0 => String::new(),
+        1 => "1 protected line gone, ".to_string(),
+        count => format!("{count} protected lines gone, "),
+    };
+    why.push_str(&format!(
         "rules edited: {}{}",
         numbers.join(" "),
         if more { " …" } else { "" }
-    );
-    let changes = drift::classify_changes(&diff).into_iter();
-    match changes.filter(LineChange::is_protection_gone).count() {
-        0 => {}
-        1 => why.push_str(", 1 protected line gone"),
-        count => why.push_str(&format!(", {count} protected lines gone")),
-    }
+    ));
     let hidden = untrusted::count_hidden(new);
     match hidden.invisible + hidden.controls {
         0 => {}

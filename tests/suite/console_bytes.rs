@@ -343,6 +343,7 @@ fn frames_stay_within_byte_budgets() {
     measure_cursor(&mut costs, &mut wire);
     measure_prompts(&mut costs, &mut wire);
     measure_observations(&mut costs, &mut wire);
+    measure_trouble(&mut costs, &mut wire);
     measure_agent(&mut costs, &mut wire);
     measure_baselines(&mut costs);
     measure_editor(&mut costs);
@@ -393,6 +394,24 @@ fn measure_observations(costs: &mut FrameCosts, wire: &mut EmulatedConsole) {
         idle += wire.draw_frame("idle");
     }
     costs.record("an idle minute", idle, 0);
+}
+
+/// Measures what new trouble costs on another screen, where the console stays idle then.
+fn measure_trouble(costs: &mut FrameCosts, wire: &mut EmulatedConsole) {
+    frame_bytes_after(wire, "8");
+    wire.console
+        .observe(vec![observation_of("agent-03", State::Drifted)]);
+    costs.record("new trouble", wire.draw_frame("trouble"), 250);
+    let mut idle = 0;
+    for _ in 0..60 {
+        wire.console.advance(Duration::from_secs(1));
+        idle += wire.draw_frame("idle");
+    }
+    costs.record("new trouble, idle minute", idle, 0);
+    wire.console
+        .observe(vec![observation_of("agent-03", State::Scratch)]);
+    wire.draw_frame("well again");
+    frame_bytes_after(wire, "1");
 }
 
 fn measure_agent(costs: &mut FrameCosts, wire: &mut EmulatedConsole) {

@@ -22,6 +22,7 @@ mod push;
 mod question;
 mod run;
 mod schedule;
+mod trouble;
 mod undo;
 mod verify;
 

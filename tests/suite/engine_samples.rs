@@ -656,6 +656,28 @@ pub fn run_summary(id: &str, minutes_ago: i64, agents: &[(&str, Outcome)]) -> Ru
     }
 }
 
+/// A run that saved or restored a baseline: from a version to another.
+pub fn baseline_run(
+    name: &str,
+    id: &str,
+    minutes_ago: i64,
+    (operation, texts): (Operation, [&str; 2]),
+) -> RunSummary {
+    let mut run = run_summary(id, minutes_ago, &[("x", Outcome::Ok)]);
+    let event = &mut run.events[0];
+    event.agent = String::new();
+    event.operation = operation;
+    event.file = Some(name.to_string());
+    let [before, after] = texts.map(|text| Digest::of(text.as_bytes()));
+    event.before = Some(FileState::File {
+        sha256: before,
+        size: 3,
+        lines: 1,
+    });
+    event.baseline = Some(after);
+    run
+}
+
 /// Returns the path of an agent's memory in these fleets.
 pub fn local_address(name: &str) -> MemoryAddress {
     MemoryAddress {

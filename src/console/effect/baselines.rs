@@ -483,6 +483,7 @@ fn apply_files(engine: &Engine, plan: &BaselinePlan, is_resealed: bool) -> Appli
                     _ => "",
                 };
                 written.push(format!("{} (run {}){seal}", file.name, saved.run));
+                applied.runs.push(saved.run);
                 if let Some(Err(error)) = sealed {
                     let failure = format!("the seal of {}: {error}", file.name);
                     applied.failures.push(failure);

@@ -129,6 +129,7 @@ pub(super) fn save(engine: &Engine, save: TextSave) -> Result<SavedText> {
         Err(_) => Default::default(),
     };
     Ok(SavedText {
+        run: saved.run.clone(),
         bytes,
         seal: sealed.and_then(|()| opened.map(|opened| opened.seal)),
         remarks: saved.remarks(),

@@ -8,7 +8,7 @@ use chrono::{DateTime, FixedOffset};
 use unicode_width::UnicodeWidthStr;
 
 use super::AgentRow;
-use crate::engine::{Observation, State};
+use crate::engine::{LastRun, Observation, Outcome, State};
 
 /// How often each value occurs.
 #[derive(Clone, Debug)]
@@ -170,9 +170,9 @@ impl AgentRows {
         self.numbers.run_widths.max().copied()
     }
 
-    /// Returns whether an agent was seen on a host.
+    /// Returns whether the config puts an agent on another host, or one was seen there.
     pub fn has_remote_agents(&self) -> bool {
-        self.numbers.remote > 0
+        self.numbers.remote > 0 || self.numbers.hosts.keys().any(Option::is_some)
     }
 
     /// Returns the numbers of agents of each host, by its login; none is this machine.
@@ -194,7 +194,7 @@ impl RowNumbers {
             self.host_widths.add(seen.host.width());
             self.remote += usize::from(is_remote(seen));
             if let Some(last) = &seen.last_run {
-                self.run_widths.add(last.outcome_label().len());
+                self.run_widths.add(short_outcome(last).len());
             }
         }
         let host = self.hosts.entry(row.address.login.clone()).or_default();
@@ -213,7 +213,7 @@ impl RowNumbers {
             self.host_widths.remove(&seen.host.width());
             self.remote -= usize::from(is_remote(seen));
             if let Some(last) = &seen.last_run {
-                self.run_widths.remove(&last.outcome_label().len());
+                self.run_widths.remove(&short_outcome(last).len());
             }
         }
         if let Some(host) = self.hosts.get_mut(&row.address.login) {
@@ -223,6 +223,14 @@ impl RowNumbers {
                 self.hosts.remove(&row.address.login);
             }
         }
+    }
+}
+
+/// Returns the outcome of a last run for its column: `=` where the memory was unchanged.
+pub fn short_outcome(last: &LastRun) -> &'static str {
+    match last.outcome {
+        Outcome::Unchanged => "=",
+        _ => last.outcome_label(),
     }
 }
 

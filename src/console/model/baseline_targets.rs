@@ -2,85 +2,11 @@
 //! to restore, the rows of a verification.
 
 use super::Model;
-use crate::console::age::format_time;
 use crate::console::screen::Screen;
-use crate::console::screens::log::state::LogRow;
 use crate::console::screens::verify::state::{VerifyRow, part_rows};
-use crate::digest::Digest;
 use crate::engine::BaselineState;
 
-/// Digits of a version: enough to name one in any history.
-const VERSION_DIGITS: usize = 16;
-
-/// A save of a baseline that the undo key takes back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UndoneSave {
-    /// Name of the baseline.
-    pub baseline: String,
-    /// The version to put back, in the engine's words.
-    pub version: String,
-    /// When it was saved, where that is not on the screen.
-    pub time: Option<String>,
-}
-
 impl Model {
-    /// Returns the save of a baseline that the undo key takes back: that of the row in the log, the
-    /// last one of the baseline in the editor, and elsewhere that of the agent's baseline if no later
-    /// run changed the agent. `None` if the key is about runs of agents.
-    pub fn undone_save(&self) -> Option<UndoneSave> {
-        match self.screen {
-            Screen::Log => match self.log.rows().get(self.log.cursor)? {
-                LogRow::Run(run) => {
-                    let (baseline, version) = run.replaced_baseline()?;
-                    Some(UndoneSave {
-                        baseline,
-                        version: version.short_hex(VERSION_DIGITS),
-                        time: None,
-                    })
-                }
-                LogRow::Message(_) => None,
-            },
-            Screen::Editor => Some(UndoneSave {
-                baseline: self.subject_baseline()?.to_string(),
-                version: "previous".to_string(),
-                time: None,
-            }),
-            Screen::Fleet if !self.fleet.marks.is_empty() => None,
-            Screen::Fleet | Screen::Agent => self.last_standing_save(),
-            _ => None,
-        }
-    }
-
-    /// Returns the last save of the baseline of the agent that a key is about, unless it was taken
-    /// back, or a later run changed the agent.
-    fn last_standing_save(&self) -> Option<UndoneSave> {
-        let agent = self.subject_agent()?;
-        let name = self.subject_baseline()?;
-        // The version that a restore put back: the changes since that version do not stand.
-        let mut restored: Option<Digest> = None;
-        for run in &self.log.runs {
-            if run.undoable_agents().any(|it| it == agent) {
-                return None;
-            }
-            let Some((_, replaced)) = run.replaced_baseline().filter(|(it, _)| it == name) else {
-                continue;
-            };
-            match (restored, run.restored_version()) {
-                (Some(version), _) if version == replaced => restored = None,
-                (Some(_), _) => {}
-                (None, Some(version)) => restored = Some(version),
-                (None, None) => {
-                    return Some(UndoneSave {
-                        baseline: name.to_string(),
-                        version: replaced.short_hex(VERSION_DIGITS),
-                        time: Some(format_time(self.now.local_time, run.ended_at)),
-                    });
-                }
-            }
-        }
-        None
-    }
-
     /// Returns the name of the baseline that a key is about: that of the agent, where the screen shows
     /// agents.
     pub fn subject_baseline(&self) -> Option<&str> {

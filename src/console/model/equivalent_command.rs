@@ -1,8 +1,7 @@
 //! Equivalent command lines: what an operator runs in a script to do the same as the console.
 
-use super::{AgentRow, Model};
+use super::{AgentRow, Model, OfferedPlan};
 use crate::console::command::Command;
-use crate::console::screen::Screen;
 use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::baseline_plan::state::{
     BaselineChangePlan, BaselinePlanRequest, BaselinePlanView,
@@ -70,11 +69,7 @@ pub fn for_baseline_plan(model: &Model, view: &BaselinePlanView) -> String {
             let key = key.unwrap_or_default();
             vec![format!("seal {force}{what}{key}{plan}")]
         }
-        // The command takes one file.
-        BaselinePlanRequest::Restore { names, version } => names
-            .iter()
-            .map(|name| format!("baseline restore {} --version {version}", quote(name)))
-            .collect(),
+        BaselinePlanRequest::Restore { names, version } => restore_arguments(names, version),
         BaselinePlanRequest::Create { name, source } => {
             vec![format!(
                 "baseline new {} --from {}",
@@ -100,6 +95,25 @@ pub fn for_baseline_plan(model: &Model, view: &BaselinePlanView) -> String {
     commands.extend(is_resealed.then(|| "seal".to_string()));
     let lines = commands.iter().map(|it| command_line(model, it));
     lines.collect::<Vec<_>>().join(" && ")
+}
+
+/// Returns the arguments of the commands that put a version of baselines back; each takes one file.
+fn restore_arguments(names: &[String], version: &str) -> Vec<String> {
+    let argument = |name: &String| {
+        let name = shell_words::quote(name);
+        format!("baseline restore {name} --version {version}")
+    };
+    names.iter().map(argument).collect()
+}
+
+/// Returns the command lines that take an act back.
+fn offer_commands(model: &Model, plan: &OfferedPlan) -> Option<String> {
+    let commands = match plan {
+        OfferedPlan::Runs(target) => vec![undo_arguments(target)],
+        OfferedPlan::Baselines { names, version } => restore_arguments(names, version),
+    };
+    let lines = commands.iter().map(|it| command_line(model, it));
+    Some(lines.collect::<Vec<_>>().join(" && "))
 }
 
 /// Returns the command line that deletes what retention would delete.
@@ -277,15 +291,15 @@ pub fn for_command(model: &Model, command: Command) -> Option<String> {
                 _ => None,
             }
         }
-        Command::PlanUndo if model.screen == Screen::Baselines => {
-            let name = shell_words::quote(model.subject_baseline()?);
-            command_for(&format!("baseline restore {name} --version previous"))
+        Command::PlanUndo | Command::UndoSave => {
+            offer_commands(model, &model.undo_offers().first()?.plan)
         }
-        Command::PlanUndo => {
-            command_for(&undo_arguments(&model.undo_target())).filter(|_| !targets().is_empty())
+        Command::PlanRedo => offer_commands(model, &model.redo_offers().first()?.plan),
+        Command::PlanOtherUndo => {
+            let offers = &model.undo_offers;
+            let next = (offers.current + 1) % offers.list.len().max(1);
+            offer_commands(model, &offers.list.get(next)?.plan)
         }
-        Command::PlanRedo => command_for(&undo_arguments(&UndoTarget::Redo(targets())))
-            .filter(|_| !targets().is_empty()),
         Command::ReadAgent => command_for(&format!("status {}", model.subject_agent()?)),
         Command::GoFleet | Command::ReadAllAgents => command_for("status"),
         Command::GoLog => command_for("log"),

@@ -132,14 +132,6 @@ impl Model {
         }
     }
 
-    /// Returns the target of an undo: at a result, its run; elsewhere the last resets of the agents.
-    pub fn undo_target(&self) -> UndoTarget {
-        match (self.screen, &self.reset.stage) {
-            (Screen::Reset, ResetStage::Result(result)) => UndoTarget::Run(result.run_id.clone()),
-            _ => UndoTarget::Agents(self.target_agents()),
-        }
-    }
-
     /// Returns the newest run that can be undone for an agent, if no marked agent has one.
     pub fn last_undoable_run(&self) -> Option<&RunSummary> {
         let mut marked = self.fleet.marks.iter();

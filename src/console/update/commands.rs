@@ -1,6 +1,6 @@
 //! Performs commands: one arm each, which changes the model and returns effects.
 
-use super::{handoff, question};
+use super::{handoff, question, trouble, undo};
 use crate::console::availability;
 use crate::console::chooser;
 use crate::console::command::Command;
@@ -51,8 +51,12 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         Command::Bottom => return screens::move_cursor(model, isize::MAX / 2),
         Command::OpenSelected => return screens::open_selected(model),
         Command::GoBack => return screens::go_back(model, key),
-        Command::GoToPreviousScreen => return go_to_previous_screen(model),
+        Command::GoToPreviousScreen => {
+            let previous = model.previous_screen.unwrap_or(Screen::Fleet);
+            return screens::return_to(model, previous);
+        }
         Command::GoFleet => model.go_to_screen(Screen::Fleet),
+        Command::GoToTrouble => return trouble::go_there_or_back(model),
         Command::PlanSeal => return baseline_plan::update::plan_seal(model),
         Command::PlanRestore => return baseline_plan::update::plan_restore(model),
         Command::NewBaseline => baseline_plan::update::prompt_new_name(model),
@@ -184,11 +188,9 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
             Ok(request) => return reset::update::request_plan(model, request, false),
             Err(why) => model.show_hint(&why),
         },
-        Command::PlanUndo if model.screen == Screen::Baselines => {
-            return baseline_plan::update::plan_restore_previous(model);
-        }
-        Command::PlanUndo | Command::UndoSave => return plan_undo(model),
-        Command::PlanRedo => return reset::update::plan_redo(model),
+        Command::PlanUndo | Command::UndoSave => return undo::plan_undo(model),
+        Command::PlanRedo => return undo::plan_redo(model),
+        Command::PlanOtherUndo => return undo::plan_other(model),
         Command::ConfirmPlan if model.screen == Screen::BaselinePlan => {
             return baseline_plan::update::apply_plan(model);
         }
@@ -277,29 +279,6 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
 fn open_editor(model: &mut Model) -> Vec<Effect> {
     let baseline = model.subject_baseline().map(str::to_string);
     baseline.map_or_else(Vec::new, |baseline| editor::update::open(model, baseline))
-}
-
-/// Plans an undo: of a save of a baseline, if that is what the key is about, else of agents' runs.
-fn plan_undo(model: &mut Model) -> Vec<Effect> {
-    let Some(save) = model.undone_save() else {
-        return reset::update::plan_undo(model);
-    };
-    let effects = baseline_plan::update::plan_undo_of_save(model, &save);
-    if let Some(time) = save.time {
-        let name = &save.baseline;
-        model.show_hint(&format!("newest change: {name} was saved at {time}"));
-    }
-    effects
-}
-
-fn go_to_previous_screen(model: &mut Model) -> Vec<Effect> {
-    let previous = model.previous_screen.unwrap_or(Screen::Fleet);
-    model.go_to_screen(previous);
-    if previous == Screen::Hosts {
-        hosts::update::request_settings(model)
-    } else {
-        baselines::update::reload_on_return(model)
-    }
 }
 
 /// Reads the agent under the cursor or on the screen again, with its texts and its history.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::commands::perform_command;
 use super::overlay::handle_overlay_key;
-use super::{handoff, question};
+use super::{handoff, question, trouble};
 use crate::console::command::{Command, CommandCategory, KeyContext};
 use crate::console::key::{Key, KeyCode};
 use crate::console::keymap::{CONFIRM_KEY, KeyMeaning};
@@ -38,23 +38,27 @@ pub(super) fn handle_keys(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
     // An editor must not open while the operator does something else.
     model.handoff_request = None;
     let printable = keys.iter().filter(|key| key.printable_char().is_some());
-    let is_burst = printable.count() > MAX_TYPED_KEYS_PER_READ
-        && model.input_line.is_none()
-        && !is_typing_in_overlay(model)
-        && !editor::update::is_typing(model);
+    let is_burst = printable.count() > MAX_TYPED_KEYS_PER_READ;
+    let cursor_before = model.fleet.cursor_agent.clone();
     let mut effects = Vec::new();
     let mut has_dropped = false;
     for key in keys {
-        if is_burst && is_pasted_key(model, key) {
+        // A line that was begun before anything looked pasted is a command over a slow line.
+        let begins_line = !has_dropped && begins_typed_line(model, key);
+        if is_burst && !is_typing_line(model) && !begins_line && is_pasted_key(model, key) {
             has_dropped = true;
             continue;
         }
         let was_covered = model.is_screen_covered();
         model.hosts.just_answered = None;
         let was_warned = editor::update::is_warned_of_quit(model);
+        let unpinned = model.archives.unpin_request.clone();
         effects.extend(handle_key(model, key));
         if was_warned {
             editor::update::withdraw_quit_request(model);
+        }
+        if unpinned.is_some() && model.archives.unpin_request == unpinned {
+            model.archives.unpin_request = None;
         }
         model.track_visible_plan();
         if was_covered && !model.is_screen_covered() {
@@ -62,6 +66,7 @@ pub(super) fn handle_keys(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
             model.refresh_outdated_order();
         }
     }
+    trouble::note_looked_at(model, cursor_before.as_deref());
     if has_dropped {
         model.report(
             MessageLevel::Warn,
@@ -69,6 +74,28 @@ pub(super) fn handle_keys(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
         );
     }
     effects
+}
+
+/// Whether printable keys go into a line or a text, and no key of them is a command.
+fn is_typing_line(model: &Model) -> bool {
+    model.input_line.is_some() || is_typing_in_overlay(model) || editor::update::is_typing(model)
+}
+
+/// Whether a key opens a line in which what follows it is typed: a command, a filter or a search.
+fn begins_typed_line(model: &Model, key: Key) -> bool {
+    if model.overlay.is_some() || is_typing_confirmation(model) {
+        return false;
+    }
+    let meaning = model
+        .preferences
+        .keymap
+        .resolve(model.key_context(), &[key]);
+    matches!(
+        meaning,
+        KeyMeaning::Command(
+            Command::Palette | Command::CommandLine | Command::Filter | Command::Search
+        )
+    )
 }
 
 /// Whether a key of a burst is dropped as pasted text. A held movement key over a slow line

@@ -215,11 +215,42 @@ fn pin_is_shown_when_it_is_written() {
     assert!(!console.model.archives.current_entry().unwrap().is_pinned);
     console.send(Msg::EntryPinned(path(0), true, Ok(())));
     assert!(console.model.archives.current_entry().unwrap().is_pinned);
-    assert_eq!(console.press("P"), [Effect::SetPinned(path(0), false)]);
+    assert_eq!(console.press("P P"), [Effect::SetPinned(path(0), false)]);
     let refused = Err("pins is locked by another process".to_string());
     console.send(Msg::EntryPinned(path(0), false, refused));
     assert!(console.model.archives.current_entry().unwrap().is_pinned);
     assert!(console.message_text().contains("locked"));
+}
+
+#[test]
+fn pin_key_unpins_only_when_pressed_twice() {
+    let mut console = console_with_found("token", &[("scout", 1), ("scout", 1)]);
+    console.send(Msg::EntryPinned(path(0), true, Ok(())));
+    // On other screens the key plans a push.
+    for keys in ["P j", "k P", "j"] {
+        let effects = console.press(keys);
+        let is_changed = effects.iter().any(|it| matches!(it, Effect::SetPinned(..)));
+        assert!(!is_changed, "{keys}: {effects:?}");
+    }
+    console.press("k P");
+    assert!(console.message_text().contains("P again unpins it"));
+    assert_eq!(console.press("P"), [Effect::SetPinned(path(0), false)]);
+}
+
+#[test]
+fn plan_of_an_entry_leads_back_to_it() {
+    let mut console = console_with_found("token", &[("scout", 1), ("scout", 1)]);
+    console.press("j Enter");
+    read_text(&mut console, "a token\n", "token");
+    assert_eq!(console.press("X"), [Effect::FindEntryRun(path(1))]);
+    let found = Ok(("scout".to_string(), "5a10c3d2".to_string()));
+    console.send(Msg::EntryRunFound(path(1), found));
+    assert_eq!(console.model.screen, Screen::Reset);
+    console.press("Esc");
+    assert_eq!(console.model.screen, Screen::Archives);
+    assert_eq!(console.model.archives.page, ArchivesPage::Text);
+    // The next key is about the entry again.
+    assert_eq!(console.press("P"), [Effect::SetPinned(path(1), true)]);
 }
 
 #[test]

@@ -412,6 +412,56 @@ fn burst_of_printable_keys_only_moves() {
     assert_eq!(console.typed_confirmation(), "");
 }
 
+/// Sends keys that arrive in one read; `\n` is Enter.
+fn send_burst(console: &mut TestConsole, text: &str) -> Vec<Effect> {
+    let key = |c| match c {
+        '\n' => KeyCode::Enter,
+        '\u{1b}' => KeyCode::Esc,
+        c => KeyCode::Char(c),
+    };
+    let keys = text.chars().map(|c| Key::from_code(key(c))).collect();
+    let mut effects = console.send(Msg::KeysPressed(keys));
+    effects.retain(|it| !matches!(it, Effect::SaveViewState(_)));
+    effects
+}
+
+#[test]
+fn command_line_in_one_burst_is_a_command() {
+    let theme = vec![Effect::LoadTheme("light".to_string())];
+    let mut console = fleet_of_four();
+    assert_eq!(send_burst(&mut console, ":theme light\n"), theme);
+    // So does one behind movements, and one whose Enter comes later.
+    assert_eq!(send_burst(&mut console, "jj:theme light\n"), theme);
+    send_burst(&mut console, ":theme light");
+    assert_eq!(console.press("Enter"), theme);
+    send_burst(&mut console, "/is:drifted\n");
+    assert_eq!(console.model.fleet.filter, "is:drifted");
+    assert_eq!(console.model.input_line, None);
+    let quit = send_burst(&mut console, "jkjkjkjkjk:q\n");
+    assert_eq!(quit, [Effect::CancelRun, Effect::Quit]);
+}
+
+#[test]
+fn keys_behind_a_line_of_a_burst_are_dropped() {
+    let mut console = fleet_of_four();
+    assert_eq!(send_burst(&mut console, "/bravo\nXyqaz"), []);
+    assert_eq!(console.model.screen, Screen::Fleet);
+    assert!(console.message_text().contains("pasted"));
+    console.press("Esc");
+    // A line that was open before does not make commands of what follows it.
+    console.press("/");
+    assert_eq!(send_burst(&mut console, "delta\nXyqaz"), []);
+    assert_eq!(console.model.fleet.filter, "delta");
+    assert_eq!(console.model.fleet.marks.len(), 0);
+    console.press("Esc");
+    // Once something looks pasted, nothing opens a line any more.
+    assert_eq!(send_burst(&mut console, "see http:theme light\n"), []);
+    assert_eq!(
+        (console.model.overlay.is_none(), &console.model.input_line),
+        (true, &None)
+    );
+}
+
 #[test]
 fn chosen_command_runs_or_says_why_not() {
     let mut console = fleet_of_four();

@@ -524,6 +524,12 @@ fn plan_returns_to_where_it_was_requested() {
     );
     assert_eq!(*console.confirmation(), Confirmation::SingleKey);
     console.press("q");
+    assert_eq!(
+        console.model.screen,
+        Screen::Agent,
+        "it was asked for there"
+    );
+    console.press("q");
     assert_eq!(console.model.screen, Screen::Fleet);
     console.press("d X q");
     assert_eq!(console.model.screen, Screen::Agent);
@@ -734,4 +740,46 @@ fn plan_without_steps_cannot_run() {
     assert_eq!(*console.confirmation(), Confirmation::NothingToRun);
     console.press("y Enter");
     assert_eq!(console.applied_agents(), [] as [&str; 0]);
+}
+
+#[test]
+fn plan_leads_back_to_where_it_was_opened() {
+    let screens = [
+        ("1", Screen::Fleet),
+        ("3", Screen::Baselines),
+        ("4", Screen::Archives),
+        ("6", Screen::Verify),
+        ("7", Screen::Log),
+        ("8", Screen::Hosts),
+    ];
+    for (keys, screen) in screens {
+        let mut console = fleet_of_four();
+        console.press_and_plan("j X", plan(&[("bravo", State::Scratch)]));
+        console.press(keys);
+        console.press("5 Esc");
+        assert_eq!(console.model.screen, screen, "{keys}");
+    }
+}
+
+#[test]
+fn plan_leads_back_to_its_agent_and_tab() {
+    let mut console = fleet_of_four();
+    console.open_agent("charlie", b"", None);
+    console.press("Tab Tab");
+    let tab = console.model.agent.tab;
+    console.press_and_plan("X", plan(&[("charlie", State::Drifted)]));
+    // The plan opens other agents.
+    console.press(":");
+    console.type_line("agent delta");
+    console.press("Enter");
+    assert_eq!(console.model.agent.agent, "delta");
+    console.press("Esc");
+    assert_eq!(console.model.screen, Screen::Reset);
+    let effects = console.press("Esc");
+    assert_eq!(console.model.screen, Screen::Agent);
+    assert_eq!(console.model.agent.agent, "charlie");
+    assert_eq!(console.model.agent.tab, tab);
+    assert!(effects.contains(&Effect::PrepareTexts("charlie".to_string())));
+    console.press("Esc");
+    assert_eq!(console.model.screen, Screen::Fleet);
 }

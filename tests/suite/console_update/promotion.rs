@@ -67,6 +67,7 @@ fn marked_lines_are_inserted_above_the_separator() {
 /// Answers a save of the baseline with this text.
 fn save(console: &mut TestConsole, text: &str) {
     let saved = SavedText {
+        run: "5a7e".to_string(),
         bytes: text.as_bytes().to_vec(),
         seal: Ok(SealMatch::Sealed),
         remarks: Vec::new(),

@@ -3,12 +3,20 @@
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 
 use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::screen::Screen;
+use memory_shepherd::console::screens::baseline_plan::state::{
+    AppliedBaselinePlan, BaselinePlanRequest,
+};
+use memory_shepherd::console::screens::log::state::RunSummary;
 use memory_shepherd::console::screens::reset::state::{Confirmation, PlanRequest, ResetStage};
-use memory_shepherd::engine::{Observation, Operation, Outcome, State, UndoMode, UndoTarget};
+use memory_shepherd::engine::{
+    BaselineState, FileState, Observation, Operation, Outcome, State, UndoMode, UndoTarget,
+};
 
 use crate::console_fixture::{TestConsole, fleet_of, fleet_of_four};
 use crate::engine_samples::{
-    observation_of, plan, run_report, run_summary, skipped_agent, undo_plan, undo_request,
+    baseline_list, baseline_run, baseline_summary, observation_of, plan, run_report, run_summary,
+    skipped_agent, undo_plan, undo_request,
 };
 
 #[test]
@@ -183,8 +191,9 @@ fn undo_of_single_agent_fleet_is_not_a_reset() {
     );
 }
 
-#[test]
-fn undo_after_partial_run_targets_cursor() {
+/// A console that has reset `bravo` and `delta`, though `charlie` was marked as well. The cursor is on
+/// `charlie` again.
+fn console_after_reset() -> TestConsole {
     let mut console = fleet_of_four();
     console.press("Space Space Space");
     // The plan skips one of three marked agents.
@@ -197,10 +206,168 @@ fn undo_after_partial_run_targets_cursor() {
     assert_eq!(console.model.fleet.marks.len(), 0);
     let ended = [("bravo", Outcome::Ok, None), ("delta", Outcome::Ok, None)];
     console.send(Msg::RunEnded(Box::new(run_report(&ended))));
-    console.press("q gg j");
+    console.press("q gg");
+    console
+}
+
+/// The run of [`console_after_reset`], as the ledger has it.
+fn own_run(minutes_ago: i64, undone: &[&str]) -> RunSummary {
+    let agents = [("bravo", Outcome::Ok), ("delta", Outcome::Ok)];
+    let mut run = run_summary(OWN_RUN, minutes_ago, &agents);
+    run.events
+        .iter_mut()
+        .for_each(|event| event.before = Some(FileState::Absent));
+    run.undone_agents = undone.iter().map(ToString::to_string).collect();
+    run
+}
+
+/// Presses keys and returns the target of the undo that they plan.
+fn planned_undo(console: &mut TestConsole, keys: &str) -> UndoTarget {
+    match console.press(keys).as_slice() {
+        [
+            ..,
+            Effect::MakePlan(_, PlanRequest::Undo(target, UndoMode::Refuse), _),
+        ] => target.clone(),
+        other => panic!("{keys}: {other:?}"),
+    }
+}
+
+fn agents_target(names: &[&str]) -> UndoTarget {
+    UndoTarget::Agents(names.iter().map(ToString::to_string).collect())
+}
+
+const OWN_RUN: &str = "7f3c0a11";
+
+#[test]
+fn undo_offers_the_newest_act_of_this_console() {
+    let mut console = console_after_reset();
+    let older = run_summary("aaaa", 20, &[("charlie", Outcome::Ok)]);
+    console.send(Msg::LogLoaded(Ok(vec![older])));
+    assert_eq!(console.model.fleet.cursor_agent.as_deref(), Some("charlie"));
+    let own = UndoTarget::Run(OWN_RUN.to_string());
+    assert_eq!(planned_undo(&mut console, "z"), own);
+    console.answer_plan(undo_plan(&["bravo", "delta"], false, UndoMode::Refuse));
+    let text = console.screen_text();
+    assert!(
+        text.contains("UNDO PLAN of reset bravo, delta, <1m ago"),
+        "{text}"
+    );
+    assert!(text.contains("Tab other act"), "{text}");
+    // The other acts are a key away, around the ends.
+    let of_cursor = agents_target(&["charlie"]);
+    assert_eq!(planned_undo(&mut console, "Tab"), of_cursor);
+    console.answer_plan(undo_plan(&["charlie"], false, UndoMode::Refuse));
+    let text = console.screen_text();
+    assert!(
+        text.contains("UNDO PLAN of reset charlie, 20m ago"),
+        "{text}"
+    );
+    assert_eq!(planned_undo(&mut console, "Tab"), own);
+    console.press("Esc");
+    assert_eq!(console.model.screen, Screen::Fleet);
+}
+
+#[test]
+fn newer_run_of_the_cursor_is_undone_first() {
+    let mut console = console_after_reset();
+    let newer = run_summary("bbbb", -2, &[("charlie", Outcome::Ok)]);
+    console.send(Msg::LogLoaded(Ok(vec![newer, own_run(0, &[])])));
+    assert_eq!(planned_undo(&mut console, "z"), agents_target(&["charlie"]));
+    let own = UndoTarget::Run(OWN_RUN.to_string());
+    assert_eq!(planned_undo(&mut console, "Tab"), own);
+    // One of the run's own agents is another offer.
+    console.press("Esc j");
+    assert_eq!(planned_undo(&mut console, "z"), own);
+    assert_eq!(planned_undo(&mut console, "Tab"), agents_target(&["bravo"]));
+}
+
+#[test]
+fn undone_act_is_not_offered_again() {
+    let mut console = console_after_reset();
+    console.send(Msg::LogLoaded(Ok(vec![own_run(0, &["delta"])])));
+    let rest = UndoTarget::RunAgents(OWN_RUN.to_string(), vec!["bravo".to_string()]);
+    assert_eq!(planned_undo(&mut console, "z"), rest);
+    console.press("Esc");
+    console.send(Msg::LogLoaded(Ok(vec![own_run(0, &["bravo", "delta"])])));
+    assert_eq!(planned_undo(&mut console, "z"), agents_target(&["charlie"]));
+    assert_eq!(console.press("Tab"), []);
+    assert!(console.message_text().contains("no other act"));
+}
+
+#[test]
+fn marked_agents_come_before_own_acts() {
+    let mut console = console_after_reset();
+    assert_eq!(
+        planned_undo(&mut console, "Space z"),
+        agents_target(&["charlie"])
+    );
+    let own = UndoTarget::Run(OWN_RUN.to_string());
+    assert_eq!(planned_undo(&mut console, "Tab"), own);
+}
+
+#[test]
+fn redo_offers_the_newest_undo_of_this_console() {
+    let mut console = console_after_reset();
+    console.press("z");
+    console.answer_plan(undo_plan(&["bravo", "delta"], false, UndoMode::Refuse));
+    console.advance(KEY_GUARD_TIME);
+    console.type_line("undo 2");
+    console.press("Enter");
+    let ended = [("bravo", Outcome::Ok, None), ("delta", Outcome::Ok, None)];
+    let mut report = run_report(&ended);
+    (report.run, report.operation) = ("0d00".to_string(), Operation::Undo);
+    console.send(Msg::RunEnded(Box::new(report)));
+    console.press("q gg");
+    let both = ["bravo", "delta"].map(str::to_string).to_vec();
+    assert_eq!(planned_undo(&mut console, "Z"), UndoTarget::Redo(both));
+}
+
+#[test]
+fn change_of_baselines_is_an_act_of_this_console() {
+    let mut console = console_after_reset();
+    let list = ["alpha", "bravo", "charlie"].map(|it| baseline_summary(it, BaselineState::Ok));
+    console.open_baselines(baseline_list(list.to_vec()));
+    let save = |name: &str, id: &str, minutes| {
+        let texts = ["old", "new"];
+        baseline_run(
+            &format!("{name}-MEMORY.md"),
+            id,
+            minutes,
+            (Operation::Save, texts),
+        )
+    };
+    let runs = vec![
+        save("charlie", "5a03", -1),
+        save("bravo", "5a02", -1),
+        own_run(0, &[]),
+        save("alpha", "5a01", 30),
+    ];
+    console.send(Msg::BaselinePlanApplied(Ok(AppliedBaselinePlan {
+        runs: vec!["5a02".to_string(), "5a03".to_string()],
+        ..AppliedBaselinePlan::default()
+    })));
+    console.press("3 gg");
+    console.send(Msg::LogLoaded(Ok(runs)));
+    assert_eq!(console.model.baselines.subject(), Some("alpha-MEMORY.md"));
+    let planned = |effects: &[Effect]| match effects {
+        [
+            ..,
+            Effect::MakeBaselinePlan(_, BaselinePlanRequest::Restore { names, .. }),
+        ] => names.clone(),
+        other => panic!("{other:?}"),
+    };
+    // Not the baseline under the cursor, which was saved long ago.
     let effects = console.press("z");
-    let of_bravo = undo_request(&["bravo"], UndoMode::Refuse);
-    assert!(matches!(&effects[..], [Effect::MakePlan(_, request, _)] if *request == of_bravo));
+    assert_eq!(planned(&effects), ["bravo-MEMORY.md", "charlie-MEMORY.md"]);
+    let own = UndoTarget::Run(OWN_RUN.to_string());
+    assert_eq!(planned_undo(&mut console, "Tab"), own);
+    let effects = console.press("Tab");
+    assert_eq!(planned(&effects), ["alpha-MEMORY.md"]);
+    console.press("Esc");
+    assert_eq!(console.model.screen, Screen::Baselines);
+    // On the fleet it is the same act.
+    let effects = console.press("1 z");
+    assert_eq!(planned(&effects), ["bravo-MEMORY.md", "charlie-MEMORY.md"]);
 }
 
 /// An agent that no run has touched.

@@ -113,6 +113,8 @@ pub struct AgentScreen {
     pub diff_titles: [String; 2],
     /// Generation of the texts; 0 until they are loaded.
     pub generation: u64,
+    /// Whether the texts have to be requested when the screen is shown.
+    pub is_text_due: bool,
     /// When these texts were read, if they are a cached copy.
     pub cached_at: Option<DateTime<FixedOffset>>,
     /// Whether long lines are wrapped.

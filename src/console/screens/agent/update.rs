@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use crate::console::age::{format_age, format_modification_age};
 use crate::console::command::Command;
 use crate::console::message::{AgentTexts, Effect};
-use crate::console::model::{AgentRow, Model, step_index};
+use crate::console::model::{AgentRow, AgentView, Model, step_index};
 use crate::console::screen::Screen;
 use crate::console::screens::agent::state::{AgentTab, CONTEXT_LINE_CHOICES};
 use crate::console::screens::baselines;
@@ -267,6 +267,30 @@ fn open(model: &mut Model, name: String) -> Vec<Effect> {
     std::iter::once(texts).chain(request_tab(model)).collect()
 }
 
+/// Makes an agent the one on the agent screen again, if it is still in the config; its texts are read
+/// when the screen shows it.
+pub fn show_again(model: &mut Model, view: AgentView) {
+    if model.find_row(&view.agent).is_none() {
+        return;
+    }
+    model.return_point.from_agent = view.from_agent;
+    model.agent.tab = view.tab;
+    if model.agent.agent != view.agent {
+        model.agent = model.agent.for_agent(view.agent);
+        model.agent.arrange_panes(model.size.0);
+        model.agent.is_text_due = true;
+    }
+}
+
+/// Returns the texts and the tab that are due on the agent screen.
+pub fn request_due(model: &mut Model) -> Vec<Effect> {
+    if model.screen != Screen::Agent || !std::mem::take(&mut model.agent.is_text_due) {
+        return Vec::new();
+    }
+    let texts = Effect::PrepareTexts(model.agent.agent.clone());
+    std::iter::once(texts).chain(request_tab(model)).collect()
+}
+
 /// Opens the next or a previous agent of the fleet.
 pub fn open_neighbour(model: &mut Model, by: isize) -> Vec<Effect> {
     let index = model.visible_index(&model.agent.agent);
@@ -410,13 +434,16 @@ pub fn go_back(model: &mut Model, is_escape: bool) {
 fn leave(model: &mut Model) {
     let has_reset = !matches!(model.reset.stage, ResetStage::Empty);
     match model.return_point.from_agent {
-        Screen::Reset if has_reset => {
-            if model.return_point.from_reset == Screen::Agent {
-                model.return_point.from_reset = Screen::Fleet;
-            }
-            model.go_to_screen(Screen::Reset);
+        Screen::Reset if has_reset => model.go_to_screen(Screen::Reset),
+        Screen::Editor if model.editor.is_some() => model.go_to_screen(Screen::Editor),
+        Screen::BaselinePlan if model.has_open_baseline_plan() => {
+            model.go_to_screen(Screen::BaselinePlan);
         }
-        screen @ (Screen::Log | Screen::Baselines) => model.go_to_screen(screen),
+        screen @ (Screen::Log
+        | Screen::Baselines
+        | Screen::Archives
+        | Screen::Verify
+        | Screen::Hosts) => model.go_to_screen(screen),
         _ => model.go_to_screen(Screen::Fleet),
     }
 }

@@ -12,7 +12,7 @@ use crate::console::canvas::{
 };
 use crate::console::command::Command;
 use crate::console::frame::{
-    draw_fleet_name, draw_message, draw_pending_question, fleet_name_width,
+    draw_fleet_name, draw_message, draw_pending_question, draw_trouble, fleet_name_width,
 };
 use crate::console::model::{Model, known_scratch_lines};
 use crate::console::screens::agent::state::{AgentTab, MIN_SIDE_BY_SIDE_COLUMNS};
@@ -116,6 +116,7 @@ fn draw_full_screen_footer(model: &Model, canvas: &mut Canvas<'_>) {
     }
     let exit = format!("{} exit", model.key_hint(Command::ToggleFullScreen));
     let help = format!("{} help", model.key_hint(Command::Help));
+    let end = x + draw_trouble(model, canvas, (x, y), end.saturating_sub(x));
     for text in [&exit, &help] {
         if usize::from(end.saturating_sub(x)) > text.width() {
             x = canvas.put_text(x, y, text, Role::Dim) + 2;

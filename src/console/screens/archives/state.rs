@@ -59,6 +59,8 @@ pub struct ArchivesScreen {
     pub top: usize,
     /// The entry that others are compared with.
     pub marked: Option<PathBuf>,
+    /// The pinned entry that the pin key was pressed on; the next key unpins it, or ends this.
+    pub unpin_request: Option<PathBuf>,
     /// What the screen shows.
     pub page: ArchivesPage,
     /// The text under the cursor.
@@ -95,6 +97,7 @@ impl Default for ArchivesScreen {
             cursor: 0,
             top: 0,
             marked: None,
+            unpin_request: None,
             page: ArchivesPage::List,
             text: EntryText::default(),
             is_entered_from_below: false,

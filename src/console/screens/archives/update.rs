@@ -525,18 +525,24 @@ pub fn handle_run_found(
     }
 }
 
-/// Pins the entry under the cursor, or unpins it.
+/// Pins the entry under the cursor. A pinned one is unpinned by the second of two presses: the key
+/// plans a push on other screens, and must not take the pin away for that.
 pub fn toggle_pin(model: &mut Model) -> Vec<Effect> {
-    match model.archives.chosen_entry() {
-        Ok(chosen) => vec![Effect::SetPinned(
-            chosen.path.to_path_buf(),
-            !chosen.is_pinned,
-        )],
+    let (path, is_pinned) = match model.archives.chosen_entry() {
+        Ok(chosen) => (chosen.path.to_path_buf(), chosen.is_pinned),
         Err(why) => {
             model.show_hint(&why);
-            Vec::new()
+            return Vec::new();
         }
+    };
+    if is_pinned && model.archives.unpin_request.as_ref() != Some(&path) {
+        let key = model.key_hint(Command::TogglePin);
+        let text = format!("{} is pinned: {key} again unpins it", path.display());
+        model.show_hint(&text);
+        model.archives.unpin_request = Some(path);
+        return Vec::new();
     }
+    vec![Effect::SetPinned(path, !is_pinned)]
 }
 
 /// Shows that a pin was changed, or why not.

@@ -274,6 +274,8 @@ impl BaselinePrompt {
 pub struct AppliedBaselinePlan {
     /// What was done, for people.
     pub summary: String,
+    /// The runs that changed files, one for each file.
+    pub runs: Vec<String>,
     /// Files that were not written, each with the reason.
     pub failures: Vec<String>,
     /// Name of a baseline that was created.

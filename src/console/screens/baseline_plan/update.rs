@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::console::command::Command;
 use crate::console::key::{Key, KeyCode};
 use crate::console::message::Effect;
-use crate::console::model::{Model, UndoneSave, step_index};
+use crate::console::model::{Model, step_index};
 use crate::console::overlay::InputLine;
 use crate::console::screen::Screen;
 use crate::console::screens::baseline_plan::state::{
@@ -51,17 +51,9 @@ pub fn plan_restore(model: &mut Model) -> Vec<Effect> {
     plan_restore_of(model, version)
 }
 
-/// Requests the plan that puts the version from before the last change back.
-pub fn plan_restore_previous(model: &mut Model) -> Vec<Effect> {
-    plan_restore_of(model, "previous".to_string())
-}
-
-/// Requests the plan that takes a save back.
-pub fn plan_undo_of_save(model: &mut Model, save: &UndoneSave) -> Vec<Effect> {
-    let request = BaselinePlanRequest::Restore {
-        names: vec![save.baseline.clone()],
-        version: save.version.clone(),
-    };
+/// Requests the plan that takes a change of baselines back.
+pub fn plan_undo(model: &mut Model, names: Vec<String>, version: String) -> Vec<Effect> {
+    let request = BaselinePlanRequest::Restore { names, version };
     request_plan(model, request, false)
 }
 
@@ -475,6 +467,7 @@ pub fn handle_applied(
     model: &mut Model,
     applied: Result<AppliedBaselinePlan, Error>,
 ) -> Vec<Effect> {
+    let is_undo = model.planned_undo_offer().is_some();
     let stage = std::mem::take(&mut model.baseline_plan.stage);
     if let VerifyStage::Done(result) = &mut model.verify.stage {
         result.is_outdated = true;
@@ -491,6 +484,7 @@ pub fn handle_applied(
                 let text = format!("{}; not written: {failures}", applied.summary);
                 model.report(MessageLevel::Error, text);
             }
+            model.log.remember_change(applied.runs, is_undo);
             if let Some(name) = applied.created {
                 model.baselines.cursor_name = Some(name);
             }

@@ -15,6 +15,7 @@ use crate::console::screens::baseline_plan::state::{
     BaselinePlanRequest, BaselinePlanRow, BaselinePlanStage, BaselinePlanView,
 };
 use crate::console::screens::reset::state::Confirmation;
+use crate::console::screens::reset::view::title::{PLAN_STATUS, describe_planned_undo};
 use crate::console::screens::reset::view::{draw_keys_ignored, draw_unlock_hint};
 use crate::console::theme::Role;
 use crate::quantity::format_count;
@@ -39,7 +40,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             canvas.put_text(1, 3, "No plan.", Role::Text);
         }
         BaselinePlanStage::Planning(request) => {
-            let x = canvas.put_text(0, 0, &title(request), Role::Title) + 2;
+            let x = canvas.put_text(0, 0, &title(model, request), Role::Title) + 2;
             draw_fleet_name(model, canvas, x, 0);
             canvas.draw_rule(1);
             canvas.put_text(1, 3, "reading the baselines …", Role::Dim);
@@ -50,20 +51,26 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     }
 }
 
-fn title(request: &BaselinePlanRequest) -> String {
-    format!("{} PLAN", request.verb().to_uppercase())
+fn title(model: &Model, request: &BaselinePlanRequest) -> String {
+    let title = format!("{} PLAN", request.verb().to_uppercase());
+    match describe_planned_undo(model, title.width() + ", undo of ".len()) {
+        Some(act) => format!("{title}, undo of {act}"),
+        None => title,
+    }
 }
 
 fn draw_plan(model: &Model, view: &BaselinePlanView, canvas: &mut Canvas<'_>, is_applying: bool) {
     let rows = &view.prepared.rows;
-    let x = canvas.put_text(0, 0, &title(&view.request), Role::Title) + 2;
+    let x = canvas.put_text(0, 0, &title(model, &view.request), Role::Title) + 2;
     let x = draw_fleet_name(model, canvas, x, 0);
     let status = if is_applying {
         "writing …"
     } else {
-        "nothing changed yet"
+        PLAN_STATUS
     };
-    canvas.put_right(canvas.width(), 0, status, Role::Good);
+    if usize::from(canvas.width().saturating_sub(x)) >= status.width() {
+        canvas.put_right(canvas.width(), 0, status, Role::Good);
+    }
     let end = canvas.width().saturating_sub(status.width() as u16 + 1);
     let count = format_count(rows.len() as u64, "baseline");
     // The rows below are counted, too, where there is no room.

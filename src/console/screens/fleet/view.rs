@@ -10,8 +10,9 @@ use crate::console::canvas::{
 use crate::console::columns::{self, CellWidths, ColumnSpan, FleetColumn};
 use crate::console::command::Command;
 use crate::console::filter;
-use crate::console::frame::draw_fleet_name;
-use crate::console::model::{AgentRow, Model, known_scratch_lines};
+use crate::console::frame::{draw_fleet_name, draw_in_rule, more_agents};
+use crate::console::model::{AgentRow, Model, known_scratch_lines, short_outcome};
+use crate::console::screens::fleet::reasons::{self, ReasonCell, WholeReason};
 use crate::console::screens::fleet::state::SortOrder;
 use crate::console::screens::hosts::state::HostProblem;
 use crate::console::theme::{Role, role_of_state};
@@ -30,6 +31,8 @@ const MAX_PARAGRAPH_LINES: usize = 4;
 pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     draw_header(model, canvas);
     canvas.draw_rule(2);
+    let hidden = model.hidden_trouble();
+    draw_hidden_trouble(canvas, 2, hidden.above, "above");
     let mut y = 3;
     let errors = [&model.config_error, &model.preferences_error];
     for error in errors.into_iter().flatten() {
@@ -76,13 +79,31 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             draw_paragraph(canvas, below, &text, Role::Warn);
         }
     }
-    let shown = model.visible_rows(model.fleet.top).take(height);
-    for (index, agent) in shown.enumerate() {
-        draw_row(model, canvas, y + index as u16, agent, &spans);
+    let shown: Vec<&AgentRow> = model.visible_rows(model.fleet.top).take(height).collect();
+    let problems = shown.iter().map(|row| model.host_problem(&row.name));
+    let problems: Vec<Option<HostProblem>> = problems.collect();
+    let reason_span = spans.iter().find(|it| it.column == FleetColumn::Reason);
+    let reasons = reason_span.map(|span| reason_cells(&shown, &problems, usize::from(span.width)));
+    let reasons = reasons.unwrap_or_default();
+    for (index, (row, problem)) in shown.iter().zip(&problems).enumerate() {
+        let cells = RowCells {
+            spans: &spans,
+            problem,
+            reason: reasons.get(index),
+        };
+        draw_row(model, canvas, y + index as u16, row, &cells);
     }
     let bottom = y + height as u16;
     canvas.draw_rule(bottom);
+    draw_hidden_trouble(canvas, bottom, hidden.below, "below");
     draw_strip(model, canvas, bottom + 1);
+}
+
+/// Says in a rule how many agents that became worse are beyond it: "3 worse above".
+fn draw_hidden_trouble(canvas: &mut Canvas<'_>, y: u16, agents: usize, side: &str) {
+    if agents > 0 {
+        draw_in_rule(canvas, y, &[(format!("{agents} worse {side}"), Role::Bad)]);
+    }
 }
 
 /// Draws a message in as many lines as it needs, and returns the row below it.
@@ -151,10 +172,6 @@ fn draw_fleet_line(model: &Model, canvas: &mut Canvas<'_>) {
         x = canvas.put_text(x, 0, text, *role) + 1;
         left -= agents;
     }
-}
-
-fn more_agents(agents: usize) -> String {
-    format!("{agents} more")
 }
 
 /// Returns whether the figures are live, stale, saved or still being read.
@@ -288,12 +305,13 @@ fn cell_widths(model: &Model) -> CellWidths {
     let rows = &model.rows;
     let statuses = model.hosts.statuses();
     let labels = statuses.map(|status| model.hosts.label(&status.host).width());
+    let longest_label = labels.max();
     CellWidths {
         agent: cells(rows.name_width()),
-        host: cells(rows.host_width().max(labels.max())),
+        host: cells(rows.host_width().max(longest_label)),
         // Stale figures are in parentheses.
         last_run: cells(rows.run_width().map(|width| "(09:00 )".len() + width)),
-        has_remote_agents: rows.has_remote_agents(),
+        has_remote_agents: rows.has_remote_agents() || longest_label.is_some(),
     }
 }
 
@@ -318,7 +336,14 @@ fn draw_cell(canvas: &mut Canvas<'_>, y: u16, span: &ColumnSpan, text: &str, rol
     }
 }
 
-fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &AgentRow, spans: &[ColumnSpan]) {
+/// What a row needs that all rows share, and what was computed for all of them.
+struct RowCells<'a> {
+    spans: &'a [ColumnSpan],
+    problem: &'a Option<HostProblem>,
+    reason: Option<&'a ReasonCell>,
+}
+
+fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &AgentRow, cells: &RowCells<'_>) {
     let is_at_cursor = model.fleet.cursor_agent.as_ref() == Some(&row.name);
     if model.fleet.marks.contains(&row.name) {
         canvas.put_text(1, y, "*", Role::Mark);
@@ -330,8 +355,7 @@ fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &AgentRow, span
     let read_state = row.read_state();
     let state_role = role_of_state(read_state);
     canvas.put_text(2, y, read_state.glyph().trim_end(), state_role);
-    let problem = model.host_problem(&row.name);
-    for span in spans {
+    for span in cells.spans {
         match (span.column, row.latest_observation()) {
             (FleetColumn::State, _) => draw_cell(canvas, y, span, row.state().as_str(), state_role),
             (FleetColumn::Agent, _) => {
@@ -355,15 +379,17 @@ fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &AgentRow, span
                 );
             }
             (_, None) => {}
-            (FleetColumn::Reason, Some(observation)) => {
-                draw_reason(canvas, y, span, row, observation, &problem)
+            (FleetColumn::Reason, Some(_)) => {
+                if let Some(cell) = cells.reason {
+                    draw_reason(canvas, y, span, row, cell);
+                }
             }
             (column, Some(observation)) => {
                 // An unreachable agent shows its last readable observation.
                 let is_never_stale = matches!(column, FleetColumn::Host | FleetColumn::LastRun);
                 let last_readable = row
                     .last_readable_observation()
-                    .filter(|_| problem.is_some() && !is_never_stale);
+                    .filter(|_| cells.problem.is_some() && !is_never_stale);
                 let text = match (last_readable, column) {
                     (Some(last_readable), column) => column_text(model, last_readable, column),
                     (None, column) => column_text(model, observation, column),
@@ -386,49 +412,49 @@ fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &AgentRow, span
     }
 }
 
-/// The least room for a reason beside findings.
-const MIN_REASON_CELLS: usize = 14;
+/// Returns what the column of the reason says of each row.
+fn reason_cells(
+    rows: &[&AgentRow],
+    problems: &[Option<HostProblem>],
+    room: usize,
+) -> Vec<ReasonCell> {
+    let whole = rows.iter().map(|row| {
+        row.latest_observation()
+            .map(|observation| WholeReason {
+                reason: observation.reason.clone(),
+                findings: findings_text(observation),
+            })
+            .unwrap_or_default()
+    });
+    let mut whole: Vec<WholeReason> = whole.collect();
+    for (whole, problem) in whole.iter_mut().zip(problems) {
+        // The reason has precedence over the time of the next attempt.
+        if let Some(HostProblem {
+            reason,
+            next_attempt: Some(next),
+        }) = problem
+        {
+            let both = format!("{reason}; {}", next.short_text());
+            let is_whole = untrusted::visible_line(&both).width() <= room;
+            whole.reason = if is_whole { both } else { reason.clone() };
+        }
+    }
+    reasons::fit_reasons(&whole, room)
+}
 
 fn draw_reason(
     canvas: &mut Canvas<'_>,
     y: u16,
     span: &ColumnSpan,
     row: &AgentRow,
-    observation: &Observation,
-    problem: &Option<HostProblem>,
+    cell: &ReasonCell,
 ) {
-    let room = usize::from(span.width);
-    let text = match problem {
-        // The reason has precedence over the time of the next attempt.
-        Some(HostProblem {
-            reason,
-            next_attempt: Some(next),
-        }) => {
-            let both = format!("{reason}; {}", next.short_text());
-            if untrusted::visible_line(&both).width() > room {
-                reason.clone()
-            } else {
-                both
-            }
-        }
-        _ => observation.reason.clone(),
-    };
-    let findings = findings_text(observation);
-    // The findings go before the reason, which the strip and the screen of the agent have whole.
-    let left = room.saturating_sub(findings.width());
-    let (text, badge) = match (text.is_empty(), findings.is_empty()) {
-        (false, false) if left >= MIN_REASON_CELLS => (text, format!("; {findings}")),
-        (false, false) => (String::new(), findings),
-        _ => (text, findings),
-    };
-    let reason = fit_end_of_sentence(&text, room.saturating_sub(badge.width()));
-    let (reason_role, badge_role) = match row.observation {
+    let (reason_role, findings_role) = match row.observation {
         Some(_) => (Role::Text, Role::Warn),
         None => (Role::Dim, Role::Dim),
     };
-    let x = canvas.put_text(span.x, y, &reason, reason_role);
-    let room = usize::from((span.x + span.width).saturating_sub(x));
-    canvas.put_text(x, y, &truncate(&badge, room), badge_role);
+    let x = canvas.put_text(span.x, y, &cell.reason, reason_role);
+    canvas.put_text(x, y, &cell.findings, findings_role);
 }
 
 /// Returns what the scan found in what the agent wrote: "2 secrets, 41 MB not scanned".
@@ -467,7 +493,7 @@ fn column_text(model: &Model, observation: &Observation, column: FleetColumn) ->
                 format!(
                     "{} {}",
                     format_time(model.now.local_time, last.time),
-                    last.outcome_label()
+                    short_outcome(last)
                 )
             })
         }

@@ -16,6 +16,9 @@ use schedule::ScheduleView;
 /// Maximum number of runs in the log, the newest; the command line shows older ones.
 pub const MAX_RUNS: usize = 10_000;
 
+/// Maximum number of messages; the ledger keeps everything that matters.
+pub const MAX_MESSAGES: usize = 1000;
+
 /// The log.
 #[derive(Clone, Debug, Default)]
 pub struct LogScreen {
@@ -27,6 +30,8 @@ pub struct LogScreen {
     pub messages: VecDeque<LogMessage>,
     /// Runs of this session, newest first.
     pub own_runs: VecDeque<OwnRun>,
+    /// Changes of baselines in this session, newest first.
+    pub own_changes: VecDeque<OwnBaselineChange>,
     /// The row under the cursor.
     pub cursor: usize,
     /// Query of the search.
@@ -68,7 +73,23 @@ pub struct OwnRun {
     pub request: PlanRequest,
     /// The equivalent command line, if there is one.
     pub command_line: Option<String>,
+    /// When its end was reported; `None` until then.
+    pub ended_at: Option<DateTime<FixedOffset>>,
+    /// Agents whose memory it changed and that can be put back.
+    pub agents: Vec<String>,
 }
+
+/// A change of baselines in this session: a save, or a plan over several of them.
+#[derive(Clone, Debug)]
+pub struct OwnBaselineChange {
+    /// Its runs in the ledger, one for each file.
+    pub run_ids: Vec<String>,
+    /// Whether it took another change back.
+    pub is_undo: bool,
+}
+
+/// How many acts of this session are remembered, of each kind.
+const MAX_REMEMBERED_ACTS: usize = 1000;
 
 /// One run of the ledger.
 #[derive(Clone, Debug, PartialEq)]
@@ -233,6 +254,38 @@ impl LogScreen {
         let mut rows: Vec<LogRow<'_>> = runs.chain(messages).collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.time()));
         rows
+    }
+
+    /// Adds a note about something that may be repeated: an earlier note of the same text is counted
+    /// and moves up.
+    pub fn add_repeated(&mut self, text: &str, time: DateTime<FixedOffset>) {
+        self.change_keeping_cursor(|log| {
+            let newest = log.messages.iter().map(|message| message.sequence).max();
+            let same = log.messages.iter().position(|it| it.text == text);
+            let earlier = same.and_then(|at| log.messages.remove(at));
+            log.messages.push_front(LogMessage {
+                level: MessageLevel::Warn,
+                text: text.to_string(),
+                time,
+                repeat_count: earlier.map_or(1, |it| it.repeat_count + 1),
+                sequence: newest.unwrap_or(0) + 1,
+                run_id: None,
+            });
+            log.messages.truncate(MAX_MESSAGES);
+        });
+    }
+
+    /// Remembers a run of this session.
+    pub fn remember_run(&mut self, run: OwnRun) {
+        self.own_runs.push_front(run);
+        self.own_runs.truncate(MAX_REMEMBERED_ACTS);
+    }
+
+    /// Remembers a change of baselines in this session.
+    pub fn remember_change(&mut self, run_ids: Vec<String>, is_undo: bool) {
+        let change = OwnBaselineChange { run_ids, is_undo };
+        self.own_changes.push_front(change);
+        self.own_changes.truncate(MAX_REMEMBERED_ACTS);
     }
 
     /// Returns what is known of a run of this session.

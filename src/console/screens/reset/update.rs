@@ -7,12 +7,12 @@ use crate::console::command::Command;
 use crate::console::message::Effect;
 use crate::console::model::{Model, equivalent_command, step_index};
 use crate::console::screen::Screen;
-use crate::console::screens::editor;
-use crate::console::screens::log::state::{MessageLevel, OwnRun, RunSummary};
+use crate::console::screens::log::state::{MessageLevel, OwnRun};
 use crate::console::screens::reset::rule_change::request_rule_change;
 use crate::console::screens::reset::state::{
     Confirmation, PlanRequest, PlanView, ResetStage, ResultView, RunView, STOP_CONSEQUENCE,
 };
+use crate::console::screens::{agent, editor};
 use crate::engine::{
     Outcome, Plan, PlanStep, Protection, RunProgress, RunReport, UndoMode, UndoTarget,
 };
@@ -20,9 +20,6 @@ use crate::error::Error;
 
 /// Age at which a plan expires and is made again.
 pub const PLAN_LIFETIME: Duration = Duration::from_secs(60);
-
-/// How many runs of this session are remembered.
-const MAX_REMEMBERED_RUNS: usize = 1000;
 
 /// Requests the plan on the screen again if it has expired.
 pub fn replace_expired_plan(model: &mut Model) -> Vec<Effect> {
@@ -64,10 +61,7 @@ pub fn request_plan(model: &mut Model, request: PlanRequest, is_replan: bool) ->
         model.reset.stage = ResetStage::Planning(request.clone());
         model.reset.cursor = 0;
         model.plan_guard.restart(model.now.elapsed);
-        if model.screen != Screen::Reset {
-            model.return_point.from_reset = return_screen(model.screen);
-        }
-        model.go_to_screen(Screen::Reset);
+        go_to_reset(model);
     }
     vec![Effect::MakePlan(
         model.reset.last_plan_id,
@@ -85,7 +79,7 @@ pub fn abandon_plan(model: &mut Model) {
     model.reset.cursor = 0;
     model.is_dirty = true;
     if model.screen == Screen::Reset && !at_result {
-        model.go_to_screen(model.return_point.from_reset);
+        leave(model);
     }
 }
 
@@ -208,6 +202,8 @@ pub fn start_run(model: &mut Model) -> Vec<Effect> {
         run_id: String::new(),
         request: view.request.clone(),
         command_line: equivalent_command::for_plan(model, view),
+        ended_at: None,
+        agents: Vec::new(),
     };
     let (plan, verb) = (view.plan.clone(), view.verb());
     // The next key is not about the agents of this run.
@@ -221,8 +217,7 @@ pub fn start_run(model: &mut Model) -> Vec<Effect> {
             model.baselines.marks.remove(&baseline.name);
         }
     }
-    model.log.own_runs.push_front(own_run);
-    model.log.own_runs.truncate(MAX_REMEMBERED_RUNS);
+    model.log.remember_run(own_run);
     model.reset.stage = ResetStage::Run(Box::new(RunView {
         plan: plan.clone(),
         verb,
@@ -290,6 +285,8 @@ pub fn handle_run_ended(model: &mut Model, report: &RunReport) -> Vec<Effect> {
         .filter(|run| run.run_id.is_empty())
     {
         run.run_id.clone_from(&result.run_id);
+        run.ended_at = Some(result.ended_at);
+        run.agents = result.undoable_agents();
     }
     model.reset.stage = ResetStage::Result(Box::new(result));
     model.reset.previous_result = None;
@@ -306,47 +303,6 @@ pub fn handle_run_not_started(model: &mut Model, why: &str) {
     // It has no id yet.
     model.log.own_runs.retain(|run| !run.run_id.is_empty());
     abandon_plan(model);
-}
-
-/// Requests the plan of an undo. Names the last run if no marked agent has a reset to undo.
-pub fn plan_undo(model: &mut Model) -> Vec<Effect> {
-    let target = model.undo_target();
-    let other = model.last_undoable_run();
-    if let Some(text) = other.map(|run| describe_other_run(model, run, "reset to undo")) {
-        model.report(MessageLevel::Info, text);
-    }
-    request_plan(model, PlanRequest::Undo(target, UndoMode::Refuse), false)
-}
-
-/// Requests the plan of a redo. Names the last undo if it is not of the marked agents or of the
-/// one under the cursor.
-pub fn plan_redo(model: &mut Model) -> Vec<Effect> {
-    let target = UndoTarget::Redo(model.target_agents());
-    let other = model.last_redoable_run();
-    if let Some(text) = other.map(|run| describe_other_run(model, run, "undo to redo")) {
-        model.report(MessageLevel::Info, text);
-    }
-    request_plan(model, PlanRequest::Undo(target, UndoMode::Refuse), false)
-}
-
-/// Says what the target agents lack, and names the last run of other agents that has it.
-fn describe_other_run(model: &Model, run: &RunSummary, lacking: &str) -> String {
-    let targets = model.target_agents();
-    let who = match targets.as_slice() {
-        [one] => one.as_str(),
-        _ => "the marked agents",
-    };
-    let (id, time) = (&run.run_id, time_suffix(model, run));
-    format!("no {lacking} for {who}; the last one is {id}{time}")
-}
-
-/// Returns ` of 09:00` for a run of today, nothing for an older one.
-fn time_suffix(model: &Model, run: &RunSummary) -> String {
-    if run.ended_at.date_naive() == model.now.local_time.date_naive() {
-        run.ended_at.format(" of %H:%M").to_string()
-    } else {
-        String::new()
-    }
 }
 
 /// Requests the undo on the screen again, with a choice of what happens to newer notes.
@@ -408,30 +364,47 @@ pub fn drop_hidden_agents(model: &mut Model) -> Vec<Effect> {
     request_plan(model, request, false)
 }
 
-/// Returns the screen to go back to from a plan that is requested on `screen`.
-fn return_screen(screen: Screen) -> Screen {
-    match screen {
-        Screen::Agent | Screen::Log | Screen::Baselines => screen,
-        _ => Screen::Fleet,
+/// Goes to the reset screen, which leads back to where it is opened.
+fn go_to_reset(model: &mut Model) {
+    if model.screen != Screen::Reset {
+        model.return_point.from_reset = model.screen;
+        model.return_point.agent_before_reset = model.agent_view();
     }
+    model.go_to_screen(Screen::Reset);
+}
+
+/// Goes back to where the reset screen was opened, and there to the agent that was on the screen.
+fn leave(model: &mut Model) {
+    if let Some(before) = model.return_point.agent_before_reset.take() {
+        agent::update::show_again(model, before);
+    }
+    // The agent screen must not lead back here, or the two would lead to each other forever.
+    if model.return_point.from_agent == Screen::Reset {
+        model.return_point.from_agent = Screen::Fleet;
+    }
+    let to = match model.return_point.from_reset {
+        Screen::Editor if model.editor.is_none() => Screen::Fleet,
+        screen => screen,
+    };
+    model.go_to_screen(to);
 }
 
 /// Goes to the plan, run or result.
 pub fn open(model: &mut Model) {
     let came_from_here =
         model.screen == Screen::Agent && model.return_point.from_agent == Screen::Reset;
-    if !came_from_here {
-        model.return_point.from_reset = return_screen(model.screen);
+    if came_from_here {
+        model.go_to_screen(Screen::Reset);
+    } else {
+        go_to_reset(model);
     }
-    model.go_to_screen(Screen::Reset);
 }
 
 /// Shows a run of the log as a result.
 pub fn open_result(model: &mut Model, result: ResultView) {
     model.reset.stage = ResetStage::Result(Box::new(result));
     model.reset.cursor = 0;
-    model.return_point.from_reset = Screen::Log;
-    model.go_to_screen(Screen::Reset);
+    go_to_reset(model);
 }
 
 /// Moves the cursor by a row; scrolls the change of rules of a plan otherwise, and where there is only
@@ -490,10 +463,8 @@ fn leave_console(model: &mut Model) -> Vec<Effect> {
 
 /// Goes back one level; a plan is abandoned by that.
 pub fn go_back(model: &mut Model) {
-    // The agent screen must not lead back here, or the two would lead to each other forever.
-    model.return_point.from_agent = Screen::Fleet;
     match model.reset.stage {
         ResetStage::Plan(_) | ResetStage::Planning(_) => abandon_plan(model),
-        _ => model.go_to_screen(model.return_point.from_reset),
+        _ => leave(model),
     }
 }

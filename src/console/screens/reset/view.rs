@@ -1,6 +1,7 @@
 //! Draws a plan, its run and the result.
 
 mod rule_change;
+pub mod title;
 
 use unicode_width::UnicodeWidthStr;
 
@@ -14,16 +15,17 @@ use crate::console::frame::{KEYS_IGNORED_NOTICE, draw_equivalent_command, draw_f
 use crate::console::model::{AgentRow, MIN_TERMINAL_SIZE, Model, equivalent_command};
 use crate::console::screens::reset::push::describe_kept_scratch;
 use crate::console::screens::reset::state::{
-    Confirmation, PlanRequest, PlanView, ResetStage, ResultLine, ResultView, RunView,
-    STOP_CONSEQUENCE, summarize_failures,
+    Confirmation, PlanView, ResetStage, ResultLine, ResultView, RunView, STOP_CONSEQUENCE,
+    summarize_failures,
 };
 use crate::console::theme::{Role, role_of_outcome, role_of_state};
 use crate::engine::{
     KeptScratch, Operation, Outcome, Plan, PlanStep, READ_ONLY_REASON, RunStage as Step,
-    SkippedAgent, StepAction, UndoTarget, UndoneRun,
+    SkippedAgent, StepAction, UndoneRun,
 };
 use crate::quantity::{format_count, format_size};
 use crate::untrusted;
+use title::{draw_plan_title, request_title};
 
 /// Lines below the list of a plan: a rule, three lines, the message, the hints.
 const PLAN_FOOTER_LINES: u16 = 6;
@@ -51,7 +53,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             canvas.put_text(1, 3, &text, Role::Text);
         }
         ResetStage::Planning(request) => {
-            let x = canvas.put_text(0, 0, &request_title(request, None), Role::Title) + 2;
+            let x = canvas.put_text(0, 0, &request_title(model, request, None), Role::Title) + 2;
             draw_fleet_name(model, canvas, x, 0);
             canvas.draw_rule(1);
             canvas.put_text(1, 3, "reading the agents …", Role::Dim);
@@ -60,49 +62,6 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         ResetStage::Plan(view) => draw_plan(model, view, canvas),
         ResetStage::Run(view) => draw_run(model, view, canvas),
         ResetStage::Result(view) => draw_result(model, view, canvas),
-    }
-}
-
-/// Returns the title of a plan. One of an undo names the run, where all of `plan` undoes one.
-fn request_title(request: &PlanRequest, plan: Option<&Plan>) -> String {
-    let title = format!("{} PLAN", request.verb().to_uppercase());
-    let mut steps = plan.into_iter().flat_map(|plan| &plan.steps);
-    let mut undone = steps.by_ref().filter_map(|step| step.undone_run.as_ref());
-    let run = match request {
-        PlanRequest::Undo(UndoTarget::Run(run) | UndoTarget::RunAgents(run, _), _) => Some(run),
-        _ => {
-            let first = undone.next().map(|undo| &undo.run);
-            first.filter(|run| undone.all(|undo| undo.run == **run))
-        }
-    };
-    match run {
-        Some(run) => format!("{title} of run {run}"),
-        None => title,
-    }
-}
-
-/// Says what a plan would archive: `2 whole files, 58 lines (41.2K)`.
-fn describe_archive(plan: &Plan) -> (String, u64) {
-    let of_kind = |kind: EntryKind| {
-        let steps = plan.steps.iter();
-        steps.filter(move |step| step.entry_kind == Some(kind))
-    };
-    let lines: u64 = of_kind(EntryKind::Scratch)
-        .map(|step| step.scratch_lines)
-        .sum();
-    let counts = [
-        (of_kind(EntryKind::FullBackup).count() as u64, "whole file"),
-        (lines, "line"),
-        (of_kind(EntryKind::Special).count() as u64, "description"),
-    ];
-    let counted = counts.iter().filter(|(count, _)| *count > 0);
-    let counted: Vec<String> = counted
-        .map(|(count, noun)| format_count(*count, noun))
-        .collect();
-    let bytes = plan.steps.iter().map(|step| step.archive_bytes).sum();
-    match counted.as_slice() {
-        [] => ("nothing".to_string(), 0),
-        _ => (counted.join(", "), bytes),
     }
 }
 
@@ -157,37 +116,6 @@ fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
         }
     }
     draw_confirmation(model, view, canvas, y + 3);
-}
-
-/// Draws the title of a plan and its totals.
-fn draw_plan_title(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
-    let plan = &view.plan;
-    let wide = canvas.width() >= 110;
-    let x = canvas.put_text(0, 0, &request_title(&view.request, Some(plan)), Role::Title) + 2;
-    let x = draw_fleet_name(model, canvas, x, 0);
-    let agents = format_count(plan.steps.len() as u64, "agent");
-    let (archive, bytes) = describe_archive(plan);
-    let size = match bytes {
-        ..1024 => format!("{bytes} B"),
-        _ => format_size(bytes),
-    };
-    let in_parentheses = if bytes > 0 {
-        format!(" ({size})")
-    } else {
-        String::new()
-    };
-    let status = "nothing changed yet";
-    let room = usize::from(canvas.width().saturating_sub(x)).saturating_sub(status.len() + 1);
-    // Each row says what it archives, so the total may be shortened.
-    let texts = [
-        format!("{agents}  would archive {archive}{in_parentheses}"),
-        format!("{agents}, archive {archive}"),
-        format!("{agents}, archive {size}"),
-    ];
-    let shorter = if wide { &texts[..] } else { &texts[1..] };
-    let text = shorter.iter().find(|text| text.width() <= room);
-    canvas.put_text(x, 0, &truncate(text.unwrap_or(&agents), room), Role::Text);
-    canvas.put_right(canvas.width(), 0, status, Role::Good);
 }
 
 fn draw_skipped_row(

@@ -113,7 +113,7 @@ fn text_of_a_timeline_entry_opens_and_leads_back() {
     assert_eq!(console.press("P"), [Effect::SetPinned(entry.clone(), true)]);
     console.send(Msg::EntryPinned(entry.clone(), true, Ok(())));
     assert_eq!(
-        console.press("P"),
+        console.press("P P"),
         [Effect::SetPinned(entry.clone(), false)]
     );
     assert_eq!(console.press("X"), [Effect::FindEntryRun(entry)]);

@@ -28,6 +28,7 @@ fn shown_change_is_saved_by_y_alone() {
     assert!(save.is_sealed && !save.is_immutable && !save.accepts_lint_errors);
     assert_eq!(console.press("y"), [], "a held key saves twice");
     let saved = SavedText {
+        run: "5a7e".to_string(),
         bytes: text.clone().into_bytes(),
         seal: Ok(SealMatch::Sealed),
         remarks: Vec::new(),
@@ -60,6 +61,7 @@ fn save_that_blocks_resets_names_the_key_that_seals() {
     console.advance(KEY_GUARD_TIME);
     console.press("y");
     let saved = SavedText {
+        run: "5a7e".to_string(),
         bytes: TEXT.as_bytes()[1..].to_vec(),
         seal: Ok(SealMatch::SavedHere("not sealed yet".to_string())),
         remarks: Vec::new(),
@@ -104,6 +106,7 @@ fn save_that_ends_the_editor_is_reported_below() {
     console.advance(KEY_GUARD_TIME);
     console.press("y");
     let saved = SavedText {
+        run: "5a7e".to_string(),
         bytes: TEXT.as_bytes()[1..].to_vec(),
         seal: Ok(SealMatch::SavedHere("not sealed yet".to_string())),
         remarks: Vec::new(),
@@ -538,19 +541,7 @@ fn lint_errors_need_a_forced_save() {
 
 /// A run that saved or restored the baseline of `charlie`: from a version to another.
 fn baseline_run(id: &str, minutes: i64, operation: Operation, texts: [&str; 2]) -> RunSummary {
-    let mut run = run_summary(id, minutes, &[("x", Outcome::Ok)]);
-    let event = &mut run.events[0];
-    event.agent = String::new();
-    event.operation = operation;
-    event.file = Some(NAME.to_string());
-    let [before, after] = texts.map(|text| Digest::of(text.as_bytes()));
-    event.before = Some(FileState::File {
-        sha256: before,
-        size: 3,
-        lines: 1,
-    });
-    event.baseline = Some(after);
-    run
+    crate::engine_samples::baseline_run(NAME, id, minutes, (operation, texts))
 }
 
 /// Presses a key and returns the version that the plan would put back.

@@ -421,6 +421,9 @@ pub fn handle_saved(
     name: &str,
     saved: Result<Box<SavedText>, Error>,
 ) -> Vec<Effect> {
+    if let Ok(saved) = &saved {
+        model.log.remember_change(vec![saved.run.clone()], false);
+    }
     let Some(editor) = model.editor.as_mut().filter(|it| it.opened.name == name) else {
         return vec![Effect::LoadLog];
     };

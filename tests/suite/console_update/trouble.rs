@@ -1,0 +1,183 @@
+//! New trouble: every screen names the agent that became worse, and a key goes there and back.
+
+use std::time::Duration;
+
+use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::screen::Screen;
+use memory_shepherd::console::screens::agent::state::AgentTab;
+use memory_shepherd::engine::{Outcome, State};
+
+use super::{MINUTE, cursor_agent, makes_dirty};
+use crate::console_fixture::{TestConsole, fleet_of, fleet_of_four, opened_baseline};
+use crate::engine_samples::{observation_of, plan, run_report};
+
+/// An agent is seen in this state. Returns whether the bell rings.
+fn sees(console: &mut TestConsole, agent: &str, state: State) -> bool {
+    let effects = console.observe(vec![observation_of(agent, state)]);
+    effects.contains(&Effect::RingBell)
+}
+
+/// Returns the line about an agent that has just become worse.
+fn trouble_line(console: &TestConsole, agent: &str, state: State) -> String {
+    let time = console.moment().local_time.format("%H:%M");
+    format!("! {time} {agent} {state}")
+}
+
+#[test]
+fn new_trouble_is_named_on_every_screen() {
+    let screens = [
+        "1", "d", "d Tab f", "3", "4", "4 r", "6", "7", "8", "j X", "e",
+    ];
+    for size in [(120, 36), (80, 24), (60, 15)] {
+        for keys in screens {
+            let mut console = fleet_of_four();
+            console.send(Msg::Resized(size.0, size.1));
+            match keys {
+                "j X" => console.press_and_plan(keys, plan(&[("bravo", State::Scratch)])),
+                "e" => console.open_editor(opened_baseline(&["charlie"], b"one\n---\n")),
+                _ => drop(console.press(keys)),
+            }
+            let is_drawn = makes_dirty(&mut console, |console| {
+                sees(console, "delta", State::Tampered);
+            });
+            let text = console.screen_text();
+            let line = match (keys, size) {
+                ("d Tab f", (60, _)) => "! delta TAMPERED".to_string(),
+                _ => trouble_line(&console, "delta", State::Tampered),
+            };
+            assert!(is_drawn && text.contains(&line), "{keys} {size:?}: {text}");
+            // A text on the whole screen has no header.
+            let has_counts = text.contains("1 TAMPERED 1 DRIFTED");
+            assert_eq!(has_counts, keys != "d Tab f", "{keys} {size:?}: {text}");
+        }
+    }
+}
+
+#[test]
+fn message_leaves_room_for_new_trouble() {
+    let mut console = fleet_of_four();
+    console.send(Msg::Resized(80, 24));
+    sees(&mut console, "delta", State::Drifted);
+    assert!(console.screen_text().contains("' goes there"));
+    let message = "the changed config is in force; it closed the plan, made with the old one";
+    console.model.show_hint(message);
+    let text = console.screen_text();
+    assert!(text.contains("! 1 new"), "{text}");
+    assert!(text.contains("the changed config is in force"), "{text}");
+}
+
+#[test]
+fn trouble_key_goes_there_and_back() {
+    let mut console = fleet_of_four();
+    assert_eq!(console.press("'"), []);
+    assert!(console.message_text().contains("became worse"));
+    console.press("8");
+    sees(&mut console, "delta", State::Tampered);
+    let effects = console.press("'");
+    assert!(effects.contains(&Effect::PrepareTexts("delta".to_string())));
+    assert_eq!(console.model.agent.agent, "delta");
+    assert!(!console.screen_text().contains("! 0"), "it was looked at");
+    console.press("'");
+    assert_eq!(console.model.screen, Screen::Hosts);
+    assert_eq!(cursor_agent(&console), "charlie");
+    // Without new trouble the key leads there once more.
+    console.press("'");
+    assert_eq!(console.model.agent.agent, "delta");
+    // From an agent it leads back to that agent and its tab.
+    console.press("1");
+    console.open_agent("charlie", b"", None);
+    console.press("Tab");
+    sees(&mut console, "bravo", State::Drifted);
+    console.press("'");
+    assert_eq!(console.model.agent.agent, "bravo");
+    let effects = console.press("'");
+    assert!(effects.contains(&Effect::PrepareTexts("charlie".to_string())));
+    assert_eq!(console.model.agent.agent, "charlie");
+    assert_eq!(console.model.agent.tab, AgentTab::Scratch);
+}
+
+#[test]
+fn trouble_key_leaves_a_plan_as_it_is() {
+    let mut console = fleet_of_four();
+    console.press_and_plan("X", plan(&[("charlie", State::Drifted)]));
+    console.type_line("rese");
+    sees(&mut console, "delta", State::Tampered);
+    console.press("'");
+    // The key is a letter of the words that confirm the plan.
+    assert_eq!(console.typed_confirmation(), "rese'");
+    console.press("^u '");
+    assert_eq!(console.model.screen, Screen::Agent);
+    console.press("'");
+    assert_eq!(console.model.screen, Screen::Reset);
+    assert_eq!(console.typed_confirmation(), "");
+}
+
+#[test]
+fn flapping_agent_stays_one_line() {
+    let mut console = fleet_of_four();
+    for _ in 0..3 {
+        sees(&mut console, "bravo", State::Drifted);
+        sees(&mut console, "delta", State::Unreach);
+        sees(&mut console, "bravo", State::Clean);
+        assert!(console.screen_text().contains("delta UNREACH"));
+    }
+    let notes = console.model.log.messages.iter();
+    let notes: Vec<(&str, usize)> = notes
+        .map(|it| (it.text.as_str(), it.repeat_count))
+        .collect();
+    assert_eq!(notes, [("bravo DRIFTED", 3), ("delta UNREACH", 1)]);
+}
+
+#[test]
+fn bell_is_off_and_rings_once_for_an_agent() {
+    let mut console = fleet_of_four();
+    assert!(!sees(&mut console, "delta", State::Tampered), "it is off");
+    console.model.preferences.has_bell = true;
+    assert!(sees(&mut console, "bravo", State::Drifted));
+    sees(&mut console, "bravo", State::Clean);
+    assert!(!sees(&mut console, "bravo", State::Drifted), "it flaps");
+    console.advance(11 * MINUTE);
+    sees(&mut console, "bravo", State::Clean);
+    assert!(sees(&mut console, "bravo", State::Drifted));
+    assert!(!sees(&mut console, "alpha", State::Oversize), "no trouble");
+}
+
+#[test]
+fn trouble_out_of_sight_is_counted() {
+    let names: Vec<String> = (0..60).map(|number| format!("agent-{number:02}")).collect();
+    let agents: Vec<(&str, State)> = names
+        .iter()
+        .map(|it| (it.as_str(), State::Scratch))
+        .collect();
+    let mut console = fleet_of(&agents);
+    console.send(Msg::Resized(80, 24));
+    console.press("G");
+    let bad = ["agent-03", "agent-04", "agent-05"];
+    console.observe(bad.map(|it| observation_of(it, State::Drifted)).to_vec());
+    assert_eq!(cursor_agent(&console), "agent-59");
+    assert!(console.screen_text().contains("3 worse above"));
+    console.press("gg");
+    assert!(!console.screen_text().contains("worse above"));
+}
+
+#[test]
+fn looked_at_and_own_trouble_is_no_news() {
+    let mut console = fleet_of_four();
+    let has_line = |console: &TestConsole| console.screen_text().contains("goes there");
+    sees(&mut console, "delta", State::Drifted);
+    console.advance(Duration::from_secs(60));
+    assert!(has_line(&console), "nobody has pressed a key");
+    console.press("j j");
+    assert!(!has_line(&console), "{}", cursor_agent(&console));
+    // An undo of this console brings drifted rules back.
+    console.press_and_plan("gg j X", plan(&[("delta", State::Drifted)]));
+    console.type_line("reset 1");
+    console.press("Enter");
+    let report = run_report(&[("bravo", Outcome::Ok, None)]);
+    let run = report.run.clone();
+    console.send(Msg::RunEnded(Box::new(report)));
+    let mut after = observation_of("bravo", State::Drifted);
+    after.last_run.as_mut().unwrap().run = run;
+    console.observe(vec![after]);
+    assert!(!has_line(&console));
+}
