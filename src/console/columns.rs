@@ -96,6 +96,10 @@ const FIRST_COLUMN: u16 = 5;
 /// Most cells that a long name takes from other columns.
 const MAX_RESERVED_NAME_CELLS: u16 = 24;
 
+/// Figures that go before names, hosts and reasons are shortened.
+const FIGURES_DROPPED_FIRST: [FleetColumn; 3] =
+    [FleetColumn::Trend, FleetColumn::Limit, FleetColumn::Size];
+
 /// Cells that the reason keeps before figures are shown, where the screen is wide enough.
 const MAX_RESERVED_REASON_CELLS: u16 = 34;
 
@@ -219,7 +223,7 @@ impl ColumnFit {
 
     /// Drops less important figures before names are shortened.
     fn drop_figures(&self, shown: &mut Vec<FleetColumn>) {
-        for column in [FleetColumn::Trend, FleetColumn::Limit, FleetColumn::Size] {
+        for column in FIGURES_DROPPED_FIRST {
             if self.name_room(shown) <= self.agent.min(MAX_RESERVED_NAME_CELLS) {
                 shown.retain(|it| *it != column);
             }
@@ -266,9 +270,10 @@ fn host_cells(
         FleetColumn::Reason => reserved_reason_cells(screen) + 1,
         other => other.layout().width + 1,
     };
-    let others = columns
-        .iter()
-        .filter(|column| **column != FleetColumn::Host);
+    let is_kept = |column: &&FleetColumn| {
+        **column != FleetColumn::Host && !FIGURES_DROPPED_FIRST.contains(*column)
+    };
+    let others = columns.iter().filter(is_kept);
     let others = others.filter(|column| screen >= column.layout().min_screen_width);
     let others: u16 = others.map(used).sum();
     let spare = screen.saturating_sub(FIRST_COLUMN + others + 1);
@@ -286,7 +291,6 @@ mod tests {
     fn shown_columns(columns: &[FleetColumn], screen: u16, longest: u16) -> Vec<&'static str> {
         let longest = CellWidths {
             agent: longest,
-            has_remote_agents: true,
             ..CellWidths::default()
         };
         let spans = lay_out_columns(columns, screen, longest);
@@ -303,8 +307,8 @@ mod tests {
     #[test]
     fn least_needed_column_is_dropped_first() {
         let usual = default_columns();
-        assert_eq!(shown_columns(&usual, 120, 15).len(), 10);
-        assert!(!shown_columns(&usual, 109, 16).contains(&"host"));
+        let all_but_host = usual.iter().filter(|it| **it != FleetColumn::Host);
+        assert_eq!(shown_columns(&usual, 120, 15).len(), all_but_host.count());
         let narrow = ["state", "agent", "scratch", "above", "changed", "last-run"];
         assert_eq!(shown_columns(&usual, 80, 15), narrow);
         assert_eq!(shown_columns(&usual, 60, 15), narrow[..5]);
@@ -338,10 +342,7 @@ mod tests {
             FleetColumn::Host,
             FleetColumn::Trend,
         ];
-        assert_eq!(
-            shown_columns(&few, 60, 15),
-            ["agent", "state", "host", "trend"]
-        );
+        assert_eq!(shown_columns(&few, 60, 15), ["agent", "state", "trend"]);
         let usual = default_columns();
         assert!(shown_columns(&usual, 80, 9).contains(&"size"));
         assert!(!shown_columns(&usual, 80, 24).contains(&"size"));
@@ -385,6 +386,28 @@ mod tests {
         };
         assert_eq!(width(long, 160, FleetColumn::Host), Some(40));
         assert!(width(long, 120, FleetColumn::Agent) >= Some(MIN_NAME_CELLS));
+    }
+
+    #[test]
+    fn reason_keeps_its_room_and_host_goes_when_local() {
+        for (agent, is_remote) in [(12, false), (24, false), (24, true)] {
+            let cells = CellWidths {
+                agent,
+                host: 8,
+                last_run: 10,
+                has_remote_agents: is_remote,
+            };
+            for screen in 60..=200 {
+                let spans = lay_out_columns(&default_columns(), screen, cells);
+                let of = |column| spans.iter().find(|it| it.column == column);
+                assert!(is_remote || of(FleetColumn::Host).is_none(), "{screen}");
+                let reason = of(FleetColumn::Reason).map_or(0, |span| span.width);
+                assert!(
+                    screen < 120 || reason + 1 >= 34,
+                    "{screen} {cells:?}: {spans:?}"
+                );
+            }
+        }
     }
 
     #[test]

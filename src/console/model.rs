@@ -420,9 +420,17 @@ impl Model {
         is_plan && self.screen == Screen::BaselinePlan
     }
 
-    /// Whether a plan over baselines can be gone back to.
-    pub fn has_open_baseline_plan(&self) -> bool {
-        !matches!(self.baseline_plan.stage, BaselinePlanStage::Empty)
+    /// Returns a screen to go back to; the fleet, if what it showed has been closed.
+    pub fn reopenable_screen(&self, screen: Screen) -> Screen {
+        let is_closed = match screen {
+            Screen::Editor => self.editor.is_none(),
+            Screen::BaselinePlan => {
+                matches!(self.baseline_plan.stage, BaselinePlanStage::Empty)
+            }
+            Screen::Reset => matches!(self.reset.stage, ResetStage::Empty),
+            _ => false,
+        };
+        if is_closed { Screen::Fleet } else { screen }
     }
 
     /// Whether a plan over baselines is being applied.

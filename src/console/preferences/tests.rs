@@ -42,6 +42,15 @@ fn empty_file_gives_defaults() {
 }
 
 #[test]
+fn bell_is_off_until_it_is_switched_on() {
+    assert!(!Preferences::default().has_bell);
+    assert!(parse_text("bell = true\n").0.has_bell);
+    assert!(!parse_text("bell = false\n").0.has_bell);
+    assert_errors("bell = 1\n", &["1: bell is true or false"]);
+    assert_errors("bel = true\n", &["did you mean `bell`?"]);
+}
+
+#[test]
 fn every_setting_is_parsed() {
     let (preferences, found) = parse_text(
         "theme = \"mono\"\n\

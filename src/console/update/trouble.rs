@@ -47,11 +47,7 @@ fn go_back(model: &mut Model, origin: TroubleOrigin) -> Vec<Effect> {
         agent::update::show_again(model, before);
         return Vec::new();
     }
-    let screen = match origin.screen {
-        Screen::Editor if model.editor.is_none() => Screen::Fleet,
-        Screen::BaselinePlan if !model.has_open_baseline_plan() => Screen::Fleet,
-        screen => screen,
-    };
+    let screen = model.reopenable_screen(origin.screen);
     screens::return_to(model, screen)
 }
 

@@ -25,6 +25,36 @@ fn fleet_of_every_state_matches_snapshot() {
 }
 
 #[test]
+fn unchanged_run_and_local_hosts_leave_room_to_reasons() {
+    let names = ["code-reviewer", "docs-writer", "triage"];
+    let mut console = unread_fleet(&names, (120, 36));
+    let reasons = [
+        "1 protected line gone, rules edited: L22 L31",
+        "rules edited: L22 L31",
+        "rules edited: L8 L9 L10 L11 …, 2 invisible characters",
+    ];
+    let seen = names.iter().zip(reasons).map(|(name, reason)| {
+        let mut seen = observation_of(name, State::Drifted);
+        seen.reason = reason.to_string();
+        seen.last_run.as_mut().unwrap().outcome = Outcome::Unchanged;
+        seen.content.as_mut().unwrap().findings.injections = 1;
+        seen
+    });
+    console.observe(seen.collect());
+    let text = rendered_text(&console, "terminal");
+    assert!(
+        text.contains(" = ") && !text.contains("unchanged"),
+        "{text}"
+    );
+    assert!(!text.contains("HOST"), "{text}");
+    assert!(text.contains("1 protected gone, L22 L31; 1 inj"), "{text}");
+    assert!(
+        text.contains("rules edited: L22 L31; 1 injection"),
+        "{text}"
+    );
+}
+
+#[test]
 fn fleet_with_hidden_marks_matches_snapshot() {
     assert_view("fleet_marks", |console| {
         console.press("j Space j Space / ! c o d e Enter");

@@ -10,7 +10,6 @@ use crate::console::screen::Screen;
 use crate::console::screens::agent::state::{AgentTab, CONTEXT_LINE_CHOICES};
 use crate::console::screens::baselines;
 use crate::console::screens::log::state::MessageLevel;
-use crate::console::screens::reset::state::ResetStage;
 use crate::console::text::{LineKind, Pane, PreparedText, TextLine, Tones};
 use crate::engine::{HistoryEntry, State};
 use crate::quantity::format_count;
@@ -432,20 +431,8 @@ pub fn go_back(model: &mut Model, is_escape: bool) {
 }
 
 fn leave(model: &mut Model) {
-    let has_reset = !matches!(model.reset.stage, ResetStage::Empty);
-    match model.return_point.from_agent {
-        Screen::Reset if has_reset => model.go_to_screen(Screen::Reset),
-        Screen::Editor if model.editor.is_some() => model.go_to_screen(Screen::Editor),
-        Screen::BaselinePlan if model.has_open_baseline_plan() => {
-            model.go_to_screen(Screen::BaselinePlan);
-        }
-        screen @ (Screen::Log
-        | Screen::Baselines
-        | Screen::Archives
-        | Screen::Verify
-        | Screen::Hosts) => model.go_to_screen(screen),
-        _ => model.go_to_screen(Screen::Fleet),
-    }
+    let to = model.reopenable_screen(model.return_point.from_agent);
+    model.go_to_screen(to);
 }
 
 /// Starts a search. Returns the previous query.

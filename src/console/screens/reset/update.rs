@@ -382,10 +382,7 @@ fn leave(model: &mut Model) {
     if model.return_point.from_agent == Screen::Reset {
         model.return_point.from_agent = Screen::Fleet;
     }
-    let to = match model.return_point.from_reset {
-        Screen::Editor if model.editor.is_none() => Screen::Fleet,
-        screen => screen,
-    };
+    let to = model.reopenable_screen(model.return_point.from_reset);
     model.go_to_screen(to);
 }
 
