@@ -14,7 +14,7 @@ use crate::config::{Config, ConfigEnvironment};
 use crate::digest::Digest;
 use crate::durable::OperatorDirectory;
 use crate::engine::Engine;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::invocation::Invocation;
 use crate::lint::TEMPLATE;
 
