@@ -555,7 +555,7 @@ mod tests {
                 .write_line_at_path("at ", name, &[(OutputRole::Plain, ": ‹U+202E›")])
                 .unwrap();
             printer
-                .write_highlighted_line(&[(OutputRole::Dim, name)], b"note", &[0..1])
+                .write_highlighted_line(&[(OutputRole::Dim, name)], b"note", &[0..1, 2..3])
                 .unwrap();
             printer
                 .write_untrusted_line(
