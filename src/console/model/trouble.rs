@@ -34,6 +34,8 @@ pub struct TroubleWatch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Trouble {
     state: State,
+    /// The state before.
+    before: State,
     time: DateTime<FixedOffset>,
 }
 
@@ -50,8 +52,11 @@ pub struct TroubleOrigin {
 
 impl TroubleWatch {
     /// Notes trouble of an agent. Returns whether the bell is due.
-    fn add(&mut self, agent: &str, trouble: Trouble, now: Duration) -> bool {
-        let is_new = self.items.insert(agent.to_string(), trouble).is_none();
+    fn add(&mut self, agent: &str, mut trouble: Trouble, now: Duration) -> bool {
+        let earlier = self.items.get(agent).copied();
+        trouble.before = earlier.map_or(trouble.before, |earlier| earlier.before);
+        self.items.insert(agent.to_string(), trouble);
+        let is_new = earlier.is_none();
         self.choose_shown();
         let last = self.last_bells.get(agent);
         let is_due = is_new && last.is_none_or(|last| now >= *last + BELL_PAUSE);
@@ -59,6 +64,17 @@ impl TroubleWatch {
             self.last_bells.insert(agent.to_string(), now);
         }
         is_due
+    }
+
+    /// Notes that an agent is in another state than the trouble says. Ends the trouble if the agent is as
+    /// well as it was before.
+    fn improve(&mut self, agent: &str, state: State) {
+        match self.items.get_mut(agent) {
+            Some(item) if state < item.before => item.state = state,
+            Some(_) => drop(self.items.remove(agent)),
+            None => return,
+        }
+        self.choose_shown();
     }
 
     /// Forgets an agent: it is well again, or the operator has looked at it. Returns whether there was
@@ -110,11 +126,15 @@ impl Model {
             }
             return false;
         }
+        let row = self.find_row(&seen.agent);
+        let before = row.map_or(State::Loading, |row| row.read_state());
         if !self.is_new_trouble(seen) {
+            self.trouble.improve(&seen.agent, seen.state);
             return false;
         }
         let trouble = Trouble {
             state: seen.state,
+            before,
             time: self.now.local_time,
         };
         let (agent, now) = (&seen.agent, self.now.elapsed);

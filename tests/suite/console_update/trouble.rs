@@ -129,6 +129,29 @@ fn flapping_agent_stays_one_line() {
 }
 
 #[test]
+fn trouble_ends_where_the_agent_is_as_before() {
+    let mut console = fleet_of_four();
+    let shows = |console: &TestConsole, state: &str| {
+        console
+            .screen_text()
+            .contains(&format!("charlie {state}  ' goes"))
+    };
+    sees(&mut console, "charlie", State::Tampered);
+    assert!(shows(&console, "TAMPERED"));
+    // It was DRIFTED before.
+    sees(&mut console, "charlie", State::Drifted);
+    assert!(!console.screen_text().contains("goes there"));
+    // A lesser trouble than the first one is still news.
+    sees(&mut console, "bravo", State::Tampered);
+    sees(&mut console, "bravo", State::Drifted);
+    assert!(
+        console
+            .screen_text()
+            .contains("bravo DRIFTED  ' goes there")
+    );
+}
+
+#[test]
 fn bell_is_off_and_rings_once_for_an_agent() {
     let mut console = fleet_of_four();
     assert!(!sees(&mut console, "delta", State::Tampered), "it is off");

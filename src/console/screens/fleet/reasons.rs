@@ -98,7 +98,10 @@ fn fit_reason(whole: &WholeReason, room: usize) -> ReasonCell {
         let left = room.saturating_sub(findings.width());
         let left = left.max(MIN_REASON_CELLS.min(room));
         reason = fit_end_of_sentence(&reason, left);
-        findings = truncate(&findings, room.saturating_sub(reason.width()));
+        findings = match room.saturating_sub(reason.width()) {
+            0 => String::new(),
+            left => truncate(&findings, left),
+        };
     }
     ReasonCell { reason, findings }
 }
