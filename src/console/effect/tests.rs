@@ -302,8 +302,11 @@ fn facts_say_how_plan_is_confirmed() {
 fn facts_of_special_file_require_typing() {
     let root = tempfile::tempdir().unwrap();
     let local = fake_with_agent();
+    let engine = engine_with_transport(root.path(), local.clone());
+    // Only where a run found a file may something else be displaced.
+    let plan = engine.plan_reset(&["a".to_string()], false).unwrap();
+    engine.apply_plan(&plan, true, &AtomicBool::new(false), &mut |_| {});
     local.put_special_file("/agent/MEMORY.md", SpecialFile::Fifo);
-    let engine = engine_with_transport(root.path(), local);
     let fact = fact_text(&engine, "protection");
     assert!(fact.contains("typed confirmation"), "{fact}");
 }

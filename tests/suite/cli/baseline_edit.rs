@@ -111,7 +111,6 @@ fn text_saved_beside_the_copy_is_kept() {
 #[test]
 fn edit_without_other_text_leaves_no_directory() {
     let ends = [
-        "true",
         "exit 3",
         "echo '- one more' >>\"$1\"",
         // A backup and a lock have nothing of the operator's.

@@ -14,7 +14,11 @@ use crate::error::Error;
 /// Shows what an external editor wrote, and asks whether to save it.
 pub fn handle_external_text(model: &mut Model, external: ExternalText) -> Vec<Effect> {
     let ExternalText { opened, text, kept } = external;
-    let kept = kept.map(|kept| kept.to_string());
+    let name = opened.name.clone();
+    let kept = kept.map(|kept| match kept.may_be_open {
+        true => format!("baseline {name} is unchanged: {kept}"),
+        false => kept.to_string(),
+    });
     let text = match text {
         Ok(text) => text,
         Err(error) => {
@@ -26,7 +30,6 @@ pub fn handle_external_text(model: &mut Model, external: ExternalText) -> Vec<Ef
     if let Some(kept) = kept {
         model.report(MessageLevel::Warn, kept);
     }
-    let name = opened.name.clone();
     if text == opened.bytes {
         // A failure of the editor is already reported.
         let failed = model.last_message.as_ref();
