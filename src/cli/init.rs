@@ -108,6 +108,10 @@ impl CommandContext<'_> {
                 .with_hint(hint)
                 .into());
         }
+        // The archive is begun before the files are written.
+        for file in &files {
+            check_directory(&file.path)?;
+        }
         let archive_dir = parsed.general.archive_dir.clone();
         let files = if args.dry_run {
             files
@@ -160,6 +164,15 @@ impl CommandContext<'_> {
                 let message = "cannot find a directory for the config: no home is known";
                 Error::new(ErrorKind::User, message).with_hint("set HOME, or pass --config FILE")
             })
+    }
+}
+
+/// Checks that no symlink of another user leads to a new file.
+fn check_directory(path: &Path) -> Result<()> {
+    let mut above = path.ancestors().skip(1);
+    match above.find(|it| it.symlink_metadata().is_ok()) {
+        Some(existing) => OperatorDirectory::open(existing).map(drop),
+        None => Ok(()),
     }
 }
 

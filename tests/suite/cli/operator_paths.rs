@@ -65,7 +65,7 @@ fn link_of_another_user_is_not_followed() {
     lchown(&link, Some(0), None).unwrap();
     for (command, _) in commands {
         let is_init = command.starts_with("init");
-        let _ = run(command).assert_code(if is_init { 2 } else { 0 });
+        let _ = run(command).assert_code(if is_init { 3 } else { 0 });
     }
     assert!(!site.path("target/new").exists());
     for name in ["out", "fleet.prom", "debug.log", "units"] {

@@ -273,7 +273,9 @@ fn soaked_program_matches_fresh_program() {
         terminal.send("\x1b\x1b\x1b1A\x1b");
         terminal.wait_for_quiet();
         // The cursor on both agents ends their new trouble, which a fresh console does not have.
-        terminal.send("Ggg");
+        terminal.send("G");
+        terminal.wait_for_quiet();
+        terminal.send("gg");
         terminal.wait_for_quiet();
     };
     terminal.wait("the fleet", |terminal| {
