@@ -8,7 +8,7 @@ use chrono::{DateTime, FixedOffset};
 
 use super::{AgentView, Model};
 use crate::console::age::format_time;
-use crate::console::command::Command;
+use crate::console::command::{Command, KeyContext};
 use crate::console::screen::Screen;
 use crate::engine::{Observation, State};
 
@@ -180,13 +180,16 @@ impl Model {
         let time = format_time(self.now.local_time, trouble.time);
         let key = self.key_hint(Command::GoToTrouble);
         let whole = format!("! {time} {agent} {state}{more}");
-        let forms = vec![
-            format!("{whole}  {key} goes there"),
+        // There the key is a letter.
+        let types_text =
+            self.input_line.is_some() || self.key_context() == KeyContext::EditorTyping;
+        let with_key = (!types_text).then(|| format!("{whole}  {key} goes there"));
+        let shorter = [
             whole,
             format!("! {agent} {state}"),
             format!("! {count} new"),
         ];
-        Some((forms, state))
+        Some((with_key.into_iter().chain(shorter).collect(), state))
     }
 
     /// Returns how many agents with new trouble are above and below the visible rows of the fleet.

@@ -6,15 +6,17 @@ use crate::console::model::{Model, TroubleOrigin};
 use crate::console::screen::Screen;
 use crate::console::screens::{self, agent};
 
-/// Opens the agent with the worst new trouble; from there, goes back to where the key was pressed.
-/// Without new trouble, goes to the agent that it opened last.
+/// Opens the agent with the worst new trouble, and from there the next one; from the last one, goes
+/// back to where the key was pressed first. Without new trouble, goes to the agent that it opened last.
 pub(super) fn go_there_or_back(model: &mut Model) -> Vec<Effect> {
-    if model.is_at_visited_trouble()
-        && let Some(origin) = model.trouble.origin.take()
-    {
-        return go_back(model, origin);
-    }
     let shown = model.trouble.shown().map(str::to_string);
+    let origin = match model.is_at_visited_trouble() {
+        true => model.trouble.origin.take(),
+        false => None,
+    };
+    if let (None, Some(origin)) = (&shown, &origin) {
+        return go_back(model, origin.clone());
+    }
     let Some(name) = shown.or_else(|| model.trouble.visited.clone()) else {
         return Vec::new();
     };
@@ -23,12 +25,13 @@ pub(super) fn go_there_or_back(model: &mut Model) -> Vec<Effect> {
         model.show_hint(&format!("{name} is no longer in the config"));
         return Vec::new();
     }
-    let origin = TroubleOrigin {
-        screen: model.screen,
-        agent: model.agent_view(),
-        cursor_agent: model.fleet.cursor_agent.clone(),
-    };
-    model.trouble.origin = Some(origin);
+    model.trouble.origin = origin.or_else(|| {
+        Some(TroubleOrigin {
+            screen: model.screen,
+            agent: model.agent_view(),
+            cursor_agent: model.fleet.cursor_agent.clone(),
+        })
+    });
     model.trouble.visited = Some(name.clone());
     model.trouble.remove(&name);
     agent::update::open_at_finding(model, name)

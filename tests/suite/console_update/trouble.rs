@@ -97,6 +97,31 @@ fn trouble_key_goes_there_and_back() {
 }
 
 #[test]
+fn trouble_key_goes_on_to_the_next_and_then_back() {
+    let mut console = fleet_of_four();
+    console.press("8");
+    sees(&mut console, "bravo", State::Drifted);
+    sees(&mut console, "delta", State::Tampered);
+    for agent in ["delta", "bravo"] {
+        assert!(console.screen_text().contains("' goes there"));
+        console.press("'");
+        assert_eq!(console.model.agent.agent, agent);
+    }
+    console.press("'");
+    assert_eq!(console.model.screen, Screen::Hosts);
+}
+
+#[test]
+fn trouble_key_is_not_offered_while_it_is_a_letter() {
+    let mut console = fleet_of_four();
+    sees(&mut console, "delta", State::Tampered);
+    assert!(console.screen_text().contains("' goes there"));
+    console.press("/ c o");
+    assert!(console.screen_text().contains("delta TAMPERED"));
+    assert!(!console.screen_text().contains("goes there"));
+}
+
+#[test]
 fn trouble_key_leaves_a_plan_as_it_is() {
     let mut console = fleet_of_four();
     console.press_and_plan("X", plan(&[("charlie", State::Drifted)]));
