@@ -316,7 +316,7 @@ impl PathResolution {
                     }
                 }
                 FileType::Symlink => {
-                    self.check_symlink(&path, &stat)?;
+                    self.check_symlink(&path, &stat, &directory)?;
                     let target = fs::readlinkat(&found, "", Vec::new());
                     let target = target.with_path("read the symlink", &path)?;
                     let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
@@ -339,20 +339,28 @@ impl PathResolution {
         })
     }
 
-    /// Refuses a symlink that another user can lead elsewhere at any moment.
-    fn check_symlink(&mut self, link: &Path, stat: &Stat) -> Result<()> {
+    /// Refuses a symlink that another user can lead elsewhere at any moment: it may be theirs, or they
+    /// may put another one in its place.
+    fn check_symlink(&mut self, link: &Path, stat: &Stat, directory: &OwnedFd) -> Result<()> {
         self.symlinks += 1;
         if self.symlinks > MAX_SYMLINKS {
             return Err(Errno::LOOP).with_path("open the directory", &self.full_path);
         }
-        if stat.st_uid == 0 || is_own(stat) {
+        let is_trusted = |stat: &Stat| stat.st_uid == 0 || is_own(stat);
+        let above = fs::fstat(directory).with_path("stat the directory of", link)?;
+        let why = if !is_trusted(stat) {
+            format!("uid {} owns it, and can lead it elsewhere", stat.st_uid)
+        } else if !is_trusted(&above) {
+            format!(
+                "uid {} owns its directory, and can replace it",
+                above.st_uid
+            )
+        } else if above.st_mode & 0o022 != 0 {
+            "other users can write its directory, and replace it".to_string()
+        } else {
             return Ok(());
-        }
-        let message = format!(
-            "cannot follow the symlink {}: uid {} owns it, and can lead it elsewhere",
-            link.display(),
-            stat.st_uid
-        );
+        };
+        let message = format!("cannot follow the symlink {}: {why}", link.display());
         Err(Error::new(ErrorKind::Conflict, message)
             .with_hint("name the path without the symlink, if you trust where it leads"))
     }

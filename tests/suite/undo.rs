@@ -21,6 +21,7 @@ use proptest::prelude::*;
 
 use super::engine::make_fifo;
 use super::world::{BASELINE, InterposingTransport, TransportCall, World, apply_plan};
+use crate::skip::skip_unsupported;
 
 /// Resets a memory with these bytes, and undoes the reset.
 fn assert_reset_and_undo(bytes: &[u8]) {
@@ -497,6 +498,20 @@ fn undo_puts_a_link_back_with_its_target() {
     world.write_scratch("scout", "- since\n");
     world.reset().assert_ok();
     assert!(world.preserves("scout", b"- since\n"));
+}
+
+#[test]
+fn link_that_is_put_back_belongs_to_the_agent() {
+    let world = World::new(&["scout"]);
+    world.replace_recorded_file("scout", |path| symlink("AGENTS.md", path).unwrap());
+    world.reset().assert_ok();
+    if chown(world.agent_directory("scout"), Some(4711), Some(4712)).is_err() {
+        skip_unsupported("only root can give directories away");
+        return;
+    }
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    let link = fs::symlink_metadata(world.memory_path("scout")).unwrap();
+    assert_eq!((link.uid(), link.gid()), (4711, 4712));
 }
 
 #[test]

@@ -295,9 +295,30 @@ impl LocalDirectory {
         if let Some(hook) = &self.link_hook {
             hook()?;
         }
-        let link = self.find_symlink(staged, target)?;
-        let link = link.ok_or_else(|| replaced_error(&self.path_of(staged)))?;
+        let path = self.path_of(staged);
+        let link = self.open_symlink(staged, target)?;
+        let link = link.ok_or_else(|| replaced_error(&path))?;
+        self.give_to_directory_owner(&link)
+            .with_path("set the owner of", &path)
+            .map_err(refused_error)?;
+        let link = self.identify_open_file(Arc::new(link), &path)?;
         self.swap(staged, link)
+    }
+
+    /// Gives a new symlink to the owner of the directory: programs trust a symlink by its owner, and
+    /// the target is the agent's. Without the right to do so, it stays this user's.
+    fn give_to_directory_owner(&self, link: &StdFile) -> rustix::io::Result<()> {
+        let (directory, found) = (fs::fstat(&*self.directory_fd)?, fs::fstat(link)?);
+        if directory.st_uid == found.st_uid || found.st_nlink != 1 {
+            return Ok(());
+        }
+        let owner = fs::Uid::from_raw(directory.st_uid);
+        let group = fs::Gid::from_raw(directory.st_gid);
+        let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW;
+        match fs::chownat(link, "", Some(owner), Some(group), flags) {
+            Err(Errno::PERM) => Ok(()),
+            changed => changed,
+        }
     }
 
     /// Returns the identity of the symlink at `name`, if there is one with this target.
@@ -306,19 +327,27 @@ impl LocalDirectory {
         name: &str,
         target: &[u8],
     ) -> Result<Option<FileIdentity>, TransportError> {
-        let path = self.path_of(name);
+        let link = self.open_symlink(name, target)?;
+        link.map(|link| self.identify_open_file(Arc::new(link), &self.path_of(name)))
+            .transpose()
+    }
+
+    /// Opens the symlink at `name` itself, if there is one with this target.
+    fn open_symlink(&self, name: &str, target: &[u8]) -> Result<Option<StdFile>, TransportError> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let link = match fs::openat(&*self.directory_fd, name, flags, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(None),
-            opened => StdFile::from(opened.with_path("stat", &path).map_err(refused_error)?),
+            opened => StdFile::from(
+                opened
+                    .with_path("stat", &self.path_of(name))
+                    .map_err(refused_error)?,
+            ),
         };
         // The empty path refers to the link that is open; other objects have no target.
-        match fs::readlinkat(&link, "", Vec::new()) {
-            Ok(found) if found.as_bytes() == target => {
-                self.identify_open_file(Arc::new(link), &path).map(Some)
-            }
-            _ => Ok(None),
-        }
+        let found = fs::readlinkat(&link, "", Vec::new());
+        Ok(found
+            .is_ok_and(|found| found.as_bytes() == target)
+            .then_some(link))
     }
 
     /// Renames the memory to a name that must be free.

@@ -74,6 +74,31 @@ fn link_of_another_user_is_not_followed() {
 }
 
 #[test]
+fn own_link_where_others_write_is_not_followed() {
+    let site = site_with_entries();
+    for name in ["target", "shared"] {
+        fs::create_dir(site.path(name)).unwrap();
+    }
+    symlink("../target", site.path("shared/link")).unwrap();
+    let set_mode = |mode| {
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(site.path("shared"), mode).unwrap();
+    };
+    let export = |code| {
+        let ran = site.run(["archive", "export", "--to", "shared/link/out"]);
+        ran.assert_code(code).stderr
+    };
+    // Another user may have moved it there.
+    for mode in [0o777, 0o1777, 0o770] {
+        set_mode(mode);
+        let said = "other users can write its directory, and replace it";
+        assert!(export(6).contains(said));
+    }
+    set_mode(0o755);
+    export(0);
+}
+
+#[test]
 fn log_file_of_another_user_gets_no_lines() {
     let site = Site::new();
     let log = site.path("debug.log");
