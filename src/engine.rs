@@ -24,6 +24,7 @@ mod entry_directories;
 mod entry_export;
 mod entry_findings;
 mod fleet;
+mod full_archive;
 mod guard;
 mod host_status;
 mod irreplaceable;

@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The kind of an error. It alone decides the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -75,7 +75,18 @@ pub struct Error {
     details: Vec<String>,
     hints: Vec<String>,
     may_be_full_disk: bool,
+    /// Boxed, because it is rare and large.
+    full_disk: Option<Box<FullDisk>>,
     is_host_lost: bool,
+}
+
+/// A disk of this machine that is full.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FullDisk {
+    /// What could not be written.
+    pub path: PathBuf,
+    /// Whether the quota of a user or a group is used up, rather than the disk.
+    pub is_quota: bool,
 }
 
 /// Result of the fallible functions of this crate.
@@ -90,24 +101,29 @@ impl Error {
             details: Vec::new(),
             hints: Vec::new(),
             may_be_full_disk: false,
+            full_disk: None,
             is_host_lost: false,
         }
     }
 
     /// Creates an error from an operating-system error: "cannot VERB PATH: cause".
     pub fn from_io(verb: &str, path: &Path, error: &io::Error) -> Error {
-        Error::new(
-            ErrorKind::Host,
-            format!(
-                "cannot {verb} {}: {}",
-                path.display(),
-                describe_io_error(error)
-            ),
-        )
-        .with_full_disk(matches!(
-            error.kind(),
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-        ))
+        let is_quota = error.kind() == io::ErrorKind::QuotaExceeded;
+        let is_full = is_quota || error.kind() == io::ErrorKind::StorageFull;
+        let message = format!(
+            "cannot {verb} {}: {}",
+            path.display(),
+            describe_io_error(error)
+        );
+        Error {
+            full_disk: is_full.then(|| {
+                Box::new(FullDisk {
+                    path: path.to_path_buf(),
+                    is_quota,
+                })
+            }),
+            ..Error::new(ErrorKind::Host, message).with_full_disk(is_full)
+        }
     }
 
     /// Creates the error for a thread that the system refuses.
@@ -147,6 +163,7 @@ impl Error {
     #[must_use]
     pub fn with_full_disk(mut self, may_be_full_disk: bool) -> Error {
         self.may_be_full_disk = may_be_full_disk;
+        self.full_disk = self.full_disk.filter(|_| may_be_full_disk);
         self
     }
 
@@ -172,6 +189,11 @@ impl Error {
     /// Returns whether the cause is, or may be, that a disk or a quota is full.
     pub fn may_be_full_disk(&self) -> bool {
         self.may_be_full_disk
+    }
+
+    /// Returns the full disk, if that is the cause and it is one of this machine.
+    pub fn full_disk(&self) -> Option<&FullDisk> {
+        self.full_disk.as_deref()
     }
 
     /// Returns whether the cause is that a host, or a file system, did not answer or has another key.

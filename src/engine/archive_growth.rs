@@ -23,8 +23,12 @@ pub struct ArchiveGrowth {
 }
 
 impl ArchiveGrowth {
-    /// Returns in how many days this much is archived at that rate; none if nothing was archived.
+    /// Returns in how many days this much is archived at that rate: 0 if there is nothing left; none
+    /// if nothing was archived.
     pub fn days_until(amount: u64, archived: u64, days: u64) -> Option<u64> {
+        if amount == 0 {
+            return Some(0);
+        }
         let scaled = u128::from(amount) * u128::from(days);
         let left = scaled.checked_div(u128::from(archived))?;
         Some(u64::try_from(left).unwrap_or(u64::MAX))
@@ -72,6 +76,7 @@ mod tests {
     fn free_space_lasts_by_the_rate_of_the_month() {
         assert_eq!(ArchiveGrowth::days_until(600, 30, 30), Some(600));
         assert_eq!(ArchiveGrowth::days_until(600, 0, 30), None);
+        assert_eq!(ArchiveGrowth::days_until(0, 0, 30), Some(0));
         let days = ArchiveGrowth::days_until(u64::MAX, 1, 30);
         assert_eq!(days, Some(u64::MAX));
     }

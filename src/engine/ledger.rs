@@ -40,6 +40,7 @@ mod index;
 mod locked;
 mod record_line;
 mod record_range;
+mod reserve;
 mod reverse_scan;
 mod scan;
 mod segment;
@@ -72,6 +73,8 @@ use locked::LEDGER_FILE_NAME;
 pub use locked::{LockedLedger, open_for_append};
 use record_line::MAX_RECORD_BYTES;
 pub use record_range::RecordRange;
+use reserve::release_reserve;
+pub use reserve::{is_reserve_due, write_reserve};
 pub use reverse_scan::{RecordSummary, ReverseScan};
 pub use scan::{LedgerScan, ScannedLine, read_record_at, read_undone_runs};
 pub use segment_check::{SegmentReport, check_repeated_segments, check_segments};
@@ -362,7 +365,8 @@ impl Ledger {
         Ok(note)
     }
 
-    /// Appends records and syncs them to the disk before it returns.
+    /// Appends records and syncs them to the disk before it returns. On a full disk, the record of a
+    /// deletion takes the space of the reserve.
     ///
     /// # Errors
     /// The system's error, or a broken chain.
@@ -372,13 +376,14 @@ impl Ledger {
         events: Vec<RunEvent>,
         clock: &dyn Clock,
     ) -> Result<()> {
-        let mut file = &**locked.file();
+        let file = &**locked.file();
         let files = LedgerFiles::with_active(&self.path, Some(Arc::clone(locked.file())));
         self.read_appended(&files)?;
         let mut text = Vec::new();
         let length = file.metadata().with_path("stat", &self.path)?.len();
         let begin = self.index.position();
         let mut events = events;
+        let frees_space = events.iter().any(|it| it.operation == Operation::Retire);
         if length > begin.offset {
             let note = self.truncate_torn_tail(file, begin.offset, length - begin.offset)?;
             events.insert(0, repair_event(note, &events));
@@ -414,13 +419,14 @@ impl Ledger {
             };
             records.push((record, at));
         }
-        let written = file.write_all(&text).with_path("append to", &self.path);
-        let synced = written.and_then(|()| file.sync_data().with_path("sync", &self.path));
-        if let Err(error) = synced {
-            // None of it counts as recorded. The next append truncates what cannot be undone now.
-            let _ = file.set_len(begin.offset);
-            return Err(error);
+        let mut written = self.write_text(file, &text, begin.offset);
+        if written.as_ref().is_err_and(Error::may_be_full_disk)
+            && frees_space
+            && release_reserve(&self.archive, &locked)
+        {
+            written = self.write_text(file, &text, begin.offset);
         }
+        written?;
         self.sync_name(&locked, &files, begin)?;
         if records
             .iter()
@@ -433,6 +439,17 @@ impl Ledger {
         }
         self.last_appended = Some((at.seq, at.line_digest));
         Ok(())
+    }
+
+    /// Appends text to the active file, which ends at `end`, and syncs it.
+    fn write_text(&self, mut file: &File, text: &[u8], end: u64) -> Result<()> {
+        let written = file.write_all(text).with_path("append to", &self.path);
+        let synced = written.and_then(|()| file.sync_data().with_path("sync", &self.path));
+        if synced.is_err() {
+            // None of it counts as recorded. The next append truncates what cannot be undone now.
+            let _ = file.set_len(end);
+        }
+        synced
     }
 
     /// Syncs the name of the active file with the first record of a new file, and where compaction

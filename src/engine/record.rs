@@ -267,6 +267,10 @@ pub struct RunEvent {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "host_lost")]
     pub is_host_lost: bool,
+    /// Whether it failed because the disk of the archive is full, and left the memory as it was.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(rename = "archive_full")]
+    pub is_archive_full: bool,
     /// The baseline file, relative to `baseline_dir`, that was sealed, saved or restored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
@@ -371,6 +375,7 @@ impl RunEvent {
             note: None,
             kind: None,
             is_host_lost: false,
+            is_archive_full: false,
             file: None,
             before: None,
             after: None,
@@ -488,6 +493,10 @@ pub struct LastRun {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "host_lost")]
     pub is_host_lost: bool,
+    /// Whether it failed because the disk of the archive is full, as in the record.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(rename = "archive_full")]
+    pub is_archive_full: bool,
     /// Whether it was the undo of an undo.
     #[serde(default)]
     #[serde(rename = "redo")]

@@ -287,6 +287,7 @@ impl<'a> Run<'a> {
             .unwrap_or_else(PoisonError::into_inner);
         drop(place.take());
         self.compact_ledger(&mut report);
+        self.engine.renew_ledger_reserve();
         report
     }
 

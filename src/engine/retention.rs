@@ -1,7 +1,8 @@
 //! Retention, pins and the list of entries: which entries and baseline versions stay in the archive.
 //!
-//! Retention runs after every run: for agents that the run finished without a failure and, once a
-//! day, for agents that left the config and have no record within the retention time.
+//! Retention runs after every run: for agents that the run finished without a failure, or that the full
+//! disk of the archive kept it from resetting, and, once a day, for agents that left the config and
+//! have no record within the retention time.
 //! [`Engine::prune_archive`] applies it without a run, and [`Engine::retention_overview`] shows what
 //! it would delete and why the rest stays. An entry expires when its name, its file's time and its
 //! record are older than the retention time, unless it is pinned, the newest of its agent, or of

@@ -77,6 +77,9 @@ pub struct AgentResult {
     /// Whether it failed because the host, or the file system, did not answer or has another key.
     #[serde(skip)]
     pub is_host_lost: bool,
+    /// Whether it failed because the disk of the archive is full, and left the memory as it was.
+    #[serde(skip)]
+    pub is_archive_full: bool,
     /// What the scan found in these entries; none if nothing was found.
     pub findings: Option<ScanSummary>,
     /// The archived entries, redacted copies included.

@@ -21,6 +21,7 @@ mod fake_time;
 mod faults;
 mod fixture;
 mod flush_order;
+mod full_archive;
 #[path = "../support/full_harness.rs"]
 mod full_harness;
 mod hostile;

@@ -674,6 +674,7 @@ fn is_archive_name(directory: &str, name: &str) -> bool {
                 "ledger.index",
                 // The next index replaces it.
                 "ledger.index.new",
+                "ledger.reserve",
                 "states.known",
                 "states.jsonl",
                 "pins",

@@ -66,10 +66,11 @@ fn report_days_left(
             if left >= MIN_DAYS_LEFT {
                 return report.add_ok(lasts);
             }
-            let prune = engine.command_line("archive prune --dry-run");
+            let prune = engine.command_line("archive prune");
             let hint = format!(
-                "free space on that file system, or set a shorter archive_retention_days: `{prune}` \
-                 says what that frees. A reset that finds the disk full changes no memory"
+                "free space on that file system, or set a shorter archive_retention_days: `{prune} \
+                 --dry-run` says what that frees, and `{prune}` frees it, also when the disk is full. \
+                 A reset that finds the disk full changes no memory"
             );
             report.add_warning(lasts, &hint);
         }

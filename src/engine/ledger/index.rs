@@ -33,7 +33,7 @@ const INDEX_FILE_NAME: &str = "ledger.index";
 const INDEX_STAGING_NAME: &str = "ledger.index.new";
 
 /// The format number; an index of another format is ignored.
-const INDEX_FORMAT: u32 = 9;
+const INDEX_FORMAT: u32 = 10;
 
 /// A process does not write the index for fewer new records than this, and one for every few agents:
 /// its size grows with them.
@@ -141,6 +141,7 @@ impl AgentHistory {
                 outcome: event.outcome,
                 kind: event.kind,
                 is_host_lost: event.is_host_lost,
+                is_archive_full: event.is_archive_full,
                 is_redo,
             });
         }

@@ -351,11 +351,15 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         } = turn;
         drop(directory);
         match early_end {
-            EarlyEnd::HalfWritten(error) => return self.end_refused(error, event, queued.lock),
+            // The memory is not as it was.
+            EarlyEnd::HalfWritten(error) => {
+                return self.end_refused(error.with_full_disk(false), event, queued.lock);
+            }
             EarlyEnd::Leased(_) => return self.queue.push_back(self.start_lease_wait(queued)),
             EarlyEnd::Replaced(_) | EarlyEnd::HostLost(_) | EarlyEnd::Failed(_) => {}
         }
         let recovered = self.run.recover(agent, queued.lock.as_ref());
+        let is_recovered = recovered.is_ok();
         let finished = recovered.unwrap_or_else(|error| {
             self.run.report_error(error.with_context(&agent.name));
             None
@@ -376,7 +380,11 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             | EarlyEnd::HostLost(error)
             | EarlyEnd::Failed(error) => match finished {
                 Some(finished) => self.end_recovered(&error, finished, began_at, queued.lock),
-                None => self.end_refused(error, event, queued.lock),
+                None => {
+                    // Without recovery, the memory may not be as it was.
+                    let is_full = error.may_be_full_disk() && is_recovered;
+                    self.end_refused(error.with_full_disk(is_full), event, queued.lock);
+                }
             },
         }
     }

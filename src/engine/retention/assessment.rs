@@ -43,7 +43,7 @@ pub enum KeepReason {
     Newest,
     /// Neither the ledger nor the config says whose it is.
     UnknownOwner,
-    /// The run of its agent failed.
+    /// The run of its agent failed, other than for the full disk of the archive.
     RunFailed,
     /// A line of the pins file that names no entry may be meant for it.
     UnclearPin,

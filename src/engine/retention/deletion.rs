@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::expired::{Expired, describe_older_entries};
 use super::scope::RetentionScope;
 use super::unused_versions::describe_unused_versions;
+use crate::archive::ArchiveEntry;
 use crate::baseline::StoredVersion;
 use crate::digest::Digest;
 use crate::engine::plan::RetentionPlan;
@@ -13,8 +14,25 @@ use crate::engine::record::{Operation, RunEvent};
 use crate::engine::{Engine, EngineSetup, lock};
 use crate::error::{Error, Result};
 
-/// Maximum number of entries or versions that one record names.
-pub(super) const MAX_NAMES_PER_RECORD: usize = 500;
+/// Maximum number of entries or versions that one record names. With paths of up to 300 bytes, the
+/// record fits into the reserve of the ledger.
+pub(super) const MAX_NAMES_PER_RECORD: usize = 200;
+
+/// What one record of a deletion names.
+enum ExpiredPart<'e> {
+    Entries(&'e [ArchiveEntry]),
+    Versions(&'e [StoredVersion]),
+}
+
+impl Expired {
+    /// Splits it into what a record each can name.
+    fn split(&self) -> impl Iterator<Item = ExpiredPart<'_>> {
+        let entries = self.entries.chunks(MAX_NAMES_PER_RECORD);
+        let versions = self.versions.chunks(MAX_NAMES_PER_RECORD);
+        let versions = versions.map(ExpiredPart::Versions);
+        entries.map(ExpiredPart::Entries).chain(versions)
+    }
+}
 
 /// What retention deleted.
 #[derive(Debug, Default)]
@@ -96,48 +114,65 @@ impl Engine {
             .retain(|entry| paths.contains(entry.path.as_path()));
         let digests: HashSet<&Digest> = shown_plan.versions.iter().collect();
         expired.versions.retain(|it| digests.contains(&it.digest));
-        self.append_to_ledger(self.deletion_events(run, &expired))?;
         let mut deletion = Deletion {
-            notes: expired.notes,
+            notes: std::mem::take(&mut expired.notes),
             ..Deletion::default()
         };
-        for entry in expired.entries {
-            match self.archive.delete_entry(&entry) {
-                Ok(()) => deletion.entries.push(entry.path),
-                Err(error) => deletion.errors.push(error),
+        let mut has_recorded = false;
+        // On a full disk, what one record names has to be gone before there is space for the next.
+        for part in expired.split() {
+            match self.record_deletion(run, &part) {
+                Ok(()) => has_recorded = true,
+                Err(error) if has_recorded => {
+                    deletion.errors.push(error);
+                    break;
+                }
+                Err(error) => return Err(error),
             }
-        }
-        if let Err(error) = self.delete_versions(&expired.versions, &mut deletion) {
-            deletion.errors.push(error);
+            self.delete_recorded(&part, &mut deletion);
         }
         Ok(deletion)
     }
 
-    /// Returns the records of a deletion.
-    fn deletion_events(&self, run: &str, expired: &Expired) -> Vec<RunEvent> {
+    /// Records that entries or versions are about to be deleted.
+    fn record_deletion(&self, run: &str, part: &ExpiredPart<'_>) -> Result<()> {
         let EngineSetup { trigger, user, .. } = &self.setup;
-        let new_event = || RunEvent::for_archive(run, Operation::Retire, *trigger, user);
-        let days = self.config().general.archive_retention_days;
-        let of_entries = expired.entries.chunks(MAX_NAMES_PER_RECORD).map(|some| {
-            let mut event = new_event();
-            event.retired_entries = some.iter().map(|entry| entry.path.clone()).collect();
-            event.note = Some(describe_older_entries(some.len(), days));
-            event
-        });
-        let of_versions = expired.versions.chunks(MAX_NAMES_PER_RECORD).map(|some| {
-            let mut event = new_event();
-            event.retired_versions = some.iter().map(|version| version.digest).collect();
-            event.note = Some(describe_unused_versions(some.len()));
-            event
-        });
-        of_entries.chain(of_versions).collect()
+        let mut event = RunEvent::for_archive(run, Operation::Retire, *trigger, user);
+        match part {
+            ExpiredPart::Entries(entries) => {
+                let days = self.config().general.archive_retention_days;
+                event.retired_entries = entries.iter().map(|entry| entry.path.clone()).collect();
+                event.note = Some(describe_older_entries(entries.len(), days));
+            }
+            ExpiredPart::Versions(versions) => {
+                event.retired_versions = versions.iter().map(|version| version.digest).collect();
+                event.note = Some(describe_unused_versions(versions.len()));
+            }
+        }
+        let recorded = self.append_to_ledger(vec![event]);
+        recorded.map_err(|error| self.explain_unrecorded_deletion(error))
+    }
+
+    fn delete_recorded(&self, part: &ExpiredPart<'_>, deletion: &mut Deletion) {
+        match part {
+            ExpiredPart::Entries(entries) => {
+                for entry in *entries {
+                    match self.archive.delete_entry(entry) {
+                        Ok(()) => deletion.entries.push(entry.path.clone()),
+                        Err(error) => deletion.errors.push(error),
+                    }
+                }
+            }
+            ExpiredPart::Versions(versions) => {
+                if let Err(error) = self.delete_versions(versions, deletion) {
+                    deletion.errors.push(error);
+                }
+            }
+        }
     }
 
     /// Deletes recorded versions, except those that another process has begun to rely on since.
     fn delete_versions(&self, versions: &[StoredVersion], deletion: &mut Deletion) -> Result<()> {
-        if versions.is_empty() {
-            return Ok(());
-        }
         let lock = self.baseline_versions.lock_for_deletion()?;
         for version in versions {
             match self.baseline_versions.delete(version, &lock) {

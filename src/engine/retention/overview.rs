@@ -233,7 +233,7 @@ impl Engine {
     }
 
     /// Returns the agents of the config whose entries stay, because their last run failed or their
-    /// baseline is refused.
+    /// baseline is refused. A run that the full disk of the archive prevented keeps no entries.
     ///
     /// # Errors
     /// The ledger cannot be read.
@@ -242,6 +242,7 @@ impl Engine {
         for agent in &self.config().agents {
             if let Some(last) = self.ledger_history(&agent.name)?.last_run
                 && last.outcome.is_failure()
+                && !last.is_archive_full
             {
                 let (run, time) = (&last.run, last.time.format("%Y-%m-%d %H:%M"));
                 let outcome = match last.outcome {

@@ -126,6 +126,7 @@ impl Engine {
         let scope = RetentionScope::from_failures(self.config(), failures, named);
         let deletion = self.delete_expired(&run, &plan, &scope)?;
         self.log_pruning(&run, &deletion, &mut report);
+        self.renew_ledger_reserve();
         let Deletion {
             entries,
             versions,

@@ -10,12 +10,14 @@ use crate::engine::record::Outcome;
 use crate::engine::run_report::AgentResult;
 
 /// The agents whose entries retention may delete: those of a run that ended without a failure, and
-/// those that left the config.
+/// those that left the config. A reset that the full disk of the archive prevented is no failure in
+/// this sense: it left the memory as it was, and only deletions end that state.
 pub(in crate::engine) struct RetentionScope<'a> {
     config: &'a Config,
-    /// Agents of the config that the run finished, or would finish, without a failure.
+    /// Agents of the config that the run finished, or would finish, without a failure that keeps
+    /// their entries.
     succeeded: HashSet<&'a str>,
-    /// Agents of the config whose run failed.
+    /// Agents of the config whose run failed: their entries stay.
     failed: HashSet<&'a str>,
     /// Agents that get a newer entry.
     gaining_entries: HashSet<&'a str>,
@@ -53,6 +55,7 @@ impl<'a> RetentionScope<'a> {
         for result in results {
             let names = match result.outcome {
                 Outcome::Ok | Outcome::Unchanged => &mut scope.succeeded,
+                _ if result.is_archive_full => &mut scope.succeeded,
                 _ => &mut scope.failed,
             };
             names.insert(&result.agent);

@@ -1,9 +1,14 @@
 //! Retention: the entries that it deletes and keeps, and the record that it writes
 //! first.
 
+use super::super::world::{InterposingTransport, RunOutput, TransportCall};
+use super::retention_overview::{create_old_entry, prune};
 use super::*;
 use memory_shepherd::clock::Clock;
 use memory_shepherd::engine::{Operation, Outcome, RunProgress, UndoMode, UndoTarget};
+use memory_shepherd::error::Error;
+use memory_shepherd::transport::{FailureCause, TransportError};
+use rustix::io::Errno;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -284,6 +289,58 @@ fn failed_agent_keeps_its_entries_and_no_others() {
         assert_eq!(ran.report.notes, [note]);
         assert!(ran.lines.iter().any(|line| line.ends_with(note)));
         assert!(world.archive_directory().join(&old[1]).exists());
+    }
+}
+
+/// Resets an agent with expired entries, where its new memory cannot be written to a path. Returns
+/// the run, and whether the entries have stayed, also for `archive prune`.
+fn reset_without_space(errno: Errno, path: &Path) -> (RunOutput, bool) {
+    let world = World::new(&["scout"]);
+    let old = expired_entries(&world, &["scout"]);
+    world.write_scratch("scout", "- newest\n");
+    let path = world.memory_path("scout").join(path);
+    let transport = InterposingTransport::new(world.disk(), move |moment| match moment {
+        TransportCall::Before("stage") => {
+            let error = Error::from_io("write", &path, &errno.into());
+            Err(TransportError::new(FailureCause::Refused, error))
+        }
+        _ => Ok(()),
+    });
+    let ran = world.reset_with_engine(&world.engine_with_transport(transport));
+    ran.assert_outcome(Outcome::Failed);
+    assert!(world.read_memory("scout").ends_with(b"- newest\n"));
+    let last = world.observe("scout").last_run.unwrap();
+    let has_stayed = world.archive_directory().join(&old[0]).exists();
+    assert_eq!(last.is_archive_full, !has_stayed);
+    let older = create_old_entry(&world, "scout", 60);
+    prune(&world);
+    assert_eq!(world.archive_directory().join(older).exists(), has_stayed);
+    (ran, has_stayed)
+}
+
+#[test]
+fn full_archive_disk_keeps_no_expired_entries() {
+    let (ran, has_stayed) = reset_without_space(Errno::NOSPC, Path::new(""));
+    assert!(!has_stayed);
+    assert_eq!(ran.report.retired_entries.len(), 1);
+    assert_eq!(ran.report.notes, Vec::<String>::new());
+    let hints = &ran.result_of("scout").hints;
+    assert!(
+        hints.iter().any(|it| it.contains("archive prune")),
+        "{hints:?}"
+    );
+}
+
+#[test]
+fn full_disk_beside_archive_keeps_expired_entries() {
+    // A quota of the agent's user, the disk of something else, and another error.
+    for (errno, path) in [
+        (Errno::DQUOT, ""),
+        (Errno::NOSPC, "/proc/self/stat"),
+        (Errno::IO, ""),
+    ] {
+        let (_, has_stayed) = reset_without_space(errno, Path::new(path));
+        assert!(has_stayed, "{errno} for {path:?}");
     }
 }
 

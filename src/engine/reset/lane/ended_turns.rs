@@ -108,6 +108,7 @@ impl<'a> ResetLane<'_, 'a> {
         let result = AgentResult {
             is_irreversible: event.is_irreversible(),
             is_host_lost: event.is_host_lost,
+            is_archive_full: event.is_archive_full,
             agent: event.agent,
             outcome: event.outcome,
             kind: ended.kind,
@@ -188,6 +189,13 @@ impl<'a> ResetLane<'_, 'a> {
         event: RunEvent,
         lock: Option<Arc<AgentLock>>,
     ) {
+        let engine = self.run.engine;
+        let is_archive_full = engine.is_archive_full(&error, &self.site);
+        let error = if is_archive_full {
+            error.with_hint(engine.full_archive_hint())
+        } else {
+            error
+        };
         let kind = ErrorKind::Partial.more_serious(error.kind());
         let mut event = RunEvent {
             outcome: match error.kind() {
@@ -197,6 +205,7 @@ impl<'a> ResetLane<'_, 'a> {
             note: Some(error.to_string()),
             kind: Some(kind),
             is_host_lost: error.is_host_lost(),
+            is_archive_full,
             after: None,
             ..event
         };
