@@ -58,6 +58,7 @@ mod seal;
 mod seal_plan;
 mod semaphore;
 mod shared_memories;
+mod similar_names;
 mod state;
 mod state_log;
 mod three_way;

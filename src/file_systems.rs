@@ -28,7 +28,7 @@ use crossbeam_channel::{
 use self::mounts::{
     DeviceNumber, MountTable, MountTableCache, crossed_file_systems, is_at_or_below, is_plain,
 };
-pub use self::positions::{PathPositions, hash_path};
+pub use self::positions::{PathPositions, SpellingDifference, hash_path};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::threads::map_on_processors;

@@ -13,6 +13,7 @@ pub mod sftp;
 mod xattrs;
 
 use std::any::Any;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use crate::config::{SftpExtension, SshHost};
 use crate::digest::{Digest, Hasher};
 pub use crate::durable::UnsyncedObject;
 use crate::error::{Error, ErrorKind};
-use crate::file_systems::FileSystem;
+use crate::file_systems::{FileSystem, SpellingDifference};
 pub use connection_status::{
     ConnectionSetting, ConnectionStatus, HANDLE_LIMIT, Reachability, ServerFeature,
 };
@@ -34,6 +35,9 @@ pub use replacement::{
     RecoveredRun, SettleOutcome, StagedAttributes, SwapForecast, SwapMethod, SwapOutcome,
 };
 pub use xattrs::keep_xattrs_within_limit;
+
+/// Maximum number of names of a directory that are searched for another spelling of one.
+pub(crate) const MAX_SEARCHED_NAMES: usize = 100_000;
 
 /// Receives the bytes of a file in order. An error that it returns ends the read and reaches the
 /// caller unchanged.
@@ -199,6 +203,13 @@ pub trait MemoryDirectory: Send {
     /// Returns the object at the memory's name, without following links.
     fn stat_memory(&self) -> Result<MemoryObject, TransportError>;
 
+    /// Returns a file beside an absent memory whose name is the memory's but for its spelling
+    /// ([`SpellingDifference`]), the first one by its bytes.
+    /// `None` also where the directory cannot be listed, or has more than 100,000 names.
+    fn find_similar_name(&self) -> Option<OsString> {
+        None
+    }
+
     /// Reads the memory to its end, whatever size it claims, and returns its metadata; the stamp is
     /// the one after the last byte. A file that grows as fast as it is read is cut off at twice its
     /// first size or 64 MiB beyond it, whichever is more; settling the displaced file finds the
@@ -298,6 +309,17 @@ pub fn new_memory_mode(directory: u32) -> u32 {
     let is_sticky = directory & 0o1000 != 0;
     let group = if is_sticky { 0o040 } else { 0o060 };
     directory & (0o604 | group) | 0o600
+}
+
+/// Returns which of these names are the memory's but for their spelling, in the order of their bytes.
+pub(crate) fn similar_names(
+    memory: &OsStr,
+    names: impl Iterator<Item = OsString>,
+) -> Vec<OsString> {
+    let is_similar = |name: &OsString| SpellingDifference::between(memory, name).is_some();
+    let mut similar: Vec<OsString> = names.filter(is_similar).collect();
+    similar.sort();
+    similar
 }
 
 /// Implements [`MemoryDirectory::memory_begins_with`] by reading the memory.

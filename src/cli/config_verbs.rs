@@ -8,8 +8,7 @@ use super::output::{Document, OutputRole, Printer, format_count};
 use super::{CommandContext, CommandResult};
 use crate::alerts::{AlertEnvironment, UntrustedCommand};
 use crate::config::{
-    self, Agent, Config, ConfigErrors, Diagnostic, DiagnosticLevel, EffectiveValue, MemoryLocation,
-    ValueOrigin,
+    self, Agent, Config, ConfigErrors, Diagnostic, DiagnosticLevel, EffectiveValue, ValueOrigin,
 };
 use crate::engine::Engine;
 use crate::error::ErrorKind;
@@ -83,10 +82,7 @@ impl Document for ConfigShowDocument {
 fn memory_diagnostics(engine: &Engine) -> Vec<Diagnostic> {
     let config = engine.config();
     let diagnostic = |agent: &Agent, message: String, hint: Option<String>| {
-        let key = match agent.location {
-            MemoryLocation::Local { .. } => "memory_file",
-            MemoryLocation::Remote { .. } => "remote_memory",
-        };
+        let key = agent.location.memory_key();
         let memory = agent.location.memory().display().to_string();
         config.error_at_value((&agent.name, key), &memory, message, hint)
     };

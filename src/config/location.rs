@@ -82,6 +82,14 @@ impl MemoryLocation {
         }
     }
 
+    /// Returns the key of the config that names the memory.
+    pub fn memory_key(&self) -> &'static str {
+        match self {
+            MemoryLocation::Local { .. } => "memory_file",
+            MemoryLocation::Remote { .. } => "remote_memory",
+        }
+    }
+
     /// Returns the extensions that the host may lack when the memory is replaced.
     pub fn accept_degraded(&self) -> &[SftpExtension] {
         match self {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::{AgentHistory, Engine, degraded, parallel};
-use crate::config::{Agent, MemoryLocation};
+use crate::config::Agent;
 use crate::durable;
 use crate::error::{Error, ErrorKind};
 use crate::transport::{MemoryObject, SpecialFile};
@@ -32,7 +32,8 @@ impl Engine {
     }
 
     /// Returns the agents of this machine whose memory is a directory, symlink, FIFO, socket or
-    /// device and, by the ledger, never was a file, each with the reason why it is not reset.
+    /// device and, by the ledger, never was a file, or is absent beside a file of nearly the same
+    /// name, each with the reason why it is not reset.
     pub fn misplaced_memories(&self) -> Vec<(&Agent, Error)> {
         self.local_agents_with_fault(|agent| self.find_misplacement(agent))
     }
@@ -81,8 +82,20 @@ impl Engine {
                 let history = self.ledger_history(&agent.name).unwrap_or_default();
                 self.misplacement_error(agent, &history, &special)
             }
+            Ok(MemoryObject::Absent) => {
+                let directory = self.open_directory(agent).ok()?;
+                let history = self.ledger_history(&agent.name).unwrap_or_default();
+                self.find_similar_file(agent, &history, directory.as_ref())?
+                    .refusal
+            }
             _ => None,
         }
+    }
+
+    /// Returns whether an earlier run found or left a file at the path of the agent's memory.
+    pub(super) fn has_file_record(agent: &Agent, history: &AgentHistory) -> bool {
+        let mut recorded = history.file_address.iter();
+        recorded.any(|file| file.is_compatible_with(agent))
     }
 
     /// Returns why an object in place of a memory is not displaced: no earlier run found or left
@@ -93,8 +106,7 @@ impl Engine {
         history: &AgentHistory,
         special: &SpecialFile,
     ) -> Option<Error> {
-        let mut recorded = history.file_address.iter();
-        if !special.needs_file_record() || recorded.any(|file| file.is_compatible_with(agent)) {
+        if !special.needs_file_record() || Engine::has_file_record(agent, history) {
             return None;
         }
         let memory = agent.location.memory();
@@ -102,10 +114,7 @@ impl Engine {
             "{} is {special}, and the ledger has no record of a file there",
             memory.display()
         );
-        let key = match &agent.location {
-            MemoryLocation::Local { .. } => "memory_file",
-            MemoryLocation::Remote { .. } => "remote_memory",
-        };
+        let key = agent.location.memory_key();
         let hint = match special {
             SpecialFile::Directory => format!(
                 "add the name of the file to {key}; if the path is right, move the directory away"

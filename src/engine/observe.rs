@@ -17,6 +17,7 @@ use super::degraded::replacement_degradation;
 use super::observation::{Blocker, Observation};
 use super::observe_fleet::KnownFleet;
 use super::shared_memories::sharing_error;
+use super::similar_names::SimilarFile;
 use super::state::State;
 use super::{AgentHistory, Engine};
 use crate::baseline::{BaselineCache, BaselineRefusal};
@@ -77,6 +78,8 @@ pub(super) struct ObservedAgent {
     pub observation: Observation,
     /// What the path holds, if it is not a file that can be read.
     pub special_file: Option<SpecialFile>,
+    /// The file that a missing memory may be.
+    pub similar_file: Option<SimilarFile>,
     /// The beginning of the memory, at least [`super::MAX_WINDOW_BYTES`] bytes of it.
     pub prefix: Vec<u8>,
     /// The version that the memory was measured against.
@@ -163,6 +166,17 @@ impl Conditions {
     fn add_blocking(&mut self, state: State, error: &Error) {
         self.add(state, error.to_string());
         self.blockers.push(Blocker::from_error(error));
+    }
+
+    /// Adds that there is no memory, and the file beside it that it may be.
+    fn add_missing(&mut self, similar: Option<&SimilarFile>) {
+        let Some(similar) = similar else {
+            return self.add(State::Missing, NO_MEMORY_REASON);
+        };
+        let reason = format!("{NO_MEMORY_REASON}, but {}", similar.describe());
+        self.add(State::Missing, reason);
+        let refusal = similar.refusal.iter().map(Blocker::from_error);
+        self.blockers.extend(refusal);
     }
 
     /// Sets state, reason and blocker of an observation; the worst condition decides.
@@ -455,12 +469,13 @@ impl Engine {
         let mut seen = ObservedAgent {
             observation: self.unread_observation(&subject),
             special_file: None,
+            similar_file: None,
             prefix: Vec::new(),
             version: None,
             baseline: subject.baseline.as_ref().ok().map(Arc::clone),
             pushed_version: subject.history.pushed_versions.first().copied(),
         };
-        self.apply_memory(&subject, memory, &mut seen, &mut conditions);
+        self.apply_memory(&subject, directory, memory, &mut seen, &mut conditions);
         self.add_replacement_conditions(&subject, directory, &mut conditions);
         seen.observation.lock_holder = self.add_run_conditions(&subject, &mut conditions);
         conditions.apply_to(&mut seen.observation);
@@ -496,6 +511,7 @@ impl Engine {
     fn apply_memory(
         &self,
         subject: &ObservationSubject<'_>,
+        directory: Option<&dyn MemoryDirectory>,
         memory: Result<ObservedMemory, TransportError>,
         seen: &mut ObservedAgent,
         conditions: &mut Conditions,
@@ -505,7 +521,9 @@ impl Engine {
         match memory {
             Ok(ObservedMemory::Absent) => {
                 observation.is_absent = true;
-                conditions.add(State::Missing, NO_MEMORY_REASON);
+                seen.similar_file =
+                    directory.and_then(|it| self.find_similar_file(agent, &subject.history, it));
+                conditions.add_missing(seen.similar_file.as_ref());
             }
             Ok(ObservedMemory::Special(special)) => {
                 if let SpecialFile::ForeignHardLink(_) = special {

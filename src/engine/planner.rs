@@ -22,6 +22,7 @@ use super::push::{self, DividedMemory, PushContent};
 use super::record::{FileState, Operation};
 use super::retention::RetentionScope;
 use super::shared_memories::sharing_error;
+use super::similar_names::SimilarFile;
 use super::state::State;
 use super::undo::{self, AgentRecords, Replacement, UndoRecords, UndoneReset};
 use crate::archive::EntryKind;
@@ -244,6 +245,8 @@ impl Engine {
         let mut step = self.new_step(agent, seen, baseline.digest())?;
         step.new_size = baseline.bytes().len() as u64;
         step.lint_findings = lint.describe_baseline(agent, baseline);
+        step.notes
+            .extend(seen.similar_file.as_ref().map(SimilarFile::note));
         if let Some(request) = request
             && self.add_kept_scratch(agent, &mut step, seen, request, lint)?
         {

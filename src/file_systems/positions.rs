@@ -7,6 +7,7 @@
 //! of their characters count as one, because they are on some file systems.
 
 use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -103,6 +104,52 @@ fn hash_folded(path: &Path, hasher: &mut DefaultHasher) {
     hasher.write(text.to_lowercase().as_bytes());
 }
 
+/// What two names differ in that lead to one file on some file systems.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpellingDifference {
+    /// Upper and lower case.
+    Case,
+    /// Composed and decomposed characters, which look the same.
+    CharacterForm,
+    /// Both.
+    CaseAndCharacterForm,
+}
+
+impl SpellingDifference {
+    /// Compares two names; `None` if they are equal, or differ in more, or are not UTF-8.
+    pub fn between(one: &OsStr, other: &OsStr) -> Option<SpellingDifference> {
+        let (one, other) = (one.to_str()?, other.to_str()?);
+        if one == other {
+            return None;
+        }
+        if one.is_ascii() && other.is_ascii() {
+            let is_equal = one.eq_ignore_ascii_case(other);
+            return is_equal.then_some(SpellingDifference::Case);
+        }
+        // Unlike the compatible forms, the canonical ones stand for the same characters.
+        let normalizer = DecomposingNormalizerBorrowed::new_nfd();
+        let [first, second] = [one, other].map(|name| normalizer.normalize(name));
+        if first == second {
+            Some(SpellingDifference::CharacterForm)
+        } else if first.to_lowercase() != second.to_lowercase() {
+            None
+        } else if one.to_lowercase() == other.to_lowercase() {
+            Some(SpellingDifference::Case)
+        } else {
+            Some(SpellingDifference::CaseAndCharacterForm)
+        }
+    }
+
+    /// Says in what the names differ.
+    pub fn describe(self) -> &'static str {
+        match self {
+            SpellingDifference::Case => "case",
+            SpellingDifference::CharacterForm => "the form of its characters",
+            SpellingDifference::CaseAndCharacterForm => "case and the form of its characters",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::mounts::Mount;
@@ -173,6 +220,34 @@ mod tests {
             &[("/srv/x", "254:0", "/srv/y")],
         ] {
             assert!(at(alias).has_aliases(), "{alias:?}");
+        }
+    }
+
+    #[test]
+    fn spellings_of_one_name_are_told_apart() {
+        let difference = |one: &str, other: &str| {
+            SpellingDifference::between(OsStr::new(one), OsStr::new(other))
+        };
+        for (one, other, expected) in [
+            ("MEMORY.md", "MEMORY.md", None),
+            ("MEMORY.md", "memory.md", Some(SpellingDifference::Case)),
+            ("\u{c9}t.md", "\u{e9}t.md", Some(SpellingDifference::Case)),
+            (
+                "M\u{e9}.md",
+                "Me\u{301}.md",
+                Some(SpellingDifference::CharacterForm),
+            ),
+            (
+                "M\u{e9}.md",
+                "me\u{301}.md",
+                Some(SpellingDifference::CaseAndCharacterForm),
+            ),
+            ("MEMORY.md", "MEMORY2.md", None),
+            ("M2.md", "M\u{b2}.md", None),
+            ("M\u{e9}.md", "Me.md", None),
+        ] {
+            assert_eq!(difference(one, other), expected, "{one} {other}");
+            assert_eq!(difference(other, one), expected, "{other} {one}");
         }
     }
 

@@ -6,6 +6,7 @@
 //! cross between the threads in chunks, and the limit applies to each chunk.
 
 use std::any::Any;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -334,6 +335,11 @@ impl MemoryDirectory for BoundedDirectory {
 
     fn stat_memory(&self) -> Result<MemoryObject, TransportError> {
         self.run_call(|directory| directory.stat_memory())
+    }
+
+    fn find_similar_name(&self) -> Option<OsString> {
+        let found = self.run_call(|directory| Ok(directory.find_similar_name()));
+        found.ok().flatten()
     }
 
     fn read_memory(&self, sink: ByteSink<'_>) -> Result<FileMetadata, TransportError> {

@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File as StdFile;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,9 +30,9 @@ use self::errors::{leased_error, refused_error, replaced_error};
 use self::settle::QUIET_PERIOD;
 use super::{
     Attributes, ByteSink, DirectoryProperties, FailureCause, FileMetadata, Inspector,
-    InterruptedRun, MemoryDirectory, MemoryObject, NewMemory, ObjectId, RecoveredRun,
-    SettleOutcome, SpecialFile, StagedAttributes, Stamp, SwapOutcome, Transport, TransportError,
-    UnsyncedObject,
+    InterruptedRun, MAX_SEARCHED_NAMES, MemoryDirectory, MemoryObject, NewMemory, ObjectId,
+    RecoveredRun, SettleOutcome, SpecialFile, StagedAttributes, Stamp, SwapOutcome, Transport,
+    TransportError, UnsyncedObject, similar_names,
 };
 use crate::clock::Clock;
 use crate::config::SftpExtension;
@@ -481,6 +482,22 @@ impl MemoryDirectory for LocalDirectory {
             .with_path("stat", &self.memory_path())
             .map_err(refused_error)?;
         Ok(object)
+    }
+
+    fn find_similar_name(&self) -> Option<OsString> {
+        let items = fs::Dir::read_from(&*self.directory_fd).ok()?;
+        let mut names = Vec::new();
+        for item in items {
+            if names.len() == MAX_SEARCHED_NAMES {
+                return None;
+            }
+            names.push(OsStr::from_bytes(item.ok()?.file_name().to_bytes()).to_os_string());
+        }
+        let is_file =
+            |name: &OsString| matches!(self.stat_object(name), Ok((MemoryObject::File(_), _)));
+        similar_names(&self.memory_name, names.into_iter())
+            .into_iter()
+            .find(is_file)
     }
 
     fn read_memory(&self, sink: ByteSink<'_>) -> Result<FileMetadata, TransportError> {

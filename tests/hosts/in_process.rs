@@ -569,6 +569,22 @@ fn memory_by_another_path_is_refused() {
 }
 
 #[test]
+fn remote_memory_in_other_case_is_refused() {
+    let mut world = World::new(&[]);
+    add_remote_agent(&mut world, "far", "box");
+    let engine = engine_with_connector(&world, start_host(&[]));
+    let other = world.agent_directory("far").join("memory.md");
+    fs::write(other, "notes").unwrap();
+    let plan = engine.plan_reset(&["far".to_string()], false).unwrap();
+    let reason = &plan.skipped[0].reason;
+    assert!(reason.contains("memory.md is there"), "{reason}");
+    assert_eq!(plan.skipped[0].kind, Some(ErrorKind::Conflict));
+    let hints = plan.skipped[0].hints.join("; ");
+    assert!(hints.contains("remote_memory"), "{hints}");
+    assert!(!world.memory_path("far").exists());
+}
+
+#[test]
 fn late_remote_entries_hold_only_appended_bytes() {
     let mut world = World::new(&[]);
     add_remote_agent(&mut world, "ranger", "box");

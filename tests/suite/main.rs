@@ -95,6 +95,7 @@ mod seals;
 mod search_quality;
 mod shared_memories;
 mod signed_seals;
+mod similar_names;
 #[path = "../support/skip.rs"]
 mod skip;
 mod states;

@@ -2,6 +2,7 @@
 //! directories and baselines, a clock that the test owns, and an engine on it.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -656,6 +657,10 @@ impl MemoryDirectory for InterposingDirectory {
 
     fn stat_memory(&self) -> Result<MemoryObject, TransportError> {
         self.call_with_hook("look", || self.inner.stat_memory())
+    }
+
+    fn find_similar_name(&self) -> Option<OsString> {
+        self.inner.find_similar_name()
     }
 
     fn read_memory(&self, sink: ByteSink<'_>) -> Result<FileMetadata, TransportError> {

@@ -127,7 +127,9 @@ pub static CHECK_TABLE: &[CheckRow] = &[
     },
     CheckRow {
         name: "memory-paths",
-        examines: "a `memory_file` that names a directory, symlink, FIFO, socket or device where no run has recorded a file",
+        examines: "a `memory_file` that names a directory, symlink, FIFO, socket or device, or is \
+                   missing beside a file whose name differs only in case or the form of its characters, \
+                   where no run has recorded a file",
         remedy: "name the file itself, or what the link leads to",
         check: Check::Archive(directories::check_misplaced_memories),
     },

@@ -53,11 +53,7 @@ impl<'a> Run<'a> {
         let (object, attributes) = read_object(directory, may_wait_for_lease, &mut |bytes| {
             entry_writer.write(&mut reading, bytes)
         })?;
-        if let MemoryObject::Special(special) = &object
-            && let Some(error) = engine.misplacement_error(agent, &history, special)
-        {
-            return Err(error.into());
-        }
+        self.check_object(agent, &history, directory, &object, event)?;
         set_state_before(event, &object, attributes.as_ref(), &mut reading);
         let classification = self.classify_found(agent, &object, &references, &reading);
         let mut source = self.content_source(agent, step, &references.current)?;
@@ -113,6 +109,34 @@ impl<'a> Run<'a> {
             archived_remainder: remainder.flatten(),
             captured_at: now,
         }))
+    }
+
+    /// Checks that the memory's path is that of a memory, by what is or is not there.
+    fn check_object(
+        &self,
+        agent: &Agent,
+        history: &AgentHistory,
+        directory: &dyn MemoryDirectory,
+        object: &MemoryObject,
+        event: &mut RunEvent,
+    ) -> Result<(), Error> {
+        match object {
+            MemoryObject::Special(special) => self
+                .engine
+                .misplacement_error(agent, history, special)
+                .map_or(Ok(()), Err),
+            // An undo restores what was at the memory's own path.
+            MemoryObject::Absent if event.undone_run.is_none() => {
+                let similar = self.engine.find_similar_file(agent, history, directory);
+                if let Some(similar) = similar {
+                    let note = similar.note();
+                    similar.refusal.map_or(Ok(()), Err)?;
+                    event.add_note(&note);
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Classifies the memory, and notes its state.

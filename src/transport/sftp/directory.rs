@@ -17,13 +17,13 @@ use super::client::{
 use super::wire::{Attrs, Reply, Request, flags, status};
 use crate::clock::Clock;
 use crate::digest::{Digest, Hasher};
-use crate::transport::{ByteSink, MemoryObject, Stamp, TransportError};
+use crate::transport::{ByteSink, MAX_SEARCHED_NAMES, MemoryObject, Stamp, TransportError};
 
 /// Time limit of reading one file, or one directory listing.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Limits of a directory listing: number of names, and bytes of names.
-const MAX_LISTED_NAMES: usize = 100_000;
+const MAX_LISTED_NAMES: usize = MAX_SEARCHED_NAMES;
 const MAX_LISTED_NAME_BYTES: usize = 16 << 20;
 
 /// The directory of one memory.

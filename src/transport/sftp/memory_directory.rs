@@ -1,6 +1,8 @@
 //! The contract of a memory's directory, over SFTP. There are no leases, inodes or link counts; the
 //! methods say which guarantees are weaker for that.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::time::Instant;
 
 use super::chunked_read::{MAX_FILE_BYTES, too_large_error};
@@ -14,6 +16,7 @@ use crate::transport::{
     ByteSink, DirectoryProperties, FailureCause, FileMetadata, Inspector, InterruptedRun,
     MemoryDirectory, MemoryObject, NewMemory, RecoveredRun, SettleOutcome, StagedAttributes,
     SwapForecast, SwapOutcome, TransportError, UnsyncedObject, compare_memory_prefix,
+    similar_names,
 };
 
 impl MemoryDirectory for SftpDirectory {
@@ -48,6 +51,17 @@ impl MemoryDirectory for SftpDirectory {
             .object_from_replies(&self.memory_path, &answers)?;
         self.last_size.set(object_size(&object));
         self.client.resolve_link_target(&self.memory_path, object)
+    }
+
+    fn find_similar_name(&self) -> Option<OsString> {
+        let names = self.list_names(&self.directory_path).ok()??.into_iter();
+        let similar = similar_names(self.memory_path.file_name()?, names.map(OsString::from_vec));
+        let is_file = |name: &OsString| {
+            let path = self.directory_path.join(name);
+            let found = self.client.stat_memories(&[path.as_path()]);
+            found.is_ok_and(|found| matches!(found[..], [Ok(MemoryObject::File(_))]))
+        };
+        similar.into_iter().find(is_file)
     }
 
     fn read_memory(&self, sink: ByteSink<'_>) -> Result<FileMetadata, TransportError> {

@@ -279,6 +279,46 @@ fn link_as_memory_exits_6_and_names_its_target() {
     let _ = doctor.assert_stdout_has("is a symlink to AGENTS.md");
 }
 
+/// A file that was copied from macOS has decomposed characters.
+#[test]
+fn memory_in_other_characters_exits_6_with_bytes() {
+    let site = site_with_notes_and_drift();
+    let config = site.read("memory-shepherd.conf");
+    let (composed, decomposed) = ("M\u{e9}moire.md", "Me\u{301}moire.md");
+    let path = |name: &str| format!("agents/code-reviewer/{name}");
+    site.write(
+        "memory-shepherd.conf",
+        config.replace(REVIEWER_MEMORY, &path(composed)),
+    );
+    fs::rename(site.path(REVIEWER_MEMORY), site.path(&path(decomposed))).unwrap();
+    let before = site.read(&path(decomposed));
+    let bytes = r"Me\xcc\x81moire.md";
+    for arguments in [
+        &["reset", "code-reviewer"][..],
+        &["reset", "--all"],
+        &["reset", "code-reviewer", "--dry-run"],
+        &["push", "code-reviewer"],
+    ] {
+        let ran = site
+            .run_command(site.command().args(arguments))
+            .assert_code(6);
+        let text = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(
+            text.contains("a reset would create a second memory"),
+            "{text}"
+        );
+        assert!(text.contains(bytes), "{text}");
+    }
+    assert!(!site.path(&path(composed)).exists());
+    assert_eq!(site.read(&path(decomposed)), before);
+    let status = site.run(["status"]).assert_code(6);
+    let _ = status.assert_stdout_has(bytes);
+    let check = site.run(["config", "check"]).assert_code(2);
+    let _ = check.assert_stdout_has(bytes);
+    let doctor = site.run(["doctor"]).assert_code(1);
+    let _ = doctor.assert_stdout_has(bytes);
+}
+
 #[test]
 fn most_serious_exit_code_wins() {
     let site = site_with_notes_and_drift();
