@@ -249,6 +249,7 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
         input_pause,
         pending_handoff: None,
         foreground_program: None,
+        is_return_awaited: false,
     };
     console.run(screen, &input, inbox)
 }

@@ -34,6 +34,13 @@ const MAX_BACKGROUND_TIME: Duration = Duration::from_millis(4);
 /// than two, and over a slow link it comes earlier.
 pub(super) const FIRST_FRAME_WAIT: Duration = Duration::from_millis(50);
 
+/// Time within which nobody has read a text: a pager that ends by itself that soon leaves it on the
+/// screen, as `less -F` and `cat` do.
+const MIN_READING_TIME: Duration = Duration::from_secs(1);
+
+/// Shown below the output of such a pager.
+const RETURN_PROMPT: &str = "press any key to return to the console";
+
 /// Time that the input thread has to pause.
 const READER_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -109,12 +116,16 @@ pub(super) struct Console {
     pub(super) pending_handoff: Option<(ProgramPurpose, Duration)>,
     /// Program that has the terminal. Everything but drawing continues.
     pub(super) foreground_program: Option<ForegroundProgram>,
+    /// Whether the output of a pager stays on the screen until a key is pressed.
+    pub(super) is_return_awaited: bool,
 }
 
 /// Program that has the terminal, and its purpose.
 pub(super) struct ForegroundProgram {
     child: ForegroundChild,
     purpose: ProgramPurpose,
+    /// Time of its start, since that of the console.
+    started: Duration,
 }
 
 /// Why a program gets the terminal.
@@ -177,7 +188,7 @@ impl Console {
         loop {
             let now = self.moment().elapsed;
             let mut wait = next_wake(&self.model).saturating_sub(now);
-            if self.model.is_dirty && self.foreground_program.is_none() {
+            if self.model.is_dirty && !self.is_screen_lent() {
                 wait = wait.min(self.time_until_frame());
             }
             let mut first = None;
@@ -230,8 +241,7 @@ impl Console {
             }
             if !self.model.is_dirty {
                 self.is_frame_awaited = false;
-            } else if self.foreground_program.is_none() && self.time_until_frame() == Duration::ZERO
-            {
+            } else if !self.is_screen_lent() && self.time_until_frame() == Duration::ZERO {
                 self.draw(screen)?;
             }
         }
@@ -279,6 +289,14 @@ impl Console {
     ) -> io::Result<bool> {
         let mut keys = Vec::new();
         for event in events {
+            if self.is_return_awaited && is_end_of_return_prompt(&event) {
+                self.is_return_awaited = false;
+                self.reclaim_screen(screen)?;
+                // The key is no command.
+                if let InputEvent::Terminal(_) = event {
+                    continue;
+                }
+            }
             let msg = match event {
                 // Input typed before the handoff is meant for the other program.
                 InputEvent::Terminal(_) if self.is_terminal_lent() => continue,
@@ -477,9 +495,14 @@ impl Console {
         }
     }
 
-    /// Whether another program has the terminal or is about to get it.
+    /// Whether another program has the terminal or is about to get it, or its output is still shown.
     fn is_terminal_lent(&self) -> bool {
-        self.foreground_program.is_some() || self.pending_handoff.is_some()
+        self.is_screen_lent() || self.pending_handoff.is_some()
+    }
+
+    /// Whether the screen shows the output of another program.
+    fn is_screen_lent(&self) -> bool {
+        self.foreground_program.is_some() || self.is_return_awaited
     }
 
     /// Starts the requested program; the input thread has paused.
@@ -488,8 +511,15 @@ impl Console {
             return Ok(());
         };
         screen.release();
+        let started = self.moment().elapsed;
         match self.start_program(&purpose) {
-            Ok(child) => self.foreground_program = Some(ForegroundProgram { child, purpose }),
+            Ok(child) => {
+                self.foreground_program = Some(ForegroundProgram {
+                    child,
+                    purpose,
+                    started,
+                });
+            }
             Err(error) => {
                 self.reclaim_terminal(screen)?;
                 self.update_model(Msg::Reported(MessageLevel::Error, error.to_line()));
@@ -542,22 +572,34 @@ impl Console {
         change: Option<ChildChange>,
         screen: &mut TerminalScreen,
     ) -> io::Result<()> {
-        let Some(ForegroundProgram { child, purpose }) = self.foreground_program.take() else {
+        let Some(program) = self.foreground_program.take() else {
             return Ok(());
         };
         if change == Some(ChildChange::Stopped) {
-            child.stop_with_child()?;
-            self.foreground_program = Some(ForegroundProgram { child, purpose });
+            program.child.stop_with_child()?;
+            self.foreground_program = Some(program);
             return Ok(());
         }
+        let ForegroundProgram {
+            child,
+            purpose,
+            started,
+        } = program;
         let exit_status = child.wait();
-        self.reclaim_terminal(screen)?;
         let reason = match exit_status {
             Ok(status) if status.success() => None,
             Ok(status) => Some(external_tools::describe_exit(status)),
             Err(error) => Some(crate::error::describe_io_error(&error)),
         };
         let has_succeeded = reason.is_none();
+        let is_pager = matches!(purpose, ProgramPurpose::ReadText(_));
+        if is_pager && has_succeeded && self.moment().elapsed < started + MIN_READING_TIME {
+            screen.show_return_prompt(RETURN_PROMPT)?;
+            self.input_pause.resume();
+            self.is_return_awaited = true;
+        } else {
+            self.reclaim_terminal(screen)?;
+        }
         if let Some(why) = reason {
             let text = format!("the {}: {why}", purpose.program_noun());
             self.update_model(Msg::Reported(MessageLevel::Warn, text));
@@ -571,7 +613,7 @@ impl Console {
     /// Ends the program that has the terminal, and keeps what an editor wrote. Returns what to tell
     /// the operator.
     fn end_foreground_program(&mut self) -> Option<String> {
-        let ForegroundProgram { child, purpose } = self.foreground_program.take()?;
+        let ForegroundProgram { child, purpose, .. } = self.foreground_program.take()?;
         drop(child);
         match purpose {
             ProgramPurpose::EditBaseline(opened, copy) => {
@@ -583,8 +625,14 @@ impl Console {
 
     /// Takes the terminal back and resumes input.
     fn reclaim_terminal(&mut self, screen: &mut TerminalScreen) -> io::Result<()> {
-        screen.resume()?;
+        self.reclaim_screen(screen)?;
         self.input_pause.resume();
+        Ok(())
+    }
+
+    /// Takes the screen back.
+    fn reclaim_screen(&mut self, screen: &mut TerminalScreen) -> io::Result<()> {
+        screen.resume()?;
         let (columns, rows) = screen.size();
         self.update_model(Msg::Resized(columns, rows));
         Ok(())
@@ -639,6 +687,16 @@ impl Console {
 
     fn moment(&self) -> Moment {
         self.clock.now()
+    }
+}
+
+/// Whether an event ends the wait behind [`RETURN_PROMPT`]. A stop of the process does, too: the
+/// screen is taken again when it continues.
+fn is_end_of_return_prompt(event: &InputEvent) -> bool {
+    match event {
+        InputEvent::Terminal(TerminalEvent::Key(key)) => key.kind != KeyEventKind::Release,
+        InputEvent::Signal(signal) => matches!(*signal, SIGTSTP | SIGCONT),
+        InputEvent::Terminal(_) | InputEvent::TerminalLost => false,
     }
 }
 

@@ -224,6 +224,18 @@ impl TerminalScreen {
         restore_terminal();
     }
 
+    /// Takes the keys, but not the screen, which keeps the output of another program, and writes a line
+    /// below that; until [`TerminalScreen::resume`].
+    pub fn show_return_prompt(&mut self, text: &str) -> io::Result<()> {
+        terminal::enable_raw_mode()?;
+        IS_ENTERED.store(true, Ordering::SeqCst);
+        // A pasted text is one event, and no keys.
+        let mut codes = Vec::new();
+        queue!(codes, EnableBracketedPaste)?;
+        codes.extend_from_slice(format!("\r\n{text}").as_bytes());
+        write_codes(&codes)
+    }
+
     /// Asks the terminal to put a text on its clipboard, on whatever machine it runs. The terminal
     /// does not acknowledge. Returns false and sends nothing if the text is longer than
     /// [`MAX_CLIPBOARD_BYTES`].

@@ -71,6 +71,20 @@ fn osc52(text: &str) -> String {
     format!("\x1b]52;c;{}\x07", STANDARD.encode(text))
 }
 
+/// Waits for the screen after a pager has ended, with a key more if it has ended at once.
+#[track_caller]
+fn wait_for_screen(terminal: &mut Terminal) {
+    terminal.wait("the screen or the prompt", |terminal| {
+        terminal.screen().alternate_screen() || terminal.text().contains("press any key to return")
+    });
+    if !terminal.screen().alternate_screen() {
+        terminal.send(" ");
+    }
+    terminal.wait("the screen", |terminal| {
+        terminal.screen().alternate_screen()
+    });
+}
+
 /// Returns the text that a script wrote.
 fn script_output(site: &Site, name: &str) -> String {
     fs::read_to_string(site.path(&format!("home/{name}"))).unwrap_or_default()
@@ -402,9 +416,7 @@ fn pager_gets_screen_text_with_visible_controls() {
         ("600", "1")
     );
     terminal.send("\r");
-    terminal.wait("the screen", |terminal| {
-        terminal.screen().alternate_screen()
-    });
+    wait_for_screen(&mut terminal);
     terminal.wait_for("of mine");
     let path = script_output(&site, "path");
     assert!(
@@ -413,6 +425,45 @@ fn pager_gets_screen_text_with_visible_controls() {
     );
     terminal.send("1");
     quit_console(terminal);
+}
+
+#[test]
+fn output_of_pager_that_ends_at_once_waits_for_key() {
+    let site = drifted_site();
+    let mut terminal = start_console(&site, &[("PAGER", "cat")]);
+    terminal.send("Gd");
+    terminal.wait_for("[Diff]");
+    terminal.send("\t");
+    terminal.wait_for("quiet night");
+    terminal.send("o");
+    terminal.wait_for("press any key to return to the console");
+    assert!(!terminal.screen().alternate_screen());
+    let text = terminal.text();
+    assert!(text.contains("quiet night"), "{text}");
+    // Neither a pasted text nor the key is a command.
+    terminal.send("\x1b[200~q\x1b[201~");
+    terminal.send("q");
+    terminal.wait("the screen", |terminal| {
+        terminal.screen().alternate_screen()
+    });
+    terminal.wait_for("quiet night");
+    terminal.send("1");
+    quit_console(terminal);
+}
+
+#[test]
+fn console_ends_while_output_of_pager_is_shown() {
+    let site = drifted_site();
+    let mut terminal = start_console(&site, &[("PAGER", "cat")]);
+    terminal.send("Gd");
+    terminal.wait_for("[Diff]");
+    terminal.send("\t");
+    terminal.wait_for("quiet night");
+    terminal.send("o");
+    terminal.wait_for("press any key to return to the console");
+    terminal.signal(Signal::TERM);
+    assert_eq!(terminal.wait_for_exit().signal(), None);
+    terminal.assert_restored();
 }
 
 #[test]
@@ -433,9 +484,7 @@ fn pager_opens_only_unchanged_entry() {
     terminal.wait_for("PAGING");
     assert!(script_output(&site, "text").ends_with("- quiet night\n"));
     terminal.send("\r");
-    terminal.wait("the screen", |terminal| {
-        terminal.screen().alternate_screen()
-    });
+    wait_for_screen(&mut terminal);
     let entry = site
         .path("archives/monitor")
         .join(&site.entry_names("monitor")[0]);
