@@ -35,9 +35,9 @@ use self::rereads::Rereads;
 use self::sweep::{EarlierStamps, Sweep, UnwatchedChanges};
 use super::observe::QuickObservation;
 use super::state_log::StateNote;
-use super::{Engine, HostStatus, Observation, lock};
+use super::{Engine, HostStatus, Observation};
 use crate::config::Agent;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::sys;
 
 /// Maximum number of agents that are read at the same time.
@@ -57,6 +57,11 @@ const UNWATCHED_SWEEP_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Interval of the sweeps while a directory is missing, or was until the last sweep.
 const MISSING_SWEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Delay between the end of a directory and the reads of its agents, and between that and the first
+/// sweep for it: most programs that replace a directory put the new one there at once. Each sweep
+/// waits twice as long for the next one, up to [`MISSING_SWEEP_INTERVAL`].
+const DIRECTORY_GRACE: Duration = Duration::from_millis(100);
 
 /// Delay between a change of the config and its report: an editor may still be writing it.
 const CONFIG_DEBOUNCE: Duration = Duration::from_millis(300);
@@ -258,6 +263,8 @@ struct WatchLoop {
     sweep: Arc<Sweep>,
     /// Start of the next sweep; none while one is running, and before the first one.
     next_sweep: Option<Instant>,
+    /// Interval of the sweeps while a directory is missing.
+    missing_sweep_interval: Duration,
     /// Where a sweep sends its result.
     messages: Sender<FleetMessage>,
     /// When to report a changed config.
@@ -330,6 +337,7 @@ impl WatchLoop {
             stamps,
             sweep,
             next_sweep: None,
+            missing_sweep_interval: MISSING_SWEEP_INTERVAL,
             messages,
             config_due: has_config_changed.then_some(now),
             unrecorded: Vec::new(),
@@ -427,13 +435,15 @@ impl WatchLoop {
         self.record_states();
     }
 
-    fn sweep_interval(&self) -> Duration {
+    fn sweep_interval(&mut self) -> Duration {
         if self.is_unwatched {
             UNWATCHED_SWEEP_INTERVAL
         } else if self.watched_directories.len() == self.change_scopes.len() {
             SWEEP_INTERVAL
         } else {
-            MISSING_SWEEP_INTERVAL
+            let interval = self.missing_sweep_interval;
+            self.missing_sweep_interval = MISSING_SWEEP_INTERVAL.min(interval * 2);
+            interval
         }
     }
 
@@ -529,25 +539,15 @@ impl WatchLoop {
         true
     }
 
-    /// Makes sure that the release of a lock is reported: the directory of the locks may be as new as
-    /// the lock, and not watched yet.
-    fn watch_lock(&mut self, observation: &Observation, now: Instant) {
-        let block = observation.blocker.as_ref();
-        // Where directories are not watched yet, a sweep follows.
-        if block.is_none_or(|block| block.kind != ErrorKind::Busy) || self.change_scopes.is_empty()
-        {
-            return;
-        }
-        let lock = lock::holder_path(self.engine.archive(), &observation.agent);
-        let locks = lock.parent();
-        if locks.is_some_and(|locks| self.rewatch_directory(locks)) {
-            self.schedule_read(observation.agent.clone(), now);
-        }
-    }
-
     fn apply_sweep(&mut self, missed: UnwatchedChanges, now: Instant) {
-        self.watch_existing_directories(&missed.existing_directories);
+        let new = self.watch_existing_directories(&missed.existing_directories);
         self.schedule_reads(missed.agents, now);
+        // An agent may have written between the sweep and the watch.
+        for path in new {
+            if self.memory_directories.contains(&path) {
+                self.schedule_reads_of_directory(&path, now);
+            }
+        }
         if missed.has_config_changed {
             self.config_due = Some(now + CONFIG_DEBOUNCE);
         }
@@ -557,13 +557,17 @@ impl WatchLoop {
         let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
             return;
         };
+        let mut read_at = now;
         if self.change_scopes.contains_key(path) {
             // The watch on a directory ends when the directory is removed.
             self.watched_directories.remove(path);
-            self.rewatch_directory(path);
-            self.next_sweep = self
-                .next_sweep
-                .map(|next| next.min(now + MISSING_SWEEP_INTERVAL));
+            let mut sweep_at = now + MISSING_SWEEP_INTERVAL;
+            if !self.rewatch_directory(path) {
+                read_at = now + DIRECTORY_GRACE;
+                sweep_at = read_at;
+                self.missing_sweep_interval = DIRECTORY_GRACE;
+            }
+            self.next_sweep = self.next_sweep.map(|next| next.min(sweep_at));
         }
         // An event about the directory itself may concern any name in it.
         let whole = self.change_scopes.get(path).into_iter();
@@ -576,8 +580,8 @@ impl WatchLoop {
         let wanted: Vec<ChangeTarget> = whole.chain(named).cloned().collect();
         for touched in wanted {
             match touched {
-                ChangeTarget::Agent(name) => self.schedule_reads(vec![name], now),
-                ChangeTarget::AllAgents => self.schedule_all_reads(now),
+                ChangeTarget::Agent(name) => self.schedule_reads(vec![name], read_at),
+                ChangeTarget::AllAgents => self.schedule_all_reads(read_at),
                 ChangeTarget::Ledger => self.schedule_reads(self.stamps.forget_recorded(), now),
                 ChangeTarget::Config => self.config_due = Some(now + CONFIG_DEBOUNCE),
                 ChangeTarget::LintFiles => self.reread(self.agent_names(), now),

@@ -172,6 +172,73 @@ fn advance_until(world: &World, fleet: &FleetWatcher, mut came: impl FnMut() -> 
     }
 }
 
+/// Advances the watch in steps of 100 ms, by a clock that moves only here, until the agent has this
+/// state; returns how far.
+fn time_until_state(
+    world: &World,
+    (fleet, events): (&FleetWatcher, &Receiver<FleetEvent>),
+    state: State,
+) -> Duration {
+    let (step, mut passed) = (Duration::from_millis(100), Duration::ZERO);
+    let is_seen = |event: FleetEvent| match event {
+        FleetEvent::Observed(seen) => seen.iter().any(|seen| seen.state == state),
+        _ => false,
+    };
+    while !events.try_iter().any(is_seen) {
+        assert!(passed < Duration::from_secs(600), "never {state}");
+        world.clock.advance(step);
+        passed += step;
+        fleet.request_read(Vec::new());
+        // The clock does not run ahead of the watch.
+        fleet.wait_idle(Duration::from_millis(50));
+    }
+    passed
+}
+
+#[test]
+fn directory_that_comes_back_is_read_promptly() {
+    let world = World::new(&["a"]);
+    world.write_scratch("a", "- note\n");
+    let (sender, events) = unbounded();
+    let fleet = FleetWatcher::start(Arc::new(world.engine()), sender).unwrap();
+    assert!(fleet.wait_idle(WAIT_TIMEOUT));
+    let (directory, away) = (world.agent_directory("a"), world.root.join("away"));
+    fs::rename(&directory, &away).unwrap();
+    time_until_state(&world, (&fleet, &events), State::Error);
+    fs::rename(&away, &directory).unwrap();
+    let passed = time_until_state(&world, (&fleet, &events), State::Scratch);
+    assert!(passed < Duration::from_secs(3), "{passed:?}");
+    // The watch reports the changes in it.
+    world.write_scratch("a", "");
+    time_until_state(&world, (&fleet, &events), State::Clean);
+}
+
+#[test]
+fn replaced_directory_is_no_error() {
+    let world = World::new(&["a"]);
+    world.write_scratch("a", "- note\n");
+    let (sender, events) = unbounded();
+    let fleet = FleetWatcher::start(Arc::new(world.engine()), sender).unwrap();
+    assert!(fleet.wait_idle(WAIT_TIMEOUT));
+    let (directory, new) = (world.agent_directory("a"), world.root.join("new"));
+    fs::create_dir(&new).unwrap();
+    fs::write(new.join("MEMORY.md"), BASELINE).unwrap();
+    fs::rename(&directory, world.root.join("old")).unwrap();
+    // The watch knows that the directory is gone, and its clock stands still.
+    fleet.wait_idle(Duration::from_millis(100));
+    fs::rename(&new, &directory).unwrap();
+    let mut states = Vec::new();
+    advance_until(&world, &fleet, || {
+        for event in events.try_iter() {
+            if let FleetEvent::Observed(seen) = event {
+                states.extend(seen.iter().map(|seen| seen.state));
+            }
+        }
+        states.contains(&State::Clean)
+    });
+    assert!(!states.contains(&State::Error), "{states:?}");
+}
+
 #[test]
 fn sweep_observes_only_unwatched_changes() {
     let world = World::new(&["a", "b"]);
