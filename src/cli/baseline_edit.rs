@@ -102,6 +102,9 @@ impl CommandContext<'_> {
             too_large: diff.is_too_large,
             diff,
         })?;
+        for remark in saved.iter().flat_map(SavedBaseline::remarks) {
+            self.output.print_warning(&format!("{name}: {remark}"));
+        }
         for finding in &findings {
             self.output.print_note(&finding.summary());
         }

@@ -138,12 +138,14 @@ impl SharedMemories {
     }
 }
 
-/// Memories of this machine that are hard links to one file. A reset gives each a file of its own,
-/// so none is refused; until then each agent writes into the memory of the other, or into its
+/// Memories and baselines of this machine that are hard links. A reset gives each memory a file of its
+/// own, so none is refused; until then each agent writes into the memory of the other, or into its
 /// baseline.
 pub struct HardLinks<'a> {
     /// Baselines with the agents whose memory is a link to them.
     pub to_baselines: Vec<(PathBuf, Vec<&'a str>)>,
+    /// Baselines with other names that no agent has as its memory, and the number of these.
+    pub of_baselines: Vec<(PathBuf, u64)>,
     /// Agents whose memories are links to one file.
     pub to_each_other: Vec<Vec<&'a str>>,
 }
@@ -158,28 +160,35 @@ pub(super) fn sharing_error(other: &str) -> Error {
 impl Engine {
     /// Finds memories and baselines of `agents` that are hard links to one file.
     pub fn hard_links<'a>(&self, agents: &[&'a Agent]) -> HardLinks<'a> {
-        let hard_link_id = |path: &Path| {
+        let hard_linked_file = |path: &Path| {
             let stat = durable::stat_no_symlinks(path).ok()?;
             let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-            (is_file && stat.st_nlink > 1).then(|| file_id(&stat))
+            (is_file && stat.st_nlink > 1).then_some(stat)
         };
         let mut memories: BTreeMap<FileId, Vec<&str>> = BTreeMap::new();
         for agent in agents.iter().filter(|it| it.location.host().is_none()) {
-            if let Some(id) = hard_link_id(agent.location.memory()) {
-                memories.entry(id).or_default().push(&agent.name);
+            if let Some(stat) = hard_linked_file(agent.location.memory()) {
+                let agents = memories.entry(file_id(&stat)).or_default();
+                agents.push(&agent.name);
             }
         }
         let baselines: BTreeSet<&str> = agents.iter().map(|it| it.baseline.as_str()).collect();
         let paths = baselines
             .into_iter()
             .map(|it| self.config().general.baseline_dir.join(it));
+        let (mut to_baselines, mut of_baselines) = (Vec::new(), Vec::new());
+        for path in paths {
+            let Some(stat) = hard_linked_file(&path) else {
+                continue;
+            };
+            match memories.get(&file_id(&stat)) {
+                Some(agents) => to_baselines.push((path, agents.clone())),
+                None => of_baselines.push((path, stat.st_nlink as u64 - 1)),
+            }
+        }
         HardLinks {
-            to_baselines: paths
-                .filter_map(|path| {
-                    let agents = memories.get(&hard_link_id(&path)?)?.clone();
-                    Some((path, agents))
-                })
-                .collect(),
+            to_baselines,
+            of_baselines,
             to_each_other: memories.into_values().filter(|it| it.len() > 1).collect(),
         }
     }

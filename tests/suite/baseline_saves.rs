@@ -272,3 +272,24 @@ fn append_only_directory_keeps_what_a_save_displaces() {
         .save_baseline("ranger.md", CHANGED.as_bytes(), Some(old))
         .unwrap();
 }
+
+#[test]
+fn save_of_hard_linked_baseline_names_the_others() {
+    let world = World::new(&["scout"]);
+    let links = ["other.md", "third.md"].map(|name| world.root.join(name));
+    for link in &links {
+        fs::hard_link(world.baseline_path("scout"), link).unwrap();
+    }
+    let engine = world.engine();
+    let expected = Some(Digest::of(BASELINE.as_bytes()));
+    let saved = engine.save_baseline("scout.md", CHANGED.as_bytes(), expected);
+    let saved = saved.unwrap();
+    assert_eq!(saved.lost.other_names, 2);
+    let remarks = saved.remarks().join("; ");
+    assert!(remarks.contains("2 other names"), "{remarks}");
+    assert_eq!(fs::read(&links[0]).unwrap(), BASELINE.as_bytes());
+    // The new file has one name.
+    let expected = Some(Digest::of(CHANGED.as_bytes()));
+    let saved = engine.save_baseline("scout.md", BASELINE.as_bytes(), expected);
+    assert_eq!(saved.unwrap().remarks(), [""; 0]);
+}

@@ -196,6 +196,7 @@ pub(super) fn check_agent_directories(report: &mut DoctorReport, fleet: &FleetSu
 pub(super) fn check_shared_files(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     let links = fleet.engine.hard_links(&fleet.answering_agents);
     let is_sound = links.to_baselines.is_empty()
+        && links.of_baselines.is_empty()
         && links.to_each_other.is_empty()
         && fleet.sharing_groups.is_empty();
     if is_sound {
@@ -217,6 +218,20 @@ pub(super) fn check_shared_files(report: &mut DoctorReport, fleet: &FleetSubject
             ),
             "review the baseline, then give it a file of its own: cp it to another name, and mv \
              the copy back",
+        );
+    }
+    for (baseline, count) in links.of_baselines {
+        let names = format_count(count as usize, "other name");
+        report.add_warning(
+            format!(
+                "the baseline {} has {names} (hard links): a save gives it a file of its own, and \
+                 leaves the text from before to the others",
+                baseline.display()
+            ),
+            &format!(
+                "find them with `find / -xdev -samefile {}`, and make them copies or symlinks",
+                baseline.display()
+            ),
         );
     }
     for agents in links.to_each_other {

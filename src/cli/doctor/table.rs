@@ -76,7 +76,8 @@ pub static CHECK_TABLE: &[CheckRow] = &[
     },
     CheckRow {
         name: "shared-files",
-        examines: "agents with one memory file, and hard links between memories or to baselines",
+        examines: "agents with one memory file, hard links between memories or to baselines, and \
+                   other names of baselines",
         remedy: "give each agent a file of its own",
         check: Check::Fleet(directories::check_shared_files),
     },

@@ -29,6 +29,8 @@ pub struct LostAttributes {
     pub group: Option<u32>,
     /// Whether the access control list or an attribute of a user is missing.
     pub xattrs: bool,
+    /// Number of other names of the old file, which keep its text.
+    pub other_names: u64,
 }
 
 impl LostAttributes {
@@ -41,7 +43,15 @@ impl LostAttributes {
         let xattrs = self
             .xattrs
             .then(|| "extended attributes were not kept".to_string());
-        let parts: Vec<String> = owner.into_iter().chain(group).chain(xattrs).collect();
+        let other_names = match self.other_names {
+            0 => None,
+            1 => Some("its other name (a hard link) keeps the text from before".to_string()),
+            count => Some(format!(
+                "its {count} other names (hard links) keep the text from before"
+            )),
+        };
+        let attributes = owner.into_iter().chain(group).chain(xattrs);
+        let parts: Vec<String> = attributes.chain(other_names).collect();
         (!parts.is_empty()).then(|| parts.join(", "))
     }
 }
@@ -77,7 +87,10 @@ pub(super) fn copy_attributes(
         return Ok(LostAttributes::default());
     }
     let own = fs::fstat(new).with_path("stat", path)?;
-    let mut lost = LostAttributes::default();
+    let mut lost = LostAttributes {
+        other_names: (old.st_nlink as u64).saturating_sub(1),
+        ..LostAttributes::default()
+    };
     // The owner last: only root can change the group of another user's file.
     if own.st_gid != old.st_gid {
         let changed = fs::fchown(new, None, Some(Gid::from_raw(old.st_gid)));

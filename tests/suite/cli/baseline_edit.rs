@@ -129,6 +129,20 @@ fn edit_without_other_text_leaves_no_directory() {
 }
 
 #[test]
+fn edit_of_hard_linked_baseline_warns() {
+    let site = site_with_editor("echo '- a rule more' >>\"$1\"");
+    fs::hard_link(site.path(BASELINE_PATH), site.path("other.md")).unwrap();
+    let doctor = site.run(["doctor"]).assert_code(0);
+    let _ = doctor.assert_stdout_has("monitor-bot-MEMORY.md has 1 other name (hard links)");
+    let mut command = site.command();
+    command.env("EDITOR", site.path("editor"));
+    let ran = site.run_command(command.args(["baseline", "edit", "monitor-bot", "--force"]));
+    let _ = ran
+        .assert_code(0)
+        .assert_stderr_has("warning: monitor-bot-MEMORY.md: its other name (a hard link) keeps");
+}
+
+#[test]
 fn signal_during_an_edit_loses_no_text() {
     for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
         let site = site_with_editor(

@@ -550,7 +550,8 @@ fn finish_save(
         (0, 0) => String::new(),
         _ => format!(": +{added} -{removed} lines"),
     };
-    let level = match saved.problems.is_empty() {
+    let is_as_before = saved.problems.is_empty() && saved.remarks.is_empty();
+    let level = match is_as_before {
         false if level == MessageLevel::Info => MessageLevel::Warn,
         _ => level,
     };
