@@ -52,9 +52,13 @@ impl Document for VerifyDocument {
             let summary = "the anchor is in the ledger".to_string();
             rows.push(self.part_row(FindingSubject::Anchor, "anchor", summary));
         }
-        if found.is_log_valid.is_some() {
-            let summary = "the heads in reset.log are in the ledger".to_string();
-            rows.push(self.part_row(FindingSubject::Log, "log", summary));
+        let is_log_missed = found.is_log_valid.is_none() && ledger.seq > 0;
+        let mut log = self.part_row(FindingSubject::Log, "log", found.describe_log().to_string());
+        if self.has_finding_about(FindingSubject::Log) || found.is_log_valid.is_some() {
+            rows.push(log);
+        } else if is_log_missed {
+            log[0] = text_cell(OutputRole::Notice, "note");
+            rows.push(log);
         }
         let mut entries = format!("{} checked, {} bytes", tally.entries, tally.bytes);
         if tally.retired_entries > 0 {

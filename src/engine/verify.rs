@@ -134,7 +134,7 @@ pub struct Verification {
     /// Whether the noted head is in the ledger, if the caller gave one.
     #[serde(rename = "anchor")]
     pub is_anchor_valid: Option<bool>,
-    /// Whether the heads in `reset.log` are in the ledger, if there are any.
+    /// Whether the heads in `reset.log` are in the ledger; `None` if it has none to compare.
     #[serde(rename = "logged")]
     pub is_log_valid: Option<bool>,
     /// What was verified.
@@ -188,6 +188,16 @@ impl Verification {
             return "none to check".to_string();
         }
         parts.join(", ")
+    }
+
+    /// Says whether the heads in `reset.log` were compared, and why not. They are the only ones on this
+    /// machine that show a ledger whose end was cut off.
+    pub fn describe_log(&self) -> &'static str {
+        match self.is_log_valid {
+            Some(_) => "the heads in reset.log are in the ledger",
+            None if self.ledger.seq == 0 => "no heads logged yet",
+            None => "reset.log has no head of the ledger (moved away or truncated?): NOT checked",
+        }
     }
 
     /// Says how many baselines in use have no seal; `None` if all have one.

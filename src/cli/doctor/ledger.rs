@@ -43,7 +43,14 @@ pub(super) fn check_ledger(report: &mut DoctorReport, fleet: &FleetSubject<'_>) 
                 ),
                 &format!("see `{}`", engine.command_line("verify")),
             ),
-            _ => report.add_ok(format!("the ledger is intact; its head is {seq}:{head}")),
+            Some(_) => report.add_ok(format!("the ledger is intact; its head is {seq}:{head}")),
+            None => report.add_warning(
+                format!(
+                    "the chain of the ledger is intact, with head {seq}:{head}, but reset.log has no \
+                     head of it: a ledger whose end was cut off is not detected"
+                ),
+                "put reset.log back if it was moved away; the next run writes its head again",
+            ),
         },
         Err(error) => {
             report.add_error(&error);

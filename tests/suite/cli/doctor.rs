@@ -126,6 +126,19 @@ fn doctor_finds_truncated_ledger() {
 }
 
 #[test]
+fn rotated_log_is_named_by_verify_and_doctor() {
+    let site = site_with_notes_and_drift();
+    let _ = site.run(["reset", "code-reviewer"]).assert_code(0);
+    fs::rename(site.path("archives/reset.log"), site.path("rotated")).unwrap();
+    let verified = site.run(["verify"]).assert_code(0);
+    let rows: Vec<&str> = verified.stdout.lines().collect();
+    let is_named = |row: &&str| row.starts_with("note") && row.contains("NOT checked");
+    assert!(rows.iter().any(is_named), "{rows:?}");
+    let doctor = site.run(["doctor"]).assert_code(0);
+    let _ = doctor.assert_stdout_has("but reset.log has no head of it");
+}
+
+#[test]
 fn doctor_finds_file_as_entry_directory() {
     let site = site_with_notes_and_drift();
     site.write("archives/monitor", "no directory");

@@ -178,6 +178,30 @@ fn entry_outside_archive_is_never_read() {
 }
 
 #[test]
+fn log_without_heads_is_named_as_not_checked() {
+    let world = World::new(&["scout"]);
+    let checked = |expected: Option<bool>, text: &str| {
+        let found = verify(&world.engine(), None);
+        assert_eq!(found.findings, []);
+        assert_eq!(found.is_log_valid, expected);
+        assert!(
+            found.describe_log().contains(text),
+            "{}",
+            found.describe_log()
+        );
+    };
+    checked(None, "no heads logged yet");
+    world.write_scratch("scout", "- note\n");
+    world.reset().assert_ok();
+    checked(Some(true), "are in the ledger");
+    let log = world.archive_directory().join("reset.log");
+    fs::write(&log, "").unwrap();
+    checked(None, "NOT checked");
+    fs::remove_file(log).unwrap();
+    checked(None, "NOT checked");
+}
+
+#[test]
 fn unusable_log_fails_run_and_verification() {
     let world = World::new(&["scout"]);
     let log = world.archive_directory().join("reset.log");

@@ -176,12 +176,8 @@ pub fn part_rows(found: &Verification) -> Vec<VerifyRow> {
             )
         },
     );
-    let log = match found.is_log_valid {
-        Some(_) => "its heads are in the ledger",
-        None => "no heads logged yet",
-    };
+    let log = found.describe_log().to_string();
     let versions = format!("{} compared", format_count(counts.versions, "file"));
-    let log = log.to_string();
     let checked = |is_checked: bool| {
         if is_checked {
             PartResult::Ok
