@@ -51,7 +51,7 @@ pub use sandbox::{
     ServicePurpose, UserSandbox, find_kernel_obstacle, find_sandbox_obstacle, has_remote_agent,
     writable_directories,
 };
-pub use scheduler::{ScheduledGroup, Scheduler, timer_subject};
+pub use scheduler::{ScheduledGroup, Scheduler, describe_made_due, timer_subject};
 pub use search_path::{DecidingFiles, UnitSearchPath};
 pub use service_manager::{ServiceManager, Systemctl};
 pub use start_queue::StartQueue;

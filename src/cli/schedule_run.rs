@@ -19,7 +19,8 @@ use crate::clock::{Clock, SystemClock};
 use crate::engine::{Engine, HolderLock, HolderLockKind, describe_holder};
 use crate::error::{Error, ErrorKind, Result};
 use crate::schedule::{
-    ScheduleControls, ScheduledGroup, Scheduler, StartQueue, agent_arguments, reset_arguments,
+    ScheduleControls, ScheduledGroup, Scheduler, StartQueue, agent_arguments, describe_made_due,
+    reset_arguments,
 };
 use crate::sys;
 
@@ -120,8 +121,10 @@ impl CommandContext<'_> {
             // A clock that was set back triggers a look, too.
             let is_set_back = next_look - time > chrono::Duration::minutes(1);
             if is_changed || time >= next_look || is_set_back {
+                let mut made_due = Vec::new();
                 if is_settled {
-                    self.adopt_changed_config(&mut engine, &mut scheduler, &mut queue, &time);
+                    made_due =
+                        self.adopt_changed_config(&mut engine, &mut scheduler, &mut queue, &time);
                     // A config that is being rewritten may name no agents for a moment; the archive of
                     // such a config is not created.
                     if !engine.config().agents.is_empty()
@@ -140,7 +143,11 @@ impl CommandContext<'_> {
                 }
                 // Unreadable pauses hold nothing back, and the resets say so.
                 let controls = ScheduleControls::read(&engine).unwrap_or_default();
-                let next = scheduler.describe_next(|agent| controls.pause_of(agent).is_some());
+                let is_paused = |agent: Option<&str>| controls.pause_of(agent).is_some();
+                if let Some(text) = describe_made_due(&made_due, is_paused) {
+                    self.output.print_progress(&text);
+                }
+                let next = scheduler.describe_next(is_paused);
                 if next != last_said {
                     self.output.print_progress(&next);
                     last_said = next;
@@ -212,23 +219,25 @@ impl CommandContext<'_> {
     }
 
     /// Takes over the intervals and agents of a config that was changed. One with errors changes
-    /// nothing: the resets report them.
+    /// nothing: the resets report them. Returns the groups that the change makes due.
     fn adopt_changed_config(
         &mut self,
         engine: &mut Engine,
         scheduler: &mut Scheduler<Local>,
         queue: &mut StartQueue,
         now: &DateTime<Local>,
-    ) {
+    ) -> Vec<ScheduledGroup> {
         let path = &engine.config().path;
         if let Ok(config) = crate::config::reload(path, &self.environment.env)
             && let Ok(group) = resolve_archive_group(&config, self.environment.find_group)
         {
             let groups = ScheduledGroup::of_config(&config);
             queue.retain_groups(&groups);
-            scheduler.replace_groups(groups, now);
+            let made_due = scheduler.replace_groups(groups, now);
             *engine = self.new_cli_engine(config, group);
+            return made_due;
         }
+        Vec::new()
     }
 
     /// Returns whether the reset of a group that is due is skipped, because the one before it is

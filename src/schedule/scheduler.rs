@@ -181,18 +181,31 @@ impl<Tz: TimeZone> Scheduler<Tz> {
     }
 
     /// Takes over the groups of a changed config. A time that passed since a group was due last is
-    /// made up for, also if the change moves it.
-    pub fn replace_groups(&mut self, groups: Vec<ScheduledGroup>, now: &DateTime<Tz>) {
+    /// made up for, also if the change moves it: one of a shorter interval is due at once, as with the
+    /// timers of systemd. Returns the groups that the change makes due.
+    pub fn replace_groups(
+        &mut self,
+        groups: Vec<ScheduledGroup>,
+        now: &DateTime<Tz>,
+    ) -> Vec<ScheduledGroup> {
         let before = std::mem::take(&mut self.groups);
+        let mut made_due = Vec::new();
         let entries = groups.into_iter().map(|group| {
             let known = before.iter().find(|it| it.group.agent == group.agent);
             match known {
                 Some(known) if known.group == group => known.clone(),
-                Some(known) => Entry::new(group, known.since.clone()),
+                Some(known) => {
+                    let entry = Entry::new(group, known.since.clone());
+                    if entry.next <= *now && known.next > *now {
+                        made_due.push(entry.group.clone());
+                    }
+                    entry
+                }
                 None => Entry::new(group, now.clone()),
             }
         });
         self.groups = entries.collect();
+        made_due
     }
 
     /// Returns the groups that are due, and sets their next times. A clock that was set back brings
@@ -242,13 +255,32 @@ where
         };
         let due = self.groups.iter().filter(|entry| entry.next == *next);
         let due: Vec<&ScheduledGroup> = due.map(|entry| &entry.group).collect();
-        let more = match due.len() {
-            ..=1 => String::new(),
-            count => format!(" and {} more", count - 1),
-        };
-        let (next, first) = (next.format("%Y-%m-%d %H:%M:%S"), due[0].describe());
-        let are_paused = due.iter().all(|group| is_paused(group.agent.as_deref()));
-        let paused = if are_paused { " (paused)" } else { "" };
-        format!("next reset: {next}, {first}{more}{paused}")
+        let next = next.format("%Y-%m-%d %H:%M:%S");
+        format!("next reset: {next}, {}", describe_groups(&due, is_paused))
     }
+}
+
+/// Says which groups a change of the config has made due, such as "the changed config makes a reset due
+/// now: scout"; none if it made none due.
+pub fn describe_made_due(
+    groups: &[ScheduledGroup],
+    is_paused: impl Fn(Option<&str>) -> bool,
+) -> Option<String> {
+    let groups: Vec<&ScheduledGroup> = groups.iter().collect();
+    (!groups.is_empty()).then(|| {
+        let described = describe_groups(&groups, is_paused);
+        format!("the changed config makes a reset due now: {described}")
+    })
+}
+
+/// Names groups, of which there is one at least, and says whether all of them are paused.
+fn describe_groups(groups: &[&ScheduledGroup], is_paused: impl Fn(Option<&str>) -> bool) -> String {
+    let first = groups.first().map_or("", |group| group.describe());
+    let more = match groups.len() {
+        ..=1 => String::new(),
+        count => format!(" and {} more", count - 1),
+    };
+    let are_paused = groups.iter().all(|group| is_paused(group.agent.as_deref()));
+    let paused = if are_paused { " (paused)" } else { "" };
+    format!("{first}{more}{paused}")
 }

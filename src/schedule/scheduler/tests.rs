@@ -159,6 +159,28 @@ fn moved_time_is_made_up_for_once() {
 }
 
 #[test]
+fn shorter_interval_says_what_is_due_now() {
+    let mut scheduler = schedule(
+        &[group("a", "6h", 95), group("b", "6h", 0)],
+        "2026-03-14T07:30:00+01:00",
+    );
+    let now = "2026-03-14T09:20:00+01:00";
+    let changed = vec![group("a", "1h", 95), group("b", "6h", 0)];
+    let made_due = scheduler.replace_groups(changed.clone(), &time(now));
+    let text = describe_made_due(&made_due, |_| false).unwrap();
+    assert_eq!(text, "the changed config makes a reset due now: a");
+    assert_eq!(agents_due(&mut scheduler, now), ["a"]);
+    let next = "next reset: 2026-03-14 10:01:35, a";
+    assert_eq!(scheduler.describe_next(|_| false), next);
+    // A longer one makes none due, nor does the same config.
+    for groups in [changed, vec![group("a", "6h", 95), group("b", "6h", 0)]] {
+        let made_due = scheduler.replace_groups(groups, &time(now));
+        assert_eq!(describe_made_due(&made_due, |_| false), None);
+        assert_eq!(agents_due(&mut scheduler, now), [""; 0]);
+    }
+}
+
+#[test]
 fn corrected_clock_repeats_no_reset() {
     let mut scheduler = schedule(&[group("", "3h", 0)], "2026-03-14T08:30:00+01:00");
     assert_eq!(
