@@ -183,7 +183,7 @@ impl Engine {
             };
             match memories.get(&file_id(&stat)) {
                 Some(agents) => to_baselines.push((path, agents.clone())),
-                None => of_baselines.push((path, stat.st_nlink as u64 - 1)),
+                None => of_baselines.push((path, stat.st_nlink - 1)),
             }
         }
         HardLinks {
