@@ -145,7 +145,7 @@ pub struct HardLinks<'a> {
     /// Baselines with the agents whose memory is a link to them.
     pub to_baselines: Vec<(PathBuf, Vec<&'a str>)>,
     /// Baselines with other names that no agent has as its memory, and the number of these.
-    pub of_baselines: Vec<(PathBuf, u64)>,
+    pub of_baselines: Vec<(PathBuf, usize)>,
     /// Agents whose memories are links to one file.
     pub to_each_other: Vec<Vec<&'a str>>,
 }
@@ -183,7 +183,10 @@ impl Engine {
             };
             match memories.get(&file_id(&stat)) {
                 Some(agents) => to_baselines.push((path, agents.clone())),
-                None => of_baselines.push((path, stat.st_nlink - 1)),
+                None => {
+                    let names = usize::try_from(stat.st_nlink).unwrap_or(usize::MAX);
+                    of_baselines.push((path, names.saturating_sub(1)));
+                }
             }
         }
         HardLinks {

@@ -221,7 +221,7 @@ pub(super) fn check_shared_files(report: &mut DoctorReport, fleet: &FleetSubject
         );
     }
     for (baseline, count) in links.of_baselines {
-        let names = format_count(count as usize, "other name");
+        let names = format_count(count, "other name");
         report.add_warning(
             format!(
                 "the baseline {} has {names} (hard links): a save gives it a file of its own, and \
