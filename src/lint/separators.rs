@@ -71,12 +71,12 @@ fn added_separator(text: &[u8], separator: &str) -> String {
 }
 
 /// Whether a separator that is added at the end of a text is one, also once the line ends are
-/// corrected.
+/// corrected, and no other line equals it.
 fn can_take_separator(text: &[u8], added: &str, separator: &str) -> bool {
     let mut text = normalize_line_ends(text);
     text.extend_from_slice(added.as_bytes());
     let found = SeparatorLines::find(&text, separator.as_bytes());
-    found.eligible.last().is_some_and(|it| it.end == text.len())
+    found.excluded.is_empty() && matches!(found.eligible[..], [only] if only.end == text.len())
 }
 
 fn check_several(document: &Document<'_>, drafts: &mut Drafts) {
