@@ -25,7 +25,7 @@ const VERSION_DIGITS: usize = 16;
 /// Cells that the names of an act take in a title at most.
 const MAX_NAMES_CELLS: usize = 28;
 
-/// Cells that they keep, however little room there is.
+/// Cells that the names keep at least, also in a narrow title.
 const MIN_NAMES_CELLS: usize = 8;
 
 /// An act, and the plan that takes it back.
@@ -76,7 +76,7 @@ pub struct UndoOffers {
 
 impl UndoOffer {
     /// Describes the act for a title of `room` cells: "reset docs-writer +1, 5m ago". The names are
-    /// shortened, down to [`MIN_NAMES_CELLS`].
+    /// shortened to the room, down to eight cells.
     pub fn describe(&self, now: DateTime<FixedOffset>, room: usize) -> String {
         let age = self
             .time
