@@ -191,7 +191,7 @@ pub struct InspectedBaseline {
     pub problems: Vec<String>,
 }
 
-/// Says what a baseline of `agent` lacks that has no separator line, and what follows: `no separator
+/// Describes the missing separator line of a baseline of `agent`, and its consequences: `no separator
 /// line …`.
 pub fn describe_missing_separator(agent: &Agent, baseline: &Baseline) -> String {
     let excluded = baseline.excluded_line();

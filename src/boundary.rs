@@ -286,7 +286,7 @@ fn boundary_at_line(memory: &[u8], separator: &[u8], line: usize) -> Boundary {
 fn count_separators(memory: &[u8], separator: &[u8], line: usize) -> (usize, usize) {
     let lines = SeparatorLines::find(memory, separator).eligible;
     let above = lines.partition_point(|it| it.line < line);
-    // What an agent added below can change what the line is; it stays the boundary.
+    // Text that an agent added below can exclude the line; it stays the boundary.
     let is_counted = lines.get(above).is_some_and(|it| it.line == line);
     (above + 1, lines.len() + usize::from(!is_counted))
 }

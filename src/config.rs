@@ -254,7 +254,7 @@ fn exists(path: &Path) -> Result<bool> {
 }
 
 /// Refuses a config that the search found and that another user can write or replace: it decides
-/// which files are read and written, and what is run, as the user of this process.
+/// which files this process reads and writes, and which programs it runs, as its user.
 fn check_trusted(path: &Path, is_local: bool, env: &ConfigEnvironment) -> Result<()> {
     let Some(place) = find_untrusted_ancestor(path, env.trusted_user()) else {
         return Ok(());

@@ -177,7 +177,7 @@ fn check_regular_file(file: &File, message: &str) -> io::Result<()> {
 /// Writes a new file that other users can neither read nor change, in a directory of this process's own.
 ///
 /// # Errors
-/// What the system answered, for example that the file exists.
+/// The system's error, for example that the file exists.
 pub fn write_private_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);

@@ -83,7 +83,7 @@ pub struct Error {
 /// A disk of this machine that is full.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FullDisk {
-    /// What could not be written.
+    /// The file that could not be written.
     pub path: PathBuf,
     /// Whether the quota of a user or a group is used up, rather than the disk.
     pub is_quota: bool,

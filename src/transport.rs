@@ -498,8 +498,8 @@ impl SpecialFile {
         }
     }
 
-    /// Whether it can only be the mistake of a config: a run displaces it where an earlier record
-    /// has a file.
+    /// Whether a run displaces the object only where an earlier record has a file: otherwise the path in
+    /// the config is a mistake.
     pub fn needs_file_record(&self) -> bool {
         *self == SpecialFile::Directory || self.is_removed_by_reset()
     }

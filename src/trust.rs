@@ -19,10 +19,10 @@ const MAX_SYMLINKS: usize = 40;
 pub const SERVICE_SEARCH_PATH: [&str; 4] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"];
 
-/// What the user database of the machine says; `main` reads it.
+/// Lookups in the machine's user database; `main` provides them.
 #[derive(Clone, Copy, Debug)]
 pub struct UserDatabase {
-    /// Returns the group of a user of which nobody else is a member.
+    /// Returns the group of a user that has no other member.
     pub find_private_group: fn(u32) -> Option<u32>,
     /// Returns the name of a user.
     pub find_user_name: fn(u32) -> Option<String>,
@@ -39,12 +39,12 @@ impl UserDatabase {
     };
 }
 
-/// The user who may change what is examined, beside root.
+/// The user who may change the examined files, beside root.
 #[derive(Clone, Copy, Debug)]
 pub struct TrustedUser {
     /// The user's id.
     pub uid: u32,
-    /// Where the user's private group is looked up, which counts as the user.
+    /// Looks up the user's private group, which counts as the user.
     pub database: UserDatabase,
 }
 
@@ -107,7 +107,7 @@ impl UntrustedPlace {
 }
 
 impl UntrustedPlace {
-    /// Says who can change what, with the names that the database knows.
+    /// Describes who can change the place, with the names that the database knows.
     pub fn describe(&self, database: UserDatabase) -> String {
         let named = |id: u32, find_name: fn(u32) -> Option<String>| {
             find_name(id).map_or_else(|| id.to_string(), |name| format!("{id} ({name})"))

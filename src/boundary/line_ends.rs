@@ -42,8 +42,8 @@ impl LineEnds {
     }
 }
 
-/// Says that rules end their lines otherwise than the version that they are: "CR LF line ends, LF in
-/// the baseline"; none if they do not.
+/// Describes how the line ends of rules differ from those of their version: "CR LF line ends, LF in
+/// the baseline"; `None` if they do not differ.
 pub fn describe_line_ends(rules: &[u8], version: &[u8]) -> Option<String> {
     let (own, expected) = (LineEnds::of(rules)?, LineEnds::of(version)?);
     (own != expected).then(|| {
@@ -58,9 +58,10 @@ pub fn describe_line_ends(rules: &[u8], version: &[u8]) -> Option<String> {
 /// Splits a line into its text and its line end: nothing, LF or CR LF.
 pub(super) fn split_line_end(line: &[u8]) -> (&[u8], &[u8]) {
     let text = line.strip_suffix(b"\n").unwrap_or(line);
-    let text = match text.len() < line.len() {
-        true => text.strip_suffix(b"\r").unwrap_or(text),
-        false => text,
+    let text = if text.len() < line.len() {
+        text.strip_suffix(b"\r").unwrap_or(text)
+    } else {
+        text
     };
     line.split_at(text.len())
 }
@@ -97,9 +98,10 @@ pub fn with_line_ends_of<'t>(text: &'t [u8], model: &[u8]) -> Cow<'t, [u8]> {
             .map(split_line_end)
     }
     let cr_lf_count = lines(model).filter(|(_, end)| *end == b"\r\n").count();
-    let most: &[u8] = match 2 * cr_lf_count > lines(model).count() {
-        true => b"\r\n",
-        false => b"\n",
+    let most: &[u8] = if 2 * cr_lf_count > lines(model).count() {
+        b"\r\n"
+    } else {
+        b"\n"
     };
     let mut model_lines = lines(model);
     let mut is_same_so_far = true;

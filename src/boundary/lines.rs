@@ -13,12 +13,12 @@ pub struct SeparatorLine {
     pub line: usize,
 }
 
-/// A line that equals the separator, trailing whitespace aside, but is no separator (rule 1).
+/// A line that equals the separator, trailing whitespace aside, but is excluded by rule 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExcludedLine {
     /// The line's number, from 1.
     pub line: usize,
-    /// Why it is no separator.
+    /// Why it is excluded.
     pub exclusion: SeparatorExclusion,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for ExcludedLine {
     }
 }
 
-/// Why a line that equals the separator is no separator.
+/// Why a line that equals the separator is excluded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeparatorExclusion {
     /// It opens or closes YAML front matter.
@@ -70,7 +70,7 @@ impl SeparatorLines {
         let Some(last) = literal_separators(text, separator).last() else {
             return SeparatorLines::default();
         };
-        // What follows the last one decides about none of them.
+        // Lines after the last one decide nothing about the ones before.
         let lines = scan_lines(text).take_while(|line| line.start <= last);
         SeparatorLines::among(lines, text, separator)
     }
@@ -180,7 +180,7 @@ pub enum LineKind {
 }
 
 impl LineKind {
-    /// Returns why a line of this kind is no separator (rule 1); `None` if it may be one.
+    /// Returns why rule 1 excludes a line of this kind; `None` if the line may be a separator.
     fn separator_exclusion(self) -> Option<SeparatorExclusion> {
         match self {
             LineKind::FrontMatter => Some(SeparatorExclusion::FrontMatter),

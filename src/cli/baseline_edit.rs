@@ -76,7 +76,7 @@ impl CommandContext<'_> {
         )?;
         let ended = self.run_editor(copy.path());
         let ended_at = ended.is_ok().then(|| engine.clock().instant());
-        // What a failed editor leaves is not saved.
+        // The text of a failed editor is not saved.
         let saved = ended.and_then(|()| copy.read_text()).and_then(|edited| {
             let findings = lint_draft(&engine, &name, &edited)?;
             let saved = save_draft(&engine, &opened, &edited, &findings, args.force)?;

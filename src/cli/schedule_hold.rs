@@ -1,4 +1,4 @@
-//! What holds back the agents of a reset: pauses and skips of the schedule, which `schedule status`,
+//! Holds that keep agents out of a reset: pauses and skips of the schedule, which `schedule status`,
 //! `status` and `report` list, and the protection of an agent that the reset does not name.
 
 use std::io;

@@ -312,7 +312,7 @@ impl CommandContext<'_> {
             meta,
             signed,
         } = report;
-        // What was sealed with this run is unchanged for the next one.
+        // The next plan has the baselines that this run sealed as unchanged.
         let all_hash = match (&scope, &run) {
             (SealScope::Named(_), _) => None,
             (_, Some(_)) => Some(plan.hash_of_unaccepted()),

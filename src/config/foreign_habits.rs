@@ -8,7 +8,7 @@ use super::keys::ValueShape;
 /// Programs that expand variables in their arguments themselves.
 const SHELLS: [&str; 7] = ["sh", "bash", "dash", "zsh", "ksh", "fish", "env"];
 
-/// What a value surely means and does not say: a message and a hint.
+/// A warning about a value: the message and the hint.
 type ForeignHabit = (String, String);
 
 /// Returns the foreign habits in the value of a key.
@@ -129,7 +129,7 @@ fn variable_at_any_place(text: &str) -> Option<&str> {
     found.map(|range| &text[range])
 }
 
-/// Finds `~NAME` where it is no fault: in a path inside a directory, and in a command.
+/// Finds `~NAME` in relative paths and commands, where it is valid.
 fn find_other_home(shape: ValueShape, value: &str) -> Option<ForeignHabit> {
     let words = if is_command(shape) {
         shell_words::split(value).unwrap_or_default()

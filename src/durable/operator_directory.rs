@@ -1,8 +1,8 @@
 //! Files at paths that the operator gave: on a command line, or in a variable.
 //!
-//! Another user may own a directory on the way, and swap what is in it at any moment. So the path is
-//! resolved once, by directory handles, and follows only symlinks of root and of this user; what is
-//! written then goes through the last handle, to a name that is free or that is replaced as a whole.
+//! Another user may own a directory of the path, and swap its files at any moment. So the path is
+//! resolved once, by directory handles, and follows only symlinks of root and of this user. Every write
+//! then goes through the last handle, to a free name or as the replacement of a whole file.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -27,7 +27,7 @@ const MAX_SYMLINKS: usize = 40;
 /// Maximum size of a file that is replaced where its content is known.
 pub const MAX_REPLACED_BYTES: u64 = 64 << 20;
 
-/// What a new file replaces.
+/// The expected state of a name before a file is written there.
 #[derive(Clone, Copy, Debug)]
 pub enum ReplacedFile<'a> {
     /// Anything but a directory, or nothing.
@@ -87,9 +87,9 @@ impl OperatorDirectory {
     pub fn check_own_and_empty(&self) -> Result<()> {
         let stat = fs::fstat(&self.fd).with_path("stat", &self.path)?;
         let why = if !is_own(&stat) {
-            "belongs to another user, who could replace what is written there"
+            "belongs to another user, who could replace the files written there"
         } else if stat.st_mode & 0o022 != 0 {
-            "can be written by other users, who could replace what is written there"
+            "can be written by other users, who could replace the files written there"
         } else if !self.is_empty()? {
             "is not empty"
         } else {
@@ -181,7 +181,7 @@ impl OperatorDirectory {
     /// [`OperatorDirectory::remove_leftovers`] removes.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] if there is not what is to be replaced; it stays.
+    /// [`ErrorKind::Conflict`] if something else has the name; it stays.
     pub fn replace_file(
         &self,
         name: &OsStr,
@@ -215,7 +215,7 @@ impl OperatorDirectory {
         remove_replacement_leftovers(&self.fd, names);
     }
 
-    /// Removes a file, or a symlink; one that is not there is no error.
+    /// Removes a file or a symlink, if it exists.
     ///
     /// # Errors
     /// The system's error.
@@ -366,7 +366,7 @@ impl PathResolution {
     }
 }
 
-/// Creates a directory and syncs its name; one that another process has created is no error.
+/// Creates a directory, unless another process has created it, and syncs its name.
 fn make_directory(parent: &OwnedFd, name: &OsStr, mode: Mode) -> rustix::io::Result<()> {
     match fs::mkdirat(parent, name, mode) {
         Ok(()) | Err(Errno::EXIST) => {}

@@ -130,12 +130,12 @@ impl ExpectedFile {
     }
 }
 
-/// What a new file has of the one that it replaces.
+/// Attributes that a new file gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewFileAttributes {
     /// Owner, mode and extended attributes, as far as this process may set them.
     OfReplaced,
-    /// Nothing: it belongs to this user and has this mode, less the bits of the umask.
+    /// Those of this user, with this mode less the bits of the umask.
     Mode(Mode),
 }
 

@@ -213,10 +213,12 @@ pub(super) fn classify(
     // as the original tool's does.
     let is_split = is_exact && boundary.is_some_and(|found| found.line > 0);
     Classification {
-        entry_kind: match is_split {
-            _ if is_version => None,
-            true => Some(EntryKind::Scratch),
-            false => Some(EntryKind::FullBackup),
+        entry_kind: if is_version {
+            None
+        } else if is_split {
+            Some(EntryKind::Scratch)
+        } else {
+            Some(EntryKind::FullBackup)
         },
         is_clean: whole && current.equals_apart_from_line_ends(prefix),
         is_identical: whole && prefix == current.bytes(),
@@ -286,7 +288,7 @@ impl ClassifiedContent {
     }
 }
 
-/// Says why a memory has its state, and that its line ends are not those of its version.
+/// Describes why a memory has its state, and how its line ends differ from those of its version.
 fn describe_state(
     prefix: &[u8],
     state: State,
@@ -356,7 +358,7 @@ fn describe_edits(old: &[u8], new: &[u8], clock: &dyn Clock) -> String {
     numbers.truncate(4);
     let numbers: Vec<String> = numbers.iter().map(|line| format!("L{line}")).collect();
     let changes = drift::classify_changes(&diff).into_iter();
-    // What no longer holds comes first: the end of a reason is cut where there is no room.
+    // Lost protection comes first: a narrow column cuts the end of a reason.
     let mut why = match changes.filter(LineChange::is_protection_gone).count() {
         0 => String::new(),
         1 => "1 protected line gone, ".to_string(),

@@ -5,8 +5,8 @@
 //! signature is good where one is required. It stores the bytes that it replaces first, and records
 //! each restore. It does nothing while an operator edits with this program
 //! ([`Engine::begin_baseline_edit`]), leaves a version that an operator has saved with it and not sealed
-//! yet, and gives up on a file that it has restored too often. Neither a file that cannot be restored nor versions that anyone can seal make it fill
-//! the disk.
+//! yet, and gives up on a file that it has restored too often. Neither a file that cannot be restored
+//! nor versions that anyone can seal make it fill the disk.
 
 mod backoff;
 mod byte_budget;

@@ -168,7 +168,7 @@ impl Conditions {
         self.blockers.push(Blocker::from_error(error));
     }
 
-    /// Adds that there is no memory, and the file beside it that it may be.
+    /// Adds the missing memory, and the similar file beside it.
     fn add_missing(&mut self, similar: Option<&SimilarFile>) {
         let Some(similar) = similar else {
             return self.add(State::Missing, NO_MEMORY_REASON);

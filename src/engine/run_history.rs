@@ -78,7 +78,7 @@ pub struct UserRun {
     pub run: String,
     /// When it ended for the last of its agents.
     pub time: DateTime<FixedOffset>,
-    /// What it did.
+    /// Its operation.
     pub operation: Operation,
     /// The agents that it changed and for which it is not undone, the last one first.
     pub agents: Vec<String>,

@@ -1,6 +1,6 @@
 //! Files that have the name of a missing memory but for its spelling: in other case, or with
 //! characters in another form, as programs of other systems write them. On the disk that is another
-//! name, so a reset would create a second memory, and never archive what is in the first.
+//! name, so a reset would create a second memory, and never archive the first.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -22,7 +22,7 @@ pub(super) struct SimilarFile {
 }
 
 impl SimilarFile {
-    /// Says which file it is, without the reason of a missing memory.
+    /// Describes the file, to follow the reason of a missing memory.
     pub fn describe(&self) -> String {
         let name = self.name.display();
         let difference = self.difference.describe();
@@ -33,7 +33,7 @@ impl SimilarFile {
         format!("{name}{bytes} is there, a name that differs only in {difference}")
     }
 
-    /// Says what a reset does where it is not refused.
+    /// Describes the effect of a reset that is not refused.
     pub fn note(&self) -> String {
         format!("{}; a reset leaves it unread", self.describe())
     }

@@ -190,8 +190,8 @@ impl Verification {
         parts.join(", ")
     }
 
-    /// Says whether the heads in `reset.log` were compared, and why not. They are the only ones on this
-    /// machine that show a ledger whose end was cut off.
+    /// Describes the comparison with the heads in `reset.log`, or why there was none. They are the only
+    /// heads on this machine that show a ledger whose end was cut off.
     pub fn describe_log(&self) -> &'static str {
         match self.is_log_valid {
             Some(_) => "the heads in reset.log are in the ledger",

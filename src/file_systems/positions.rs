@@ -104,7 +104,7 @@ fn hash_folded(path: &Path, hasher: &mut DefaultHasher) {
     hasher.write(text.to_lowercase().as_bytes());
 }
 
-/// What two names differ in that lead to one file on some file systems.
+/// The difference of two names that lead to one file on some file systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpellingDifference {
     /// Upper and lower case.
@@ -140,7 +140,7 @@ impl SpellingDifference {
         }
     }
 
-    /// Says in what the names differ.
+    /// Names the difference.
     pub fn describe(self) -> &'static str {
         match self {
             SpellingDifference::Case => "case",

@@ -47,7 +47,7 @@ fn check_missing_in_baseline(context: &Context<'_>, drafts: &mut Drafts) {
          below it are archived, and only a push keeps them"
     );
     if let Some(excluded) = document.separators.excluded.last() {
-        message.push_str(&format!("; {excluded}, so it is no separator"));
+        message.push_str(&format!("; {excluded}, so it is not a separator"));
     }
     let draft = Draft::new(RuleId::SeparatorMissing, message);
     // A baseline that is in use without a separator may be meant so.

@@ -89,11 +89,11 @@ word_lists! {
     OverrideEnglish = "override-english" as Phrases("", "");
     /// Headings about where things are (MS204).
     PointerHeadings = "pointer-headings" as Phrases(r"\b(?:", r")\b");
-    /// Headings of what is forbidden (MS703, MS704).
+    /// Headings of prohibitions (MS703, MS704).
     ProhibitionHeadings = "prohibition-headings" as Phrases(r"^\W*(?:", r")\W*$");
-    /// What forbids a command behind it (MS703, MS704).
+    /// Words that forbid a command behind them (MS703, MS704).
     Prohibitions = "prohibitions" as Phrases("", "");
-    /// What forbids a command before it (MS703, MS704).
+    /// Words that forbid a command before them (MS703, MS704).
     ProhibitionsBehind = "prohibitions-behind" as Phrases("", "");
     /// What a reset does (MS207).
     ResetWords = "reset-words" as Phrases(r"\b(?:", r")\b");

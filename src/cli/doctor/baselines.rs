@@ -43,7 +43,7 @@ pub(super) fn check_baselines(report: &mut DoctorReport, fleet: &FleetSubject<'_
                 "add the separator line below the rules, after an empty line",
             ),
             (Some(separator), Some(excluded)) => report.add_ok(format!(
-                "{}: the boundary of the baseline is line {}; {excluded}, so it is no separator",
+                "{}: the boundary of the baseline is line {}; {excluded}, so it is not a separator",
                 agent.name, separator.line
             )),
             (Some(_), None) => {}

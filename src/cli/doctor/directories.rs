@@ -137,7 +137,7 @@ pub(super) fn check_agent_directories(report: &mut DoctorReport, fleet: &FleetSu
         }
         match fs::metadata(directory) {
             Ok(meta) if meta.is_dir() => {
-                // What keeps a whole file system from being written is told of the directory.
+                // The check of the directory reports a read-only file system.
                 let written = rustix::fs::access(directory, Access::WRITE_OK);
                 let is_read_only = written == Err(Errno::ROFS);
                 if let Some(error) = degradation.err().filter(|_| !is_read_only) {

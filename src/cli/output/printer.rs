@@ -424,7 +424,7 @@ impl Printer<'_> {
             DiagnosticLevel::Error => (OutputRole::Bad, "error"),
             DiagnosticLevel::Warning => (OutputRole::Warn, "warning"),
         };
-        // What quotes the file is shown to be judged, and has marks also in a pipe.
+        // The operator judges quotes from the file, so they have marks also in a pipe.
         let [message, text] = [&it.message, &it.text].map(untrusted::visible_line);
         self.write_line_at_path(
             "",

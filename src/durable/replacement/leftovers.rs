@@ -1,4 +1,4 @@
-//! What a killed process leaves of a replacement that no journal records, and its removal.
+//! Leftovers of killed processes: files of replacements that no journal records, and their removal.
 //!
 //! Each random name says what it may hold: the file that it belongs to, and the old and the new content
 //! of that file. A leftover is removed only if it holds one of them, this user owns it, and no process
@@ -29,7 +29,7 @@ const PART_DIGITS: usize = 8;
 /// Maximum size of a leftover whose content is compared.
 const MAX_LEFTOVER_BYTES: u64 = 64 << 20;
 
-/// What a name of a leftover is for.
+/// The kind of file that a random name is for.
 #[derive(Clone, Copy)]
 enum NamePurpose {
     /// The new file, or what it displaced.
@@ -65,8 +65,8 @@ impl ReplacementNames {
     }
 }
 
-/// Removes what killed processes have left of replacements of the files `names`, of those that are
-/// there: what was moved aside may be all that is left of a file. What cannot be removed stays.
+/// Removes the leftovers of replacements of those files in `names` that exist: of a missing file, the
+/// leftover may be the only copy. Leftovers that cannot be removed stay.
 pub fn remove_replacement_leftovers<'n>(
     directory: &OwnedFd,
     names: impl IntoIterator<Item = &'n OsStr>,
@@ -101,7 +101,7 @@ pub fn remove_replacement_leftovers<'n>(
     }
 }
 
-/// Whether a file holds the old or the new content that its name says, and no process works on it.
+/// Returns whether a file holds the old or the new content that its name says, and is not locked.
 fn holds_described_content(directory: &OwnedFd, found: &str) -> io::Result<bool> {
     let Some(file) = open_own_unlocked(directory, found)? else {
         return Ok(false);
@@ -114,8 +114,8 @@ fn holds_described_content(directory: &OwnedFd, found: &str) -> io::Result<bool>
     Ok(content == old || content == new)
 }
 
-/// Whether no process works on an unfinished file. One that is empty may have been created a moment
-/// ago, and be locked in the next.
+/// Returns whether an unfinished file is abandoned. An empty one may have been created a moment ago,
+/// and be locked in the next.
 fn is_abandoned(directory: &OwnedFd, found: &str) -> io::Result<bool> {
     let file = open_own_unlocked(directory, found)?;
     file.map_or(Ok(false), |file| Ok(file.metadata()?.len() > 0))

@@ -29,8 +29,8 @@ pub fn start_directory_watcher(
     notify::recommended_watcher(handler)
 }
 
-/// Says which limit of the kernel a watcher has reached, and what raises it; otherwise what the system
-/// says. The texts of the system name a full disk, or the open files of the process.
+/// Describes an error of a watcher: for a limit of the kernel, its name and the command that raises it.
+/// The system's own texts name a full disk, or the open files of the process.
 fn describe_watch_error(error: &notify::Error) -> String {
     let limit = match &error.kind {
         notify::ErrorKind::MaxFilesWatch => Some("fs.inotify.max_user_watches"),
@@ -45,7 +45,8 @@ fn describe_watch_error(error: &notify::Error) -> String {
     };
     match limit {
         Some(limit) => format!(
-            "{limit} is reached by the programs of this user; `sysctl {limit}` shows it, and              `sysctl -w {limit}=NUMBER` as root raises it"
+            "{limit} is reached by the programs of this user; `sysctl {limit}` shows it, and \
+             `sysctl -w {limit}=NUMBER` as root raises it"
         ),
         None => error.to_string(),
     }

@@ -48,8 +48,8 @@ impl<'e> RecordRange<'e> {
         })
     }
 
-    /// Reads the records and passes each to `visit`, with the offset that it was written with. Every line is checked to continue the one
-    /// before it.
+    /// Reads the records and passes each to `visit`, with the offset that it was written with. Every line
+    /// is checked to continue the one before it.
     ///
     /// # Errors
     /// The ledger cannot be read, its chain is broken, or `visit` returned an error, which ends the

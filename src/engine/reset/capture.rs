@@ -111,7 +111,7 @@ impl<'a> Run<'a> {
         }))
     }
 
-    /// Checks that the memory's path is that of a memory, by what is or is not there.
+    /// Checks by the object at the memory's path that the path is that of a memory.
     fn check_object(
         &self,
         agent: &Agent,

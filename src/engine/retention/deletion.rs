@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 /// record fits into the reserve of the ledger.
 pub(super) const MAX_NAMES_PER_RECORD: usize = 200;
 
-/// What one record of a deletion names.
+/// The entries or versions that one record of a deletion names.
 enum ExpiredPart<'e> {
     Entries(&'e [ArchiveEntry]),
     Versions(&'e [StoredVersion]),

@@ -10,8 +10,8 @@ use crate::engine::record::Outcome;
 use crate::engine::run_report::AgentResult;
 
 /// The agents whose entries retention may delete: those of a run that ended without a failure, and
-/// those that left the config. A reset that the full disk of the archive prevented is no failure in
-/// this sense: it left the memory as it was, and only deletions end that state.
+/// those that left the config. A reset that the full disk of the archive prevented does not count as a
+/// failure: it left the memory as it was, and only deletions end that state.
 pub(in crate::engine) struct RetentionScope<'a> {
     config: &'a Config,
     /// Agents of the config that the run finished, or would finish, without a failure that keeps

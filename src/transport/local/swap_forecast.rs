@@ -1,6 +1,5 @@
 //! Forecasts a swap from the flags of memory and directory (statx(2)) and of their file system, without
-//! trying it. Where
-//! kernel or file system do not report flags, the forecast is clear.
+//! trying it. Where kernel or file system do not report flags, the forecast is clear.
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -52,9 +52,9 @@ const SHOWN_SETTINGS: &[&str] = &[
     "compression",
 ];
 
-/// Options that make of a session what carries bytes over three pipes, whatever the operator's
-/// configuration says for a terminal: no terminal, no command of the operator's, no process in the
-/// background, nothing but errors on standard error.
+/// Options that override the operator's configuration so that a session carries bytes over three
+/// pipes: no terminal, no command of the operator's, no process in the background, nothing but errors
+/// on standard error.
 const STREAM_OPTIONS: &[&str] = &[
     "EscapeChar=none",
     "RequestTTY=no",
@@ -73,7 +73,8 @@ const STREAM_OPTIONS: &[&str] = &[
     "LogLevel=ERROR",
 ];
 
-/// Those that OpenSSH knows since 8.7; before, an operator's configuration cannot have them either.
+/// Further ones that OpenSSH knows since 8.7; an operator's configuration for an older one cannot have
+/// them either.
 const NEW_STREAM_OPTIONS: &[&str] = &[
     "StdinNull=no",
     "ForkAfterAuthentication=no",
@@ -368,7 +369,7 @@ impl SshConnector {
 fn parse_version(text: &[u8]) -> Option<(u32, u32)> {
     let text = String::from_utf8_lossy(text);
     let (_, version) = text.split_once("OpenSSH_")?;
-    // That of Windows.
+    // OpenSSH for Windows.
     let version = version.strip_prefix("for_Windows_").unwrap_or(version);
     let (major, rest) = version.split_once('.')?;
     let end = rest.find(|c: char| !c.is_ascii_digit());

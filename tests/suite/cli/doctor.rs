@@ -42,7 +42,7 @@ fn line_that_is_no_separator_is_named_everywhere() {
     let plan = site.run(["reset", "code-reviewer", "--dry-run"]);
     let _ = plan.assert_stdout_has(lacks);
     let lint = site.run(["lint", "code-reviewer"]);
-    let _ = lint.assert_stdout_has("line 3 delimits front matter, so it is no separator");
+    let _ = lint.assert_stdout_has("line 3 delimits front matter, so it is not a separator");
     // Behind a separator, it does not move the boundary.
     let separator = rules.lines().count() + 2;
     site.write(name, format!("{rules}\n---\n\n<!--\n---\n-->\n"));
