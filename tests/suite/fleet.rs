@@ -195,17 +195,50 @@ fn time_until_state(
     passed
 }
 
+/// Moves the directory of agent `a` away, and waits until the watch knows it: the kernel reports the
+/// change of agent `b` after that. The watch's clock stands still. Returns the states of `a` that were
+/// observed.
+fn move_directory_away(world: &World, events: &Receiver<FleetEvent>) -> Vec<State> {
+    // The first reads delay no later ones any more.
+    world.clock.advance(Duration::from_secs(1));
+    fs::rename(world.agent_directory("a"), world.root.join("away")).unwrap();
+    world.write_scratch("b", "- marker\n");
+    let (mut states, mut is_known) = (Vec::new(), false);
+    while !is_known {
+        let event = events.recv_timeout(WAIT_TIMEOUT).unwrap();
+        is_known = states_of(&event, "b").contains(&State::Scratch);
+        states.extend(states_of(&event, "a"));
+    }
+    states
+}
+
+/// Returns the states of an agent that an event reports.
+fn states_of(event: &FleetEvent, agent: &str) -> Vec<State> {
+    let seen = match event {
+        FleetEvent::Observed(seen) => seen.as_slice(),
+        _ => &[],
+    };
+    let seen = seen.iter().filter(|it| it.agent == agent);
+    seen.map(|it| it.state).collect()
+}
+
+/// Puts a new directory with this memory in the place of agent `a`'s.
+fn put_new_directory(world: &World, memory: &str) {
+    let new = world.root.join("new");
+    fs::create_dir(&new).unwrap();
+    fs::write(new.join("MEMORY.md"), memory).unwrap();
+    fs::rename(&new, world.agent_directory("a")).unwrap();
+}
+
 #[test]
-fn directory_that_comes_back_is_read_promptly() {
-    let world = World::new(&["a"]);
-    world.write_scratch("a", "- note\n");
+fn new_directory_of_an_agent_is_read_promptly() {
+    let world = World::new(&["a", "b"]);
     let (sender, events) = unbounded();
     let fleet = FleetWatcher::start(Arc::new(world.engine()), sender).unwrap();
     assert!(fleet.wait_idle(WAIT_TIMEOUT));
-    let (directory, away) = (world.agent_directory("a"), world.root.join("away"));
-    fs::rename(&directory, &away).unwrap();
+    move_directory_away(&world, &events);
     time_until_state(&world, (&fleet, &events), State::Error);
-    fs::rename(&away, &directory).unwrap();
+    put_new_directory(&world, &format!("{BASELINE}- note\n"));
     let passed = time_until_state(&world, (&fleet, &events), State::Scratch);
     assert!(passed < Duration::from_secs(3), "{passed:?}");
     // The watch reports the changes in it.
@@ -215,26 +248,15 @@ fn directory_that_comes_back_is_read_promptly() {
 
 #[test]
 fn replaced_directory_is_no_error() {
-    let world = World::new(&["a"]);
-    world.write_scratch("a", "- note\n");
+    let world = World::new(&["a", "b"]);
     let (sender, events) = unbounded();
     let fleet = FleetWatcher::start(Arc::new(world.engine()), sender).unwrap();
     assert!(fleet.wait_idle(WAIT_TIMEOUT));
-    let (directory, new) = (world.agent_directory("a"), world.root.join("new"));
-    fs::create_dir(&new).unwrap();
-    fs::write(new.join("MEMORY.md"), BASELINE).unwrap();
-    fs::rename(&directory, world.root.join("old")).unwrap();
-    // The watch knows that the directory is gone, and its clock stands still.
-    fleet.wait_idle(Duration::from_millis(100));
-    fs::rename(&new, &directory).unwrap();
-    let mut states = Vec::new();
+    let mut states = move_directory_away(&world, &events);
+    put_new_directory(&world, &format!("{BASELINE}- note\n"));
     advance_until(&world, &fleet, || {
-        for event in events.try_iter() {
-            if let FleetEvent::Observed(seen) = event {
-                states.extend(seen.iter().map(|seen| seen.state));
-            }
-        }
-        states.contains(&State::Clean)
+        states.extend(events.try_iter().flat_map(|it| states_of(&it, "a")));
+        states.contains(&State::Scratch)
     });
     assert!(!states.contains(&State::Error), "{states:?}");
 }
