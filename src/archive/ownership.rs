@@ -31,8 +31,8 @@ impl Archive {
 }
 
 /// Refuses a directory of the archive that belongs to neither this user nor root, or that every
-/// user can write without a sticky bit: records there decide which files a run reads, replaces and
-/// removes. Accepts one that its group can write.
+/// user can write: records there decide which files a run reads, replaces and removes. A sticky bit
+/// does not help, since others can create names there. Accepts one that its group can write.
 pub(super) fn check_directory_owner(stat: &Stat, path: &Path) -> Result<()> {
     let us = rustix::process::geteuid().as_raw();
     let path = path.display();
@@ -44,11 +44,13 @@ pub(super) fn check_directory_owner(stat: &Stat, path: &Path) -> Result<()> {
                 "run as that user (sudo -u '#{owner}'), or change its owner: chown -R {us} {path}"
             ),
         )
-    } else if stat.st_mode & 0o1002 == 0o002 {
-        (
-            "is writable by every user".to_string(),
-            format!("chmod o-w {path}"),
-        )
+    } else if stat.st_mode & 0o002 != 0 {
+        let hint = if stat.st_mode & 0o1000 == 0 {
+            format!("chmod o-w {path}")
+        } else {
+            "keep the archive in a directory of its own".to_string()
+        };
+        ("is writable by every user".to_string(), hint)
     } else {
         return Ok(());
     };

@@ -359,6 +359,7 @@ fn archive_of_another_user_is_refused() {
         for (owner, bits, why) in [
             (OTHER_UID, 0o700, "belongs to user 1234"),
             (0, 0o707, "is writable by every user"),
+            (0, 0o1707, "is writable by every user"),
         ] {
             chown(&directory, Some(owner), None).unwrap();
             set_mode(&directory, bits);
