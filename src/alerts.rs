@@ -27,7 +27,9 @@ pub use outbox::{AlertChannel, WaitingAlert};
 use crate::config::{AlertKind, AlertSettings};
 use crate::engine::{Engine, HolderLock, HolderLockKind, RunReport, describe_holder};
 use crate::error::{Error, ErrorKind, describe_io_error};
-use crate::trust::{TrustedUser, UntrustedPlace, find_program, find_untrusted_in_command};
+use crate::trust::{
+    CommandPlaces, TrustedUser, UntrustedPlace, find_program, find_untrusted_in_command,
+};
 use conditions::{ConditionFinder, Findings};
 use delivery::ChannelSender;
 use outbox::{CheckContext, Outbox, PendingEvent};
@@ -53,11 +55,13 @@ pub struct AlertEnvironment {
     pub certificate_file: Option<PathBuf>,
     /// The directories of `$PATH`.
     pub search_path: Vec<PathBuf>,
+    /// Home directory of the user.
+    pub home: Option<PathBuf>,
     /// Whether the process runs as root.
     pub is_root: bool,
 }
 
-/// A command of the alerts that root does not run, because another user decides what it does.
+/// A command of the alerts that root does not run, because another user can change what belongs to it.
 #[derive(Debug)]
 pub struct UntrustedCommand {
     program: String,
@@ -65,18 +69,20 @@ pub struct UntrustedCommand {
 }
 
 impl UntrustedCommand {
-    /// Looks at the command as a delivery runs it, with the interpreters of its script and what `env`
-    /// finds; none for other users than root, and without a
-    /// command or its program.
+    /// Looks at whatever the words of the command may name, as a delivery runs it; none for other users
+    /// than root, and without a command.
     pub fn find(
         settings: &AlertSettings,
         environment: &AlertEnvironment,
     ) -> Option<UntrustedCommand> {
         let words = settings.command.as_ref().filter(|_| environment.is_root)?;
         let program = words.first()?.clone();
-        let search_path = &environment.search_path;
-        let root = TrustedUser::ROOT;
-        let place = find_untrusted_in_command(words, &settings.directory, search_path, root)?;
+        let places = CommandPlaces {
+            directory: &settings.directory,
+            home: environment.home.as_deref(),
+            search_path: &environment.search_path,
+        };
+        let place = find_untrusted_in_command(words, places, TrustedUser::ROOT)?;
         Some(UntrustedCommand { program, place })
     }
 
@@ -88,8 +94,11 @@ impl UntrustedCommand {
 
     /// Returns what to do.
     pub fn hint(&self) -> String {
-        let remedy = event::visible(&self.place.remedy());
-        format!("if you trust what it does now: {remedy}")
+        let remedy = self.place.remedy().map_or_else(
+            || "name a directory that only root can write".to_string(),
+            |remedy| format!("if you trust what it is now: {}", event::visible(&remedy)),
+        );
+        format!("{remedy}; or let a script of root's own name it, in the place of the command")
     }
 }
 

@@ -267,10 +267,12 @@ fn check_trusted(path: &Path, is_local: bool, env: &ConfigEnvironment) -> Result
     let named = shell_words::quote(&path.to_string_lossy()).into_owned();
     let error = Error::new(ErrorKind::Config, message)
         .with_hint(format!("if you trust what it says, pass --config {named}"));
-    Err(if is_local {
-        error.with_hint("for the config that is found elsewhere, run this in another directory")
-    } else {
-        error.with_hint(format!("or make it yours alone: {}", place.remedy()))
+    Err(match place.remedy() {
+        _ if is_local => {
+            error.with_hint("for the config that is found elsewhere, run this in another directory")
+        }
+        Some(remedy) => error.with_hint(format!("or make it yours alone: {remedy}")),
+        None => error.with_hint("or move it to a directory of your own"),
     })
 }
 

@@ -50,11 +50,12 @@ fn read_environment() -> Environment {
     // Without the variable, as execvp(3) does.
     let search_path = env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let user = get_effective_username().map(|user| user.to_string_lossy().into_owned());
+    let home = env::home_dir().filter(|home| home.is_absolute());
     Environment {
         env: ConfigEnvironment {
             // A deleted current directory has no path, and relative paths name nothing there.
             cwd: env::current_dir().unwrap_or_else(|_| PathBuf::from("/proc/self/cwd")),
-            home: env::home_dir().filter(|home| home.is_absolute()),
+            home: home.clone(),
             xdg_config_home: path_variable("XDG_CONFIG_HOME"),
             xdg_state_home: path_variable("XDG_STATE_HOME"),
             config_path_variable: path_variable("MEMORY_SHEPHERD_CONF"),
@@ -85,6 +86,7 @@ fn read_environment() -> Environment {
         alerts: AlertEnvironment {
             certificate_file: path_variable("SSL_CERT_FILE"),
             search_path: env::split_paths(&search_path).collect(),
+            home,
             is_root: uid == 0,
         },
         is_no_color_set: is_set("NO_COLOR"),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::durable::component_names;
 
-pub use command::{find_untrusted_in_command, read_interpreter_line};
+pub use command::{CommandPlaces, find_untrusted_in_command, read_interpreter_line};
 
 /// Maximum number of symlinks that a path may lead through, as in the kernel.
 const MAX_SYMLINKS: usize = 40;
@@ -37,6 +37,19 @@ impl UserDatabase {
         find_user_name: |_| None,
         find_group_name: |_| None,
     };
+
+    fn describe_user(self, uid: u32) -> String {
+        describe_id("uid", uid, self.find_user_name)
+    }
+
+    fn describe_group(self, gid: u32) -> String {
+        describe_id("group", gid, self.find_group_name)
+    }
+}
+
+fn describe_id(kind: &str, id: u32, find_name: fn(u32) -> Option<String>) -> String {
+    let name = find_name(id).map_or_else(String::new, |name| format!(" ({name})"));
+    format!("{kind} {id}{name}")
 }
 
 /// The user who may change the examined files, beside root.
@@ -74,20 +87,30 @@ pub struct UntrustedPlace {
 enum DistrustCause {
     /// The user who owns it.
     Owner(u32),
-    /// The group that can write it.
-    GroupWritable(u32),
-    /// The user who can write it by its access list (acl(5)).
+    /// Who can write it.
+    Writer(Writer),
+    /// Who can create files in it, a sticky directory.
+    Creator(Writer),
+}
+
+/// Other users who can write a file or directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writer {
+    /// A group, by the mode.
+    Group(u32),
+    /// A user, by the access list (acl(5)).
     ListedUser(u32),
-    /// The group that can write it by its access list.
+    /// A group, by the access list.
     ListedGroup(u32),
-    WorldWritable,
+    World,
 }
 
 impl UntrustedPlace {
-    /// Returns the command, of root, that takes the change away from other users.
-    pub fn remedy(&self) -> String {
+    /// Returns the command, of root, that takes the change away from other users; none for a sticky
+    /// directory, which is meant for all of them.
+    pub fn remedy(&self) -> Option<String> {
         let path = self.path.display().to_string();
-        match self.cause {
+        Some(match self.cause {
             // A symlink has an owner of its own.
             DistrustCause::Owner(_) => {
                 let owner = match self.user {
@@ -96,35 +119,45 @@ impl UntrustedPlace {
                 };
                 shell_words::join(["chown", "-h", &owner, &path])
             }
-            DistrustCause::GroupWritable(_) | DistrustCause::WorldWritable => {
+            DistrustCause::Writer(Writer::Group(_) | Writer::World) => {
                 shell_words::join(["chmod", "go-w", &path])
             }
-            DistrustCause::ListedUser(_) | DistrustCause::ListedGroup(_) => {
+            DistrustCause::Writer(Writer::ListedUser(_) | Writer::ListedGroup(_)) => {
                 shell_words::join(["setfacl", "-b", &path])
+            }
+            DistrustCause::Creator(_) => return None,
+        })
+    }
+
+    /// Describes who can change the place, with the names that the database knows.
+    pub fn describe(&self, database: UserDatabase) -> String {
+        let path = self.path.display();
+        match self.cause {
+            DistrustCause::Owner(uid) => format!("{} owns {path}", database.describe_user(uid)),
+            DistrustCause::Writer(writer) => {
+                writer.describe(&format!("can write {path}"), database)
+            }
+            DistrustCause::Creator(writer) => {
+                writer.describe(&format!("can create files in {path}"), database)
             }
         }
     }
 }
 
-impl UntrustedPlace {
-    /// Describes who can change the place, with the names that the database knows.
-    pub fn describe(&self, database: UserDatabase) -> String {
-        let named = |id: u32, find_name: fn(u32) -> Option<String>| {
-            find_name(id).map_or_else(|| id.to_string(), |name| format!("{id} ({name})"))
-        };
-        let user = |uid| named(uid, database.find_user_name);
-        let group = |gid| named(gid, database.find_group_name);
-        let path = self.path.display();
-        match self.cause {
-            DistrustCause::Owner(uid) => format!("uid {} owns {path}", user(uid)),
-            DistrustCause::GroupWritable(gid) => format!("group {} can write {path}", group(gid)),
-            DistrustCause::ListedUser(uid) => {
-                format!("uid {} can write {path} by its access list", user(uid))
+impl Writer {
+    fn describe(self, right: &str, database: UserDatabase) -> String {
+        match self {
+            Writer::Group(gid) => format!("{} {right}", database.describe_group(gid)),
+            Writer::ListedUser(uid) => {
+                format!("{} {right} by its access list", database.describe_user(uid))
             }
-            DistrustCause::ListedGroup(gid) => {
-                format!("group {} can write {path} by its access list", group(gid))
+            Writer::ListedGroup(gid) => {
+                format!(
+                    "{} {right} by its access list",
+                    database.describe_group(gid)
+                )
             }
-            DistrustCause::WorldWritable => format!("every user can write {path}"),
+            Writer::World => format!("every user {right}"),
         }
     }
 }
@@ -139,21 +172,43 @@ impl fmt::Display for UntrustedPlace {
 /// and `user` can change: on the path itself, and on those of the symlinks that it leads through.
 ///
 /// In a sticky directory such as `/tmp`, others can neither remove nor rename what they do not own.
-/// So there the owner decides.
+/// So there the owner of a directory decides. The owner of a file says nothing: it may be a hard link
+/// to another file of that owner, which everybody who can create files there can make.
 pub fn find_untrusted_ancestor(path: &Path, user: TrustedUser) -> Option<UntrustedPlace> {
+    find_untrusted(path, user, false)
+}
+
+/// Returns the first place as [`find_untrusted_ancestor`] does, or the directory where another user
+/// could create what is missing of the path, or something in the directory that the path names.
+pub fn find_untrusted_lookup(path: &Path, user: TrustedUser) -> Option<UntrustedPlace> {
+    find_untrusted(path, user, true)
+}
+
+fn find_untrusted(path: &Path, user: TrustedUser, is_lookup: bool) -> Option<UntrustedPlace> {
     let mut place = PathBuf::from("/");
     let mut rest = component_names(path);
     let mut symlinks = 0;
+    // The sticky directory that `place` is in, if others can create files there.
+    let mut shared = None;
     loop {
-        // What does not exist has nothing that a user could change now.
-        let meta = fs::symlink_metadata(&place).ok()?;
-        if let Some(cause) = find_distrust_cause(&place, &meta, user) {
-            return Some(UntrustedPlace {
-                path: place,
-                cause,
-                user: user.uid,
-            });
+        let Ok(meta) = fs::symlink_metadata(&place) else {
+            // What does not exist has nothing that a user could change now.
+            return shared.filter(|_| is_lookup);
+        };
+        if shared.is_some() && !meta.is_dir() {
+            return shared;
         }
+        let untrusted = |cause| UntrustedPlace {
+            path: place.clone(),
+            cause,
+            user: user.uid,
+        };
+        if let Some(cause) = find_distrust_cause(&place, &meta, user) {
+            return Some(untrusted(cause));
+        }
+        shared = find_writer(&place, &meta, user)
+            .filter(|_| is_sticky_directory(&meta))
+            .map(|writer| untrusted(DistrustCause::Creator(writer)));
         if meta.is_symlink() {
             symlinks += 1;
             let target = fs::read_link(&place)
@@ -167,7 +222,9 @@ pub fn find_untrusted_ancestor(path: &Path, user: TrustedUser) -> Option<Untrust
             further.append(&mut rest);
             rest = further;
         }
-        let name = rest.pop_front()?;
+        let Some(name) = rest.pop_front() else {
+            return shared.filter(|_| is_lookup);
+        };
         if name == OsStr::new("..") {
             place.pop();
         } else {
@@ -196,31 +253,46 @@ pub fn find_program(
     paths.find(is_program)
 }
 
-/// Returns why another user can change a file, or what a directory contains; none if no other can. The
-/// mode of a symlink says nothing, and in a sticky directory each user changes only what is theirs.
+/// Returns why another user can change a file, or what a directory contains; none if no other can. In
+/// a sticky directory each user changes only what is theirs.
 fn find_distrust_cause(
     path: &Path,
     meta: &fs::Metadata,
     user: TrustedUser,
 ) -> Option<DistrustCause> {
+    let kind = meta.file_type();
     // What is written to /dev/null is never read from it, and a symlink to it masks a unit.
-    if meta.file_type().is_char_device() && meta.rdev() == rustix::fs::makedev(1, 3) {
+    if kind.is_char_device() && meta.rdev() == rustix::fs::makedev(1, 3) {
         return None;
     }
-    let is_sticky_directory = meta.is_dir() && meta.mode() & 0o1000 != 0;
     if meta.uid() != 0 && meta.uid() != user.uid {
-        Some(DistrustCause::Owner(meta.uid()))
-    } else if meta.is_symlink() || is_sticky_directory {
+        return Some(DistrustCause::Owner(meta.uid()));
+    }
+    // The mode of a device or socket says who can send to it.
+    let is_endpoint = kind.is_char_device() || kind.is_block_device() || kind.is_socket();
+    if is_endpoint || is_sticky_directory(meta) {
+        return None;
+    }
+    find_writer(path, meta, user).map(DistrustCause::Writer)
+}
+
+fn is_sticky_directory(meta: &fs::Metadata) -> bool {
+    meta.is_dir() && meta.mode() & 0o1000 != 0
+}
+
+/// Returns who else can write a file or directory. The mode of a symlink says nothing.
+fn find_writer(path: &Path, meta: &fs::Metadata, user: TrustedUser) -> Option<Writer> {
+    if meta.is_symlink() {
         None
     } else if meta.mode() & 0o002 != 0 {
-        Some(DistrustCause::WorldWritable)
+        Some(Writer::World)
     } else if meta.mode() & 0o020 == 0 {
         None
     } else if let Some(list) = read_access_list(path) {
         // The bits of the group are the mask of the list.
         list.find_writer(user, meta.gid())
     } else {
-        (!user.owns_group(meta.gid())).then(|| DistrustCause::GroupWritable(meta.gid()))
+        (!user.owns_group(meta.gid())).then(|| Writer::Group(meta.gid()))
     }
 }
 
@@ -248,17 +320,17 @@ fn read_access_list(path: &Path) -> Option<AccessList> {
 
 impl AccessList {
     /// Returns another user or group that can write, where the mask lets them.
-    fn find_writer(&self, user: TrustedUser, group: u32) -> Option<DistrustCause> {
+    fn find_writer(&self, user: TrustedUser, group: u32) -> Option<Writer> {
         const WRITE: u16 = 0x02;
         let writers = self.0.iter().filter(|(_, rights, _)| rights & WRITE != 0);
-        let mut causes = writers.filter_map(|&(tag, _, id)| match tag {
+        let mut others = writers.filter_map(|&(tag, _, id)| match tag {
             // ACL_USER, ACL_GROUP_OBJ and ACL_GROUP.
-            0x02 if id != 0 && id != user.uid => Some(DistrustCause::ListedUser(id)),
-            0x04 if !user.owns_group(group) => Some(DistrustCause::GroupWritable(group)),
-            0x08 if !user.owns_group(id) => Some(DistrustCause::ListedGroup(id)),
+            0x02 if id != 0 && id != user.uid => Some(Writer::ListedUser(id)),
+            0x04 if !user.owns_group(group) => Some(Writer::Group(group)),
+            0x08 if !user.owns_group(id) => Some(Writer::ListedGroup(id)),
             _ => None,
         });
-        causes.next()
+        others.next()
     }
 }
 
@@ -305,7 +377,7 @@ mod tests {
         for link in ["open/link", "far"] {
             let found = find_untrusted_ancestor(&root.join(link), TrustedUser::ROOT).unwrap();
             assert_eq!(found.path, root.join("open"), "{link}");
-            assert_eq!(found.cause, DistrustCause::WorldWritable);
+            assert_eq!(found.cause, DistrustCause::Writer(Writer::World));
         }
     }
 
@@ -326,8 +398,67 @@ mod tests {
         chmod(&file, 0o644);
         chmod(directory.path(), 0o777);
         assert_eq!(found().as_deref(), Some(directory.path()));
-        chmod(directory.path(), 0o1777);
-        assert_eq!(found(), None, "a sticky directory");
+    }
+
+    #[test]
+    fn sticky_directory_keeps_only_directories() {
+        let Some((_temporary, root)) = root_directory() else {
+            return;
+        };
+        let shared = root.join("shared");
+        fs::create_dir_all(shared.join("own")).unwrap();
+        fs::write(shared.join("own/file"), "").unwrap();
+        // Another user may have made these, as hard links.
+        fs::write(shared.join("file"), "").unwrap();
+        symlink("own", shared.join("link")).unwrap();
+        let chmod = |mode| fs::set_permissions(&shared, fs::Permissions::from_mode(mode)).unwrap();
+        let found = |name: &str| {
+            let path = shared.join(name);
+            let ancestor = find_untrusted_ancestor(&path, TrustedUser::ROOT);
+            let lookup = find_untrusted_lookup(&path, TrustedUser::ROOT);
+            [ancestor, lookup].map(|it| it.map(|it| (it.path, it.cause)))
+        };
+        let planted = |writer| Some((shared.clone(), DistrustCause::Creator(writer)));
+        let of_world = || planted(Writer::World);
+        chmod(0o1777);
+        for (name, expected) in [
+            ("file", [of_world(), of_world()]),
+            ("link/file", [of_world(), of_world()]),
+            ("own", [None, None]),
+            ("own/file", [None, None]),
+            // What is looked up there later.
+            ("", [None, of_world()]),
+            ("missing/file", [None, of_world()]),
+            ("own/missing", [None, None]),
+            ("own/..", [None, of_world()]),
+        ] {
+            assert_eq!(found(name), expected, "{name}");
+        }
+        let place = find_untrusted_ancestor(&shared.join("file"), TrustedUser::ROOT).unwrap();
+        assert_eq!(place.remedy(), None, "a directory for all users stays one");
+        chmod(0o1755);
+        assert_eq!(found("file"), [None, None]);
+        if chown(&shared, None, Some(PRIVATE_GROUP)).is_ok() {
+            chmod(0o1775);
+            let of_group = || planted(Writer::Group(PRIVATE_GROUP));
+            assert_eq!(found("file"), [of_group(), of_group()]);
+        }
+    }
+
+    #[test]
+    fn mode_of_device_or_socket_is_no_danger() {
+        let Some((_temporary, root)) = root_directory() else {
+            return;
+        };
+        let socket = root.join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).unwrap();
+        for path in [socket.as_path(), Path::new("/dev/full")] {
+            let found = find_untrusted_lookup(path, TrustedUser::ROOT);
+            assert_eq!(found, None, "{}", path.display());
+        }
+        chown(&socket, Some(4711), None).unwrap();
+        assert!(find_untrusted_lookup(&socket, TrustedUser::ROOT).is_some());
     }
 
     #[test]
@@ -362,7 +493,7 @@ mod tests {
         let flags = rustix::fs::XattrFlags::empty();
         // Some file systems have no access lists.
         if rustix::fs::setxattr(&file, "system.posix_acl_access", &list, flags).is_ok() {
-            assert_eq!(cause(), Some(DistrustCause::ListedUser(1)));
+            assert_eq!(cause(), Some(DistrustCause::Writer(Writer::ListedUser(1))));
             // The mask, which is the group of the mode, takes the right back.
             fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
             assert_eq!(cause(), None);

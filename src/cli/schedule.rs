@@ -23,7 +23,8 @@ use crate::schedule::{
     find_sandbox_obstacle, plan_install, plan_uninstall, render_packaged_units, render_units,
 };
 use crate::trust::{
-    SERVICE_SEARCH_PATH, TrustedUser, find_untrusted_ancestor, find_untrusted_in_command,
+    CommandPlaces, SERVICE_SEARCH_PATH, TrustedUser, find_untrusted_ancestor,
+    find_untrusted_in_command,
 };
 use crate::untrusted;
 
@@ -567,8 +568,13 @@ impl CommandContext<'_> {
         let config = engine.config();
         let command = config.alerts.as_ref().and_then(|alerts| {
             let words = alerts.command.as_ref()?;
-            let root = TrustedUser::ROOT;
-            find_untrusted_in_command(words, &alerts.directory, SERVICE_SEARCH_PATH, root)
+            let search_path = SERVICE_SEARCH_PATH.map(PathBuf::from);
+            let places = CommandPlaces {
+                directory: &alerts.directory,
+                home: self.environment.env.home.as_deref(),
+                search_path: &search_path,
+            };
+            find_untrusted_in_command(words, places, TrustedUser::ROOT)
         });
         let found = [
             (
@@ -582,10 +588,9 @@ impl CommandContext<'_> {
             ("command of the alerts", command),
         ];
         let notes = found.into_iter().filter_map(|(what, place)| {
-            let path = place?.path;
-            let path = path.display();
+            let place = place?.describe(self.environment.env.user_database);
             Some(format!(
-                "root runs the resets, and other users can change the {what}: {path}"
+                "root runs the resets, and other users can change the {what}: {place}"
             ))
         });
         notes.collect()

@@ -1,48 +1,39 @@
-//! The files that decide what a command runs: its program, the interpreters of its first line, what
-//! `env` finds, and the script that a shell or another interpreter is given.
+//! The files that a command line may run, read or write.
+//!
+//! What a program does with its words is not known: `timeout`, `flock` and `env` run one of them, an
+//! interpreter reads one, a shell is given a text of them. So there is one rule for all: whatever a
+//! word may name belongs to the command, with the interpreters in the first lines of what it names.
+//! Variables, patterns and what a program does by itself are not followed.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::OpenOptions;
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::{TrustedUser, UntrustedPlace, find_program, find_untrusted_ancestor};
+use super::{TrustedUser, UntrustedPlace, find_program, find_untrusted_lookup};
 
 /// Maximum length of the line that names an interpreter, as in the kernel.
 const MAX_INTERPRETER_BYTES: u64 = 256;
 
-/// How many programs may lead to one another. The kernel follows fewer interpreters.
-const MAX_CHAIN_LENGTH: usize = 8;
+/// Maximum length of a path, as in the kernel.
+const MAX_PATH_BYTES: usize = 4096;
 
-/// Where a process without `PATH` looks for a program, as in execvp(3).
-const DEFAULT_SEARCH_PATH: [&str; 2] = ["/bin", "/usr/bin"];
+/// Characters that do not end a path within a text, beside letters and digits.
+const PATH_CHARACTERS: &str = "/._-~+";
 
-/// Names of programs that run the first argument that names a file, without a version behind them, and
-/// the letter of the option that runs a text instead.
-const INTERPRETERS: [(&str, char); 14] = [
-    ("sh", 'c'),
-    ("ash", 'c'),
-    ("bash", 'c'),
-    ("dash", 'c'),
-    ("ksh", 'c'),
-    ("mksh", 'c'),
-    ("zsh", 'c'),
-    ("fish", 'c'),
-    ("python", 'c'),
-    ("perl", 'e'),
-    ("ruby", 'e'),
-    ("node", 'e'),
-    ("lua", 'e'),
-    ("php", 'r'),
+/// Characters that separate the words of a shell.
+const WORD_SEPARATORS: &[char] = &[
+    ' ', '\t', '\n', '"', '\'', ';', '|', '&', '<', '>', '(', ')',
 ];
 
-/// Options of `env` that have a value of their own, short and long.
-const ENV_VALUE_OPTIONS: [(char, &str); 4] = [
-    ('u', "unset"),
-    ('C', "chdir"),
-    ('a', "argv0"),
-    ('S', "split-string"),
+/// Open files of the process that uses these names, whatever they lead to for this one.
+const OWN_FILES: [&str; 5] = [
+    "/dev/stdin",
+    "/dev/stdout",
+    "/dev/stderr",
+    "/dev/fd",
+    "/proc/self/fd",
 ];
 
 /// The first line of a script.
@@ -56,7 +47,8 @@ pub struct InterpreterLine {
 
 /// Reads the line with which the kernel finds the interpreter of a script; none for other files.
 pub fn read_interpreter_line(path: &Path) -> Option<InterpreterLine> {
-    // The path may lead to a FIFO.
+    // To open a device or a FIFO may do something.
+    std::fs::metadata(path).ok().filter(|meta| meta.is_file())?;
     let mut options = OpenOptions::new();
     let options = options.read(true).custom_flags(libc::O_NONBLOCK);
     let mut beginning = Vec::new();
@@ -77,216 +69,151 @@ pub fn read_interpreter_line(path: &Path) -> Option<InterpreterLine> {
     })
 }
 
-/// A command that is about to be run, and where its programs are looked for.
-struct CommandStep {
-    words: Vec<String>,
-    directory: PathBuf,
-    search_path: Vec<PathBuf>,
-    /// Whether another program looks for this one, at a moment of its own.
-    is_searched_later: bool,
+/// Where a command looks for what its words name.
+#[derive(Clone, Copy, Debug)]
+pub struct CommandPlaces<'a> {
+    /// The working directory.
+    pub directory: &'a Path,
+    /// What `~/` stands for.
+    pub home: Option<&'a Path>,
+    /// Where a program without a directory is looked for.
+    pub search_path: &'a [PathBuf],
 }
 
-/// Returns the first place that decides what a command runs and that another user can change. The
-/// command starts in `directory`, and its programs are looked for in `search_path`.
+/// Returns the first place that belongs to a command and that another user can change.
+///
+/// A word may name a path: absolute, in the home, or something that exists in the working directory or
+/// in a directory that another word names. It may name a program of the search path, which another
+/// user could plant in a directory before. It may do so as a whole or in part: `--file=PATH`,
+/// `-fPATH`, `cat PATH; . "PATH"`.
 pub fn find_untrusted_in_command(
     words: &[String],
-    directory: &Path,
-    search_path: impl IntoIterator<Item = impl AsRef<Path>>,
+    places: CommandPlaces<'_>,
     user: TrustedUser,
 ) -> Option<UntrustedPlace> {
-    let search_path = search_path.into_iter().map(|it| it.as_ref().to_path_buf());
-    let mut step = CommandStep {
-        words: words.to_vec(),
-        directory: directory.to_path_buf(),
-        search_path: search_path.collect(),
-        is_searched_later: false,
+    let mut files = CommandFiles {
+        places,
+        user,
+        names: words.iter().flat_map(|it| possible_names(it)).collect(),
+        directories: BTreeSet::from([places.directory.to_path_buf()]),
+        examined: HashSet::new(),
     };
-    for _ in 0..MAX_CHAIN_LENGTH {
-        let mut examined = step.searched_directories();
-        let program = step.words.first()?;
-        let found = find_program(program, &step.directory, &step.search_path);
-        examined.extend(found.clone());
-        examined.extend(found.as_ref().and_then(|found| step.find_script(found)));
-        let mut places = examined.iter();
-        if let Some(place) = places.find_map(|path| find_untrusted_ancestor(path, user)) {
+    // What is found may name more: in the first line of a script, or as a directory.
+    loop {
+        let size = files.examined.len();
+        if let Some(place) = files.examine_names() {
             return Some(place);
         }
-        step = step.next(&found?)?;
+        if files.examined.len() == size {
+            return None;
+        }
     }
-    None
 }
 
-impl CommandStep {
-    /// Returns the directories in which another user could plant the program before it is looked for.
-    fn searched_directories(&self) -> Vec<PathBuf> {
-        let has_directory = self.words.first().is_some_and(|it| it.contains('/'));
-        if has_directory || !self.is_searched_later {
-            return Vec::new();
+/// Returns what a word may name, in whole or in part.
+fn possible_names(word: &str) -> BTreeSet<String> {
+    let is_end = |it: char| !it.is_alphanumeric() && !PATH_CHARACTERS.contains(it);
+    let mut names = BTreeSet::new();
+    let mut is_option = false;
+    let mut before = None;
+    for (at, character) in word.char_indices() {
+        let is_start = before.is_none_or(is_end);
+        if is_start {
+            is_option = character == '-';
         }
-        let mut directories = Vec::new();
-        for place in &self.search_path {
-            let place = self.directory.join(place);
-            let has_program = self
-                .words
-                .first()
-                .is_some_and(|name| find_program(name, &self.directory, [&place]).is_some());
-            directories.push(place);
-            if has_program {
-                break;
+        let is_part = is_start || is_option;
+        // A value may follow any letter of an option, and does not begin within a path.
+        is_option &= character != '/';
+        before = Some(character);
+        if !is_part {
+            continue;
+        }
+        let rest = &word[at..];
+        let ends = [rest.find(is_end), rest.find(WORD_SEPARATORS), None];
+        let parts = ends.map(|end| &rest[..end.unwrap_or(rest.len())]);
+        let parts = parts.into_iter().filter(|it| it.len() <= MAX_PATH_BYTES);
+        names.extend(parts.map(str::to_string));
+    }
+    names.remove("");
+    names
+}
+
+/// The files of a command, as far as they are known.
+struct CommandFiles<'a> {
+    places: CommandPlaces<'a>,
+    user: TrustedUser,
+    /// What the words may name.
+    names: BTreeSet<String>,
+    /// The directories that they name, and the working directory.
+    directories: BTreeSet<PathBuf>,
+    /// The paths that were examined.
+    examined: HashSet<PathBuf>,
+}
+
+impl CommandFiles<'_> {
+    /// Examines what the names lead to, and adds what that names.
+    fn examine_names(&mut self) -> Option<UntrustedPlace> {
+        let mut paths: Vec<PathBuf> = Vec::new();
+        for name in &self.names {
+            let in_home = name.strip_prefix("~/").zip(self.places.home);
+            if let Some((rest, home)) = in_home {
+                paths.push(home.join(rest));
+            } else if name.starts_with('/') {
+                paths.push(PathBuf::from(name));
+            } else {
+                let found = self.directories.iter().map(|it| it.join(name));
+                paths.extend(found.filter(|it| it.symlink_metadata().is_ok()));
+                paths.extend(self.search_program(name));
             }
         }
-        directories
+        paths.into_iter().find_map(|path| self.examine(path))
     }
 
-    /// Returns the file that an interpreter is given to run.
-    fn find_script(&self, program: &Path) -> Option<PathBuf> {
-        let name = program.file_name()?.to_str()?;
-        // For example `python3.11`.
-        let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
-        let (_, text_option) = INTERPRETERS.iter().find(|(known, _)| *known == name)?;
-        let arguments = self.words.get(1..)?;
-        let is_text_option = |it: &str| {
-            let letters = it.strip_prefix('-').filter(|it| !it.starts_with('-'));
-            letters.is_some_and(|letters| letters.contains(*text_option))
-        };
-        // What follows the script are its own arguments.
-        let before_text = arguments.iter().take_while(|it| !is_text_option(it));
-        let mut files = before_text.map(|it| self.directory.join(it));
-        files.find(|file| file.is_file())
-    }
-
-    /// Returns what a program runs in its place, as far as that can be known.
-    fn next(self, program: &Path) -> Option<CommandStep> {
-        if program.file_name().is_some_and(|name| name == "env") {
-            return self.command_of_env();
+    /// Returns the program of a name, and the directories in which another user could plant one
+    /// before it is looked for; nothing where there is no such program.
+    fn search_program(&self, name: &str) -> Vec<PathBuf> {
+        let mut paths = Vec::new();
+        if !name.contains('/') {
+            for place in self.places.search_path {
+                let place = self.places.directory.join(place);
+                let found = find_program(name, self.places.directory, [&place]);
+                paths.push(place);
+                if found.is_some() {
+                    paths.extend(found);
+                    return paths;
+                }
+            }
         }
-        let line = read_interpreter_line(program)?;
-        let script = program.to_string_lossy().into_owned();
-        // The kernel looks for it nowhere else.
-        let interpreter = self.directory.join(line.interpreter);
-        let words = std::iter::once(interpreter.to_string_lossy().into_owned())
-            .chain(line.argument)
-            .chain([script])
-            .chain(self.words.into_iter().skip(1));
-        Some(CommandStep {
-            words: words.collect(),
-            ..self
-        })
+        Vec::new()
     }
 
-    /// Returns the command that `env` runs.
-    fn command_of_env(mut self) -> Option<CommandStep> {
-        self.is_searched_later = true;
-        let mut rest: VecDeque<String> = self.words.drain(1..).collect();
-        let mut is_behind_options = false;
-        while let Some(word) = rest.pop_front() {
-            let is_option = word.starts_with('-') && !is_behind_options;
-            if is_option {
-                match EnvOption::parse(&word) {
-                    EnvOption::End => is_behind_options = true,
-                    EnvOption::IgnoreEnvironment => self.use_default_search_path(),
-                    EnvOption::WithValue { name, value } => {
-                        let value = match value {
-                            Some(value) => value,
-                            None => rest.pop_front()?,
-                        };
-                        match name {
-                            'S' => {
-                                let words = shell_words::split(&value).ok()?;
-                                words.into_iter().rev().for_each(|it| rest.push_front(it));
-                            }
-                            'C' => self.directory = self.directory.join(value),
-                            'u' if value == "PATH" => self.use_default_search_path(),
-                            _ => {}
-                        }
-                    }
-                    EnvOption::Other => {}
-                }
-                continue;
-            }
-            is_behind_options = true;
-            match word.split_once('=') {
-                Some(("PATH", value)) => {
-                    self.search_path = value.split(':').map(PathBuf::from).collect();
-                }
-                Some(_) => {}
-                None => {
-                    rest.push_front(word);
-                    self.words = rest.into();
-                    return Some(self);
-                }
-            }
+    /// Examines a path, and adds what it names.
+    fn examine(&mut self, path: PathBuf) -> Option<UntrustedPlace> {
+        let is_own_file = OWN_FILES.iter().any(|it| path.starts_with(it));
+        if is_own_file || !self.examined.insert(path.clone()) {
+            return None;
+        }
+        if let Some(place) = find_untrusted_lookup(&path, self.user) {
+            return Some(place);
+        }
+        if path.is_dir() {
+            // A directory may have endless names, by a symlink to itself.
+            self.directories.extend(path.canonicalize());
+        } else if let Some(line) = read_interpreter_line(&path) {
+            let texts = std::iter::once(line.interpreter).chain(line.argument);
+            self.names.extend(texts.flat_map(|it| possible_names(&it)));
         }
         None
-    }
-
-    fn use_default_search_path(&mut self) {
-        self.search_path = DEFAULT_SEARCH_PATH.map(PathBuf::from).to_vec();
-    }
-}
-
-/// An option of `env`.
-enum EnvOption {
-    /// No option follows.
-    End,
-    IgnoreEnvironment,
-    WithValue {
-        /// Its short form.
-        name: char,
-        /// Its value, if that is in the same word.
-        value: Option<String>,
-    },
-    Other,
-}
-
-impl EnvOption {
-    fn parse(word: &str) -> EnvOption {
-        match word {
-            "--" => return EnvOption::End,
-            "-" => return EnvOption::IgnoreEnvironment,
-            _ => {}
-        }
-        if let Some(long) = word.strip_prefix("--") {
-            let (long, value) = match long.split_once('=') {
-                Some((long, value)) => (long, Some(value.to_string())),
-                None => (long, None),
-            };
-            // An abbreviation is accepted, as everywhere in GNU programs.
-            let mut options = ENV_VALUE_OPTIONS.into_iter();
-            return match options.find(|(_, name)| name.starts_with(long)) {
-                Some((name, _)) => EnvOption::WithValue { name, value },
-                None if "ignore-environment".starts_with(long) => EnvOption::IgnoreEnvironment,
-                None => EnvOption::Other,
-            };
-        }
-        // Short options may share a word, the last one with its value.
-        let mut ignores_environment = false;
-        let letters = word.char_indices().skip(1);
-        for (at, letter) in letters {
-            if ENV_VALUE_OPTIONS.iter().any(|(name, _)| *name == letter) {
-                let value = &word[at + letter.len_utf8()..];
-                let value = (!value.is_empty()).then(|| value.to_string());
-                return EnvOption::WithValue {
-                    name: letter,
-                    value,
-                };
-            }
-            ignores_environment |= letter == 'i';
-        }
-        if ignores_environment {
-            EnvOption::IgnoreEnvironment
-        } else {
-            EnvOption::Other
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::{PermissionsExt, chown};
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
     use super::*;
+    use crate::trust::find_untrusted_ancestor;
 
     /// A directory of root with programs, one of which another user owns.
     struct Scene {
@@ -302,12 +229,15 @@ mod tests {
             return None;
         }
         let scene = Scene { temporary };
-        for directory in ["bin", "theirs"] {
+        for directory in ["bin", "theirs", "shared"] {
             fs::create_dir(scene.path(directory)).unwrap();
         }
         chown(scene.path("theirs"), Some(OTHER_USER), None).ok()?;
+        let sticky = fs::Permissions::from_mode(0o1777);
+        fs::set_permissions(scene.path("shared"), sticky).unwrap();
         scene.add("theirs/tool", "");
         scene.add("bin/tool", "");
+        scene.add("ours", "");
         Some(scene)
     }
 
@@ -322,12 +252,111 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         }
 
+        /// In a command, `{}` is the path of the scene.
         fn is_trusted(&self, command: &str, search_path: &[&str]) -> bool {
-            let words = shell_words::split(command).unwrap();
+            let root = self.temporary.path();
+            let command = command.replace("{}", &root.display().to_string());
+            let words = shell_words::split(&command).unwrap();
             let search_path = search_path.iter().map(|it| self.path(it));
             let search_path: Vec<PathBuf> = search_path.chain(["/usr/bin".into()]).collect();
-            let user = TrustedUser::ROOT;
-            find_untrusted_in_command(&words, self.temporary.path(), search_path, user).is_none()
+            let places = CommandPlaces {
+                directory: root,
+                home: Some(root),
+                search_path: &search_path,
+            };
+            find_untrusted_in_command(&words, places, TrustedUser::ROOT).is_none()
+        }
+
+        /// Checks that a command is refused because of the other user, and not of its form.
+        fn assert_refused(&self, command: &str) {
+            assert!(!self.is_trusted(command, &["bin"]), "{command}");
+            let ours = command.replace("theirs/tool", "bin/tool");
+            let ours = ours.replace("theirs", "bin");
+            assert!(self.is_trusted(&ours, &["bin"]), "{ours}");
+        }
+    }
+
+    #[test]
+    fn script_behind_options_belongs_to_the_command() {
+        let Some(scene) = scene() else { return };
+        for command in [
+            "sh theirs/tool -c x",
+            "sh -e theirs/tool",
+            "bash -o pipefail theirs/tool",
+            "python3 -Wonce theirs/tool",
+            "perl -MEncode theirs/tool",
+            "ruby -rset theirs/tool",
+            "nodejs theirs/tool",
+            "busybox sh theirs/tool",
+            "awk -f theirs/tool",
+            "awk -ftheirs/tool",
+            "awk --file=theirs/tool",
+            "sh -ec 'cat \"$0\"' theirs/tool",
+        ] {
+            scene.assert_refused(command);
+        }
+    }
+
+    #[test]
+    fn program_behind_wrapper_belongs_to_the_command() {
+        let Some(scene) = scene() else { return };
+        for command in [
+            "timeout 5 theirs/tool",
+            "nice -n5 {}/theirs/tool",
+            "nohup theirs/tool",
+            "setsid -w theirs/tool",
+            "ionice -c 3 theirs/tool",
+            "stdbuf -oL theirs/tool",
+            "flock /run/lock-of-none theirs/tool",
+            "setpriv --reuid=0 theirs/tool",
+            "chroot theirs tool",
+            "/lib64/ld-linux-x86-64.so.2 theirs/tool",
+            "wrapper-of-none wrapper-of-none theirs/tool",
+        ] {
+            scene.assert_refused(command);
+        }
+        // A wrapper looks for the program by itself.
+        let command = "/usr/bin/timeout 5 tool";
+        assert!(!scene.is_trusted(command, &["theirs", "bin"]));
+        assert!(scene.is_trusted(command, &["bin", "theirs"]));
+    }
+
+    #[test]
+    fn paths_in_text_of_shell_belong_to_the_command() {
+        let Some(scene) = scene() else { return };
+        for command in [
+            "sh -c theirs/tool",
+            "sh -c 'cat | theirs/tool'",
+            "sh -c '. \"{}/theirs/tool\"; true'",
+            "sh -c 'x=$(theirs/tool)&&:'",
+            "sh -c '~/theirs/tool'",
+            "sh -c 'curl --data @theirs/tool https://example.org/a'",
+            "sh -c 'cat >{}/theirs/new'",
+            "sh -c 'cat {}/theirs/*'",
+            "sh -c 'cd theirs && ./tool'",
+        ] {
+            scene.assert_refused(command);
+        }
+    }
+
+    #[test]
+    fn settings_of_env_belong_to_the_command() {
+        let Some(scene) = scene() else { return };
+        for command in [
+            "env PYTHONPATH={}/theirs ours",
+            "env LD_PRELOAD=/none:{}/theirs/tool ours",
+            "env -i PATH={}/theirs tool",
+            "env -u HOME theirs/tool",
+            "env -C theirs ./tool",
+            "env -Ctheirs ./tool",
+            "env -vC{}/theirs ./tool",
+            "env --chdir=theirs ./tool",
+            "env --split-string='theirs/tool -x'",
+            "env -S'theirs/tool -x'",
+            "env -- A=1 theirs/tool",
+            "env env theirs/tool",
+        ] {
+            scene.assert_refused(command);
         }
     }
 
@@ -336,33 +365,26 @@ mod tests {
         let Some(scene) = scene() else { return };
         let theirs = scene.path("theirs/tool");
         scene.add("notify", &format!("#!{}\n", theirs.display()));
-        scene.add(
-            "outer",
-            &format!("#! {} -x\n", scene.path("notify").display()),
-        );
+        let notify = scene.path("notify");
+        scene.add("outer", &format!("#! {} -x\n", notify.display()));
         scene.add("fine", "#!/bin/sh\n");
         assert!(!scene.is_trusted("./notify", &[]));
         assert!(
             !scene.is_trusted("./outer", &[]),
             "an interpreter of an interpreter"
         );
+        assert!(!scene.is_trusted("timeout 5 ./outer", &[]), "a wrapper");
         assert!(scene.is_trusted("./fine", &[]));
-        assert!(!scene.is_trusted("sh -e theirs/tool", &[]), "a script");
-        assert!(!scene.is_trusted("bash -o pipefail theirs/tool", &[]));
-        // What a text does with its arguments is not known.
-        assert!(scene.is_trusted("sh -ec 'cat \"$0\"' theirs/tool", &[]));
-        assert!(!scene.is_trusted("sh theirs/tool -c x", &[]));
-        assert!(scene.is_trusted("cat theirs/tool", &[]));
     }
 
     #[test]
     fn program_that_env_finds_belongs_to_the_command() {
         let Some(scene) = scene() else { return };
-        let theirs = scene.path("theirs").display().to_string();
         for first_line in [
-            "#!/usr/bin/env tool".to_string(),
-            "#!/usr/bin/env -S tool -u".to_string(),
-            "#!/usr/bin/env -vS A=1 tool".to_string(),
+            "#!/usr/bin/env tool",
+            "#!/usr/bin/env -S tool -u",
+            "#!/usr/bin/env -Stool -u",
+            "#!/usr/bin/env -vS A=1 tool",
         ] {
             scene.add("notify", &format!("{first_line}\n"));
             assert!(
@@ -374,34 +396,58 @@ mod tests {
                 "{first_line}"
             );
         }
-        let set_path = format!("env -i PATH={theirs} tool");
+    }
+
+    #[test]
+    fn directory_searched_before_is_examined() {
+        let Some(scene) = scene() else { return };
+        // The other user could put it there before the command looks.
+        fs::remove_file(scene.path("theirs/tool")).unwrap();
+        for command in ["tool", "/usr/bin/env tool", "/bin/sh -c 'tool; :'"] {
+            assert!(!scene.is_trusted(command, &["theirs", "bin"]), "{command}");
+            assert!(!scene.is_trusted(command, &["shared", "bin"]), "{command}");
+            assert!(scene.is_trusted(command, &["bin", "theirs"]), "{command}");
+        }
+    }
+
+    #[test]
+    fn file_in_sticky_directory_is_untrusted() {
+        let Some(scene) = scene() else { return };
+        scene.add("shared/ours", "");
+        fs::create_dir(scene.path("shared/own")).unwrap();
+        scene.add("shared/own/tool", "");
+        // It may be a hard link to another program of root, and a missing one may become that.
         for command in [
-            set_path.as_str(),
-            "env -u HOME theirs/tool",
-            "env -C theirs ./tool",
-            "env --chdir=theirs ./tool",
-            "env --split-string='theirs/tool -x'",
-            "env -- A=1 theirs/tool",
-            "env env theirs/tool",
+            "shared/ours",
+            "sh -c 'cat >{}/shared/new'",
+            "env PYTHONPATH={}/shared ours",
         ] {
             assert!(!scene.is_trusted(command, &["bin"]), "{command}");
         }
-        assert!(scene.is_trusted("env A=1 tool theirs/tool", &["bin"]));
+        assert!(scene.is_trusted("shared/own/tool", &["bin"]));
     }
 
     #[test]
-    fn directory_where_env_could_find_is_examined() {
+    fn harmless_words_of_commands_are_trusted() {
         let Some(scene) = scene() else { return };
-        // The other user could put it there before `env` looks.
-        fs::remove_file(scene.path("theirs/tool")).unwrap();
-        assert!(!scene.is_trusted("env tool", &["theirs", "bin"]));
-        assert!(scene.is_trusted("env tool", &["bin", "theirs"]));
+        for command in [
+            "ours --severity critical -vvv",
+            "logger -t memory-shepherd -p daemon.crit",
+            "curl --data @/dev/stdin https://chat.example.org/hooks/T0/B1?a=b&c=/d",
+            "sh -c 'jq \"{text: .message}\" | curl --json @- https://example.org/a/b'",
+            "sh -c 'cat >/dev/null 2>/dev/full; sed s/theirs/ours/g'",
+        ] {
+            assert!(scene.is_trusted(command, &["bin"]), "{command}");
+        }
     }
 
     #[test]
-    fn scripts_that_run_one_another_end() {
+    fn files_that_name_one_another_end() {
         let Some(scene) = scene() else { return };
         scene.add("loop", &format!("#!{}\n", scene.path("loop").display()));
-        assert!(scene.is_trusted("./loop", &[]));
+        symlink(".", scene.path("again")).unwrap();
+        assert!(scene.is_trusted("./loop again ./again loop/again", &[]));
+        let long = "-".repeat(400);
+        assert!(scene.is_trusted(&format!("ours {long}"), &[]));
     }
 }

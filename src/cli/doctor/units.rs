@@ -20,7 +20,7 @@ use crate::schedule::{
     TimerStatus, UnitScope, UnitSearchPath, UnitSetup, find_installed_timers, find_script_services,
     find_unit_program, plan_install, plan_uninstall, read_timer_statuses, render_units,
 };
-use crate::trust::{TrustedUser, find_untrusted_ancestor};
+use crate::trust::{TrustedUser, find_untrusted_lookup};
 
 /// An enabled timer that has not fired within this many of the longest interval never fires.
 const MAX_UNFIRED_INTERVALS: i64 = 2;
@@ -193,7 +193,7 @@ fn check_access(report: &mut DoctorReport, fleet: &FleetSubject<'_>, subject: &U
             if examined.contains(&path) {
                 continue;
             }
-            if let Some(place) = find_untrusted_ancestor(&path, user)
+            if let Some(place) = find_untrusted_lookup(&path, user)
                 && places.iter().all(|(it, _)| *it != place)
             {
                 places.push((place, &file.name));
@@ -204,7 +204,10 @@ fn check_access(report: &mut DoctorReport, fleet: &FleetSubject<'_>, subject: &U
     for (place, unit) in places.iter().take(MAX_REPORTED_PLACES) {
         report.add_failure(
             format!("{place}, and so decides what {unit} runs"),
-            &format!("review the units, then run `{}`", place.remedy()),
+            &place.remedy().map_or_else(
+                || "review the units, and keep them in a directory of their own".to_string(),
+                |remedy| format!("review the units, then run `{remedy}`"),
+            ),
         );
     }
     if let Some(more) = places.len().checked_sub(MAX_REPORTED_PLACES + 1) {

@@ -227,8 +227,21 @@ fn config_in_directory_of_others_is_refused() {
     set_mode(&found.file(), 0o644);
     set_mode(found.directory.path(), 0o777);
     assert!(found.refusal().unwrap().contains("every user can write"));
+}
+
+#[test]
+fn found_config_in_sticky_directory_is_refused() {
+    let found = found_config();
     set_mode(found.directory.path(), 0o1777);
-    assert_eq!(found.refusal(), None, "others cannot replace it there");
+    // Another user can have made it, as a hard link to another config of the same owner.
+    let refusal = found.refusal().unwrap();
+    assert!(refusal.contains("every user can create files"), "{refusal}");
+    let mut below = found;
+    let own = below.env.cwd.join("own");
+    fs::create_dir(&own).unwrap();
+    fs::write(own.join(CONFIG_FILE_NAME), "").unwrap();
+    below.env.cwd = own;
+    assert_eq!(below.refusal(), None, "nobody else can replace a directory");
 }
 
 #[test]
