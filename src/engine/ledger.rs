@@ -31,7 +31,6 @@
 
 mod active_lines;
 mod archive_id;
-mod clock_steps;
 mod compaction;
 #[cfg(test)]
 mod compaction_tests;
@@ -63,7 +62,6 @@ use crate::engine::record::{LedgerPosition, LedgerRecord, Operation, RunEvent, T
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::moment::Zone;
 pub use archive_id::read_archive_id;
-pub use clock_steps::ClockSteps;
 pub use compaction::{MovedRecords, is_compaction_due, move_old_records};
 use files::FileStamp;
 pub use files::LedgerFiles;
@@ -189,15 +187,6 @@ impl Ledger {
         self.catch_up()?;
         let last = self.index.last_record_time_before(time);
         Ok(last.map(|time| self.zone.at(time)))
-    }
-
-    /// Returns the steps of the clocks with which the records were written.
-    ///
-    /// # Errors
-    /// As [`Ledger::history`].
-    pub fn clock_steps(&mut self) -> Result<ClockSteps> {
-        self.catch_up()?;
-        Ok(self.index.clock_steps().clone())
     }
 
     /// Returns number and digest of the last record.

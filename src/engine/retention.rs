@@ -15,8 +15,8 @@
 //!   and after a long break the second run deletes.
 //! - An entry is at least as new as every record before its own. So an entry by a run whose clock
 //!   was behind has their time, whatever its name says.
-//! - A record before a step of the clock counts as written at the time that the clock shows since
-//!   then; see [`ClockSteps`](super::ledger::ClockSteps).
+//! - A record before a jump of the clock counts as newer by its size; see
+//!   [`RecordDates`](record_dates::RecordDates).
 //! - Records with a time in the future count for nothing.
 
 mod assessment;
@@ -27,6 +27,7 @@ mod expired;
 mod ledger_facts;
 mod overview;
 mod prune;
+mod record_dates;
 mod scope;
 mod unused_versions;
 

@@ -15,7 +15,6 @@ use std::os::unix::fs::OpenOptionsExt;
 use chrono::{DateTime, Duration, FixedOffset};
 use serde::{Deserialize, Serialize};
 
-use super::clock_steps::ClockSteps;
 use super::files::LedgerFiles;
 use super::stored_histories::StoredHistories;
 use crate::archive::{Archive, WrittenEntry};
@@ -33,7 +32,7 @@ const INDEX_FILE_NAME: &str = "ledger.index";
 const INDEX_STAGING_NAME: &str = "ledger.index.new";
 
 /// The format number; an index of another format is ignored.
-const INDEX_FORMAT: u32 = 10;
+const INDEX_FORMAT: u32 = 11;
 
 /// A process does not write the index for fewer new records than this, and one for every few agents:
 /// its size grows with them.
@@ -176,8 +175,6 @@ pub struct LedgerIndex {
     latest_record: Option<(u64, DateTime<FixedOffset>)>,
     /// Times of the last records, in the ledger's order, at least an hour apart.
     record_times: Vec<DateTime<FixedOffset>>,
-    /// Steps of the clocks with which the records were written.
-    clock_steps: ClockSteps,
     /// Digest of the first record, if it was read.
     first_digest: Option<Digest>,
     /// Histories that were parsed or changed.
@@ -211,8 +208,6 @@ struct IndexHeader {
     latest_record: Option<(u64, DateTime<FixedOffset>)>,
     #[serde(rename = "times")]
     record_times: Vec<DateTime<FixedOffset>>,
-    #[serde(rename = "clocks")]
-    clock_steps: ClockSteps,
     #[serde(rename = "first")]
     first_digest: Option<Digest>,
     #[serde(rename = "synced")]
@@ -247,7 +242,6 @@ impl LedgerIndex {
             position: header.position,
             latest_record: header.latest_record,
             record_times: header.record_times,
-            clock_steps: header.clock_steps,
             first_digest: header.first_digest,
             agents: HashMap::new(),
             written_seq: header.position.seq,
@@ -318,11 +312,6 @@ impl LedgerIndex {
         self.first_digest
     }
 
-    /// Returns the steps of the clocks with which the records were written.
-    pub fn clock_steps(&self) -> &ClockSteps {
-        &self.clock_steps
-    }
-
     /// Returns the agents of the records that were added since the last call; None in the first call
     /// after the index was read.
     pub fn take_recorded_agents(&mut self) -> Option<HashSet<String>> {
@@ -369,9 +358,6 @@ impl LedgerIndex {
             self.record_times.push(record.time);
             let more = self.record_times.len().saturating_sub(MAX_RECORD_TIMES);
             self.record_times.drain(..more);
-        }
-        if let Some(boot) = &record.boot {
-            self.clock_steps.add(record.seq, record.time, boot);
         }
         if record.seq == 1 {
             self.first_digest = Some(at.line_digest);
@@ -475,7 +461,6 @@ impl LedgerIndex {
             position: self.position,
             latest_record: self.latest_record,
             record_times: self.record_times.clone(),
-            clock_steps: self.clock_steps.clone(),
             first_digest: self.first_digest,
             synced_first_seq: self.synced_first_seq,
             gap: self.gap,

@@ -374,8 +374,7 @@ impl<'j> Judge<'j> {
         if record.is_none() {
             let claimed = times.iter().map(|(time, _)| *time).max();
             let claimed = claimed.unwrap_or(self.dates.now);
-            let steps = &self.facts.clock_steps;
-            let latest = steps.date_unrecorded(claimed, self.dates.now);
+            let latest = self.facts.record_dates.date_unrecorded(claimed);
             times.push((latest, KeepReason::YoungerFile));
         }
         let limit = self.dates.age_limit();

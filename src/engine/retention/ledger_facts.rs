@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, FixedOffset};
 
+use super::record_dates::{RecordDates, RecordPlace};
 use crate::archive::{self, Archive, EntryKind, Pins, parse_entry_name};
 use crate::boundary::BoundaryRule;
 use crate::digest::Digest;
 use crate::engine::Engine;
-use crate::engine::ledger::ClockSteps;
 use crate::engine::record::{FileState, LedgerRecord, Operation, Outcome, RunEvent};
 use crate::engine::unchanged_agents::UnchangedAgents;
 use crate::error::Result;
@@ -39,7 +39,7 @@ pub(super) struct LedgerQuery<'q> {
 pub(super) struct EntryRecord {
     /// Place of its agent in [`LedgerFacts::agents`].
     pub agent: usize,
-    /// Time of the last record that names it, and at least that of every record before.
+    /// The latest time at which the last record that names it may have been written.
     pub recorded_at: DateTime<FixedOffset>,
     /// Whether that run changed the memory, so that its undo needs the entry.
     pub is_of_change: bool,
@@ -54,7 +54,7 @@ pub(super) struct EntryRecord {
 pub(super) struct AgentFacts {
     /// Its name.
     pub name: String,
-    /// Time of its last record, and at least that of every record before.
+    /// The latest time at which its last record may have been written.
     pub last_at: DateTime<FixedOffset>,
     /// Places of the entries that were asked for in its last record with entries.
     newest: Vec<usize>,
@@ -77,8 +77,8 @@ pub(super) struct LedgerFacts {
     pub directories: HashSet<PathBuf>,
     /// The versions that were asked for and are still needed.
     pub needed_versions: HashSet<Digest>,
-    /// Steps of the clocks with which the records were written, and of this machine's.
-    pub clock_steps: ClockSteps,
+    /// When the records were written, as far as that is known.
+    pub record_dates: RecordDates,
 }
 
 /// A pass over the ledger.
@@ -88,8 +88,12 @@ struct LedgerPass<'q> {
     entry_places: HashMap<&'q Path, usize>,
     agent_places: HashMap<String, usize>,
     facts: LedgerFacts,
-    /// The latest record time that is not in the future.
-    latest: Option<DateTime<FixedOffset>>,
+    /// For each entry that was asked for, the last record that names it.
+    entry_records: Vec<Option<RecordPlace>>,
+    /// For each agent, its last record.
+    agent_records: Vec<RecordPlace>,
+    /// The last record that names a version which nothing else needs.
+    version_records: HashMap<Digest, RecordPlace>,
     /// Whether an entry that continues another is pinned.
     has_pinned_part: bool,
     /// The entries of each run of an agent.
@@ -100,11 +104,7 @@ struct LedgerPass<'q> {
 }
 
 impl<'q> LedgerPass<'q> {
-    fn new(
-        archive: &'q Archive,
-        query: &'q LedgerQuery<'q>,
-        clock_steps: ClockSteps,
-    ) -> LedgerPass<'q> {
+    fn new(archive: &'q Archive, query: &'q LedgerQuery<'q>) -> LedgerPass<'q> {
         let places = query.entries.iter().enumerate();
         LedgerPass {
             archive,
@@ -113,10 +113,12 @@ impl<'q> LedgerPass<'q> {
             agent_places: HashMap::new(),
             facts: LedgerFacts {
                 entries: vec![None; query.entries.len()],
-                clock_steps,
+                record_dates: RecordDates::new(query.now),
                 ..LedgerFacts::default()
             },
-            latest: None,
+            entry_records: vec![None; query.entries.len()],
+            agent_records: Vec::new(),
+            version_records: HashMap::new(),
             has_pinned_part: query.pins.entries().any(is_appended),
             chains: HashMap::new(),
             pinned_chains: HashSet::new(),
@@ -125,21 +127,17 @@ impl<'q> LedgerPass<'q> {
     }
 
     fn add_record(&mut self, record: &LedgerRecord) {
-        let dated_at = self.facts.clock_steps.date_record(record, self.query.now);
-        // A record is at least as new as those before it, whatever its clock said.
-        let time = self.latest.map_or(dated_at, |latest| latest.max(dated_at));
-        if dated_at <= self.query.now {
-            self.latest = Some(time);
-        }
+        let dates = &mut self.facts.record_dates;
+        let at = dates.add(record.seq, record.time, record.boot.as_ref());
         let event = &record.event;
         if !self.query.versions.is_empty() {
-            self.add_version_use(event, time);
+            self.add_version_use(event, at);
         }
         if let Some(unchanged) = &event.unchanged {
-            self.add_unchanged(unchanged, time);
+            self.add_unchanged(unchanged, at);
         } else if !event.agent.is_empty() {
-            let agent = self.agent_place(&event.agent, time);
-            self.add_entries(event, agent, time);
+            let agent = self.agent_place(&event.agent, at);
+            self.add_entries(event, agent, at);
             if !self.query.versions.is_empty() {
                 self.add_agent_versions(event, agent);
             }
@@ -147,9 +145,9 @@ impl<'q> LedgerPass<'q> {
     }
 
     /// Adds the agents that a run found unchanged, which have no entries.
-    fn add_unchanged(&mut self, unchanged: &UnchangedAgents, time: DateTime<FixedOffset>) {
+    fn add_unchanged(&mut self, unchanged: &UnchangedAgents, at: RecordPlace) {
         for name in unchanged.agents.values().flatten() {
-            let agent = self.agent_place(name, time);
+            let agent = self.agent_place(name, at);
             let details = unchanged.details.get(name);
             if let Some(found) = details.and_then(|it| it.baseline)
                 && self.query.versions.contains(&found)
@@ -159,17 +157,18 @@ impl<'q> LedgerPass<'q> {
         }
     }
 
-    /// Returns the place of an agent, whose last record is of `time`.
-    fn agent_place(&mut self, name: &str, time: DateTime<FixedOffset>) -> usize {
+    /// Returns the place of an agent, which has a record at `at`.
+    fn agent_place(&mut self, name: &str, at: RecordPlace) -> usize {
         if let Some(place) = self.agent_places.get(name) {
-            self.facts.agents[*place].last_at = time;
+            self.agent_records[*place] = at;
             return *place;
         }
         let place = self.facts.agents.len();
         self.agent_places.insert(name.to_string(), place);
+        self.agent_records.push(at);
         self.facts.agents.push(AgentFacts {
             name: name.to_string(),
-            last_at: time,
+            last_at: at.time,
             newest: Vec::new(),
             pushed: Vec::new(),
             last_change: Vec::new(),
@@ -177,7 +176,7 @@ impl<'q> LedgerPass<'q> {
         place
     }
 
-    fn add_entries(&mut self, event: &RunEvent, agent: usize, time: DateTime<FixedOffset>) {
+    fn add_entries(&mut self, event: &RunEvent, agent: usize, at: RecordPlace) {
         let mut is_first = true;
         for written in event.entries() {
             if is_first {
@@ -203,9 +202,11 @@ impl<'q> LedgerPass<'q> {
                 self.chains.entry(chain).or_default().push(place);
             }
             let known = self.facts.entries[place];
+            let record = &mut self.entry_records[place];
+            *record = (*record).max(Some(at));
             self.facts.entries[place] = Some(EntryRecord {
                 agent,
-                recorded_at: known.map_or(time, |known| known.recorded_at.max(time)),
+                recorded_at: at.time,
                 is_of_change: event.has_changed_memory()
                     || known.is_some_and(|known| known.is_of_change),
                 is_newest: false,
@@ -215,7 +216,7 @@ impl<'q> LedgerPass<'q> {
     }
 
     /// Adds the versions that a record keeps by its age or by its entries.
-    fn add_version_use(&mut self, event: &RunEvent, time: DateTime<FixedOffset>) {
+    fn add_version_use(&mut self, event: &RunEvent, at: RecordPlace) {
         let named = self.asked_versions(event);
         if let Some(file) = &event.file
             && event.outcome == Outcome::Ok
@@ -226,8 +227,15 @@ impl<'q> LedgerPass<'q> {
         }
         let needed = &self.facts.needed_versions;
         let is_new = named.iter().any(|it| !needed.contains(it));
-        if is_new && (time >= self.query.version_limit || self.has_existing_entry(event)) {
+        if !is_new {
+            return;
+        }
+        if at.time >= self.query.version_limit || self.has_existing_entry(event) {
             self.facts.needed_versions.extend(named);
+        } else {
+            // A later record may show that this one is newer.
+            let named = named.into_iter().map(|version| (version, at));
+            self.version_records.extend(named);
         }
     }
 
@@ -277,7 +285,27 @@ impl<'q> LedgerPass<'q> {
         })
     }
 
+    /// Dates what was found, now that all records are known.
+    fn date_facts(&mut self) {
+        let dates = &self.facts.record_dates;
+        for (entry, at) in self.facts.entries.iter_mut().zip(&self.entry_records) {
+            if let (Some(entry), Some(at)) = (entry, at) {
+                entry.recorded_at = dates.date(*at);
+            }
+        }
+        for (agent, at) in self.facts.agents.iter_mut().zip(&self.agent_records) {
+            agent.last_at = dates.date(*at);
+        }
+        let limit = self.query.version_limit;
+        let new = self.version_records.iter();
+        let new = new.filter(|(_, at)| dates.date(**at) >= limit);
+        self.facts
+            .needed_versions
+            .extend(new.map(|(version, _)| *version));
+    }
+
     fn finish(mut self) -> LedgerFacts {
+        self.date_facts();
         for agent in &self.facts.agents {
             for place in &agent.newest {
                 if let Some(record) = &mut self.facts.entries[*place] {
@@ -315,14 +343,13 @@ impl Engine {
     /// # Errors
     /// The ledger cannot be read, or its chain is broken.
     pub(super) fn read_ledger_facts(&self, query: &LedgerQuery<'_>) -> Result<LedgerFacts> {
-        let clock = self.clock();
-        let steps = self.ledger().clock_steps()?;
-        let steps = steps.with_present(query.now, clock.boot_time().as_ref());
-        let mut pass = LedgerPass::new(&self.archive, query, steps);
+        let boot = self.clock().boot_time();
+        let mut pass = LedgerPass::new(&self.archive, query);
         self.records(None, None)?.for_each(&mut |record| {
             pass.add_record(record);
             Ok(())
         })?;
+        pass.facts.record_dates.add_present(boot.as_ref());
         Ok(pass.finish())
     }
 }

@@ -82,6 +82,54 @@ fn entry_of_an_earlier_boot_is_kept_from_the_step() {
 }
 
 #[test]
+fn clock_corrected_by_a_boot_deletes_nothing_early() {
+    for slow_boots in [1, 2] {
+        let (world, entry) = world_with_slow_clock();
+        for boot in 1..slow_boots {
+            world.clock.advance(HOUR);
+            world.clock.boot(&format!("b{boot}"));
+            set_entry_age(&world, &reset_with_notes(&world), 0);
+        }
+        // The machine is right before its first run, so no boot has a step.
+        world.clock.advance(HOUR);
+        world.clock.boot("c0");
+        world.clock.set_forward(DAY * LAG);
+        assert_eq!(retired_on_two_days(&world), Vec::<PathBuf>::new());
+        world.clock.advance(DAY * 20);
+        assert_eq!(retired_on_two_days(&world), Vec::<PathBuf>::new());
+        // Later starts, also after nights, do not keep it any longer.
+        for boot in ["d1", "e2"] {
+            world.clock.advance(DAY * 3);
+            world.clock.boot(boot);
+            set_entry_age(&world, &reset_with_notes(&world), 0);
+        }
+        assert!(retired_on_two_days(&world).contains(&entry));
+    }
+}
+
+#[test]
+fn nightly_boots_do_not_keep_entries_for_long() {
+    let world = World::new(&["scout"]);
+    world.clock.boot("a0");
+    let entry = reset_with_notes(&world);
+    set_entry_age(&world, &entry, 0);
+    let mut kept_days = 0;
+    for day in 1..40 {
+        world.clock.advance(DAY);
+        world.clock.boot(&format!("b{day}"));
+        world.write_scratch("scout", "- a note\n");
+        let ran = world.reset();
+        set_entry_age(&world, &ran.assert_ok().entries[0].path, 0);
+        if ran.report.retired_entries.contains(&entry) {
+            kept_days = day;
+            break;
+        }
+    }
+    // A night more than a month, and the day until the next run.
+    assert_eq!(kept_days, 33);
+}
+
+#[test]
 fn unrecorded_entry_of_a_slow_clock_is_kept_its_time() {
     let (world, entry) = world_with_slow_clock();
     // As a run leaves it that was killed before its record.
