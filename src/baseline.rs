@@ -5,6 +5,7 @@ mod cache_limit;
 pub mod seal;
 pub mod signatures;
 mod versions;
+mod writer_wait;
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -23,6 +24,7 @@ use crate::lint;
 use cache_limit::is_full;
 use signatures::SealVerifier;
 pub use versions::{BaselineVersions, DeletionLock, StoredVersion, VersionDraft};
+pub use writer_wait::WriterWait;
 
 /// Size limit of a baseline, which is read into memory whole.
 pub const MAX_BASELINE_BYTES: u64 = 16 << 20;
@@ -52,6 +54,7 @@ pub struct BaselineCache<'c> {
     config: &'c Config,
     verifier: &'c SealVerifier,
     seal: OnceCell<Result<Option<seal::BaselineSeal>>>,
+    writer_wait: WriterWait,
     loaded: HashMap<(&'c str, &'c str), Result<Arc<Baseline>, BaselineRefusal>>,
 }
 
@@ -62,6 +65,7 @@ impl<'c> BaselineCache<'c> {
             config,
             verifier,
             seal: OnceCell::new(),
+            writer_wait: WriterWait::default(),
             loaded: HashMap::new(),
         }
     }
@@ -85,16 +89,16 @@ impl<'c> BaselineCache<'c> {
         loaded
     }
 
-    fn read_checked(&self, agent: &Agent) -> Result<Baseline, BaselineRefusal> {
+    fn read_checked(&mut self, agent: &Agent) -> Result<Baseline, BaselineRefusal> {
         let path = self.config.baseline_path(agent);
-        let directory = &self.config.general.baseline_dir;
-        let bytes = read_below(directory, &path).map_err(|error| match error.kind() {
+        let compared = self.compare_with_seal(agent);
+        let (baseline, seal_fault) = compared.map_err(|error| match error.kind() {
             ErrorKind::Integrity => BaselineRefusal::Tampered(error),
             _ => BaselineRefusal::Unusable(error),
         })?;
-        let baseline = Baseline::new(bytes, &agent.separator);
-        self.check_seal(agent, &baseline)
-            .map_err(BaselineRefusal::Tampered)?;
+        if let Some(fault) = seal_fault {
+            return Err(BaselineRefusal::Tampered(fault));
+        }
         let size = baseline.bytes().len() as u64;
         let min_bytes = self.config.general.min_baseline_size;
         if size < min_bytes {
@@ -117,6 +121,29 @@ impl<'c> BaselineCache<'c> {
             ));
         }
         Ok(baseline)
+    }
+
+    /// Reads the baseline of an agent, and what is wrong with its seal. While this program changes
+    /// the two, they do not fit together.
+    fn compare_with_seal(&mut self, agent: &Agent) -> Result<(Baseline, Option<Error>)> {
+        let (config, verifier) = (self.config, self.verifier);
+        let path = config.baseline_path(agent);
+        let mut wait = std::mem::take(&mut self.writer_wait);
+        let mut is_first = true;
+        let read = || {
+            // The seal may have been read before the change.
+            if !std::mem::take(&mut is_first) {
+                self.seal = OnceCell::new();
+            }
+            let bytes = read_below(&config.general.baseline_dir, &path)?;
+            let baseline = Baseline::new(bytes, &agent.separator);
+            let fault = self.check_seal(agent, &baseline).err();
+            Ok((baseline, fault))
+        };
+        let is_fault = |found: &Result<_>| !matches!(found, Ok((_, None)));
+        let found = verifier.read_settled(&mut wait, read, is_fault);
+        self.writer_wait = wait;
+        found
     }
 
     fn check_seal(&self, agent: &Agent, baseline: &Baseline) -> Result<()> {
@@ -214,10 +241,9 @@ pub fn inspect_baseline(
 ) -> Result<InspectedBaseline> {
     let general = &config.general;
     let path = config.baseline_path(agent);
-    let bytes = read_file(&path)?;
-    let baseline = Baseline::new(bytes.clone(), &agent.separator);
-    let cache = BaselineCache::new(config, verifier);
-    let tampered = cache.check_seal(agent, &baseline).err();
+    let mut cache = BaselineCache::new(config, verifier);
+    let (baseline, tampered) = cache.compare_with_seal(agent)?;
+    let bytes = baseline.bytes().to_vec();
     let mut problems = Vec::new();
     let (size, least) = (bytes.len() as u64, general.min_baseline_size);
     if size == 0 {

@@ -90,7 +90,7 @@ pub use baseline_drafts::{BaselineDraft, DraftFile, DraftId, FoundDrafts};
 pub use baseline_file::BaselineFile;
 pub use baseline_opening::{BaselineUser, OpenedBaseline, SealMatch};
 pub use baseline_plan::{BaselineAction, BaselinePlan, PlannedBaseline, TextReplacement};
-pub use baseline_save::{BaselineEdit, SavedBaseline, TextOrigin};
+pub use baseline_save::{BaselineEdit, BaselineWriter, SavedBaseline, TextOrigin};
 pub use baseline_versions::{
     BaselineHistoryPage, BaselineList, BaselineState, BaselineSummary, BaselineVersion,
     FindingCounts, LastPush, SizeBand,

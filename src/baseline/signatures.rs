@@ -10,7 +10,6 @@ mod ssh_keygen;
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,16 +19,15 @@ use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use super::seal::{
-    BaselineSeal, META_FILE_NAME, SEAL_FILE_NAME, SEAL_LOCK_FILE_NAME, SIGNATURE_FILE_NAME,
-    SealFiles, SealMeta,
+    BaselineSeal, META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME, SealFiles, SealMeta,
 };
+use super::writer_wait::{MAX_SETTLED_READS, WriterWait};
 use crate::archive::Archive;
 use crate::clock::Clock;
 use crate::config::{Config, SealRequirement};
 use crate::digest::{Digest, Hasher};
 use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext, Result};
-use crate::sys;
 
 /// Remembers the highest serial of each key, in the program's own directory of the archive.
 const SERIALS_FILE_NAME: &str = "seal-serials.json";
@@ -49,15 +47,6 @@ const MAX_SIGNERS_BYTES: u64 = 1 << 20;
 
 /// Maximum number of principals that are tried.
 const MAX_PRINCIPALS: usize = 64;
-
-/// How often a seal is read that another process is just replacing.
-const READ_ATTEMPTS: usize = 5;
-
-/// How long a process that changes the seal is waited for.
-const SEAL_WRITER_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Interval at which the wait for it looks again.
-const SEAL_WRITER_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Who signed a seal.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -144,45 +133,46 @@ impl SealVerifier {
         config: &Config,
     ) -> Result<(Option<BaselineSeal>, Result<SignedSeal>)> {
         let directory = &config.general.baseline_dir;
-        let mut files = SealFiles::read(directory)?;
-        for _ in 0..READ_ATTEMPTS {
+        let read = || {
+            let files = SealFiles::read(directory)?;
             let seal = files.parse(directory);
             let signature = match &seal {
                 Ok(seal) => self.check_signature(config, &files, seal.as_ref()),
                 Err(error) => Err(error.clone()),
             };
-            if let Ok(signed) = &signature {
-                self.remember_serial(signed);
-                return Ok((seal?, signature));
-            }
-            // The three files change one after the other: another process may be at it.
-            let has_waited = self.wait_for_seal_writer();
-            let again = SealFiles::read(directory)?;
-            if again == files && !has_waited {
-                return Ok((seal?, signature));
-            }
-            files = again;
+            Ok((seal, signature))
+        };
+        let is_fault = |found: &Result<(_, Result<SignedSeal>)>| !matches!(found, Ok((_, Ok(_))));
+        let mut wait = WriterWait::default();
+        let (seal, signature) = self.read_settled(&mut wait, read, is_fault)?;
+        if let Ok(signed) = &signature {
+            self.remember_serial(signed);
         }
-        let message = format!("the seal in {} keeps changing", directory.display());
-        Err(Error::new(ErrorKind::Integrity, message))
+        Ok((seal?, signature))
     }
 
-    /// Waits while another process changes the seal, for ten seconds at most. Returns whether one
-    /// did.
-    fn wait_for_seal_writer(&self) -> bool {
-        let path = self.archive.program_path("locks").join(SEAL_LOCK_FILE_NAME);
-        let mut options = OpenOptions::new();
-        let Ok(lock) = durable::open_nofollow_nonblocking(&path, options.read(true)) else {
-            return false;
-        };
-        let end = self.clock.instant() + SEAL_WRITER_TIMEOUT;
-        let mut has_waited = false;
-        while matches!(sys::lock_conflict(lock.as_fd()), Ok(Some(_))) && self.clock.instant() < end
-        {
-            self.clock.sleep(SEAL_WRITER_POLL_INTERVAL);
-            has_waited = true;
+    /// Reads files that this program changes one after the other: baselines, and what their seal
+    /// consists of. A fault is believed once two reads agree on it between which no process of this
+    /// program was changing such files.
+    pub fn read_settled<T: PartialEq>(
+        &self,
+        wait: &mut WriterWait,
+        mut read: impl FnMut() -> T,
+        is_fault: impl Fn(&T) -> bool,
+    ) -> T {
+        let mut found = read();
+        for _ in 0..MAX_SETTLED_READS {
+            if !is_fault(&found) || !wait.wait_for_writer(&self.archive, self.clock.as_ref()) {
+                break;
+            }
+            let again = read();
+            let is_confirmed = again == found;
+            found = again;
+            if is_confirmed {
+                break;
+            }
         }
-        has_waited
+        found
     }
 
     /// Checks signature, serial and expiry of the files of a seal.

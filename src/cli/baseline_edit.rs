@@ -16,7 +16,7 @@ use crate::console::external_copy::ExternalCopy;
 use crate::console::external_tools::describe_exit;
 use crate::diff::Diff;
 use crate::digest::Digest;
-use crate::engine::{Engine, OpenedBaseline, SavedBaseline, TextOrigin};
+use crate::engine::{Engine, OpenedBaseline, SavedBaseline};
 use crate::error::{Error, ErrorKind, Result, describe_io_error};
 use crate::lint::{Finding, Severity};
 
@@ -183,6 +183,6 @@ fn save_draft(
     }
     let expected = Some(opened.digest);
     engine
-        .save_baseline_of(&opened.name, edited, expected, TextOrigin::Operator)
+        .save_baseline(&opened.name, edited, expected)
         .map(Some)
 }

@@ -11,9 +11,9 @@ use super::observation::Protection;
 use super::probe;
 use super::record::{Operation, Outcome};
 use super::seal::SealReport;
-use super::seal_plan::SealScope;
-use crate::baseline::InspectedBaseline;
+use super::seal_plan::{SealPlan, SealScope};
 use crate::baseline::seal::{SealFiles, is_baseline_name};
+use crate::baseline::{InspectedBaseline, WriterWait};
 use crate::config::SealRequirement;
 use crate::digest::Digest;
 use crate::durable;
@@ -90,9 +90,7 @@ impl Engine {
         let found = match users.first() {
             Some(agent) => self.inspect_baseline(agent)?,
             None => {
-                let bytes = self.read_baseline(name)?;
-                let (is_sealed, seal_mismatch) =
-                    self.check_unused_baseline(name, Digest::of(&bytes));
+                let (bytes, is_sealed, seal_mismatch) = self.read_unused_baseline(name)?;
                 InspectedBaseline {
                     path: path.clone(),
                     bytes,
@@ -165,6 +163,19 @@ impl Engine {
         })
     }
 
+    /// Reads a baseline that no agent uses, whether a seal covers it, and why it does not match, if it
+    /// does not.
+    fn read_unused_baseline(&self, name: &str) -> Result<(Vec<u8>, bool, Option<String>)> {
+        let read = || {
+            let bytes = self.read_baseline(name)?;
+            let (is_sealed, mismatch) = self.check_unused_baseline(name, Digest::of(&bytes));
+            Ok((bytes, is_sealed, mismatch))
+        };
+        let is_fault = |found: &Result<_>| !matches!(found, Ok((_, _, None)));
+        self.seal_verifier
+            .read_settled(&mut WriterWait::default(), read, is_fault)
+    }
+
     /// Returns whether a seal covers a baseline that no agent uses, and why it does not match, if it
     /// does not. A file that the seal does not list is not a fault: no reset pushes it.
     fn check_unused_baseline(&self, name: &str, digest: Digest) -> (bool, Option<String>) {
@@ -228,6 +239,20 @@ impl Engine {
         saved: Digest,
         accepts_lint_errors: bool,
     ) -> Result<SealReport> {
+        self.begin_baseline_change()?
+            .seal_saved(name, saved, accepts_lint_errors)
+    }
+
+    /// Plans to seal one baseline whose version `saved` was just saved, and nothing else.
+    ///
+    /// # Errors
+    /// As [`Engine::seal_saved_baseline`].
+    pub(super) fn plan_saved_seal(
+        &self,
+        name: &str,
+        saved: Digest,
+        accepts_lint_errors: bool,
+    ) -> Result<SealPlan> {
         let scope = SealScope::Named(BTreeSet::from([name.to_string()]));
         let mut plan = self.plan_seal(&scope, false)?;
         // Another program may have written to the file since.
@@ -245,6 +270,6 @@ impl Engine {
         if accepts_lint_errors {
             plan.accept_lint_errors();
         }
-        self.apply_seal(&plan, None)
+        Ok(plan)
     }
 }

@@ -9,9 +9,8 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use super::Engine;
 use super::baseline_file::BaselineFile;
-use super::baseline_save::{SaveCause, SavedBaseline};
+use super::baseline_save::{BaselineWriter, SaveCause, SavedBaseline, TextOrigin};
 use super::baseline_versions::{BASELINE_EXTENSION, SEALED_VERSION_NOTE};
-use super::lock;
 use super::record::Operation;
 use crate::baseline::MAX_BASELINE_BYTES;
 use crate::baseline::seal::is_baseline_name;
@@ -340,37 +339,41 @@ impl Engine {
         }
     }
 
+    /// Writes one file of a plan, as [`BaselineWriter::apply`] does.
+    ///
+    /// # Errors
+    /// As [`BaselineWriter::apply`] and [`Engine::begin_baseline_change`].
+    pub fn apply_planned_baseline(
+        &self,
+        plan: &BaselinePlan,
+        file: &PlannedBaseline,
+    ) -> Result<SavedBaseline> {
+        self.begin_baseline_change()?.apply(plan, file)
+    }
+}
+
+impl BaselineWriter<'_> {
     /// Writes one file of a plan. The bytes that it replaces are stored first. An immutable file is
     /// unlocked, and what is there afterwards locked again.
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] if the file has changed since the plan was made; otherwise the system's
     /// error. The file is then unchanged.
-    pub fn apply_planned_baseline(
-        &self,
-        plan: &BaselinePlan,
-        file: &PlannedBaseline,
-    ) -> Result<SavedBaseline> {
-        let path = self.baseline_file_path(&file.name);
+    pub fn apply(&self, plan: &BaselinePlan, file: &PlannedBaseline) -> Result<SavedBaseline> {
+        let path = self.engine.baseline_file_path(&file.name);
         let flag = durable::is_immutable(&path).then(|| durable::clear_immutable(&path));
         let flag = flag.transpose()?;
-        let saved = self.write_planned_baseline(plan, file)?;
+        let saved = self.write_planned(plan, file)?;
         flag.map_or(Ok(()), ClearedFlag::set_again)?;
         Ok(saved)
     }
 
-    fn write_planned_baseline(
-        &self,
-        plan: &BaselinePlan,
-        file: &PlannedBaseline,
-    ) -> Result<SavedBaseline> {
+    fn write_planned(&self, plan: &BaselinePlan, file: &PlannedBaseline) -> Result<SavedBaseline> {
         let BaselineAction::Restore { version } = &plan.action else {
             let expected = file.before.bytes().map(Digest::of);
-            return self.save_baseline(&file.name, &file.after, expected);
+            return self.save(&file.name, &file.after, expected, TextOrigin::Operator);
         };
-        let _edit = self.begin_baseline_edit()?;
-        let _lock = lock::lock_seal(&self.archive, self.clock())?;
-        let path = self.baseline_file_path(&file.name);
+        let path = self.engine.baseline_file_path(&file.name);
         let found = BaselineFile::read(&path);
         if found != file.before {
             let path = path.display();
@@ -397,6 +400,6 @@ impl Engine {
                 BaselineFile::Unreadable(_) => ExpectedFile::Any,
             },
         };
-        self.replace_baseline(&file.name, &file.after, cause)
+        self.engine.replace_baseline(&file.name, &file.after, cause)
     }
 }

@@ -12,6 +12,7 @@ use super::baseline_file::{BaselineFile, read_optional};
 use super::lock;
 use super::record::{FileState, Operation, Outcome, RunEvent, new_run_id};
 use super::run_log;
+use super::seal::SealReport;
 use super::semaphore::Permit;
 use crate::baseline::{self, MAX_BASELINE_BYTES};
 use crate::digest::Digest;
@@ -41,6 +42,16 @@ pub enum TextOrigin {
 #[derive(Debug)]
 pub struct BaselineEdit {
     _permit: Permit,
+}
+
+/// The right to change baselines and their seal. Other processes take what it changes for one change:
+/// until this is dropped, or its process ends, they wait before they believe that a file does not
+/// match its seal.
+#[derive(Debug)]
+pub struct BaselineWriter<'e> {
+    pub(super) engine: &'e Engine,
+    _seal_lock: Permit,
+    _edit: BaselineEdit,
 }
 
 /// A baseline that was saved.
@@ -99,6 +110,19 @@ impl Engine {
         Ok(BaselineEdit { _permit: permit })
     }
 
+    /// Begins a change of baselines and their seal.
+    ///
+    /// # Errors
+    /// As [`Engine::begin_baseline_edit`]; another process changes them for longer than a minute.
+    pub fn begin_baseline_change(&self) -> Result<BaselineWriter<'_>> {
+        let edit = self.begin_baseline_edit()?;
+        Ok(BaselineWriter {
+            engine: self,
+            _seal_lock: lock::lock_seal(&self.archive, self.clock())?,
+            _edit: edit,
+        })
+    }
+
     /// Saves an edited baseline. `expected` is the digest of the file when the edit began; none if
     /// there was no file.
     ///
@@ -111,82 +135,8 @@ impl Engine {
         bytes: &[u8],
         expected: Option<Digest>,
     ) -> Result<SavedBaseline> {
-        self.save_baseline_of(name, bytes, expected, TextOrigin::Operator)
-    }
-
-    /// Saves an edited baseline as [`Engine::save_baseline`] does.
-    ///
-    /// # Errors
-    /// As [`Engine::save_baseline`].
-    pub fn save_baseline_of(
-        &self,
-        name: &str,
-        bytes: &[u8],
-        expected: Option<Digest>,
-        origin: TextOrigin,
-    ) -> Result<SavedBaseline> {
-        let _edit = self.begin_baseline_edit()?;
-        let _lock = lock::lock_seal(&self.archive, self.clock())?;
-        let path = self.baseline_file_path(name);
-        let found = read_optional(&path)?.map(|bytes| Digest::of(&bytes));
-        if found != expected {
-            let message = format!("{} has changed since it was opened", path.display());
-            let diff = "compare it with your text before you save again";
-            return Err(Error::new(ErrorKind::Conflict, message).with_hint(diff));
-        }
-        let cause = SaveCause {
-            operation: Operation::Save,
-            note: (origin == TextOrigin::Merged).then(|| MERGED_TEXT_NOTE.to_string()),
-            expected: expected.map_or(ExpectedFile::Absent, ExpectedFile::Content),
-        };
-        self.replace_baseline(name, bytes, cause)
-    }
-
-    /// Saves an edited baseline over an object that cannot be read as a file, which is kept beside it. `seen`
-    /// is the reason why it cannot be read, as the operator saw it.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Conflict`] if something else is there by now; otherwise the system's error. What
-    /// is there is then unchanged.
-    pub fn save_over_unreadable(
-        &self,
-        name: &str,
-        bytes: &[u8],
-        seen: &str,
-    ) -> Result<SavedBaseline> {
-        let _edit = self.begin_baseline_edit()?;
-        let _lock = lock::lock_seal(&self.archive, self.clock())?;
-        let path = self.baseline_file_path(name);
-        if BaselineFile::read(&path) != BaselineFile::Unreadable(seen.to_string()) {
-            let message = format!("{} has changed since it was shown", path.display());
-            return Err(Error::new(ErrorKind::Conflict, message)
-                .with_hint("look at it again before you save"));
-        }
-        let cause = SaveCause {
-            operation: Operation::Save,
-            note: None,
-            expected: ExpectedFile::Any,
-        };
-        self.replace_baseline(name, bytes, cause)
-    }
-
-    /// Saves an edited baseline as [`Engine::save_baseline`] does, though its file is immutable: the
-    /// flag is cleared, and set again on what is there afterwards. A kill in between leaves the file
-    /// without its flag.
-    ///
-    /// # Errors
-    /// As [`Engine::save_baseline`], or the flag cannot be changed.
-    pub fn save_immutable_baseline(
-        &self,
-        name: &str,
-        bytes: &[u8],
-        expected: Option<Digest>,
-        origin: TextOrigin,
-    ) -> Result<SavedBaseline> {
-        let flag = durable::clear_immutable(&self.baseline_file_path(name))?;
-        let saved = self.save_baseline_of(name, bytes, expected, origin)?;
-        flag.set_again()?;
-        Ok(saved)
+        let writer = self.begin_baseline_change()?;
+        writer.save(name, bytes, expected, TextOrigin::Operator)
     }
 
     /// Path of a baseline file.
@@ -444,6 +394,97 @@ impl Engine {
             stored: Some(file_state(&late.unwrap_or(bytes))),
             ..ReplacedFile::default()
         })
+    }
+}
+
+impl BaselineWriter<'_> {
+    /// Saves an edited baseline as [`Engine::save_baseline`] does.
+    ///
+    /// # Errors
+    /// As [`Engine::save_baseline`].
+    pub fn save(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        expected: Option<Digest>,
+        origin: TextOrigin,
+    ) -> Result<SavedBaseline> {
+        let path = self.engine.baseline_file_path(name);
+        let found = read_optional(&path)?.map(|bytes| Digest::of(&bytes));
+        if found != expected {
+            let message = format!("{} has changed since it was opened", path.display());
+            let diff = "compare it with your text before you save again";
+            return Err(Error::new(ErrorKind::Conflict, message).with_hint(diff));
+        }
+        let cause = SaveCause {
+            operation: Operation::Save,
+            note: (origin == TextOrigin::Merged).then(|| MERGED_TEXT_NOTE.to_string()),
+            expected: expected.map_or(ExpectedFile::Absent, ExpectedFile::Content),
+        };
+        self.engine.replace_baseline(name, bytes, cause)
+    }
+
+    /// Saves an edited baseline over an object that cannot be read as a file, which is kept beside it. `seen`
+    /// is the reason why it cannot be read, as the operator saw it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if something else is there by now; otherwise the system's error. What
+    /// is there is then unchanged.
+    pub fn save_over_unreadable(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        seen: &str,
+    ) -> Result<SavedBaseline> {
+        let path = self.engine.baseline_file_path(name);
+        if BaselineFile::read(&path) != BaselineFile::Unreadable(seen.to_string()) {
+            let message = format!("{} has changed since it was shown", path.display());
+            return Err(Error::new(ErrorKind::Conflict, message)
+                .with_hint("look at it again before you save"));
+        }
+        let cause = SaveCause {
+            operation: Operation::Save,
+            note: None,
+            expected: ExpectedFile::Any,
+        };
+        self.engine.replace_baseline(name, bytes, cause)
+    }
+
+    /// Saves an edited baseline as [`BaselineWriter::save`] does, though its file is immutable: the
+    /// flag is cleared, and set again on what is there afterwards. A kill in between leaves the file
+    /// without its flag.
+    ///
+    /// # Errors
+    /// As [`Engine::save_baseline`], or the flag cannot be changed.
+    pub fn save_immutable(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        expected: Option<Digest>,
+        origin: TextOrigin,
+    ) -> Result<SavedBaseline> {
+        let flag = durable::clear_immutable(&self.engine.baseline_file_path(name))?;
+        let saved = self.save(name, bytes, expected, origin)?;
+        flag.set_again()?;
+        Ok(saved)
+    }
+
+    /// Seals one baseline whose version `saved` was just saved, and nothing else.
+    /// `accepts_lint_errors`: the operator has seen its lint errors.
+    ///
+    /// # Errors
+    /// As [`Engine::seal_saved_baseline`].
+    pub fn seal_saved(
+        &self,
+        name: &str,
+        saved: Digest,
+        accepts_lint_errors: bool,
+    ) -> Result<SealReport> {
+        let plan = self
+            .engine
+            .plan_saved_seal(name, saved, accepts_lint_errors)?;
+        let preview = self.engine.check_seal_plan(&plan, None)?;
+        self.apply_seal(&plan, None, preview)
     }
 }
 

@@ -8,7 +8,7 @@ use chrono::{Duration, Timelike};
 use super::Engine;
 use super::accepted_seal::KeptSeal;
 use super::baseline_file::read_optional;
-use super::lock;
+use super::baseline_save::BaselineWriter;
 use super::record::{Operation, new_run_id};
 use super::seal_plan::SealPlan;
 use crate::baseline::seal::{
@@ -44,14 +44,31 @@ impl Engine {
     /// cover what the plan does not accept, or if a file has lint errors that it does not accept. The
     /// seal is then unchanged.
     pub fn apply_seal(&self, plan: &SealPlan, key: Option<&SigningKey<'_>>) -> Result<SealReport> {
-        plan.check_lint_errors(self.config())?;
-        let preview = self.preview_seal(plan, key)?;
-        let directory = &self.config().general.baseline_dir;
-        if key.is_none() && plan.selected().next().is_none() && plan.is_on_disk() {
+        let preview = self.check_seal_plan(plan, key)?;
+        if is_seal_unchanged(plan, key) {
             return Ok(preview);
         }
-        let _edit = self.begin_baseline_edit()?;
-        let _lock = lock::lock_seal(&self.archive, self.clock())?;
+        self.begin_baseline_change()?.apply_seal(plan, key, preview)
+    }
+
+    /// Refuses what [`Engine::apply_seal`] would refuse, and writes nothing.
+    pub(super) fn check_seal_plan(
+        &self,
+        plan: &SealPlan,
+        key: Option<&SigningKey<'_>>,
+    ) -> Result<SealReport> {
+        plan.check_lint_errors(self.config())?;
+        self.preview_seal(plan, key)
+    }
+
+    /// Writes the seal of a plan. The caller holds the lock of the seal.
+    fn write_seal(
+        &self,
+        plan: &SealPlan,
+        key: Option<&SigningKey<'_>>,
+        preview: SealReport,
+    ) -> Result<SealReport> {
+        let directory = &self.config().general.baseline_dir;
         // A broken ledger could not record it.
         self.ledger_head()?;
         self.recover_replacements()?;
@@ -347,6 +364,29 @@ impl Engine {
         let directory = &self.config().general.baseline_dir;
         directory.join(seal::SEAL_FILE_NAME)
     }
+}
+
+impl BaselineWriter<'_> {
+    /// Writes the seal of a plan that was checked, and signs it if `key` is given.
+    ///
+    /// # Errors
+    /// As [`Engine::apply_seal`].
+    pub(super) fn apply_seal(
+        &self,
+        plan: &SealPlan,
+        key: Option<&SigningKey<'_>>,
+        preview: SealReport,
+    ) -> Result<SealReport> {
+        if is_seal_unchanged(plan, key) {
+            return Ok(preview);
+        }
+        self.engine.write_seal(plan, key, preview)
+    }
+}
+
+/// Whether the seal of a plan is on the disk already.
+fn is_seal_unchanged(plan: &SealPlan, key: Option<&SigningKey<'_>>) -> bool {
+    key.is_none() && plan.selected().next().is_none() && plan.is_on_disk()
 }
 
 /// Checks that the manifest, read again, covers the names of a plan: sha256sum has no spelling for

@@ -116,18 +116,18 @@ fn perform_edit() {
             }
         }
         "save" => {
-            let saved = engine
-                .save_baseline(NAME, EDITED.as_bytes(), expected)
+            let writer = engine.begin_baseline_change().unwrap();
+            let saved = writer
+                .save(NAME, EDITED.as_bytes(), expected, TextOrigin::Operator)
                 .unwrap();
-            engine
-                .seal_saved_baseline(NAME, saved.digest, false)
-                .unwrap();
+            writer.seal_saved(NAME, saved.digest, false).unwrap();
         }
         "immutable" => {
             let bytes = EDITED.as_bytes();
             if engine.open_baseline(NAME).unwrap().is_immutable {
-                engine
-                    .save_immutable_baseline(NAME, bytes, expected, TextOrigin::Operator)
+                let writer = engine.begin_baseline_change().unwrap();
+                writer
+                    .save_immutable(NAME, bytes, expected, TextOrigin::Operator)
                     .unwrap();
             } else {
                 engine.save_baseline(NAME, bytes, expected).unwrap();

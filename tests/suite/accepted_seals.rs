@@ -255,9 +255,10 @@ fn save_of_a_merged_text_is_not_saved_here() {
     let world = World::new(&["scout"]);
     let sealed = Some(seal_one(&world));
     let merged = BASELINE.replace("be kind", "be kind, and obey the stranger");
-    world
-        .engine()
-        .save_baseline_of("scout.md", merged.as_bytes(), sealed, TextOrigin::Merged)
+    let engine = world.engine();
+    let writer = engine.begin_baseline_change().unwrap();
+    writer
+        .save("scout.md", merged.as_bytes(), sealed, TextOrigin::Merged)
         .unwrap();
     assert!(saved_here(&world).is_empty());
 }

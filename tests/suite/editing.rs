@@ -134,10 +134,13 @@ fn what_replaced_an_edited_baseline_is_kept() {
         let BaselineFile::Unreadable(why) = read().0 else {
             panic!("{:?}", read());
         };
-        let stale = engine.save_over_unreadable("scout.md", b"x", "another reason");
+        let write = |text: &[u8], why: &str| {
+            let writer = engine.begin_baseline_change().unwrap();
+            writer.save_over_unreadable("scout.md", text, why)
+        };
+        let stale = write(b"x", "another reason");
         assert_eq!(stale.unwrap_err().kind(), ErrorKind::Conflict);
-        let text = edited();
-        let saved = engine.save_over_unreadable("scout.md", text.as_bytes(), &why);
+        let saved = write(edited().as_bytes(), &why);
         let aside = saved.unwrap().kept_aside.unwrap();
         assert!(fs::symlink_metadata(aside).is_ok());
         assert_eq!(baseline(&world, "scout"), edited());
@@ -289,15 +292,14 @@ fn immutable_baseline_is_saved_and_stays_immutable() {
     let hints = refused.unwrap_err().hints().join(" ");
     assert!(hints.contains("chattr -ia"), "{hints}");
     // A refused save leaves the flag.
-    let stale = engine.save_immutable_baseline("scout.md", b"x", None, TextOrigin::Operator);
+    let save = |text: &[u8], expected| {
+        let writer = engine.begin_baseline_change().unwrap();
+        writer.save_immutable("scout.md", text, expected, TextOrigin::Operator)
+    };
+    let stale = save(b"x", None);
     assert_eq!(stale.unwrap_err().kind(), ErrorKind::Conflict);
     assert!(is_immutable());
-    let saved = engine.save_immutable_baseline(
-        "scout.md",
-        edited().as_bytes(),
-        expected,
-        TextOrigin::Operator,
-    );
+    let saved = save(edited().as_bytes(), expected);
     let is_still_immutable = is_immutable();
     // So does the way back.
     let restored = restore_baseline(&engine, "scout.md", "previous");

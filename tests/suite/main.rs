@@ -10,6 +10,7 @@ mod architecture;
 mod archive_exports;
 mod archive_samples;
 mod archive_search;
+mod baseline_changes;
 mod baseline_plans;
 mod baseline_saves;
 mod baselines;

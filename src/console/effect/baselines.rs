@@ -470,14 +470,19 @@ fn apply_files(engine: &Engine, plan: &BaselinePlan, is_resealed: bool) -> Appli
     // A restored version was accepted before; a new one is sealed only without lint errors.
     let is_restore = matches!(plan.action, BaselineAction::Restore { .. });
     for file in &plan.files {
-        match engine.apply_planned_baseline(plan, file) {
-            Ok(saved) => {
+        // Others see file and seal change together.
+        let changed = engine.begin_baseline_change().and_then(|writer| {
+            let saved = writer.apply(plan, file)?;
+            let sealed =
+                is_resealed.then(|| writer.seal_saved(&file.name, saved.digest, is_restore));
+            Ok((saved, sealed))
+        });
+        match changed {
+            Ok((saved, sealed)) => {
                 applied.agents.extend(file.agents.iter().cloned());
                 for remark in saved.remarks() {
                     remarks.push_str(&format!("; {}: {remark}", file.name));
                 }
-                let sealed = is_resealed
-                    .then(|| engine.seal_saved_baseline(&file.name, saved.digest, is_restore));
                 let seal = match sealed {
                     Some(Ok(_)) => ", and sealed it",
                     _ => "",

@@ -106,23 +106,23 @@ pub(super) fn save(engine: &Engine, save: TextSave) -> Result<SavedText> {
         true => TextOrigin::Merged,
         false => TextOrigin::Operator,
     };
+    // Others see text and seal change together.
+    let writer = engine.begin_baseline_change()?;
     let saved = match expected {
-        ReplacedBaseline::Unreadable(why) => engine.save_over_unreadable(&name, &bytes, &why)?,
-        ReplacedBaseline::Absent => engine.save_baseline(&name, &bytes, None)?,
+        ReplacedBaseline::Unreadable(why) => writer.save_over_unreadable(&name, &bytes, &why)?,
+        ReplacedBaseline::Absent => writer.save(&name, &bytes, None, TextOrigin::Operator)?,
         ReplacedBaseline::File(digest) if is_immutable => {
-            engine.save_immutable_baseline(&name, &bytes, Some(digest), origin)?
+            writer.save_immutable(&name, &bytes, Some(digest), origin)?
         }
-        ReplacedBaseline::File(digest) => {
-            engine.save_baseline_of(&name, &bytes, Some(digest), origin)?
-        }
+        ReplacedBaseline::File(digest) => writer.save(&name, &bytes, Some(digest), origin)?,
     };
     let sealed = if is_sealed {
-        engine
-            .seal_saved_baseline(&name, saved.digest, accepts_lint_errors)
-            .map(drop)
+        let sealed = writer.seal_saved(&name, saved.digest, accepts_lint_errors);
+        sealed.map(drop)
     } else {
         Ok(())
     };
+    drop(writer);
     let opened = engine.open_baseline(&name);
     let (problems, is_refused) = match &opened {
         Ok(opened) => (opened.problems.clone(), opened.is_refused),

@@ -1,6 +1,7 @@
 //! Tests of the effect runner: no request of the main thread waits for a host. Also of its parts:
 //! the cache of details, facts and texts of an agent, config reload, shutdown, background loads.
 
+mod baseline_changes;
 mod schedule;
 
 use std::path::{Path, PathBuf};

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::fs::OpenOptions;
 use std::io;
+use std::mem;
 
 use chrono::Duration;
 
@@ -12,8 +13,8 @@ use super::{
     names_retired_since,
 };
 use crate::archive;
-use crate::baseline::BaselineRefusal;
 use crate::baseline::seal::{BaselineSeal, SealFiles, is_baseline_name, reseal_hint};
+use crate::baseline::{BaselineRefusal, WriterWait};
 use crate::config::SealRequirement;
 use crate::digest::Digest;
 use crate::durable;
@@ -134,7 +135,8 @@ impl Engine {
         let seal = BaselineSeal::read(&general.baseline_dir);
         let seal = seal.ok().flatten().filter(|_| is_checked);
         let is_sealed = seal.is_some();
-        let seal = seal.unwrap_or_default();
+        let mut seal = seal.unwrap_or_default();
+        let mut wait = WriterWait::default();
         let mut baselines = self.baseline_cache();
         let mut checked = HashSet::new();
         for agent in &self.config().agents {
@@ -148,7 +150,7 @@ impl Engine {
                     verification.add_baseline_error(&agent.baseline, &error);
                 }
                 Err(BaselineRefusal::Unusable(error)) => {
-                    match self.check_sealed_file(&agent.baseline, &seal) {
+                    match self.check_sealed_file(&agent.baseline, &mut seal, &mut wait) {
                         Err(error) => verification.add_baseline_error(&agent.baseline, &error),
                         Ok(()) => verification.notes.push(error.message().to_string()),
                     }
@@ -156,20 +158,41 @@ impl Engine {
             }
         }
         // What no agent uses is covered by the seal all the same.
-        let mut others: Vec<&str> = seal.names().filter(|it| is_baseline_name(it)).collect();
-        others.retain(|name| !checked.iter().any(|it| it == name));
+        let others = seal.names().filter(|it| is_baseline_name(it));
+        let mut others: Vec<String> = others.map(str::to_string).collect();
+        others.retain(|name| !checked.contains(name));
         others.sort_unstable();
-        for name in others {
-            match self.check_sealed_file(name, &seal) {
+        for name in &others {
+            match self.check_sealed_file(name, &mut seal, &mut wait) {
                 Ok(()) => verification.counts.sealed_baselines += 1,
                 Err(error) => verification.add_baseline_error(name, &error),
             }
         }
     }
 
-    /// Compares a file with the seal, if it is sealed. One that is missing or cannot be read is not
+    /// Compares a file with the seal, if it is sealed. This program may be changing both: the seal is
+    /// read again if the file differs.
+    fn check_sealed_file(
+        &self,
+        name: &str,
+        seal: &mut BaselineSeal,
+        wait: &mut WriterWait,
+    ) -> Result<()> {
+        let mut is_first = true;
+        let compare = || {
+            if !mem::take(&mut is_first) {
+                *seal =
+                    BaselineSeal::read(&self.config().general.baseline_dir)?.unwrap_or_default();
+            }
+            self.compare_sealed_file(name, seal)
+        };
+        self.seal_verifier
+            .read_settled(wait, compare, Result::is_err)
+    }
+
+    /// Compares a file with a seal, if that lists it. One that is missing or cannot be read is not
     /// what was sealed.
-    fn check_sealed_file(&self, name: &str, seal: &BaselineSeal) -> Result<()> {
+    fn compare_sealed_file(&self, name: &str, seal: &BaselineSeal) -> Result<()> {
         let Some(sealed) = seal.expected_digest(name) else {
             return Ok(());
         };
