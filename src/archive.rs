@@ -126,20 +126,30 @@ impl Archive {
         }
     }
 
-    /// Makes every write fail where another archive than the one that the config names, or none, is
-    /// at `archive_dir`.
+    /// Makes reads and writes fail where another archive than the one that the config names, or none,
+    /// is at `archive_dir`.
     #[must_use]
     pub fn with_expected(self, expected: Option<ExpectedArchive>) -> Archive {
         Archive { expected, ..self }
     }
 
-    /// Checks that the archive that the config names is at `archive_dir`, if it names one.
+    /// Checks that the archive that the config names is at `archive_dir`, if it names one: what another
+    /// one says, or none, would be untrue. A ledger that cannot be read is no error here.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Host`] where it is not there.
+    pub fn check_expected(&self) -> Result<()> {
+        let expected = self.expected.as_ref();
+        expected.map_or(Ok(()), |expected| expected.check_for_read(&self.root))
+    }
+
+    /// Checks as [`Archive::check_expected`] does, before a write.
     ///
     /// # Errors
     /// [`ErrorKind::Host`] where it is not there; or its ledger cannot be read.
-    pub fn check_expected(&self) -> Result<()> {
+    pub fn check_expected_for_write(&self) -> Result<()> {
         let expected = self.expected.as_ref();
-        expected.map_or(Ok(()), |expected| expected.check(&self.root))
+        expected.map_or(Ok(()), |expected| expected.check_for_write(&self.root))
     }
 
     /// Makes every write fail from now on if another directory takes the place of `archive_dir`,
@@ -175,7 +185,7 @@ impl Archive {
     /// `archive_dir`, or another archive than the one that the config names.
     pub fn open_or_create_directory(&self, path: &Path) -> Result<OwnedFd> {
         self.root_pins.check(&self.root)?;
-        self.check_expected()?;
+        self.check_expected_for_write()?;
         for above in path.ancestors().skip(1) {
             self.check_owner(above)?;
         }
@@ -336,7 +346,7 @@ impl Archive {
     /// The system's error, or another archive than the one that the config names; the old file is
     /// then unchanged.
     pub fn replace_program_file(&self, path: &Path, bytes: &[u8]) -> Result<()> {
-        self.check_expected()?;
+        self.check_expected_for_write()?;
         durable::replace_file(path, bytes, self.entry_mode)?;
         self.repair_program_file(File::open(path).with_path("open", path)?, path)
     }
@@ -450,6 +460,7 @@ impl Archive {
         &self,
         is_claimed: &dyn Fn(&Path) -> bool,
     ) -> Result<BTreeSet<PathBuf>> {
+        self.check_expected()?;
         let mut found = BTreeSet::new();
         let mut open = vec![PathBuf::new()];
         while let Some(directory) = open.pop() {
@@ -494,6 +505,7 @@ impl Archive {
         let Some(name) = name.to_str().and_then(EntryName::parse) else {
             return Ok(None);
         };
+        self.check_expected()?;
         let directory = self.root.join(subdir);
         match durable::open_directory_errno(&directory) {
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
@@ -508,6 +520,7 @@ impl Archive {
     /// Lists the names of entries in a directory and its quarantine, oldest first; none where the
     /// directory does not exist.
     fn list_entry_names(&self, subdir: &Path) -> Result<EntryNames> {
+        self.check_expected()?;
         let path = self.root.join(subdir);
         let mut listed = EntryNames::default();
         match durable::open_directory_errno(&path) {

@@ -165,7 +165,9 @@ fn add_states(page: &mut Exposition, rows: &[(&Agent, &Observation)]) {
     });
     let help = "1 if a reset is refused now, else 0.";
     add_agents(&mut page.gauge("agent_blocked", help), rows, |_, seen| {
-        Some(f64::from(u8::from(seen.blocker.is_some())))
+        // A memory is replaced only if the ledger can record that.
+        let is_blocked = seen.blocker.is_some() || seen.ledger_error.is_some();
+        Some(f64::from(u8::from(is_blocked)))
     });
 }
 
@@ -244,7 +246,9 @@ fn add_archive(page: &mut Exposition, engine: &Engine, rows: &[(&Agent, &Observa
     });
     let help = "Size of the archive entries.";
     add_usage("agent_archive_bytes", help, &|(_, bytes)| whole(bytes));
-    if let Some(space) = engine.archive().disk_space() {
+    // Without the archive, the file system is another one.
+    let is_there = engine.archive().check_expected().is_ok();
+    if let Some(space) = engine.archive().disk_space().filter(|_| is_there) {
         page.gauge(
             "archive_free_bytes",
             "Free space of the archive's file system.",

@@ -542,7 +542,9 @@ impl<'a> ConditionFinder<'a> {
         if !self.is_wanted(AlertKind::Disk) {
             return;
         }
-        let Some(space) = self.engine.archive().disk_space() else {
+        let archive = self.engine.archive();
+        let is_there = archive.check_expected().is_ok();
+        let Some(space) = archive.disk_space().filter(|_| is_there) else {
             let key = Subject::Archive.key(AlertKind::Disk);
             found.unknown.entry(key).or_default();
             return;
@@ -562,7 +564,7 @@ impl<'a> ConditionFinder<'a> {
                 "{} of {} are free on the file system of {}, less than {limit}%",
                 format_size(space.free_bytes),
                 format_size(space.total_bytes),
-                self.engine.archive().root().display()
+                archive.root().display()
             ),
         });
     }

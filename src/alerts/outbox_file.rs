@@ -102,6 +102,7 @@ fn config_key(engine: &Engine) -> String {
 }
 
 fn read_file(engine: &Engine) -> Result<OutboxFile> {
+    engine.archive().check_expected()?;
     let path = engine.archive().program_path(FILE_NAME);
     let mut text = Vec::new();
     let read = durable::open_own_file(&path, OpenOptions::new().read(true))

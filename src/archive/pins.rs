@@ -70,6 +70,7 @@ impl Pins {
     /// # Errors
     /// The system's error. Without a pins file no entry is pinned.
     pub fn read(archive: &Archive) -> Result<Pins> {
+        archive.check_expected()?;
         let path = archive.program_path(PINS_FILE_NAME);
         let text = match durable::read_own_file(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),

@@ -310,6 +310,24 @@ impl CommandContext<'_> {
         result
     }
 
+    /// Sends the alert of a run that failed before it got to any agent, and writes its metrics.
+    fn report_failed_start(
+        &mut self,
+        engine: &Engine,
+        args: &ResetArgs,
+        signals: &RunSignals,
+        error: &Error,
+    ) {
+        let operation = if args.keep_scratch {
+            Operation::Push
+        } else {
+            Operation::Reset
+        };
+        let report = RunReport::of_failed_start(operation, error);
+        self.send_alerts(engine, Some(&report), signals);
+        self.write_metrics_after_run(engine, &args.metrics, Some(error.kind()));
+    }
+
     fn reset_agents(&mut self, engine: &Engine, args: &ResetArgs) -> CommandResult {
         // Exit code 0 would look like a reset of every agent.
         if args.agents.is_empty() && engine.config().agents.is_empty() {
@@ -347,7 +365,7 @@ impl CommandContext<'_> {
         // Without --dry-run or --plan, each agent is observed only when the run reaches it.
         let wants_preview = args.flags.dry_run || args.flags.plan.is_some();
         let signals = RunSignals::register()?;
-        let (plan, queue) = plan_with_locks(engine, &signals, || {
+        let planned = plan_with_locks(engine, &signals, || {
             if args.keep_scratch {
                 engine.plan_push(&names, &ScratchSelection::All, false)
             } else if wants_preview {
@@ -355,7 +373,16 @@ impl CommandContext<'_> {
             } else {
                 engine.plan_unobserved(&names, false)
             }
-        })?;
+        });
+        let (plan, queue) = match planned {
+            Ok(planned) => planned,
+            Err(error) => {
+                if is_failed_start(&error) && !args.flags.dry_run {
+                    self.report_failed_start(engine, args, &signals, &error);
+                }
+                return Err(error.into());
+            }
+        };
         check_plan_hash(&plan, args.flags.plan.as_deref())?;
         if args.flags.dry_run {
             return self.print_dry_run(engine, plan);
@@ -612,6 +639,15 @@ fn plan_with_locks(
 fn describe_interruption(not_started: usize) -> String {
     let agents = format_count(not_started, "agent");
     format!("interrupted: {agents} not started")
+}
+
+/// Returns whether an error is one of the machine, with which no run gets to any agent, and not one of
+/// the command line.
+fn is_failed_start(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Host | ErrorKind::Integrity | ErrorKind::Internal
+    )
 }
 
 /// Returns the lock timeout of a run; a dry run does not wait.

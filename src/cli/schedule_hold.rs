@@ -116,10 +116,13 @@ pub(super) fn split_protected_agents(
 }
 
 impl CommandContext<'_> {
-    /// Reads pauses and skips. Those that cannot be read hold nothing back, and are a warning.
+    /// Reads pauses and skips. Those that cannot be read hold nothing back, and are a warning; that the
+    /// archive is not there is for the caller to say.
     pub(super) fn read_controls(&mut self, engine: &Engine) -> ScheduleControls {
         ScheduleControls::read(engine).unwrap_or_else(|error| {
-            self.output.print_warning(error.message());
+            if engine.archive().check_expected().is_ok() {
+                self.output.print_warning(error.message());
+            }
             ScheduleControls::default()
         })
     }

@@ -358,8 +358,18 @@ impl CommandContext<'_> {
         )?;
         let controls = engine.as_ref().map(|engine| self.read_controls(engine));
         let controls = controls.unwrap_or_default();
+        let archive_error = engine
+            .as_ref()
+            .and_then(|engine| engine.archive().check_expected().err());
+        if let Some(error) = &archive_error {
+            let why = error.message();
+            self.output
+                .print_error(&format!("pauses and missed resets are not known: {why}"));
+            self.output.print_hints(error.hints());
+        }
         let missed = engine
             .as_ref()
+            .filter(|_| archive_error.is_none())
             .map(|engine| find_missed_resets(engine, &controls, |_| None, now));
         let missed = missed.transpose().unwrap_or_else(|error| {
             let error = error.with_context("missed resets are not known");
@@ -394,7 +404,7 @@ impl CommandContext<'_> {
                 HoldItem::list(engine.config(), &controls, now)
             }),
         })?;
-        Ok(None)
+        Ok(archive_error.map(|error| error.kind()))
     }
 
     /// Opens the engine of a config that need not be readable any more.

@@ -16,7 +16,7 @@ use crate::digest::Digest;
 use crate::engine::{
     Blocker, Engine, LastRun, LockHolder, Observation, Outcome, Protection, State,
 };
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
 use crate::lint::ScanSummary;
 use crate::moment::Zone;
 use crate::quantity::format_size;
@@ -330,6 +330,9 @@ impl CommandContext<'_> {
         let ledger_error = observations
             .iter()
             .find_map(|seen| seen.ledger_error.clone());
+        let ledger_problem = ledger_error
+            .as_ref()
+            .and_then(|_| engine.ledger_head().err());
         let now = engine.clock().now();
         let holds = self.schedule_holds(&engine, now);
         let status = StatusDocument {
@@ -339,10 +342,9 @@ impl CommandContext<'_> {
             time: now,
             agents: StatusRow::of_all(observations, &engine),
             holds,
-            ledger_kind: ledger_error.is_some().then(|| {
-                let error = engine.ledger_head().err();
-                error.map_or(ErrorKind::Host, |error| error.kind())
-            }),
+            ledger_kind: ledger_error
+                .is_some()
+                .then(|| ledger_problem.as_ref().map_or(ErrorKind::Host, Error::kind)),
             ledger_error,
         };
         self.output.print_document(&status)?;
@@ -350,6 +352,8 @@ impl CommandContext<'_> {
             self.output
                 .print_error(&format!("cannot read the last runs: {error}"));
         }
+        self.output
+            .print_hints(ledger_problem.iter().flat_map(Error::hints));
         for trouble in status.agents.iter().filter_map(StatusRow::error_message) {
             self.output.print_error(&trouble);
         }

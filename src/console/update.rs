@@ -112,10 +112,7 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
         }
         Msg::RunNotStarted(why) => reset::update::handle_run_not_started(model, &why),
         Msg::LogLoaded(Ok(runs)) => return log::update::handle_runs(model, runs),
-        Msg::LogLoaded(Err(why)) => {
-            model.report(MessageLevel::Error, why.clone());
-            model.ledger_error = Some(why);
-        }
+        Msg::LogLoaded(Err(why)) => note_ledger_error(model, &why),
         Msg::ReportLoaded(report) => log::update::handle_report(model, report),
         Msg::ScheduleLoaded(number, loaded) => {
             log::update::schedule::handle_loaded(model, number, loaded);
@@ -497,6 +494,14 @@ fn follow_changes(model: &mut Model, changes: &ObservationChanges) -> Vec<Effect
     effects
 }
 
+/// Notes why the ledger cannot be read. Says so on every screen, once.
+fn note_ledger_error(model: &mut Model, why: &str) {
+    if model.ledger_error.as_deref() != Some(why) {
+        model.report(MessageLevel::Error, why.to_string());
+        model.ledger_error = Some(why.to_string());
+    }
+}
+
 /// Applies an observation, unless it is older than the current one or of a previous address.
 fn apply_observation(model: &mut Model, mut seen: Observation, changes: &mut ObservationChanges) {
     let Some(place) = model.rows.place(&seen.agent) else {
@@ -518,8 +523,10 @@ fn apply_observation(model: &mut Model, mut seen: Observation, changes: &mut Obs
     if !is_same {
         changes.places.push(place);
         changes.is_open_file_affected |= editor::update::concerns_open_file(model, old, &seen);
-        changes.may_have_new_records |=
-            old.is_some_and(|old| old.last_run != seen.last_run || old.baseline != seen.baseline);
+        changes.may_have_new_records |= old.is_some_and(|old| {
+            let is_ledger_back = old.ledger_error.is_some() && seen.ledger_error.is_none();
+            is_ledger_back || old.last_run != seen.last_run || old.baseline != seen.baseline
+        });
         changes.are_texts_outdated |=
             model.screen == Screen::Agent && model.agent.agent == seen.agent;
         match &model.reset.stage {
@@ -536,7 +543,7 @@ fn apply_observation(model: &mut Model, mut seen: Observation, changes: &mut Obs
         }
     }
     if let Some(why) = &seen.ledger_error {
-        model.ledger_error = Some(why.clone());
+        note_ledger_error(model, why);
     }
     if !is_same {
         changes.is_bell_due |= model.track_trouble(&seen);

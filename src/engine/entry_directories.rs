@@ -85,6 +85,7 @@ impl Engine {
     /// # Errors
     /// There is none, or the archive cannot be read.
     pub fn find_entry(&self, typed: &Path) -> Result<ArchiveEntry> {
+        self.archive.check_expected()?;
         let path = self.archive.resolve_typed_path(typed);
         let found = path
             .map(|path| self.archive.find_entry(&path))

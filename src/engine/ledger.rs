@@ -221,6 +221,7 @@ impl Ledger {
 
     /// Indexes what was appended since the last call.
     fn catch_up(&mut self) -> Result<LedgerFiles> {
+        self.archive.check_expected()?;
         let files = LedgerFiles::open(&self.path)?;
         if files.has_records()? {
             self.read_appended(&files)?;

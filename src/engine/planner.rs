@@ -93,7 +93,7 @@ impl Engine {
         self.refresh_shared_memories();
         let agents = unique_names(names).map(|name| self.agent(name));
         let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
-        self.archive().check_expected()?;
+        self.archive().check_expected_for_write()?;
         let (steps, skipped) = self.plan_installation_steps(&agents, request, is_unlocked);
         let operation = match request {
             Some(_) => Operation::Push,
@@ -165,7 +165,7 @@ impl Engine {
     pub fn plan_unobserved(&self, names: &[String], is_unlocked: bool) -> Result<Plan> {
         let agents = unique_names(names).map(|name| self.agent(name));
         let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
-        self.archive().check_expected()?;
+        self.archive().check_expected_for_write()?;
         // A protected agent is refused only if it has something to reset, so it is observed.
         let is_protected = |agent: &&Agent| {
             Protection::from(agent.protect) == Protection::ReadOnly && !is_unlocked
@@ -446,7 +446,7 @@ impl Engine {
         mode: UndoMode,
         is_unlocked: bool,
     ) -> Result<Plan> {
-        self.archive().check_expected()?;
+        self.archive().check_expected_for_write()?;
         let (agents, records) = self.find_undo_records(target)?;
         let baselines = Mutex::new(self.baseline_cache());
         let plan = |agent| {

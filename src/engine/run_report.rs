@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::archive::WrittenEntry;
 use crate::digest::Digest;
-use crate::engine::record::{Operation, Outcome};
+use crate::engine::record::{Operation, Outcome, new_run_id};
 use crate::error::{Error, ErrorKind};
 use crate::lint::ScanSummary;
 
@@ -119,6 +119,21 @@ pub struct RunReport {
 }
 
 impl RunReport {
+    /// Creates the report of a run that failed before it got to any agent.
+    pub fn of_failed_start(operation: Operation, error: &Error) -> RunReport {
+        RunReport {
+            run: new_run_id(),
+            operation,
+            results: Vec::new(),
+            errors: vec![error.clone()],
+            retired_entries: Vec::new(),
+            retired_versions: Vec::new(),
+            notes: Vec::new(),
+            ledger_head: None,
+            duration_ms: 0,
+        }
+    }
+
     /// Returns the most serious problem, if there was one.
     pub fn worst_kind(&self) -> Option<ErrorKind> {
         self.results

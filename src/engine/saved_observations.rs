@@ -62,6 +62,9 @@ impl Engine {
     /// Loads the observations of the last session, without those that cannot be read. The scan of the
     /// texts that they are about is not repeated, unless another user may have written the file.
     pub fn load_observations(&self) -> SavedObservations {
+        if self.archive.check_expected().is_err() {
+            return SavedObservations::new();
+        }
         let path = self.archive.program_path(FLEET_FILE_NAME);
         let Ok(file) = durable::open_own_file(&path, OpenOptions::new().read(true)) else {
             return SavedObservations::new();

@@ -324,6 +324,7 @@ impl Engine {
     /// # Errors
     /// The system's error. Without a log there are no changes.
     pub fn state_changes(&self) -> Result<Vec<StateChange>> {
+        self.archive.check_expected()?;
         let (mut changes, zone) = (Vec::new(), self.clock().zone());
         for name in [OLD_LOG_FILE_NAME, LOG_FILE_NAME] {
             let path = self.archive.program_path(name);
@@ -351,7 +352,11 @@ impl Engine {
     fn known_states(&self) -> MutexGuard<'_, KnownStates> {
         let states = self.state_cache.0.lock();
         let mut states = states.unwrap_or_else(PoisonError::into_inner);
-        states.refresh(&self.archive.program_path(STATES_FILE_NAME));
+        if self.archive.check_expected().is_ok() {
+            states.refresh(&self.archive.program_path(STATES_FILE_NAME));
+        } else {
+            *states = KnownStates::default();
+        }
         states
     }
 

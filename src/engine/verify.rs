@@ -320,6 +320,7 @@ impl Engine {
         cancel: &AtomicBool,
         report: &mut dyn FnMut(VerifyProgress),
     ) -> Result<Verification> {
+        self.archive().check_expected()?;
         let progress = &mut ProgressReport { cancel, report };
         let mut verification = Verification {
             ledger: LedgerSummary {
@@ -387,6 +388,7 @@ impl Engine {
     /// # Errors
     /// The log cannot be read.
     pub fn last_logged_head(&self) -> Result<Option<(u64, Digest)>> {
+        self.archive().check_expected()?;
         let heads = run_log::read_logged_heads(self.archive().root())?;
         Ok(heads.into_iter().max())
     }

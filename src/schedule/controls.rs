@@ -437,6 +437,7 @@ fn config_key(config: &Config) -> String {
 
 /// Reads the file; an absent one is empty.
 fn read_file(engine: &Engine) -> Result<ControlsFile> {
+    engine.archive().check_expected()?;
     let path = engine.schedule_path();
     let file = match durable::open_own_file(&path, OpenOptions::new().read(true)) {
         Err(error) if durable::is_absent(&error) => return Ok(ControlsFile::default()),

@@ -675,6 +675,7 @@ fn is_archive_name(directory: &str, name: &str) -> bool {
                 // The next index replaces it.
                 "ledger.index.new",
                 "ledger.reserve",
+                "archive-id",
                 "states.known",
                 "states.jsonl",
                 "pins",

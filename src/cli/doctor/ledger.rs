@@ -87,7 +87,7 @@ pub(super) fn check_archive_id(report: &mut DoctorReport, fleet: &FleetSubject<'
     let engine = fleet.engine;
     let root = engine.archive().root().display();
     if engine.config().general.archive_id.is_some() {
-        return match engine.archive().check_expected() {
+        return match engine.archive().check_expected_for_write() {
             Ok(()) => report.add_ok(format!("{root} has the archive that archive_id names")),
             Err(error) => report.add_error(&error),
         };

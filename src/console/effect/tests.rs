@@ -11,14 +11,16 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::archive::index::CandidateOrder;
-use crate::clock::SystemClock;
+use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config, ConfigErrors, SshHost};
-use crate::console::model::known_scratch_lines;
+use crate::console::initial_model;
+use crate::console::model::{Moment, known_scratch_lines};
 use crate::console::screens::archives::state::ArchiveSearchRequest;
 use crate::console::screens::baseline_plan::state::{
     AppliedBaselinePlan, BaselineChangePlan, BaselinePlanRequest,
 };
 use crate::console::screens::baselines::state::{ComparedVersion, ComparisonRequest};
+use crate::console::update::update;
 use crate::engine::{
     BaselineAction, BaselineFile, BaselinePlan, EngineSetup, PlannedBaseline, Protection,
     SealMatch, SealScope, State, TextReplacement, Trigger,
@@ -585,6 +587,51 @@ fn fifo_as_config_does_not_block() {
     );
     fleet.runner.execute(Effect::LoadLog);
     fleet.wait_for(|msg| matches!(msg, Msg::LogLoaded(Ok(_))));
+}
+
+#[test]
+fn missing_archive_is_trouble_on_every_screen() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("fleet.conf");
+    let id = "0123456789abcdef".repeat(4);
+    let agent = "[a]\nmemory_file = /agent/MEMORY.md\nbaseline = a.md\n";
+    std::fs::write(&path, format!("[general]\narchive_id = {id}\n{agent}")).unwrap();
+    let config = config::load(&path, &test_env(root.path())).unwrap();
+    let moment = Moment {
+        elapsed: Duration::ZERO,
+        local_time: SystemClock.now(),
+    };
+    let mut model = initial_model(&config, moment, (120, 36));
+    let (_release, released) = bounded::<()>(0);
+    let engine = engine_of(config, fake_with_agent(), released);
+    let factory = Arc::new(|_| unreachable!("the config does not change"));
+    let (mut runner, inbox) = start_runner(root.path(), engine, factory);
+    runner.execute(Effect::LoadLog);
+    let (mut loaded, mut observed) = (None, None);
+    while loaded.is_none() || observed.is_none() {
+        match inbox.recv_timeout(WAIT_TIMEOUT).unwrap() {
+            msg @ Msg::LogLoaded(_) => loaded = Some(msg),
+            Msg::AgentsObserved(seen) => observed = seen.into_iter().next(),
+            _ => {}
+        }
+    }
+    update(&mut model, moment, loaded.unwrap());
+    let says = |text: Option<&str>| text.is_some_and(|it| it.ends_with("no archive is there"));
+    assert!(says(model.ledger_error.as_deref()), "{:?}", model.ledger_error);
+    let shown = model.last_message.as_ref().map(|it| it.text.as_str());
+    assert!(says(shown), "{shown:?}");
+    let seen = observed.unwrap();
+    assert!(says(seen.ledger_error.as_deref()), "{:?}", seen.ledger_error);
+    // It is said once, until the archive is there again.
+    update(&mut model, moment, Msg::AgentsObserved(vec![seen.clone()]));
+    assert_eq!(model.last_message.as_ref().unwrap().repeat_count, 1);
+    let again = Observation {
+        ledger_error: None,
+        generation: seen.generation + 1,
+        ..seen
+    };
+    let effects = update(&mut model, moment, Msg::AgentsObserved(vec![again]));
+    assert!(effects.contains(&Effect::LoadLog), "{effects:?}");
 }
 
 #[test]

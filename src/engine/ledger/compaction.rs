@@ -6,7 +6,8 @@
 //! 1. write the segments, sync each, and give each its name;
 //! 2. sync the directory;
 //! 3. compare the segments with the lines that they are to replace;
-//! 4. write the rest of the active file to a new file, sync it, rename it to the active file, and
+//! 4. write the id of the archive, if the first record of all is among them;
+//! 5. write the rest of the active file to a new file, sync it, rename it to the active file, and
 //!    sync the directory.
 //!
 //! A crash before the rename leaves records in both. Readers then disregard the segments, and the
@@ -24,12 +25,14 @@ use std::sync::Arc;
 use rustix::fs::{Gid, IFlags, Uid};
 
 use super::active_lines::ActiveLines;
+use super::archive_id::ARCHIVE_ID_FILE_NAME;
 use super::files::LedgerFiles;
 use super::locked::{LEDGER_FILE_NAME, LockedLedger};
 use super::record_line::broken_chain_error;
 use super::segment::{MAX_SEGMENT_BYTES, Segment, compress};
 use super::segment_check::check_repeated_segments;
 use crate::archive::Archive;
+use crate::digest::Digest;
 use crate::durable::{self, NewFile};
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::quantity::format_count;
@@ -173,6 +176,9 @@ pub(super) fn move_records(
         return Ok(None);
     }
     compare_segments(&segments, &files, first)?;
+    if first == 1 {
+        writer.write_archive_id(&files)?;
+    }
     writer.replace_active(lines.offset(), length)?;
     Ok(Some(MovedRecords {
         first,
@@ -269,6 +275,18 @@ impl SegmentWriter<'_> {
 
     fn directory(&self) -> PathBuf {
         self.path.parent().unwrap_or(Path::new("/")).to_path_buf()
+    }
+
+    /// Writes the id of the archive: the digest of the first line of the active file.
+    fn write_archive_id(&self, files: &LedgerFiles) -> Result<()> {
+        let Some(first) = files.read_line_at(0)? else {
+            return Ok(());
+        };
+        let path = self.directory().join(ARCHIVE_ID_FILE_NAME);
+        let text = format!("{}\n", Digest::of(&first));
+        let mode = self.archive.file_mode();
+        let prepare = |file: &File| self.copy_attributes(file, &path);
+        durable::replace_prepared_file(&path, text.as_bytes(), mode, prepare).map(drop)
     }
 
     /// Replaces the active file by its bytes from `begin` to `end`.

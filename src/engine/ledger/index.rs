@@ -175,8 +175,6 @@ pub struct LedgerIndex {
     latest_record: Option<(u64, DateTime<FixedOffset>)>,
     /// Times of the last records, in the ledger's order, at least an hour apart.
     record_times: Vec<DateTime<FixedOffset>>,
-    /// Digest of the first record, if it was read.
-    first_digest: Option<Digest>,
     /// Histories that were parsed or changed.
     agents: HashMap<String, AgentHistory>,
     /// Those in the index file; the ones above replace them.
@@ -208,8 +206,6 @@ struct IndexHeader {
     latest_record: Option<(u64, DateTime<FixedOffset>)>,
     #[serde(rename = "times")]
     record_times: Vec<DateTime<FixedOffset>>,
-    #[serde(rename = "first")]
-    first_digest: Option<Digest>,
     #[serde(rename = "synced")]
     synced_first_seq: Option<u64>,
     gap: Option<(u64, Digest)>,
@@ -242,7 +238,6 @@ impl LedgerIndex {
             position: header.position,
             latest_record: header.latest_record,
             record_times: header.record_times,
-            first_digest: header.first_digest,
             agents: HashMap::new(),
             written_seq: header.position.seq,
             read_records: 0,
@@ -307,11 +302,6 @@ impl LedgerIndex {
             .max()
     }
 
-    /// Returns the digest of the first record, if it was read.
-    pub fn first_digest(&self) -> Option<Digest> {
-        self.first_digest
-    }
-
     /// Returns the agents of the records that were added since the last call; None in the first call
     /// after the index was read.
     pub fn take_recorded_agents(&mut self) -> Option<HashSet<String>> {
@@ -358,9 +348,6 @@ impl LedgerIndex {
             self.record_times.push(record.time);
             let more = self.record_times.len().saturating_sub(MAX_RECORD_TIMES);
             self.record_times.drain(..more);
-        }
-        if record.seq == 1 {
-            self.first_digest = Some(at.line_digest);
         }
         self.position = at;
         let event = &record.event;
@@ -461,7 +448,6 @@ impl LedgerIndex {
             position: self.position,
             latest_record: self.latest_record,
             record_times: self.record_times.clone(),
-            first_digest: self.first_digest,
             synced_first_seq: self.synced_first_seq,
             gap: self.gap,
             history_bytes: histories.len() as u64,

@@ -72,7 +72,7 @@ impl Engine {
 
     fn prune(&self, agents: &[String], shown: Option<&RetentionOverview>) -> Result<PruneReport> {
         let _root_pin = self.archive().pin_root();
-        self.archive().check_expected()?;
+        self.archive().check_expected_for_write()?;
         let failed = self.failed_agents()?;
         let AssessedOverview { overview, owners } = self.assess_overview(agents, &failed)?;
         let shown_entries: Option<HashSet<&ExpiringEntry>> =

@@ -53,11 +53,89 @@ fn verbs_without_the_archive_exit_3_and_write_nothing() {
         .run(["doctor"])
         .assert_stdout_has("is not in")
         .assert_stdout_has("no archive is there");
-    // What only reads goes on.
-    let _ = site.run(["status"]).assert_code(0);
     fs::remove_dir(site.path("archives")).unwrap();
     fs::rename(site.path("disk"), site.path("archives")).unwrap();
     let _ = site.run(["reset", "--all"]).assert_code(0);
+}
+
+/// The same site, with the archive of another fleet in the place of its own.
+fn site_with_other_archive() -> Site {
+    let site = site_without_its_disk();
+    let other = site_with_notes_and_drift();
+    let _ = other.run(["reset", "--all"]).assert_code(0);
+    fs::remove_dir(site.path("archives")).unwrap();
+    fs::rename(other.path("archives"), site.path("archives")).unwrap();
+    site
+}
+
+#[test]
+fn readers_say_that_the_archive_is_not_there() {
+    for (site, there) in [
+        (site_without_its_disk(), "no archive is there"),
+        (site_with_other_archive(), "the archive there is "),
+    ] {
+        for words in [
+            "status",
+            "verify",
+            "log",
+            "report",
+            "undo",
+            "undo --last --dry-run",
+            "undo monitor-bot --dry-run",
+            "archive list",
+            "archive show monitor/2026-03-14_0900.md",
+            "archive search note",
+            "archive export --to copies",
+            "archive prune --dry-run",
+            "baseline list",
+            "baseline history monitor-bot",
+            "schedule status",
+            "alerts send",
+        ] {
+            let with_alerts = words.starts_with("alerts");
+            if with_alerts {
+                site.append("memory-shepherd.conf", "\n[alerts]\ncommand = true\n");
+            }
+            let ran = site.run_command(site.command().args(words.split(' ')));
+            let said = format!("{words}: {}{}", ran.stdout, ran.stderr);
+            assert_eq!(ran.exit_code, 3, "{said}");
+            let path = site.path("archives");
+            let sentence = format!("is not in {}: {there}", path.display());
+            assert!(ran.stderr.contains(&sentence), "{said}");
+            // Alerts are sent, but not recorded.
+            let has_hint = ran.stderr.contains("mount the disk that it is on");
+            assert!(has_hint, "{said}");
+        }
+        let status = site.run(["status"]);
+        assert!(status.stdout.contains("monitor-bot"), "{}", status.stdout);
+        assert!(!site.path("copies").exists());
+    }
+}
+
+#[test]
+fn scheduled_reset_without_the_archive_is_alerted() {
+    let site = site_without_its_disk();
+    let alerts = "\n[alerts]\ncommand = sh -c 'cat >>events'\n";
+    site.append("memory-shepherd.conf", alerts);
+    let words = "reset --all --scheduled --metrics fleet.prom";
+    let ran = site.run_command(site.command().args(words.split(' ')));
+    assert_eq!(ran.exit_code, 3, "{}", ran.stderr);
+    let event: serde_json::Value = serde_json::from_str(&site.read("events")).unwrap();
+    assert_eq!(event["event"], "failed-reset");
+    assert_eq!(event["agent"], serde_json::Value::Null);
+    let message = event["message"].as_str().unwrap();
+    assert!(message.contains("no archive is there"), "{message}");
+    let metrics = site.read("fleet.prom");
+    for line in [
+        "command_exit_code{fleet=\"memory-shepherd\",command=\"reset\"} 3\n",
+        "agent_blocked{fleet=\"memory-shepherd\",agent=\"monitor-bot\",host=\"local\"} 1\n",
+    ] {
+        assert!(metrics.contains(line), "{metrics}");
+    }
+    assert!(!metrics.contains("archive_free_bytes"), "{metrics}");
+    // A dry run is the operator's own.
+    let _ = site.run(["reset", "--all", "--dry-run"]).assert_code(3);
+    assert_eq!(site.read("events").lines().count(), 1);
 }
 
 #[test]

@@ -120,18 +120,55 @@ fn archive_keeps_its_id_in_segments() {
     assert_eq!(second.previous_digest, before);
 
     let SegmentedWorld { world, .. } = SegmentedWorld::new();
-    let first = segment_paths(&world)[0].clone();
     let id = archive_id(&world);
     let world = with_archive_id(world, id);
     world.write_scratch("scout", "- a note\n");
     assert_eq!(world.reset().report.worst_kind(), None);
-    // A damaged segment stops no run: the index knows how the ledger begins.
+}
+
+#[test]
+fn damaged_first_segment_stops_no_run() {
+    let SegmentedWorld { world, .. } = SegmentedWorld::new();
+    let first = segment_paths(&world)[0].clone();
+    let id = archive_id(&world);
+    let world = with_archive_id(world, id);
+    for damage in ["damaged", "missing"] {
+        if damage == "missing" {
+            fs::remove_file(&first).unwrap();
+        } else {
+            fs::write(&first, damage).unwrap();
+        }
+        fs::remove_file(program_directory(&world).join("ledger.index")).ok();
+        assert_eq!(archive_id(&world), id, "{damage}");
+        world.write_scratch("scout", &format!("- a note, {damage}\n"));
+        assert_eq!(world.reset().report.worst_kind(), None, "{damage}");
+    }
+}
+
+#[test]
+fn unknown_archive_is_read_and_not_written() {
+    let SegmentedWorld { world, .. } = SegmentedWorld::new();
+    let first = segment_paths(&world)[0].clone();
+    let id = archive_id(&world);
+    let world = with_archive_id(world, id);
     fs::write(&first, "damaged").unwrap();
-    world.write_scratch("scout", "- another\n");
-    assert_eq!(world.reset().report.worst_kind(), None);
-    fs::remove_file(program_directory(&world).join("ledger.index")).unwrap();
-    let error = world.engine().archive_id().unwrap_err();
+    fs::remove_file(program_directory(&world).join("archive-id")).unwrap();
+    let engine = world.engine();
+    let error = engine
+        .plan_reset(&["scout".to_string()], false)
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Integrity);
+    let segment = first.file_name().unwrap().to_str().unwrap();
+    assert!(error.message().contains(segment), "{error}");
+    let hints = error.hints().join("\n");
+    assert!(hints.contains("archive_id in "), "{hints}");
+    assert!(hints.contains("from a backup"), "{hints}");
+    // Readers work on what can be read, and `verify` names the segment.
+    assert!(world.observe("scout").last_run.is_some());
+    let found = verify(&engine, None);
+    assert_eq!(found.worst_kind(), Some(ErrorKind::Integrity));
+    let mut findings = found.findings.iter();
+    assert!(findings.any(|it| it.message.contains(segment)));
 }
 
 #[test]
