@@ -1,7 +1,27 @@
 //! Command lines of this program that messages suggest. They name the config, so that they act on
 //! the same fleet in every directory.
 
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+/// Returns a path below a directory of the program as a command takes it: `./` goes before one that
+/// begins with a dash, which would be taken for an option.
+pub fn as_operand(path: &Path) -> Cow<'_, Path> {
+    if path.as_os_str().as_bytes().starts_with(b"-") {
+        let mut operand = OsString::from("./");
+        operand.push(path);
+        return Cow::Owned(operand.into());
+    }
+    Cow::Borrowed(path)
+}
+
+/// Quotes a path or the name of a baseline for a command line that a message suggests.
+pub fn quote_operand(path: impl AsRef<Path>) -> String {
+    let operand = as_operand(path.as_ref());
+    shell_words::quote(&operand.to_string_lossy()).into_owned()
+}
 
 /// The flags that suggested command lines have in common.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,16 +51,54 @@ impl Invocation {
 
     fn append_config_flag(&self, mut line: String) -> String {
         if let Some(config) = &self.config {
-            line.push_str(" --config ");
-            line.push_str(&shell_words::quote(&config.to_string_lossy()));
+            let flag = format!(" --config {}", quote_operand(config));
+            line.insert_str(end_of_options(&line), &flag);
         }
         line
     }
 }
 
+/// Returns where the options of a command line end: before `--`, which is no part of a quoted word.
+fn end_of_options(line: &str) -> usize {
+    let mut ends = line.match_indices(" -- ").map(|(end, _)| end);
+    let end = ends.find(|end| shell_words::split(&line[..*end]).is_ok());
+    end.unwrap_or(line.len())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn operand_that_begins_with_dash_is_no_option() {
+        for (path, quoted) in [
+            ("scout/a.md", "scout/a.md"),
+            ("-dash/a.md", "./-dash/a.md"),
+            ("--all", "./--all"),
+            ("-it's.md", r"'./-it'\''s.md'"),
+            ("#team/a.md", "'#team/a.md'"),
+        ] {
+            assert_eq!(quote_operand(path), quoted);
+        }
+    }
+
+    #[test]
+    fn config_flag_goes_before_operands_behind_dashes() {
+        let invocation = Invocation::with_config(Path::new("f.conf"));
+        for (verb, line) in [
+            (
+                "baseline replace -- a b",
+                "baseline replace --config f.conf -- a b",
+            ),
+            ("seal 'a -- b'", "seal 'a -- b' --config f.conf"),
+            ("seal 'a -- b' -- c", "seal 'a -- b' --config f.conf -- c"),
+        ] {
+            assert_eq!(
+                invocation.command_line(verb),
+                format!("memory-shepherd {line}")
+            );
+        }
+    }
 
     #[test]
     fn command_line_quotes_config_for_shell() {

@@ -16,6 +16,7 @@ use crate::config::{Config, SealRequirement};
 use crate::diff::count_lines;
 use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext, Result};
+use crate::invocation::quote_operand;
 pub use manifest::BaselineSeal;
 pub use meta::SealMeta;
 
@@ -41,15 +42,6 @@ pub fn is_baseline_name(name: &str) -> bool {
         && ![SEAL_FILE_NAME, META_FILE_NAME, SIGNATURE_FILE_NAME].contains(&name)
 }
 
-/// Quotes the name of a baseline for a command line that a message suggests. A name that begins with
-/// a dash would be taken for an option.
-pub fn quote_baseline_name(name: &str) -> String {
-    if name.starts_with('-') {
-        return shell_words::quote(&format!("./{name}")).into_owned();
-    }
-    shell_words::quote(name).into_owned()
-}
-
 /// Size limit of a manifest.
 const MAX_MANIFEST_BYTES: u64 = 16 << 20;
 
@@ -61,7 +53,7 @@ const MAX_SIDE_FILE_BYTES: u64 = 64 << 10;
 
 /// Hint for a baseline that does not match its seal.
 pub fn reseal_hint(config: &Config, name: &str) -> String {
-    let name = quote_baseline_name(name);
+    let name = quote_operand(name);
     let invocation = &config.invocation;
     let sign = signing_argument(config);
     format!(
@@ -76,7 +68,7 @@ pub fn reseal_hint(config: &Config, name: &str) -> String {
 pub fn unlisted_hint(config: &Config, name: &str) -> String {
     let seal = format!(
         "seal {}{} --dry-run",
-        quote_baseline_name(name),
+        quote_operand(name),
         signing_argument(config)
     );
     format!(
@@ -219,12 +211,6 @@ fn read_seal_file(directory: &Path, name: &str, limit: u64) -> Result<Option<Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn name_with_a_dash_is_no_option_of_a_hint() {
-        assert_eq!(quote_baseline_name("a b.md"), "'a b.md'");
-        assert_eq!(quote_baseline_name("--config=x"), "'./--config=x'");
-    }
 
     #[test]
     fn manifest_with_too_many_lines_is_refused() {

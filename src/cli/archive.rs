@@ -19,6 +19,7 @@ use crate::archive::{Archive, ArchiveEntry, EntryKind, format_stamp};
 use crate::digest::Digest;
 use crate::engine::{EntryList, EntryStatus};
 use crate::error::{Error, ErrorKind, PathContext};
+use crate::invocation::as_operand;
 use crate::lint::ScanSummary;
 use crate::moment::Zone;
 
@@ -178,7 +179,7 @@ impl Document for EntryListDocument {
                 text_cell(OutputRole::Plain, &item.stamp),
                 text_cell(OutputRole::Plain, entry_kind_label(item.kind)),
                 number_cell(OutputRole::Plain, item.size.to_string()),
-                path_cell(OutputRole::Plain, &item.exact_path),
+                path_cell(OutputRole::Plain, &as_operand(&item.exact_path)),
                 text_cell(OutputRole::Dim, why.join(", ")),
             ]);
         }
@@ -217,7 +218,7 @@ impl Document for PinDocument {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         let word = if self.pinned { "pinned" } else { "unpinned" };
         for path in &self.changed {
-            printer.write_path_line(&format!("{word} "), path)?;
+            printer.write_path_line(&format!("{word} "), &as_operand(path))?;
         }
         if self.changed.is_empty() {
             let entries = match self.named {

@@ -17,6 +17,7 @@ use crate::engine::{
     SearchResult,
 };
 use crate::error::{Error, ErrorKind};
+use crate::invocation::as_operand;
 
 /// Number of entries that a search prints by default.
 const DEFAULT_LIMIT: usize = 100;
@@ -266,7 +267,7 @@ impl SearchDocument {
             } = found;
             let path = entry.path.display().to_string();
             let item = FoundEntryItem {
-                path: path.clone(),
+                path,
                 agent,
                 left: has_left,
                 kind: entry.kind,
@@ -282,7 +283,7 @@ impl SearchDocument {
                     .collect(),
             };
             lines.push(TextLines {
-                path,
+                path: as_operand(&entry.path).display().to_string(),
                 lines: text.map(|text| text.lines).unwrap_or_default(),
             });
             item

@@ -14,7 +14,7 @@ use super::output::{
 };
 use super::values::{EXIT_CODES, parse_record_count};
 use super::{CommandContext, CommandResult};
-use crate::baseline::seal::{quote_baseline_name, seal_hint, seal_saved_command};
+use crate::baseline::seal::{seal_hint, seal_saved_command};
 use crate::baseline::signatures::SignedSeal;
 use crate::digest::Digest;
 use crate::durable::LostAttributes;
@@ -23,6 +23,7 @@ use crate::engine::{
 };
 use crate::error::Error;
 
+use crate::invocation::quote_operand;
 /// Subcommands of `baseline`.
 #[derive(Debug, clap::Subcommand)]
 pub enum BaselineVerb {
@@ -320,7 +321,7 @@ impl CommandContext<'_> {
             .baselines
             .iter()
             .filter(|it| it.state == BaselineState::Changed)
-            .map(|it| quote_baseline_name(&it.name))
+            .map(|it| quote_operand(&it.name))
             .collect();
         let has_saved = list
             .baselines

@@ -11,13 +11,13 @@ use serde::Serialize;
 use super::diff::{DiffHunk, compare_texts, diff_hunks, write_visible_diff};
 use super::output::{Document, Printer};
 use super::{CommandContext, CommandResult, signals};
-use crate::baseline::seal::quote_baseline_name;
 use crate::console::external_copy::ExternalCopy;
 use crate::console::external_tools::describe_exit;
 use crate::diff::Diff;
 use crate::digest::Digest;
 use crate::engine::{Engine, OpenedBaseline, SavedBaseline};
 use crate::error::{Error, ErrorKind, Result, describe_io_error};
+use crate::invocation::quote_operand;
 use crate::lint::{Finding, Severity};
 
 /// Arguments of `baseline edit`.
@@ -109,7 +109,7 @@ impl CommandContext<'_> {
             self.output.print_note(&finding.summary());
         }
         if saved.is_some() {
-            let seal = format!("seal {}", quote_baseline_name(&name));
+            let seal = format!("seal {}", quote_operand(&name));
             self.output
                 .print_hint(&format!("to seal it: {}", engine.command_line(&seal)));
         }

@@ -11,11 +11,12 @@ use super::diff::{
 };
 use super::output::{Document, OutputRole, Printer, format_count};
 use super::{CommandContext, CommandResult};
-use crate::baseline::seal::{quote_baseline_name, seal_saved_command};
+use crate::baseline::seal::seal_saved_command;
 use crate::diff::Diff;
 use crate::digest::Digest;
 use crate::engine::{BaselineAction, BaselinePlan, Engine, PlannedBaseline, TextReplacement};
 use crate::error::{Error, ErrorKind};
+use crate::invocation::quote_operand;
 
 /// Arguments of `baseline diff`.
 #[derive(Debug, clap::Args)]
@@ -253,7 +254,7 @@ impl CommandContext<'_> {
                 run: saved.run,
             })?;
         }
-        let seal = format!("seal {}", shell_words::quote(&args.name));
+        let seal = format!("seal {}", quote_operand(&args.name));
         self.output.print_hint(&format!(
             "edit it, name it in the config as `baseline` of an agent, then: {}",
             engine.command_line(&seal)
@@ -275,7 +276,7 @@ impl CommandContext<'_> {
 
     /// Warns of a baseline that may hold lines of another program; `what` stands before its name.
     pub(super) fn warn_of_foreign_baseline(&mut self, engine: &Engine, what: &str, name: &str) {
-        let diff = format!("baseline diff {}", quote_baseline_name(name));
+        let diff = format!("baseline diff {}", quote_operand(name));
         self.output.print_warning(&format!(
             "{what}{name} was not saved by this program, and may hold lines of another one; \
              compare it with its seal: {}",

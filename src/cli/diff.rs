@@ -21,6 +21,7 @@ use crate::diff::{self, Diff, DiffLine, LineOp};
 use crate::digest::Digest;
 use crate::engine::{AgentDetail, Blocker, Engine, MAX_WINDOW_BYTES, MemoryContent};
 use crate::error::{Error, ErrorKind, Result};
+use crate::invocation::as_operand;
 use crate::untrusted::RevealOptions;
 
 /// Number of equal lines shown around a change.
@@ -579,7 +580,7 @@ fn entry_and_memory_sides(
     let entries = archive.list_entries(Path::new(&agent.archive_subdir))?;
     let is_wanted_entry = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        path == Path::new(entry_name)
+        [path, &as_operand(path)].contains(&Path::new(entry_name))
             || name == entry_name
             || name.strip_suffix(".md") == Some(entry_name)
     };
@@ -587,7 +588,10 @@ fn entry_and_memory_sides(
         let message = format!("{} has no entry {entry_name}", agent.name);
         let error = Error::new(ErrorKind::User, message);
         return Err(match entries.last() {
-            Some(last) => error.with_hint(format!("its newest entry is {}", last.path.display())),
+            Some(last) => error.with_hint(format!(
+                "its newest entry is {}",
+                as_operand(&last.path).display()
+            )),
             None => error.with_hint("the agent has no entries yet"),
         });
     };

@@ -15,6 +15,7 @@ use super::{CommandContext, CommandResult};
 use crate::digest::Digest;
 use crate::engine::{Engine, FileState, LedgerRecord, RecordRange};
 use crate::error::{Error, ErrorKind, Result};
+use crate::invocation::as_operand;
 
 /// How often `log --follow` looks for records of later runs.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
@@ -140,7 +141,9 @@ fn record_cells(engine: &Engine, record: &LedgerRecord) -> Result<Vec<TableCell>
         .late_entries
         .last()
         .or(event.entry.as_ref())
-        .map_or("-".to_string(), |entry| entry.path.display().to_string());
+        .map_or("-".to_string(), |entry| {
+            as_operand(&entry.path).display().to_string()
+        });
     let undoes = event.undone_run.as_ref().map(|run| format!("undoes {run}"));
     let findings = event.findings().describe();
     let findings = (!findings.is_empty()).then_some(findings);

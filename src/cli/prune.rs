@@ -12,6 +12,7 @@ use super::{CommandContext, CommandResult};
 use crate::digest::Digest;
 use crate::engine::{AgentRetention, Engine, RetentionOverview};
 use crate::error::Error;
+use crate::invocation::as_operand;
 use crate::quantity::format_size;
 
 /// Width in columns that lists of reasons are wrapped to.
@@ -103,7 +104,7 @@ impl PruneDocument<'_> {
             write_wrapped(printer, OutputRole::Warn, "  expire", &parts)?;
         }
         for entry in agent.expiring.iter().filter(|_| self.is_verbose) {
-            let path = entry.path.display().to_string();
+            let path = as_operand(&entry.path).display().to_string();
             let size = format_size(entry.size);
             printer.write_line(&[
                 (OutputRole::Plain, "    "),

@@ -24,6 +24,7 @@ use crate::engine::{
     RunReport, ScratchSelection, State, StepAction, Trigger, UndoMode, UndoTarget, UserRun,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::invocation::as_operand;
 use crate::quantity::list_names;
 use crate::schedule::ServicePurpose;
 
@@ -144,7 +145,7 @@ impl Document for DryRunDocument {
 /// Writes what retention would delete, and why other old entries stay.
 fn write_retention(printer: &mut Printer<'_>, retention: &RetentionPlan) -> io::Result<()> {
     for entry in &retention.entries {
-        let path = entry.display().to_string();
+        let path = as_operand(entry).display().to_string();
         printer.write_line(&[
             (OutputRole::Plain, "retention deletes "),
             (OutputRole::Plain, &path),

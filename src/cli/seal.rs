@@ -11,12 +11,13 @@ use super::diff::{
 };
 use super::output::{Document, OutputRole, Printer, format_count};
 use super::{CommandContext, CommandError, CommandResult};
-use crate::baseline::seal::{SealMeta, quote_baseline_name};
+use crate::baseline::seal::SealMeta;
 use crate::baseline::signatures::{SignedSeal, SigningKey};
 use crate::diff::Diff;
 use crate::digest::Digest;
 use crate::engine::{Engine, SealChange, SealChangeKind, SealPlan, SealReport, SealScope};
 use crate::error::{Error, ErrorKind};
+use crate::invocation::quote_operand;
 use crate::lint::Finding;
 use crate::quantity::{MAX_LISTED_NAMES, list_names};
 
@@ -349,7 +350,7 @@ impl CommandContext<'_> {
             command.push_str(" --all");
         }
         for name in &args.files {
-            command.push_str(&format!(" {}", quote_baseline_name(name)));
+            command.push_str(&format!(" {}", quote_operand(name)));
         }
         if args.force {
             command.push_str(" --force");
@@ -438,7 +439,7 @@ impl CommandContext<'_> {
             list_names(&names)
         ));
         let all_hash = all_hash.filter(|_| names.len() > MAX_LISTED_NAMES);
-        let names: Vec<String> = names.iter().map(|name| quote_baseline_name(name)).collect();
+        let names: Vec<String> = names.iter().map(|name| quote_operand(name)).collect();
         let sign = if is_signed { " --sign KEYFILE" } else { "" };
         let has_lint_errors = plan.unaccepted().any(|it| !it.lint_errors.is_empty());
         let force = if has_lint_errors { "--force " } else { "" };

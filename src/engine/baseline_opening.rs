@@ -18,6 +18,7 @@ use crate::config::SealRequirement;
 use crate::digest::Digest;
 use crate::durable;
 use crate::error::{Error, ErrorKind, Result};
+use crate::invocation::quote_operand;
 
 /// A baseline that an editor opens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -260,7 +261,7 @@ impl Engine {
         if !changes.any(|it| it.name == name && it.sha256() == Some(saved)) {
             let path = self.baseline_file_path(name);
             let message = format!("{} has changed since it was saved", path.display());
-            let show = self.command_line(&format!("seal --dry-run {}", shell_words::quote(name)));
+            let show = self.command_line(&format!("seal --dry-run {}", quote_operand(name)));
             return Err(Error::new(ErrorKind::Conflict, message)
                 .with_hint(format!("it is not sealed; to review the change: {show}")));
         }

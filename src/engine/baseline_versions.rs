@@ -18,11 +18,12 @@ use super::baseline_file::read_optional;
 use super::lint::FindingCounter;
 use super::record::{FileState, LedgerRecord, Operation};
 use crate::baseline;
-use crate::baseline::seal::{BaselineSeal, is_baseline_name, quote_baseline_name};
+use crate::baseline::seal::{BaselineSeal, is_baseline_name};
 use crate::baseline::signatures::SignedSeal;
 use crate::config::{Agent, SealRequirement};
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
+use crate::invocation::quote_operand;
 use crate::lint::{self, Finding, Severity};
 
 /// Begins the note of a record that an operator put back whatever the seal said.
@@ -576,7 +577,7 @@ impl Engine {
     ) -> Result<(Digest, Arc<Vec<u8>>)> {
         let history = format!(
             "run `{}` to list its versions",
-            self.command_line(&format!("baseline history {}", quote_baseline_name(name)))
+            self.command_line(&format!("baseline history {}", quote_operand(name)))
         );
         let unknown =
             |what: String| Err(Error::new(ErrorKind::User, what).with_hint(history.clone()));

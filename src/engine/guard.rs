@@ -33,12 +33,13 @@ use super::state::State;
 use super::state_log::{SeenState, StateNote, StateObserver};
 use crate::baseline::seal::{
     BaselineSeal, META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME, SealFiles, is_baseline_name,
-    quote_baseline_name, seal_hint,
+    seal_hint,
 };
 use crate::config::{Agent, SealRequirement};
 use crate::digest::Digest;
 use crate::durable::ExpectedFile;
 use crate::error::{Error, ErrorKind, Result};
+use crate::invocation::quote_operand;
 
 /// How often the guard restores a file within [`FIGHT_WINDOW`]. A seal, save or restore by an
 /// operator resets the count.
@@ -502,7 +503,7 @@ impl Engine {
                 format!("{name} differs from its seal, and the archive has no copy of {digest}…");
             return Err(Error::new(ErrorKind::Integrity, message).with_hint(format!(
                 "restore the file from a backup, or review it and seal it: {}",
-                self.command_line(&format!("seal --dry-run {}", quote_baseline_name(name)))
+                self.command_line(&format!("seal --dry-run {}", quote_operand(name)))
             )));
         };
         if let Some(event) = self.give_up_on(name)? {
@@ -589,7 +590,7 @@ impl Engine {
     }
 
     fn evidence_hint(&self, name: &str, before: Digest) -> String {
-        let name = quote_baseline_name(name);
+        let name = quote_operand(name);
         let show = format!("baseline show {name} --version {}", before.short_hex(12));
         format!("the replaced bytes are kept: {}", self.command_line(&show))
     }
@@ -597,7 +598,7 @@ impl Engine {
     /// Returns how an operator changes a baseline under the guard. A file that an editor leaves beside
     /// it proves nothing: other users may give it that name.
     fn edit_hint(&self, name: &str) -> String {
-        let edit = format!("baseline edit {}", quote_baseline_name(name));
+        let edit = format!("baseline edit {}", quote_operand(name));
         format!("to change it yourself: {}", self.command_line(&edit))
     }
 
@@ -614,7 +615,7 @@ impl Engine {
             let seal = self.command_line("seal --all --dry-run");
             return format!("once no other program changes it, review it and seal again: {seal}");
         }
-        let restore = self.command_line(&format!("baseline restore {}", quote_baseline_name(name)));
+        let restore = self.command_line(&format!("baseline restore {}", quote_operand(name)));
         format!("once no other program changes it, restore it: {restore}")
     }
 

@@ -13,13 +13,13 @@ use super::record::{Operation, new_run_id};
 use super::seal_plan::SealPlan;
 use crate::baseline::seal::{
     self, BaselineSeal, META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME, SealFiles, SealMeta,
-    quote_baseline_name,
 };
 use crate::baseline::signatures::{SignedSeal, SigningKey};
 use crate::config::SealRequirement;
 use crate::digest::Digest;
 use crate::durable::ExpectedFile;
 use crate::error::{Error, ErrorKind, Result};
+use crate::invocation::quote_operand;
 
 /// A seal that was written.
 #[derive(Clone, Debug)]
@@ -144,7 +144,7 @@ impl Engine {
         if !plan.needs_key() {
             return Ok(());
         }
-        let names = plan.selected().map(|it| quote_baseline_name(&it.name));
+        let names = plan.selected().map(|it| quote_operand(&it.name));
         let names: Vec<_> = names.collect();
         let names = if plan.accepts_all {
             "--all".to_string()

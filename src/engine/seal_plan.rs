@@ -18,12 +18,11 @@ use super::baseline_file::read_optional;
 use super::baseline_plan::PlanBudget;
 use super::lint::LintDecisions;
 use super::saved_versions::SavedVersions;
-use crate::baseline::seal::{
-    BaselineSeal, META_FILE_NAME, SealFiles, is_baseline_name, quote_baseline_name,
-};
+use crate::baseline::seal::{BaselineSeal, META_FILE_NAME, SealFiles, is_baseline_name};
 use crate::config::{Agent, Config};
 use crate::digest::{Digest, Hasher};
 use crate::error::{Error, ErrorKind, Result};
+use crate::invocation::quote_operand;
 use crate::lint::{Finding, Severity};
 use crate::quantity::{MAX_LISTED_NAMES, list_names};
 
@@ -137,7 +136,7 @@ impl SealPlan {
         });
         let counted: Vec<String> = counted.collect();
         let counted: Vec<&str> = counted.iter().map(String::as_str).collect();
-        let names = faulty.iter().map(|it| quote_baseline_name(&it.name));
+        let names = faulty.iter().map(|it| quote_operand(&it.name));
         let names: Vec<_> = names.collect();
         let invocation = &config.invocation;
         // The files may change before the command is run.

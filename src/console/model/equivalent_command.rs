@@ -11,6 +11,7 @@ use crate::console::screens::reset::state::{PlanRequest, PlanView, ResetStage, R
 use crate::engine::{
     Operation, Outcome, Plan, Protection, ScratchRequest, ScratchSelection, UndoMode, UndoTarget,
 };
+use crate::invocation::quote_operand;
 
 /// Returns the command line equivalent to a plan, bound to the plan's hash; `None` if the plan has
 /// an unlocked protected agent, which the command line refuses.
@@ -43,7 +44,7 @@ pub fn for_plan(model: &Model, view: &PlanView) -> Option<String> {
 pub fn for_baseline_plan(model: &Model, view: &BaselinePlanView) -> String {
     let quote = |text: &str| shell_words::quote(text).into_owned();
     let quote_all = |names: &[String]| {
-        let quoted = names.iter().map(|name| quote(name));
+        let quoted = names.iter().map(quote_operand);
         quoted.collect::<Vec<_>>().join(" ")
     };
     let mut commands = match &view.request {
@@ -73,8 +74,8 @@ pub fn for_baseline_plan(model: &Model, view: &BaselinePlanView) -> String {
         BaselinePlanRequest::Create { name, source } => {
             vec![format!(
                 "baseline new {} --from {}",
-                quote(name),
-                quote(source)
+                quote_operand(name),
+                quote_operand(source)
             )]
         }
         BaselinePlanRequest::Replace { names, replacement } => {
@@ -100,7 +101,7 @@ pub fn for_baseline_plan(model: &Model, view: &BaselinePlanView) -> String {
 /// Returns the arguments of the commands that put a version of baselines back; each takes one file.
 fn restore_arguments(names: &[String], version: &str) -> Vec<String> {
     let argument = |name: &String| {
-        let name = shell_words::quote(name);
+        let name = quote_operand(name);
         format!("baseline restore {name} --version {version}")
     };
     names.iter().map(argument).collect()
@@ -164,7 +165,7 @@ pub fn for_result(model: &Model, view: &ResultView) -> Option<String> {
         Operation::Undo => undo_of_run(model, run?)?,
         Operation::Pin | Operation::Unpin => {
             let entries = run?.events.iter().flat_map(|event| &event.pinned_entries);
-            let entries: Vec<_> = entries.map(|it| it.to_string_lossy()).collect();
+            let entries: Vec<_> = entries.map(quote_operand).collect();
             format!("archive {} {}", view.operation.as_str(), entries.join(" "))
         }
         _ => return None,
@@ -308,17 +309,17 @@ pub fn for_command(model: &Model, command: Command) -> Option<String> {
         Command::GoBaselines => command_for("baseline list"),
         Command::CompareVersions => {
             let name = model.subject_baseline()?;
-            command_for(&format!("baseline diff {}", shell_words::quote(name)))
+            command_for(&format!("baseline diff {}", quote_operand(name)))
         }
         Command::PlanSeal => {
             let names = model.target_baselines();
-            let quoted = names.iter().map(|name| shell_words::quote(name));
+            let quoted = names.iter().map(quote_operand);
             let names: Vec<_> = quoted.collect();
             command_for(&format!("seal --dry-run {}", names.join(" ")))
         }
         Command::OpenVersions => {
             let name = model.subject_baseline()?;
-            command_for(&format!("baseline history {}", shell_words::quote(name)))
+            command_for(&format!("baseline history {}", quote_operand(name)))
         }
         _ => None,
     }

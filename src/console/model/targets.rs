@@ -16,6 +16,7 @@ use crate::console::screens::log::state::{LogRow, RunSummary};
 use crate::console::screens::reset::state::{PlanRequest, REDO_VERB, ResetStage, ResultView};
 use crate::console::text::{LineKind, TextLine};
 use crate::engine::{Operation, Outcome, ScratchRequest, ScratchSelection, UndoMode, UndoTarget};
+use crate::invocation::as_operand;
 use crate::quantity::format_count;
 use crate::transport::sftp::askpass::Question;
 
@@ -315,7 +316,10 @@ impl Model {
                     Some(ArchiveRow::Memory(found)) if !self.archives.timeline.is_open => {
                         found.address.clone()
                     }
-                    _ => self.archives.chosen_entry()?.path.display().to_string(),
+                    _ => {
+                        let entry = self.archives.chosen_entry()?;
+                        as_operand(entry.path).display().to_string()
+                    }
                 };
                 Ok(ClipboardText::new("the path", path.as_bytes()))
             }

@@ -21,6 +21,7 @@ use crate::engine::push::DividedMemory;
 use crate::engine::record::{FileState, RunEvent};
 use crate::engine::undo::{ContentPart, ContentParts, InstallSource, Replacement};
 use crate::error::{Error, ErrorKind, Result};
+use crate::invocation::as_operand;
 use crate::transport::{
     Attributes, ByteSink, FailureCause, FileMetadata, MemoryDirectory, MemoryObject, SpecialFile,
     UnsyncedObject,
@@ -423,7 +424,8 @@ impl<'a> Run<'a> {
             }
             _ => format!("Archived the whole memory of {}", agent.name),
         };
-        self.log_line(&format!("{what} as {}", written.path.display()));
+        let path = as_operand(&written.path);
+        self.log_line(&format!("{what} as {}", path.display()));
     }
 }
 

@@ -1,6 +1,37 @@
-//! `archive`: what goes on without a readable ledger.
+//! `archive`: what goes on without a readable ledger, and paths that look like options.
 
 use super::*;
+
+#[test]
+fn printed_path_with_dash_is_no_option() {
+    let site = site_with_notes_and_drift();
+    let config = site.read("memory-shepherd.conf");
+    let config = config.replacen("archive_subdir=monitor", "archive_subdir=-dash", 1);
+    site.write("memory-shepherd.conf", config);
+    let _ = site.run(["reset", "monitor-bot"]).assert_code(0);
+    let printed = |arguments: &[&str]| {
+        let ran = site.run_command(site.command().args(arguments));
+        let (_, from) = ran.stdout.split_once("./-dash/").unwrap_or_default();
+        let end = from.find(".md").map_or(0, |end| end + ".md".len());
+        format!("./-dash/{}", &from[..end])
+    };
+    let entry = printed(&["archive", "list"]);
+    assert!(entry.ends_with(".md"), "{entry}");
+    assert_eq!(
+        printed(&["archive", "search", "quiet", "in:archive"]),
+        entry
+    );
+    assert_eq!(printed(&["log"]), entry);
+    let shown = site.run(["archive", "show", &entry]).assert_code(0);
+    assert!(shown.stdout.contains("quiet night"), "{}", shown.stdout);
+    assert_eq!(printed(&["archive", "pin", &entry]), entry);
+    let diff = ["diff", "monitor-bot", "--against-archive", &entry];
+    let _ = site.run(diff).assert_code(0);
+    // The exact path is in JSON.
+    let list = site.run(["archive", "list", "--json"]).json();
+    let path = list["entries"][0]["path"].as_str().unwrap();
+    assert_eq!(format!("./{path}"), entry);
+}
 
 #[test]
 fn entries_are_listed_and_exported_without_ledger() {
