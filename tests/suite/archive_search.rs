@@ -344,7 +344,50 @@ fn search_beside_rebuilds_of_others_finds_every_entry() {
 }
 
 #[test]
-fn findings_of_entries_are_those_of_the_ledger() {
+fn index_that_repeats_an_entry_is_replaced() {
+    let world = World::new(&["scout"]);
+    write_entry(&world, "scout/2025-01-02_0310.md", "- a walrus\n");
+    let engine = world.engine();
+    assert_eq!(search(&engine, "walrus in:archive").entries.len(), 1);
+    let planted = rusqlite::Connection::open(index_path(&world)).unwrap();
+    planted
+        .execute_batch(
+            "INSERT INTO directory (path, modified_ns) SELECT path || '/', modified_ns FROM directory;
+             INSERT INTO entry (id, directory, name, kind, size, modified_ns, inode)
+                 SELECT id + 1, (SELECT max(id) FROM directory), name, kind, size, modified_ns, inode
+                 FROM entry;
+             INSERT INTO words (rowid, text) SELECT id, 'a walrus ' FROM entry WHERE id IN
+                 (SELECT max(id) FROM entry);",
+        )
+        .unwrap();
+    drop(planted);
+    let found = search_as_it_is(&engine, "walrus in:archive");
+    assert_eq!(places(&found), ["scout/2025-01-02_0310.md:1"]);
+    let notes = found.notes.join("\n");
+    assert!(
+        notes.contains("names scout/2025-01-02_0310.md twice"),
+        "{notes}"
+    );
+    assert!(notes.contains("the damaged index was removed"), "{notes}");
+    let found = search(&engine, "walrus in:archive");
+    assert_eq!(places(&found), ["scout/2025-01-02_0310.md:1"]);
+    assert_eq!(found.notes, [""; 0]);
+}
+
+#[test]
+fn large_entry_is_found_once() {
+    let world = World::new(&["scout"]);
+    let text = format!("- a walrus\n{}", "- \n".repeat(6 << 20));
+    write_entry(&world, "scout/2025-01-02_0310.md", &text);
+    let engine = world.engine();
+    for query in ["walrus", "/walrus/", "-seal walrus"] {
+        let found = search(&engine, query);
+        assert_eq!(places(&found), ["scout/2025-01-02_0310.md:1"], "{query}");
+    }
+}
+
+#[test]
+fn findings_and_times_are_those_of_the_ledger() {
     let world = World::new(&["scout"]);
     let engine = world.engine();
     let findings = |goes_on: bool| {

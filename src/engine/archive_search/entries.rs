@@ -1,7 +1,7 @@
 //! Search in entries: each candidate is read and compared with the query.
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::collections::{BTreeSet, HashSet};
+use std::path::{Path, PathBuf};
 
 use super::candidates::{Candidates, ProposedEntry};
 use super::{FoundEntry, FoundText, MAX_SEARCHED_BYTES, SearchRequest, SearchResult};
@@ -10,7 +10,7 @@ use crate::archive::{ArchiveEntry, Pins, has_scratch_header};
 use crate::engine::Engine;
 use crate::engine::entry_directories::EntryDirectory;
 use crate::engine::lock;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 
 impl Engine {
     pub(super) fn search_entries(
@@ -41,12 +41,20 @@ impl Engine {
             Candidates::find(&self.archive, &state, &directories, request, &pins)
         };
         let compared = self.compare_candidates(request, candidates, &mut matcher, goes_on, result);
+        let mut is_damaged = false;
         if let Err(error) = compared {
+            is_damaged = error.kind() == ErrorKind::Integrity;
             let listed =
                 Candidates::list_instead(&self.archive, &directories, request.order, &error);
             self.compare_candidates(request, listed, &mut matcher, goes_on, result)?;
         }
-        self.add_similar_entries(request, &mut matcher, goes_on, result);
+        if is_damaged {
+            // The replacement waits for all searches that use the index.
+            drop(use_mark);
+            result.notes.extend(self.replace_damaged_index());
+        } else {
+            self.add_similar_entries(request, &mut matcher, goes_on, result);
+        }
         match matcher.cut_entries.len() {
             0 => {}
             1 => result.notes.push(format!(
@@ -59,6 +67,15 @@ impl Engine {
             )),
         }
         Ok(())
+    }
+
+    /// Replaces an index that is damaged by an empty one. Returns what to say of that; nothing where it
+    /// cannot be replaced now.
+    fn replace_damaged_index(&self) -> Option<String> {
+        let _changes = lock::try_lock_index(&self.archive).ok()??;
+        let mut state = self.index_state();
+        state.replace(&self.archive, self.clock()).ok()?;
+        Some("the damaged index was removed; the next search builds it again".to_string())
     }
 
     /// Returns the directories of the agents that a query allows.
@@ -93,7 +110,8 @@ impl Engine {
     /// Compares candidates with the query, and adds those that match.
     ///
     /// # Errors
-    /// The index can no longer say which entries it proposed; nothing was added then.
+    /// The index can no longer say which entries it proposed, or [`ErrorKind::Integrity`] where it proposes
+    /// one twice; nothing was added then.
     fn compare_candidates(
         &self,
         request: &SearchRequest,
@@ -103,6 +121,7 @@ impl Engine {
         result: &mut SearchResult,
     ) -> Result<()> {
         let mut found = Vec::new();
+        let mut seen = HashSet::new();
         let mut compared = 0;
         let count = candidates.proposed.len();
         for proposed in candidates.proposed {
@@ -112,10 +131,18 @@ impl Engine {
             compared += 1;
             let (entry, score) = match proposed {
                 ProposedEntry::Indexed(candidate) => {
-                    (self.index_state().entry(candidate)?, candidate.score)
+                    let entry = self.index_state().entry(candidate)?;
+                    if seen.contains(&entry.path) {
+                        return Err(repeated_entry_error(&entry.path));
+                    }
+                    (entry, candidate.score)
                 }
                 ProposedEntry::Listed(entry) => (entry, 0.0),
             };
+            // The index may propose an entry that is listed because it is large.
+            if !seen.insert(entry.path.clone()) {
+                continue;
+            }
             found.extend(matcher.compare(&request.query, entry, score));
         }
         result.candidates = count;
@@ -195,6 +222,15 @@ impl EntryMatcher<'_> {
 }
 
 fn find_directory<'d>(
+/// Returns the error of an index with two rows of one entry.
+fn repeated_entry_error(entry: &Path) -> Error {
+    let message = format!(
+        "the search index is damaged: it names {} twice",
+        entry.display()
+    );
+    Error::new(ErrorKind::Integrity, message)
+}
+
     directories: &'d [EntryDirectory],
     entry: &ArchiveEntry,
 ) -> Option<&'d EntryDirectory> {

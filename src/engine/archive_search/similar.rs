@@ -45,7 +45,7 @@ impl Engine {
         let Ok(candidates) = self.index_state().propose(&query, matcher.directories) else {
             return;
         };
-        let known: HashSet<PathBuf> = result
+        let mut known: HashSet<PathBuf> = result
             .entries
             .iter()
             .map(|found| found.entry.path.clone())
@@ -58,7 +58,7 @@ impl Engine {
             let Ok(entry) = self.index_state().entry(candidate) else {
                 continue;
             };
-            if known.contains(&entry.path) {
+            if !known.insert(entry.path.clone()) {
                 continue;
             }
             if let Some(found) = matcher.compare(&query, entry, candidate.score) {
