@@ -22,7 +22,7 @@ mod content_cache;
 mod degraded;
 mod entry_directories;
 mod entry_export;
-mod entry_findings;
+mod entry_records;
 mod fleet;
 mod full_archive;
 mod guard;
@@ -98,7 +98,7 @@ pub use baseline_versions::{
 pub use classify::MAX_WINDOW_BYTES;
 pub use entry_directories::EntryDirectory;
 pub use entry_export::ExportReport;
-pub use entry_findings::EntryFindings;
+pub use entry_records::RecordedEntries;
 pub use fleet::{FleetEvent, FleetWatcher, start_directory_watcher};
 pub use guard::{GuardAction, GuardEvent, GuardPass};
 pub use host_status::HostStatus;
@@ -203,7 +203,7 @@ pub struct Engine {
     content_cache: ContentCache,
     remote_texts: archive_search::RemoteTexts,
     index_state: Mutex<archive_search::IndexState>,
-    entry_findings: Mutex<entry_findings::KnownFindings>,
+    known_entries: Mutex<entry_records::KnownEntries>,
     state_cache: state_log::StateCache,
     last_generation: AtomicU64,
     /// End of the wait for agents' locks; none if runs do not wait.
@@ -314,7 +314,7 @@ impl Engine {
             content_cache: ContentCache::default(),
             remote_texts: archive_search::RemoteTexts::default(),
             index_state: Mutex::default(),
-            entry_findings: Mutex::default(),
+            known_entries: Mutex::default(),
             state_cache: state_log::StateCache::default(),
             last_generation: AtomicU64::new(1),
             lock_deadline: None,

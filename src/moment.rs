@@ -10,7 +10,8 @@ use chrono::{
 
 /// The time zone of the operator. Each instant has the offset that applied or will apply then, not
 /// that of today or of the process that recorded it: what reads a stored instant passes it through
-/// [`Zone::at`], and what shows one only formats it.
+/// [`Zone::at`], and what lists instants shows them with [`Zone::format_second`] or
+/// [`Zone::format_minute`].
 #[derive(Clone, Copy, Debug)]
 pub enum Zone {
     /// A zone without summer time.
@@ -34,6 +35,40 @@ impl Zone {
     pub fn at<Tz: TimeZone>(self, time: DateTime<Tz>) -> DateTime<FixedOffset> {
         let utc = time.naive_utc();
         DateTime::from_naive_utc_and_offset(utc, self.offset_at(utc))
+    }
+
+    /// Formats an instant as local time to the second, such as `2026-03-14 09:00:00`; with its offset where
+    /// that local time occurs twice.
+    pub fn format_second<Tz: TimeZone>(self, time: DateTime<Tz>) -> String {
+        self.format(time, "%Y-%m-%d %H:%M:%S")
+    }
+
+    /// Formats an instant as [`Zone::format_second`] does, to the minute.
+    pub fn format_minute<Tz: TimeZone>(self, time: DateTime<Tz>) -> String {
+        self.format(time, "%Y-%m-%d %H:%M")
+    }
+
+    fn format<Tz: TimeZone>(self, time: DateTime<Tz>, form: &str) -> String {
+        let utc = time.naive_utc();
+        let local = self.at(time);
+        if self.is_repeated(utc) {
+            local.format(&format!("{form} %:z")).to_string()
+        } else {
+            local.format(form).to_string()
+        }
+    }
+
+    /// Returns whether another instant, at the end of summer time, has the same local time.
+    fn is_repeated(self, utc: NaiveDateTime) -> bool {
+        let (offset, day) = (self.offset_at(utc), Duration::days(1));
+        let days = [utc.checked_sub_signed(day), utc.checked_add_signed(day)];
+        let offsets = days.into_iter().flatten().map(|it| self.offset_at(it));
+        let mut others = offsets.filter(|it| *it != offset);
+        others.any(|other| {
+            let local = utc.checked_add_offset(offset);
+            let instant = local.and_then(|local| local.checked_sub_offset(other));
+            instant.is_some_and(|utc| self.offset_at(utc) == other)
+        })
     }
 
     /// Returns the instant of a local time; the first one of two, and that of the offset before the
@@ -211,6 +246,29 @@ mod tests {
         ] {
             assert_eq!(SUMMER_TIME.at(rfc3339(recorded)).to_rfc3339(), shown);
         }
+    }
+
+    #[test]
+    fn repeated_local_time_is_shown_with_its_offset() {
+        for (instant, shown) in [
+            ("2026-10-24T23:59:59Z", "2026-10-25 01:59:59"),
+            ("2026-10-25T00:30:00Z", "2026-10-25 02:30:00 +02:00"),
+            ("2026-10-25T01:30:00Z", "2026-10-25 02:30:00 +01:00"),
+            ("2026-10-25T02:00:00Z", "2026-10-25 03:00:00"),
+            // An hour that is skipped repeats none.
+            ("2026-03-29T00:59:59Z", "2026-03-29 01:59:59"),
+            ("2026-03-29T01:00:00Z", "2026-03-29 03:00:00"),
+        ] {
+            assert_eq!(SUMMER_TIME.format_second(rfc3339(instant)), shown);
+        }
+        let instant = rfc3339("2026-10-25T01:30:00Z");
+        assert_eq!(
+            SUMMER_TIME.format_minute(instant),
+            "2026-10-25 02:30 +01:00"
+        );
+        assert_eq!(Zone::UTC.format_minute(instant), "2026-10-25 01:30");
+        let end = DateTime::<Utc>::MAX_UTC;
+        assert!(SUMMER_TIME.format_second(end).contains("-12-31 "));
     }
 
     #[test]

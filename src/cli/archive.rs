@@ -119,6 +119,10 @@ struct EntryItem {
     kind: EntryKind,
     /// Local time in the name of the entry.
     stamp: String,
+    /// When it was made.
+    time: DateTime<FixedOffset>,
+    #[serde(skip)]
+    shown_time: String,
     size: u64,
     modified: Option<DateTime<FixedOffset>>,
     pinned: bool,
@@ -141,6 +145,8 @@ impl EntryItem {
             left: status.has_left,
             kind: entry.kind,
             stamp: format_stamp(entry.stamp),
+            time: status.time,
+            shown_time: zone.format_second(status.time),
             size: entry.size,
             modified: modified.map(|time| zone.at(time)),
             pinned: status.is_pinned,
@@ -158,7 +164,7 @@ impl Document for EntryListDocument {
             return printer.write_plain_line("no entries");
         }
         let mut rows = vec![vec![
-            text_cell(OutputRole::Heading, "STAMP"),
+            text_cell(OutputRole::Heading, "TIME"),
             text_cell(OutputRole::Heading, "KIND"),
             number_cell(OutputRole::Heading, "BYTES"),
             text_cell(OutputRole::Heading, "ENTRY"),
@@ -176,7 +182,7 @@ impl Document for EntryListDocument {
             let reasons = reasons.iter().filter(|it| it.0).map(|it| it.1);
             let why: Vec<&str> = findings.as_deref().into_iter().chain(reasons).collect();
             rows.push(vec![
-                text_cell(OutputRole::Plain, &item.stamp),
+                text_cell(OutputRole::Plain, &item.shown_time),
                 text_cell(OutputRole::Plain, entry_kind_label(item.kind)),
                 number_cell(OutputRole::Plain, item.size.to_string()),
                 path_cell(OutputRole::Plain, &as_operand(&item.exact_path)),
@@ -315,7 +321,7 @@ impl CommandContext<'_> {
             ledger_error,
         } = engine.entry_statuses(agents, &query.filter)?;
         if let Some(limit) = limit {
-            statuses.sort_by(|one, other| one.entry.sort_key().cmp(&other.entry.sort_key()));
+            statuses.sort_by(|one, other| one.sort_key().cmp(&other.sort_key()));
             statuses.drain(..statuses.len().saturating_sub(limit));
         }
         let has_line_feed =

@@ -16,14 +16,15 @@ use super::values::{EXIT_CODES, parse_record_count};
 use super::{CommandContext, CommandResult};
 use crate::baseline::seal::{seal_hint, seal_saved_command};
 use crate::baseline::signatures::SignedSeal;
+use crate::clock::{Clock, SystemClock};
 use crate::digest::Digest;
 use crate::durable::LostAttributes;
 use crate::engine::{
     BaselineState, BaselineSummary, BaselineVersion, FindingCounts, SavedBaseline,
 };
 use crate::error::Error;
-
 use crate::invocation::quote_operand;
+
 /// Subcommands of `baseline`.
 #[derive(Debug, clap::Subcommand)]
 pub enum BaselineVerb {
@@ -130,7 +131,7 @@ struct RestoreDocument {
 
 fn format_time(time: Option<DateTime<FixedOffset>>) -> String {
     time.map_or("-".to_string(), |time| {
-        time.format("%Y-%m-%d %H:%M:%S").to_string()
+        SystemClock.zone().format_second(time)
     })
 }
 

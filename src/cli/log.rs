@@ -157,12 +157,7 @@ fn record_cells(engine: &Engine, record: &LedgerRecord) -> Result<Vec<TableCell>
     Ok(vec![
         text_cell(
             OutputRole::Plain,
-            engine
-                .clock()
-                .zone()
-                .at(record.time)
-                .format("%Y-%m-%d %H:%M:%S")
-                .to_string(),
+            engine.clock().zone().format_second(record.time),
         ),
         text_cell(OutputRole::Notice, &event.run),
         text_cell(OutputRole::Plain, operation),

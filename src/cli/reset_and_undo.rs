@@ -576,7 +576,7 @@ fn no_undo_target_error(engine: &Engine) -> Result<Error> {
         last.run,
         last.operation.as_str(),
         list_names(&agents),
-        last.time.format("%Y-%m-%d at %H:%M:%S")
+        engine.clock().zone().format_second(last.time)
     );
     let undo = engine.command_line(&format!("undo --run {}", last.run));
     let dry_run = engine.command_line("undo --last --dry-run");

@@ -14,6 +14,7 @@ use super::output::{Document, OutputRole, Printer};
 use super::signals::StopSignals;
 use super::status::state_role;
 use super::{CommandContext, CommandResult};
+use crate::clock::{Clock, SystemClock};
 use crate::engine::{FleetEvent, FleetWatcher, Observation, State};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -38,7 +39,7 @@ struct StateChange {
 
 impl Document for StateChange {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        let time = self.time.format("%Y-%m-%d %H:%M:%S ").to_string();
+        let time = format!("{} ", SystemClock.zone().format_second(self.time));
         let before = self.before.map_or(String::new(), |it| format!("{it} to "));
         let why = if self.why.is_empty() {
             String::new()

@@ -29,10 +29,10 @@ use crate::config::{Diagnostic, SshHost};
 use crate::digest::Digest;
 use crate::engine::{
     AgentTimeline, BaselineFile, BaselineList, BaselineVersion, ConnectionSetting, DraftId, Engine,
-    EntryFindings, FindingCounts, HistoryEntry, HostStatus, IndexProgress, MemoryAddress,
-    NextRuleChange, Observation, OpenedBaseline, Plan, PruneReport, RetentionOverview, RunProgress,
-    RunReport, SavedObservations, SealMatch, SearchRelaxation, TextSource, Verification,
-    VerifyProgress,
+    FindingCounts, HistoryEntry, HostStatus, IndexProgress, MemoryAddress, NextRuleChange,
+    Observation, OpenedBaseline, Plan, PruneReport, RecordedEntries, RetentionOverview,
+    RunProgress, RunReport, SavedObservations, SealMatch, SearchRelaxation, TextSource,
+    Verification, VerifyProgress,
 };
 use crate::error::Error;
 use crate::lint::Finding;
@@ -113,8 +113,8 @@ pub enum Msg {
     ArchiveSearched(u64, Result<Box<FoundRows>, String>),
     /// The queries that find something where that of a search, by its number, finds nothing.
     ArchiveRelaxed(u64, Result<Vec<SearchRelaxation>, String>),
-    /// What the scan found in the entries that a search found, by the number of the search.
-    EntryFindingsRead(u64, Result<EntryFindings, String>),
+    /// What the ledger records of the entries that a search found, by the number of the search.
+    EntryRecordsRead(u64, Result<RecordedEntries, String>),
     /// End of a search.
     ArchiveSearchEnded(u64),
     /// Progress of the index.

@@ -156,8 +156,8 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
         Msg::ArchiveSearched(number, found) => {
             archives::update::handle_result(model, number, found.map(|found| *found));
         }
-        Msg::EntryFindingsRead(number, findings) => {
-            archives::update::handle_findings(model, number, findings);
+        Msg::EntryRecordsRead(number, recorded) => {
+            archives::update::handle_records(model, number, recorded);
         }
         Msg::ArchiveRelaxed(number, found) => {
             archives::update::handle_relaxations(model, number, found);

@@ -68,6 +68,30 @@ pub struct SearchResult {
 }
 
 impl SearchResult {
+    /// Sorts the entries again whose times have changed, in the order of their search. Those of equal
+    /// rank are sorted by time; those with similar words stay behind the others.
+    pub fn sort_entries(&mut self, order: CandidateOrder) {
+        let rank = |found: &FoundEntry| {
+            let text = found.text.as_ref();
+            let is_similar = text.is_some_and(|text| text.similarity < 1.0);
+            let rank = match order {
+                CandidateOrder::Relevance => found.score,
+                CandidateOrder::Largest => found.entry.size as f64,
+                CandidateOrder::Newest | CandidateOrder::Oldest => 0.0,
+            };
+            (is_similar, rank)
+        };
+        for equal in self
+            .entries
+            .chunk_by_mut(|one, other| rank(one) == rank(other))
+        {
+            equal.sort_by(|one, other| one.time_key().cmp(&other.time_key()));
+            if order != CandidateOrder::Oldest {
+                equal.reverse();
+            }
+        }
+    }
+
     /// Whether candidates are left that were not compared.
     pub fn has_more(&self) -> bool {
         self.compared < self.candidates
@@ -90,12 +114,20 @@ pub struct FoundEntry {
     pub agent: String,
     /// Whether the agent is not in the config.
     pub has_left: bool,
+    /// When it was made, by its name; [`Engine::recorded_entries`] knows better.
+    pub time: DateTime<FixedOffset>,
     /// Whether retention never deletes it.
     pub is_pinned: bool,
     /// Its score, where the order is that of relevance: BM25, times the similarity of its words.
     pub score: f64,
     /// The hits; none where the query does not look at texts.
     pub text: Option<FoundText>,
+}
+
+impl FoundEntry {
+    fn time_key(&self) -> (DateTime<FixedOffset>, u32, &Path) {
+        (self.time, self.entry.number, &self.entry.path)
+    }
 }
 
 /// A memory that matches.

@@ -141,7 +141,7 @@ pub fn describe_lock(
         holder.run,
         holder.user,
         holder.pid,
-        zone.at(holder.since).format("%Y-%m-%d %H:%M:%S")
+        zone.format_second(holder.since)
     )
 }
 
@@ -411,7 +411,7 @@ pub fn describe_holder(holder: Option<&LockHolder>, zone: Zone) -> String {
     let Some(holder) = holder else {
         return "another process".to_string();
     };
-    let since = zone.at(holder.since).format("%Y-%m-%d %H:%M:%S");
+    let since = zone.format_second(holder.since);
     let (pid, user) = (holder.pid, &holder.user);
     format!("process {pid} of {user} since {since}")
 }

@@ -15,7 +15,8 @@ use crate::engine_samples::{minutes_before, run_summary, test_time};
 /// What a search found: entries of these agents with their numbers of hits, an hour apart.
 pub fn found_rows(query: &str, rows: &[(&str, usize)]) -> FoundRows {
     let entries = rows.iter().enumerate().map(|(at, (agent, hits))| {
-        let time = minutes_before(60 * at as i64).naive_local();
+        let made = minutes_before(60 * at as i64);
+        let time = made.naive_local();
         let line = FoundLine {
             number: 12,
             bytes: b"- found a token loop in the auth module".to_vec(),
@@ -33,6 +34,7 @@ pub fn found_rows(query: &str, rows: &[(&str, usize)]) -> FoundRows {
             },
             agent: agent.to_string(),
             has_left: *agent == "walrus",
+            time: made,
             is_pinned: false,
             score: 1.0,
             text: (*hits > 0).then(|| FoundText {

@@ -393,9 +393,9 @@ fn findings_and_times_are_those_of_the_ledger() {
     let findings = |goes_on: bool| {
         let found = search(&engine, "in:archive").entries.into_iter();
         let paths = found.map(|found| found.entry.path);
-        let found = engine.findings_of_entries(paths, &|| goes_on).unwrap();
+        let found = engine.recorded_entries(paths, &|| goes_on).unwrap();
         assert_eq!(found.unread, None);
-        found.by_entry
+        (found.findings, found.times)
     };
     let mut entries = Vec::new();
     for notes in [
@@ -407,12 +407,19 @@ fn findings_and_times_are_those_of_the_ledger() {
         let entry = world.reset().assert_ok().entries[0].clone();
         entries.push((entry.path, entry.findings));
         // What a stopped reading leaves out is read by the next one.
-        assert_eq!(findings(false).len(), entries.len() / 2);
+        assert_eq!(findings(false).0.len(), entries.len() / 2);
         let expected = entries.iter().cloned();
         let expected = expected.filter_map(|(path, found)| Some((path, found?)));
-        assert_eq!(findings(true), expected.collect());
+        let (found, times) = findings(true);
+        assert_eq!(found, expected.collect());
+        let records = world.read_records();
+        let recorded = records.iter().flat_map(|record| {
+            let written = record.event.entries();
+            written.map(|written| (written.path.clone(), record.time))
+        });
+        assert_eq!(times, recorded.collect());
     }
-    assert_eq!(findings(false).len(), 2);
+    assert_eq!(findings(false).0.len(), 2);
     // Of another ledger, what was read before does not count.
     let other = World::new(&["scout"]);
     for notes in ["- a\n", "- b\n", "- c\n", "- d\n"] {
@@ -425,7 +432,7 @@ fn findings_and_times_are_those_of_the_ledger() {
         world.archive_directory().join(ledger),
     )
     .unwrap();
-    assert_eq!(findings(true).len(), 0);
+    assert_eq!(findings(true).0.len(), 0);
 }
 
 #[test]

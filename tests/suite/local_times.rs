@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
+use chrono::DateTime;
 use memory_shepherd::clock::Clock;
 use memory_shepherd::engine::{AgentTimeline, TimelineRow, TimelineSubject};
 
@@ -52,6 +53,53 @@ fn log_shows_each_run_at_the_offset_of_its_day() {
     for time in ["2026-03-14T09:00:", "2026-07-12T10:00:"] {
         assert!(json.contains(time), "{time}: {json}");
     }
+}
+
+/// A fleet that was reset twice in the hour that occurs twice: at 02:45 in summer time, and half an hour
+/// later at 02:15.
+fn world_with_repeated_hour() -> World {
+    let world = World::new(&["scout"]);
+    world.clock.set_summer_time();
+    let first = DateTime::parse_from_rfc3339("2026-10-25T00:45:00Z").unwrap();
+    let wait = (first - world.clock.now()).to_std().unwrap();
+    for wait in [wait, Duration::from_secs(30 * 60)] {
+        world.clock.advance(wait);
+        world.write_scratch("scout", "- a note\n");
+        world.reset().assert_ok();
+    }
+    world.config();
+    world
+}
+
+/// Asserts that the lines below the headings begin with the times of both runs.
+#[track_caller]
+fn assert_repeated_hour(text: &str) {
+    let times = [
+        ("2026-10-25 02:45:", " +02:00 "),
+        ("2026-10-25 02:15:", " +01:00 "),
+    ];
+    for (line, (time, offset)) in text.lines().skip(1).zip(times) {
+        assert!(line.starts_with(time) && line.contains(offset), "{text}");
+    }
+}
+
+#[test]
+fn repeated_hour_is_logged_with_its_offset() {
+    let world = world_with_repeated_hour();
+    let log = run_program(&world, &["log"]);
+    assert_repeated_hour(&log);
+    assert_eq!(log.lines().count(), 3, "{log}");
+}
+
+#[test]
+fn archive_list_is_in_the_order_of_instants() {
+    let world = world_with_repeated_hour();
+    // By the names, the first entry would be the last one.
+    let directory = world.archive_directory().join("scout");
+    let [first, second] = ["2026-10-25_0245.md", "2026-10-25_0215.md"];
+    assert!(directory.join(first).exists() && directory.join(second).exists());
+    let list = run_program(&world, &["archive", "list"]);
+    assert_repeated_hour(&list);
 }
 
 #[test]

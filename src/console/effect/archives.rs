@@ -89,9 +89,9 @@ impl EffectRunner {
                 TextSource::Entry(path) => Some(path),
                 TextSource::Memory(_) => None,
             });
-            let findings = engine.findings_of_entries(entries, &is_wanted);
-            let findings = findings.map_err(|error| error.to_string());
-            let _ = messages.send(Msg::EntryFindingsRead(number, findings));
+            let recorded = engine.recorded_entries(entries, &is_wanted);
+            let recorded = recorded.map_err(|error| error.to_string());
+            let _ = messages.send(Msg::EntryRecordsRead(number, recorded));
             let query = request.query;
             if query.trim().is_empty() || !has_found_nothing || !is_wanted() {
                 return Msg::ArchiveSearchEnded(number);

@@ -617,11 +617,19 @@ fn missing_archive_is_trouble_on_every_screen() {
     }
     update(&mut model, moment, loaded.unwrap());
     let says = |text: Option<&str>| text.is_some_and(|it| it.ends_with("no archive is there"));
-    assert!(says(model.ledger_error.as_deref()), "{:?}", model.ledger_error);
+    assert!(
+        says(model.ledger_error.as_deref()),
+        "{:?}",
+        model.ledger_error
+    );
     let shown = model.last_message.as_ref().map(|it| it.text.as_str());
     assert!(says(shown), "{shown:?}");
     let seen = observed.unwrap();
-    assert!(says(seen.ledger_error.as_deref()), "{:?}", seen.ledger_error);
+    assert!(
+        says(seen.ledger_error.as_deref()),
+        "{:?}",
+        seen.ledger_error
+    );
     // It is said once, until the archive is there again.
     update(&mut model, moment, Msg::AgentsObserved(vec![seen.clone()]));
     assert_eq!(model.last_message.as_ref().unwrap().repeat_count, 1);

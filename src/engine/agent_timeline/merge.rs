@@ -157,8 +157,8 @@ pub(super) fn merge_rows(
     let mut rows = Vec::new();
     let mut unrecorded = disk.unrecorded.into_iter().peekable();
     for run in &scanned.runs {
-        let time = zone.at(run.time()).naive_local();
-        while let Some(entry) = unrecorded.next_if(|it| it.stamp > time) {
+        let time = run.time();
+        while let Some(entry) = unrecorded.next_if(|it| zone.resolve(it.stamp) > time) {
             rows.push(TimelineRow::Entry(entry));
         }
         push_run(run, &mut rows);

@@ -211,6 +211,7 @@ impl EntryMatcher<'_> {
             text = Some(FoundText::new(&source.bytes, hits, self.max_lines));
         }
         Some(FoundEntry {
+            time: self.engine.clock().zone().resolve(entry.stamp),
             entry,
             agent,
             has_left: directory.has_left(),
@@ -221,7 +222,6 @@ impl EntryMatcher<'_> {
     }
 }
 
-fn find_directory<'d>(
 /// Returns the error of an index with two rows of one entry.
 fn repeated_entry_error(entry: &Path) -> Error {
     let message = format!(
@@ -231,6 +231,7 @@ fn repeated_entry_error(entry: &Path) -> Error {
     Error::new(ErrorKind::Integrity, message)
 }
 
+fn find_directory<'d>(
     directories: &'d [EntryDirectory],
     entry: &ArchiveEntry,
 ) -> Option<&'d EntryDirectory> {

@@ -30,9 +30,8 @@ pub fn read_archive_id(root: &Path) -> Result<Option<Digest>> {
     match scan.next_record() {
         Ok(None) => Ok(None),
         Ok(Some(_)) => Ok(Some(scan.position().line_digest)),
-        Err(error) if scan.skip_segment() => {
-            read_id_file(&directory.join(ARCHIVE_ID_FILE_NAME)).map_or(Err(error), |id| Ok(Some(id)))
-        }
+        Err(error) if scan.skip_segment() => read_id_file(&directory.join(ARCHIVE_ID_FILE_NAME))
+            .map_or(Err(error), |id| Ok(Some(id))),
         Err(error) => Err(error),
     }
 }

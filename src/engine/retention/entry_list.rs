@@ -1,13 +1,15 @@
 //! The list of entries, and their pins.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use chrono::{DateTime, FixedOffset};
 
 use super::dates;
 use super::deletion::MAX_NAMES_PER_RECORD;
 use super::ledger_facts::{LedgerFacts, LedgerQuery};
 use crate::archive::search::{EntryFacts, EntryFilter};
-use crate::archive::{ArchiveEntry, PinFault, Pins};
+use crate::archive::{Archive, ArchiveEntry, PinFault, Pins};
 use crate::engine::entry_directories::EntryDirectory;
 use crate::engine::record::{Operation, RunEvent, new_run_id};
 use crate::engine::{Engine, EngineSetup, lock};
@@ -23,6 +25,8 @@ pub struct EntryStatus {
     pub agent: String,
     /// Whether the agent is not in the config.
     pub has_left: bool,
+    /// When it was made, by the ledger; by its name where no record names it.
+    pub time: DateTime<FixedOffset>,
     /// Whether it is pinned: retention never deletes it.
     pub is_pinned: bool,
     /// Whether the ledger names it, which makes it verifiable; none if the ledger cannot be read.
@@ -32,6 +36,13 @@ pub struct EntryStatus {
     pub is_needed: Option<bool>,
     /// What the scan found in it, by the ledger.
     pub findings: Option<ScanSummary>,
+}
+
+impl EntryStatus {
+    /// The order of entries: by their time, then by the number within a minute.
+    pub fn sort_key(&self) -> (DateTime<FixedOffset>, u32, &Path) {
+        (self.time, self.entry.number, &self.entry.path)
+    }
 }
 
 /// A list of entries.
@@ -93,6 +104,7 @@ impl Engine {
             }
         };
         let is_known = ledger_error.is_none();
+        let zone = self.clock().zone();
         let mut statuses = Vec::new();
         let all = entries.into_iter().zip(facts.entries).enumerate();
         for (place, ((directory, entry), record)) in all {
@@ -117,6 +129,10 @@ impl Engine {
                 statuses.push(EntryStatus {
                     agent: recorded.unwrap_or_else(|| directory.label()),
                     has_left,
+                    time: match &record {
+                        Some(record) => zone.at(record.made_at),
+                        None => zone.resolve(entry.stamp),
+                    },
                     is_pinned,
                     findings: facts.findings.get(&place).cloned(),
                     is_recorded: is_known.then_some(record.is_some()),
@@ -127,6 +143,12 @@ impl Engine {
                 });
             }
         }
+        // The clock may have been set back between two entries, or the time zone changed.
+        statuses.sort_by(|one, other| {
+            let directories = [one, other].map(|it| Archive::agent_directory_of(&it.entry.path));
+            let by_time = || one.sort_key().cmp(&other.sort_key());
+            directories[0].cmp(directories[1]).then_with(by_time)
+        });
         Ok(EntryList {
             entries: statuses,
             ledger_error,

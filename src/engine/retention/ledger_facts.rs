@@ -39,6 +39,8 @@ pub(super) struct LedgerQuery<'q> {
 pub(super) struct EntryRecord {
     /// Place of its agent in [`LedgerFacts::agents`].
     pub agent: usize,
+    /// Time of the first record that names it, by the clock of its run.
+    pub made_at: DateTime<FixedOffset>,
     /// The latest time at which the last record that names it may have been written.
     pub recorded_at: DateTime<FixedOffset>,
     /// Whether that run changed the memory, so that its undo needs the entry.
@@ -137,7 +139,7 @@ impl<'q> LedgerPass<'q> {
             self.add_unchanged(unchanged, at);
         } else if !event.agent.is_empty() {
             let agent = self.agent_place(&event.agent, at);
-            self.add_entries(event, agent, at);
+            self.add_entries(record, agent, at);
             if !self.query.versions.is_empty() {
                 self.add_agent_versions(event, agent);
             }
@@ -176,7 +178,8 @@ impl<'q> LedgerPass<'q> {
         place
     }
 
-    fn add_entries(&mut self, event: &RunEvent, agent: usize, at: RecordPlace) {
+    fn add_entries(&mut self, record: &LedgerRecord, agent: usize, at: RecordPlace) {
+        let event = &record.event;
         let mut is_first = true;
         for written in event.entries() {
             if is_first {
@@ -202,10 +205,11 @@ impl<'q> LedgerPass<'q> {
                 self.chains.entry(chain).or_default().push(place);
             }
             let known = self.facts.entries[place];
-            let record = &mut self.entry_records[place];
-            *record = (*record).max(Some(at));
+            let last_place = &mut self.entry_records[place];
+            *last_place = (*last_place).max(Some(at));
             self.facts.entries[place] = Some(EntryRecord {
                 agent,
+                made_at: known.map_or(record.time, |known| known.made_at),
                 recorded_at: at.time,
                 is_of_change: event.has_changed_memory()
                     || known.is_some_and(|known| known.is_of_change),

@@ -244,7 +244,8 @@ impl Engine {
                 && last.outcome.is_failure()
                 && !last.is_archive_full
             {
-                let (run, time) = (&last.run, last.time.format("%Y-%m-%d %H:%M"));
+                let time = self.clock().zone().format_minute(last.time);
+                let run = &last.run;
                 let outcome = match last.outcome {
                     Outcome::Refused => "was refused",
                     Outcome::NotStarted => "did not start",

@@ -98,7 +98,9 @@ fn readers_say_that_the_archive_is_not_there() {
             }
             let ran = site.run_command(site.command().args(words.split(' ')));
             let said = format!("{words}: {}{}", ran.stdout, ran.stderr);
-            assert_eq!(ran.exit_code, 3, "{said}");
+            // What the service manager says of the timers is true.
+            let code = if words == "schedule status" { 0 } else { 3 };
+            assert_eq!(ran.exit_code, code, "{said}");
             let path = site.path("archives");
             let sentence = format!("is not in {}: {there}", path.display());
             assert!(ran.stderr.contains(&sentence), "{said}");

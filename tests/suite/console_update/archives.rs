@@ -5,6 +5,7 @@ mod timeline;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use memory_shepherd::archive::index::CandidateOrder;
 use memory_shepherd::archive::search::{QueryChange, RelaxedQuery};
@@ -16,7 +17,7 @@ use memory_shepherd::console::screens::archives::state::{
 };
 use memory_shepherd::console::screens::reset::state::PlanRequest;
 use memory_shepherd::engine::{
-    EntryComparison, EntryFindings, SearchRelaxation, State, TextSource, UndoMode, UndoTarget,
+    EntryComparison, RecordedEntries, SearchRelaxation, State, TextSource, UndoMode, UndoTarget,
 };
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::lint::ScanSummary;
@@ -429,6 +430,34 @@ fn failed_relaxation_says_why() {
 }
 
 #[test]
+fn entries_are_shown_and_sorted_by_their_records() {
+    let rows = [("scout", 2), ("triage", 2), ("scribe", 2)];
+    let mut console = console_with_found("token", &rows);
+    let number = console.model.archives.search_number;
+    let agents = |console: &TestConsole| -> Vec<String> {
+        let found = console.model.archives.result().unwrap();
+        found.entries.iter().map(|it| it.agent.clone()).collect()
+    };
+    console.press("j");
+    let entries = console.model.archives.result().unwrap().entries.clone();
+    // The name of the oldest has the time of a clock that was an hour behind.
+    let oldest = &entries[2];
+    let time = entries[0].time + Duration::from_secs(7 * 60);
+    let recorded = RecordedEntries {
+        times: HashMap::from([(oldest.entry.path.clone(), time)]),
+        ..RecordedEntries::default()
+    };
+    console.send(Msg::EntryRecordsRead(number, Ok(recorded)));
+    assert_eq!(agents(&console), ["scribe", "scout", "triage"]);
+    let shown = time.format("%Y-%m-%d %H:%M").to_string();
+    let text = console.screen_text();
+    assert!(text.contains(&shown), "{shown}: {text}");
+    // The cursor stays at its row.
+    let current = console.model.archives.current_row().unwrap();
+    assert_eq!(current.agent(), "triage");
+}
+
+#[test]
 fn findings_of_entries_are_marked_and_counted() {
     let mut console = console_with_found("token", &[("scout", 2), ("triage", 1)]);
     let summary = ScanSummary {
@@ -439,13 +468,13 @@ fn findings_of_entries_are_marked_and_counted() {
     let findings = HashMap::from([(path(0), summary)]);
     let number = console.model.archives.search_number;
     // Those of an earlier search come too late.
-    let findings = EntryFindings {
-        by_entry: findings,
-        unread: None,
+    let findings = RecordedEntries {
+        findings,
+        ..RecordedEntries::default()
     };
-    console.send(Msg::EntryFindingsRead(number - 1, Ok(findings.clone())));
+    console.send(Msg::EntryRecordsRead(number - 1, Ok(findings.clone())));
     assert!(!console.screen_text().contains("scratch!"));
-    console.send(Msg::EntryFindingsRead(number, Ok(findings.clone())));
+    console.send(Msg::EntryRecordsRead(number, Ok(findings.clone())));
     let text = console.screen_text();
     assert!(
         text.contains("scratch!") && !text.contains("FULL!"),
@@ -456,9 +485,9 @@ fn findings_of_entries_are_marked_and_counted() {
     assert!(!console.screen_text().contains("2 secrets"));
     // What the ledger does not tell is no absence of findings.
     let unread = Some(Error::new(ErrorKind::Integrity, "segment 1 is broken"));
-    let partly = EntryFindings { unread, ..findings };
+    let partly = RecordedEntries { unread, ..findings };
     for found in [Ok(partly), Err("segment 1 is broken".to_string())] {
-        console.send(Msg::EntryFindingsRead(number, found));
+        console.send(Msg::EntryRecordsRead(number, found));
         let text = console.screen_text();
         assert!(text.contains("not known: segment 1 is broken"), "{text}");
     }

@@ -7,6 +7,8 @@ pub mod timeline;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use chrono::{DateTime, FixedOffset};
+
 use crate::archive::index::CandidateOrder;
 use crate::archive::search::QueryError;
 use crate::console::screens::agent::marked_lines::MarkedLines;
@@ -307,6 +309,31 @@ impl ArchivesScreen {
             None => result.memories.get(index).map(ArchiveRow::Memory),
             Some(index) => result.entries.get(index).map(ArchiveRow::Entry),
         }
+    }
+
+    /// Takes over when entries were made, and sorts them again. A row that a key has chosen stays under
+    /// the cursor. Returns whether a time has changed.
+    pub fn date_entries(&mut self, times: &HashMap<PathBuf, DateTime<FixedOffset>>) -> bool {
+        let current = self.current_row().map(|row| row.source());
+        let order = self.order;
+        let Some(Ok(found)) = &mut self.found else {
+            return false;
+        };
+        let mut is_changed = false;
+        for found in &mut found.result.entries {
+            if let Some(time) = times.get(&found.entry.path) {
+                is_changed |= found.time != *time;
+                found.time = *time;
+            }
+        }
+        if is_changed {
+            found.result.sort_entries(order);
+            let chosen = current.filter(|_| self.cursor > 0);
+            self.cursor = chosen
+                .and_then(|it| self.find_row(&it))
+                .unwrap_or(self.cursor);
+        }
+        is_changed
     }
 
     /// Returns what the scan found in an entry, such as "2 secrets, 1 injection".

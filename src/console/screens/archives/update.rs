@@ -5,7 +5,6 @@ pub mod export;
 pub mod retention;
 pub mod timeline;
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use crate::archive::index::CandidateOrder;
@@ -24,7 +23,7 @@ use crate::console::screens::reset;
 use crate::console::screens::reset::state::PlanRequest;
 use crate::console::text::{LineKind, PreparedText, TextLine};
 use crate::engine::{
-    EntryComparison, EntryFindings, IndexProgress, SearchRelaxation, SearchResult, TextSource,
+    EntryComparison, IndexProgress, RecordedEntries, SearchRelaxation, SearchResult, TextSource,
     TimelineRow, UndoMode, UndoTarget,
 };
 
@@ -146,17 +145,24 @@ pub fn handle_search_ended(model: &mut Model, number: u64) {
     }
 }
 
-/// Shows what the scan found in the entries of the rows.
-pub fn handle_findings(model: &mut Model, number: u64, found: Result<EntryFindings, String>) {
+/// Shows what the ledger records of the entries of the rows: when they were made, and what the scan
+/// found in them.
+pub fn handle_records(model: &mut Model, number: u64, recorded: Result<RecordedEntries, String>) {
     if number == model.archives.search_number {
-        let (findings, unread) = match found {
-            Ok(found) => (found.by_entry, found.unread.map(|error| error.to_string())),
-            Err(why) => (HashMap::new(), Some(why)),
+        let (recorded, unread) = match recorded {
+            Ok(RecordedEntries {
+                times,
+                findings,
+                unread,
+            }) => ((times, findings), unread.map(|error| error.to_string())),
+            Err(why) => (Default::default(), Some(why)),
         };
+        let (times, findings) = recorded;
         let unknown = unread.map(|why| format!("findings of some entries are not known: {why}"));
         let screen = &mut model.archives;
         let is_changed = screen.findings != findings || screen.unknown_findings != unknown;
         (screen.findings, screen.unknown_findings) = (findings, unknown);
+        let is_changed = screen.date_entries(&times) || is_changed;
         model.is_dirty |= is_changed && model.screen == Screen::Archives;
     }
 }

@@ -301,7 +301,7 @@ fn draw_row(
             if model.archives.is_marked(&found.entry.path) {
                 canvas.put_text(1, y, "*", Role::Mark);
             }
-            let when = found.entry.stamp.format("%Y-%m-%d %H:%M").to_string();
+            let when = found.time.format("%Y-%m-%d %H:%M").to_string();
             canvas.put_text(columns.when, y, &when, Role::Text);
             let (kind, role) = kind_label(found.entry.kind);
             let x = canvas.put_text(columns.kind, y, kind, role);
