@@ -604,17 +604,12 @@ fn missing_archive_is_trouble_on_every_screen() {
     let mut model = initial_model(&config, moment, (120, 36));
     let (_release, released) = bounded::<()>(0);
     let engine = engine_of(config, fake_with_agent(), released);
+    let seen = engine.observe(engine.agent("a").unwrap());
     let factory = Arc::new(|_| unreachable!("the config does not change"));
     let (mut runner, inbox) = start_runner(root.path(), engine, factory);
     runner.execute(Effect::LoadLog);
-    let (mut loaded, mut observed) = (None, None);
-    while loaded.is_none() || observed.is_none() {
-        match inbox.recv_timeout(WAIT_TIMEOUT).unwrap() {
-            msg @ Msg::LogLoaded(_) => loaded = Some(msg),
-            Msg::AgentsObserved(seen) => observed = seen.into_iter().next(),
-            _ => {}
-        }
-    }
+    let loaded = std::iter::from_fn(|| inbox.recv_timeout(WAIT_TIMEOUT).ok())
+        .find(|msg| matches!(msg, Msg::LogLoaded(_)));
     update(&mut model, moment, loaded.unwrap());
     let says = |text: Option<&str>| text.is_some_and(|it| it.ends_with("no archive is there"));
     assert!(
@@ -624,7 +619,6 @@ fn missing_archive_is_trouble_on_every_screen() {
     );
     let shown = model.last_message.as_ref().map(|it| it.text.as_str());
     assert!(says(shown), "{shown:?}");
-    let seen = observed.unwrap();
     assert!(
         says(seen.ledger_error.as_deref()),
         "{:?}",
