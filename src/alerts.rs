@@ -98,7 +98,7 @@ impl UntrustedCommand {
             || "name a directory that only root can write".to_string(),
             |remedy| format!("if you trust what it is now: {}", event::visible(&remedy)),
         );
-        format!("{remedy}; or let a script of root's own name it, in the place of the command")
+        format!("{remedy}; or use it from a script that only root can write")
     }
 }
 

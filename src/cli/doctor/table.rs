@@ -217,8 +217,8 @@ pub static CHECK_TABLE: &[CheckRow] = &[
     },
     CheckRow {
         name: "alerts",
-        examines: "a command of the alerts that root does not run, because another user can change its \
-                   program; a process that has held the alerts for more than two minutes",
+        examines: "a command of the alerts that root does not run, because another user can change what \
+                   it names; a process that has held the alerts for more than two minutes",
         remedy: "end the process, or let it go on; what waits is sent by the next command",
         check: Check::Archive(alerts::check_alerts),
     },
