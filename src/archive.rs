@@ -351,6 +351,12 @@ impl Archive {
         self.repair_program_file(File::open(path).with_path("open", path)?, path)
     }
 
+    /// Removes what killed processes have left of replacements of the program's own files, and of
+    /// `missing` ones, which are not always there.
+    pub fn remove_leftovers(&self, missing: &[&str]) {
+        durable::remove_leftovers_in(&self.root.join(PROGRAM_DIRECTORY_NAME), missing);
+    }
+
     fn set_group(&self, file: impl AsFd, path: &Path) -> Result<()> {
         match self.group {
             Some(group) => fs::fchown(file, None, Some(fs::Gid::from_raw(group)))

@@ -19,6 +19,7 @@ pub mod doctor;
 mod examples;
 mod guard;
 mod init;
+mod interrupted_runs;
 mod keys;
 mod lint;
 mod log;

@@ -26,6 +26,7 @@ use std::time::Duration;
 use rustix::fs::{self, AtFlags, Mode};
 
 use crate::clock::Clock;
+use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::sys;
 pub use immutable::{ClearedFlag, clear_immutable, flag_commands, is_immutable};
@@ -37,9 +38,10 @@ pub use path_walk::{
     stat_no_symlinks, stat_no_symlinks_with_directory, sync_directory_name,
 };
 pub use random_names::{find_random_names, is_random_name, new_random_name, remove_stale_files};
+use replacement::remove_replacement_leftovers;
 pub use replacement::{
     DisplacedFile, ExpectedFile, InstalledFile, LostAttributes, Replacement, ReplacementNames,
-    ReplacementPaths,
+    ReplacementPaths, can_exchange_files, remove_leftovers_in,
 };
 pub use sync_batch::{SyncBatch, UnsyncedObject, sync_all};
 
@@ -185,7 +187,8 @@ pub fn write_private_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Replaces `path` atomically: writes a new file beside it, syncs it, renames it over `path` and
-/// syncs the directory. For files that only this program writes.
+/// syncs the directory. For files that only this program writes. What an earlier replacement of it has
+/// left that was killed is removed.
 ///
 /// # Errors
 /// On failure before the last sync the old file is unchanged.
@@ -197,7 +200,7 @@ pub fn replace_file(path: &Path, bytes: &[u8], mode: Mode) -> Result<()> {
 /// lock ends when the result is dropped, or with the process.
 ///
 /// # Errors
-/// As [`replace_file`].
+/// As [`replace_file`], or the file system has no locks.
 pub fn replace_locked_file(path: &Path, bytes: &[u8], mode: Mode) -> Result<Arc<File>> {
     replace_prepared_file(path, bytes, mode, |file| {
         // No other process can have a file that has no name yet.
@@ -225,11 +228,16 @@ pub fn replace_prepared_file(
         ));
     };
     let directory = Arc::new(open_directory(parent)?);
-    let mut file = NewFile::create(&directory, parent, mode)?;
+    let names = ReplacementNames::describing(name, None, Digest::of(bytes))?;
+    let (provisional, unfinished) = names.into_provisional();
+    let unfinished = || Ok(unfinished);
+    let mut file = NewFile::create_with_options(&directory, parent, mode, unfinished, true)?;
+    // Until it has its name, another process spares it. A file system without locks has no leftovers
+    // that are removed.
+    let _ = sys::try_lock(file.file().as_fd());
     file.write(bytes)?;
     prepare(file.file())?;
     file.unsynced_content().sync()?;
-    let provisional = new_random_name()?;
     if !file.link_as(OsStr::new(&provisional))? {
         return Err(Error::from_io(
             "write",
@@ -242,6 +250,7 @@ pub fn replace_prepared_file(
         return Err(errno).with_path("replace", path);
     }
     file.unsynced_directory().sync()?;
+    remove_replacement_leftovers(&directory, [name]);
     Ok(Arc::clone(file.file()))
 }
 

@@ -122,7 +122,7 @@ pub use report::{
     BrokenSealReport, DriftReport, FailureReport, FindingsReport, FleetReport, GrowthReport,
     GuardReport, HostReport, LateWriterReport, ReportLevel, ReportRow, RunTotals, StateReport,
 };
-pub use reset::UNCLAIMED_JOURNAL_HINT;
+pub use reset::{InterruptedTurn, UNCLAIMED_JOURNAL_HINT};
 pub use retention::{
     AgentRetention, EntryList, EntryStatus, ExpiringEntry, KeepReason, KeptEntries, PruneReport,
     RetentionOverview, ShorterRetention, VersionRetention,

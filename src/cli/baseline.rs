@@ -20,9 +20,9 @@ use crate::clock::{Clock, SystemClock};
 use crate::digest::Digest;
 use crate::durable::LostAttributes;
 use crate::engine::{
-    BaselineState, BaselineSummary, BaselineVersion, FindingCounts, SavedBaseline,
+    BaselineState, BaselineSummary, BaselineVersion, Engine, FindingCounts, SavedBaseline,
 };
-use crate::error::Error;
+use crate::error::{Error, ErrorKind, Result};
 use crate::invocation::quote_operand;
 
 /// Subcommands of `baseline`.
@@ -127,6 +127,36 @@ struct RestoreDocument {
     lost: LostAttributes,
     #[serde(skip)]
     remarks: Vec<String>,
+}
+
+/// Returns the error of a restore that would count from a version which an interrupted change installed.
+///
+/// # Errors
+/// The baseline or the ledger cannot be read.
+fn interrupted_save_error(engine: &Engine, name: &str) -> Result<Error> {
+    let (now, _) = engine.find_baseline_version(name, "disk")?;
+    let (previous, _) = engine.find_baseline_version(name, "previous")?;
+    let message = format!(
+        "an interrupted change had replaced {name}: it is version {} now, and `previous` would be \
+         version {}",
+        now.short_hex(12),
+        previous.short_hex(12)
+    );
+    let name = quote_operand(name);
+    let restore = format!(
+        "baseline restore {name} --version {}",
+        previous.short_hex(12)
+    );
+    let diff = format!("baseline diff {name} --old previous");
+    Ok(Error::new(ErrorKind::Conflict, message)
+        .with_hint(format!(
+            "nothing else was changed; to see the difference: {}",
+            engine.command_line(&diff)
+        ))
+        .with_hint(format!(
+            "to restore that version: {}",
+            engine.command_line(&restore)
+        )))
 }
 
 fn format_time(time: Option<DateTime<FixedOffset>>) -> String {
@@ -395,6 +425,10 @@ impl CommandContext<'_> {
     fn restore_baseline(&mut self, file: &str, version: &str) -> CommandResult {
         let engine = self.open_engine()?;
         let name = engine.baseline_name(file, &self.environment.env.cwd)?;
+        let is_interrupted = engine.recover_interrupted_save(&name)?;
+        if version == "previous" && is_interrupted {
+            return Err(interrupted_save_error(&engine, &name)?.into());
+        }
         let plan = engine.plan_restore(std::slice::from_ref(&name), version)?;
         self.warn_of_foreign_lines(&engine, &plan);
         let file = plan.files.first();

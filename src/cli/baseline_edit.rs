@@ -64,6 +64,7 @@ impl CommandContext<'_> {
     pub(super) fn edit_baseline(&mut self, args: &EditArgs) -> CommandResult {
         let engine = self.open_engine()?;
         let name = engine.baseline_name(&args.file, &self.environment.env.cwd)?;
+        engine.recover_baseline_changes()?;
         // Until the end, the guard restores nothing.
         let _edit = engine.begin_baseline_edit()?;
         let opened = engine.open_baseline(&name)?;

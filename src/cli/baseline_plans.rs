@@ -286,6 +286,9 @@ impl CommandContext<'_> {
 
     pub(super) fn replace_in_baselines(&mut self, args: &ReplaceArgs) -> CommandResult {
         let engine = self.open_engine()?;
+        if !args.dry_run {
+            engine.recover_baseline_changes()?;
+        }
         let cwd = &self.environment.env.cwd;
         let names: Vec<String> = if args.all {
             let mut names: Vec<String> = engine

@@ -101,13 +101,7 @@ impl CommandContext<'_> {
         let agents = propose_agents(args, env)?;
         let files = new_files(&config, &agents, None);
         let parsed = check_config(&config, &files, &agents, env)?;
-        if let Some(existing) = files.iter().find(|it| it.path.symlink_metadata().is_ok()) {
-            let message = format!("{} exists; nothing was written", existing.path.display());
-            let hint = "edit it, or choose another config with --config FILE";
-            return Err(Error::new(ErrorKind::Conflict, message)
-                .with_hint(hint)
-                .into());
-        }
+        let written = find_written_baselines(&files, &config)?;
         // The archive is begun before the files are written.
         for file in &files {
             check_directory(&file.path)?;
@@ -119,11 +113,12 @@ impl CommandContext<'_> {
             let id = self.new_cli_engine(parsed, None).begin_archive()?;
             new_files(&config, &agents, Some(id))
         };
+        let is_new = |it: &NewFileItem| !written.contains(&it.path);
         let document = InitDocument {
             dry_run: args.dry_run,
             config,
             agents,
-            files,
+            files: files.into_iter().filter(is_new).collect(),
         };
         if !args.dry_run {
             for file in &document.files {
@@ -131,6 +126,11 @@ impl CommandContext<'_> {
             }
         }
         self.output.print_document(&document)?;
+        for path in &written {
+            let path = path.display();
+            self.output
+                .print_note(&format!("{path} has this text already, and stays"));
+        }
         if args.dry_run {
             self.output.print_note(&format!(
                 "init also begins the archive in {}, and names it in the config with archive_id",
@@ -165,6 +165,30 @@ impl CommandContext<'_> {
                 Error::new(ErrorKind::User, message).with_hint("set HOME, or pass --config FILE")
             })
     }
+}
+
+/// Returns the baselines that are there with the text that they get: those of an `init` that was killed
+/// before it wrote the config, which comes last.
+///
+/// # Errors
+/// [`ErrorKind::Conflict`] if the config is there, or something else than that text.
+fn find_written_baselines(files: &[NewFileItem], config: &Path) -> Result<BTreeSet<PathBuf>> {
+    let existing = files.iter().filter(|it| it.path.symlink_metadata().is_ok());
+    let mut written = BTreeSet::new();
+    for file in existing {
+        let has_text = || {
+            let (directory, name) = OperatorDirectory::open_parent(&file.path).ok()?;
+            let bytes = directory.read_file(name).ok()??;
+            Some(bytes == file.content.as_bytes())
+        };
+        if file.path == config || has_text() != Some(true) {
+            let message = format!("{} exists; nothing was written", file.path.display());
+            return Err(Error::new(ErrorKind::Conflict, message)
+                .with_hint("edit it, or choose another config with --config FILE"));
+        }
+        written.insert(file.path.clone());
+    }
+    Ok(written)
 }
 
 /// Checks that no symlink of another user leads to a new file.

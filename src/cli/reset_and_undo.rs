@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::diff::write_hunks;
+use super::interrupted_runs::{interrupted_push_error, interrupted_undo_error};
 use super::log::LedgerHead;
 use super::output::{Document, ErrorItem, OutputRole, Printer, format_count, text_cell};
 use super::run_arguments::{PushArgs, ResetArgs, UndoArgs};
@@ -401,6 +402,13 @@ impl CommandContext<'_> {
         let lock_timeout = lock_timeout_for(args.flags.dry_run, args.flags.wait);
         let engine = self.open_engine()?.with_lock_timeout(lock_timeout);
         let signals = RunSignals::register()?;
+        if matches!(args.keep, ScratchSelection::Lines(_)) {
+            let recovered =
+                self.recover_interrupted(&engine, &args.agents, args.flags.dry_run, &signals)?;
+            if !recovered.is_empty() {
+                return Err(interrupted_push_error(&engine, &recovered).into());
+            }
+        }
         let (plan, queue) = plan_with_locks(&engine, &signals, || {
             engine.plan_push(&args.agents, &args.keep, false)
         })?;
@@ -416,8 +424,21 @@ impl CommandContext<'_> {
     pub(super) fn run_undo(&mut self, args: &UndoArgs) -> CommandResult {
         let lock_timeout = lock_timeout_for(args.flags.dry_run, args.flags.wait);
         let engine = self.open_engine()?.with_lock_timeout(lock_timeout);
-        if args.agents.is_empty() && args.run.is_none() && !args.last {
+        let signals = RunSignals::register()?;
+        let is_bare = args.agents.is_empty() && args.run.is_none() && !args.last;
+        let configured = engine.config().agents.iter();
+        let agents = match args.agents.as_slice() {
+            [] => configured.map(|agent| agent.name.clone()).collect(),
+            agents => agents.to_vec(),
+        };
+        let recovered =
+            self.recover_interrupted(&engine, &agents, is_bare || args.flags.dry_run, &signals)?;
+        if is_bare {
             return Err(no_undo_target_error(&engine)?.into());
+        }
+        // What was the last run when the command was typed is not known.
+        if args.run.is_none() && !recovered.is_empty() {
+            return Err(interrupted_undo_error(&engine, args, &recovered)?.into());
         }
         let target = match &args.run {
             None if args.last => UndoTarget::Run(last_user_run(&engine)?.run),
@@ -427,7 +448,6 @@ impl CommandContext<'_> {
             None => UndoTarget::Agents(args.agents.clone()),
         };
         let mode = args.undo_mode();
-        let signals = RunSignals::register()?;
         let (plan, queue) =
             plan_with_locks(&engine, &signals, || engine.plan_undo(&target, mode, false))?;
         check_plan_hash(&plan, args.flags.plan.as_deref())?;
@@ -569,20 +589,28 @@ fn no_undo_target_error(engine: &Engine) -> Result<Error> {
     let Some(last) = engine.last_run_of_user()? else {
         return Ok(no_user_run_error(engine, ErrorKind::User));
     };
-    let agents: Vec<&str> = last.agents.iter().rev().map(String::as_str).collect();
     let message = format!(
-        "`undo` wants agents or a run; the last run of {} is {}, a {} of {} on {}",
+        "`undo` wants agents or a run; the last run of {} is {}",
         engine.user(),
-        last.run,
-        last.operation.as_str(),
-        list_names(&agents),
-        engine.clock().zone().format_second(last.time)
+        describe_user_run(engine, &last)
     );
     let undo = engine.command_line(&format!("undo --run {}", last.run));
     let dry_run = engine.command_line("undo --last --dry-run");
     Ok(Error::new(ErrorKind::User, message)
         .with_hint(format!("to undo it: {undo}"))
         .with_hint(format!("to see first what that does: {dry_run}")))
+}
+
+/// Describes a run: `1a2b3c4d, a reset of scout on 2026-03-14 at 09:00:30`.
+pub(super) fn describe_user_run(engine: &Engine, run: &UserRun) -> String {
+    let agents: Vec<&str> = run.agents.iter().rev().map(String::as_str).collect();
+    format!(
+        "{}, a {} of {} on {}",
+        run.run,
+        run.operation.as_str(),
+        list_names(&agents),
+        engine.clock().zone().format_second(run.time)
+    )
 }
 
 /// Returns the names of the agents that a reset is about.

@@ -272,6 +272,9 @@ impl CommandContext<'_> {
         let engine = self.open_engine()?;
         let cwd = &self.environment.env.cwd;
         let scope = seal_scope(args, &engine, cwd)?;
+        if !args.dry_run {
+            engine.recover_baseline_changes()?;
+        }
         let key_path = args.sign.as_ref().map(|path| cwd.join(path));
         let key = key_path.as_ref().map(|path| SigningKey {
             path,

@@ -3,6 +3,7 @@
 
 mod attributes;
 mod displaced_file;
+mod exchange_probe;
 mod leftovers;
 
 use std::ffi::{OsStr, OsString};
@@ -22,7 +23,8 @@ use crate::sys;
 pub use attributes::LostAttributes;
 use attributes::copy_attributes;
 pub use displaced_file::DisplacedFile;
-pub use leftovers::remove_replacement_leftovers;
+pub use exchange_probe::can_exchange_files;
+pub use leftovers::{remove_leftovers_in, remove_replacement_leftovers};
 
 /// Mode of a file that did not exist, less the bits of the umask.
 const NEW_FILE_MODE: Mode = Mode::RUSR
@@ -60,6 +62,13 @@ impl ReplacementNames {
     pub fn new() -> Result<ReplacementNames> {
         let new = new_random_name;
         Ok(ReplacementNames([new()?, new()?, new()?]))
+    }
+
+    /// Returns the names of the new file: the one that it is linked at, and the one that it has while it
+    /// is written where files cannot be nameless.
+    pub(super) fn into_provisional(self) -> (String, String) {
+        let ReplacementNames([provisional, unfinished, _]) = self;
+        (provisional, unfinished)
     }
 
     /// Returns the paths of these names beside `path`.
@@ -197,9 +206,8 @@ impl Replacement {
         Replacement::prepare_in(&directory, path, bytes, names, attributes)
     }
 
-    /// Prepares a replacement in an open directory, the last one of `path`. With a mode of its own, the
-    /// new file is locked until it is dropped, so that [`remove_replacement_leftovers`] of another
-    /// process spares it.
+    /// Prepares a replacement in an open directory, the last one of `path`. The new file is locked until
+    /// it is dropped, so that [`remove_replacement_leftovers`] of another process spares it.
     ///
     /// # Errors
     /// As [`Replacement::prepare`].
@@ -223,10 +231,8 @@ impl Replacement {
             NewFileAttributes::OfReplaced => mode_of_siblings(directory, name),
         };
         let mut file = NewFile::create_with_options(directory, parent, mode, unfinished, true)?;
-        if attributes != NewFileAttributes::OfReplaced {
-            // A file system without locks has no leftovers that are removed.
-            let _ = sys::try_lock(file.file().as_fd());
-        }
+        // A file system without locks has no leftovers that are removed.
+        let _ = sys::try_lock(file.file().as_fd());
         file.write(bytes)?;
         let lost = if replaces && attributes == NewFileAttributes::OfReplaced {
             copy_attributes(directory, name, path, file.file())?

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, lstat};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use super::Engine;
 use super::baseline_file::{BaselineFile, read_optional};
@@ -84,11 +85,22 @@ impl SavedBaseline {
 /// What a new file displaced.
 #[derive(Default)]
 pub(super) struct ReplacedFile {
+    /// Whether nothing is left for the next recovery to store or remove.
+    pub is_settled: bool,
     /// State of the file whose bytes were stored.
     stored: Option<FileState>,
     /// Path of what stays beside the new file: see [`SavedBaseline::kept_aside`].
     kept_aside: Option<PathBuf>,
     lost: LostAttributes,
+}
+
+/// The journal of files that are being replaced.
+#[derive(Serialize, Deserialize)]
+struct ReplacementJournal {
+    /// Number of the ledger's last record when it was written; every record about them follows it.
+    #[serde(rename = "ledger")]
+    ledger_seq: u64,
+    files: Vec<ReplacementPaths>,
 }
 
 /// Why a baseline is saved.
@@ -159,6 +171,7 @@ impl Engine {
         let digest = self.baseline_versions.store(bytes)?;
         let replaced = self.replace_files(&[(path.clone(), bytes, cause.expected)])?;
         let ReplacedFile {
+            is_settled,
             stored,
             kept_aside,
             lost,
@@ -203,6 +216,9 @@ impl Engine {
                 let path = path.display();
                 error.with_context(format!("{path} was saved, but that cannot be recorded"))
             })?;
+        if is_settled {
+            self.remove_replacement_journal()?;
+        }
         if !is_read_back {
             let message = format!("{} was changed right after it was saved", path.display());
             return Err(Error::new(ErrorKind::Conflict, message));
@@ -246,7 +262,8 @@ impl Engine {
     }
 
     /// Replaces files, in this order, and stores the bytes that they displace; all of them, or none
-    /// if the system allows to put the first ones back. The caller holds the lock of the seal.
+    /// if the system allows to put the first ones back. The caller holds the lock of the seal, and
+    /// calls [`Engine::end_replacement`] once the ledger has them.
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] if something else than expected stands at a path; otherwise the
@@ -256,14 +273,17 @@ impl Engine {
         files: &[(PathBuf, &[u8], ExpectedFile)],
     ) -> Result<Vec<ReplacedFile>> {
         let mut names = Vec::new();
-        let mut paths = Vec::new();
+        let mut contents = ReplacementJournal {
+            ledger_seq: self.ledger_head().map_or(0, |(seq, _)| seq),
+            files: Vec::new(),
+        };
         for (path, ..) in files {
             let some = ReplacementNames::new()?;
-            paths.push(some.paths_beside(path));
+            contents.files.push(some.paths_beside(path));
             names.push(some);
         }
         let journal = self.archive.program_path(REPLACING_FILE_NAME);
-        let text = serde_json::to_vec(&paths).map_err(|error| {
+        let text = serde_json::to_vec(&contents).map_err(|error| {
             let message = format!("cannot serialize the names of new files: {error}");
             Error::new(ErrorKind::Internal, message)
         })?;
@@ -281,61 +301,127 @@ impl Engine {
                 Err(error) => return Err(put_back_all(installed, error)),
             }
         }
-        let mut is_journal_needed = false;
         let mut replaced = Vec::new();
         for file in installed {
             let lost = file.lost();
-            let stored = file.into_displaced().map(|displaced| {
-                let path = displaced.path().to_path_buf();
-                // The new files are in place. What cannot be stored or removed now is tried again by
-                // the next recovery.
-                match self.store_displaced(displaced) {
-                    Ok(stored) => {
-                        let is_removed = stored.stored.is_none() || stored.kept_aside.is_none();
-                        is_journal_needed |= !is_removed;
-                        stored
-                    }
-                    Err(_) => {
-                        is_journal_needed = true;
-                        ReplacedFile {
-                            kept_aside: Some(path),
-                            ..ReplacedFile::default()
-                        }
-                    }
+            let stored = match file.into_displaced() {
+                None => ReplacedFile {
+                    is_settled: true,
+                    ..ReplacedFile::default()
+                },
+                Some(displaced) => {
+                    let path = displaced.path().to_path_buf();
+                    // The new files are in place. What cannot be stored or removed now is tried again
+                    // by the next recovery.
+                    self.store_displaced(displaced).unwrap_or(ReplacedFile {
+                        kept_aside: Some(path),
+                        ..ReplacedFile::default()
+                    })
                 }
-            });
-            replaced.push(ReplacedFile {
-                lost,
-                ..stored.unwrap_or_default()
-            });
-        }
-        if !is_journal_needed {
-            remove_journal(&journal)?;
+            };
+            replaced.push(ReplacedFile { lost, ..stored });
         }
         Ok(replaced)
+    }
+
+    /// Removes the journal of a replacement, unless the next recovery needs it.
+    pub(super) fn end_replacement(&self, replaced: &[ReplacedFile]) -> Result<()> {
+        if replaced.iter().all(|it| it.is_settled) {
+            self.remove_replacement_journal()
+        } else {
+            Ok(())
+        }
+    }
+
+    fn remove_replacement_journal(&self) -> Result<()> {
+        let journal = self.archive.program_path(REPLACING_FILE_NAME);
+        std::fs::remove_file(&journal).with_path("remove", &journal)
+    }
+
+    /// Recovers an interrupted change of baselines, and removes what killed processes have left of the
+    /// program's own files.
+    ///
+    /// # Errors
+    /// What a change left cannot be stored or recorded.
+    pub fn recover_baseline_changes(&self) -> Result<()> {
+        if self.pending_replacements()?.is_none() {
+            self.archive.remove_leftovers(&[REPLACING_FILE_NAME]);
+            return Ok(());
+        }
+        let _lock = lock::lock_seal(&self.archive, self.clock())?;
+        self.recover_replacements()
+    }
+
+    /// Does the same, and returns whether the process that changed this baseline ended before its change
+    /// did, and had replaced the file.
+    ///
+    /// # Errors
+    /// As [`Engine::recover_baseline_changes`], or the ledger cannot be read.
+    pub fn recover_interrupted_save(&self, name: &str) -> Result<bool> {
+        let path = self.baseline_file_path(name);
+        let concerns = |it: &ReplacementJournal| it.files.iter().any(|file| file.path() == path);
+        if !self.pending_replacements()?.is_some_and(|it| concerns(&it)) {
+            return self.recover_baseline_changes().map(|()| false);
+        }
+        let _lock = lock::lock_seal(&self.archive, self.clock())?;
+        // A change in progress has ended by now, and removed the journal.
+        let Some(journal) = self.pending_replacements()?.filter(concerns) else {
+            return Ok(false);
+        };
+        let recorded = self.baseline_history(name, usize::MAX)?;
+        let recorded = recorded.iter().find_map(|it| it.sha256);
+        let (back, _) = self.scan_ledger_backwards()?;
+        let mut back = back.stopping_after(journal.ledger_seq);
+        let mut is_recorded = false;
+        while let Some((_, record)) = back.next_matching(|it| it.is_about_archive())? {
+            is_recorded |= record.event.file.as_deref() == Some(name);
+        }
+        // What was displaced and is still there may be left for lack of a right, or to its writer.
+        let has_displaced = self.recover_journal(journal)?;
+        let found = read_optional(&path)?.map(|bytes| Digest::of(&bytes));
+        Ok(if is_recorded {
+            !has_displaced
+        } else {
+            found != recorded
+        })
+    }
+
+    /// Returns the journal of replacements; none if there is none.
+    fn pending_replacements(&self) -> Result<Option<ReplacementJournal>> {
+        let journal = self.archive.program_path(REPLACING_FILE_NAME);
+        let text = match durable::read_own_file(&journal) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            text => text.with_path("read", &journal)?,
+        };
+        serde_json::from_slice(&text).map(Some).map_err(|error| {
+            let message = format!("{} is damaged: {error}", journal.display());
+            Error::new(ErrorKind::Integrity, message)
+                .with_hint("look for files .shepherd-… beside the baselines, then remove it")
+        })
     }
 
     /// Stores what a killed process left beside baselines or seal, and removes it there. The caller
     /// holds the lock of the seal.
     pub(super) fn recover_replacements(&self) -> Result<()> {
-        let journal = self.archive.program_path(REPLACING_FILE_NAME);
-        let text = match durable::read_own_file(&journal) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            text => text.with_path("read", &journal)?,
-        };
-        let replacements: Vec<ReplacementPaths> =
-            serde_json::from_slice(&text).map_err(|error| {
-                let message = format!("{} is damaged: {error}", journal.display());
-                Error::new(ErrorKind::Integrity, message)
-                    .with_hint("look for files .shepherd-… beside the baselines, then remove it")
-            })?;
-        for replacement in replacements {
+        self.archive.remove_leftovers(&[REPLACING_FILE_NAME]);
+        match self.pending_replacements()? {
+            Some(journal) => self.recover_journal(journal).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Does the same for a journal, and returns whether there was anything to store.
+    fn recover_journal(&self, journal: ReplacementJournal) -> Result<bool> {
+        let mut has_displaced = false;
+        for replacement in journal.files {
             for displaced in replacement.recover()? {
+                has_displaced = true;
                 let found = self.store_displaced(displaced)?;
                 self.record_recovered(replacement.path(), found)?;
             }
         }
-        remove_journal(&journal)
+        self.remove_replacement_journal()?;
+        Ok(has_displaced)
     }
 
     /// Records a version that a killed process left, so that the history of its baseline has it.
@@ -373,6 +459,7 @@ impl Engine {
     fn store_displaced(&self, mut displaced: DisplacedFile) -> Result<ReplacedFile> {
         let Some(bytes) = displaced.read_settled(MAX_BASELINE_BYTES, self.clock())? else {
             return Ok(ReplacedFile {
+                is_settled: true,
                 kept_aside: Some(displaced.path().to_path_buf()),
                 ..ReplacedFile::default()
             });
@@ -391,6 +478,7 @@ impl Engine {
             self.baseline_versions.store(late)?;
         }
         Ok(ReplacedFile {
+            is_settled: true,
             stored: Some(file_state(&late.unwrap_or(bytes))),
             ..ReplacedFile::default()
         })
@@ -496,10 +584,6 @@ fn put_back_all(installed: Vec<InstalledFile>, mut error: Error) -> Error {
         }
     }
     error
-}
-
-fn remove_journal(path: &Path) -> Result<()> {
-    std::fs::remove_file(path).with_path("remove", path)
 }
 
 /// Returns the state of a file with these bytes.

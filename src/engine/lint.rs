@@ -28,7 +28,7 @@ use crate::boundary::{SeparatorLines, with_line_ends_of};
 use crate::clock::Clock;
 use crate::config::{Agent, SealRequirement};
 use crate::digest::Digest;
-use crate::durable::{self, ExpectedFile, Replacement, ReplacementNames};
+use crate::durable::{self, ExpectedFile, OperatorDirectory, Replacement, ReplacementNames};
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::lint::{
     DriftFacts, Finding, FleetFacts, LintInput, LintReport, LintSettings, TextRole,
@@ -479,12 +479,18 @@ pub fn lint_text(
 /// # Errors
 /// The file has changed since it was linted, or cannot be written.
 pub fn fix_draft(linted: &LintedFile, clock: &dyn Clock) -> Result<FixedFile> {
+    if let Ok((directory, name)) = OperatorDirectory::open_parent(&linted.path) {
+        directory.remove_leftovers([name]);
+    }
     let Some(fixed) = apply_safe_fixes(&linted.text, &linted.report.findings) else {
         return Ok(FixedFile::Unchanged);
     };
     let path = &linted.path;
     check_unchanged(linted)?;
-    let replacement = Replacement::prepare(path, &fixed, ReplacementNames::new()?)?;
+    let name = path.file_name().unwrap_or_default();
+    let old = Some(Digest::of(&linted.text));
+    let names = ReplacementNames::describing(name, old, Digest::of(&fixed))?;
+    let replacement = Replacement::prepare(path, &fixed, names)?;
     let expected = ExpectedFile::of(Some(&linted.text));
     let installed = replacement.install(expected, MAX_BASELINE_BYTES)?;
     let Some(mut displaced) = installed.into_displaced() else {

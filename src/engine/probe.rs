@@ -1,12 +1,10 @@
 //! Probes of the kernel and of the archive's file system: tries operations that resets rely on, on
 //! files that are removed at once.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::PermissionsExt;
 
-use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
-use rustix::io::Errno;
+use rustix::fs::{Mode, OFlags};
 
 use super::Engine;
 use crate::durable;
@@ -67,25 +65,11 @@ impl Engine {
         })
     }
 
-    /// Returns whether two files can be exchanged, tried in a new directory inside the archive.
+    /// Returns whether two files of the archive can be exchanged.
     ///
     /// # Errors
     /// The files cannot be created.
     pub fn probe_exchange(&self) -> Result<bool> {
-        let archive = self.archive.root();
-        let to_error = |error| Error::from_io("try to exchange two files in", archive, &error);
-        let directory = tempfile::Builder::new()
-            .prefix(".doctor-")
-            .permissions(Permissions::from_mode(0o700))
-            .tempdir_in(archive)
-            .map_err(to_error)?;
-        let (one, two) = (directory.path().join("1"), directory.path().join("2"));
-        durable::write_private_file(&one, b"1").map_err(to_error)?;
-        durable::write_private_file(&two, b"2").map_err(to_error)?;
-        match rustix::fs::renameat_with(CWD, &one, CWD, &two, RenameFlags::EXCHANGE) {
-            Ok(()) => Ok(fs::read(&one).map_err(to_error)? == b"2"),
-            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(false),
-            Err(errno) => Err(to_error(errno.into())),
-        }
+        durable::can_exchange_files(self.archive.root())
     }
 }

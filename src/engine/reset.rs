@@ -38,6 +38,7 @@
 mod capture;
 mod early_end;
 mod entry_writer;
+mod interrupted_turns;
 mod journal;
 mod lane;
 mod planned_content;
@@ -55,6 +56,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+pub use interrupted_turns::InterruptedTurn;
 pub use journal::UNCLAIMED_JOURNAL_HINT;
 use lane::ResetLane;
 use unrecorded::append_unrecorded_note;
@@ -111,6 +113,8 @@ struct RunShared<'a> {
     pending_log_lines: Vec<String>,
     /// The states in which the run found agents.
     found_states: Vec<SeenState>,
+    /// The turns of earlier runs that had replaced a memory and that this run recovered.
+    recovered_turns: Vec<InterruptedTurn>,
     progress: ProgressCallback<'a>,
 }
 
@@ -140,27 +144,9 @@ impl Engine {
     ) -> RunReport {
         let began = self.clock().instant();
         let _root_pin = self.archive().pin_root();
-        let id = new_run_id();
+        let run = Run::new(self, plan, bound, cancel, progress);
+        let id = &run.id;
         let _span = tracing::debug_span!("run", id, operation = ?plan.operation).entered();
-        let run = Run {
-            engine: self,
-            plan,
-            id,
-            is_bound: bound,
-            begins_archive: self.is_before_new_archive(),
-            cancel,
-            replacing_permit: Mutex::default(),
-            undo_records: Mutex::default(),
-            shared: Mutex::new(RunShared {
-                errors: Vec::new(),
-                baselines: self.baseline_cache(),
-                unchanged_agents: Vec::new(),
-                drafted_versions: HashSet::new(),
-                pending_log_lines: Vec::new(),
-                found_states: Vec::new(),
-                progress,
-            }),
-        };
         if plan.operation.installs_baselines() {
             self.refresh_shared_memories();
         }
@@ -201,6 +187,35 @@ impl Engine {
 }
 
 impl<'a> Run<'a> {
+    fn new(
+        engine: &'a Engine,
+        plan: &'a Plan,
+        is_bound: bool,
+        cancel: &'a AtomicBool,
+        progress: ProgressCallback<'a>,
+    ) -> Run<'a> {
+        Run {
+            engine,
+            plan,
+            id: new_run_id(),
+            is_bound,
+            begins_archive: engine.is_before_new_archive(),
+            cancel,
+            replacing_permit: Mutex::default(),
+            undo_records: Mutex::default(),
+            shared: Mutex::new(RunShared {
+                errors: Vec::new(),
+                baselines: engine.baseline_cache(),
+                unchanged_agents: Vec::new(),
+                drafted_versions: HashSet::new(),
+                pending_log_lines: Vec::new(),
+                found_states: Vec::new(),
+                recovered_turns: Vec::new(),
+                progress,
+            }),
+        }
+    }
+
     fn shared(&self) -> MutexGuard<'_, RunShared<'a>> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -384,6 +399,7 @@ impl<'a> Run<'a> {
     /// transaction record names: recovery settles these.
     fn remove_stale_files(&self) {
         let archive = self.engine.archive();
+        archive.remove_leftovers(&[]);
         let agents = self.plan.steps.iter();
         let agents = agents.filter_map(|step| self.engine.agent(&step.agent).ok());
         let entries = agents.flat_map(|agent| {

@@ -296,7 +296,8 @@ impl Engine {
         self.keep_seal(seal)?;
         let installed = self
             .replace_files(&files)
-            .and_then(|_| self.check_installed_seal(seal));
+            .and_then(|replaced| self.end_replacement(&replaced))
+            .and_then(|()| self.check_installed_seal(seal));
         if installed.is_err() {
             match kept_before {
                 Some(kept) => self.keep_seal(&kept)?,

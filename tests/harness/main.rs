@@ -39,6 +39,7 @@ mod power;
 mod processes;
 mod quarantine;
 mod races;
+mod repeated;
 mod scale;
 mod scene;
 mod seal;

@@ -83,8 +83,9 @@ fn reset_of_one_agent_reads_little_of_others() {
 #[test]
 fn config_check_takes_a_few_calls_for_each_agent() {
     if can_trace() {
+        // Its memory and its baseline.
         let more = calls_per_agent(&["config", "check"]);
-        assert!(more <= 28.0, "{more} calls for each agent");
+        assert!(more <= 40.0, "{more} calls for each agent");
     }
 }
 

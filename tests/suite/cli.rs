@@ -24,6 +24,7 @@ mod metrics;
 mod operator_paths;
 mod packaged_units;
 mod prune;
+mod repeated;
 mod running_program;
 mod schedule;
 mod schedule_control;

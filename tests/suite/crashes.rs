@@ -8,9 +8,11 @@ use std::os::unix::net::UnixListener;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use memory_shepherd::engine::{Engine, LedgerRecord, Operation, Outcome, UndoMode, UndoTarget};
+use memory_shepherd::engine::{
+    Engine, InterruptedTurn, LedgerRecord, Operation, Outcome, UndoMode, UndoTarget,
+};
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{FailureCause, Transport, TransportError};
@@ -40,7 +42,7 @@ pub fn crash_at_call(transport: LocalTransport, point: usize) -> Arc<dyn Transpo
 }
 
 /// Ends the run at this moment.
-fn crash_on_call(transport: LocalTransport, when: TransportCall) -> Arc<dyn Transport> {
+pub fn crash_on_call(transport: LocalTransport, when: TransportCall) -> Arc<dyn Transport> {
     InterposingTransport::new(transport, move |moment| {
         if moment == when {
             resume_unwind(Box::new("crash"));
@@ -102,6 +104,15 @@ fn assert_no_leftovers(world: &World) {
         "{:?}",
         world.pending_journals()
     );
+}
+
+/// Recovers the interrupted runs of scout, and returns the turns that had replaced its memory.
+fn recover_interrupted_turns(world: &World) -> Vec<InterruptedTurn> {
+    let names = ["scout".to_string()];
+    let cancel = AtomicBool::new(false);
+    let engine = world.engine();
+    let recovered = engine.recover_interrupted_turns(&names, &cancel, &mut |_| {});
+    recovered.unwrap()
 }
 
 fn changing_operations(world: &World) -> Vec<Operation> {
@@ -513,6 +524,45 @@ fn undo_restores_late_write_archived_before_crash() {
                 .ends_with(b"---\n- note\n- late\n")
         );
     }
+}
+
+#[test]
+fn interrupted_turn_is_reported_once() {
+    let names = ["scout".to_string()];
+    for (call, is_replaced) in [
+        (TransportCall::Before("swap"), false),
+        (TransportCall::After("swap"), true),
+        (TransportCall::After("settle"), true),
+    ] {
+        let world = World::new(&["scout"]);
+        world.write_scratch("scout", "- note\n");
+        crash_reset(&world, call);
+        let unrecorded = world.engine().unrecorded_turns(&names).unwrap();
+        assert_eq!(unrecorded.len(), 1);
+        let found = recover_interrupted_turns(&world);
+        assert_eq!(found.len(), usize::from(is_replaced));
+        for turn in found {
+            assert_eq!(turn, unrecorded[0]);
+            assert_eq!(turn.operation, Operation::Reset);
+        }
+        assert_no_leftovers(&world);
+        assert!(world.engine().unrecorded_turns(&names).unwrap().is_empty());
+        assert!(recover_interrupted_turns(&world).is_empty());
+    }
+}
+
+/// The journal of a run that a writer outlasted is no sign of a kill.
+#[test]
+fn settled_late_file_is_no_interrupted_turn() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    let memory = world.memory_path("scout");
+    let writer = fs::File::options().append(true).open(memory).unwrap();
+    world.reset().assert_ok();
+    assert_eq!(world.pending_journals().len(), 1);
+    drop(writer);
+    assert!(recover_interrupted_turns(&world).is_empty());
+    assert_no_leftovers(&world);
 }
 
 #[test]

@@ -6,19 +6,20 @@
 //! by accident is ever taken for one.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 
 use super::ReplacementNames;
 use crate::digest::{Digest, Hasher};
 use crate::durable::random_names::{RANDOM_NAME_PREFIX, is_random_name, new_random_name};
-use crate::durable::read_at_most;
+use crate::durable::{open_directory_errno, read_at_most};
 use crate::error::Result;
 use crate::sys;
 
@@ -36,6 +37,15 @@ enum NamePurpose {
     Complete,
     /// The new file while it is written, where files cannot be nameless.
     Unfinished,
+}
+
+/// What a file holds that its name describes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DescribedContent {
+    /// The content of the file before, which the new one may not have replaced yet.
+    Old,
+    /// The content of the new file.
+    New,
 }
 
 impl ReplacementNames {
@@ -65,8 +75,8 @@ impl ReplacementNames {
     }
 }
 
-/// Removes the leftovers of replacements of those files in `names` that exist: of a missing file, the
-/// leftover may be the only copy. Leftovers that cannot be removed stay.
+/// Removes the leftovers of replacements of the files `names`. The old content of a file stays while
+/// that file is missing: the leftover may be the only copy. Leftovers that cannot be removed stay.
 pub fn remove_replacement_leftovers<'n>(
     directory: &OwnedFd,
     names: impl IntoIterator<Item = &'n OsStr>,
@@ -90,28 +100,59 @@ pub fn remove_replacement_leftovers<'n>(
         let Some((name, purpose)) = files.get(part) else {
             continue;
         };
-        let is_leftover = match purpose {
-            NamePurpose::Complete => holds_described_content(directory, found),
-            NamePurpose::Unfinished => is_abandoned(directory, found),
-        };
         let is_there = || fs::statat(directory, *name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
-        if is_leftover.unwrap_or(false) && is_there() {
+        let is_leftover = match purpose {
+            NamePurpose::Complete => match described_content(directory, found) {
+                Ok(Some(DescribedContent::New)) => true,
+                Ok(Some(DescribedContent::Old)) => is_there(),
+                Ok(None) | Err(_) => false,
+            },
+            NamePurpose::Unfinished => is_abandoned(directory, found).unwrap_or(false),
+        };
+        if is_leftover {
             let _ = fs::unlinkat(directory, found, AtFlags::empty());
         }
     }
 }
 
-/// Returns whether a file holds the old or the new content that its name says, and is not locked.
-fn holds_described_content(directory: &OwnedFd, found: &str) -> io::Result<bool> {
+/// Removes the leftovers of replacements of the files in a directory, and of `missing` ones, which are
+/// not always there. Leftovers that cannot be removed stay, and so does everything in a directory that
+/// cannot be read.
+pub fn remove_leftovers_in(path: &Path, missing: &[&str]) {
+    let Ok(directory) = open_directory_errno(path) else {
+        return;
+    };
+    let entries = fs::Dir::read_from(&directory).into_iter().flatten();
+    let present: Vec<CString> = entries
+        .flatten()
+        .map(|entry| entry.file_name().to_owned())
+        .collect();
+    let is_random = |name: &CString| name.to_str().is_ok_and(is_random_name);
+    if present.iter().any(is_random) {
+        let present = present
+            .iter()
+            .map(|name| OsStr::from_bytes(name.to_bytes()));
+        let missing = missing.iter().map(OsStr::new);
+        remove_replacement_leftovers(&directory, present.chain(missing));
+    }
+}
+
+/// Returns which of the contents that its name says a file holds; none if it holds neither, or is
+/// locked.
+fn described_content(directory: &OwnedFd, found: &str) -> io::Result<Option<DescribedContent>> {
     let Some(file) = open_own_unlocked(directory, found)? else {
-        return Ok(false);
+        return Ok(None);
     };
     let content = Digest::of(&read_at_most(file, MAX_LEFTOVER_BYTES)?);
     let parts = &found[RANDOM_NAME_PREFIX.len() + PART_DIGITS..];
     let (salt, contents) = parts.split_at(PART_DIGITS);
     let (old, new) = contents.split_at(PART_DIGITS);
     let content = content_part(salt, content);
-    Ok(content == old || content == new)
+    Ok(if content == old {
+        Some(DescribedContent::Old)
+    } else {
+        (content == new).then_some(DescribedContent::New)
+    })
 }
 
 /// Returns whether an unfinished file is abandoned. An empty one may have been created a moment ago,
@@ -208,6 +249,25 @@ mod tests {
         let left = scene.leave("old");
         scene.directory.remove_leftovers([OsStr::new(NAME)]);
         assert!(scene.has(&left));
+    }
+
+    #[test]
+    fn leftover_of_missing_file_goes_if_it_is_new() {
+        let scene = scene();
+        let left = [scene.leave("new"), scene.leave("old")];
+        remove_leftovers_in(scene.temporary.path(), &[]);
+        assert!(left.iter().all(|name| scene.has(name)));
+        remove_leftovers_in(scene.temporary.path(), &[NAME]);
+        assert_eq!(left.map(|name| scene.has(&name)), [false, true]);
+    }
+
+    #[test]
+    fn leftover_of_program_file_goes_with_next_one() {
+        let scene = scene();
+        let path = scene.temporary.path().join(NAME);
+        let left = [scene.leave("new"), scene.leave("of another program")];
+        crate::durable::replace_file(&path, b"newer", Mode::RUSR).unwrap();
+        assert_eq!(left.map(|name| scene.has(&name)), [false, true]);
     }
 
     #[test]

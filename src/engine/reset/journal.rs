@@ -55,6 +55,15 @@ pub(super) struct Transaction {
     pub(super) ledger_seq: u64,
 }
 
+impl Transaction {
+    /// Whether later events of the same agent and run in the ledger have its change.
+    pub(super) fn is_recorded_by(&self, events: &[RunEvent]) -> bool {
+        let RunEvent { before, after, .. } = &self.event;
+        let mut events = events.iter();
+        events.any(|it| (&it.before, &it.after) == (before, after))
+    }
+}
+
 /// A line that a run appends to its journal as it proceeds, so that recovery knows how far it came.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Run;
+use super::interrupted_turns::InterruptedTurn;
 use super::journal::{Journal, JournalRecord, Transaction, damaged_journal_error, read_journal};
 use super::screening::{EntryJournal, ReleasedEntry};
 use super::settle::{DisplacedFiles, LateWrites};
@@ -201,7 +202,11 @@ impl Recovery<'_> {
 
 impl Engine {
     /// Returns the events in the ledger of the same agent and run after a record, oldest first.
-    fn ledger_events_after(&self, event: &RunEvent, after_seq: u64) -> Result<Vec<RunEvent>> {
+    pub(super) fn ledger_events_after(
+        &self,
+        event: &RunEvent,
+        after_seq: u64,
+    ) -> Result<Vec<RunEvent>> {
         let (back, _) = self.scan_ledger_backwards()?;
         let mut back = back.stopping_after(after_seq);
         let is_wanted = |run: &str, agent: &str| run == event.run && agent == event.agent;
@@ -400,10 +405,7 @@ impl Run<'_> {
         let past = self
             .engine
             .ledger_events_after(&transaction.event, transaction.ledger_seq)?;
-        let RunEvent { before, after, .. } = &transaction.event;
-        let is_recorded = past
-            .iter()
-            .any(|it| (&it.before, &it.after) == (before, after));
+        let is_recorded = transaction.is_recorded_by(&past);
         let journal = Journal::open(journal_path)?;
         if agent.location.host().is_some() {
             let name = durable::new_random_name()?;
@@ -543,6 +545,11 @@ impl Run<'_> {
             ..
         } = recovery;
         let is_own_run = event.run == self.id;
+        // A displaced file that was still there may be one that a run has left to later ones.
+        if was_swapped && !is_own_run && !(is_recorded && has_displaced) {
+            let turn = InterruptedTurn::from_event(&event);
+            self.shared().recovered_turns.push(turn);
+        }
         let has_news = !event.late_entries.is_empty() || !event.kept_names.is_empty();
         let (note, must_record) = match (is_recorded, was_swapped) {
             (true, _) => ("settled the files that this run displaced", has_news),

@@ -104,6 +104,18 @@ fn edited_while_sealed(site: &Site) -> Hindrance {
     }
 }
 
+/// A restore that was killed once it had replaced the baseline.
+fn interrupted_restore(site: &Site) -> Hindrance {
+    super::repeated::interrupt_restore(site);
+    Hindrance::default()
+}
+
+/// An undo that was killed once it had replaced the memory.
+fn interrupted_undo(site: &Site) -> Hindrance {
+    super::repeated::crash_undo(site);
+    Hindrance::default()
+}
+
 fn missing_baseline(site: &Site) -> Hindrance {
     fs::remove_file(site.path("baselines/monitor-bot-MEMORY.md")).unwrap();
     Hindrance::default()
@@ -221,7 +233,8 @@ const NO_CHANNEL: &str = "the config names no channel";
 const UNSENT: &str = "an alert cannot be sent";
 const NO_VERSION: &str = "the version does not exist";
 const NO_ENTRIES: &str = "there are no entries";
-const NOT_UNDONE: &str = "there is nothing to undo, or the agent has written since";
+const NOT_UNDONE: &str = "there is nothing to undo, the agent has written since, or an interrupted \
+                          run was recovered instead";
 const NOT_EDITED: &str = "the lint finds errors, the file has changed since, or it is missing";
 const CHANGED: &str = "a baseline has changed since the seal, or the ledger is broken";
 const UNFIT: &str = "the directory is not empty, or other users can write it";
@@ -259,6 +272,7 @@ const CASES: &[Case] = &[
     case("undo", 4, BROKEN, broken_ledger, "undo monitor-bot"),
     case("undo", 5, LOCKED, locked_agent, "undo monitor-bot --overwrite"),
     case("undo", 6, NOT_UNDONE, drift, "undo monitor-bot"),
+    case("undo", 6, NOT_UNDONE, interrupted_undo, "undo --last"),
     case("undo", 6, NOT_UNDONE, written_since, "undo monitor-bot"),
     case("report", 3, UNREAD, unusable_archive, "report"),
     case("report", 4, BROKEN, broken_ledger, "report"),
@@ -314,6 +328,8 @@ const CASES: &[Case] = &[
     case("baseline restore", 2, NO_VERSION, drift, "baseline restore monitor-bot"),
     case("baseline restore", 3, UNREAD, unusable_archive, "baseline restore monitor-bot"),
     case("baseline restore", 4, BROKEN, broken_ledger, "baseline restore monitor-bot"),
+    case("baseline restore", 6, "an interrupted change was recovered instead",
+        interrupted_restore, "baseline restore monitor-bot --version previous"),
     case("baseline edit", 0, "", drift, "baseline edit monitor-bot"),
     case("baseline edit", 3, UNREAD, unusable_archive, "baseline edit monitor-bot"),
     case("baseline edit", 6, NOT_EDITED, editor_with_secret, "baseline edit monitor-bot"),
