@@ -133,7 +133,7 @@ pub use run_report::{AgentResult, RunProgress, RunReport, RunStage};
 pub use saved_observations::SavedObservations;
 pub use scan::ScanBasis;
 pub use seal::SealReport;
-pub use seal_plan::{SealChange, SealChangeKind, SealPlan, SealScope};
+pub use seal_plan::{SealChange, SealChangeKind, SealPlan, SealScope, list_lint_errors};
 pub use shared_memories::HardLinks;
 pub use state::State;
 pub use state_log::{StateChange, StateObserver};

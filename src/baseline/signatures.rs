@@ -76,6 +76,21 @@ pub struct SigningKey<'a> {
     pub lifetime_days: Option<u32>,
 }
 
+impl SigningKey<'_> {
+    /// Returns the options of `seal` that sign with it, each behind a space.
+    pub fn options(&self) -> String {
+        let path = self.path.to_string_lossy();
+        let days = self
+            .lifetime_days
+            .map(|days| format!(" --expires-in {days}"));
+        format!(
+            " --sign {}{}",
+            shell_words::quote(&path),
+            days.unwrap_or_default()
+        )
+    }
+}
+
 /// The seal with the highest serial, of any key: the first one that was seen with it.
 #[derive(Serialize, Deserialize)]
 struct NewestSeal {

@@ -15,7 +15,9 @@ use crate::baseline::seal::SealMeta;
 use crate::baseline::signatures::{SignedSeal, SigningKey};
 use crate::diff::Diff;
 use crate::digest::Digest;
-use crate::engine::{Engine, SealChange, SealChangeKind, SealPlan, SealReport, SealScope};
+use crate::engine::{
+    Engine, SealChange, SealChangeKind, SealPlan, SealReport, SealScope, list_lint_errors,
+};
 use crate::error::{Error, ErrorKind};
 use crate::invocation::quote_operand;
 use crate::lint::Finding;
@@ -246,6 +248,7 @@ impl SealDocument {
             (true, true) if self.is_signing => {
                 format!("{counts}; would sign the unchanged seal")
             }
+            (true, _) if !self.changes.is_empty() => format!("{counts}; not sealed"),
             (true, _) => format!("{counts}; nothing to seal"),
             (false, true) => format!("{counts}; would seal {}", list_names(&accepted)),
             (false, false) => format!("{counts}; sealed {}", list_names(&accepted)),
@@ -287,7 +290,7 @@ impl CommandContext<'_> {
         if args.force {
             plan.accept_lint_errors();
         }
-        let refusal = plan.check_lint_errors(engine.config()).err();
+        let refusal = plan.check_lint_errors(engine.config(), key.as_ref()).err();
         let is_in_scope = |change: &SealChange| match &scope {
             SealScope::Named(names) => names.contains(&change.name),
             SealScope::SavedHere | SealScope::All => true,
@@ -341,13 +344,19 @@ impl CommandContext<'_> {
             return Ok(Some(refusal.kind()));
         }
         if args.dry_run && plan.selected().next().is_some() {
-            self.print_accepting_command(&engine, &plan, args);
+            self.print_accepting_command(&engine, &plan, args, key.as_ref());
         }
-        Ok(self.report_unaccepted(&engine, &plan, is_in_scope, all_hash, key_path.is_some()))
+        Ok(self.report_unaccepted(&engine, &plan, is_in_scope, all_hash, key.as_ref()))
     }
 
     /// Prints the command that seals what a dry run showed, and nothing else.
-    fn print_accepting_command(&mut self, engine: &Engine, plan: &SealPlan, args: &SealArgs) {
+    fn print_accepting_command(
+        &mut self,
+        engine: &Engine,
+        plan: &SealPlan,
+        args: &SealArgs,
+        key: Option<&SigningKey<'_>>,
+    ) {
         let mut command = "seal".to_string();
         if args.all {
             command.push_str(" --all");
@@ -358,13 +367,7 @@ impl CommandContext<'_> {
         if args.force {
             command.push_str(" --force");
         }
-        if let Some(key) = &args.sign {
-            let key = key.to_string_lossy();
-            command.push_str(&format!(" --sign {}", shell_words::quote(&key)));
-        }
-        if let Some(days) = args.expires_in {
-            command.push_str(&format!(" --expires-in {days}"));
-        }
+        command.push_str(&key.map(SigningKey::options).unwrap_or_default());
         command.push_str(&format!(" --plan {}", plan.hash()));
         let command = engine.command_line(&command);
         self.output
@@ -379,7 +382,7 @@ impl CommandContext<'_> {
         plan: &SealPlan,
         is_in_scope: impl Fn(&SealChange) -> bool,
         all_hash: Option<String>,
-        is_signed: bool,
+        key: Option<&SigningKey<'_>>,
     ) -> Option<ErrorKind> {
         let others = plan.unaccepted().filter(|it| !is_in_scope(it)).count();
         if others > 0 {
@@ -390,7 +393,7 @@ impl CommandContext<'_> {
             return None;
         }
         plan.unaccepted().next()?;
-        self.print_unaccepted(engine, plan, all_hash, is_signed);
+        self.print_unaccepted(engine, plan, all_hash, key);
         Some(ErrorKind::Conflict)
     }
 
@@ -434,7 +437,7 @@ impl CommandContext<'_> {
         engine: &Engine,
         plan: &SealPlan,
         all_hash: Option<String>,
-        is_signed: bool,
+        key: Option<&SigningKey<'_>>,
     ) {
         let names: Vec<&str> = plan.unaccepted().map(|it| it.name.as_str()).collect();
         self.output.print_error(&format!(
@@ -443,16 +446,19 @@ impl CommandContext<'_> {
         ));
         let all_hash = all_hash.filter(|_| names.len() > MAX_LISTED_NAMES);
         let names: Vec<String> = names.iter().map(|name| quote_operand(name)).collect();
-        let sign = if is_signed { " --sign KEYFILE" } else { "" };
-        let has_lint_errors = plan.unaccepted().any(|it| !it.lint_errors.is_empty());
-        let force = if has_lint_errors { "--force " } else { "" };
+        let sign = key.map(SigningKey::options).unwrap_or_default();
         let (names, hash) = match all_hash {
             Some(hash) => ("--all".to_string(), hash),
             None => (names.join(" "), plan.hash_of_unaccepted()),
         };
+        let faulty = list_lint_errors(plan.unaccepted());
+        let force = if faulty.is_some() { "--force " } else { "" };
+        let forced = faulty.map(|it| format!(", with the lint errors of {it}"));
         let seal = engine.command_line(&format!("seal {force}{names}{sign} --plan {hash}"));
-        self.output
-            .print_hint(&format!("read the changes above; to accept them: {seal}"));
+        self.output.print_hint(&format!(
+            "read the changes above; to accept them{}: {seal}",
+            forced.unwrap_or_default()
+        ));
         if plan.unaccepted().any(|it| it.sealed.is_some()) {
             let restore = engine.command_line("baseline restore FILE");
             self.output

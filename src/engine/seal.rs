@@ -57,7 +57,7 @@ impl Engine {
         plan: &SealPlan,
         key: Option<&SigningKey<'_>>,
     ) -> Result<SealReport> {
-        plan.check_lint_errors(self.config())?;
+        plan.check_lint_errors(self.config(), key)?;
         self.preview_seal(plan, key)
     }
 

@@ -19,12 +19,13 @@ use super::baseline_plan::PlanBudget;
 use super::lint::LintDecisions;
 use super::saved_versions::SavedVersions;
 use crate::baseline::seal::{BaselineSeal, META_FILE_NAME, SealFiles, is_baseline_name};
+use crate::baseline::signatures::SigningKey;
 use crate::config::{Agent, Config};
 use crate::digest::{Digest, Hasher};
 use crate::error::{Error, ErrorKind, Result};
 use crate::invocation::quote_operand;
 use crate::lint::{Finding, Severity};
-use crate::quantity::{MAX_LISTED_NAMES, list_names};
+use crate::quantity::list_names;
 
 /// Which changes a seal accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,34 +123,29 @@ impl SealPlan {
     /// Refuses to seal files whose lint errors the operator has not accepted.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`], with the number of errors of each file.
-    pub fn check_lint_errors(&self, config: &Config) -> Result<()> {
-        let faulty = self.selected().filter(|it| !it.lint_errors.is_empty());
-        let faulty: Vec<&SealChange> = faulty.collect();
-        if self.accepts_lint_errors || faulty.is_empty() {
+    /// [`ErrorKind::Conflict`], with the number of errors of each file. The command of its hint seals
+    /// what this plan would, with `key` if it signs.
+    pub fn check_lint_errors(&self, config: &Config, key: Option<&SigningKey<'_>>) -> Result<()> {
+        let Some(faulty) = list_lint_errors(self.selected()).filter(|_| !self.accepts_lint_errors)
+        else {
             return Ok(());
-        }
-        let counted = faulty.iter().map(|change| {
-            let count = change.lint_errors.len();
-            let noun = if count == 1 { "error" } else { "errors" };
-            format!("{} ({count} {noun})", change.name)
-        });
-        let counted: Vec<String> = counted.collect();
-        let counted: Vec<&str> = counted.iter().map(String::as_str).collect();
-        let names = faulty.iter().map(|it| quote_operand(&it.name));
-        let names: Vec<_> = names.collect();
-        let invocation = &config.invocation;
-        // The files may change before the command is run.
-        let (names, hash) = if self.accepts_all && names.len() > MAX_LISTED_NAMES {
-            ("--all".to_string(), self.hash_of_all())
-        } else {
-            (names.join(" "), hash_changes(faulty.iter().copied()))
         };
-        let force = invocation.command_line(&format!("seal --force {names} --plan {hash}"));
-        let message = format!("the lint finds errors in {}", list_names(&counted));
-        Err(Error::new(ErrorKind::Conflict, message)
-            .with_hint("correct them; `memory-shepherd lint explain RULE` says how")
-            .with_hint(format!("to seal them all the same: {force}")))
+        let names = self.selected().map(|it| quote_operand(&it.name));
+        let names = if self.accepts_all {
+            "--all".to_string()
+        } else {
+            names.collect::<Vec<_>>().join(" ")
+        };
+        let sign = key.map(SigningKey::options).unwrap_or_default();
+        // The files may change before the command is run.
+        let force = format!("seal --force {names}{sign} --plan {}", self.hash());
+        let force = config.invocation.command_line(&force);
+        Err(Error::new(
+            ErrorKind::Conflict,
+            format!("the lint finds errors in {faulty}"),
+        )
+        .with_hint("correct them; `memory-shepherd lint explain RULE` says how")
+        .with_hint(format!("to seal all of it with these errors: {force}")))
     }
 
     /// Says why the seal on the disk counts for nothing, if so, and what the files are compared with
@@ -221,6 +217,19 @@ impl SealPlan {
         Err(Error::new(ErrorKind::Conflict, message)
             .with_hint("nothing was sealed; review the new plan with --dry-run"))
     }
+}
+
+/// Lists the changes with lint errors, and the number of errors of each; none if there are no errors.
+pub fn list_lint_errors<'a>(changes: impl Iterator<Item = &'a SealChange>) -> Option<String> {
+    let faulty = changes.filter(|it| !it.lint_errors.is_empty());
+    let counted = faulty.map(|change| {
+        let count = change.lint_errors.len();
+        let noun = if count == 1 { "error" } else { "errors" };
+        format!("{} ({count} {noun})", change.name)
+    });
+    let counted: Vec<String> = counted.collect();
+    let counted: Vec<&str> = counted.iter().map(String::as_str).collect();
+    (!counted.is_empty()).then(|| list_names(&counted))
 }
 
 /// Returns the hash of changes: what each file was, and what it becomes.

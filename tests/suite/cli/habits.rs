@@ -4,7 +4,23 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::*;
+use crate::fixture::CommandOutput;
 use crate::skip::skip_unsupported;
+
+/// Returns the words of the command that a hint offers behind `label`.
+#[track_caller]
+fn offered_words(ran: &CommandOutput, label: &str) -> Vec<String> {
+    let offer = format!("{label}: memory-shepherd ");
+    let (_, command) = ran.stderr.split_once(&offer).unwrap();
+    let command = command.lines().next().unwrap();
+    shell_words::split(command).unwrap()
+}
+
+/// Runs the command that a hint offers behind `label`.
+#[track_caller]
+fn run_offered(site: &Site, ran: &CommandOutput, label: &str) -> CommandOutput {
+    site.run_command(site.command().args(offered_words(ran, label)))
+}
 
 #[test]
 fn bare_undo_names_the_last_run_and_its_command() {
@@ -22,13 +38,7 @@ fn bare_undo_names_the_last_run_and_its_command() {
         "{}",
         ran.stderr
     );
-    let (_, command) = ran
-        .stderr
-        .split_once("to undo it: memory-shepherd ")
-        .unwrap();
-    let command = command.lines().next().unwrap();
-    let words: Vec<&str> = command.split_whitespace().collect();
-    let _ = site.run_command(site.command().args(words)).assert_code(0);
+    let _ = run_offered(&site, &ran, "to undo it").assert_code(0);
     assert_eq!(
         [REVIEWER_MEMORY, MONITOR_MEMORY].map(|memory| site.read(memory)),
         before
@@ -100,21 +110,20 @@ fn unsealed_fleet() -> Site {
     site
 }
 
+/// Stands before the command that accepts the changes which were shown.
+const ACCEPT_LABEL: &str = "to accept them";
+
 #[test]
 fn first_seal_offers_one_command_for_all() {
     let site = unsealed_fleet();
     let ran = site.run(["seal"]).assert_code(6);
-    let (_, command) = ran
-        .stderr
-        .split_once("to accept them: memory-shepherd ")
-        .unwrap();
-    let command = command.lines().next().unwrap();
-    assert!(command.starts_with("seal --all --plan "), "{command}");
+    let ran = ran.assert_stdout_has("8 new, 0 unchanged; not sealed");
+    let words = offered_words(&ran, ACCEPT_LABEL);
+    assert_eq!(words[..3], ["seal", "--all", "--plan"]);
     // Its own line, its difference, and no list besides.
     assert!(!ran.stderr.contains("b6.md"), "{}", ran.stderr);
     assert!(ran.stderr.contains("and 3 more"), "{}", ran.stderr);
-    let words: Vec<&str> = command.split_whitespace().collect();
-    let sealed = site.run_command(site.command().args(&words)).assert_code(0);
+    let sealed = run_offered(&site, &ran, ACCEPT_LABEL).assert_code(0);
     let summary = sealed.stdout.lines().rev().nth(1).unwrap();
     assert!(summary.ends_with("and 3 more"), "{summary}");
     let _ = site.run(["verify"]).assert_code(0);
@@ -124,22 +133,48 @@ fn first_seal_offers_one_command_for_all() {
 fn seal_command_for_all_accepts_nothing_else() {
     let site = unsealed_fleet();
     let ran = site.run(["seal"]).assert_code(6);
-    let (_, command) = ran
-        .stderr
-        .split_once("to accept them: memory-shepherd ")
-        .unwrap();
-    let words: Vec<&str> = command.lines().next().unwrap().split_whitespace().collect();
     site.append("baselines/b3.md", "\n");
-    let _ = site.run_command(site.command().args(&words)).assert_code(6);
+    let _ = run_offered(&site, &ran, ACCEPT_LABEL).assert_code(6);
     // A dry run with changes of this program and others offers what holds before they are sealed.
     site.write("new.md", Site::read_baseline("monitor-bot"));
     let ran = site.run(["seal", "--dry-run"]);
-    let (_, command) = ran
-        .stderr
-        .split_once("to accept them: memory-shepherd ")
-        .unwrap();
-    let words: Vec<&str> = command.lines().next().unwrap().split_whitespace().collect();
-    let _ = site.run_command(site.command().args(&words)).assert_code(0);
+    let _ = run_offered(&site, &ran, ACCEPT_LABEL).assert_code(0);
+}
+
+/// The command that forces a seal names what it forces, and seals what the refused one was to seal.
+#[test]
+fn forced_seal_names_its_lint_errors() {
+    let faulty = "b3.md (1 error)";
+    for (arguments, label, begins) in [
+        (
+            &["seal"][..],
+            "to accept them, with the lint errors of b3.md (1 error)",
+            &["seal", "--force", "--all", "--plan"][..],
+        ),
+        (
+            &["seal", "--all"],
+            "to seal all of it with these errors",
+            &["seal", "--force", "--all", "--plan"],
+        ),
+        (
+            &["seal", "b1.md", "b3.md"],
+            "to seal all of it with these errors",
+            &["seal", "--force", "b1.md", "b3.md", "--plan"],
+        ),
+    ] {
+        let site = unsealed_fleet();
+        site.append("baselines/b3.md", "\n## Late rules\n\n- One.\n");
+        let ran = site.run_command(site.command().args(arguments));
+        let ran = ran.assert_code(6).assert_stderr_has(faulty);
+        assert!(!site.path("baselines/.checksums").exists());
+        let words = offered_words(&ran, label);
+        assert_eq!(words[..begins.len()], *begins);
+        let sealed = run_offered(&site, &ran, label).assert_code(0);
+        assert!(sealed.stdout.contains("sealed"), "{}", sealed.stdout);
+        let seal = site.read("baselines/.checksums");
+        let expected = if begins.contains(&"--all") { 8 } else { 2 };
+        assert_eq!(seal.lines().count(), expected, "{seal}");
+    }
 }
 
 #[test]
@@ -158,6 +193,8 @@ fn discover_writes_the_real_path_of_a_workspace() {
     let line = format!("memory_file={}\n", real.join("MEMORY.md").display());
     assert_eq!(config.matches("memory_file=").count(), 1, "{config}");
     assert!(config.contains(&line), "{config}");
+    let baseline = Site::read_baseline("monitor-bot");
+    site.write("new/baselines/workspace-MEMORY.md", baseline);
     let check = ["config", "check", "--config", "new/fleet.conf"];
     let _ = site.run(check).assert_code(0);
 }
