@@ -95,16 +95,18 @@ pub(super) fn write_holds(holds: &[HoldItem], printer: &mut Printer<'_>) -> io::
     })
 }
 
-/// Leaves out the agents that are protected as read-only, unless they are named: a reset of the fleet
-/// is not about them. Returns the names of the others first.
+/// Leaves out the agents that are protected as read-only, unless an operator names them: a reset of the
+/// fleet or by a timer is not about them. Returns the names of the others first.
 pub(super) fn split_protected_agents(
     engine: &Engine,
     names: Vec<String>,
     args: &ResetArgs,
 ) -> (Vec<String>, Vec<HeldAgent>) {
+    // A timer names the agents that have an interval of their own.
+    let is_named = !args.agents.is_empty() && !args.scheduled;
     let is_protected = |name: &String| {
         let agent = engine.config().agent(name);
-        args.agents.is_empty() && agent.is_some_and(|it| it.protect == ProtectLevel::ReadOnly)
+        !is_named && agent.is_some_and(|it| it.protect == ProtectLevel::ReadOnly)
     };
     let (protected, free): (Vec<String>, Vec<String>) = names.into_iter().partition(is_protected);
     let held = protected.into_iter().map(|agent| HeldAgent {

@@ -351,6 +351,16 @@ fn protected_agent_is_skipped_unless_it_is_named() {
     let _ = site.run(["all"]).assert_code(0).assert_stderr_has(note);
     let ran = site.run(["reset", "--all", "--scheduled"]);
     let _ = ran.assert_code(0).assert_stderr_has(note);
+    // The timer of an agent with an interval of its own names it.
+    for arguments in [
+        &["reset", "--scheduled", "--", "monitor-bot"][..],
+        &["reset", "--scheduled", "--dry-run", "monitor-bot"],
+    ] {
+        let ran = site.run_command(site.command().args(arguments));
+        let _ = ran
+            .assert_code(0)
+            .assert_stdout_has("monitor-bot: not reset: protect=readonly");
+    }
     let _ = site.run(["reset", "monitor-bot"]).assert_code(6);
     let ran = site.run(["reset", "code-reviewer", "monitor-bot"]);
     let _ = ran.assert_code(6);
