@@ -514,7 +514,7 @@ fn resolve_archive_group(
             ("general", "archive_group"),
             name,
             format!("archive_group: no group {name} on this machine"),
-            Some("list groups with `getent group`; correct the config, or add the group".into()),
+            vec!["list groups with `getent group`; correct the config, or add the group".into()],
         );
         ConfigErrors(vec![diagnostic])
     })

@@ -2,7 +2,7 @@
 //! plus ours, checked as a whole before anything runs.
 //!
 //! A reset with half a config gives one agent another's identity, so all faults are found and
-//! reported together ([`ConfigErrors`]), with file, line, text and hint. One table (`keys`) defines
+//! reported together ([`ConfigErrors`]), with file, line, text and hints. One table (`keys`) defines
 //! which keys exist, their values and defaults; the parser, the spelling suggestions, `config show`
 //! and the documentation follow it. `main` resolves home, environment and current directory and
 //! passes them in as [`ConfigEnvironment`].
@@ -106,6 +106,17 @@ impl ConfigEnvironment {
         }
     }
 
+    /// Returns the config that the variable names.
+    fn named_config(&self) -> Option<&Path> {
+        let path = self.config_path_variable.as_deref();
+        path.filter(|path| !path.as_os_str().is_empty())
+    }
+
+    /// Whether the variable names a config.
+    pub fn names_config(&self) -> bool {
+        self.named_config().is_some()
+    }
+
     /// Returns the directory of the user's own settings of this program.
     pub fn config_directory(&self) -> Option<PathBuf> {
         self.user_directory(&self.xdg_config_home, ".config")
@@ -167,15 +178,38 @@ fn locate_with_system_path(
     if let Some(named) = locate_named(flag, env)? {
         return Ok(named);
     }
+    match search(env, system)? {
+        Ok(found) => Ok(found),
+        Err(SearchedPaths(searched)) => Err(no_config_error(env, &searched)),
+    }
+}
+
+/// Finds the config file as [`locate`] does; none if there is none in any place.
+///
+/// # Errors
+/// As [`locate`].
+pub fn locate_if_any(
+    flag: Option<&Path>,
+    env: &ConfigEnvironment,
+) -> Result<Option<LocatedConfig>> {
+    match locate_named(flag, env)? {
+        Some(named) => Ok(Some(named)),
+        None => Ok(search(env, Path::new(SYSTEM_CONFIG_PATH))?.ok()),
+    }
+}
+
+/// The places without a config.
+struct SearchedPaths(Vec<PathBuf>);
+
+/// Searches the places where a config may be that neither a flag nor a variable names.
+fn search(
+    env: &ConfigEnvironment,
+    system: &Path,
+) -> Result<std::result::Result<LocatedConfig, SearchedPaths>> {
     let local_path = env.cwd.join(CONFIG_FILE_NAME);
     let user_path = env
         .config_directory()
         .map(|directory| directory.join(CONFIG_FILE_NAME));
-    let example_path = user_path
-        .as_ref()
-        .unwrap_or(&local_path)
-        .display()
-        .to_string();
     let program_path = env
         .program_directory
         .as_ref()
@@ -189,8 +223,8 @@ fn locate_with_system_path(
     candidates.push(system.to_path_buf());
     let mut searched = Vec::new();
     for path in candidates {
-        searched.push(path.display().to_string());
         if !exists(&path)? {
+            searched.push(path);
             continue;
         }
         let is_local = path == local_path;
@@ -204,29 +238,38 @@ fn locate_with_system_path(
         } else {
             Invocation::default()
         };
-        return Ok(LocatedConfig { path, invocation });
+        return Ok(Ok(LocatedConfig { path, invocation }));
     }
+    Ok(Err(SearchedPaths(searched)))
+}
+
+fn no_config_error(env: &ConfigEnvironment, searched: &[PathBuf]) -> Error {
+    let user_path = env.config_directory();
+    let example_path = user_path
+        .as_ref()
+        .unwrap_or(&env.cwd)
+        .join(CONFIG_FILE_NAME);
+    let example_path = example_path.display();
+    let searched: Vec<String> = searched.iter().map(|it| it.display().to_string()).collect();
     let message = format!("no config found; looked for {}", searched.join(", "));
     let mut error = Error::new(ErrorKind::Config, message);
     if cfg!(feature = "demo") {
         error = error.with_hint("run `memory-shepherd demo` to try it on an example fleet");
     }
-    Err(error
+    error
         .with_hint(format!(
             "to start, `memory-shepherd init` writes {example_path}; edit it, and check it with \
              `memory-shepherd config check`"
         ))
-        .with_hint("for a config at another path, pass --config FILE"))
+        .with_hint("for a config at another path, pass --config FILE")
 }
 
 /// Returns the config that the flag or the variable names, if one does.
 fn locate_named(flag: Option<&Path>, env: &ConfigEnvironment) -> Result<Option<LocatedConfig>> {
-    let variable = env
-        .config_path_variable
-        .as_deref()
-        .filter(|path| !path.as_os_str().is_empty());
     let named = flag.map(|path| (path, "--config"));
-    let Some((path, source)) = named.or(variable.map(|path| (path, "$MEMORY_SHEPHERD_CONF")))
+    let Some((path, source)) = named.or(env
+        .named_config()
+        .map(|path| (path, "$MEMORY_SHEPHERD_CONF")))
     else {
         return Ok(None);
     };
@@ -401,7 +444,7 @@ impl Config {
         (section, key): (&str, &str),
         value: &str,
         message: String,
-        hint: Option<String>,
+        hints: Vec<String>,
     ) -> Diagnostic {
         Diagnostic {
             level: DiagnosticLevel::Error,
@@ -412,7 +455,7 @@ impl Config {
             },
             text: format!("{key} = {value}"),
             message,
-            hint,
+            hints,
         }
     }
 

@@ -1,5 +1,6 @@
 //! `config check` and `config show`: all mistakes in a config, and its effective values.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use serde::Serialize;
@@ -7,6 +8,7 @@ use serde::Serialize;
 use super::output::{Document, OutputRole, Printer, format_count};
 use super::{CommandContext, CommandResult};
 use crate::alerts::{AlertEnvironment, UntrustedCommand};
+use crate::baseline::BaselineRefusal;
 use crate::config::{
     self, Agent, Config, ConfigErrors, Diagnostic, DiagnosticLevel, EffectiveValue, ValueOrigin,
 };
@@ -81,22 +83,22 @@ impl Document for ConfigShowDocument {
 /// reset.
 fn memory_diagnostics(engine: &Engine) -> Vec<Diagnostic> {
     let config = engine.config();
-    let diagnostic = |agent: &Agent, message: String, hint: Option<String>| {
+    let diagnostic = |agent: &Agent, message: String, hints: Vec<String>| {
         let key = agent.location.memory_key();
         let memory = agent.location.memory().display().to_string();
-        config.error_at_value((&agent.name, key), &memory, message, hint)
+        config.error_at_value((&agent.name, key), &memory, message, hints)
     };
     let mut diagnostics = Vec::new();
     for (agent, error) in engine.irreplaceable_memories() {
         let message = format!("{}: {}", agent.name, error.message());
-        diagnostics.push(diagnostic(agent, message, error.hints().first().cloned()));
+        diagnostics.push(diagnostic(agent, message, error.hints().to_vec()));
     }
     for names in engine.agents_sharing_memories() {
         let agents = names.iter().filter_map(|name| config.agent(name));
         for agent in agents.skip(1) {
             let message = config::same_memory_message(names[0], &agent.name);
-            let hint = Some(config::SAME_MEMORY_HINT.to_string());
-            diagnostics.push(diagnostic(agent, message, hint));
+            let hints = vec![config::SAME_MEMORY_HINT.to_string()];
+            diagnostics.push(diagnostic(agent, message, hints));
         }
     }
     diagnostics
@@ -108,11 +110,33 @@ fn command_diagnostic(config: &Config, environment: &AlertEnvironment) -> Option
     let settings = config.alerts.as_ref()?;
     let untrusted = UntrustedCommand::find(settings, environment)?;
     let program = settings.command.as_ref()?.first()?;
-    let (message, hint) = (untrusted.message(), Some(untrusted.hint()));
+    let (message, hints) = (untrusted.message(), vec![untrusted.hint()]);
     Some(Diagnostic {
         level: DiagnosticLevel::Warning,
-        ..config.error_at_value(("alerts", "command"), program, message, hint)
+        ..config.error_at_value(("alerts", "command"), program, message, hints)
     })
+}
+
+/// Returns an error for each baseline that no reset installs, because it is missing, too small or not
+/// filled in. What a seal refuses is not the config's.
+fn baseline_diagnostics(engine: &Engine) -> Vec<Diagnostic> {
+    let config = engine.config();
+    let mut baselines = engine.baseline_cache();
+    let mut seen = BTreeSet::new();
+    let mut diagnostics = Vec::new();
+    for agent in &config.agents {
+        if seen.insert(&agent.baseline)
+            && let Err(BaselineRefusal::Unusable(error)) = baselines.load(agent)
+        {
+            diagnostics.push(config.error_at_value(
+                (&agent.name, "baseline"),
+                &agent.baseline,
+                format!("resets refuse it: {}", error.message()),
+                error.hints().to_vec(),
+            ));
+        }
+    }
+    diagnostics
 }
 
 impl CommandContext<'_> {
@@ -135,7 +159,9 @@ impl CommandContext<'_> {
                 None
             });
             errors.extend(command_diagnostic(&config, &self.environment.alerts));
-            errors.extend(memory_diagnostics(&self.new_cli_engine(config, group)));
+            let engine = self.new_cli_engine(config, group);
+            errors.extend(memory_diagnostics(&engine));
+            errors.extend(baseline_diagnostics(&engine));
         }
         // For commands that go on, the same problems are warnings of the config.
         let is_new = |it: &Diagnostic| errors.iter().all(|error| error.message != it.message);

@@ -25,7 +25,7 @@ pub enum DiagnosticLevel {
     Warning,
 }
 
-/// A fault in a config: location, message, hint.
+/// A fault in a config: location, message, hints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
     /// Severity.
@@ -40,7 +40,7 @@ pub struct Diagnostic {
     /// A sentence without its full stop.
     pub message: String,
     /// What the operator can do.
-    pub hint: Option<String>,
+    pub hints: Vec<String>,
 }
 
 /// Keeps a directory name that is not UTF-8 from failing the JSON output.
@@ -60,10 +60,10 @@ impl Diagnostic {
         format!("{file}{line}: {level}: {}", self.message)
     }
 
-    /// Formats location, level, message and hint.
+    /// Formats location, level, message and hints.
     pub(super) fn to_single_line(&self) -> String {
-        let hint = self.hint.as_ref();
-        self.headline() + &hint.map_or(String::new(), |hint| format!("; {hint}"))
+        let hints = self.hints.iter();
+        hints.fold(self.headline(), |line, hint| format!("{line}; {hint}"))
     }
 }
 
@@ -73,10 +73,8 @@ impl fmt::Display for Diagnostic {
         if !self.text.is_empty() {
             write!(f, "\n    {}", self.text)?;
         }
-        match &self.hint {
-            Some(hint) => write!(f, "\n    hint: {hint}"),
-            None => Ok(()),
-        }
+        let mut hints = self.hints.iter();
+        hints.try_for_each(|hint| write!(f, "\n    hint: {hint}"))
     }
 }
 
@@ -205,7 +203,7 @@ impl Diagnostics {
             line: source.map(|source| source.number),
             text: source.map_or_else(String::new, |source| source.text.to_string()),
             message,
-            hint,
+            hints: hint.into_iter().collect(),
         });
     }
 

@@ -459,7 +459,7 @@ fn number_unit_is_interpreted_only_in_hint() {
         ("max_memory_size = K", None),
     ] {
         let problems = parse_text(&format!("[general]\n{line}\n")).unwrap_err();
-        let given = problems.0[0].hint.as_deref().unwrap();
+        let given = problems.0[0].hints[0].as_str();
         match hint {
             Some(hint) => assert_eq!(given, hint, "{line}"),
             None => assert!(given.contains(" in digits, such as "), "{line}: {given}"),

@@ -71,7 +71,7 @@ pub fn load(path: &Path) -> LoadedPreferences {
                 line,
                 text: String::new(),
                 message,
-                hint: None,
+                hints: Vec::new(),
             };
             (Preferences::default(), vec![diagnostic])
         }
@@ -142,10 +142,10 @@ fn file_name(problem: &Diagnostic) -> String {
 }
 
 fn describe_problem(problem: &Diagnostic) -> String {
-    match &problem.hint {
-        Some(hint) => format!("{}; {hint}", problem.message),
-        None => problem.message.clone(),
-    }
+    let hints = problem.hints.iter();
+    hints.fold(problem.message.clone(), |text, hint| {
+        format!("{text}; {hint}")
+    })
 }
 
 /// Reads settings and collects their errors.

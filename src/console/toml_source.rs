@@ -83,7 +83,7 @@ impl<'a> TomlSource<'a> {
             line: Some(line + 1),
             text: text.chars().take(MAX_SHOWN_CHARS).collect(),
             message: fault.message.replace('\n', " "),
-            hint: fault.hint,
+            hints: fault.hint.into_iter().collect(),
         });
     }
 

@@ -501,7 +501,7 @@ pub fn config_error_of(what: &str) -> Diagnostic {
         line: Some(7),
         text: String::new(),
         message: what.to_string(),
-        hint: None,
+        hints: Vec::new(),
     }
 }
 

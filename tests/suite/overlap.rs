@@ -84,7 +84,7 @@ fn error_lines(loaded: Result<Config, ConfigErrors>) -> Vec<usize> {
     assert!(
         problems
             .iter()
-            .all(|it| it.level == DiagnosticLevel::Error && it.hint.is_some())
+            .all(|it| it.level == DiagnosticLevel::Error && !it.hints.is_empty())
     );
     problems.iter().map(|it| it.line.unwrap()).collect()
 }

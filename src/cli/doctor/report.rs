@@ -118,9 +118,9 @@ impl DoctorReport {
             .line
             .map_or(String::new(), |line| format!(" line {line}"));
         let text = format!("{file}{line}: {}", it.message);
-        let hint = it.hint.as_deref().unwrap_or("");
+        let hint = it.hints.join("; ");
         match it.level {
-            config::DiagnosticLevel::Warning => self.add_warning(text, hint),
+            config::DiagnosticLevel::Warning => self.add_warning(text, &hint),
             config::DiagnosticLevel::Error => {
                 self.add_error(&Error::new(ErrorKind::Config, text).with_hint(hint))
             }

@@ -440,13 +440,12 @@ impl Printer<'_> {
         if !text.is_empty() {
             self.write_revealed_line(&[(OutputRole::Plain, "    "), (OutputRole::Dim, &text)])?;
         }
-        match it.hint.as_ref().map(untrusted::visible_line) {
-            Some(hint) => self.write_revealed_line(&[
+        it.hints.iter().try_for_each(|hint| {
+            self.write_revealed_line(&[
                 (OutputRole::Notice, "    hint: "),
-                (OutputRole::Plain, &hint),
-            ]),
-            None => Ok(()),
-        }
+                (OutputRole::Plain, &untrusted::visible_line(hint)),
+            ])
+        })
     }
 }
 

@@ -446,7 +446,7 @@ impl ReloadableFleet {
                     ("general", "archive_group"),
                     "gone",
                     "no group".to_string(),
-                    None,
+                    Vec::new(),
                 );
                 return Err(ConfigErrors(vec![missing]));
             }

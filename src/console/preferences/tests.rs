@@ -17,7 +17,7 @@ fn parse_text(text: &str) -> (Preferences, Vec<Diagnostic>) {
 fn error_lines(text: &str) -> Vec<String> {
     let (_, found) = parse_text(text);
     let line = |it: &Diagnostic| {
-        let hint = it.hint.as_deref().unwrap_or("");
+        let hint = it.hints.join("; ");
         format!("{}: {} ({hint})", it.line.unwrap_or(0), it.message)
     };
     found.iter().map(line).collect()

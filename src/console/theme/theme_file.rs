@@ -108,7 +108,7 @@ fn empty_base(styles: &[(usize, Style)], path: &Path) -> Result<Theme, ConfigErr
             line: None,
             text: String::new(),
             message: format!("missing role `{role}`"),
-            hint: None,
+            hints: Vec::new(),
         })
         .collect();
     if found.is_empty() {

@@ -368,6 +368,52 @@ fn protected_agent_is_skipped_unless_it_is_named() {
 }
 
 #[test]
+fn config_check_names_refused_baselines() {
+    let site = Site::new();
+    let _ = site.run(["config", "check"]).assert_code(0);
+    site.write("baselines/monitor-bot-MEMORY.md", "# Rules\n\n---\n");
+    fs::remove_file(site.path("baselines/code-reviewer-MEMORY.md")).unwrap();
+    let check = site.run(["config", "check"]).assert_code(2);
+    for said in [
+        "has only 13 bytes; min_baseline_size is 1000",
+        "the baseline is missing",
+        "2 agents, 2 errors",
+    ] {
+        assert!(check.stdout.contains(said), "{said}: {}", check.stdout);
+    }
+    let document = site.run(["config", "check", "--json"]).json();
+    let diagnostic = &document["diagnostics"][1];
+    assert_eq!(diagnostic["text"], "baseline = monitor-bot-MEMORY.md");
+    assert!(diagnostic["line"].is_u64());
+    let hints = diagnostic["hints"].as_array().unwrap();
+    assert!(
+        hints
+            .iter()
+            .any(|it| it.as_str().unwrap().contains("min_baseline_size"))
+    );
+}
+
+#[test]
+fn config_check_prints_all_hints() {
+    let site = Site::new();
+    // A memory of nearly the same name, which two hints are about.
+    fs::rename(
+        site.path(MONITOR_MEMORY),
+        site.path("agents/monitor-bot/memory.md"),
+    )
+    .unwrap();
+    let engine = site_engine(&site);
+    let faults = engine.irreplaceable_memories();
+    let hints = faults[0].1.hints();
+    assert!(hints.len() > 1, "{hints:?}");
+    let check = site.run(["config", "check"]).assert_code(2);
+    for hint in hints {
+        let line = format!("    hint: {hint}\n");
+        assert!(check.stdout.contains(&line), "{line}: {}", check.stdout);
+    }
+}
+
+#[test]
 fn fleet_of_protected_agents_has_nothing_to_reset() {
     let site = site_with_notes_and_drift();
     let config = site.read("memory-shepherd.conf");
@@ -596,6 +642,7 @@ fn config_check_reports_all_mistakes() {
          [directory]\nmemory_file={dir}/agents/code-reviewer\nbaselin=a.md\n\
          [broken]\nmax_memory_size=many\nmemory_file={dir}/agents/broken/MEMORY.md\n"
     );
+    site.write("baselines/a.md", Site::read_baseline("monitor-bot"));
     let all = [
         "agents `code-reviewer` and `same` have the same memory",
         "agents `code-reviewer` and `text` have the same memory",

@@ -392,6 +392,8 @@ const CASES: &[Case] = &[
     case("doctor", 4, "the ledger is broken, a baseline is tampered, or a host key has changed",
         broken_ledger, "doctor"),
     case("config check", 0, "", drift, "config check"),
+    case("config check", 2, "resets refuse a memory or a baseline",
+        missing_baseline, "config check"),
     case("config show", 0, "", drift, "config show"),
     case("keys", 0, "", drift, "keys"),
     case("keys", 2, "`console.toml` has mistakes", wrong_keys, "keys"),

@@ -76,6 +76,13 @@ fn missing_config_explains_how_to_get_one() {
     // The hinted command works.
     let _ = site.run(["init"]).assert_code(0);
     assert!(site.path(user).is_file());
+    // The template has to be filled in first.
+    let check = site.run(["config", "check"]).assert_code(2);
+    let _ = check.assert_stdout_has("is still the template");
+    site.write(
+        "home/.config/memory-shepherd/baselines/my-agent-MEMORY.md",
+        Site::read_baseline("monitor-bot"),
+    );
     let _ = site
         .run(["config", "check"])
         .assert_code(0)
