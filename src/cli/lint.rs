@@ -416,15 +416,15 @@ impl CommandContext<'_> {
         Ok(None)
     }
 
-    /// Opens the fleet, or works with the defaults if all targets are files and there is no config.
+    /// Opens the fleet, or works with the defaults if all targets are files and there is no config that
+    /// may be used.
     fn open_lint_session(
         &mut self,
         args: &LintArgs,
     ) -> std::result::Result<LintSession, super::CommandError> {
         let mut targets = args.targets.iter();
         let needs_no_config = !args.targets.is_empty() && targets.all(|it| self.is_path(it));
-        let located = config::locate(self.config_flag.as_deref(), &self.environment.env);
-        if needs_no_config && self.config_flag.is_none() && located.is_err() {
+        if needs_no_config && !self.finds_config_for_lint() {
             let settings = LintSettings {
                 today: SystemClock.now().date_naive(),
                 ..LintSettings::default()
@@ -445,6 +445,24 @@ impl CommandContext<'_> {
             settings,
             zone: args.zone,
         })
+    }
+
+    /// Whether a lint of files has a config. One that is found and not trusted is not used, which a
+    /// warning says: the files are linted all the same.
+    fn finds_config_for_lint(&mut self) -> bool {
+        let env = &self.environment.env;
+        match config::locate_if_any(self.config_flag.as_deref(), env) {
+            Ok(found) => found.is_some(),
+            Err(_) if self.config_flag.is_some() || env.names_config() => true,
+            Err(error) => {
+                self.output.print_warning(&format!(
+                    "{}; the lint uses its default settings",
+                    error.message()
+                ));
+                self.output.print_hints(error.hints());
+                false
+            }
+        }
     }
 
     /// Resolves targets: agents by name, files that belong to agents, other files. A baseline that

@@ -193,6 +193,31 @@ fn config_in_a_workspace_of_others_runs_nothing() {
     let _ = site.run(named).assert_code(0);
 }
 
+#[test]
+fn lint_beside_an_untrusted_config_says_so() {
+    let site = Site::new();
+    site.write("draft.md", Site::read_baseline("monitor-bot"));
+    site.append("memory-shepherd.conf", "\n[lint]\nmax_lines=1\n");
+    let config = site.path("memory-shepherd.conf");
+    fs::set_permissions(&config, fs::Permissions::from_mode(0o666)).unwrap();
+    let flag = format!("--config {}", config.display());
+    let linted = site.run(["lint", "draft.md"]).assert_code(0);
+    for said in ["every user can write", &flag, "uses its default settings"] {
+        assert!(linted.stderr.contains(said), "{said}: {}", linted.stderr);
+    }
+    let _ = site.run(["lint", "monitor-bot"]).assert_code(2);
+    // Without a config there is nothing to say; a missing one that is named is an error.
+    fs::remove_file(&config).unwrap();
+    let linted = site.run(["lint", "draft.md"]).assert_code(0);
+    assert_eq!(linted.stderr, "");
+    let mut command = site.command();
+    command.env("MEMORY_SHEPHERD_CONF", "gone.conf");
+    let _ = site
+        .run_command(command.args(["lint", "draft.md"]))
+        .assert_code(2)
+        .assert_stderr_has("does not exist");
+}
+
 /// Runs a shell script in the directory, with the program as `$0`.
 fn run_script(site: &Site, script: &str) -> ExitStatus {
     let mut command = Command::new("sh");
