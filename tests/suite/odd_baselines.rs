@@ -23,6 +23,31 @@ fn world_with(baseline: &str) -> World {
     world
 }
 
+/// Pushes the baseline to the agent, with all of its notes.
+fn push_with_notes(world: &World) {
+    let engine = world.engine();
+    let names = ["scout".to_string()];
+    let plan = engine.plan_push(&names, &ScratchSelection::All, false);
+    let plan = plan.unwrap();
+    assert_eq!(plan.steps.len(), 1, "{:?}", plan.skipped);
+    apply_plan(&engine, &plan).assert_ok();
+}
+
+/// Undoes the last run, which had found this memory.
+fn assert_undo_restores(world: &World, memory: &str) {
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert_eq!(String::from_utf8_lossy(&world.read_memory("scout")), memory);
+}
+
+/// Asserts that status takes the memory for one whose rules the agent has changed.
+fn assert_rules_differ(world: &World, baseline: &str) {
+    let state = world.observe("scout").state;
+    assert!(
+        matches!(state, State::Drifted | State::NoSep),
+        "{baseline:?}: {state:?}"
+    );
+}
+
 fn separator_line(text: &str) -> Option<usize> {
     let baseline = Baseline::new(text.as_bytes().to_vec(), "---");
     baseline.separator_line().map(|cut| cut.line)
@@ -61,25 +86,16 @@ fn assert_notes_are_archived(world: &World, baseline: &str, memory: &str) {
         written.kind == EntryKind::FullBackup,
         archived.len() == memory.len()
     );
-    world.undo("scout", UndoMode::Refuse).assert_ok();
-    assert_eq!(world.read_memory("scout"), memory.as_bytes());
+    assert_undo_restores(world, memory);
 }
 
 /// Asserts that a rule which an agent removes is drift, also after the baseline has got a separator.
 fn assert_removed_rule_is_drift(world: &World, baseline: &str) {
     let without_rule = with_note(baseline).replace("- RULE", "");
     world.write_memory("scout", &without_rule);
-    let state = world.observe("scout").state;
-    assert!(
-        matches!(state, State::Drifted | State::NoSep),
-        "{baseline:?}: {state:?}"
-    );
+    assert_rules_differ(world, baseline);
     world.set_baseline("scout", format!("{baseline}\n\n---\n"));
-    let state = world.observe("scout").state;
-    assert!(
-        matches!(state, State::Drifted | State::NoSep),
-        "{baseline:?}: {state:?}"
-    );
+    assert_rules_differ(world, baseline);
 }
 
 /// Asserts that a push installs a new rule and keeps the notes.
@@ -90,13 +106,7 @@ fn assert_push_keeps_notes(world: &World, baseline: &str) {
     let new = baseline.replace("- RULE", "- NEW\n- RULE");
     world.set_baseline("scout", &new);
     assert_eq!(world.observe("scout").state, State::Behind, "{baseline:?}");
-    let engine = world.engine();
-    let names = ["scout".to_string()];
-    let plan = engine
-        .plan_push(&names, &ScratchSelection::All, false)
-        .unwrap();
-    assert_eq!(plan.steps.len(), 1, "{baseline:?}: {:?}", plan.skipped);
-    apply_plan(&engine, &plan).assert_ok();
+    push_with_notes(world);
     assert_eq!(
         String::from_utf8(world.read_memory("scout")).unwrap(),
         with_note(&new)
@@ -173,17 +183,11 @@ fn other_line_ends_of_odd_baselines_are_clean() {
         );
         let noted = format!("{memory}\r\n{NOTE}");
         assert_notes_are_archived(&world, odd.text, &noted);
-        let engine = world.engine();
-        let names = ["scout".to_string()];
-        let plan = engine
-            .plan_push(&names, &ScratchSelection::All, false)
-            .unwrap();
-        apply_plan(&engine, &plan).assert_ok();
+        push_with_notes(&world);
         let pushed = world.read_memory("scout");
         assert!(pushed.starts_with(odd.text.as_bytes()), "{}", odd.name);
         assert!(pushed.ends_with(NOTE.as_bytes()), "{}", odd.name);
-        world.undo("scout", UndoMode::Refuse).assert_ok();
-        assert_eq!(world.read_memory("scout"), noted.as_bytes(), "{}", odd.name);
+        assert_undo_restores(&world, &noted);
     }
 }
 
@@ -194,16 +198,10 @@ fn push_installs_line_ends_of_the_baseline() {
     let baseline = String::from_utf8(world.read_memory("scout")).unwrap();
     let memory = with_other_line_ends(&baseline);
     world.write_memory("scout", &memory);
-    let engine = world.engine();
-    let names = ["scout".to_string()];
-    let plan = engine
-        .plan_push(&names, &ScratchSelection::All, false)
-        .unwrap();
-    apply_plan(&engine, &plan).assert_ok();
+    push_with_notes(&world);
     assert_eq!(world.read_memory("scout"), baseline.as_bytes());
     assert!(world.preserves("scout", memory.as_bytes()));
-    world.undo("scout", UndoMode::Refuse).assert_ok();
-    assert_eq!(world.read_memory("scout"), memory.as_bytes());
+    assert_undo_restores(&world, &memory);
 }
 
 proptest! {
