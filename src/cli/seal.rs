@@ -445,7 +445,7 @@ impl CommandContext<'_> {
             list_names(&names)
         ));
         let all_hash = all_hash.filter(|_| names.len() > MAX_LISTED_NAMES);
-        let names: Vec<String> = names.iter().map(|name| quote_operand(name)).collect();
+        let names: Vec<String> = names.iter().map(quote_operand).collect();
         let sign = key.map(SigningKey::options).unwrap_or_default();
         let (names, hash) = match all_hash {
             Some(hash) => ("--all".to_string(), hash),
