@@ -8,6 +8,7 @@ mod canvas;
 pub mod chooser;
 pub mod columns;
 pub mod command;
+mod confirmation_line;
 mod effect;
 mod event_loop;
 pub mod external_copy;

@@ -116,7 +116,7 @@ pub(super) enum Verb {
     /// Restores the exact bytes from before a run
     ///
     /// Without --run, undoes the last reset of each agent that is not undone yet. Without AGENT, --run
-    /// and --last, names the last run of this user and the command that undoes it.
+    /// and --last, names the last run of this user that is not undone, and the command that undoes it.
     #[command(after_help = EXIT_CODES)]
     Undo(UndoArgs),
     /// Reports what happened since a moment, worst first

@@ -580,8 +580,8 @@ fn no_user_run_error(engine: &Engine, kind: ErrorKind) -> Error {
     ))
 }
 
-/// Returns the error of an undo that names neither agents nor a run: it says which run is the last one,
-/// and how to undo it.
+/// Returns the error of an undo that names neither agents nor a run: it says which run is the last one
+/// that is not undone, and how to undo it.
 ///
 /// # Errors
 /// The ledger cannot be read.
@@ -590,7 +590,7 @@ fn no_undo_target_error(engine: &Engine) -> Result<Error> {
         return Ok(no_user_run_error(engine, ErrorKind::User));
     };
     let message = format!(
-        "`undo` wants agents or a run; the last run of {} is {}",
+        "`undo` wants agents or a run; the last run of {} that is not undone is {}",
         engine.user(),
         describe_user_run(engine, &last)
     );

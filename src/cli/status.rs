@@ -16,7 +16,7 @@ use crate::digest::Digest;
 use crate::engine::{
     Blocker, Engine, LastRun, LockHolder, Observation, Outcome, Protection, State,
 };
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 use crate::lint::ScanSummary;
 use crate::moment::Zone;
 use crate::quantity::format_size;
@@ -25,7 +25,7 @@ use crate::untrusted::HiddenCounts;
 
 /// The answer of `status`.
 #[derive(Serialize)]
-struct StatusDocument {
+pub(super) struct StatusDocument {
     config: String,
     fleet: String,
     tag: Option<String>,
@@ -221,14 +221,9 @@ impl StatusRow {
             Some(last) => text_cell(outcome_role(last.outcome), format_last_run(last, now)),
             None => text_cell(OutputRole::Dim, if is_ledger_broken { "?" } else { "-" }),
         });
-        let memory = self.memory.as_ref();
-        let found = memory.map(|memory| memory.findings.describe());
-        let why: Vec<String> = [Some(self.reason.clone()), found]
-            .into_iter()
-            .flatten()
-            .filter(|part| !part.is_empty())
-            .collect();
-        row.push(text_cell(OutputRole::Plain, why.join("; ")));
+        let findings = self.memory.as_ref().map(|memory| &memory.findings);
+        let why = describe_why(&self.reason, findings);
+        row.push(text_cell(OutputRole::Plain, why));
         row
     }
 }
@@ -315,18 +310,25 @@ impl CommandContext<'_> {
         metrics: &MetricsFlags,
     ) -> CommandResult {
         let engine = self.open_engine()?;
-        let config = engine.config();
-        for name in names {
-            engine.agent(name)?;
-        }
-        let is_requested = |name: &String| names.is_empty() || names.contains(name);
-        let agents = config
-            .agents
-            .iter()
-            .filter(|agent| is_requested(&agent.name));
-        let mut observations = engine.observe_all(&agents.collect::<Vec<_>>());
-        observations.sort_by_cached_key(|seen| seen.state);
+        let observations = observe_worst_first(&engine, names)?;
         let measured = metrics.file.as_ref().map(|_| observations.clone());
+        let status = self.print_status(&engine, observations)?;
+        let kind = status.error_kind(counts_findings);
+        let unwritten = measured.and_then(|observations| {
+            self.write_metrics(&engine, metrics, "status", &observations, kind)
+        });
+        engine.end_with_process();
+        let kinds = kind.into_iter().chain(unwritten);
+        Ok(kinds.reduce(ErrorKind::more_serious))
+    }
+
+    /// Prints the states of agents, then what is wrong with them, and what to do.
+    pub(super) fn print_status(
+        &mut self,
+        engine: &Engine,
+        observations: Vec<Observation>,
+    ) -> Result<StatusDocument> {
+        let general = &engine.config().general;
         let ledger_error = observations
             .iter()
             .find_map(|seen| seen.ledger_error.clone());
@@ -334,14 +336,13 @@ impl CommandContext<'_> {
             .as_ref()
             .and_then(|_| engine.ledger_head().err());
         let now = engine.clock().now();
-        let holds = self.schedule_holds(&engine, now);
         let status = StatusDocument {
-            config: config.path.display().to_string(),
-            fleet: config.general.fleet_name.clone(),
-            tag: config.general.fleet_tag.clone(),
+            config: engine.config().path.display().to_string(),
+            fleet: general.fleet_name.clone(),
+            tag: general.fleet_tag.clone(),
             time: now,
-            agents: StatusRow::of_all(observations, &engine),
-            holds,
+            agents: StatusRow::of_all(observations, engine),
+            holds: self.schedule_holds(engine, now),
             ledger_kind: ledger_error
                 .is_some()
                 .then(|| ledger_problem.as_ref().map_or(ErrorKind::Host, Error::kind)),
@@ -359,14 +360,31 @@ impl CommandContext<'_> {
         }
         self.output
             .print_hints(status.agents.iter().flat_map(StatusRow::hints));
-        let kind = status.error_kind(counts_findings);
-        let unwritten = measured.and_then(|observations| {
-            self.write_metrics(&engine, metrics, "status", &observations, kind)
-        });
-        engine.end_with_process();
-        let kinds = kind.into_iter().chain(unwritten);
-        Ok(kinds.reduce(ErrorKind::more_serious))
+        Ok(status)
     }
+}
+
+/// Observes the named agents, or all where none is named: the worst first.
+///
+/// # Errors
+/// An unknown agent.
+pub(super) fn observe_worst_first(engine: &Engine, names: &[String]) -> Result<Vec<Observation>> {
+    for name in names {
+        engine.agent(name)?;
+    }
+    let agents = engine.config().agents.iter();
+    let agents = agents.filter(|agent| names.is_empty() || names.contains(&agent.name));
+    let mut observations = engine.observe_all(&agents.collect::<Vec<_>>());
+    observations.sort_by_cached_key(|seen| seen.state);
+    Ok(observations)
+}
+
+/// Returns why an agent is in its state, and what the scan found: "rules edited: L7; 1 injection".
+pub(super) fn describe_why(reason: &str, findings: Option<&ScanSummary>) -> String {
+    let found = findings.map(ScanSummary::describe).unwrap_or_default();
+    let parts = [reason, &found].into_iter();
+    let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
+    parts.join("; ")
 }
 
 /// Returns the colour role of a state.

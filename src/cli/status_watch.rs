@@ -1,5 +1,5 @@
-//! `status --watch`: the states of all agents, then a line for each that changes. It repaints nothing,
-//! so that it suits logs and screen readers.
+//! `status --watch`: what `status` prints, then a line for each agent whose state or findings change. It
+//! repaints nothing, so that it suits logs and screen readers.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,11 +12,12 @@ use serde::Serialize;
 
 use super::output::{Document, OutputRole, Printer};
 use super::signals::StopSignals;
-use super::status::state_role;
+use super::status::{describe_why, observe_worst_first, state_role};
 use super::{CommandContext, CommandResult};
 use crate::clock::{Clock, SystemClock};
 use crate::engine::{FleetEvent, FleetWatcher, Observation, State};
 use crate::error::{Error, ErrorKind, Result};
+use crate::lint::ScanSummary;
 
 /// How often it looks whether it is stopped.
 const STOP_INTERVAL: Duration = Duration::from_millis(100);
@@ -27,11 +28,12 @@ const MAX_QUEUED_EVENTS: usize = 64;
 /// How long the end waits until the last states are recorded.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A state that differs from the one before.
+/// A state or findings that differ from those before.
 #[derive(Serialize)]
 struct StateChange {
     time: DateTime<FixedOffset>,
     agent: String,
+    /// The state before, if it was another one.
     before: Option<State>,
     state: State,
     why: String,
@@ -57,27 +59,55 @@ impl Document for StateChange {
     }
 }
 
-/// The last state of each agent that is watched.
-struct KnownStates {
-    states: HashMap<String, Option<State>>,
+/// What is known of an agent.
+struct KnownState {
+    state: State,
+    /// What the scan found, in words.
+    findings: String,
 }
 
+/// The last state of each agent that is watched.
+struct KnownStates(HashMap<String, KnownState>);
+
 impl KnownStates {
+    fn new(observations: &[Observation]) -> KnownStates {
+        let known = observations.iter().map(|seen| {
+            let known = KnownState {
+                state: seen.state,
+                findings: findings_of(seen).map_or_else(String::new, ScanSummary::describe),
+            };
+            (seen.agent.clone(), known)
+        });
+        KnownStates(known.collect())
+    }
+
     /// Returns the change that an observation shows, if it shows one. A run in progress is none: its
-    /// end is.
+    /// end is. Nor is a memory that cannot be read: what it had is not gone.
     fn note(&mut self, seen: Observation) -> Option<StateChange> {
-        let known = self.states.get_mut(&seen.agent)?;
-        if matches!(seen.state, State::Busy | State::Loading) || *known == Some(seen.state) {
+        let known = self.0.get_mut(&seen.agent)?;
+        if matches!(seen.state, State::Busy | State::Loading) {
             return None;
         }
+        let findings = findings_of(&seen);
+        let found = findings.map_or_else(|| known.findings.clone(), ScanSummary::describe);
+        if known.state == seen.state && known.findings == found {
+            return None;
+        }
+        let before = std::mem::replace(&mut known.state, seen.state);
+        known.findings = found;
         Some(StateChange {
             time: seen.read_at,
-            before: known.replace(seen.state),
+            before: (before != seen.state).then_some(before),
             state: seen.state,
-            why: seen.reason,
+            why: describe_why(&seen.reason, findings),
             agent: seen.agent,
         })
     }
+}
+
+/// Returns what the scan found in what the agent wrote, if the memory was read.
+fn findings_of(seen: &Observation) -> Option<&ScanSummary> {
+    seen.content.as_ref().map(|content| &content.findings)
 }
 
 impl CommandContext<'_> {
@@ -87,15 +117,10 @@ impl CommandContext<'_> {
             return Err(Error::new(ErrorKind::User, message).into());
         }
         let engine = Arc::new(self.open_engine()?);
-        for name in names {
-            engine.agent(name)?;
-        }
-        let all = engine.config().agents.iter().map(|it| &it.name);
-        let watched = all.filter(|name| names.is_empty() || names.contains(name));
-        let mut known = KnownStates {
-            states: watched.map(|name| (name.clone(), None)).collect(),
-        };
+        let observations = observe_worst_first(&engine, names)?;
+        let mut known = KnownStates::new(&observations);
         let signals = StopSignals::register()?;
+        signals.while_released(|| self.print_status(&engine, observations).map(drop))?;
         let (sender, events) = bounded(MAX_QUEUED_EVENTS);
         let watcher = FleetWatcher::start(Arc::clone(&engine), sender)?;
         while signals.is_running() && !self.output.is_closed() {

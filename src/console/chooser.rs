@@ -7,7 +7,7 @@ use super::age::format_time;
 use super::availability;
 use super::command::{Command, CommandCategory, KeyContext};
 use super::filter;
-use super::model::{AgentRow, Model, equivalent_command};
+use super::model::{AgentRow, Model, RunSign, equivalent_command};
 use super::overlay::{Chooser, ChooserItem, Overlay};
 use super::screens::agent::state::AgentTab;
 use super::screens::baselines::state::ComparedVersion;
@@ -58,6 +58,8 @@ pub enum LegendEntry {
     State(State),
     /// A protection, marked behind the name of an agent.
     Protection(Protection),
+    /// How a last run ended.
+    LastRun(RunSign),
 }
 
 impl LegendEntry {
@@ -66,13 +68,22 @@ impl LegendEntry {
         match self {
             LegendEntry::State(it) => [it.glyph().trim_end(), it.as_str(), it.description()],
             LegendEntry::Protection(it) => [it.glyph(), it.as_str(), it.description()],
+            LegendEntry::LastRun(it) => ["", it.as_str(), it.description()],
+        }
+    }
+
+    /// Returns the heading above it.
+    pub fn heading(self) -> &'static str {
+        match self {
+            LegendEntry::State(_) | LegendEntry::Protection(_) => "States",
+            LegendEntry::LastRun(_) => "LAST RUN",
         }
     }
 }
 
 /// Returns the signs that help explains, if they match the query: over the fleet and a plan all
-/// states, over the fleet also the protections that it has, over an agent its own state, over other
-/// screens none.
+/// states, over the fleet also the protections and the ends of last runs that it has, over an agent its
+/// own state, over other screens none.
 pub fn legend_entries(model: &Model, chooser: &Chooser) -> Vec<LegendEntry> {
     let context = model.key_context();
     let states = match context {
@@ -87,9 +98,12 @@ pub fn legend_entries(model: &Model, chooser: &Chooser) -> Vec<LegendEntry> {
     let protections = [Protection::ReadOnly, Protection::Typed].into_iter();
     let has_protection = |it: &Protection| model.rows.iter().any(|row| row.protection() == *it);
     let protections = protections.filter(|it| context == KeyContext::Fleet && has_protection(it));
+    let run_signs = model.rows.run_signs();
+    let run_signs = run_signs.filter(|_| context == KeyContext::Fleet);
     let states = states.into_iter().map(LegendEntry::State);
     states
         .chain(protections.map(LegendEntry::Protection))
+        .chain(run_signs.map(LegendEntry::LastRun))
         .filter(|it| contains_all_words(&it.texts().join(" "), &chooser.query))
         .collect()
 }

@@ -66,7 +66,7 @@ column_table! {
     Scratch    "scratch"  "SCRATCH"  7  0   true;
     DriftLines "above"    "ABOVE---" 8  0   true;
     Changed    "changed"  "CHANGED"  7  0   true;
-    LastRun    "last-run" "LAST RUN" 17 72  true;
+    LastRun    "last-run" "LAST RUN" 12 72  true;
     Trend      "trend"    "TREND"    8  124 true;
     Reason     "why"      "WHY"      22 100 false;
 }
@@ -123,7 +123,7 @@ pub struct CellWidths {
     pub agent: u16,
     /// The longest host.
     pub host: u16,
-    /// The longest outcome of a last run, with its time.
+    /// The longest sign of a last run, with its time.
     pub last_run: u16,
     /// Whether an agent is on another host; otherwise the host column says nothing, and is hidden.
     pub has_remote_agents: bool,

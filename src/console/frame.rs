@@ -10,7 +10,7 @@ use super::canvas::{
 use super::command::{Command, CommandCategory, CommandSpec, KeyContext, requests_plan};
 use super::key::format_sequence;
 use super::keymap;
-use super::model::Model;
+use super::model::{AgentRow, Model};
 use super::overlay::InputLine;
 use super::screen::Screen;
 use super::screens::agent::state::AgentTab;
@@ -29,10 +29,39 @@ pub const KEYS_IGNORED_NOTICE: &str =
 /// What every screen but the editor shows while the editor has a text that is not saved.
 const UNSAVED_WORD: &str = "UNSAVED";
 
+/// Cells that a shortened name of the fleet keeps.
+const MIN_FLEET_NAME_CELLS: usize = 6;
+
+/// Blank cells behind the fleet's name, its tag and the rights.
+const FLEET_NAME_GAP: u16 = 2;
+
 /// Draws the fleet's name, its tag, whether it is read-only and whether a text is not saved, as on
 /// every screen. Returns the column behind them.
 pub fn draw_fleet_name(model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16) -> u16 {
-    let mut x = canvas.put_untrusted(x, y, model.config.name.as_bytes(), Role::Title) + 1;
+    // The blanks behind it may be cut.
+    let room = canvas.width().saturating_sub(x) + FLEET_NAME_GAP;
+    draw_short_fleet_name(model, canvas, (x, y), room)
+}
+
+/// Draws the same in at most `room` cells with the blanks behind it, for which the name is shortened.
+/// Returns the column behind them.
+pub fn draw_short_fleet_name(
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    (x, y): (u16, u16),
+    room: u16,
+) -> u16 {
+    let name = &model.config.name;
+    let whole = untrusted::visible_line(name).width();
+    let others = fleet_name_width(model).saturating_sub(whole);
+    let room = usize::from(room).saturating_sub(others);
+    let mut x = if whole <= room {
+        canvas.put_untrusted(x, y, name.as_bytes(), Role::Title)
+    } else {
+        let short = shorten_untrusted(name, room.max(MIN_FLEET_NAME_CELLS));
+        canvas.put_text(x, y, &short, Role::Title)
+    };
+    x += 1;
     if let Some(tag) = &model.config.tag {
         x = canvas.put_untrusted(x, y, format!("[{tag}]").as_bytes(), Role::Tag) + 1;
     }
@@ -89,6 +118,12 @@ pub fn fleet_name_width(model: &Model) -> usize {
         false => 0,
     };
     visible_width(&model.config.name) + 1 + tag + access_label(model).0.len() + unsaved + 2
+}
+
+/// Returns the cells that [`draw_short_fleet_name`] takes at least.
+pub fn least_fleet_name_width(model: &Model) -> usize {
+    let name = untrusted::visible_line(&model.config.name).width();
+    fleet_name_width(model) - name + name.min(MIN_FLEET_NAME_CELLS)
 }
 
 /// Draws a command line at a column and a line; where it does not fit, also the key that copies it.
@@ -149,11 +184,6 @@ pub fn draw_hints(model: &Model, canvas: &mut Canvas<'_>) {
             InputLine::OverwriteWord => ("Type overwrite and Enter: ".to_string(), command_line),
             InputLine::DiscardWord => ("Type discard and Enter: ".to_string(), command_line),
         };
-        let room = usize::from(width / 2);
-        let x = canvas.put_text(0, y, &shorten_untrusted(&label, room), Role::Key);
-        let room = usize::from(width.saturating_sub(x + 1));
-        let x = canvas.put_text(x, y, &end_of_untrusted(text, room), Role::Prompt);
-        let x = canvas.put_text(x, y, "_", Role::Prompt);
         let apply = "Enter apply, Esc cancel";
         let note = match prompt {
             InputLine::EditorCommand => {
@@ -170,7 +200,7 @@ pub fn draw_hints(model: &Model, canvas: &mut Canvas<'_>) {
             | InputLine::SavePath(_)
             | InputLine::ExportPath { .. } => apply.to_string(),
         };
-        canvas.put_text(x + 2, y, &note, Role::Dim);
+        draw_input_line(canvas, y, [&label, text, &note]);
         return;
     }
     if model.pending_keys.is_hint_shown {
@@ -202,6 +232,23 @@ pub fn draw_hints(model: &Model, canvas: &mut Canvas<'_>) {
     }
     let x = canvas.put_text(end, y, help.trim_end_matches(" help"), Role::Key);
     canvas.put_text(x, y, " help", Role::Text);
+}
+
+/// Cells of the text of an input line that are visible at least.
+const MIN_INPUT_CELLS: usize = 10;
+
+/// Draws an input line: what is asked, the end of the text, and the keys that end it, for which the
+/// label is shortened.
+fn draw_input_line(canvas: &mut Canvas<'_>, y: u16, [label, text, note]: [&str; 3]) {
+    let width = usize::from(canvas.width());
+    let room = width.saturating_sub(note.width() + MIN_INPUT_CELLS + 4);
+    let room = room.clamp(MIN_INPUT_CELLS, width / 2);
+    let x = canvas.put_text(0, y, &shorten_untrusted(label, room), Role::Key);
+    let room = width.saturating_sub(usize::from(x) + note.width() + 4);
+    let room = room.max(MIN_INPUT_CELLS);
+    let x = canvas.put_text(x, y, &end_of_untrusted(text, room), Role::Prompt);
+    let x = canvas.put_text(x, y, "_", Role::Prompt);
+    canvas.put_text(x + 2, y, note, Role::Dim);
 }
 
 /// A key with its command, in the last line.
@@ -280,6 +327,19 @@ fn visible_hints(model: &Model) -> Vec<KeyHint> {
     hints
 }
 
+/// Returns the key that shows what to do about an agent whose resets are blocked.
+pub fn blocked_step(model: &Model, agent: &str) -> Option<String> {
+    let state = model.find_row(agent).map(AgentRow::state);
+    let opens_baseline = model.screen == Screen::Fleet || model.agent.tab == AgentTab::Baseline;
+    if state == Some(State::Tampered) && opens_baseline {
+        let open = model.key_hint(Command::OpenSelected);
+        return Some(format!("{open} shows the change"));
+    }
+    let plan = Command::PlanReset;
+    let is_enabled = availability::check_enabled(plan, model).is_ok();
+    is_enabled.then(|| format!("{} says what to do", model.key_hint(plan)))
+}
+
 /// Draws the question that the answer key opens, and how many more wait, in the last line before
 /// column `end`; they stay until they are answered. Returns the column at which they begin.
 pub fn draw_pending_question(model: &Model, canvas: &mut Canvas<'_>, end: u16) -> u16 {
@@ -347,6 +407,19 @@ fn is_agent_hint_relevant(command: Command, model: &Model) -> bool {
     }
 }
 
+/// Whether a command of the archives is about an entry.
+fn needs_entry(command: Command, model: &Model) -> bool {
+    match command {
+        Command::CompareEntry
+        | Command::PlanEntryRestore
+        | Command::TogglePin
+        | Command::ExportEntry => true,
+        // In a text, it marks lines.
+        Command::ToggleMark => model.key_context() == KeyContext::Archives,
+        _ => false,
+    }
+}
+
 /// Whether a hint is useful on the current screen and at the stage of a reset.
 fn is_hint_relevant(command: Command, model: &Model) -> bool {
     match (model.key_context(), &model.reset.stage) {
@@ -371,6 +444,11 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
         ),
         (KeyContext::Agent, _) => is_agent_hint_relevant(command, model),
         (KeyContext::Verify, _) => !matches!(command, Command::GoLog),
+        (KeyContext::Archives | KeyContext::ArchiveText, _)
+            if needs_entry(command, model) && model.archives.is_at_memory() =>
+        {
+            false
+        }
         (KeyContext::Archives, _) => match command {
             // On a narrow screen the pages of the archives need the room.
             Command::ToggleMark => model.size.0 >= MIN_PREVIEW_COLUMNS,
@@ -494,16 +572,20 @@ pub fn draw_in_rule(canvas: &mut Canvas<'_>, y: u16, words: &[(String, Role)]) {
 /// Draws the line about new trouble at the end of the row of messages, as short as the message needs
 /// it. Returns the cells that are left of `room`.
 pub fn draw_trouble(model: &Model, canvas: &mut Canvas<'_>, (x, y): (u16, u16), room: u16) -> u16 {
-    let Some((forms, state)) = model.trouble_forms() else {
+    let Some(line) = model.trouble_line() else {
         return room;
     };
     let message = model.last_message.as_ref();
     let message = message.map_or(0, |it| untrusted::visible_line(&it.text).width() + 2);
-    let fits = |form: &&String| form.width() + message <= usize::from(room);
-    let form = forms.iter().find(fits).or(forms.last());
-    let text = truncate_untrusted(form.map_or("", String::as_str), usize::from(room));
-    canvas.put_right(x + room, y, &text, role_of_state(state));
-    room.saturating_sub(text.width() as u16 + 2)
+    let fitted = line.fit(usize::from(room), message);
+    let width = fitted.width() as u16;
+    let x = x + room.saturating_sub(width);
+    let after = canvas.put_text(x, y, &fitted.text, role_of_state(line.state));
+    if !fitted.key.is_empty() {
+        let after = canvas.put_text(after + 2, y, &fitted.key, Role::Key);
+        canvas.put_text(after, y, fitted.act, role_of_state(line.state));
+    }
+    room.saturating_sub(width + 2)
 }
 
 /// Draws the last message, in a row of its own. Returns the column behind it.

@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 
-pub use agent_rows::{AgentRows, short_outcome};
+pub use agent_rows::{AgentRows, RunSign};
 pub use background_jobs::{BackgroundJob, BackgroundJobs, REFRESH_INTERVAL};
-pub use trouble::{HiddenTrouble, TroubleOrigin, TroubleWatch};
+pub use trouble::{FittedTrouble, TroubleLine, TroubleOrigin, TroubleVisit, TroubleWatch};
 pub use undo_offers::{OfferedPlan, UndoOffer, UndoOffers};
 
 use super::command::{Command, CommandSpec, KeyContext};

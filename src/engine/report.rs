@@ -193,6 +193,9 @@ pub struct StateReport {
     pub ended: Option<DateTime<FixedOffset>>,
     /// Since when it lasts; none if it has ended.
     pub open_since: Option<DateTime<FixedOffset>>,
+    /// The operation of the run that ended it, the last time; none if it has not ended, or did so
+    /// without a run.
+    pub ended_by: Option<Operation>,
     /// Number of periods.
     pub times: usize,
     /// Why, the last time.

@@ -67,6 +67,7 @@ pub fn fleet_report(name: &str, reason: &str) -> FleetReport {
             first_seen: minutes_before(60),
             ended: None,
             open_since: Some(minutes_before(20)),
+            ended_by: None,
             times: 2,
             reason,
         }],

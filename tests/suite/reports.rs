@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 use memory_shepherd::clock::Clock;
-use memory_shepherd::engine::{FleetReport, Observation, Outcome, ReportLevel, State, Trigger};
+use memory_shepherd::engine::{
+    FleetReport, Observation, Operation, Outcome, ReportLevel, State, Trigger,
+};
 use memory_shepherd::quantity::describe_size;
 
 use super::world::{BASELINE, KEY, World, engine_with, fail_reset};
@@ -264,6 +266,41 @@ fn states_of_other_kinds_are_reported() {
     world.reset().assert_ok();
     let seen = report(&world, 12);
     assert_eq!(seen.states[0].ended, Some(now(&world)));
+}
+
+#[test]
+fn end_of_a_missing_memory_names_the_run() {
+    for is_reset in [true, false] {
+        let world = World::new(&["scout"]);
+        world.write_memory("scout", BASELINE);
+        world.reset();
+        world.clock.advance(HOUR);
+        fs::remove_file(world.memory_path("scout")).unwrap();
+        observe(&world, |_| {});
+        let open = report(&world, 2);
+        assert_eq!(
+            texts(&open),
+            ["state | scout | MISSING since 10:00; no memory file"]
+        );
+        world.clock.advance(HOUR);
+        let end = if is_reset {
+            world.reset().assert_ok();
+            "ended by reset"
+        } else {
+            world.write_memory("scout", BASELINE);
+            "ended without a run"
+        };
+        observe(&world, |_| {});
+        // A later run does not end it once more.
+        world.clock.advance(HOUR);
+        world.write_scratch("scout", "- note\n");
+        world.reset().assert_ok();
+        let ended = report(&world, 4);
+        let expected = format!("state | scout | MISSING 10:00 to 11:00; {end}; no memory file");
+        assert_eq!(texts(&ended), [expected]);
+        let operation = ended.states[0].ended_by;
+        assert_eq!(operation, is_reset.then_some(Operation::Reset));
+    }
 }
 
 #[test]

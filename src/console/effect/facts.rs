@@ -66,9 +66,7 @@ pub(super) fn agent_facts(
     facts.extend(memory_facts(engine, agent, detail));
     facts.extend(baseline_facts(engine, agent, detail));
     facts.push(heading_fact("Findings"));
-    let mut found = memory_findings(detail);
-    // The state facts say already that resets are blocked.
-    found.retain(|(_, tone)| *tone != Tone::Bad);
+    let found = memory_findings(detail);
     if found.is_empty() {
         facts.push(toned_fact("", "none", Tone::Dim));
     }
@@ -340,9 +338,6 @@ pub(super) fn memory_findings(detail: &AgentDetail) -> Vec<(String, Tone)> {
     if content.size > detail.observation.max_size {
         let excess = content.size - detail.observation.max_size;
         found.push((format!("over the limit by {excess} bytes"), Tone::Warn));
-    }
-    if let Some(block) = &detail.observation.blocker {
-        found.push((format!("resets are BLOCKED: {}", block.reason), Tone::Bad));
     }
     found
 }

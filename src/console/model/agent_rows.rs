@@ -8,7 +8,7 @@ use chrono::{DateTime, FixedOffset};
 use unicode_width::UnicodeWidthStr;
 
 use super::AgentRow;
-use crate::engine::{LastRun, Observation, Outcome, State};
+use crate::engine::{LastRun, Observation, Operation, Outcome, State};
 
 /// How often each value occurs.
 #[derive(Clone, Debug)]
@@ -43,8 +43,8 @@ struct RowNumbers {
     /// Widths of the names, with the marks of protected agents.
     name_widths: Tally<usize>,
     host_widths: Tally<usize>,
-    /// Widths of the labels of the last runs.
-    run_widths: Tally<usize>,
+    /// How the last runs ended.
+    run_signs: Tally<RunSign>,
     /// Number of agents that were seen on a host.
     remote: usize,
     /// By the login of the host; none is this machine.
@@ -165,9 +165,9 @@ impl AgentRows {
         self.numbers.host_widths.max().copied()
     }
 
-    /// Returns the largest width of the label of a last run.
-    pub fn run_width(&self) -> Option<usize> {
-        self.numbers.run_widths.max().copied()
+    /// Returns how the last runs ended, each sign once.
+    pub fn run_signs(&self) -> impl Iterator<Item = RunSign> {
+        self.numbers.run_signs.0.keys().copied()
     }
 
     /// Returns whether the config puts an agent on another host, or one was seen there.
@@ -194,7 +194,7 @@ impl RowNumbers {
             self.host_widths.add(seen.host.width());
             self.remote += usize::from(is_remote(seen));
             if let Some(last) = &seen.last_run {
-                self.run_widths.add(short_outcome(last).len());
+                self.run_signs.add(RunSign::new(last));
             }
         }
         let host = self.hosts.entry(row.address.login.clone()).or_default();
@@ -213,7 +213,7 @@ impl RowNumbers {
             self.host_widths.remove(&seen.host.width());
             self.remote -= usize::from(is_remote(seen));
             if let Some(last) = &seen.last_run {
-                self.run_widths.remove(&short_outcome(last).len());
+                self.run_signs.remove(&RunSign::new(last));
             }
         }
         if let Some(host) = self.hosts.get_mut(&row.address.login) {
@@ -226,11 +226,63 @@ impl RowNumbers {
     }
 }
 
-/// Returns the outcome of a last run for its column: `=` where the memory was unchanged.
-pub fn short_outcome(last: &LastRun) -> &'static str {
-    match last.outcome {
-        Outcome::Unchanged => "=",
-        _ => last.outcome_label(),
+/// How a last run ended, in at most four cells, so that its column leaves room to the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RunSign {
+    /// Done.
+    Ok,
+    /// The memory was unchanged.
+    Unchanged,
+    /// A run was undone.
+    Undone,
+    /// An undo was undone.
+    Redone,
+    /// It failed.
+    Failed,
+    /// It was refused.
+    Refused,
+    /// It was stopped before.
+    NotStarted,
+}
+
+impl RunSign {
+    /// Returns the sign of a last run.
+    pub fn new(last: &LastRun) -> RunSign {
+        match (last.outcome, last.operation) {
+            (Outcome::Ok, Operation::Undo) if last.is_redo => RunSign::Redone,
+            (Outcome::Ok, Operation::Undo) => RunSign::Undone,
+            (Outcome::Ok, _) => RunSign::Ok,
+            (Outcome::Unchanged, _) => RunSign::Unchanged,
+            (Outcome::Failed, _) => RunSign::Failed,
+            (Outcome::Refused, _) => RunSign::Refused,
+            (Outcome::NotStarted, _) => RunSign::NotStarted,
+        }
+    }
+
+    /// Returns it as the column shows it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RunSign::Ok => "ok",
+            RunSign::Unchanged => "=",
+            RunSign::Undone => "undo",
+            RunSign::Redone => "redo",
+            RunSign::Failed => "FAIL",
+            RunSign::Refused => "REF",
+            RunSign::NotStarted => "STOP",
+        }
+    }
+
+    /// Returns its meaning in one line.
+    pub fn description(self) -> &'static str {
+        match self {
+            RunSign::Ok => "done, and read back",
+            RunSign::Unchanged => "unchanged: the memory was equal to its baseline",
+            RunSign::Undone => "undone: the memory is as before the run",
+            RunSign::Redone => "redone: the undo was taken back",
+            RunSign::Failed => "FAILED: tried, and failed",
+            RunSign::Refused => "REFUSED: not tried, for a reason that the log has",
+            RunSign::NotStarted => "not started: the run was stopped before its turn",
+        }
     }
 }
 

@@ -301,16 +301,8 @@ impl Model {
     /// # Errors
     /// Why there is none.
     pub fn clipboard_text(&self, command: Command) -> Result<ClipboardText, String> {
-        let agent = || self.subject_agent().ok_or_else(|| self.no_subject_reason());
         let nothing_to_copy = || "nothing to copy".to_string();
         match command {
-            Command::CopyName => {
-                let name = agent()?;
-                Ok(ClipboardText::new(
-                    format!("the name {name}"),
-                    name.as_bytes(),
-                ))
-            }
             Command::CopyPath if self.screen == Screen::Archives => {
                 let path = match self.archives.current_row() {
                     Some(ArchiveRow::Memory(found)) if !self.archives.timeline.is_open => {
@@ -323,30 +315,7 @@ impl Model {
                 };
                 Ok(ClipboardText::new("the path", path.as_bytes()))
             }
-            Command::CopyPath => {
-                let name = agent()?;
-                let path = self.find_row(name).map(AgentRow::memory_location);
-                let path = path.ok_or("the agent is no longer in the config")?;
-                Ok(ClipboardText::new(
-                    format!("the path of {name}'s memory"),
-                    path.as_bytes(),
-                ))
-            }
-            Command::CopyDigest => {
-                let name = agent()?;
-                let observation = self
-                    .find_row(name)
-                    .and_then(|row| row.last_readable_observation());
-                let content = observation.and_then(|seen| seen.content.as_ref());
-                let digest = content
-                    .ok_or("its memory has not been read")?
-                    .sha256
-                    .to_string();
-                Ok(ClipboardText::new(
-                    format!("the digest of {name}'s memory"),
-                    digest.as_bytes(),
-                ))
-            }
+            Command::CopyName | Command::CopyPath | Command::CopyDigest => self.agent_text(command),
             Command::CopyLine if self.marked_lines_here().is_some() => {
                 let marked = self.marked_lines_here().ok_or_else(nothing_to_copy)?;
                 let what = format_count(marked.len() as u64, "marked line");
@@ -384,6 +353,30 @@ impl Model {
             }
             _ => Err(nothing_to_copy()),
         }
+    }
+
+    /// Returns the text that a command copies of the agent that keys are about: its digest, its path, else
+    /// its name.
+    fn agent_text(&self, command: Command) -> Result<ClipboardText, String> {
+        let name = self.subject_agent();
+        let name = name.ok_or_else(|| self.no_subject_reason())?;
+        let row = self.find_row(name);
+        let (what, text) = match command {
+            Command::CopyPath => {
+                let path = row.map(AgentRow::memory_location);
+                let path = path.ok_or("the agent is no longer in the config")?;
+                (format!("the path of {name}'s memory"), path)
+            }
+            Command::CopyDigest => {
+                let seen = row.and_then(AgentRow::last_readable_observation);
+                let content = seen.and_then(|seen| seen.content.as_ref());
+                let content = content.ok_or("its memory has not been read")?;
+                let digest = content.sha256.to_string();
+                (format!("the digest of {name}'s memory"), digest)
+            }
+            _ => (format!("the name {name}"), name.to_string()),
+        };
+        Ok(ClipboardText::new(what, text.as_bytes()))
     }
 
     /// Returns the command line that does what the screen plans or has done, if there is one.

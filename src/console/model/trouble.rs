@@ -5,27 +5,38 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
+use unicode_width::UnicodeWidthStr;
 
 use super::{AgentView, Model};
 use crate::console::age::format_time;
+use crate::console::canvas::{shorten_untrusted, truncate};
 use crate::console::command::{Command, KeyContext};
 use crate::console::screen::Screen;
 use crate::engine::{Observation, State};
+use crate::quantity::format_count;
+use crate::untrusted;
 
 /// How long the bell stays silent for an agent that it rang for.
 const BELL_PAUSE: Duration = Duration::from_secs(10 * 60);
+
+/// What the trouble key does, where there is room to say it.
+const KEY_ACT: &str = " goes there";
+
+/// Blank cells before the key.
+const KEY_GAP: usize = 2;
+
+/// Cells that a shortened name of an agent keeps.
+const MIN_NAME_CELLS: usize = 8;
 
 /// New trouble of the fleet.
 #[derive(Clone, Debug, Default)]
 pub struct TroubleWatch {
     /// By agent: trouble of an agent that is repeated stays one item.
     items: BTreeMap<String, Trouble>,
-    /// The agent of the item that is shown: the worst, and the newest of several.
-    shown: Option<String>,
-    /// The agent that the trouble key opened last.
-    pub visited: Option<String>,
-    /// Where it was pressed.
-    pub origin: Option<TroubleOrigin>,
+    /// The agent of the worst item, of the newest of several.
+    worst: Option<String>,
+    /// The agent that the trouble key opened, until the operator has gone on from there.
+    pub visit: Option<TroubleVisit>,
     /// When the bell last rang for an agent.
     last_bells: BTreeMap<String, Duration>,
 }
@@ -37,6 +48,15 @@ struct Trouble {
     /// The state before.
     before: State,
     time: DateTime<FixedOffset>,
+}
+
+/// An agent that the trouble key opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TroubleVisit {
+    /// The agent.
+    pub agent: String,
+    /// Where the key leads back to.
+    pub origin: TroubleOrigin,
 }
 
 /// What the screen showed when the trouble key was pressed.
@@ -57,7 +77,7 @@ impl TroubleWatch {
         trouble.before = earlier.map_or(trouble.before, |earlier| earlier.before);
         self.items.insert(agent.to_string(), trouble);
         let is_new = earlier.is_none();
-        self.choose_shown();
+        self.choose_worst();
         let last = self.last_bells.get(agent);
         let is_due = is_new && last.is_none_or(|last| now >= *last + BELL_PAUSE);
         if is_due {
@@ -74,7 +94,7 @@ impl TroubleWatch {
             Some(_) => drop(self.items.remove(agent)),
             None => return,
         }
-        self.choose_shown();
+        self.choose_worst();
     }
 
     /// Forgets an agent: it is well again, or the operator has looked at it. Returns whether there was
@@ -82,7 +102,7 @@ impl TroubleWatch {
     pub fn remove(&mut self, agent: &str) -> bool {
         let is_known = self.items.remove(agent).is_some();
         if is_known {
-            self.choose_shown();
+            self.choose_worst();
         }
         is_known
     }
@@ -91,28 +111,113 @@ impl TroubleWatch {
     pub fn retain(&mut self, is_kept: impl Fn(&str) -> bool) {
         self.items.retain(|agent, _| is_kept(agent));
         self.last_bells.retain(|agent, _| is_kept(agent));
-        self.choose_shown();
+        self.choose_worst();
     }
 
-    fn choose_shown(&mut self) {
+    fn choose_worst(&mut self) {
+        self.worst = self.worst_but(None).map(str::to_string);
+    }
+
+    /// Returns the agent with the worst trouble, without this one.
+    fn worst_but(&self, other: Option<&str>) -> Option<&str> {
         let items = self.items.iter();
+        let items = items.filter(|(agent, _)| Some(agent.as_str()) != other);
         let worst = items.min_by_key(|(_, it)| (it.state, std::cmp::Reverse(it.time)));
-        self.shown = worst.map(|(agent, _)| agent.clone());
-    }
-
-    /// Returns the agent whose trouble is shown.
-    pub fn shown(&self) -> Option<&str> {
-        self.shown.as_deref()
+        worst.map(|(agent, _)| agent.as_str())
     }
 }
 
-/// How many agents with new trouble a list does not show.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HiddenTrouble {
-    /// Above its first row.
-    pub above: usize,
-    /// Below its last row.
-    pub below: usize,
+/// The line about new trouble: what it says, and the parts that yield where there is no room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TroubleLine {
+    /// The state that it is about.
+    pub state: State,
+    time: String,
+    /// The agent; none is the one on the screen.
+    agent: Option<String>,
+    /// How many other agents have new trouble.
+    others: usize,
+    /// The key that goes there; none where it is a letter.
+    key: Option<String>,
+}
+
+/// A line about new trouble, fitted into its room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FittedTrouble {
+    /// When, which agent, and its state.
+    pub text: String,
+    /// The key, if there is one.
+    pub key: String,
+    /// What the key does.
+    pub act: &'static str,
+}
+
+impl FittedTrouble {
+    /// Returns the cells that it takes.
+    pub fn width(&self) -> usize {
+        let gap = if self.key.is_empty() { 0 } else { KEY_GAP };
+        self.text.width() + gap + self.key.width() + self.act.width()
+    }
+}
+
+impl TroubleLine {
+    /// Fits the line into `room` cells beside a message of `message` cells. The words go first, then the
+    /// agent's name is shortened, then the message has to yield.
+    pub fn fit(&self, room: usize, message: usize) -> FittedTrouble {
+        let state = self.state;
+        let Some(agent) = &self.agent else {
+            let text = format!("! {} became {state}", self.time);
+            return self.without_key(truncate(&text, room));
+        };
+        let beside = room.saturating_sub(message);
+        let name = untrusted::visible_line(agent);
+        let [more, more_short] = match self.others {
+            0 => [String::new(), String::new()],
+            others => [format!(", {others} more"), format!(" +{others}")],
+        };
+        let whole = format!("! {} {name} {state}{more}", self.time);
+        let whole = self.with_key(whole, KEY_ACT);
+        if whole.width() <= beside {
+            return whole;
+        }
+        let time = format!("{} ", self.time);
+        let forms = [
+            (time.as_str(), more_short.as_str()),
+            (time.as_str(), ""),
+            ("", ""),
+        ];
+        let forms = forms.map(|(time, more)| {
+            let fit_name = |cells: usize| {
+                let name = shorten_untrusted(agent, cells);
+                self.with_key(format!("! {time}{name} {state}{more}"), "")
+            };
+            let others = fit_name(usize::MAX).width() - name.width();
+            let cells = beside.saturating_sub(others).max(MIN_NAME_CELLS);
+            fit_name(cells)
+        });
+        let mut forms = forms.into_iter();
+        let fitting = forms.find(|form| form.width() <= room);
+        fitting.unwrap_or_else(|| self.without_key(truncate(&format!("! {name} {state}"), room)))
+    }
+
+    fn with_key(&self, text: String, act: &'static str) -> FittedTrouble {
+        match &self.key {
+            Some(key) => FittedTrouble {
+                text,
+                key: key.clone(),
+                act,
+            },
+            None => self.without_key(text),
+        }
+    }
+
+    fn without_key(&self, text: String) -> FittedTrouble {
+        FittedTrouble {
+            text,
+            key: String::new(),
+            act: "",
+        }
+    }
 }
 
 impl Model {
@@ -166,58 +271,61 @@ impl Model {
         is_worse && !is_known && !is_own_act
     }
 
-    /// Returns the line about new trouble in its forms, the longest first, and the state that it is
-    /// about.
-    pub fn trouble_forms(&self) -> Option<(Vec<String>, State)> {
-        let agent = self.trouble.shown()?;
-        let trouble = self.trouble.items.get(agent)?;
-        let state = trouble.state;
-        let count = self.trouble.items.len();
-        let more = match count - 1 {
-            0 => String::new(),
-            more => format!(", {more} more"),
-        };
-        let time = format_time(self.now.local_time, trouble.time);
-        let key = self.key_hint(Command::GoToTrouble);
-        let whole = format!("! {time} {agent} {state}{more}");
+    /// Returns the agent whose new trouble is announced: the worst, except that of the agent on the
+    /// screen.
+    pub fn announced_trouble(&self) -> Option<&str> {
+        let here = self.agent_on_screen();
+        let worst = self.trouble.worst.as_deref()?;
+        if Some(worst) == here {
+            self.trouble.worst_but(here)
+        } else {
+            Some(worst)
+        }
+    }
+
+    /// Returns the agent on the agent screen, if it is the current screen.
+    pub fn agent_on_screen(&self) -> Option<&str> {
+        (self.screen == Screen::Agent).then_some(self.agent.agent.as_str())
+    }
+
+    /// Returns the line about new trouble.
+    pub fn trouble_line(&self) -> Option<TroubleLine> {
+        let items = &self.trouble.items;
+        let here = self.agent_on_screen().filter(|it| items.contains_key(*it));
+        let announced = self.announced_trouble();
+        let trouble = items.get(announced.or(here)?)?;
         // There the key is a letter.
         let types_text =
             self.input_line.is_some() || self.key_context() == KeyContext::EditorTyping;
-        let with_key = (!types_text).then(|| format!("{whole}  {key} goes there"));
-        let shorter = [
-            whole,
-            format!("! {agent} {state}"),
-            format!("! {count} new"),
-        ];
-        Some((with_key.into_iter().chain(shorter).collect(), state))
-    }
-
-    /// Returns how many agents with new trouble are above and below the visible rows of the fleet.
-    pub fn hidden_trouble(&self) -> HiddenTrouble {
-        let height = self.fleet_height();
-        let mut hidden = HiddenTrouble::default();
-        let agents = self.trouble.items.keys();
-        for index in agents.filter_map(|agent| self.visible_index(agent)) {
-            if index < self.fleet.top {
-                hidden.above += 1;
-            } else if index >= self.fleet.top + height {
-                hidden.below += 1;
-            }
-        }
-        hidden
+        Some(TroubleLine {
+            state: trouble.state,
+            time: format_time(self.now.local_time, trouble.time),
+            agent: announced.map(str::to_string),
+            others: items.len() - 1 - usize::from(announced.is_some() && here.is_some()),
+            key: (!types_text).then(|| self.key_hint(Command::GoToTrouble)),
+        })
     }
 
     /// Whether the agent screen shows the agent that the trouble key opened.
     pub fn is_at_visited_trouble(&self) -> bool {
-        let is_agent_screen = self.screen == Screen::Agent;
-        is_agent_screen
-            && self.trouble.origin.is_some()
-            && self.trouble.visited.as_deref() == Some(&self.agent.agent)
+        let visit = self.trouble.visit.as_ref();
+        visit.is_some_and(|visit| self.agent_on_screen() == Some(&visit.agent))
     }
 
     /// Returns why the trouble key has nowhere to go, if so.
     pub fn trouble_refusal(&self) -> Option<String> {
-        let has_target = self.trouble.shown.is_some() || self.trouble.visited.is_some();
-        (!has_target).then(|| "no agent became worse since it was looked at".to_string())
+        if self.announced_trouble().is_some() || self.is_at_visited_trouble() {
+            return None;
+        }
+        let bad = State::ALL.into_iter().filter(|it| it.needs_attention());
+        let bad: usize = bad.map(|state| self.rows.count(state)).sum();
+        let text = if bad > 0 && self.screen != Screen::Fleet {
+            let agents = format_count(bad as u64, "agent");
+            let key = self.key_hint(Command::GoFleet);
+            format!("no new trouble; {key} lists {agents} in need of attention")
+        } else {
+            "no new trouble: no agent became worse since it was looked at".to_string()
+        };
+        Some(text)
     }
 }

@@ -2,39 +2,30 @@
 //! bring an agent before the operator end its trouble.
 
 use crate::console::message::Effect;
-use crate::console::model::{Model, TroubleOrigin};
+use crate::console::model::{Model, TroubleOrigin, TroubleVisit};
 use crate::console::screen::Screen;
 use crate::console::screens::{self, agent};
 
 /// Opens the agent with the worst new trouble, and from there the next one; from the last one, goes
-/// back to where the key was pressed first. Without new trouble, goes to the agent that it opened last.
+/// back to where the key was pressed first.
 pub(super) fn go_there_or_back(model: &mut Model) -> Vec<Effect> {
-    let shown = model.trouble.shown().map(str::to_string);
-    let origin = match model.is_at_visited_trouble() {
-        true => model.trouble.origin.take(),
-        false => None,
+    let is_at_visited = model.is_at_visited_trouble();
+    let visit = model.trouble.visit.take().filter(|_| is_at_visited);
+    let origin = visit.map(|visit| visit.origin);
+    let Some(agent) = model.announced_trouble().map(str::to_string) else {
+        return origin.map_or_else(Vec::new, |origin| go_back(model, origin));
     };
-    if let (None, Some(origin)) = (&shown, &origin) {
-        return go_back(model, origin.clone());
-    }
-    let Some(name) = shown.or_else(|| model.trouble.visited.clone()) else {
-        return Vec::new();
-    };
-    if model.find_row(&name).is_none() {
-        model.trouble.visited = None;
-        model.show_hint(&format!("{name} is no longer in the config"));
-        return Vec::new();
-    }
-    model.trouble.origin = origin.or_else(|| {
-        Some(TroubleOrigin {
-            screen: model.screen,
-            agent: model.agent_view(),
-            cursor_agent: model.fleet.cursor_agent.clone(),
-        })
+    let origin = origin.unwrap_or_else(|| TroubleOrigin {
+        screen: model.screen,
+        agent: model.agent_view(),
+        cursor_agent: model.fleet.cursor_agent.clone(),
     });
-    model.trouble.visited = Some(name.clone());
-    model.trouble.remove(&name);
-    agent::update::open_at_finding(model, name)
+    model.trouble.remove(&agent);
+    model.trouble.visit = Some(TroubleVisit {
+        agent: agent.clone(),
+        origin,
+    });
+    agent::update::open_at_finding(model, agent)
 }
 
 fn go_back(model: &mut Model, origin: TroubleOrigin) -> Vec<Effect> {
@@ -54,16 +45,35 @@ fn go_back(model: &mut Model, origin: TroubleOrigin) -> Vec<Effect> {
     screens::return_to(model, screen)
 }
 
+/// Ends the trouble of the agent on the agent screen, before the operator who presses keys there.
+pub(super) fn note_agent_on_screen(model: &mut Model) {
+    if let Some(agent) = model.agent_on_screen().map(str::to_string) {
+        model.is_dirty |= model.trouble.remove(&agent);
+    }
+}
+
 /// Ends the trouble of the agent that keys have brought before the operator: the one on the agent
 /// screen, and the one that the cursor of the fleet has moved to.
 pub(super) fn note_looked_at(model: &mut Model, cursor_before: Option<&str>) {
+    note_agent_on_screen(model);
     let cursor = model.fleet.cursor_agent.as_deref();
-    let agent = match model.screen {
-        Screen::Agent => Some(model.agent.agent.as_str()),
-        Screen::Fleet => cursor.filter(|_| cursor != cursor_before),
-        _ => None,
-    };
-    if let Some(agent) = agent.map(str::to_string) {
+    let is_fleet = model.screen == Screen::Fleet;
+    let moved_to = cursor.filter(|_| is_fleet && cursor != cursor_before);
+    if let Some(agent) = moved_to.map(str::to_string) {
         model.is_dirty |= model.trouble.remove(&agent);
     }
+    if has_left_visit(model) {
+        model.trouble.visit = None;
+    }
+}
+
+/// Whether the operator has gone on from the agent that the trouble key opened, other than to a screen
+/// that leads back to it.
+fn has_left_visit(model: &Model) -> bool {
+    let Some(visit) = &model.trouble.visit else {
+        return false;
+    };
+    let is_elsewhere = matches!(model.screen, Screen::Fleet | Screen::Agent);
+    let has_returned = is_elsewhere || model.screen == visit.origin.screen;
+    has_returned && !model.is_at_visited_trouble()
 }

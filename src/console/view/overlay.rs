@@ -10,6 +10,7 @@ use crate::console::chooser::{self, ChooserChoice, LegendEntry, list_choices};
 use crate::console::command::Command;
 use crate::console::frame::draw_message;
 use crate::console::key::format_sequence;
+use crate::console::keymap::CONFIRM_KEY;
 use crate::console::model::Model;
 use crate::console::overlay::{Chooser, Overlay};
 use crate::console::theme::{Role, role_of_state};
@@ -21,14 +22,19 @@ pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {
         Overlay::UnlockReadOnly => {
             let y = height - 2;
             canvas.clear(Rect::new(0, y, width, 2));
-            let what = if model.read_only.is_set_by_config {
+            let whole = if model.read_only.is_set_by_config {
                 "Turn off read-only for 30 minutes, protected agents included?  "
             } else {
                 "Turn off read-only, and unlock protected agents for 30 minutes?  "
             };
+            let short = "Unlock all agents for 30 minutes?  ";
+            let confirms = " confirms";
+            let others = 3 + confirms.len();
+            let is_whole = whole.len() + others <= usize::from(width);
+            let what = if is_whole { whole } else { short };
             let x = canvas.put_text(1, y, what, Role::Warn);
-            let x = canvas.put_text(x, y, "y", Role::Key);
-            canvas.put_text(x, y, " confirms", Role::Text);
+            let x = canvas.put_text(x, y, &CONFIRM_KEY.to_string(), Role::Key);
+            canvas.put_text(x, y, confirms, Role::Text);
         }
         Overlay::AnswerQuestion(dialog) => question::draw(model, dialog, canvas),
         Overlay::Timer(dialog) => timer_dialog::draw(model, dialog, canvas),
@@ -156,6 +162,7 @@ fn draw_list(model: &Model, canvas: &mut Canvas<'_>, choice_list: &ChoiceList<'_
                 let role = match entry {
                     LegendEntry::State(state) => role_of_state(*state),
                     LegendEntry::Protection(_) => Role::Tag,
+                    LegendEntry::LastRun(_) => Role::Text,
                 };
                 canvas.put_text(3, y, sign, role);
                 let x = canvas.put_text(6, y, word, role).max(18);
@@ -204,8 +211,14 @@ fn draw_query(
 fn list_rows<'a>(choices: &'a [ChooserChoice], legend: Option<&[LegendEntry]>) -> Vec<ListRow<'a>> {
     let mut rows = Vec::new();
     let entries = legend.unwrap_or_default();
-    rows.extend((!entries.is_empty()).then_some(ListRow::Heading("States")));
-    rows.extend(entries.iter().map(|entry| ListRow::Legend(*entry)));
+    let mut heading = "";
+    for entry in entries {
+        if entry.heading() != heading {
+            heading = entry.heading();
+            rows.push(ListRow::Heading(heading));
+        }
+        rows.push(ListRow::Legend(*entry));
+    }
     let mut category = None;
     for (index, choice) in choices.iter().enumerate() {
         if legend.is_some() && choice.category != category {

@@ -23,11 +23,24 @@ use crate::lint::ScanSummary;
 /// A shorter period may be that of a run which found a state and ended it.
 const MIN_REPORTED_PERIOD: chrono::Duration = chrono::Duration::minutes(1);
 
+/// How much later than the new state of an agent the record of the run that brought it may be: the run
+/// has to read back, to settle and to flush in between.
+const MAX_RECORD_DELAY: chrono::Duration = chrono::Duration::seconds(10);
+
 /// A period in which an agent was in a bad state.
 struct StatePeriod {
     agent: String,
     began: StateChange,
     ended: Option<DateTime<FixedOffset>>,
+    /// The operation of the run that ended it.
+    ended_by: Option<Operation>,
+}
+
+/// A turn of an agent that succeeded.
+#[derive(Clone, Copy)]
+struct Success {
+    time: DateTime<FixedOffset>,
+    operation: Operation,
 }
 
 impl StatePeriod {
@@ -61,8 +74,8 @@ pub(super) struct ReportCollector<'e> {
     until: DateTime<FixedOffset>,
     runs: HashMap<String, RunOutcome>,
     reset_agents: BTreeSet<String>,
-    /// When each agent's turns succeeded.
-    successes: HashMap<String, Vec<DateTime<FixedOffset>>>,
+    /// The turns of each agent that succeeded.
+    successes: HashMap<String, Vec<Success>>,
     failures: BTreeMap<String, FailureReport>,
     guard: BTreeMap<String, GuardReport>,
     resets_of_drift: Vec<DriftReport>,
@@ -124,7 +137,10 @@ impl<'e> ReportCollector<'e> {
         self.growth.add_event(event, time);
         if event.operation.replaces_memories() && !event.outcome.is_failure() {
             let times = self.successes.entry(event.agent.clone()).or_default();
-            times.push(time);
+            times.push(Success {
+                time,
+                operation: event.operation,
+            });
         }
         if time < self.since {
             return;
@@ -179,15 +195,11 @@ impl<'e> ReportCollector<'e> {
         }
     }
 
-    /// Returns when an agent's turn first succeeded from a time on; once all records were added.
-    fn success_after(
-        &self,
-        agent: &str,
-        time: DateTime<FixedOffset>,
-    ) -> Option<DateTime<FixedOffset>> {
-        let times = self.successes.get(agent)?;
-        let at = times.partition_point(|success| *success < time);
-        times.get(at).copied()
+    /// Returns the first turn of an agent that succeeded from a time on; once all records were added.
+    fn success_after(&self, agent: &str, time: DateTime<FixedOffset>) -> Option<Success> {
+        let successes = self.successes.get(agent)?;
+        let at = successes.partition_point(|success| success.time < time);
+        successes.get(at).copied()
     }
 
     fn add_failure(&mut self, event: &RunEvent, time: DateTime<FixedOffset>) {
@@ -283,6 +295,7 @@ impl<'e> ReportCollector<'e> {
                     agent: change.agent.clone(),
                     began: change,
                     ended: None,
+                    ended_by: None,
                 });
             }
         }
@@ -290,7 +303,10 @@ impl<'e> ReportCollector<'e> {
             // What a run or the guard ended has no line.
             let began = period.began.time;
             let success = self.success_after(&period.agent, began);
-            let ends = period.ended.into_iter().chain(success);
+            let latest = period.ended.map(|ended| ended + MAX_RECORD_DELAY);
+            let success = success.filter(|it| latest.is_none_or(|latest| it.time <= latest));
+            period.ended_by = success.map(|it| it.operation);
+            let ends = period.ended.into_iter().chain(success.map(|it| it.time));
             period.ended = ends.min();
             let known = self.engine.last_known_state(&period.agent);
             if period.ended.is_none() && known.is_none_or(|(state, _)| state != period.began.to) {
@@ -384,6 +400,7 @@ impl<'e> ReportCollector<'e> {
                     first_seen: span.first.began.time,
                     ended: span.ended,
                     open_since: span.open_since,
+                    ended_by: span.ended_by,
                     times: span.times,
                     reason: span.last.began.reason.clone(),
                 });
@@ -440,7 +457,7 @@ impl<'e> ReportCollector<'e> {
     pub fn finish(mut self) -> FleetReport {
         self.successes
             .values_mut()
-            .for_each(|it| it.sort_unstable());
+            .for_each(|it| it.sort_unstable_by_key(|success| success.time));
         self.find_periods();
         let mut runs = Vec::new();
         for trigger in [Trigger::Timer, Trigger::Cli, Trigger::Console] {
@@ -460,7 +477,8 @@ impl<'e> ReportCollector<'e> {
         let mut failures: Vec<FailureReport> =
             std::mem::take(&mut self.failures).into_values().collect();
         for failure in &mut failures {
-            failure.recovered = self.success_after(&failure.agent, failure.time);
+            let success = self.success_after(&failure.agent, failure.time);
+            failure.recovered = success.map(|it| it.time);
         }
         failures.sort_by_key(|it| (it.recovered.is_some(), std::cmp::Reverse(it.time)));
         let mut findings: Vec<FindingsReport> =
@@ -501,6 +519,8 @@ struct PeriodSpan<'p> {
     agents: Vec<String>,
     /// When the last of them had ended; none if one is open.
     ended: Option<DateTime<FixedOffset>>,
+    /// The operation of the run that ended that one.
+    ended_by: Option<Operation>,
     /// When the first of those began that are open; none if all have ended.
     open_since: Option<DateTime<FixedOffset>>,
     /// The largest number of periods of one agent: the others tell of the same event.
@@ -515,12 +535,15 @@ impl<'p> PeriodSpan<'p> {
         }
         let open = periods.iter().filter(|period| period.ended.is_none());
         let open_since = open.map(|period| period.began.time).min();
-        let ended = periods.iter().filter_map(|period| period.ended).max();
+        let ended = periods.iter().filter(|period| period.ended.is_some());
+        let last_ended = ended.max_by_key(|period| period.ended);
+        let last_ended = last_ended.filter(|_| open_since.is_none());
         Some(PeriodSpan {
             first: periods.iter().min_by_key(|period| period.began.time)?,
             last: periods.iter().max_by_key(|period| period.began.time)?,
             agents: counts.keys().map(ToString::to_string).collect(),
-            ended: ended.filter(|_| open_since.is_none()),
+            ended: last_ended.and_then(|period| period.ended),
+            ended_by: last_ended.and_then(|period| period.ended_by),
             open_since,
             times: counts.values().copied().max().unwrap_or_default(),
         })

@@ -140,10 +140,15 @@ impl FleetReport {
             )
         });
         let states = self.states.iter().map(|it| {
+            let end = match (it.ended, it.ended_by) {
+                (None, _) => String::new(),
+                (Some(_), Some(operation)) => format!("ended by {}", operation.as_str()),
+                (Some(_), None) => "ended without a run".to_string(),
+            };
             let span = self.span_text(
                 (it.first_seen, it.ended, it.open_since),
                 it.times,
-                &[&it.reason],
+                &[&end, &it.reason],
             );
             let text = format!("{} {span}", it.state);
             ReportRow::new(level_of(it.ended.is_none()), "state", &it.agent, text)
@@ -238,7 +243,7 @@ impl FleetReport {
     }
 
     /// Formats periods and their details: "23:40 to 03:10, 2 times; 4 agents; connection timed out",
-    /// "since 03:10, 2 times since 23:40".
+    /// "since 03:10, 2 times since 23:40", "02:10 to 03:00; ended by reset; no memory file".
     fn span_text(
         &self,
         (began, ended, open_since): (Time, Option<Time>, Option<Time>),

@@ -62,20 +62,9 @@ impl Engine {
     /// # Errors
     /// An unknown agent, or an archive that cannot be read.
     pub fn entry_statuses(&self, agents: &[String], filter: &EntryFilter) -> Result<EntryList> {
-        let directories = self.entry_directories()?;
-        for name in agents {
-            if !directories
-                .iter()
-                .any(|it| it.names().any(|known| known == *name))
-            {
-                self.agent(name)?;
-            }
-        }
-        let is_named = |directory: &EntryDirectory| {
-            agents.is_empty() || directory.names().any(|name| agents.contains(&name))
-        };
+        let directories = self.named_directories(agents)?;
         let mut entries = Vec::new();
-        for directory in directories.iter().filter(|it| is_named(it)) {
+        for directory in &directories {
             let listed = self.archive.list_entries(&directory.path)?;
             entries.extend(listed.into_iter().map(|entry| (directory, entry)));
         }
@@ -153,6 +142,26 @@ impl Engine {
             entries: statuses,
             ledger_error,
         })
+    }
+
+    /// Returns the directories of these agents; all, where none is named.
+    ///
+    /// # Errors
+    /// An unknown agent, or an archive that cannot be read.
+    fn named_directories(&self, agents: &[String]) -> Result<Vec<EntryDirectory>> {
+        let mut directories = self.entry_directories()?;
+        let has_directory = |name: &String| {
+            directories
+                .iter()
+                .any(|it| it.names().any(|known| known == *name))
+        };
+        for name in agents.iter().filter(|name| !has_directory(name)) {
+            self.agent(name)?;
+        }
+        directories.retain(|directory| {
+            agents.is_empty() || directory.names().any(|name| agents.contains(&name))
+        });
+        Ok(directories)
     }
 
     /// Returns the agents among some, or among all, whose quarantine this process may not list.

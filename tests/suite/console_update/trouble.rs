@@ -54,23 +54,66 @@ fn new_trouble_is_named_on_every_screen() {
 }
 
 #[test]
-fn message_leaves_room_for_new_trouble() {
+fn trouble_beside_a_message_keeps_time_and_key() {
+    let name = "customer-support-agent-of-the-night-shift";
+    for (columns, rows) in [(80, 24), (60, 15)] {
+        let mut console = fleet_of(&[(name, State::Clean), ("alpha", State::Clean)]);
+        console.send(Msg::Resized(columns, rows));
+        sees(&mut console, "alpha", State::Unreach);
+        sees(&mut console, name, State::Tampered);
+        let message = "the changed config is in force; it closed the plan, made with the old one";
+        console.model.show_hint(message);
+        let text = console.screen_text();
+        let cells: Vec<char> = text.chars().collect();
+        let lines = cells.chunks(columns.into()).map(String::from_iter);
+        let is_message = |line: &String| line.contains("the changed config");
+        let line: String = lines.into_iter().find(is_message).unwrap();
+        let time = console.moment().local_time.format("%H:%M");
+        assert!(line.contains(&format!("! {time} cust")), "{text}");
+        assert!(line.trim_end().ends_with(" TAMPERED +1  '"), "{text}");
+    }
+}
+
+#[test]
+fn trouble_of_the_agent_on_screen_is_not_elsewhere() {
     let mut console = fleet_of_four();
-    console.send(Msg::Resized(80, 24));
-    sees(&mut console, "delta", State::Drifted);
-    assert!(console.screen_text().contains("' goes there"));
-    let message = "the changed config is in force; it closed the plan, made with the old one";
-    console.model.show_hint(message);
+    console.open_agent("bravo", b"", None);
+    sees(&mut console, "bravo", State::Drifted);
+    let time = console.moment().local_time.format("%H:%M").to_string();
     let text = console.screen_text();
-    assert!(text.contains("! 1 new"), "{text}");
-    assert!(text.contains("the changed config is in force"), "{text}");
+    assert!(text.contains(&format!("! {time} became DRIFTED")), "{text}");
+    assert!(!text.contains("goes there"), "{text}");
+    // That of another agent matters more, and the key leads to it.
+    sees(&mut console, "delta", State::Unreach);
+    let text = console.screen_text();
+    assert!(text.contains("delta UNREACH  ' goes there"), "{text}");
+    console.press("'");
+    assert_eq!(console.model.agent.agent, "delta");
+    console.press("'");
+    assert_eq!(console.model.agent.agent, "bravo");
+    console.press("'");
+    assert_eq!(console.model.agent.agent, "bravo");
+    assert!(console.message_text().contains("no new trouble"));
+}
+
+#[test]
+fn trouble_key_leads_back_only_from_where_it_led() {
+    let mut console = fleet_of_four();
+    console.press("8");
+    sees(&mut console, "delta", State::Tampered);
+    console.press("' 1");
+    // Much later the operator comes to the agent in another way.
+    console.open_agent("delta", b"", None);
+    console.press("'");
+    assert_eq!(console.model.screen, Screen::Agent);
+    assert!(console.message_text().contains("1 lists 2 agents"));
 }
 
 #[test]
 fn trouble_key_goes_there_and_back() {
     let mut console = fleet_of_four();
     assert_eq!(console.press("'"), []);
-    assert!(console.message_text().contains("became worse"));
+    assert!(console.message_text().contains("no new trouble"));
     console.press("8");
     sees(&mut console, "delta", State::Tampered);
     let effects = console.press("'");
@@ -80,9 +123,10 @@ fn trouble_key_goes_there_and_back() {
     console.press("'");
     assert_eq!(console.model.screen, Screen::Hosts);
     assert_eq!(cursor_agent(&console), "charlie");
-    // Without new trouble the key leads there once more.
+    // Without new trouble there is nowhere to go.
     console.press("'");
-    assert_eq!(console.model.agent.agent, "delta");
+    assert_eq!(console.model.screen, Screen::Hosts);
+    assert!(console.message_text().contains("no new trouble"));
     // From an agent it leads back to that agent and its tab.
     console.press("1");
     console.open_agent("charlie", b"", None);
@@ -191,21 +235,40 @@ fn bell_is_off_and_rings_once_for_an_agent() {
 }
 
 #[test]
-fn trouble_out_of_sight_is_counted() {
+fn worse_agents_out_of_sight_are_counted() {
     let names: Vec<String> = (0..60).map(|number| format!("agent-{number:02}")).collect();
-    let agents: Vec<(&str, State)> = names
-        .iter()
-        .map(|it| (it.as_str(), State::Scratch))
-        .collect();
+    let state_of = |number: usize| match number {
+        3 | 4 => State::Drifted,
+        59 => State::Clean,
+        _ => State::Scratch,
+    };
+    let states = (0..60).map(state_of);
+    let agents: Vec<(&str, State)> = names.iter().map(String::as_str).zip(states).collect();
     let mut console = fleet_of(&agents);
     console.send(Msg::Resized(80, 24));
+    let has = |console: &TestConsole, text: &str| console.screen_text().contains(text);
+    // Those that were as bad at the start are worse, too; SCRATCH is no worse than CLEAN.
     console.press("G");
-    let bad = ["agent-03", "agent-04", "agent-05"];
-    console.observe(bad.map(|it| observation_of(it, State::Drifted)).to_vec());
     assert_eq!(cursor_agent(&console), "agent-59");
-    assert!(console.screen_text().contains("3 worse above"));
+    assert!(has(&console, "2 worse above"));
+    let bad = ["agent-05", "agent-06", "agent-07"];
+    console.observe(bad.map(|it| observation_of(it, State::Drifted)).to_vec());
+    assert!(has(&console, "5 worse above"), "{}", console.screen_text());
     console.press("gg");
-    assert!(!console.screen_text().contains("worse above"));
+    assert!(!has(&console, "worse"));
+    // In another order, they are on both sides; as bad as the agent under the cursor is no worse.
+    console.press("s n a m e Enter");
+    for _ in 0..30 {
+        console.press("j");
+    }
+    console.observe(vec![observation_of("agent-55", State::Tampered)]);
+    assert!(has(&console, "5 worse above") && has(&console, "1 worse below"));
+    let cursor = cursor_agent(&console);
+    console.observe(vec![observation_of(&cursor, State::Drifted)]);
+    assert!(!has(&console, "worse above") && has(&console, "1 worse below"));
+    // What the filter hides is not above.
+    console.press("/ a g e n t - 4 Enter");
+    assert!(!has(&console, "worse above"));
 }
 
 #[test]

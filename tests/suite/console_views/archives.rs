@@ -84,6 +84,28 @@ fn found_entries_match_snapshot() {
     });
 }
 
+/// Memories come before entries.
+#[test]
+fn memory_row_offers_no_command_about_an_entry() {
+    let mut console = super::fleet_of_every_state();
+    search(&mut console, "token", &ROWS);
+    let hints = |console: &TestConsole| {
+        let text = super::rendered_text(console, "terminal");
+        text.lines().last().unwrap().to_string()
+    };
+    let of_entry = ["d diff", "X restore plan", "P pin"];
+    for keys in ["gg", "Enter"] {
+        console.press(keys);
+        read_text(&mut console);
+        let memory = hints(&console);
+        assert!(of_entry.iter().all(|it| !memory.contains(it)), "{memory}");
+        assert!(memory.contains("t timeline"), "{memory}");
+    }
+    console.press("Esc j");
+    let entry = hints(&console);
+    assert!(of_entry.iter().all(|it| entry.contains(it)), "{entry}");
+}
+
 #[test]
 fn archives_without_rows_match_snapshot() {
     assert_view("archives_waiting", |console| {

@@ -25,7 +25,7 @@ fn fleet_of_every_state_matches_snapshot() {
 }
 
 #[test]
-fn unchanged_run_and_local_hosts_leave_room_to_reasons() {
+fn unchanged_run_and_local_hosts_give_reasons_room() {
     let names = ["code-reviewer", "docs-writer", "triage"];
     let mut console = unread_fleet(&names, (120, 36));
     let reasons = [
@@ -52,6 +52,71 @@ fn unchanged_run_and_local_hosts_leave_room_to_reasons() {
         text.contains("rules edited: L22 L31; 1 injection"),
         "{text}"
     );
+}
+
+#[test]
+fn every_end_of_a_last_run_is_short_and_explained() {
+    let ends = [
+        (Outcome::Ok, false, "ok", "done, and read back"),
+        (Outcome::Unchanged, false, "=", "unchanged: "),
+        (Outcome::Failed, false, "FAIL", "FAILED: "),
+        (Outcome::Refused, false, "REF", "REFUSED: "),
+        (Outcome::NotStarted, false, "STOP", "not started: "),
+        (Outcome::Ok, true, "undo", "undone: "),
+    ];
+    for (outcome, is_undo, sign, meaning) in ends {
+        let names = ["alpha", "bravo"];
+        let mut console = unread_fleet(&names, (120, 36));
+        let reason = "1 protected line gone, rules edited: L22 L31";
+        let seen = names.map(|name| {
+            let mut seen = observation_of(name, State::Drifted);
+            seen.reason = reason.to_string();
+            seen
+        });
+        console.observe(seen.to_vec());
+        let width = |text: &str| text.lines().find_map(|line| line.find("WHY"));
+        let before = width(&rendered_text(&console, "terminal"));
+        let mut seen = seen[0].clone();
+        let last = seen.last_run.as_mut().unwrap();
+        last.outcome = outcome;
+        last.time -= chrono::Duration::days(3);
+        if is_undo {
+            last.operation = Operation::Undo;
+        }
+        console.observe(vec![seen]);
+        let text = rendered_text(&console, "terminal");
+        assert!(text.contains(&format!("03-11 {sign} ")), "{text}");
+        assert!(text.contains(reason), "{text}");
+        let cells = [before, width(&text)].map(Option::unwrap);
+        assert!(cells[1] <= cells[0] + 2, "{cells:?}: {text}");
+        console.press("? /");
+        console.type_line(meaning.trim_end_matches(": "));
+        console.press("Enter");
+        let help = rendered_text(&console, "terminal");
+        assert!(help.contains(&format!("{sign} ")), "{help}");
+        assert!(help.contains(meaning), "{help}");
+    }
+}
+
+#[test]
+fn tampered_agent_says_what_to_do_first() {
+    let name = "customer-support-agent-of-the-night-shift";
+    for (columns, rows) in [(120, 36), (80, 24), (80, 23), (60, 15)] {
+        let mut console = unread_fleet(&[name, "bravo"], (columns, rows));
+        let mut seen = observation_of(name, State::Tampered);
+        seen.content = observation_of(name, State::Scratch).content;
+        console.observe(vec![seen, observation_of("bravo", State::Clean)]);
+        let fleet = rendered_text(&console, "terminal");
+        assert!(fleet.contains("BLOCKED"), "{fleet}");
+        assert!(fleet.contains("Enter shows "), "{fleet}");
+        console.open_agent(name, b"", None);
+        let evidence = rendered_text(&console, "terminal");
+        let step = "BLOCKED; Enter shows the change: ";
+        assert!(evidence.contains(step), "{evidence}");
+        console.press("S-Tab");
+        let facts = rendered_text(&console, "terminal");
+        assert!(facts.contains("BLOCKED; X says what to do: "), "{facts}");
+    }
 }
 
 #[test]
@@ -176,7 +241,7 @@ fn unknown_state_filter_lists_all_states() {
 #[test]
 fn redone_reset_is_shown_as_redone() {
     let mut console = fleet_of_every_state();
-    for (is_redo, word) in [(false, " undone"), (true, " redone")] {
+    for (is_redo, word) in [(false, " undo"), (true, " redo")] {
         let mut redone = observation_of("docs-writer", State::Clean);
         if let Some(last) = &mut redone.last_run {
             (last.operation, last.is_redo) = (Operation::Undo, is_redo);
@@ -307,5 +372,5 @@ fn undone_reset_is_shown_as_undone() {
     let mut undone = observation_of("docs-writer", State::Scratch);
     undone.last_run.as_mut().unwrap().operation = Operation::Undo;
     console.observe(vec![undone]);
-    assert!(rendered_text(&console, "terminal").contains("06:00 undone"));
+    assert!(rendered_text(&console, "terminal").contains("06:00 undo"));
 }

@@ -354,3 +354,106 @@ fn unlocked_plan_title_fits_80_columns() {
         "{title}"
     );
 }
+
+const LONG_FLEET_NAME: &str = "production-of-the-whole-of-europe-west";
+
+const LONG_NAME: &str = "an-agent-with-a-name-that-is-very-long-indeed";
+
+/// Plans of agents, on a console whose fleet has a long name, unlocked for a while.
+fn long_named_plans(columns: u16, is_unlocked: bool) -> Vec<TestConsole> {
+    let fresh = || {
+        let mut console = fleet_of_every_state();
+        console.model.config.name = LONG_FLEET_NAME.to_string();
+        console.send(Msg::Resized(columns, 24));
+        if is_unlocked {
+            console.press("! ! y");
+        }
+        console.press("/ v e r y Enter");
+        console
+    };
+    let mut reset = fresh();
+    show_plan(&mut reset, "X", plan(&[(LONG_NAME, State::Scratch)]));
+    let mut undo = fresh();
+    show_plan(
+        &mut undo,
+        "z",
+        undo_plan(&[LONG_NAME], false, UndoMode::Refuse),
+    );
+    vec![reset, undo]
+}
+
+#[test]
+fn long_names_leave_count_and_status_in_plan_titles() {
+    for (columns, is_unlocked) in [(60, false), (80, false), (80, true), (120, true)] {
+        for console in long_named_plans(columns, is_unlocked) {
+            let shown = rendered_text(&console, "terminal");
+            let title = shown.lines().next().unwrap();
+            assert!(title.ends_with("nothing changed yet"), "{title}");
+            assert!(title.contains(" 1 agent"), "{title}");
+            assert!(title.contains(" PLAN"), "{title}");
+            assert!(title.contains("[PROD] RW"), "{title}");
+        }
+    }
+}
+
+#[test]
+fn confirmations_keep_their_keys_on_narrow_screens() {
+    for (columns, is_read_only) in [(60, false), (60, true), (80, false), (80, true)] {
+        let planned = |keys: &str, made: Plan| {
+            let mut console = fleet_of_every_state();
+            console.model.config.name = LONG_FLEET_NAME.to_string();
+            console.send(Msg::Resized(columns, 24));
+            console.model.read_only.is_on = is_read_only;
+            show_plan(&mut console, keys, made);
+            console
+        };
+        let one = planned("X", plan(&[("docs-writer", State::Scratch)]));
+        let text = rendered_text(&one, "terminal");
+        assert!(text.contains("y to reset, Esc "), "{text}");
+        assert_eq!(text.contains("! unlocks."), is_read_only, "{text}");
+        // The whole fleet: its name is to be typed.
+        let mut made = plan(&[("docs-writer", State::Scratch)]);
+        made.is_whole_fleet = true;
+        let mut all = planned("a X", made);
+        all.type_line("production-of-the-whole-of-eur");
+        let text = rendered_text(&all, "terminal");
+        let line = text.lines().find(|line| line.contains("Type  "));
+        let line = line.unwrap_or_else(|| panic!("{text}"));
+        assert!(line.contains("Enter to run, Esc "), "{line}");
+        assert_eq!(line.contains("! unlocks."), is_read_only, "{line}");
+        if !is_read_only {
+            assert!(line.trim_end().ends_with("of-eur_"), "{line}");
+        }
+    }
+}
+
+#[test]
+fn hidden_marks_of_many_agents_keep_their_keys() {
+    let names: Vec<String> = (0..60)
+        .map(|number| format!("customer-support-agent-{number:02}"))
+        .collect();
+    let agents: Vec<(&str, State)> = names
+        .iter()
+        .map(|name| (name.as_str(), State::Scratch))
+        .collect();
+    let mut console = crate::console_fixture::fleet_of(&agents);
+    console.send(Msg::Resized(80, 24));
+    console.press("a / - 0 0 Enter");
+    show_plan(&mut console, "X", plan(&agents));
+    let text = rendered_text(&console, "terminal");
+    assert!(text.contains("h keeps them in the plan, v drops"), "{text}");
+}
+
+#[test]
+fn input_line_keeps_its_keys_beside_long_texts() {
+    for columns in [60, 80, 120] {
+        let mut console = fleet_of_every_state();
+        console.send(Msg::Resized(columns, 24));
+        console.press("/");
+        console.type_line(&"a-long-filter ".repeat(12));
+        let text = rendered_text(&console, "terminal");
+        let line = text.lines().last().unwrap();
+        assert!(line.contains("filter _ "), "{line}");
+        assert!(line.ends_with("Enter apply, Esc cancel"), "{line}");
+    }
+}

@@ -8,11 +8,13 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::console::age::{format_age, format_modification_age};
 use crate::console::canvas::{
-    Canvas, fit_end_of_sentence, limit_usage, search_note, shorten_untrusted, truncate_untrusted,
+    Canvas, fit_end_of_sentence, fit_start_of_sentence, limit_usage, search_note,
+    shorten_untrusted, truncate_untrusted,
 };
 use crate::console::command::Command;
 use crate::console::frame::{
-    draw_fleet_name, draw_message, draw_pending_question, draw_trouble, fleet_name_width,
+    blocked_step, draw_fleet_name, draw_message, draw_pending_question, draw_short_fleet_name,
+    draw_trouble, fleet_name_width, least_fleet_name_width,
 };
 use crate::console::model::{Model, known_scratch_lines};
 use crate::console::screens::agent::state::{AgentTab, MIN_SIDE_BY_SIDE_COLUMNS};
@@ -21,6 +23,9 @@ use crate::console::theme::{Role, role_of_state};
 use crate::engine::{Observation, State};
 use crate::quantity::{format_count, format_size};
 use crate::untrusted;
+
+/// Cells below which the findings are not worth showing.
+const MIN_FINDINGS_CELLS: usize = 12;
 
 pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let agent = &model.agent;
@@ -72,8 +77,12 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     match agent.tab {
         AgentTab::History => history::draw_details(model, canvas, bottom + 1),
         _ => {
+            let x = draw_blocker(model, canvas, (x, bottom + 1), observation);
             let room = usize::from(canvas.width().saturating_sub(x + 1));
             let findings = &agent.findings;
+            if room < MIN_FINDINGS_CELLS {
+                return;
+            }
             if untrusted::visible_line(findings).width() > room {
                 canvas.put_text(
                     x,
@@ -88,6 +97,29 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     }
 }
 
+/// Draws why resets of the agent are blocked: what to do comes before the details. Returns the column
+/// behind it.
+fn draw_blocker(
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    (x, y): (u16, u16),
+    observation: Option<&Observation>,
+) -> u16 {
+    // The header tells of a lost host.
+    let is_host_lost = model.host_problem(&model.agent.agent).is_some();
+    let blocker = observation.and_then(|seen| seen.blocker.as_ref());
+    let Some(blocker) = blocker.filter(|_| !is_host_lost) else {
+        return x;
+    };
+    let x = canvas.put_text(x, y, "BLOCKED", Role::Bad);
+    let step = blocked_step(model, &model.agent.agent);
+    let step = step.map(|step| format!("; {step}")).unwrap_or_default();
+    let x = canvas.put_text(x, y, &step, Role::Text);
+    let reason = format!(": {}", blocker.reason);
+    let room = usize::from(canvas.width().saturating_sub(x + 1));
+    canvas.put_text(x, y, &fit_start_of_sentence(&reason, room), Role::Text) + 3
+}
+
 /// Draws the only line below a full-screen text.
 fn draw_full_screen_footer(model: &Model, canvas: &mut Canvas<'_>) {
     if model.input_line.is_some() {
@@ -95,10 +127,18 @@ fn draw_full_screen_footer(model: &Model, canvas: &mut Canvas<'_>) {
     }
     let y = canvas.area.height - 1;
     let agent = &model.agent;
-    let name = shorten_untrusted(&agent.agent, usize::from(canvas.width() / 4));
+    // New trouble needs the room of the names.
+    let (name_cells, fleet_cells) = match model.trouble_line() {
+        Some(_) => (
+            usize::from(canvas.width() / 6),
+            least_fleet_name_width(model) as u16,
+        ),
+        None => (usize::from(canvas.width() / 4), canvas.width() / 2),
+    };
+    let name = shorten_untrusted(&agent.agent, name_cells);
     let x = canvas.put_text(1, y, &name, Role::Title) + 1;
     let x = draw_state(model, canvas, x, y) + 1;
-    let mut x = draw_fleet_name(model, canvas, x, y);
+    let mut x = draw_short_fleet_name(model, canvas, (x, y), fleet_cells);
     if agent.is_cached() {
         x = canvas.put_text(x, y, "CACHED", Role::Warn) + 2;
     }

@@ -346,6 +346,12 @@ impl ArchivesScreen {
         self.row(self.cursor)
     }
 
+    /// Whether keys are about a memory as it is now.
+    pub fn is_at_memory(&self) -> bool {
+        let row = self.current_row().filter(|_| !self.timeline.is_open);
+        matches!(row, Some(ArchiveRow::Memory(_)))
+    }
+
     /// Returns the entry under the cursor; on a memory there is none.
     pub fn current_entry(&self) -> Option<&FoundEntry> {
         match self.current_row()? {

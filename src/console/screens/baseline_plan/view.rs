@@ -8,15 +8,16 @@ use crate::console::canvas::{
     wrap_text,
 };
 use crate::console::command::Command;
-use crate::console::frame::{draw_equivalent_command, draw_fleet_name};
+use crate::console::confirmation_line::{draw_key_confirmation, draw_typed_confirmation};
+use crate::console::frame::draw_equivalent_command;
 use crate::console::model::{Model, equivalent_command};
 use crate::console::screens::agent::view::text;
 use crate::console::screens::baseline_plan::state::{
     BaselinePlanRequest, BaselinePlanRow, BaselinePlanStage, BaselinePlanView,
 };
 use crate::console::screens::reset::state::Confirmation;
-use crate::console::screens::reset::view::title::{PLAN_STATUS, describe_planned_undo};
-use crate::console::screens::reset::view::{draw_keys_ignored, draw_unlock_hint};
+use crate::console::screens::reset::view::draw_keys_ignored;
+use crate::console::screens::reset::view::title::{PLAN_STATUS, PlanTitle};
 use crate::console::theme::Role;
 use crate::quantity::format_count;
 use crate::untrusted;
@@ -27,6 +28,9 @@ const FOOTER_LINES: u16 = 6;
 
 /// Lines around the list of files: the title, a rule, the headings; a rule.
 const LIST_FRAME_LINES: u16 = 4;
+
+/// Cells below which what a plan restores, replaces or creates is not worth showing.
+const MIN_SUBJECT_CELLS: usize = 8;
 
 /// Width of the column that says what happens to a file: `changed, 12 errors`.
 const LABEL_WIDTH: u16 = 18;
@@ -40,8 +44,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             canvas.put_text(1, 3, "No plan.", Role::Text);
         }
         BaselinePlanStage::Planning(request) => {
-            let x = canvas.put_text(0, 0, &title(model, request), Role::Title) + 2;
-            draw_fleet_name(model, canvas, x, 0);
+            draw_title(model, canvas, request, ["", ""]);
             canvas.draw_rule(1);
             canvas.put_text(1, 3, "reading the baselines …", Role::Dim);
             draw_keys_ignored(model, canvas, canvas.area.height - FOOTER_LINES + 3);
@@ -51,34 +54,34 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     }
 }
 
-fn title(model: &Model, request: &BaselinePlanRequest) -> String {
-    let title = format!("{} PLAN", request.verb().to_uppercase());
-    match describe_planned_undo(model, title.width() + ", undo of ".len()) {
-        Some(act) => format!("{title}, undo of {act}"),
-        None => title,
-    }
+/// Draws the title of a plan, with the number of its files and its status. Returns the columns between
+/// the two.
+fn draw_title(
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    request: &BaselinePlanRequest,
+    [count, status]: [&str; 2],
+) -> (u16, u16) {
+    let title = PlanTitle {
+        label: &format!("{} PLAN", request.verb().to_uppercase()),
+        joint: ", undo of ",
+        count,
+        status,
+    };
+    title.draw(model, canvas, None)
 }
 
 fn draw_plan(model: &Model, view: &BaselinePlanView, canvas: &mut Canvas<'_>, is_applying: bool) {
     let rows = &view.prepared.rows;
-    let x = canvas.put_text(0, 0, &title(model, &view.request), Role::Title) + 2;
-    let x = draw_fleet_name(model, canvas, x, 0);
     let status = if is_applying {
         "writing …"
     } else {
         PLAN_STATUS
     };
-    if usize::from(canvas.width().saturating_sub(x)) >= status.width() {
-        canvas.put_right(canvas.width(), 0, status, Role::Good);
-    }
-    let end = canvas.width().saturating_sub(status.width() as u16 + 1);
     let count = format_count(rows.len() as u64, "baseline");
-    // The rows below are counted, too, where there is no room.
-    if usize::from(x) + count.width() <= usize::from(end) {
-        let x = canvas.put_text(x, 0, &count, Role::Text) + 2;
-        let x = draw_lint_errors(rows, canvas, x, end);
-        draw_plan_subject(view, canvas, x, end);
-    }
+    let (x, end) = draw_title(model, canvas, &view.request, [&count, status]);
+    let x = draw_lint_errors(rows, canvas, x, end);
+    draw_plan_subject(view, canvas, x, end);
     canvas.draw_rule(1);
     draw_rows(model, rows, canvas);
     let list_height = model.baseline_plan_list_height() as u16;
@@ -105,6 +108,7 @@ fn draw_plan(model: &Model, view: &BaselinePlanView, canvas: &mut Canvas<'_>, is
 fn draw_lint_errors(rows: &[BaselinePlanRow], canvas: &mut Canvas<'_>, x: u16, end: u16) -> u16 {
     match rows.iter().map(|row| row.lint_errors.len() as u64).sum() {
         0 => x,
+        _ if x >= end => x,
         count => {
             let text = format_count(count, "lint error");
             let text = truncate_untrusted(&text, usize::from(end.saturating_sub(x)));
@@ -125,7 +129,9 @@ fn draw_plan_subject(view: &BaselinePlanView, canvas: &mut Canvas<'_>, x: u16, e
         }
     };
     let room = usize::from(end.saturating_sub(x));
-    canvas.put_text(x, 0, &truncate_untrusted(&text, room), Role::Text);
+    if room >= MIN_SUBJECT_CELLS {
+        canvas.put_text(x, 0, &truncate_untrusted(&text, room), Role::Text);
+    }
 }
 
 fn draw_rows(model: &Model, rows: &[BaselinePlanRow], canvas: &mut Canvas<'_>) {
@@ -252,21 +258,10 @@ fn draw_confirmation(model: &Model, view: &BaselinePlanView, canvas: &mut Canvas
     } else {
         view.request.verb()
     };
-    let x = draw_unlock_hint(model, canvas, y);
     match &view.confirmation {
-        Confirmation::SingleKey => {
-            let x = canvas.put_text(x, y, "Press ", Role::Text);
-            let x = canvas.put_text(x, y, "y", Role::Key);
-            let text = format!(" to {verb}, Esc to cancel.   (Enter alone does nothing)");
-            canvas.put_text(x, y, &text, Role::Text);
-        }
+        Confirmation::SingleKey => draw_key_confirmation(model, canvas, y, verb),
         Confirmation::TypedText(word) => {
-            let x = canvas.put_text(x, y, "Type  ", Role::Text);
-            let x = canvas.put_text(x, y, word, Role::Key);
-            let then = "  and Enter, Esc to cancel:  ";
-            let x = canvas.put_text(x, y, then, Role::Text);
-            let x = canvas.put_untrusted(x, y, view.typed_text.as_bytes(), Role::Prompt);
-            canvas.put_text(x, y, "_", Role::Prompt);
+            draw_typed_confirmation(model, canvas, (y, verb), word, &view.typed_text);
         }
         Confirmation::NothingToRun | Confirmation::NewerNotes => {
             canvas.put_text(1, y, "Nothing to write. Esc to go back.", Role::Text);

@@ -2,6 +2,7 @@
 //! agents change. Agents are named by their place in the config, which also breaks ties.
 
 use std::cmp::Reverse;
+use std::ops::Range;
 
 use chrono::{DateTime, FixedOffset};
 
@@ -55,26 +56,34 @@ impl SortKey {
 pub struct FleetOrder {
     /// The key of each agent; none for one that is not shown.
     keys: Vec<Option<SortKey>>,
+    /// The state of each agent.
+    states: Vec<State>,
     /// The shown agents by key, then place.
     sorted: Vec<usize>,
     is_reversed: bool,
 }
 
 impl FleetOrder {
-    /// Sorts agents by their keys, which are in the order of the config; none is not shown.
-    pub fn new(keys: Vec<Option<SortKey>>, is_reversed: bool) -> FleetOrder {
+    /// Sorts agents by their keys, which are in the order of the config, as their states are; an agent
+    /// without a key is not shown.
+    pub fn new(keys: Vec<Option<SortKey>>, states: Vec<State>, is_reversed: bool) -> FleetOrder {
         let places = 0..keys.len();
         let mut sorted: Vec<usize> = places.filter(|place| keys[*place].is_some()).collect();
         sorted.sort_by(|a, b| keys[*a].cmp(&keys[*b]));
         FleetOrder {
             keys,
+            states,
             sorted,
             is_reversed,
         }
     }
 
-    /// Moves an agent to where a new key belongs; without a key, it is not shown.
-    pub fn change(&mut self, place: usize, key: Option<SortKey>) {
+    /// Notes the state of an agent, and moves it to where a new key belongs; without a key, it is not
+    /// shown.
+    pub fn change(&mut self, place: usize, key: Option<SortKey>, state: State) {
+        if let Some(known) = self.states.get_mut(place) {
+            *known = state;
+        }
         if self.keys.get(place).is_none_or(|known| *known == key) {
             return;
         }
@@ -125,6 +134,12 @@ impl FleetOrder {
         (position..self.len()).filter_map(|position| self.get(position))
     }
 
+    /// Returns how many of the agents on some rows are in a worse state than another one.
+    pub fn count_worse(&self, rows: Range<usize>, than: State) -> usize {
+        let shown = rows.filter_map(|row| self.get(row));
+        shown.filter(|place| self.states[*place] < than).count()
+    }
+
     fn turned(&self, index: usize) -> usize {
         if self.is_reversed {
             self.len() - 1 - index
@@ -153,6 +168,14 @@ mod tests {
         Some(SortKey::Largest(Reverse(number)))
     }
 
+    fn state(number: Option<u64>) -> State {
+        match number {
+            Some(0) => State::Clean,
+            Some(_) => State::Scratch,
+            None => State::Drifted,
+        }
+    }
+
     proptest::proptest! {
         /// However agents change one by one, they stand where sorting all of them would put them.
         #[test]
@@ -162,23 +185,24 @@ mod tests {
             is_reversed in proptest::bool::ANY,
         ) {
             let mut numbers = first;
-            let keys = |numbers: &[Option<u64>]| {
-                numbers.iter().map(|it| it.and_then(key)).collect::<Vec<_>>()
+            let sorted = |numbers: &[Option<u64>], is_reversed| {
+                let keys = numbers.iter().map(|it| it.and_then(key)).collect();
+                let states = numbers.iter().map(|it| state(*it)).collect();
+                FleetOrder::new(keys, states, is_reversed)
             };
-            let mut order = FleetOrder::new(keys(&numbers), is_reversed);
+            let mut order = sorted(&numbers, is_reversed);
             for (place, number) in changes {
                 let place = place % numbers.len();
                 numbers[place] = number;
-                order.change(place, number.and_then(key));
-                let sorted = FleetOrder::new(keys(&numbers), is_reversed);
-                proptest::prop_assert_eq!(&order, &sorted);
+                order.change(place, number.and_then(key), state(number));
+                proptest::prop_assert_eq!(&order, &sorted(&numbers, is_reversed));
                 for position in 0..order.len() {
                     let shown = order.get(position).unwrap();
                     proptest::prop_assert_eq!(order.position(shown), Some(position));
                 }
             }
             order.reverse();
-            proptest::prop_assert_eq!(order, FleetOrder::new(keys(&numbers), !is_reversed));
+            proptest::prop_assert_eq!(order, sorted(&numbers, !is_reversed));
         }
     }
 }

@@ -92,6 +92,15 @@ impl FleetScreen {
     }
 }
 
+/// Numbers of agents that the list does not show because it is too short for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutOfSight {
+    /// Above its first row.
+    pub above: usize,
+    /// Below its last row.
+    pub below: usize,
+}
+
 /// Sort order of the fleet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SortOrder {

@@ -11,9 +11,9 @@ use crate::console::model::{AgentRow, Model, step_index};
 use crate::console::screens::agent::update::row_ages;
 use crate::console::screens::baseline_plan;
 use crate::console::screens::fleet::order::{FleetOrder, SortKey};
-use crate::console::screens::fleet::state::{SortOrder, ViewState};
+use crate::console::screens::fleet::state::{OutOfSight, SortOrder, ViewState};
 use crate::console::screens::log::state::MessageLevel;
-use crate::engine::{FileState, Observation};
+use crate::engine::{FileState, Observation, State};
 
 /// Time after a cursor key in which the next one counts as held; the strip then waits.
 const STRIP_DELAY: Duration = Duration::from_millis(80);
@@ -39,7 +39,8 @@ impl Model {
         let filter = Filter::new(&self.fleet.filter);
         let rows = self.rows.iter();
         let keys = rows.map(|row| self.sort_key(row, &filter)).collect();
-        self.fleet.order = FleetOrder::new(keys, self.fleet.is_reversed);
+        let states = self.rows.iter().map(AgentRow::state).collect();
+        self.fleet.order = FleetOrder::new(keys, states, self.fleet.is_reversed);
         self.fleet.is_order_outdated = false;
         self.place_fleet_cursor();
     }
@@ -69,8 +70,8 @@ impl Model {
         let filter = Filter::new(&self.fleet.filter);
         for place in places {
             if let Some(row) = self.rows.get(*place) {
-                let key = self.sort_key(row, &filter);
-                self.fleet.order.change(*place, key);
+                let (key, state) = (self.sort_key(row, &filter), row.state());
+                self.fleet.order.change(*place, key, state);
             }
         }
         self.place_fleet_cursor();
@@ -147,6 +148,27 @@ impl Model {
         let marks = hides_any.then(|| self.fleet.marks.iter());
         let marks = marks.into_iter().flatten();
         marks.filter(|name| !self.shows_agent(name))
+    }
+
+    /// Returns how many agents out of sight are in a worse state than the agent under the cursor, one
+    /// that needs attention.
+    pub fn worse_out_of_sight(&self) -> OutOfSight {
+        let Some(current) = self.current_row() else {
+            return OutOfSight::default();
+        };
+        // Among the states that need no attention, none is worse than another.
+        let state = current.state().min(State::Busy);
+        let worse = State::ALL.into_iter().take_while(|it| *it < state);
+        let is_any_worse = worse.map(|it| self.rows.count(it)).any(|count| count > 0);
+        if !is_any_worse {
+            return OutOfSight::default();
+        }
+        let (order, top) = (&self.fleet.order, self.fleet.top);
+        let bottom = order.len().min(top + self.fleet_height());
+        OutOfSight {
+            above: order.count_worse(0..top, state),
+            below: order.count_worse(bottom..order.len(), state),
+        }
     }
 
     /// Scrolls the fleet so that the cursor is visible.

@@ -10,8 +10,8 @@ use crate::console::canvas::{
 use crate::console::columns::{self, CellWidths, ColumnSpan, FleetColumn};
 use crate::console::command::Command;
 use crate::console::filter;
-use crate::console::frame::{draw_fleet_name, draw_in_rule, more_agents};
-use crate::console::model::{AgentRow, Model, known_scratch_lines, short_outcome};
+use crate::console::frame::{blocked_step, draw_fleet_name, draw_in_rule, more_agents};
+use crate::console::model::{AgentRow, Model, RunSign, known_scratch_lines};
 use crate::console::screens::fleet::reasons::{self, ReasonCell, WholeReason};
 use crate::console::screens::fleet::state::SortOrder;
 use crate::console::screens::hosts::state::HostProblem;
@@ -31,8 +31,8 @@ const MAX_PARAGRAPH_LINES: usize = 4;
 pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     draw_header(model, canvas);
     canvas.draw_rule(2);
-    let hidden = model.hidden_trouble();
-    draw_hidden_trouble(canvas, 2, hidden.above, "above");
+    let worse = model.worse_out_of_sight();
+    draw_out_of_sight(canvas, 2, worse.above, "above");
     let mut y = 3;
     let errors = [&model.config_error, &model.preferences_error];
     for error in errors.into_iter().flatten() {
@@ -95,12 +95,13 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     }
     let bottom = y + height as u16;
     canvas.draw_rule(bottom);
-    draw_hidden_trouble(canvas, bottom, hidden.below, "below");
+    draw_out_of_sight(canvas, bottom, worse.below, "below");
     draw_strip(model, canvas, bottom + 1);
 }
 
-/// Says in a rule how many agents that became worse are beyond it: "3 worse above".
-fn draw_hidden_trouble(canvas: &mut Canvas<'_>, y: u16, agents: usize, side: &str) {
+/// Says in a rule how many agents beyond it are worse off than the one under the cursor: "3 worse
+/// above".
+fn draw_out_of_sight(canvas: &mut Canvas<'_>, y: u16, agents: usize, side: &str) {
     if agents > 0 {
         draw_in_rule(canvas, y, &[(format!("{agents} worse {side}"), Role::Bad)]);
     }
@@ -306,11 +307,12 @@ fn cell_widths(model: &Model) -> CellWidths {
     let statuses = model.hosts.statuses();
     let labels = statuses.map(|status| model.hosts.label(&status.host).width());
     let longest_label = labels.max();
+    let run_signs = rows.run_signs().map(|sign| sign.as_str().width());
     CellWidths {
         agent: cells(rows.name_width()),
         host: cells(rows.host_width().max(longest_label)),
         // Stale figures are in parentheses.
-        last_run: cells(rows.run_width().map(|width| "(09:00 )".len() + width)),
+        last_run: cells(run_signs.max().map(|width| "(09:00 )".len() + width)),
         has_remote_agents: rows.has_remote_agents() || longest_label.is_some(),
     }
 }
@@ -493,7 +495,7 @@ fn column_text(model: &Model, observation: &Observation, column: FleetColumn) ->
                 format!(
                     "{} {}",
                     format_time(model.now.local_time, last.time),
-                    short_outcome(last)
+                    RunSign::new(last).as_str()
                 )
             })
         }
@@ -530,7 +532,10 @@ fn draw_strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     let is_tampered = observation.state == State::Tampered;
     let room = usize::from(canvas.width()) - 2;
     let hint = strip_hint(observation);
-    let mut text = untrusted::visible_line(strip_text(model, row, observation, is_tall));
+    // The name is in the list, too.
+    let name = shorten_untrusted(&row.name, room / 3);
+    let text = strip_text(model, row, observation, is_tall);
+    let mut text = format!("{name}{}", untrusted::visible_line(text));
     // Without a line of its own, the hint follows the reason.
     if !hint.is_empty() && (!is_tall || text.width() > room) {
         text.push_str(&format!("; {hint}"));
@@ -541,7 +546,9 @@ fn draw_strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     } else {
         (text.as_str(), "")
     };
-    let first = if first.width() > room {
+    let first = if first.width() > room && is_tampered {
+        fit_start_of_sentence(first, room)
+    } else if first.width() > room {
         let (name, reason) = text.split_at(text.find(": ").map_or(0, |at| at + 2));
         let reason = fit_end_of_sentence(reason, room.saturating_sub(name.width()));
         format!("{name}{reason}")
@@ -549,7 +556,6 @@ fn draw_strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
         first.to_string()
     };
     canvas.put_text(1, y, &truncate(&first, room), Role::Text);
-    let name = truncate_untrusted(&row.name, room);
     canvas.put_text(1, y, &name, role_of_state(row.state()));
     if !is_tall {
         return;
@@ -565,11 +571,18 @@ fn draw_strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     canvas.put_text(1, y + 1, &second, role);
 }
 
-/// Returns the name of an agent, its problem and the reason of its state.
+/// Returns the problem of an agent and the reason of its state, for the text behind its name.
 fn strip_text(model: &Model, row: &AgentRow, observation: &Observation, is_tall: bool) -> String {
-    let mut text = row.name.clone();
+    let mut text = String::new();
     if observation.blocker.is_some() {
         text.push_str(" BLOCKED");
+    }
+    // Where the next step has no line of its own, it comes before the details.
+    if !is_tall
+        && observation.state == State::Tampered
+        && let Some(step) = blocked_step(model, &row.name)
+    {
+        text.push_str(&format!("; {step}"));
     }
     let problem = model.host_problem(&row.name);
     if let Some(problem) = &problem {

@@ -11,7 +11,12 @@ use crate::console::canvas::{
     Canvas, fit_end_of_sentence, shorten_untrusted, truncate, truncate_untrusted, wrap_text,
 };
 use crate::console::command::Command;
-use crate::console::frame::{KEYS_IGNORED_NOTICE, draw_equivalent_command, draw_fleet_name};
+use crate::console::confirmation_line::{
+    draw_key_confirmation, draw_notes_choice, draw_typed_confirmation,
+};
+use crate::console::frame::{
+    KEYS_IGNORED_NOTICE, draw_equivalent_command, draw_fleet_name, draw_short_fleet_name,
+};
 use crate::console::model::{AgentRow, MIN_TERMINAL_SIZE, Model, equivalent_command};
 use crate::console::screens::reset::push::describe_kept_scratch;
 use crate::console::screens::reset::state::{
@@ -25,7 +30,7 @@ use crate::engine::{
 };
 use crate::quantity::{format_count, format_size};
 use crate::untrusted;
-use title::{draw_plan_title, request_title};
+use title::{draw_plan_title, draw_request_title};
 
 /// Lines below the list of a plan: a rule, three lines, the message, the hints.
 const PLAN_FOOTER_LINES: u16 = 6;
@@ -53,8 +58,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             canvas.put_text(1, 3, &text, Role::Text);
         }
         ResetStage::Planning(request) => {
-            let x = canvas.put_text(0, 0, &request_title(model, request, None), Role::Title) + 2;
-            draw_fleet_name(model, canvas, x, 0);
+            draw_request_title(model, canvas, (request, None), ["", ""]);
             canvas.draw_rule(1);
             canvas.put_text(1, 3, "reading the agents …", Role::Dim);
             draw_keys_ignored(model, canvas, canvas.area.height - PLAN_FOOTER_LINES + 3);
@@ -347,11 +351,11 @@ fn restore_text(step: &PlanStep, room: usize) -> String {
 fn plan_note(model: &Model, view: &PlanView) -> (String, Role) {
     if !view.hidden_agents.is_empty() {
         let text = format!(
-            "the filter hides {}: {}   {} keeps them in the plan, {} drops them",
+            "the filter hides {}: {} keeps them in the plan, {} drops them: {}",
             format_count(view.hidden_agents.len() as u64, "marked agent"),
-            view.hidden_agents.join(" "),
             model.key_hint(Command::KeepHiddenAgents),
-            model.key_hint(Command::DropHiddenAgents)
+            model.key_hint(Command::DropHiddenAgents),
+            view.hidden_agents.join(" ")
         );
         return (text, Role::Warn);
     }
@@ -403,7 +407,6 @@ pub fn draw_keys_ignored(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> bool
 }
 
 fn draw_confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16) {
-    let verb = view.verb();
     if draw_keys_ignored(model, canvas, y) || !view.hidden_agents.is_empty() {
         return;
     }
@@ -417,58 +420,12 @@ fn draw_confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y:
             let why = "Started with --read-only: runs are disabled. Esc to go back.";
             canvas.put_text(1, y, why, Role::Warn);
         }
-        Confirmation::SingleKey => {
-            let x = draw_unlock_hint(model, canvas, y);
-            let x = canvas.put_text(x, y, "Press ", Role::Text);
-            let x = canvas.put_text(x, y, "y", Role::Key);
-            let x = canvas.put_text(x, y, &format!(" to {verb}, Esc to cancel."), Role::Text);
-            let more = "   (Enter alone does nothing)";
-            if more.len() <= usize::from(canvas.width().saturating_sub(x)) {
-                canvas.put_text(x, y, more, Role::Text);
-            }
-        }
-        Confirmation::NewerNotes => {
-            let x = draw_unlock_hint(model, canvas, y);
-            let x = canvas.put_text(x, y, "New notes since:  ", Role::Warn);
-            let keys = [Command::UndoAppend, Command::UndoOverwrite].map(|it| model.key_hint(it));
-            let whole = [" append them below,  ", " archive them, overwrite"];
-            let short = [" append,  ", " overwrite"];
-            let length: usize = keys.iter().map(|key| key.width()).sum();
-            let fits = |texts: &[&str; 2]| {
-                let text: usize = texts.iter().map(|text| text.len()).sum();
-                usize::from(x) + length + text <= usize::from(canvas.width())
-            };
-            let texts = if fits(&whole) { whole } else { short };
-            let mut x = x;
-            for (key, text) in keys.iter().zip(texts) {
-                x = canvas.put_text(x, y, key, Role::Key);
-                x = canvas.put_text(x, y, text, Role::Text);
-            }
-        }
+        Confirmation::SingleKey => draw_key_confirmation(model, canvas, y, view.verb()),
+        Confirmation::NewerNotes => draw_notes_choice(model, canvas, y),
         Confirmation::TypedText(word) => {
-            let x = draw_unlock_hint(model, canvas, y);
-            let x = canvas.put_text(x, y, "Type  ", Role::Text);
-            let x = canvas.put_untrusted(x, y, word.as_bytes(), Role::Key);
-            let then = if model.read_only.is_on {
-                "  and Enter:  "
-            } else {
-                "  and Enter to run, Esc to cancel:  "
-            };
-            let x = canvas.put_text(x, y, then, Role::Text);
-            let x = canvas.put_untrusted(x, y, view.typed_text.as_bytes(), Role::Prompt);
-            canvas.put_text(x, y, "_", Role::Prompt);
+            draw_typed_confirmation(model, canvas, (y, "run"), word, &view.typed_text);
         }
     }
-}
-
-/// Draws the key that unlocks a read-only fleet. Returns the column behind it.
-pub fn draw_unlock_hint(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> u16 {
-    if !model.read_only.is_on {
-        return 1;
-    }
-    let x = canvas.put_text(1, y, "Read-only: ", Role::Warn);
-    let x = canvas.put_text(x, y, &model.key_hint(Command::ToggleReadOnly), Role::Key);
-    canvas.put_text(x, y, " unlocks.  ", Role::Warn)
 }
 
 fn draw_run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
@@ -484,12 +441,13 @@ fn draw_run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
     let total = view.plan.steps.len().max(1);
     let seconds = (model.now.elapsed.saturating_sub(view.started_at)).as_secs();
     let x = canvas.put_text(0, 0, &format!("{verb} running  "), Role::Title);
-    let x = draw_fleet_name(model, canvas, x, 0);
     let text = format!(
         "{done}/{total}  {} ok  {}  {seconds}s",
         done - bad,
         summarize_failures(ended.iter().copied())
     );
+    let room = canvas.width().saturating_sub(x + text.width() as u16);
+    let x = draw_short_fleet_name(model, canvas, (x, 0), room);
     // The bar yields to the figures.
     let room = usize::from(canvas.width().saturating_sub(x));
     let bar = room.saturating_sub(text.width() + 2).min(20);
@@ -586,8 +544,6 @@ fn count_outcome(view: &ResultView, outcome: Outcome) -> usize {
 /// Draws which run this is, and how it ended.
 fn draw_result_title(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
     let title = format!("{} {}", view.verb.to_uppercase(), view.run_id);
-    let x = canvas.put_untrusted(0, 0, title.as_bytes(), Role::Title) + 2;
-    let x = draw_fleet_name(model, canvas, x, 0);
     let time = format_time(model.now.local_time, view.ended_at);
     let seconds = view.duration_ms as f64 / 1000.0;
     let time = format!("of {time} in {seconds:.1}s   ");
@@ -605,8 +561,11 @@ fn draw_result_title(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) 
         0 => String::new(),
         count => format!("   {count} unchanged"),
     };
-    // The counts come before the time.
     let counts = ok.len() + failures.len() + unchanged.len();
+    let x = canvas.put_untrusted(0, 0, title.as_bytes(), Role::Title) + 2;
+    let room = canvas.width().saturating_sub(x + counts as u16);
+    let x = draw_short_fleet_name(model, canvas, (x, 0), room);
+    // The counts come before the time.
     let room = usize::from(canvas.width().saturating_sub(x));
     let x = if time.len() + counts <= room {
         canvas.put_text(x, 0, &time, Role::Text)

@@ -9,13 +9,14 @@ use crate::console::canvas::{
     wrap_text,
 };
 use crate::console::command::Command;
-use crate::console::frame::{draw_equivalent_command, draw_fleet_name};
+use crate::console::confirmation_line::draw_typed_confirmation;
+use crate::console::frame::{draw_equivalent_command, draw_short_fleet_name};
 use crate::console::model::{Model, equivalent_command};
 use crate::console::screens::archives::state::ArchivesPage;
 use crate::console::screens::archives::state::retention::{
     PrunePlan, RetentionLine, RetentionRow, is_disk_full, used_disk_percent,
 };
-use crate::console::screens::reset::view::{draw_keys_ignored, draw_unlock_hint};
+use crate::console::screens::reset::view::draw_keys_ignored;
 use crate::console::theme::Role;
 use crate::engine::{AgentRetention, ExpiringEntry, RetentionOverview};
 use crate::quantity::{format_count, format_size};
@@ -101,7 +102,6 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
         let name = name.unwrap_or_else(|| "unknown agent".to_string());
         x = canvas.put_text(x, 0, &shorten_untrusted(&name, 30), Role::Heading) + 2;
     }
-    let x = draw_fleet_name(model, canvas, x, 0);
     let status = match (view.is_pruning, view.is_loading) {
         (true, _) => "deleting …",
         (false, true) => "reading …",
@@ -109,11 +109,11 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
         _ => "",
     };
     canvas.put_right(canvas.width(), 0, status, Role::Good);
+    let end = canvas.width().saturating_sub(status.width() as u16 + 1);
     let Some(overview) = view.shown() else {
+        draw_short_fleet_name(model, canvas, (x, 0), end.saturating_sub(x));
         return;
     };
-    let end = canvas.width().saturating_sub(status.width() as u16 + 1);
-    let room = usize::from(end.saturating_sub(x));
     let expiring = match (model.archives.page, view.opened_group()) {
         (ArchivesPage::RetentionAgent, Some(group)) => {
             describe_entries(group.expiring.len(), group.expiring_disk_bytes)
@@ -124,6 +124,9 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
         Some(text) => (format!("{text} expire"), Role::Warn),
         None => ("nothing expires now".to_string(), Role::Text),
     };
+    let room = end.saturating_sub(x + text.width() as u16);
+    let x = draw_short_fleet_name(model, canvas, (x, 0), room);
+    let room = usize::from(end.saturating_sub(x));
     canvas.put_text(x, 0, &fit_start_of_sentence(&text, room), role);
     let disk = describe_disk(overview);
     let role = if is_disk_full(overview) {
@@ -314,10 +317,5 @@ fn draw_confirmation(model: &Model, plan: &PrunePlan, canvas: &mut Canvas<'_>, y
     if draw_keys_ignored(model, canvas, y) {
         return;
     }
-    let x = draw_unlock_hint(model, canvas, y);
-    let x = canvas.put_text(x, y, "Type  ", Role::Text);
-    let x = canvas.put_text(x, y, &plan.word, Role::Key);
-    let x = canvas.put_text(x, y, "  and Enter, Esc to cancel:  ", Role::Text);
-    let x = canvas.put_untrusted(x, y, plan.typed_text.as_bytes(), Role::Prompt);
-    canvas.put_text(x, y, "_", Role::Prompt);
+    draw_typed_confirmation(model, canvas, (y, "delete"), &plan.word, &plan.typed_text);
 }

@@ -3,9 +3,9 @@
 use unicode_width::UnicodeWidthStr;
 
 use crate::archive::EntryKind;
-use crate::console::canvas::{Canvas, truncate};
-use crate::console::frame::{draw_fleet_name, fleet_name_width};
-use crate::console::model::Model;
+use crate::console::canvas::{Canvas, shorten_untrusted};
+use crate::console::frame::{draw_short_fleet_name, least_fleet_name_width};
+use crate::console::model::{Model, UndoOffer};
 use crate::console::screens::reset::state::{PlanRequest, PlanView};
 use crate::console::theme::Role;
 use crate::engine::{Plan, UndoTarget};
@@ -14,26 +14,105 @@ use crate::quantity::{format_count, format_size};
 /// What a plan says of itself.
 pub const PLAN_STATUS: &str = "nothing changed yet";
 
-/// Returns the title of a plan. One of an undo names the act that it takes back, or the run, where all
-/// of `plan` undoes one.
-pub fn request_title(model: &Model, request: &PlanRequest, plan: Option<&Plan>) -> String {
-    let title = format!("{} PLAN", request.verb().to_uppercase());
-    if let Some(act) = describe_planned_undo(model, title.width() + " of ".len()) {
-        return format!("{title} of {act}");
+/// Cells of a name below which the act that a plan takes back is not described.
+const MIN_ACT_NAME_CELLS: usize = 4;
+
+/// The title of a plan. The label, the fleet's tag and rights, the count and the status are shown on
+/// every screen; the names yield: first that of the fleet, then those of the act.
+pub struct PlanTitle<'a> {
+    /// What it plans: `UNDO PLAN`.
+    pub label: &'a str,
+    /// The words between the label and the act that the plan takes back.
+    pub joint: &'a str,
+    /// The number of agents or files.
+    pub count: &'a str,
+    /// Whether anything has changed.
+    pub status: &'a str,
+}
+
+impl PlanTitle<'_> {
+    /// Draws the title; `run` is the run that the plan takes back where no act of this console is.
+    /// Returns the columns between count and status.
+    pub fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, run: Option<&str>) -> (u16, u16) {
+        let width = usize::from(canvas.width());
+        let tail = self.count.width() + self.status.width() + 1;
+        let others = self.label.width() + 2 + least_fleet_name_width(model) + tail;
+        let act = self.describe_act(model, run, width.saturating_sub(others));
+        let title = format!("{}{act}", self.label);
+        let x = canvas.put_text(0, 0, &title, Role::Title) + 2;
+        let room = width.saturating_sub(usize::from(x) + tail);
+        let x = draw_short_fleet_name(model, canvas, (x, 0), room as u16);
+        let x = canvas.put_text(x, 0, self.count, Role::Text);
+        canvas.put_right(canvas.width(), 0, self.status, Role::Good);
+        let end = width.saturating_sub(self.status.width() + 1);
+        (x + 2, end as u16)
     }
-    let mut steps = plan.into_iter().flat_map(|plan| &plan.steps);
-    let mut undone = steps.by_ref().filter_map(|step| step.undone_run.as_ref());
-    let run = match request {
-        PlanRequest::Undo(UndoTarget::Run(run) | UndoTarget::RunAgents(run, _), _) => Some(run),
-        _ => {
-            let first = undone.next().map(|undo| &undo.run);
-            first.filter(|run| undone.all(|undo| undo.run == **run))
-        }
+
+    /// Describes what the plan takes back in `room` cells: without its age, if there is no room for it.
+    fn describe_act(&self, model: &Model, run: Option<&str>, room: usize) -> String {
+        let offer = model.planned_undo_offer();
+        let left = room.saturating_sub(self.joint.width());
+        let describe = |offer: &UndoOffer| {
+            let act = offer.describe(model.now.local_time, left);
+            format!("{}{act}", self.joint)
+        };
+        let without_age = |offer: &UndoOffer| UndoOffer {
+            time: None,
+            ..offer.clone()
+        };
+        let forms = match offer {
+            Some(offer) => vec![describe(offer), describe(&without_age(offer))],
+            None => run
+                .map(|run| format!(" of run {run}"))
+                .into_iter()
+                .collect(),
+        };
+        let fitting = forms.into_iter().find(|form| form.width() <= room);
+        let short = || offer.and_then(|offer| self.describe_shortly(offer, room));
+        fitting.or_else(short).unwrap_or_default()
+    }
+
+    /// Describes an act in exactly as many cells as there are; not at all, if nothing of its names would
+    /// be left.
+    fn describe_shortly(&self, offer: &UndoOffer, room: usize) -> Option<String> {
+        let (first, others) = offer.names.split_first()?;
+        let more = match others.len() {
+            0 => String::new(),
+            count => format!(" +{count}"),
+        };
+        let act = format!("{}{} ", self.joint, offer.verb);
+        let left = room.checked_sub(act.width() + more.width())?;
+        let name = shorten_untrusted(first, left);
+        (left >= MIN_ACT_NAME_CELLS).then(|| format!("{act}{name}{more}"))
+    }
+}
+
+/// Draws the title of a plan of a request, with the number of its agents and its status. Returns the
+/// columns between the two.
+pub fn draw_request_title(
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    (request, plan): (&PlanRequest, Option<&Plan>),
+    [count, status]: [&str; 2],
+) -> (u16, u16) {
+    let title = PlanTitle {
+        label: &format!("{} PLAN", request.verb().to_uppercase()),
+        joint: " of ",
+        count,
+        status,
     };
-    match run {
-        Some(run) => format!("{title} of run {run}"),
-        None => title,
+    title.draw(model, canvas, undone_run(request, plan))
+}
+
+/// Returns the run that all of a plan undoes.
+fn undone_run<'a>(request: &'a PlanRequest, plan: Option<&'a Plan>) -> Option<&'a str> {
+    if let PlanRequest::Undo(UndoTarget::Run(run) | UndoTarget::RunAgents(run, _), _) = request {
+        return Some(run);
     }
+    let steps = plan.into_iter().flat_map(|plan| &plan.steps);
+    let mut undone = steps.filter_map(|step| step.undone_run.as_ref());
+    let first = &undone.next()?.run;
+    undone.all(|undo| undo.run == *first).then_some(first)
 }
 
 /// Says what a plan would archive: `2 whole files, 58 lines (41.2K)`.
@@ -64,15 +143,9 @@ fn describe_archive(plan: &Plan) -> (String, u64) {
 /// Draws the title of a plan and its totals.
 pub fn draw_plan_title(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     let plan = &view.plan;
-    let wide = canvas.width() >= 110;
-    let x = canvas.put_text(
-        0,
-        0,
-        &request_title(model, &view.request, Some(plan)),
-        Role::Title,
-    ) + 2;
-    let x = draw_fleet_name(model, canvas, x, 0);
     let agents = format_count(plan.steps.len() as u64, "agent");
+    let subject = (&view.request, Some(plan));
+    let (x, end) = draw_request_title(model, canvas, subject, [&agents, PLAN_STATUS]);
     let (archive, bytes) = describe_archive(plan);
     let size = match bytes {
         ..1024 => format!("{bytes} B"),
@@ -83,28 +156,17 @@ pub fn draw_plan_title(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) 
     } else {
         String::new()
     };
-    let status = PLAN_STATUS;
-    let room = usize::from(canvas.width().saturating_sub(x)).saturating_sub(status.len() + 1);
     // Each row says what it archives, so the total may be shortened.
     let texts = [
-        format!("{agents}  would archive {archive}{in_parentheses}"),
-        format!("{agents}, archive {archive}"),
-        format!("{agents}, archive {size}"),
+        format!("  would archive {archive}{in_parentheses}"),
+        format!(", archive {archive}"),
+        format!(", archive {size}"),
     ];
-    let shorter = if wide { &texts[..] } else { &texts[1..] };
-    let text = shorter.iter().find(|text| text.width() <= room);
-    canvas.put_text(x, 0, &truncate(text.unwrap_or(&agents), room), Role::Text);
-    // What is planned, and where, comes first.
-    if usize::from(canvas.width().saturating_sub(x)) >= status.len() {
-        canvas.put_right(canvas.width(), 0, status, Role::Good);
+    let is_wide = canvas.width() >= 110;
+    let shorter = if is_wide { &texts[..] } else { &texts[1..] };
+    let x = x.saturating_sub(2);
+    let room = usize::from(end.saturating_sub(x));
+    if let Some(text) = shorter.iter().find(|text| text.width() <= room) {
+        canvas.put_text(x, 0, text, Role::Text);
     }
-}
-
-/// Describes the act that the plan on the screen takes back, for a title with this many cells before
-/// it; the fleet's name and the status follow.
-pub fn describe_planned_undo(model: &Model, before: usize) -> Option<String> {
-    let offer = model.planned_undo_offer()?;
-    let others = before + 2 + fleet_name_width(model) + PLAN_STATUS.len() + 1;
-    let room = usize::from(model.size.0).saturating_sub(others);
-    Some(offer.describe(model.now.local_time, room))
 }

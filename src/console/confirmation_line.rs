@@ -1,0 +1,140 @@
+//! The line that says what confirms a plan. The keys and what they do stay whole on every screen: the
+//! words beside them go first, and of what is typed only the end is shown.
+
+use unicode_width::UnicodeWidthStr;
+
+use super::canvas::{Canvas, end_of_untrusted, shorten_untrusted};
+use super::command::Command;
+use super::keymap::CONFIRM_KEY;
+use super::model::Model;
+use super::theme::Role;
+use crate::untrusted;
+
+/// Cells of what is typed that are visible at least.
+const MIN_TYPED_CELLS: usize = 8;
+
+/// Cells that the word to type keeps at least.
+const MIN_WORD_CELLS: usize = 12;
+
+/// A part of the line, with its role.
+type Part = (String, Role);
+
+/// Draws that one key confirms.
+pub fn draw_key_confirmation(model: &Model, canvas: &mut Canvas<'_>, y: u16, verb: &str) {
+    let press = |rest: &str| {
+        vec![
+            text("Press "),
+            (CONFIRM_KEY.to_string(), Role::Key),
+            text(&format!(" to {verb}, {rest}")),
+        ]
+    };
+    let forms = [
+        press("Esc to cancel.   (Enter alone does nothing)"),
+        press("Esc to cancel."),
+        press("Esc cancels"),
+    ];
+    draw_first_fitting(model, canvas, y, &forms);
+}
+
+/// Draws which keys answer the question about newer notes.
+pub fn draw_notes_choice(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
+    let [append, overwrite] =
+        [Command::UndoAppend, Command::UndoOverwrite].map(|it| model.key_hint(it));
+    let choice = |why: &str, first: &str, second: &str| {
+        vec![
+            (why.to_string(), Role::Warn),
+            (append.clone(), Role::Key),
+            text(first),
+            (overwrite.clone(), Role::Key),
+            text(second),
+        ]
+    };
+    let why = "New notes since:  ";
+    let forms = [
+        choice(why, " append them below,  ", " archive them, overwrite"),
+        choice(why, " append,  ", " overwrite"),
+        choice("", " append,  ", " overwrite"),
+    ];
+    draw_first_fitting(model, canvas, y, &forms);
+}
+
+/// Draws that a typed word confirms, and what has been typed.
+pub fn draw_typed_confirmation(
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    (y, act): (u16, &str),
+    word: &str,
+    typed: &str,
+) {
+    let width = usize::from(canvas.width());
+    let visible = untrusted::visible_line(word);
+    let form = |unlock: Vec<Part>, word: &str, rest: String| {
+        let word = (word.to_string(), Role::Key);
+        let mut parts = unlock;
+        parts.extend([text("Type  "), word, text(&rest)]);
+        parts
+    };
+    let whole = format!("  and Enter to {act}, Esc to cancel:  ");
+    let short = format!("  Enter to {act}, Esc cancels:  ");
+    let [long_unlock, short_unlock] = unlock_forms(model);
+    let mut forms = vec![
+        form(long_unlock.clone(), &visible, whole),
+        form(long_unlock, &visible, short.clone()),
+        form(short_unlock.clone(), &visible, short.clone()),
+    ];
+    let others = parts_width(&form(short_unlock.clone(), "", short.clone()));
+    let room = width.saturating_sub(others + MIN_TYPED_CELLS + 2);
+    let shortened = shorten_untrusted(word, room.max(MIN_WORD_CELLS));
+    forms.push(form(short_unlock, &shortened, short));
+    // One cell for the cursor, one on each side.
+    let fits = |parts: &&Vec<Part>| parts_width(parts) + MIN_TYPED_CELLS + 3 <= width;
+    if let Some(parts) = forms.iter().find(fits).or(forms.last()) {
+        let x = draw_parts(canvas, 1, y, parts);
+        let room = width.saturating_sub(usize::from(x) + 2);
+        let x = canvas.put_text(x, y, &end_of_untrusted(typed, room), Role::Prompt);
+        canvas.put_text(x, y, "_", Role::Prompt);
+    }
+}
+
+/// Returns the key that unlocks a read-only fleet, and its short form; nothing if it is not read-only.
+fn unlock_forms(model: &Model) -> [Vec<Part>; 2] {
+    if !model.read_only.is_on {
+        return [Vec::new(), Vec::new()];
+    }
+    let key = (model.key_hint(Command::ToggleReadOnly), Role::Key);
+    let warn = |text: &str| (text.to_string(), Role::Warn);
+    [
+        vec![warn("Read-only: "), key.clone(), warn(" unlocks.  ")],
+        vec![key, warn(" unlocks.  ")],
+    ]
+}
+
+/// Draws the first form that fits behind the key that unlocks a read-only fleet.
+fn draw_first_fitting(model: &Model, canvas: &mut Canvas<'_>, y: u16, forms: &[Vec<Part>]) {
+    let width = usize::from(canvas.width());
+    let unlocks = unlock_forms(model);
+    let all = unlocks.iter().flat_map(|unlock| {
+        let with_unlock = |form: &Vec<Part>| unlock.iter().chain(form).cloned().collect();
+        forms.iter().map(with_unlock)
+    });
+    let all: Vec<Vec<Part>> = all.collect();
+    let fits = |parts: &&Vec<Part>| parts_width(parts) < width;
+    if let Some(parts) = all.iter().find(fits).or(all.last()) {
+        draw_parts(canvas, 1, y, parts);
+    }
+}
+
+fn text(text: &str) -> Part {
+    (text.to_string(), Role::Text)
+}
+
+fn parts_width(parts: &[Part]) -> usize {
+    parts.iter().map(|(text, _)| text.width()).sum()
+}
+
+fn draw_parts(canvas: &mut Canvas<'_>, mut x: u16, y: u16, parts: &[Part]) -> u16 {
+    for (text, role) in parts {
+        x = canvas.put_text(x, y, text, *role);
+    }
+    x
+}
