@@ -419,7 +419,7 @@ struct ObservationChanges {
     /// Whether a run has ended, or a baseline was changed: the ledger may tell more.
     may_have_new_records: bool,
     is_plan_affected: bool,
-    /// Whether the texts on the agent screen are outdated.
+    /// Whether the texts of the agent screen, which may not be shown, are outdated.
     are_texts_outdated: bool,
     /// Whether the file in the editor, or its seal, may have changed.
     is_open_file_affected: bool,
@@ -452,10 +452,7 @@ fn follow_changes(model: &mut Model, changes: &ObservationChanges) -> Vec<Effect
     let mut effects = Vec::new();
     effects.extend(changes.is_bell_due.then_some(Effect::RingBell));
     if changes.are_texts_outdated {
-        effects.push(Effect::PrepareTexts(model.agent.agent.clone()));
-        // The log follows the run, and the history the log.
-        let tab = agent::update::request_tab(model).into_iter();
-        effects.extend(tab.filter(|effect| matches!(effect, Effect::CompareRules(_))));
+        effects.extend(agent::update::follow_agent(model));
     }
     if changes.is_open_file_affected {
         effects.extend(editor::update::check_file(model));
@@ -527,8 +524,7 @@ fn apply_observation(model: &mut Model, mut seen: Observation, changes: &mut Obs
             let is_ledger_back = old.ledger_error.is_some() && seen.ledger_error.is_none();
             is_ledger_back || old.last_run != seen.last_run || old.baseline != seen.baseline
         });
-        changes.are_texts_outdated |=
-            model.screen == Screen::Agent && model.agent.agent == seen.agent;
+        changes.are_texts_outdated |= model.agent.agent == seen.agent;
         match &model.reset.stage {
             ResetStage::Plan(view) => {
                 let mut steps = view.plan.steps.iter();

@@ -1,5 +1,6 @@
 //! The texts of an agent's screen.
 
+use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::screen::Screen;
 
 use memory_shepherd::console::message::{Effect, Msg};
@@ -7,11 +8,13 @@ use memory_shepherd::console::screens::agent::state::AgentTab;
 use memory_shepherd::console::text::{self, PreparedText};
 use memory_shepherd::diff::drift;
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{Outcome, RuleComparison, RunDiff, RunDiffSide, State};
+use memory_shepherd::engine::{Observation, Outcome, RuleComparison, RunDiff, RunDiffSide, State};
 
 use super::{BASELINE, MEMORY, console_with_texts};
 use crate::console_fixture::{TestConsole, fleet_of_four};
-use crate::engine_samples::{history_record, observation_of, plan, run_report, sample_history};
+use crate::engine_samples::{
+    history_record, observation_of, plan, run_report, run_summary, sample_history,
+};
 
 #[test]
 fn texts_are_reloaded_when_open_agent_changes() {
@@ -420,6 +423,46 @@ fn history_keeps_its_row_when_records_are_added() {
         "{}",
         console.message_text()
     );
+}
+
+/// A new observation of the agent after a run that another program made.
+fn observation_after_run(agent: &str) -> Observation {
+    let mut seen = observation_of(agent, State::Clean);
+    seen.last_run.as_mut().unwrap().run = "another".to_string();
+    seen
+}
+
+#[test]
+fn agent_screen_is_read_again_after_its_run() {
+    let texts = || Effect::PrepareTexts("charlie".to_string());
+    let mut console = console_with_history();
+    console.press_and_plan("X", plan(&[("charlie", State::Scratch)]));
+    console.advance(KEY_GUARD_TIME);
+    console.press("y");
+    let report = run_report(&[("charlie", Outcome::Ok, None)]);
+    console.send(Msg::RunEnded(Box::new(report)));
+    let effects = console.observe(vec![observation_after_run("charlie")]);
+    assert!(!effects.contains(&texts()), "another screen is shown");
+    let effects = console.press("Esc");
+    assert_eq!(console.model.screen, Screen::Agent);
+    let history = Effect::LoadHistory("charlie".to_string());
+    assert_eq!(effects, [texts(), history]);
+    assert_eq!(console.press("j"), [], "once");
+}
+
+#[test]
+fn facts_follow_the_records_of_their_agent() {
+    let mut console = fleet_of_four();
+    console.open_agent("charlie", b"", None);
+    let mut load = |agents: &[(&str, Outcome)]| {
+        let runs = vec![run_summary("aaaa", 10, agents)];
+        console.send(Msg::LogLoaded(Ok(runs)))
+    };
+    assert_eq!(load(&[("alpha", Outcome::Ok)]), []);
+    let texts = [Effect::PrepareTexts("charlie".to_string())];
+    let both = [("alpha", Outcome::Ok), ("charlie", Outcome::Ok)];
+    assert_eq!(load(&both), texts);
+    assert_eq!(load(&both), [], "once");
 }
 
 #[test]

@@ -262,6 +262,7 @@ fn open(model: &mut Model, name: String) -> Vec<Effect> {
         model.agent = model.agent.for_agent(name.clone());
         model.agent.arrange_panes(model.size.0);
     }
+    model.agent.is_text_due = false;
     let texts = Effect::PrepareTexts(name);
     std::iter::once(texts).chain(request_tab(model)).collect()
 }
@@ -279,6 +280,20 @@ pub fn show_again(model: &mut Model, view: AgentView) {
         model.agent.arrange_panes(model.size.0);
         model.agent.is_text_due = true;
     }
+}
+
+/// Returns the texts that a change of the agent makes due, now if the agent screen is shown, else when
+/// it is shown again.
+pub fn follow_agent(model: &mut Model) -> Vec<Effect> {
+    if model.screen != Screen::Agent {
+        model.agent.is_text_due = true;
+        return Vec::new();
+    }
+    let texts = Effect::PrepareTexts(model.agent.agent.clone());
+    // The log follows the run, and the history the log.
+    let tab = request_tab(model).into_iter();
+    let rules = tab.filter(|effect| matches!(effect, Effect::CompareRules(_)));
+    std::iter::once(texts).chain(rules).collect()
 }
 
 /// Returns the texts and the tab that are due on the agent screen.

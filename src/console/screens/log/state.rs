@@ -118,6 +118,11 @@ impl RunSummary {
         self.events.iter().any(|event| !event.agent.is_empty())
     }
 
+    /// Whether it has a record of an agent.
+    pub fn is_about(&self, agent: &str) -> bool {
+        !agent.is_empty() && self.events.iter().any(|event| event.agent == agent)
+    }
+
     /// Returns the number of agents with this outcome.
     pub fn count_outcome(&self, outcome: Outcome) -> usize {
         self.events

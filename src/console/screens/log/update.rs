@@ -22,6 +22,11 @@ pub fn open(model: &mut Model) -> Vec<Effect> {
 /// Replaces the runs. The first time, warns if the last run was interrupted.
 pub fn handle_runs(model: &mut Model, runs: Vec<RunSummary>) -> Vec<Effect> {
     model.is_dirty |= model.log.runs != runs || model.ledger_error.is_some();
+    let last_run_of_agent = |runs: &[RunSummary]| {
+        let is_about = |run: &&RunSummary| run.is_about(&model.agent.agent);
+        runs.iter().find(is_about).cloned()
+    };
+    let has_agent_changed = last_run_of_agent(&model.log.runs) != last_run_of_agent(&runs);
     let is_first = !std::mem::replace(&mut model.log.is_loaded, true);
     if let Some(text) = runs
         .first()
@@ -42,7 +47,13 @@ pub fn handle_runs(model: &mut Model, runs: Vec<RunSummary>) -> Vec<Effect> {
     let has_timed_run = newest.is_some() && newest != model.log.newest_timed_run;
     model.log.newest_timed_run = newest;
     schedule::refresh_rows(model);
-    let mut effects = agent::request_tab(model);
+    // The facts follow the ledger, too.
+    model.agent.is_text_due |= has_agent_changed;
+    let mut effects = if has_agent_changed {
+        Vec::new()
+    } else {
+        agent::request_tab(model)
+    };
     if has_timed_run {
         effects.extend(schedule::refresh(model));
     }
