@@ -14,6 +14,7 @@ use crate::console::screens::baselines::state::BaselinesPage;
 use crate::console::screens::log::state::{LogRow, OwnBaselineChange, OwnRun, RunSummary};
 use crate::console::screens::reset::state::{PlanRequest, REDO_VERB, ResetStage};
 use crate::engine::{LastRun, Operation, Outcome, UndoTarget};
+use crate::quantity::format_count;
 use crate::untrusted;
 
 /// The version from before the last change, in the engine's words.
@@ -27,6 +28,9 @@ const MAX_NAMES_CELLS: usize = 28;
 
 /// Cells that the names keep at least, also in a narrow title.
 const MIN_NAMES_CELLS: usize = 8;
+
+/// Number of names from which on they are counted if they do not fit: one of them says little then.
+const MIN_COUNTED_NAMES: usize = 6;
 
 /// An act, and the plan that takes it back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,8 +79,8 @@ pub struct UndoOffers {
 }
 
 impl UndoOffer {
-    /// Describes the act for a title of `room` cells: "reset docs-writer +1, 5m ago". The names are
-    /// shortened to the room, down to eight cells.
+    /// Describes the act for a title of `room` cells: "reset docs-writer +1, 5m ago", "reset 15 agents,
+    /// 5m ago". The names are shortened to the room, down to eight cells.
     pub fn describe(&self, now: DateTime<FixedOffset>, room: usize) -> String {
         let age = self
             .time
@@ -87,7 +91,14 @@ impl UndoOffer {
             .saturating_sub(others)
             .clamp(MIN_NAMES_CELLS, MAX_NAMES_CELLS);
         let all = untrusted::visible_line(self.names.join(", "));
+        let noun = match self.plan {
+            OfferedPlan::Runs(_) => "agent",
+            OfferedPlan::Baselines { .. } => "baseline",
+        };
         let names = match self.names.as_slice() {
+            names if names.len() >= MIN_COUNTED_NAMES && all.width() > room => {
+                format_count(names.len() as u64, noun)
+            }
             [first, others @ ..] if !others.is_empty() && all.width() > room => {
                 let more = format!(" +{}", others.len());
                 let room = room.saturating_sub(more.width());
