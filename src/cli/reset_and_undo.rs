@@ -22,7 +22,7 @@ use crate::diff::{self, Diff};
 use crate::digest::Digest;
 use crate::engine::{
     AgentResult, Engine, LockQueue, Operation, Outcome, Plan, PlanStep, RetentionPlan, RunProgress,
-    RunReport, ScratchSelection, State, StepAction, Trigger, UndoMode, UndoTarget, UserRun,
+    RunReport, ScratchSelection, State, StepAction, Trigger, UndoTarget, UserRun,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::invocation::as_operand;
@@ -187,7 +187,7 @@ fn describe_deletion(retention: &RetentionPlan) -> String {
 /// Counts the agents of a plan by what a run would do: `2 agents would be reset, 1 unreachable`.
 fn count_dry_run(plan: &Plan) -> String {
     // A run refuses these when it reaches them.
-    let undo_refusals = plan.steps.iter().filter(|it| is_undo_refused(it)).count();
+    let undo_refusals = plan.steps.iter().filter(|it| it.lacks_undo_mode()).count();
     let (failed, unchanged): (Vec<_>, Vec<_>) =
         plan.skipped.iter().partition(|it| it.kind.is_some());
     let unreachable = failed.iter().filter(|it| it.state == State::Unreach);
@@ -461,10 +461,13 @@ impl CommandContext<'_> {
     fn print_dry_run(&mut self, engine: &Engine, plan: Plan) -> CommandResult {
         let skipped = plan.skipped.iter().filter_map(|skipped| skipped.kind);
         // A real run refuses these when it reaches them.
-        let undo_refusals = plan.steps.iter().filter(|step| is_undo_refused(step));
-        let undo_refusals = undo_refusals.count();
-        let kinds = skipped.chain((undo_refusals > 0).then_some(ErrorKind::Conflict));
+        let is_undo_refused = plan.steps.iter().any(PlanStep::lacks_undo_mode);
+        let kinds = skipped.chain(is_undo_refused.then_some(ErrorKind::Conflict));
         let kind = kinds.reduce(ErrorKind::more_serious);
+        let choices = match is_undo_refused {
+            true => plan.undo_choice_hints(),
+            false => &[],
+        };
         let hints: Vec<String> = plan
             .skipped
             .iter()
@@ -474,8 +477,8 @@ impl CommandContext<'_> {
         self.output
             .print_document(&DryRunDocument { plan, rule_changes })?;
         self.output.print_hints(&hints);
-        if undo_refusals > 0 {
-            self.print_undo_mode_hints();
+        for choice in choices {
+            self.output.print_hint(choice);
         }
         Ok(kind)
     }
@@ -555,14 +558,6 @@ impl CommandContext<'_> {
             .chain(other_hints);
         self.output.print_hints(hints);
         Ok(())
-    }
-
-    fn print_undo_mode_hints(&mut self) {
-        self.output
-            .print_hint("use --append to keep what was written since, below the restored file");
-        self.output.print_hint(
-            "use --overwrite to archive what was written since, and restore the old file alone",
-        );
     }
 }
 
@@ -682,11 +677,4 @@ fn is_failed_start(error: &Error) -> bool {
 /// Returns the lock timeout of a run; a dry run does not wait.
 fn lock_timeout_for(dry_run: bool, seconds: u32) -> Duration {
     Duration::from_secs(if dry_run { 0 } else { seconds.into() })
-}
-
-/// Whether a step of an undo will be refused because the agent has written since and neither
-/// --append nor --overwrite was given.
-fn is_undo_refused(step: &PlanStep) -> bool {
-    let undo = step.undone_run.as_ref();
-    undo.is_some_and(|undo| undo.has_written_since && undo.mode == UndoMode::Refuse)
 }

@@ -14,7 +14,7 @@ use super::screens::editor::state::EditorDialog;
 use super::screens::hosts::state::NO_HOSTS_REASON;
 use super::screens::log::state::LogRow;
 use super::screens::reset::state::{Confirmation, PlanRequest, PlanView, ResetStage};
-use crate::engine::{Protection, SealMatch};
+use crate::engine::{Protection, SealMatch, UndoMode};
 
 /// Returns the commands available in the current context. Omits the commands about hidden marks
 /// unless the plan has some, and those about a push or an undo at other plans.
@@ -482,13 +482,24 @@ fn check_plan_command(command: Command, view: &PlanView, model: &Model) -> Resul
         (Command::ConfirmPlan, Confirmation::TypedText(_)) => {
             Err("type the words to confirm this plan".to_string())
         }
-        (Command::ConfirmPlan, Confirmation::NewerNotes) => Err(format!(
-            "the agent has written since: {} appends, {} overwrites",
-            key(Command::UndoAppend),
-            key(Command::UndoOverwrite)
-        )),
+        (Command::ConfirmPlan, Confirmation::NewerNotes) => {
+            let overwrite = key(Command::UndoOverwrite);
+            Err(match view.offers_undo_mode(UndoMode::Append) {
+                true => {
+                    let append = key(Command::UndoAppend);
+                    format!("the agent has written since: {append} appends, {overwrite} overwrites")
+                }
+                false => format!("the agent has written since: {overwrite} overwrites"),
+            })
+        }
+        (Command::UndoAppend, _) if view.plan.undo_choices() == [UndoMode::Overwrite] => {
+            Err(format!(
+                "before the run there was no file to append to; {} archives the new notes",
+                key(Command::UndoOverwrite)
+            ))
+        }
         _ => require(
-            view.has_newer_notes(),
+            !view.plan.undo_choices().is_empty(),
             "no agent of this plan has written since",
         ),
     }

@@ -8,6 +8,7 @@ use super::command::Command;
 use super::keymap::CONFIRM_KEY;
 use super::model::Model;
 use super::theme::Role;
+use crate::engine::{Plan, StepAction, UndoMode};
 use crate::untrusted;
 
 /// Cells of what is typed that are visible at least.
@@ -37,25 +38,33 @@ pub fn draw_key_confirmation(model: &Model, canvas: &mut Canvas<'_>, y: u16, ver
 }
 
 /// Draws which keys answer the question about newer notes.
-pub fn draw_notes_choice(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
-    let [append, overwrite] =
-        [Command::UndoAppend, Command::UndoOverwrite].map(|it| model.key_hint(it));
-    let choice = |why: &str, first: &str, second: &str| {
-        vec![
-            (why.to_string(), Role::Warn),
-            (append.clone(), Role::Key),
-            text(first),
-            (overwrite.clone(), Role::Key),
-            text(second),
-        ]
+pub fn draw_notes_choice(model: &Model, canvas: &mut Canvas<'_>, y: u16, plan: &Plan) {
+    let removes_all = plan
+        .steps
+        .iter()
+        .all(|step| step.action == StepAction::Remove);
+    let choice = |mode: &UndoMode| match mode {
+        UndoMode::Append => (Command::UndoAppend, [" append them below,  ", " append,  "]),
+        _ if removes_all => (
+            Command::UndoOverwrite,
+            [" archive them, remove the file", " remove the file"],
+        ),
+        _ => (
+            Command::UndoOverwrite,
+            [" archive them, overwrite", " overwrite"],
+        ),
+    };
+    let choices: Vec<_> = plan.undo_choices().iter().map(choice).collect();
+    let form = |why: &str, length: usize| -> Vec<Part> {
+        let mut parts = vec![(why.to_string(), Role::Warn)];
+        for (command, texts) in &choices {
+            parts.push((model.key_hint(*command), Role::Key));
+            parts.push(text(texts[length]));
+        }
+        parts
     };
     let why = "New notes since:  ";
-    let forms = [
-        choice(why, " append them below,  ", " archive them, overwrite"),
-        choice(why, " append,  ", " overwrite"),
-        choice("", " append,  ", " overwrite"),
-    ];
-    draw_first_fitting(model, canvas, y, &forms);
+    draw_first_fitting(model, canvas, y, &[form(why, 0), form(why, 1), form("", 1)]);
 }
 
 /// Draws that a typed word confirms, and what has been typed.

@@ -19,7 +19,7 @@ use super::screens::log::state::MessageLevel;
 use super::screens::log::view::schedule::header_parts;
 use super::screens::reset::state::{Confirmation, PlanView, ResetStage};
 use super::theme::{Role, role_of_state};
-use crate::engine::{SealMatch, State};
+use crate::engine::{SealMatch, State, UndoMode};
 use crate::untrusted;
 
 /// Notice shown while the key guard ignores keys that were typed ahead.
@@ -507,7 +507,8 @@ fn is_plan_hint_relevant(command: Command, view: &PlanView) -> bool {
         Command::KeepHiddenAgents | Command::DropHiddenAgents => true,
         _ if !view.hidden_agents.is_empty() => command == Command::GoBack,
         Command::ConfirmPlan => view.confirmation == Confirmation::SingleKey,
-        Command::UndoAppend | Command::UndoOverwrite => view.has_newer_notes(),
+        Command::UndoAppend => view.offers_undo_mode(UndoMode::Append),
+        Command::UndoOverwrite => view.offers_undo_mode(UndoMode::Overwrite),
         // Typed letters go into the confirmation.
         Command::Palette | Command::GoLog => {
             !matches!(view.confirmation, Confirmation::TypedText(_))

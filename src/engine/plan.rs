@@ -42,12 +42,27 @@ pub(super) fn already_undone_reason(records: &AgentRecords, undone_by: &str) -> 
     format!("already undone by run {undone_by}{hint}")
 }
 
-/// Error of an undo that is to append new notes to a file that it does not restore.
-pub(super) fn nothing_to_append_to_error(run: &str) -> Error {
-    let message = format!(
-        "the agent has written since, and there was no file before run {run} to append that to"
-    );
-    let hint = "--overwrite archives what was written since, and removes the file";
+/// What undoes a run that created a file to which the agent has written since.
+const REMOVE_HINT: &str = "--overwrite archives what was written since, and removes the file";
+
+/// What undoes a run that displaced an object other than a file, where the agent has written since.
+const PUT_BACK_HINT: &str =
+    "--overwrite archives what was written since, and puts back what stood there before";
+
+/// Error of an undo that is to append new notes to a file that it does not restore: `action` is its
+/// step.
+pub(super) fn nothing_to_append_to_error(run: &str, action: StepAction) -> Error {
+    let (message, hint) = match action {
+        StepAction::PutBack => (
+            format!("what stood there before run {run} is no file to append that to"),
+            PUT_BACK_HINT,
+        ),
+        _ => (
+            format!("there was no file before run {run} to append that to"),
+            REMOVE_HINT,
+        ),
+    };
+    let message = format!("the agent has written since, and {message}");
     Error::new(ErrorKind::Conflict, message).with_hint(hint)
 }
 
@@ -255,6 +270,24 @@ pub struct PlanStep {
 }
 
 impl PlanStep {
+    /// Whether it undoes a run after which the agent has written, whatever the plan does about that.
+    pub fn has_newer_notes(&self) -> bool {
+        let undone = self.undone_run.as_ref();
+        undone.is_some_and(|undone| undone.has_written_since)
+    }
+
+    /// Whether it is refused because the agent has written since the run that it undoes, and the plan
+    /// does not say what to do about that.
+    pub fn lacks_undo_mode(&self) -> bool {
+        let undone = self.undone_run.as_ref();
+        self.has_newer_notes() && undone.is_some_and(|undone| undone.mode == UndoMode::Refuse)
+    }
+
+    /// Whether the memory is a file with the installed content afterwards.
+    fn restores_file(&self) -> bool {
+        !matches!(self.action, StepAction::Remove | StepAction::PutBack)
+    }
+
     /// Returns what the operator should know before confirming: findings of the lint first.
     pub fn checks(&self) -> impl Iterator<Item = &String> {
         self.lint_findings.iter().chain(&self.notes)
@@ -407,6 +440,38 @@ pub struct RetentionPlan {
 }
 
 impl Plan {
+    /// Returns what an undo can do with the notes that agents have written since; nothing if there are
+    /// none. They are appended only to files that it restores.
+    pub fn undo_choices(&self) -> &'static [UndoMode] {
+        let mut restored = self.steps_with_newer_notes();
+        match (
+            self.steps_with_newer_notes().next(),
+            restored.any(PlanStep::restores_file),
+        ) {
+            (None, _) => &[],
+            (Some(_), true) => &[UndoMode::Append, UndoMode::Overwrite],
+            (Some(_), false) => &[UndoMode::Overwrite],
+        }
+    }
+
+    /// Returns the options of `undo` that say what happens to newer notes, a sentence each.
+    pub fn undo_choice_hints(&self) -> &'static [&'static str] {
+        let removes = |step: &PlanStep| step.action == StepAction::Remove;
+        match self.undo_choices() {
+            [] => &[],
+            [_] if self.steps_with_newer_notes().all(removes) => &[REMOVE_HINT],
+            [_] => &[PUT_BACK_HINT],
+            _ => &[
+                "use --append to keep what was written since, below the restored file",
+                "use --overwrite to archive what was written since, and restore the old file alone",
+            ],
+        }
+    }
+
+    fn steps_with_newer_notes(&self) -> impl Iterator<Item = &PlanStep> {
+        self.steps.iter().filter(|step| step.has_newer_notes())
+    }
+
     /// Names of all agents, the skipped ones last.
     pub fn agents(&self) -> impl Iterator<Item = &str> {
         let steps = self.steps.iter().map(|step| step.agent.as_str());

@@ -595,9 +595,12 @@ impl Engine {
         let run = &records.record.event.run;
         match (mode, step.action) {
             _ if !written_since => {}
-            (UndoMode::Append, StepAction::Remove) => return Err(nothing_to_append_to_error(run)),
-            (UndoMode::Refuse, StepAction::Remove) => {
-                step.notes.push(nothing_to_append_to_error(run).to_string());
+            (UndoMode::Append, StepAction::Remove | StepAction::PutBack) => {
+                return Err(nothing_to_append_to_error(run, step.action));
+            }
+            (UndoMode::Refuse, StepAction::Remove | StepAction::PutBack) => {
+                let error = nothing_to_append_to_error(run, step.action);
+                step.notes.push(error.to_string());
             }
             (UndoMode::Refuse, _) => step.notes.push("the agent has written since".to_string()),
             (UndoMode::Append | UndoMode::Overwrite, _) => {}

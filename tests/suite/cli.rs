@@ -395,6 +395,30 @@ mod undo {
 }
 
 #[test]
+fn undo_of_creation_hints_at_overwrite_alone() {
+    let site = site_with_notes_and_drift();
+    fs::remove_file(site.path(MONITOR_MEMORY)).unwrap();
+    let _ = site.run(["reset", "monitor-bot"]).assert_code(0);
+    site.append(MONITOR_MEMORY, "- written since\n");
+    let ran = site.run(["undo", "--last", "--dry-run"]).assert_code(6);
+    assert!(
+        ran.stderr.contains("--overwrite archives"),
+        "{}",
+        ran.stderr
+    );
+    assert!(!ran.stderr.contains("--append"), "{}", ran.stderr);
+    let _ = site.run(["undo", "--last", "--overwrite"]).assert_code(0);
+    assert!(!site.path(MONITOR_MEMORY).exists());
+    // A restored file takes both.
+    let _ = site.run(["reset", "code-reviewer"]).assert_code(0);
+    site.append(REVIEWER_MEMORY, "- written since\n");
+    let ran = site.run(["undo", "--last", "--dry-run"]).assert_code(6);
+    for mode in ["use --append", "use --overwrite"] {
+        assert!(ran.stderr.contains(mode), "{}", ran.stderr);
+    }
+}
+
+#[test]
 fn diff_compares_entry_with_current_memory() {
     let site = site_with_notes_and_drift();
     let _ = site.run(["reset", "code-reviewer"]).assert_code(0);

@@ -417,6 +417,39 @@ fn worlds_with_special_files() -> [World; 3] {
 }
 
 #[test]
+fn notes_are_not_appended_to_an_object_put_back() {
+    for world in worlds_with_special_files() {
+        world.reset().assert_ok();
+        let plan = || {
+            let engine = world.engine();
+            engine.plan_undo(&undo_target(), UndoMode::Refuse, false)
+        };
+        if plan().unwrap().steps.is_empty() {
+            // The socket is gone.
+            continue;
+        }
+        world.write_scratch("scout", "- mine\n");
+        assert_eq!(plan().unwrap().undo_choices(), [UndoMode::Overwrite]);
+        let ran = world.undo("scout", UndoMode::Append);
+        let refused = ran.assert_outcome(Outcome::Refused);
+        assert_eq!(refused.kind, Some(ErrorKind::Conflict));
+        assert!(
+            refused.hints[0].starts_with("--overwrite"),
+            "{:?}",
+            refused.hints
+        );
+        assert!(world.read_memory("scout").ends_with(b"- mine\n"));
+        world.undo("scout", UndoMode::Overwrite).assert_ok();
+        let put_back = fs::symlink_metadata(world.memory_path("scout")).unwrap();
+        assert!(!put_back.is_file());
+    }
+}
+
+fn undo_target() -> UndoTarget {
+    UndoTarget::Agents(scout_name().to_vec())
+}
+
+#[test]
 fn file_displaced_in_place_of_object_is_restored() {
     for world in worlds_with_special_files() {
         let late = b"the agent's notes";

@@ -8,7 +8,9 @@ use crate::boundary::Baseline;
 use crate::config::Agent;
 use crate::engine::classify::count_lines;
 use crate::engine::kept_scratch::KeptScratch;
-use crate::engine::plan::{PlanBinding, PlanStep, UndoMode, nothing_to_append_to_error};
+use crate::engine::plan::{
+    PlanBinding, PlanStep, StepAction, UndoMode, nothing_to_append_to_error,
+};
 use crate::engine::push::{self, DividedMemory, PushContent};
 use crate::engine::record::{FileState, RunEvent};
 use crate::engine::undo::{
@@ -140,8 +142,13 @@ impl Run<'_> {
         if !has_written_since || undo.mode == UndoMode::Overwrite {
             return Ok(None);
         }
-        if matches!(source.replacement, Replacement::Absent) {
-            return Err(nothing_to_append_to_error(&undo.run));
+        let action = match source.replacement {
+            Replacement::File(_) => None,
+            Replacement::Absent => Some(StepAction::Remove),
+            Replacement::KeptObject { .. } | Replacement::Symlink(_) => Some(StepAction::PutBack),
+        };
+        if let Some(action) = action {
+            return Err(nothing_to_append_to_error(&undo.run, action));
         }
         if undo.mode == UndoMode::Refuse {
             let message = format!("the agent has written since run {}", undo.run);

@@ -3,6 +3,7 @@
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 
 use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::model::{OfferedPlan, UndoOffer};
 use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::screens::baseline_plan::state::{
     AppliedBaselinePlan, BaselinePlanRequest,
@@ -10,7 +11,8 @@ use memory_shepherd::console::screens::baseline_plan::state::{
 use memory_shepherd::console::screens::log::state::RunSummary;
 use memory_shepherd::console::screens::reset::state::{Confirmation, PlanRequest, ResetStage};
 use memory_shepherd::engine::{
-    BaselineState, FileState, Observation, Operation, Outcome, State, UndoMode, UndoTarget,
+    BaselineState, FileState, Observation, Operation, Outcome, State, StepAction, UndoMode,
+    UndoTarget,
 };
 
 use crate::console_fixture::{TestConsole, fleet_of, fleet_of_four};
@@ -160,6 +162,35 @@ fn undo_after_new_notes_requires_a_choice() {
     console.type_line("undo 1");
     console.press("Enter");
     assert_eq!(console.applied_agents(), ["charlie"]);
+}
+
+#[test]
+fn undo_of_creation_offers_no_append() {
+    let mut console = fleet_of_four();
+    let mut removal = undo_plan(&["charlie"], true, UndoMode::Refuse);
+    removal.steps[0].action = StepAction::Remove;
+    console.press_and_plan("z", removal.clone());
+    let screen = console.screen_text();
+    assert!(
+        screen.contains("o archive them, remove the file"),
+        "{screen}"
+    );
+    assert!(!screen.contains("append"), "{screen}");
+    assert_eq!(console.press("a"), []);
+    let said = console.message_text();
+    assert!(said.contains("no file to append to; o archives"), "{said}");
+    console.press("y");
+    let said = console.message_text();
+    assert!(said.contains("written since: o overwrites"), "{said}");
+    let request = undo_request(&["charlie"], UndoMode::Overwrite);
+    assert_eq!(console.press("o"), [Effect::MakePlan(2, request, false)]);
+    // Where another agent's file is restored, its notes can be appended.
+    let mut console = fleet_of_four();
+    let mut mixed = undo_plan(&["charlie", "bravo"], true, UndoMode::Refuse);
+    mixed.steps[0].action = StepAction::Remove;
+    console.press_and_plan("a u", mixed);
+    let screen = console.screen_text();
+    assert!(screen.contains("a append them below"), "{screen}");
 }
 
 #[test]
@@ -461,4 +492,20 @@ fn run_that_is_not_started_leaves_run_screen() {
         console.press("z")[..],
         [Effect::MakePlan(_, _, _)]
     ));
+}
+
+#[test]
+fn title_of_an_undo_counts_many_agents() {
+    let names: Vec<String> = (1..=15).map(|number| format!("agent-{number}")).collect();
+    let offer = |count: usize| UndoOffer {
+        verb: "reset",
+        names: names[..count].to_vec(),
+        time: None,
+        run_id: None,
+        plan: OfferedPlan::Runs(UndoTarget::Run("aaaa".to_string())),
+    };
+    let now = observation_of("alpha", State::Clean).read_at;
+    assert_eq!(offer(15).describe(now, 60), "reset 15 agents");
+    assert_eq!(offer(4).describe(now, 60), "reset agent-1 +3");
+    assert_eq!(offer(2).describe(now, 60), "reset agent-1, agent-2");
 }

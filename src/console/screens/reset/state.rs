@@ -171,13 +171,9 @@ pub enum Confirmation {
 }
 
 impl PlanView {
-    /// Whether an agent has written since the run to undo.
-    pub fn has_newer_notes(&self) -> bool {
-        self.plan.steps.iter().any(|step| {
-            step.undone_run
-                .as_ref()
-                .is_some_and(|undo| undo.has_written_since)
-        })
+    /// Whether a key chooses this for what agents have written since the run to undo.
+    pub fn offers_undo_mode(&self, mode: UndoMode) -> bool {
+        self.plan.undo_choices().contains(&mode)
     }
 
     /// Returns the verb that is typed before the number.

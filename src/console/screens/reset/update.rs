@@ -152,11 +152,7 @@ pub fn handle_plan(model: &mut Model, request: u64, plan: Result<Box<Plan>, Erro
 fn required_confirmation(plan: &Plan, request: &PlanRequest, model: &Model) -> Confirmation {
     let count = plan.steps.len();
     let protected = |step: &PlanStep| step.protection == Protection::Typed;
-    let undo_without_choice = plan.steps.iter().any(|step| {
-        step.undone_run
-            .as_ref()
-            .is_some_and(|undo| undo.has_written_since && undo.mode == UndoMode::Refuse)
-    });
+    let undo_without_choice = plan.steps.iter().any(PlanStep::lacks_undo_mode);
     let verb = request.verb();
     let typed = Confirmation::TypedText(format!("{verb} {count}"));
     let whole_fleet = Confirmation::TypedText(model.config.name.clone());

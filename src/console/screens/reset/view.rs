@@ -421,7 +421,7 @@ fn draw_confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y:
             canvas.put_text(1, y, why, Role::Warn);
         }
         Confirmation::SingleKey => draw_key_confirmation(model, canvas, y, view.verb()),
-        Confirmation::NewerNotes => draw_notes_choice(model, canvas, y),
+        Confirmation::NewerNotes => draw_notes_choice(model, canvas, y, &view.plan),
         Confirmation::TypedText(word) => {
             draw_typed_confirmation(model, canvas, (y, "run"), word, &view.typed_text);
         }
