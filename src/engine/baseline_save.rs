@@ -15,6 +15,7 @@ use super::record::{FileState, Operation, Outcome, RunEvent, new_run_id};
 use super::run_log;
 use super::seal::SealReport;
 use super::semaphore::Permit;
+use crate::baseline::seal::BaselineSeal;
 use crate::baseline::{self, MAX_BASELINE_BYTES};
 use crate::digest::Digest;
 use crate::durable::{
@@ -168,6 +169,11 @@ impl Engine {
         let path = self.baseline_file_path(name);
         self.recover_replacements()?;
         let before = read_state(&path)?;
+        let sealed = match cause.operation {
+            // A seal that cannot be read vouches for nothing.
+            Operation::Save => self.accepted_seal().unwrap_or_default().seal,
+            _ => BaselineSeal::default(),
+        };
         let digest = self.baseline_versions.store(bytes)?;
         let replaced = self.replace_files(&[(path.clone(), bytes, cause.expected)])?;
         let ReplacedFile {
@@ -198,6 +204,7 @@ impl Engine {
             before,
             after: is_read_back.then(|| file_state(bytes)),
             baseline: Some(digest),
+            sealed_version: sealed.expected_digest(name),
             note: (!note.is_empty()).then(|| note.join("; ")),
             ..self.baseline_event(&run, cause.operation)
         };

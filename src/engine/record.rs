@@ -284,6 +284,11 @@ pub struct RunEvent {
     /// version that it was found with, where no earlier record names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Digest>,
+    /// The version that the accepted seal listed when a baseline was saved: another program may have made
+    /// that seal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "sealed")]
+    pub sealed_version: Option<Digest>,
     /// The entry that holds the memory's state before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<WrittenEntry>,
@@ -380,6 +385,7 @@ impl RunEvent {
             before: None,
             after: None,
             baseline: None,
+            sealed_version: None,
             entry: None,
             late_entries: Vec::new(),
             redacted_entries: Vec::new(),

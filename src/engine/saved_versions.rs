@@ -32,6 +32,16 @@ struct BaselineTrail {
     last_saved: Option<Digest>,
     /// All versions that were ever sealed or made from known ones.
     known: HashSet<Digest>,
+    /// The last edit of a sealed version, through all saves since.
+    edit: Option<SealedEdit>,
+}
+
+/// An edit that began with the version that the seal listed then. Another program may have made that
+/// seal, and no record has it.
+#[derive(Clone, Copy)]
+struct SealedEdit {
+    base: Digest,
+    saved: Digest,
 }
 
 impl BaselineTrail {
@@ -39,6 +49,28 @@ impl BaselineTrail {
     /// write `baseline_dir` can put one back.
     fn is_current(&self, version: Digest) -> bool {
         [self.accepted, self.sealed, self.last_saved].contains(&Some(version))
+    }
+
+    /// Follows an edit to its seal: an operator who seals what became of a version has accepted that
+    /// version, too.
+    fn follow_edit(&mut self, event: &RunEvent) {
+        let before = event.before.as_ref().and_then(FileState::digest);
+        match (event.operation, event.outcome, event.baseline) {
+            (Operation::Save, Outcome::Ok, Some(saved)) => {
+                let is_sealed = before.is_some() && before == event.sealed_version;
+                let base = match self.edit {
+                    Some(edit) if before == Some(edit.saved) => Some(edit.base),
+                    _ => before.filter(|_| is_sealed),
+                };
+                self.edit = base.map(|base| SealedEdit { base, saved });
+            }
+            (Operation::Seal, _, sealed) => {
+                let edit = self.edit.take();
+                let edit = edit.filter(|edit| Some(edit.saved) == sealed);
+                self.known.extend(edit.map(|edit| edit.base));
+            }
+            _ => self.edit = None,
+        }
     }
 
     /// Whether the accepted seal was made elsewhere, after the last one of the ledger. It is over what
@@ -75,6 +107,8 @@ impl SavedVersions {
         if event.operation == Operation::Repair {
             return;
         }
+        let trail = self.baselines.entry(name.clone()).or_default();
+        trail.follow_edit(event);
         let is_made = event.outcome == Outcome::Ok && self.is_made_from_known(&name, event);
         let note = event.note.as_deref().unwrap_or_default();
         let is_made = is_made && !note.starts_with(MERGED_TEXT_NOTE);

@@ -376,6 +376,51 @@ fn plans_tell_foreign_versions_from_own_ones() {
 }
 
 #[test]
+fn version_sealed_elsewhere_is_known_after_a_save() {
+    let texts = ["be kind to all", "be kind to everyone"];
+    let texts = texts.map(|rule| BASELINE.replace("be kind", rule));
+    // One save, and two, before the seal.
+    for count in 1..=2 {
+        let world = World::new(&["scout"]);
+        let elsewhere = Digest::of(BASELINE.as_bytes());
+        // By hand, with sha256sum.
+        let line = format!("{elsewhere}  scout.md\n");
+        fs::write(seal_file(&world, ".checksums"), line).unwrap();
+        let engine = world.engine();
+        let mut last = elsewhere;
+        for text in &texts[..count] {
+            let saved = engine.save_baseline("scout.md", text.as_bytes(), Some(last));
+            last = saved.unwrap().digest;
+        }
+        engine.seal_saved_baseline("scout.md", last, true).unwrap();
+        let names = ["scout.md".to_string()];
+        let plan = engine.plan_restore(&names, &elsewhere.short_hex(12));
+        let file = plan.unwrap().files.remove(0);
+        assert_eq!(Digest::of(&file.after), elsewhere);
+        assert!(!file.is_foreign, "{count}");
+    }
+}
+
+#[test]
+fn version_of_a_forged_seal_is_foreign_after_a_save() {
+    let world = World::new(&["scout"]);
+    seal_one(&world);
+    let manifest = fs::read(seal_file(&world, ".checksums")).unwrap();
+    forge(&world, EVIL);
+    let engine = world.engine();
+    let own = format!("{EVIL}- mine\n");
+    let before = Some(Digest::of(EVIL.as_bytes()));
+    engine
+        .save_baseline("scout.md", own.as_bytes(), before)
+        .unwrap();
+    fs::write(seal_file(&world, ".checksums"), manifest).unwrap();
+    assert!(saved_here(&world).is_empty());
+    let digits = Digest::of(EVIL.as_bytes()).short_hex(12);
+    let plan = engine.plan_restore(&["scout.md".to_string()], &digits);
+    assert!(plan.unwrap().files[0].is_foreign);
+}
+
+#[test]
 fn version_saved_before_a_seal_elsewhere_is_foreign() {
     if !has_ssh_keygen() {
         return;
