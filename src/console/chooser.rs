@@ -143,6 +143,20 @@ pub fn open_chooser(model: &mut Model, mut overlay: Overlay) {
     model.overlay = Some(overlay);
 }
 
+/// Returns the item of the palette whose whole name is the query, with or without its kind.
+pub fn find_exact_item(model: &Model, palette: &Chooser) -> Option<ChooserItem> {
+    let query = palette.query.trim().to_lowercase();
+    let mut choices = palette_choices(model, palette);
+    let of_rank = |rank: MatchRank| {
+        let is_exact = |choice: &&ChooserChoice| MatchRank::new(choice, &query) == rank;
+        let mut found = choices.iter().enumerate().filter(|(_, it)| is_exact(it));
+        let first = found.next().map(|(at, _)| at);
+        first.filter(|_| found.next().is_none())
+    };
+    let at = of_rank(MatchRank::ExactName).or_else(|| of_rank(MatchRank::ExactShortName))?;
+    Some(choices.swap_remove(at).item)
+}
+
 /// Returns the reason why Enter runs nothing when no item is selected.
 pub fn no_choice_reason(chooser: &Chooser, choices: &[ChooserChoice]) -> String {
     let query = chooser.query.trim();

@@ -622,6 +622,16 @@ impl Model {
         self.is_dirty = true;
     }
 
+    /// Shows a note and adds it to the log, unless the last message there says the same.
+    pub fn report_once(&mut self, text: &str) {
+        let last = self.log.messages.front();
+        if last.is_some_and(|last| last.text == text) {
+            self.show_hint(text);
+        } else {
+            self.report(MessageLevel::Info, text);
+        }
+    }
+
     /// Shows a message and adds it to the log; repeats of the last one are counted.
     pub fn report(&mut self, level: MessageLevel, text: impl Into<String>) {
         let last = self.log.messages.front().map_or(0, |last| last.sequence);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::commands::perform_command;
-use super::overlay::handle_overlay_key;
+use super::overlay::{handle_overlay_key, run_exact_choice};
 use super::{handoff, question, trouble};
 use crate::console::command::{Command, CommandCategory, KeyContext};
 use crate::console::key::{Key, KeyCode};
@@ -421,7 +421,10 @@ fn handle_input_line_key(model: &mut Model, key: Key) -> Vec<Effect> {
                 Some(InputLine::SavePath(path)) => {
                     return handoff::save_marked_lines(model, &path);
                 }
-                Some(InputLine::EditorCommand) => return editor::update::run_command_line(model),
+                Some(InputLine::EditorCommand) => {
+                    let effects = editor::update::run_command_line(model);
+                    return run_exact_choice(model).unwrap_or(effects);
+                }
                 Some(InputLine::OverwriteWord) => {
                     return editor::update::confirm_overwrite(model);
                 }

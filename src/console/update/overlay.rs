@@ -146,6 +146,17 @@ fn browsing_action(model: &Model, key: Key) -> ChooserAction {
     }
 }
 
+/// Runs the item of the open palette whose whole name was typed before the palette opened, and closes
+/// it; `None` if there is no such item.
+pub(super) fn run_exact_choice(model: &mut Model) -> Option<Vec<Effect>> {
+    let Some(Overlay::Palette(chooser)) = &model.overlay else {
+        return None;
+    };
+    let item = chooser::find_exact_item(model, chooser)?;
+    model.overlay = None;
+    Some(run_chosen_item(model, item))
+}
+
 fn run_chosen_item(model: &mut Model, item: ChooserItem) -> Vec<Effect> {
     match item {
         // Enter never confirms, whichever item it is on.

@@ -676,3 +676,20 @@ fn one_key_moves_and_deletes_one_glyph() {
     console.press("l x");
     assert_eq!(console.edited_text(), "ab");
 }
+
+#[test]
+fn palette_name_in_full_runs_from_the_command_line() {
+    let mut console = editing(TEXT);
+    let mut run = |typed: &str| {
+        console.press(":");
+        console.type_line(typed);
+        let effects = console.press("Enter");
+        (effects, console.model.overlay.take().is_some())
+    };
+    let light = [Effect::LoadTheme("light".to_string())];
+    for typed in ["theme light", " theme light "] {
+        assert_eq!(run(typed), (light.to_vec(), false), "{typed}");
+    }
+    // Of a part the palette shows what it may mean.
+    assert_eq!(run("theme"), (Vec::new(), true));
+}
