@@ -593,7 +593,8 @@ impl Console {
         };
         let has_succeeded = reason.is_none();
         let is_pager = matches!(purpose, ProgramPurpose::ReadText(_));
-        if is_pager && has_succeeded && self.moment().elapsed < started + MIN_READING_TIME {
+        let ran_for = self.moment().elapsed.saturating_sub(started);
+        if is_pager && has_succeeded && is_output_kept(&self.model.preferences, ran_for) {
             screen.show_return_prompt(RETURN_PROMPT)?;
             self.input_pause.resume();
             self.is_return_awaited = true;
@@ -670,8 +671,7 @@ impl Console {
                 self.model.has_word_marks = theme.has_word_marks();
                 self.theme = theme;
                 if loaded.is_requested {
-                    self.model
-                        .report(MessageLevel::Info, format!("theme {}", loaded.name));
+                    self.model.report_once(&format!("theme {}", loaded.name));
                 }
             }
             Err(lines) if loaded.is_requested => {
@@ -688,6 +688,11 @@ impl Console {
     fn moment(&self) -> Moment {
         self.clock.now()
     }
+}
+
+/// Whether the output of a pager that ran for that long stays until a key is pressed.
+fn is_output_kept(preferences: &Preferences, ran_for: Duration) -> bool {
+    preferences.has_pager_pause || ran_for < MIN_READING_TIME
 }
 
 /// Whether an event ends the wait behind [`RETURN_PROMPT`]. A stop of the process does, too: the

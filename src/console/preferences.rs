@@ -38,6 +38,8 @@ pub struct Preferences {
     pub named_filters: Vec<(String, String)>,
     /// Whether new trouble rings the bell of the terminal.
     pub has_bell: bool,
+    /// Whether the output of every pager stays until a key is pressed, however long it took to read.
+    pub has_pager_pause: bool,
 }
 
 impl Default for Preferences {
@@ -48,6 +50,7 @@ impl Default for Preferences {
             columns: columns::default_columns(),
             named_filters: Vec::new(),
             has_bell: false,
+            has_pager_pause: false,
         }
     }
 }
@@ -171,6 +174,10 @@ impl PreferencesReader<'_> {
                     let is_on = self.source.expect_bool(value, "bell");
                     preferences.has_bell = is_on.unwrap_or(preferences.has_bell);
                 }
+                "pager-pause" => {
+                    let is_on = self.source.expect_bool(value, "pager-pause");
+                    preferences.has_pager_pause = is_on.unwrap_or(preferences.has_pager_pause);
+                }
                 "keys" => {
                     let entries = self.source.expect_table(value, "keys is a section: [keys]");
                     preferences.keymap = self.read_keymap(entries);
@@ -188,7 +195,7 @@ impl PreferencesReader<'_> {
                 _ => self.source.report_unknown(
                     &name,
                     "setting",
-                    &["theme", "columns", "bell", "keys", "filters"],
+                    &["theme", "columns", "bell", "pager-pause", "keys", "filters"],
                 ),
             }
         }

@@ -427,9 +427,17 @@ fn pager_gets_screen_text_with_visible_controls() {
     quit_console(terminal);
 }
 
-#[test]
-fn output_of_pager_that_ends_at_once_waits_for_key() {
+/// A site whose console keeps the output of every pager until a key is pressed.
+fn site_with_pager_pause() -> Site {
     let site = drifted_site();
+    let path = "home/config/memory-shepherd/console.toml";
+    site.write(path, "pager-pause = true\n");
+    site
+}
+
+#[test]
+fn output_of_pager_waits_for_key() {
+    let site = site_with_pager_pause();
     let mut terminal = start_console(&site, &[("PAGER", "cat")]);
     terminal.send("Gd");
     terminal.wait_for("[Diff]");
@@ -453,7 +461,7 @@ fn output_of_pager_that_ends_at_once_waits_for_key() {
 
 #[test]
 fn console_ends_while_output_of_pager_is_shown() {
-    let site = drifted_site();
+    let site = site_with_pager_pause();
     let mut terminal = start_console(&site, &[("PAGER", "cat")]);
     terminal.send("Gd");
     terminal.wait_for("[Diff]");

@@ -37,3 +37,14 @@ fn finished_run_ends_the_wait() {
     drop(sender);
     assert!(wait_for_end(&run, "", &input, &mut Vec::new()));
 }
+
+#[test]
+fn output_of_pager_that_ends_at_once_is_kept() {
+    let mut preferences = Preferences::default();
+    let almost = MIN_READING_TIME - Duration::from_millis(1);
+    assert!(is_output_kept(&preferences, Duration::ZERO));
+    assert!(is_output_kept(&preferences, almost));
+    assert!(!is_output_kept(&preferences, MIN_READING_TIME));
+    preferences.has_pager_pause = true;
+    assert!(is_output_kept(&preferences, Duration::from_secs(3600)));
+}

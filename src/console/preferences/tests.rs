@@ -42,6 +42,13 @@ fn empty_file_gives_defaults() {
 }
 
 #[test]
+fn pager_pause_is_off_until_it_is_switched_on() {
+    assert!(!Preferences::default().has_pager_pause);
+    assert!(parse_text("pager-pause = true\n").0.has_pager_pause);
+    assert_errors("pager-pause = 1\n", &["1: pager-pause is true or false"]);
+}
+
+#[test]
 fn bell_is_off_until_it_is_switched_on() {
     assert!(!Preferences::default().has_bell);
     assert!(parse_text("bell = true\n").0.has_bell);
