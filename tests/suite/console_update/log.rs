@@ -286,3 +286,27 @@ fn undo_key_of_a_run_names_the_keys_that_undo_it() {
         "no save of a baseline: Enter opens the run, z there undoes it"
     );
 }
+
+#[test]
+fn note_of_what_is_in_force_already_is_said_once() {
+    let mut console = fleet_of_four();
+    for _ in 0..2 {
+        console.model.report_once("theme light");
+        assert_eq!(console.message_text(), "theme light");
+        let screen = console.screen_text();
+        assert!(!screen.contains("x2"), "{screen}");
+    }
+    assert_eq!(console.model.log.messages.len(), 1);
+}
+
+#[test]
+fn log_has_one_count_of_runs() {
+    let mut console = fleet_of_four();
+    console.press("7");
+    let runs = (0..3).map(|id| run_summary(&format!("aaa{id}"), 10, &[("alpha", Outcome::Ok)]));
+    console.send(Msg::LogLoaded(Ok(runs.collect())));
+    let report = fleet_report("alpha", "a reason");
+    console.send(Msg::ReportLoaded(Ok((&report).into())));
+    let screen = console.screen_text();
+    assert_eq!(screen.matches(" runs").count(), 1, "{screen}");
+}

@@ -14,17 +14,16 @@ use crate::console::screens::log::state::{LogRow, MAX_RUNS, MessageLevel, RunSum
 use crate::console::screens::log::update::find_hits;
 use crate::console::theme::Role;
 use crate::engine::Outcome;
-use crate::quantity::format_count;
 
 pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let x = canvas.put_text(0, 0, "LOG", Role::Title) + 2;
     let x = draw_fleet_name(model, canvas, x, 0);
-    let runs = format_count(model.log.runs.len() as u64, "run");
-    let runs = match model.log.runs.len() {
-        MAX_RUNS => format!("the last {runs}"),
-        _ => runs,
+    // The report counts the runs, since a moment that it names.
+    let order = match model.log.runs.len() {
+        MAX_RUNS => "newest first, older ones are not shown",
+        _ => "newest first",
     };
-    let x = canvas.put_text(x, 0, &format!("{runs}, newest first"), Role::Text) + 2;
+    let x = canvas.put_text(x, 0, order, Role::Text) + 2;
     let hits = find_hits(model);
     // The cursor may have left the hits.
     let hit = hits.iter().position(|hit| *hit == model.log.cursor);
