@@ -246,10 +246,9 @@ impl BaselineList {
         let baselines = self.baselines.iter();
         let counted = baselines.filter(|it| !it.agents.is_empty() || it.sealed.is_some());
         let of_state = counted.filter_map(|it| match it.state {
-            BaselineState::Changed => Some(ErrorKind::Integrity),
-            BaselineState::Saved | BaselineState::Missing | BaselineState::TooSmall => {
-                Some(ErrorKind::Conflict)
-            }
+            // Resets refuse both as TAMPERED.
+            BaselineState::Changed | BaselineState::Saved => Some(ErrorKind::Integrity),
+            BaselineState::Missing | BaselineState::TooSmall => Some(ErrorKind::Conflict),
             _ => None,
         });
         let kinds = of_state.chain(errors.map(Error::kind));

@@ -3,7 +3,7 @@
 use std::fs;
 
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{BaselineState, Operation, SealScope, SizeBand};
+use memory_shepherd::engine::{BaselineState, Operation, SealScope, SizeBand, State};
 use memory_shepherd::error::ErrorKind;
 
 use crate::fixture::Site;
@@ -27,6 +27,24 @@ fn states(world: &World) -> Vec<(String, BaselineState)> {
 
 fn state(world: &World) -> BaselineState {
     states(world)[0].1
+}
+
+#[test]
+fn unsealed_save_is_an_integrity_error_everywhere() {
+    let world = World::new(&["scout"]);
+    seal_all(&world);
+    let before = Some(Digest::of(BASELINE.as_bytes()));
+    let engine = world.engine();
+    engine
+        .save_baseline("scout.md", CHANGED.as_bytes(), before)
+        .unwrap();
+    assert_eq!(state(&world), BaselineState::Saved);
+    let kind = Some(ErrorKind::Integrity);
+    assert_eq!(engine.list_baselines().worst_kind(), kind);
+    let seen = world.observe("scout");
+    assert_eq!(seen.state, State::Tampered);
+    assert_eq!(seen.blocker.map(|it| it.kind), kind);
+    assert_eq!(world.reset().report.worst_kind(), kind);
 }
 
 #[test]
