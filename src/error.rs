@@ -235,9 +235,24 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 /// Describes an operating-system error as a lower-case phrase, without the `(os error N)` that the
-/// standard library appends.
+/// standard library appends. One that this program made from a kind alone has the phrase of the
+/// system, too: that of the standard library is about an "entity".
 pub fn describe_io_error(error: &io::Error) -> String {
-    let text = error.to_string();
+    let is_kind_alone = error.raw_os_error().is_none() && error.get_ref().is_none();
+    let number = match error.kind() {
+        io::ErrorKind::AlreadyExists => Some(libc::EEXIST),
+        io::ErrorKind::NotFound => Some(libc::ENOENT),
+        io::ErrorKind::PermissionDenied => Some(libc::EACCES),
+        io::ErrorKind::WouldBlock => Some(libc::EAGAIN),
+        io::ErrorKind::FileTooLarge => Some(libc::EFBIG),
+        io::ErrorKind::InvalidInput => Some(libc::EINVAL),
+        io::ErrorKind::WriteZero => Some(libc::EIO),
+        _ => None,
+    };
+    let text = match number.filter(|_| is_kind_alone) {
+        Some(number) => io::Error::from_raw_os_error(number).to_string(),
+        None => error.to_string(),
+    };
     let text = match text.find(" (os error") {
         Some(end) => &text[..end],
         None => &text,
@@ -307,6 +322,23 @@ mod tests {
             assert_eq!(pair[0].more_serious(pair[1]), pair[0]);
             assert_eq!(pair[1].more_serious(pair[0]), pair[0]);
         }
+    }
+
+    #[test]
+    fn io_error_of_a_kind_alone_reads_like_the_systems() {
+        for (kind, phrase) in [
+            (io::ErrorKind::AlreadyExists, "file exists"),
+            (io::ErrorKind::NotFound, "no such file or directory"),
+            (
+                io::ErrorKind::WouldBlock,
+                "resource temporarily unavailable",
+            ),
+            (io::ErrorKind::FileTooLarge, "file too large"),
+        ] {
+            assert_eq!(describe_io_error(&kind.into()), phrase);
+        }
+        let own = io::Error::new(io::ErrorKind::AlreadyExists, "a lock is there");
+        assert_eq!(describe_io_error(&own), "a lock is there");
     }
 
     #[test]

@@ -162,7 +162,8 @@ impl OperatorDirectory {
         file.unsynced_content().sync()?;
         if !file.link_as(name)? {
             let exists = io::Error::from(io::ErrorKind::AlreadyExists);
-            return Err(Error::from_io("create", &self.path.join(name), &exists));
+            let error = Error::from_io("create", &self.path.join(name), &exists);
+            return Err(error.with_hint("choose another name, or move that file away"));
         }
         file.unsynced_directory().sync()
     }

@@ -9,7 +9,7 @@ use crate::console::external_copy::ExternalCopy;
 use crate::console::handoff::PagerText;
 use crate::console::theme::{Theme, Themes};
 use crate::engine::OpenedBaseline;
-use crate::error::{PathContext, Result};
+use crate::error::{Error, PathContext, Result};
 use crate::quantity::format_count;
 
 /// Result that the event loop handles itself.
@@ -57,9 +57,13 @@ pub(super) fn save_lines(path: &Path, lines: &[u8]) -> Result<String> {
         Ok::<_, io::Error>(file)
     };
     let file = prepare().with_path("write a new file in", directory)?;
-    file.persist_noclobber(path)
-        .map_err(|refused| refused.error)
-        .with_path("create", path)?;
+    file.persist_noclobber(path).map_err(|refused| {
+        let error = Error::from_io("create", path, &refused.error);
+        match refused.error.kind() {
+            io::ErrorKind::AlreadyExists => error.with_hint("choose another name"),
+            _ => error,
+        }
+    })?;
     let count = lines.iter().filter(|byte| **byte == b'\n').count();
     let lines = format_count(count as u64, "line");
     Ok(format!("{lines} saved to {}", path.display()))

@@ -195,8 +195,13 @@ impl RetentionOverview {
 
 impl AgentRetention {
     /// Describes why entries stay, for a retention time of `days`: "295 younger than 30 days",
-    /// "2 pinned", and when the next of them expires.
+    /// "2 pinned", and when the next of them expires. Of an agent that counts as failed, all of them
+    /// stay until a run succeeds, also those that grow too old.
     pub fn describe_kept(&self, days: u32) -> Vec<String> {
+        let is_told = |kept: &KeptEntries| kept.reason == KeepReason::RunFailed;
+        let failure = self.failure.as_ref();
+        let failure = failure.filter(|_| self.entries > 0 && !self.kept.iter().any(is_told));
+        let failure = failure.map(|why| format!("all, because {why}"));
         let kept = self.kept.iter().map(|kept| {
             let reason = kept.reason.describe(days);
             match (kept.reason, &self.failure) {
@@ -206,7 +211,7 @@ impl AgentRetention {
         });
         let next = self.next_expiry;
         let next = next.map(|next| format!("next expires {}", next.format("%Y-%m-%d")));
-        kept.chain(next).collect()
+        failure.into_iter().chain(kept).chain(next).collect()
     }
 }
 

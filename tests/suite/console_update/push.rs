@@ -145,6 +145,18 @@ fn undo_plan_of_agent_behind_shows_no_rules() {
 }
 
 #[test]
+fn push_without_scratch_says_that_there_is_none() {
+    let mut console = fleet_of_four();
+    let drifted = [("charlie", State::Drifted)];
+    console.press_and_plan("P", push_plan(&drifted, &ScratchSelection::All, 0));
+    let screen = console.screen_text();
+    assert!(
+        screen.contains("keeps all scratch (there is none)"),
+        "{screen}"
+    );
+}
+
+#[test]
 fn key_changes_what_push_keeps() {
     let mut console = console_with_marked_lines();
     let effects = console.press("P");

@@ -281,6 +281,22 @@ fn prune_keeps_entries_of_failed_and_tampered_agents() {
 }
 
 #[test]
+fn young_entries_of_tampered_agent_say_why_they_stay() {
+    let world = World::new(&["ok", "tampered"]);
+    for agent in ["ok", "tampered"] {
+        create_old_entry(&world, agent, 5);
+    }
+    world.write_seal();
+    world.set_baseline("tampered", "# Other rules\n\n---\n");
+    let shown = overview(&world);
+    let reasons = |agent| group(&shown, agent).describe_kept(30).join(", ");
+    let why = reasons("tampered");
+    assert!(why.starts_with("all, because resets refuse it: "), "{why}");
+    assert!(why.contains("1 younger than 30 days"), "{why}");
+    assert!(!reasons("ok").contains("all, because"), "{}", reasons("ok"));
+}
+
+#[test]
 fn prune_of_named_agent_leaves_others() {
     let mut world = World::new(&["scout"]);
     world.add_agent("ranger", "archive_subdir = team");

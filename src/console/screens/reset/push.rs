@@ -56,8 +56,10 @@ pub fn describe_kept_scratch(model: &Model, view: &PlanView) -> Option<String> {
     };
     let steps = view.plan.steps.iter();
     let lines = steps.filter_map(|step| step.kept_scratch.as_ref());
-    let lines: u64 = lines.map(|kept| kept.lines).sum();
-    let lines = format_count(lines, "line");
+    let lines = match lines.map(|kept| kept.lines).sum() {
+        0 => "there is none".to_string(),
+        count => format_count(count, "line"),
+    };
     let kept = |request: &ScratchRequest| match request {
         ScratchRequest::Selection(ScratchSelection::All) => "all",
         ScratchRequest::Selection(ScratchSelection::Nothing) => "none",

@@ -159,7 +159,8 @@ impl RetentionView {
             return Vec::new();
         };
         let mut kept = group.describe_kept(overview.days);
-        let count = group.kept.len();
+        // When the next one expires is no reason.
+        let count = kept.len() - usize::from(group.next_expiry.is_some());
         for reason in kept.iter_mut().take(count) {
             *reason = format!("stay: {reason}");
         }
