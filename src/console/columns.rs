@@ -309,9 +309,10 @@ mod tests {
         let usual = default_columns();
         let all_but_host = usual.iter().filter(|it| **it != FleetColumn::Host);
         assert_eq!(shown_columns(&usual, 120, 15).len(), all_but_host.count());
-        let narrow = ["state", "agent", "scratch", "above", "changed", "last-run"];
-        assert_eq!(shown_columns(&usual, 80, 15), narrow);
-        assert_eq!(shown_columns(&usual, 60, 15), narrow[..5]);
+        let narrow = ["state", "agent", "scratch", "above", "changed"];
+        assert_eq!(shown_columns(&usual, 60, 15), narrow);
+        let wider = [&narrow[..2], &["size"], &narrow[2..], &["last-run"]].concat();
+        assert_eq!(shown_columns(&usual, 80, 15), wider);
     }
 
     #[test]

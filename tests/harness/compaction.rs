@@ -218,7 +218,7 @@ fn compaction_flushes_in_documented_order() {
         .iter()
         .map(String::as_str)
         .collect();
-    let [new, name, synced, rest, random, renamed, last, ..] = steps[..] else {
+    let [new, name, synced, ref replaced @ ..] = steps[..] else {
         panic!("{steps:#?}")
     };
     assert_eq!(
@@ -229,9 +229,19 @@ fn compaction_flushes_in_documented_order() {
         synced, directory,
         "before the records leave the active file"
     );
-    assert_eq!(rest, "sync a new file");
-    assert!(random.starts_with("name .shepherd-"), "{random}");
-    assert_eq!((renamed, last), ("name ledger.jsonl", &*directory));
+    // The id of the archive is on the disk before the first record leaves the active file.
+    for (file, steps) in ["archive-id", "ledger.jsonl"]
+        .iter()
+        .zip(replaced.chunks(4))
+    {
+        let [new, random, renamed, synced] = steps else {
+            panic!("{steps:#?}")
+        };
+        assert_eq!(*new, "sync a new file");
+        assert!(random.starts_with("name .shepherd-"), "{random}");
+        assert_eq!((*renamed, *synced), (&*format!("name {file}"), &*directory));
+    }
+    assert!(replaced.len() >= 8, "{replaced:#?}");
 }
 
 /// A run whose compaction is killed between the rename and the sync of the directory: the next append
