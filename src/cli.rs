@@ -61,6 +61,7 @@ use crate::debug_log;
 use crate::engine::{Engine, EngineSetup, Trigger};
 use crate::error::{Error, ErrorKind, Result};
 use crate::schedule::ManagerAccess;
+use crate::temporary::TemporaryRoot;
 use crate::transport::Transports;
 use crate::transport::local::LocalTransport;
 use crate::transport::sftp::PerHostTransports;
@@ -83,7 +84,7 @@ pub struct Environment {
     /// Path of the debug log; the flag `--debug-log` takes precedence.
     pub debug_log: Option<PathBuf>,
     /// Parent of temporary directories.
-    pub temp_directory: PathBuf,
+    pub temporary_root: TemporaryRoot,
     /// Command lines of the editor, the pager and the clipboard.
     pub external_tools: console::external_tools::ExternalTools,
     /// `$XDG_RUNTIME_DIR`, if it is an absolute path; holds sockets.
@@ -346,14 +347,16 @@ impl CommandContext<'_> {
     ) -> CommandResult {
         let environment = self.environment.clone();
         let (prompt_sender, prompt_events) = unbounded();
-        let directories = environment
-            .runtime_directory
-            .iter()
-            .chain([&environment.temp_directory])
-            .cloned();
+        let user = environment.env.trusted_user();
+        let runtime_root = environment.runtime_directory.clone();
+        let runtime_root =
+            runtime_root.map(|path| TemporaryRoot::new("XDG_RUNTIME_DIR", path, user));
+        let socket_roots = runtime_root
+            .into_iter()
+            .chain([environment.temporary_root.clone()]);
         let prompt_broker = PromptBroker::new(
             environment.program_path.clone(),
-            directories.collect(),
+            socket_roots.collect(),
             prompt_sender,
         );
         let group = resolve_archive_group(&config, environment.find_group)
@@ -396,6 +399,7 @@ impl CommandContext<'_> {
             view_state_file,
             env: self.environment.env.clone(),
             external_tools: self.environment.external_tools.clone(),
+            temporary_root: self.environment.temporary_root.clone(),
             startup_message: setup.startup_message,
             engine_factory: Arc::new(rebuild),
             initial_agent: setup.initial_agent,

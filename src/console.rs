@@ -45,6 +45,7 @@ use crate::config::{Config, ConfigEnvironment, ProtectLevel};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::schedule::ManagerAccess;
+use crate::temporary::TemporaryRoot;
 use crate::transport::sftp::askpass::{self, PromptBroker};
 use command::CommandSpec;
 use effect::{EffectRunner, ObservationLoader, ScheduleAccess, UserFiles};
@@ -88,6 +89,8 @@ pub struct ConsoleOptions {
     pub view_state_file: Option<view_state::ViewStateFile>,
     /// The editor, the pager and the clipboard.
     pub external_tools: ExternalTools,
+    /// Parent of the directories with the texts for editor and pager.
+    pub temporary_root: TemporaryRoot,
     /// First message.
     pub startup_message: Option<String>,
     /// Broker for questions of hosts, and its events.
@@ -247,6 +250,7 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
         pending_request: None,
         is_interrupted: false,
         external_tools: options.external_tools,
+        temporary_root: options.temporary_root,
         input_pause,
         pending_handoff: None,
         foreground_program: None,

@@ -12,7 +12,7 @@ mod writers;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::ops::Range;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +21,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use chrono::{DateTime, FixedOffset, Timelike};
 use rustix::fs::Mode;
-use tempfile::TempDir;
 
 use crate::baseline::seal;
 use crate::clock::{self, Clock};
@@ -30,6 +29,7 @@ use crate::digest::Digest;
 use crate::durable::OperatorDirectory;
 use crate::engine::{Engine, EngineSetup, Held, Trigger, UndoMode, UndoTarget};
 use crate::error::{Error, ErrorKind, PathContext, Result};
+use crate::temporary::{PrivateDirectory, TemporaryRoot};
 use crate::transport::local::LocalTransport;
 use crate::transport::sftp::PerHostTransports;
 use host::{DemoHost, SupportedExtensions};
@@ -64,7 +64,7 @@ pub struct Demo {
 
 /// A directory that is removed on drop. Threads of the console may still write into it then, so it
 /// is tried for half a second.
-struct TemporaryDirectory(TempDir);
+struct TemporaryDirectory(PrivateDirectory);
 
 impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
@@ -154,15 +154,17 @@ pub fn build_in(dir: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<
     })
 }
 
-/// Creates the example fleet in a new directory below `parent`, which is removed when the demo is
+/// Creates the example fleet in a new directory below `root`, which is removed when the demo is
 /// dropped.
-pub fn build_temporary(parent: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<Demo> {
-    let mut builder = tempfile::Builder::new();
-    builder.permissions(fs::Permissions::from_mode(0o700));
-    let temporary = builder
-        .prefix("memory-shepherd-demo-")
-        .tempdir_in(parent)
-        .with_path("create a directory in", parent)?;
+///
+/// # Errors
+/// As [`TemporaryRoot::create_directory`], or the system reports an error.
+pub fn build_temporary(
+    root: &TemporaryRoot,
+    agents: Option<usize>,
+    clock: &dyn Clock,
+) -> Result<Demo> {
+    let temporary = root.create_directory("memory-shepherd-demo-")?;
     let demo = build_in(temporary.path(), agents, clock)?;
     Ok(Demo {
         _temporary_directory: Some(TemporaryDirectory(temporary)),

@@ -14,6 +14,7 @@
 //! | [`archive`] | archive entries: what resets took out of memories |
 //! | [`diff`] | line and word differences, pure |
 //! | [`trust`] | whether another user can replace what root runs |
+//! | [`temporary`] | temporary files in directories that the environment names |
 //! | [`write_restriction`] | restricts where this process may write |
 //! | [`untrusted`] | makes foreign bytes visible as text; nothing else may |
 //! | [`console`] | the screens: a pure model and update, a view, and the event loop |
@@ -64,6 +65,10 @@ mod fake_transport;
 #[path = "../tests/support/skip.rs"]
 mod skip;
 mod sys;
+pub mod temporary;
+#[cfg(test)]
+#[path = "../tests/support/temporary_root.rs"]
+mod temporary_root;
 mod threads;
 pub mod transport;
 pub mod trust;

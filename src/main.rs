@@ -12,8 +12,9 @@ use memory_shepherd::alerts::AlertEnvironment;
 use memory_shepherd::cli::{self, Environment, UserAccount};
 use memory_shepherd::config::ConfigEnvironment;
 use memory_shepherd::console::external_tools::ExternalTools;
+use memory_shepherd::temporary::TemporaryRoot;
 use memory_shepherd::transport::sftp::askpass;
-use memory_shepherd::trust::UserDatabase;
+use memory_shepherd::trust::{TrustedUser, UserDatabase};
 use rustix::fs::Mode;
 use uzers::os::unix::GroupExt;
 use uzers::{
@@ -51,10 +52,27 @@ fn read_environment() -> Environment {
     let search_path = env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let user = get_effective_username().map(|user| user.to_string_lossy().into_owned());
     let home = env::home_dir().filter(|home| home.is_absolute());
+    // A deleted current directory has no path, and relative paths name nothing there.
+    let cwd = env::current_dir().unwrap_or_else(|_| PathBuf::from("/proc/self/cwd"));
+    let user_database = UserDatabase {
+        find_private_group,
+        find_user_name: |uid| {
+            let user = get_user_by_uid(uid)?;
+            Some(user.name().to_string_lossy().into_owned())
+        },
+        find_group_name: |gid| {
+            let group = get_group_by_gid(gid)?;
+            Some(group.name().to_string_lossy().into_owned())
+        },
+    };
+    let trusted_user = TrustedUser {
+        uid,
+        database: user_database,
+    };
     Environment {
+        temporary_root: TemporaryRoot::new("TMPDIR", cwd.join(env::temp_dir()), trusted_user),
         env: ConfigEnvironment {
-            // A deleted current directory has no path, and relative paths name nothing there.
-            cwd: env::current_dir().unwrap_or_else(|_| PathBuf::from("/proc/self/cwd")),
+            cwd,
             home: home.clone(),
             xdg_config_home: path_variable("XDG_CONFIG_HOME"),
             xdg_state_home: path_variable("XDG_STATE_HOME"),
@@ -63,23 +81,12 @@ fn read_environment() -> Environment {
                 .ok()
                 .and_then(|program| program.parent().map(PathBuf::from)),
             uid,
-            user_database: UserDatabase {
-                find_private_group,
-                find_user_name: |uid| {
-                    let user = get_user_by_uid(uid)?;
-                    Some(user.name().to_string_lossy().into_owned())
-                },
-                find_group_name: |gid| {
-                    let group = get_group_by_gid(gid)?;
-                    Some(group.name().to_string_lossy().into_owned())
-                },
-            },
+            user_database,
         },
         user: user.unwrap_or_else(|| uid.to_string()),
         debug_log: path_variable("MEMORY_SHEPHERD_DEBUG_LOG")
             .filter(|path| !path.as_os_str().is_empty()),
-        temp_directory: env::temp_dir(),
-        external_tools: ExternalTools::from_variables(env::temp_dir(), |name| env::var_os(name)),
+        external_tools: ExternalTools::from_variables(|name| env::var_os(name)),
         runtime_directory: path_variable("XDG_RUNTIME_DIR")
             .filter(|directory| directory.is_absolute()),
         program_path: env::current_exe().unwrap_or_else(|_| "memory-shepherd".into()),

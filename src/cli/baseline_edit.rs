@@ -71,7 +71,7 @@ impl CommandContext<'_> {
         // The editor gets them, too: it decides whether they end the edit.
         signals::register_stop_flag(&Arc::default())?;
         let copy = ExternalCopy::write(
-            &self.environment.temp_directory,
+            &self.environment.temporary_root,
             &opened,
             engine.clock().instant(),
         )?;

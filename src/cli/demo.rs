@@ -77,7 +77,7 @@ impl CommandContext<'_> {
         }
         let demo = match &dir {
             Some(dir) => demo::build_in(dir, agents, &clock)?,
-            None => demo::build_temporary(&self.environment.temp_directory, agents, &clock)?,
+            None => demo::build_temporary(&self.environment.temporary_root, agents, &clock)?,
         };
         if interrupted.load(Ordering::Relaxed) {
             return Ok(Some(ErrorKind::Interrupted));

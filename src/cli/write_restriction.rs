@@ -76,7 +76,7 @@ impl CommandContext<'_> {
     fn ssh_directories(&self) -> Vec<PathBuf> {
         let environment = self.environment;
         let mut directories: Vec<PathBuf> = SSH_TEMPORARY_DIRECTORIES.map(PathBuf::from).into();
-        directories.push(environment.temp_directory.clone());
+        directories.push(environment.temporary_root.path().to_path_buf());
         directories.extend(environment.runtime_directory.clone());
         directories.extend(environment.env.home.as_ref().map(|home| home.join(".ssh")));
         directories

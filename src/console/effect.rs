@@ -19,7 +19,7 @@ mod schedule;
 mod text_analyzer;
 
 use std::convert::Infallible;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -46,6 +46,7 @@ use crate::engine::{
 };
 use crate::error::{Error, Result};
 use crate::moment;
+use crate::temporary::TemporaryRoot;
 use crate::transport::sftp::askpass::{self, PromptBroker};
 use agent_texts::TextPreparer;
 pub use agent_texts::summarize_findings;
@@ -471,19 +472,24 @@ impl EffectRunner {
         self.submit_file_job(move || Loaded::Theme(files::load_theme(&themes, name, is_requested)));
     }
 
-    /// Writes the copy of a baseline that the external editor works on, in `directory`.
-    pub fn write_external_copy(&self, number: u64, directory: &Path, opened: Box<OpenedBaseline>) {
-        let (directory, now) = (directory.to_path_buf(), self.engine.clock().instant());
+    /// Writes the copy of a baseline that the external editor works on, in `root`.
+    pub fn write_external_copy(
+        &self,
+        number: u64,
+        root: &TemporaryRoot,
+        opened: Box<OpenedBaseline>,
+    ) {
+        let (root, now) = (root.clone(), self.engine.clock().instant());
         self.submit_file_job(move || {
-            let copy = ExternalCopy::write(&directory, &opened, now);
+            let copy = ExternalCopy::write(&root, &opened, now);
             Loaded::ExternalCopy(number, opened, copy)
         });
     }
 
-    /// Writes a text for the pager to a file in `directory`.
-    pub fn write_page(&self, number: u64, directory: &Path, page: PagerText) {
-        let directory = directory.to_path_buf();
-        self.submit_file_job(move || Loaded::Page(number, files::write_page(&directory, &page)));
+    /// Writes a text for the pager to a file in `root`.
+    pub fn write_page(&self, number: u64, root: &TemporaryRoot, page: PagerText) {
+        let root = root.clone();
+        self.submit_file_job(move || Loaded::Page(number, files::write_page(&root, &page)));
     }
 
     fn submit_file_job(&self, work: impl FnOnce() -> Loaded + Send + 'static) {
@@ -624,11 +630,11 @@ impl EffectRunner {
         self.drafts.write_last();
     }
 
-    /// Writes the text of the editor to the disk, before anything that may wait: to `directory` if the
+    /// Writes the text of the editor to the disk, before anything that may wait: to `root` if the
     /// archive cannot be written. Returns what to tell the operator then.
-    pub fn finish_drafts(&mut self, directory: &Path) -> Option<String> {
-        let finished = self.drafts.finish(directory);
-        finished.err().map(|error| error.to_string())
+    pub fn finish_drafts(&mut self, root: &TemporaryRoot) -> Option<String> {
+        let finished = self.drafts.finish(root);
+        finished.err().map(|error| error.to_line())
     }
 
     /// Shuts down: lets a run finish its current agent and a plan over baselines its files, and saves

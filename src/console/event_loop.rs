@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, after, never, select};
 use crossterm::event::{Event as TerminalEvent, KeyEventKind};
 use signal_hook::consts::{SIGCONT, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
-use tempfile::NamedTempFile;
 
 use super::effect::{EffectRunner, Loaded, LoadedTheme, RunHandle, fleet_event_message};
 use super::external_copy::ExternalCopy;
@@ -26,6 +25,7 @@ use super::update::{next_wake, update};
 use crate::clock::Clock;
 use crate::engine::OpenedBaseline;
 use crate::error::{Error, ErrorKind, Result};
+use crate::temporary::{PrivateFile, TemporaryRoot};
 
 /// Time budget for background messages before the loop checks for keys again.
 const MAX_BACKGROUND_TIME: Duration = Duration::from_millis(4);
@@ -110,6 +110,7 @@ pub(super) struct Console {
     /// Whether a signal or the loss of the terminal ended the console.
     pub(super) is_interrupted: bool,
     pub(super) external_tools: ExternalTools,
+    pub(super) temporary_root: TemporaryRoot,
     pub(super) input_pause: InputPause,
     /// Program that is about to get the terminal, and the deadline for the input thread to
     /// pause.
@@ -133,7 +134,7 @@ pub(super) enum ProgramPurpose {
     /// The editor works on the copy.
     EditBaseline(Box<OpenedBaseline>, ExternalCopy),
     /// The file is removed when this is dropped.
-    ReadText(NamedTempFile),
+    ReadText(PrivateFile),
 }
 
 impl ProgramPurpose {
@@ -161,8 +162,7 @@ impl Console {
             .map_err(|error| terminal_lost_error(&error))?;
         let result = self.event_loop(&mut screen, input, &inbox);
         // The terminal is restored first: a run may still finish its current agent.
-        let directory = &self.external_tools.temp_directory;
-        let lost_text = self.runner.finish_drafts(directory);
+        let lost_text = self.runner.finish_drafts(&self.temporary_root);
         let kept_copy = self.end_foreground_program();
         drop(screen);
         for text in lost_text.into_iter().chain(kept_copy) {
@@ -421,13 +421,12 @@ impl Console {
                 Effect::CopyThroughTerminal(clip) => self.copy_through_terminal(clip, screen)?,
                 Effect::OpenEditor(opened) => {
                     let number = self.begin_handoff();
-                    let directory = &self.external_tools.temp_directory;
-                    self.runner.write_external_copy(number, directory, opened);
+                    self.runner
+                        .write_external_copy(number, &self.temporary_root, opened);
                 }
                 Effect::OpenPager(page) => {
                     let number = self.begin_handoff();
-                    self.runner
-                        .write_page(number, &self.external_tools.temp_directory, page);
+                    self.runner.write_page(number, &self.temporary_root, page);
                 }
                 effect => self.runner.execute(effect),
             }

@@ -1,20 +1,15 @@
 //! The copy of a baseline that an external editor works on: written, read when the editor ended, and
 //! kept where a file beside it or the copy itself has a text that is nowhere else.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs::{self, Permissions};
-use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
-
 use crate::baseline::MAX_BASELINE_BYTES;
-use crate::durable;
 use crate::engine::OpenedBaseline;
-use crate::error::{PathContext, Result};
+use crate::error::Result;
+use crate::temporary::{PrivateDirectory, TemporaryRoot};
 
 /// A shorter edit that changes nothing may not have ended: the program only passed the file on to a
 /// window, which saves it later.
@@ -27,7 +22,8 @@ const MIN_EDIT_DURATION: Duration = Duration::from_secs(1);
 /// those that are known to be elsewhere. An editor that is killed leaves what was typed in a file
 /// beside the copy (`.swp`, `.save`, `#NAME#`).
 pub struct ExternalCopy {
-    directory: TempDir,
+    directory: PrivateDirectory,
+    name: OsString,
     path: PathBuf,
     opened: Vec<u8>,
     written_at: Instant,
@@ -60,24 +56,24 @@ impl fmt::Display for KeptCopy {
 }
 
 impl ExternalCopy {
-    /// Writes a copy in a new directory in `directory`, at the time `now`.
+    /// Writes a copy in a new directory in `root`, at the time `now`.
     ///
     /// # Errors
-    /// The system's error.
-    pub fn write(directory: &Path, opened: &OpenedBaseline, now: Instant) -> Result<ExternalCopy> {
-        let mut own = tempfile::Builder::new()
-            .prefix("memory-shepherd-edit-")
-            .permissions(Permissions::from_mode(0o700))
-            .tempdir_in(directory)
-            .with_path("create a directory for the editor in", directory)?;
+    /// As [`TemporaryRoot::create_directory`].
+    pub fn write(
+        root: &TemporaryRoot,
+        opened: &OpenedBaseline,
+        now: Instant,
+    ) -> Result<ExternalCopy> {
+        let mut directory = root.create_directory("memory-shepherd-edit-")?;
         // Editors choose colours by the name.
         let name = opened.path.file_name().unwrap_or(OsStr::new("baseline.md"));
-        let path = own.path().join(name);
-        durable::write_private_file(&path, &opened.bytes).with_path("write", &path)?;
+        let path = directory.create_file(name, &opened.bytes)?;
         // From now on its removal depends on what it has.
-        own.disable_cleanup(true);
+        directory.keep();
         Ok(ExternalCopy {
-            directory: own,
+            directory,
+            name: name.to_os_string(),
             path,
             opened: opened.bytes.clone(),
             written_at: now,
@@ -93,9 +89,10 @@ impl ExternalCopy {
     /// Reads the copy.
     ///
     /// # Errors
-    /// The system's error, also for a text that is too large for a baseline.
+    /// The system's error, also for a text that is too large for a baseline; a symlink, or a file of
+    /// another user.
     pub fn read_text(&self) -> Result<Vec<u8>> {
-        durable::read_regular_file(&self.path, MAX_BASELINE_BYTES).with_path("read", &self.path)
+        self.directory.read_file(&self.name, MAX_BASELINE_BYTES)
     }
 
     /// Ends the edit, whose editor ended well at `ended_at`, or failed. Returns the directory if it is
@@ -107,7 +104,7 @@ impl ExternalCopy {
             && stored == Some(self.opened.as_slice());
         let is_kept = may_be_open || self.has_other_text(stored).unwrap_or(true);
         if !is_kept {
-            self.remove();
+            self.directory.remove();
             return None;
         }
         let directory = self.directory.path().to_path_buf();
@@ -119,30 +116,17 @@ impl ExternalCopy {
     }
 
     /// Whether a file in the directory has another text than these.
-    fn has_other_text(&self, stored: Option<&[u8]>) -> io::Result<bool> {
-        for file in fs::read_dir(self.directory.path())? {
-            let file = file?;
-            let metadata = file.metadata()?;
+    fn has_other_text(&self, stored: Option<&[u8]>) -> Result<bool> {
+        let known = [Some(self.opened.as_slice()), stored];
+        let names = self.directory.names()?;
+        Ok(names.iter().any(|name| {
             // The lock of an editor is a symlink that leads nowhere.
-            if metadata.is_symlink() && file.path() != self.path {
-                continue;
+            if *name != self.name && self.directory.is_symlink(name) {
+                return false;
             }
-            let mut known = [Some(self.opened.as_slice()), stored].into_iter().flatten();
-            let is_known = metadata.is_file()
-                && known.any(|text| {
-                    let has_size = metadata.len() == text.len() as u64;
-                    has_size && fs::read(file.path()).is_ok_and(|bytes| bytes == text)
-                });
-            if !is_known {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    fn remove(&self) {
-        // What cannot be removed is in a directory of temporary files.
-        let _ = fs::remove_dir_all(self.directory.path());
+            let text = self.directory.read_file(name, MAX_BASELINE_BYTES);
+            !text.is_ok_and(|text| known.contains(&Some(text.as_slice())))
+        }))
     }
 }
 
@@ -150,7 +134,7 @@ impl ExternalCopy {
 impl Drop for ExternalCopy {
     fn drop(&mut self) {
         if !self.is_kept && matches!(self.has_other_text(None), Ok(false)) {
-            self.remove();
+            self.directory.remove();
         }
     }
 }

@@ -4,7 +4,6 @@
 use std::ffi::OsString;
 use std::io::{self, Seek, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
 use std::process::{self, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +17,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr}
 
 use crate::error::{self, Error, ErrorKind, Result};
 use crate::sys;
+use crate::temporary::create_memory_file;
 
 /// Terminal multiplexer between this program and the terminal with the clipboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +35,6 @@ pub struct ExternalTools {
     pub editor: Option<String>,
     /// `$PAGER`.
     pub pager: Option<String>,
-    /// Directory for the files of the pager.
-    pub temp_directory: PathBuf,
     /// `$WAYLAND_DISPLAY` is set.
     pub has_wayland: bool,
     /// `$DISPLAY` is set.
@@ -49,10 +47,7 @@ pub struct ExternalTools {
 
 impl ExternalTools {
     /// Reads the environment through `variable`.
-    pub fn from_variables(
-        temp: PathBuf,
-        variable: impl Fn(&str) -> Option<OsString>,
-    ) -> ExternalTools {
+    pub fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> ExternalTools {
         let text = |name| {
             let value = variable(name)?.into_string().ok()?;
             (!value.trim().is_empty()).then_some(value)
@@ -61,7 +56,6 @@ impl ExternalTools {
         ExternalTools {
             editor: text("VISUAL").or_else(|| text("EDITOR")),
             pager: text("PAGER"),
-            temp_directory: temp,
             has_wayland: text("WAYLAND_DISPLAY").is_some(),
             has_x11: text("DISPLAY").is_some(),
             is_over_ssh: ["SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY"]
@@ -155,7 +149,7 @@ pub fn copy_to_clipboard(commands: &[&[&'static str]], text: &str) -> Result<&'s
 
 fn copy_with(program: &str, arguments: &[&str], text: &str) -> io::Result<()> {
     // A file, unlike a pipe, does not block if the program does not read it.
-    let mut file = tempfile::tempfile()?;
+    let mut file = create_memory_file()?;
     file.write_all(text.as_bytes())?;
     file.rewind()?;
     let mut command = Command::new(program);
@@ -470,7 +464,7 @@ mod tests {
     use super::*;
 
     fn tools_with_environment(variables: &[(&str, &str)]) -> ExternalTools {
-        ExternalTools::from_variables("/tmp".into(), |name| {
+        ExternalTools::from_variables(|name| {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| OsString::from(value))
         })

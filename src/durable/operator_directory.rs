@@ -90,7 +90,7 @@ impl OperatorDirectory {
             "belongs to another user, who could replace the files written there"
         } else if stat.st_mode & 0o022 != 0 {
             "can be written by other users, who could replace the files written there"
-        } else if !self.is_empty()? {
+        } else if !self.names()?.is_empty() {
             "is not empty"
         } else {
             return Ok(());
@@ -100,14 +100,20 @@ impl OperatorDirectory {
             .with_hint("name a directory that does not exist yet"))
     }
 
-    fn is_empty(&self) -> Result<bool> {
+    /// Returns the names in it.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn names(&self) -> Result<Vec<OsString>> {
+        let mut names = Vec::new();
         for entry in fs::Dir::read_from(&self.fd).with_path("list", &self.path)? {
             let entry = entry.with_path("list", &self.path)?;
-            if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-                return Ok(false);
+            let name = entry.file_name().to_bytes();
+            if !matches!(name, b"." | b"..") {
+                names.push(OsString::from_vec(name.to_vec()));
             }
         }
-        Ok(true)
+        Ok(names)
     }
 
     /// Opens a directory below it, by a path that only descends; creates missing ones with `mode`.
@@ -246,6 +252,28 @@ impl OperatorDirectory {
         }
         let bytes = read_at_most(file, MAX_REPLACED_BYTES);
         bytes.with_path("read", &path).map(Some)
+    }
+
+    /// Reads a regular file of this user or root, of at most `max_bytes` bytes.
+    ///
+    /// # Errors
+    /// The system's error, [`io::ErrorKind::FileTooLarge`], or that it is another object.
+    pub fn read_own_file(&self, name: &OsStr, max_bytes: u64) -> io::Result<Vec<u8>> {
+        const NOT_REGULAR_MESSAGE: &str = "it is not a regular file";
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = match fs::openat(&self.fd, name, flags | OFlags::CLOEXEC, Mode::empty()) {
+            // A symlink, or a socket.
+            Err(Errno::LOOP | Errno::NXIO) => return Err(io::Error::other(NOT_REGULAR_MESSAGE)),
+            file => File::from(file?),
+        };
+        let stat = fs::fstat(&file)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(io::Error::other(NOT_REGULAR_MESSAGE));
+        }
+        if !is_own(&stat) && stat.st_uid != 0 {
+            return Err(io::Error::other(format!("uid {} owns it", stat.st_uid)));
+        }
+        read_at_most(file, max_bytes)
     }
 
     /// Opens a file for appending, and creates it with `mode` if it does not exist. Anything but a

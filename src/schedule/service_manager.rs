@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::UnitScope;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result, describe_io_error};
+use crate::temporary::create_memory_file;
 
 /// Runs commands of the service manager.
 pub trait ServiceManager {
@@ -86,7 +87,7 @@ impl<'a> Systemctl<'a> {
     /// Runs the command and returns its status, output and errors.
     fn call(&self, arguments: &[&str]) -> io::Result<(ExitStatus, String, String)> {
         // Files instead of pipes: a command that prints much cannot wait for a reader.
-        let (mut output, mut errors) = (tempfile::tempfile()?, tempfile::tempfile()?);
+        let (mut output, mut errors) = (create_memory_file()?, create_memory_file()?);
         let mut command = Command::new(&self.program);
         if self.scope == UnitScope::User {
             command.arg("--user");

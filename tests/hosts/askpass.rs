@@ -24,6 +24,7 @@ use tempfile::TempDir;
 use super::sshd::{HOST_NAME, Sshd, ssh_keygen};
 use super::terminal::{self, Terminal};
 use super::world::{BASELINE, World};
+use crate::temporary_root::temporary_root;
 
 const PROGRAM_PATH: &str = env!("CARGO_BIN_EXE_memory-shepherd");
 
@@ -47,7 +48,8 @@ fn asking_host(server: Sshd) -> AskingHost {
     fs::write(dir.path().join("MEMORY.md"), "a note\n").unwrap();
     fs::create_dir(dir.path().join("run")).unwrap();
     let (sender, events) = unbounded();
-    let desk = PromptBroker::new(PROGRAM_PATH.into(), vec![dir.path().join("run")], sender);
+    let roots = vec![temporary_root(&dir.path().join("run"))];
+    let desk = PromptBroker::new(PROGRAM_PATH.into(), roots, sender);
     let host = SshHost {
         // Generous: a busy machine must not fail the test.
         timeout_seconds: 3600,

@@ -90,6 +90,8 @@ mod session;
 #[path = "../support/skip.rs"]
 mod skip;
 mod sshd;
+#[path = "../support/temporary_root.rs"]
+mod temporary_root;
 #[path = "../support/terminal.rs"]
 mod terminal;
 mod watch;

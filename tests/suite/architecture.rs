@@ -22,6 +22,7 @@ const MODULES_BELOW_INTERFACE: &[&str] = &[
     "durable",
     "file_systems",
     "sys",
+    "temporary",
     "write_restriction",
     "digest",
     "error",
@@ -265,6 +266,12 @@ const WORD_RULES: &[WordRule] = &[
         ],
         is_exempt: |_| false,
         why: "the umask alone decides the mode; give one",
+    },
+    WordRule {
+        words: &["tempfile::", "env::temp_dir"],
+        // Probes are in the archive.
+        is_exempt: |path| matches!(path, "temporary.rs" | "engine/probe.rs" | "main.rs"),
+        why: "another user may own the directory; use temporary::TemporaryRoot",
     },
     WordRule {
         words: &["mod utils"],

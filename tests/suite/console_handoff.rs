@@ -11,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use rustix::process::Signal;
 
 use crate::fixture::{PROGRAM_PATH, Site};
+use crate::temporary_root::OTHER_USER;
 use crate::terminal::{Terminal, isolated_command};
 
 const MONITOR_MEMORY: &str = "agents/monitor-bot/MEMORY.md";
@@ -382,6 +383,40 @@ fn terminated_console_ends_editor() {
         "an editor that ignores signals survived"
     );
     terminal.assert_restored();
+}
+
+#[test]
+fn temporary_directory_of_another_gets_no_text() {
+    let site = drifted_site();
+    let shared = site.path("shared");
+    fs::create_dir(&shared).unwrap();
+    if std::os::unix::fs::chown(&shared, Some(OTHER_USER), None).is_err() {
+        return;
+    }
+    let program = install_script(&site, "program", "echo STARTED; read line");
+    let directory = shared.display().to_string();
+    let mut terminal = start_console(
+        &site,
+        &[
+            ("TMPDIR", directory.as_str()),
+            ("EDITOR", &program),
+            ("PAGER", &program),
+        ],
+    );
+    terminal.send("E");
+    terminal.wait_for("cannot create a private directory in");
+    terminal.send("d");
+    terminal.wait_for("[Diff]");
+    terminal.wait("the diff alone", |terminal| {
+        let text = terminal.text();
+        text.contains("hunk 1/1") && !text.contains("private directory")
+    });
+    terminal.send("o");
+    terminal.wait_for("cannot create a private directory in");
+    assert!(!terminal.text().contains("STARTED"));
+    assert_eq!(fs::read_dir(&shared).unwrap().count(), 0);
+    terminal.send("1");
+    quit_console(terminal);
 }
 
 #[test]

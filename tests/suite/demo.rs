@@ -17,6 +17,7 @@ use memory_shepherd::transport::sftp::PerHostTransports;
 use tempfile::TempDir;
 
 use crate::fixture::Site;
+use crate::temporary_root::temporary_root;
 use crate::world::{bare_environment, engine_with};
 
 fn demo_engine(demo: &Demo) -> Engine {
@@ -41,7 +42,7 @@ fn agents_by_state(engine: &Engine) -> BTreeMap<State, Vec<String>> {
 
 fn temporary_demo() -> (TempDir, Demo) {
     let place = tempfile::tempdir().unwrap();
-    let demo = demo::build_temporary(place.path(), None, &SystemClock).unwrap();
+    let demo = demo::build_temporary(&temporary_root(place.path()), None, &SystemClock).unwrap();
     (place, demo)
 }
 
@@ -152,7 +153,8 @@ fn demo_tampered_baseline_has_a_diff() {
 #[test]
 fn demo_agent_count_can_be_raised() {
     let place = tempfile::tempdir().unwrap();
-    let demo = demo::build_temporary(place.path(), Some(40), &SystemClock).unwrap();
+    let demo =
+        demo::build_temporary(&temporary_root(place.path()), Some(40), &SystemClock).unwrap();
     let states = agents_by_state(&demo_engine(&demo));
     let counts: Vec<usize> = states.values().map(Vec::len).collect();
     assert_eq!(counts.iter().sum::<usize>(), 40);

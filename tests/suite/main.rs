@@ -102,6 +102,8 @@ mod skip;
 mod states;
 mod steady_writers;
 mod tampered_baselines;
+#[path = "../support/temporary_root.rs"]
+mod temporary_root;
 #[path = "../support/terminal.rs"]
 mod terminal;
 #[path = "../support/thread_time.rs"]

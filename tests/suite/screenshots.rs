@@ -41,6 +41,7 @@ use ratatui::style::{Color, Modifier};
 use unicode_width::UnicodeWidthStr;
 
 use crate::archive_samples::entry_text;
+use crate::temporary_root::temporary_root;
 use crate::world::bare_environment;
 
 const SCREEN_SIZE: (u16, u16) = (120, 30);
@@ -522,7 +523,8 @@ impl ScreenshotSet {
 
 #[test]
 fn screenshots_are_up_to_date() {
-    let demo = demo::build_temporary(&std::env::temp_dir(), None, &FixedClock).unwrap();
+    let demo =
+        demo::build_temporary(&temporary_root(&std::env::temp_dir()), None, &FixedClock).unwrap();
     let engine = demo_engine(&demo);
     engine.connect_all_hosts();
     let themes = ["dark", "light"].map(|name| (name, Theme::built_in(name).unwrap()));

@@ -1,14 +1,14 @@
 //! Keeps the draft of the editor on the disk: the last change wins, and it is written before the
 //! program ends.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::console::message::{DraftChange, Msg};
 use crate::console::screens::log::state::MessageLevel;
 use crate::engine::{DraftFile, DraftId, Engine};
-use crate::error::{PathContext, Result};
+use crate::error::Result;
+use crate::temporary::{PrivateFile, TemporaryRoot};
 
 /// Numbers the changes of drafts in their order.
 #[derive(Default)]
@@ -65,44 +65,36 @@ impl DraftKeeper {
     }
 
     /// Writes the last change, unless that was done. A text that cannot be kept as a draft is written
-    /// to a new file in `directory`, which only the operator can read.
+    /// to a new file in `root`, which only the operator can read.
     ///
     /// # Errors
     /// As [`Engine::write_baseline_draft`]; says where the text is, or that it is lost.
-    pub(super) fn finish(&mut self, directory: &Path) -> Result<()> {
+    pub(super) fn finish(&mut self, root: &TemporaryRoot) -> Result<()> {
         let Some(job) = self.last.take() else {
             return Ok(());
         };
         let DraftChange { name, text, .. } = &job.change;
         job.write().map_err(|error| match text {
             None => error.with_context(format!("the draft of {name} is not removed")),
-            Some(text) => match write_copy(directory, &text.bytes) {
+            Some(text) => match write_copy(root, &text.bytes) {
                 Ok(path) => {
                     let path = path.display();
                     error.with_context(format!(
                         "the text of {name} is in {path}, as it cannot be kept as a draft"
                     ))
                 }
-                Err(_) => error.with_context(format!("the text of {name} is lost")),
+                Err(copy_error) => error
+                    .with_context(format!("the text of {name} is lost"))
+                    .with_hint(copy_error.to_line()),
             },
         })
     }
 }
 
-/// Writes a text to a new file in a directory. Returns its path.
-fn write_copy(directory: &Path, text: &[u8]) -> Result<PathBuf> {
-    let mut file = tempfile::Builder::new()
-        .prefix("memory-shepherd-")
-        .suffix(".md")
-        .tempfile_in(directory)
-        .with_path("create a file in", directory)?;
-    let path = file.path().to_path_buf();
-    file.write_all(text).with_path("write", &path)?;
-    file.as_file().sync_all().with_path("flush", &path)?;
-    file.keep()
-        .map(|(_, path)| path)
-        .map_err(|error| error.error)
-        .with_path("keep", &path)
+/// Writes a text to a new file in a new directory. Returns its path.
+fn write_copy(root: &TemporaryRoot, text: &[u8]) -> Result<PathBuf> {
+    let file = PrivateFile::create(root, "memory-shepherd-draft-", "draft.md", text)?;
+    Ok(file.keep())
 }
 
 impl DraftJob {
@@ -176,15 +168,16 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+    use crate::temporary_root::temporary_root;
 
     #[test]
     fn copy_of_a_text_is_kept_for_its_operator_alone() {
         let directory = tempfile::tempdir().unwrap();
-        let path = write_copy(directory.path(), b"typed\n").unwrap();
+        let path = write_copy(&temporary_root(directory.path()), b"typed\n").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"typed\n");
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let absent = directory.path().join("absent");
-        assert!(write_copy(&absent, b"typed\n").is_err());
+        assert!(write_copy(&temporary_root(&absent), b"typed\n").is_err());
     }
 }

@@ -1,23 +1,24 @@
 //! Loads themes and writes texts for the pager to files.
 
-use std::io::{self, Write};
 use std::path::Path;
 
-use tempfile::NamedTempFile;
+use rustix::fs::Mode;
 
 use crate::console::external_copy::ExternalCopy;
 use crate::console::handoff::PagerText;
 use crate::console::theme::{Theme, Themes};
+use crate::durable::OperatorDirectory;
 use crate::engine::OpenedBaseline;
-use crate::error::{Error, PathContext, Result};
+use crate::error::Result;
 use crate::quantity::format_count;
+use crate::temporary::{PrivateFile, TemporaryRoot};
 
 /// Result that the event loop handles itself.
 pub enum Loaded {
     /// A theme.
     Theme(LoadedTheme),
     /// A text for the pager, by the number of its request, in a file that is removed with this.
-    Page(u64, Result<NamedTempFile>),
+    Page(u64, Result<PrivateFile>),
     /// A baseline for the external editor, by the number of its request, and its copy.
     ExternalCopy(u64, Box<OpenedBaseline>, Result<ExternalCopy>),
 }
@@ -49,19 +50,13 @@ pub(super) fn load_theme(themes: &Themes, name: String, is_requested: bool) -> L
 /// Saves lines to a new file that only the operator can read. Returns what was done, for the
 /// operator.
 pub(super) fn save_lines(path: &Path, lines: &[u8]) -> Result<String> {
-    let directory = path.parent().unwrap_or(path);
-    let prepare = || {
-        let mut file = NamedTempFile::new_in(directory)?;
-        file.write_all(lines)?;
-        file.as_file().sync_all()?;
-        Ok::<_, io::Error>(file)
-    };
-    let file = prepare().with_path("write a new file in", directory)?;
-    file.persist_noclobber(path).map_err(|refused| {
-        let error = Error::from_io("create", path, &refused.error);
-        match refused.error.kind() {
-            io::ErrorKind::AlreadyExists => error.with_hint("choose another name"),
-            _ => error,
+    let (directory, name) = OperatorDirectory::open_parent(path)?;
+    let created = directory.create_file(name, lines, Mode::RUSR | Mode::WUSR);
+    created.map_err(|error| {
+        if path.symlink_metadata().is_ok() {
+            error.with_hint("choose another name")
+        } else {
+            error
         }
     })?;
     let count = lines.iter().filter(|byte| **byte == b'\n').count();
@@ -69,17 +64,10 @@ pub(super) fn save_lines(path: &Path, lines: &[u8]) -> Result<String> {
     Ok(format!("{lines} saved to {}", path.display()))
 }
 
-/// Writes a text to a new file in `directory` that only the operator can read.
-pub(super) fn write_page(directory: &Path, page: &PagerText) -> Result<NamedTempFile> {
+/// Writes a text to a new file in `root` that only the operator can read.
+pub(super) fn write_page(root: &TemporaryRoot, page: &PagerText) -> Result<PrivateFile> {
     // The name may come from a ledger, which others can write.
     let name = page.name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-    let mut file = tempfile::Builder::new()
-        .prefix(&format!("{name}-"))
-        .suffix(".txt")
-        .tempfile_in(directory)
-        .with_path("write a text for the pager in", directory)?;
-    let path = file.path().to_path_buf();
-    file.write_all(page.text.as_bytes())
-        .with_path("write", &path)?;
-    Ok(file)
+    let name = format!("{name}.txt");
+    PrivateFile::create(root, "memory-shepherd-page-", &name, page.text.as_bytes())
 }

@@ -28,6 +28,7 @@ use crate::engine::{
 use crate::error::ErrorKind;
 use crate::fake_transport::FakeTransport;
 use crate::schedule::{ManagerAccess, UnitScope};
+use crate::temporary_root::temporary_root;
 use crate::transport::{
     MemoryDirectory, MemoryObject, SpecialFile, Transport, TransportError, Transports,
 };
@@ -801,7 +802,8 @@ fn themes_and_pager_files_load_in_background() {
     fleet.runner.load_theme(&themes, "no-such-one", true);
     fleet.runner.load_theme(&themes, "dark", false);
     let page = PagerText::new("../alpha", b"note one\n");
-    fleet.runner.write_page(7, fleet.root.path(), page);
+    let root = temporary_root(fleet.root.path());
+    fleet.runner.write_page(7, &root, page);
     let next_loaded = || fleet.runner.loaded().recv_timeout(WAIT_TIMEOUT).unwrap();
     for expected in [("no-such-one", false, true), ("dark", true, false)] {
         let Loaded::Theme(loaded) = next_loaded() else {
@@ -813,12 +815,13 @@ fn themes_and_pager_files_load_in_background() {
     let Loaded::Page(7, Ok(file)) = next_loaded() else {
         panic!("no pager file");
     };
-    assert_eq!(file.path().parent(), Some(fleet.root.path()));
+    let directory = file.path().parent().unwrap();
+    assert_eq!(directory.parent(), Some(fleet.root.path()));
     assert_eq!(std::fs::read(file.path()).unwrap(), b"note one\n");
     // A directory that does not exist.
     fleet.runner.write_page(
         8,
-        &fleet.root.path().join("none"),
+        &temporary_root(&fleet.root.path().join("none")),
         PagerText::new("alpha", b""),
     );
     assert!(matches!(next_loaded(), Loaded::Page(8, Err(_))));

@@ -4,7 +4,8 @@
 //! ssh prompts by starting a helper, which is this program again ([`askpass_main`]). The helper
 //! sends the question over a socket to the [`PromptBroker`] of the console, which passes it on as a
 //! [`PromptEvent`] and returns the operator's answer. The socket accepts only processes of the same
-//! user that have the token of a running attempt, and its directory is closed to other users.
+//! user that have the token of a running attempt, and its directory is closed to other users. The helper
+//! asks only a console of the same user.
 //!
 //! A host whose question gets no answer, or that denies access with the answer given, is blocked:
 //! no attempt before [`PromptBroker::unblock`]. So a host that is polled every few seconds prompts
@@ -17,10 +18,8 @@ mod helper_loop;
 mod question;
 
 use std::collections::HashMap;
-use std::fs::Permissions;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -32,13 +31,13 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
-use tempfile::TempDir;
 
 use super::session::{Deadline, SessionWaker};
 use crate::clock::{Clock, SystemClock};
 use crate::config::SshHost;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::secret::Secret;
+use crate::temporary::{PrivateDirectory, TemporaryRoot};
 use crate::transport::{FailureCause, TransportError};
 use crate::untrusted::Untrusted;
 
@@ -84,7 +83,7 @@ pub struct PromptBroker(Arc<BrokerShared>);
 
 struct BrokerShared {
     program: PathBuf,
-    directories: Vec<PathBuf>,
+    socket_roots: Vec<TemporaryRoot>,
     events: Sender<PromptEvent>,
     state: Mutex<BrokerState>,
     /// Signalled when an attempt has ended.
@@ -106,7 +105,7 @@ struct BrokerState {
 struct PromptSocket {
     path: PathBuf,
     listener: OwnedFd,
-    _directory: TempDir,
+    _directory: PrivateDirectory,
 }
 
 impl Drop for PromptSocket {
@@ -184,15 +183,15 @@ impl OpenAttempt {
 
 impl PromptBroker {
     /// Creates a broker. `program` is the path of this program; the socket is created at the first
-    /// attempt, in the first of `directories` where that succeeds.
+    /// attempt, in the first of `socket_roots` where that succeeds.
     pub fn new(
         program: PathBuf,
-        directories: Vec<PathBuf>,
+        socket_roots: Vec<TemporaryRoot>,
         events: Sender<PromptEvent>,
     ) -> PromptBroker {
         PromptBroker(Arc::new(BrokerShared {
             program,
-            directories,
+            socket_roots,
             events,
             state: Mutex::default(),
             attempt_ended: Condvar::new(),
@@ -343,22 +342,18 @@ impl BrokerShared {
     }
 
     fn open_socket(self: &Arc<BrokerShared>) -> Result<PromptSocket> {
-        let mut failure = Error::new(ErrorKind::Host, "no directory for a socket");
-        for directory in &self.directories {
-            match self.open_socket_in(directory) {
+        let mut failures = Vec::new();
+        for root in &self.socket_roots {
+            match self.open_socket_in(root) {
                 Ok(listening) => return Ok(listening),
-                Err(error) => failure = error,
+                Err(error) => failures.push(error.to_line()),
             }
         }
-        Err(failure)
+        Err(Error::new(ErrorKind::Host, failures.join("; ")))
     }
 
-    fn open_socket_in(self: &Arc<BrokerShared>, directory: &Path) -> Result<PromptSocket> {
-        let private = Permissions::from_mode(0o700);
-        let mut builder = tempfile::Builder::new();
-        builder.prefix("memory-shepherd-").permissions(private);
-        let made = builder.tempdir_in(directory);
-        let made = made.with_path("create a private directory in", directory)?;
+    fn open_socket_in(self: &Arc<BrokerShared>, root: &TemporaryRoot) -> Result<PromptSocket> {
+        let made = root.create_directory("memory-shepherd-")?;
         let socket = made.path().join("ask");
         let listener = UnixListener::bind(&socket).with_path("listen on", &socket)?;
         let copy = listener.try_clone().with_path("listen on", &socket)?;

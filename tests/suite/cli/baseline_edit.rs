@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use super::running_program::RunningProgram;
 use super::*;
 use crate::fixture::CommandOutput;
+use crate::temporary_root::OTHER_USER;
 
 const BASELINE_PATH: &str = "baselines/monitor-bot-MEMORY.md";
 
@@ -126,6 +127,31 @@ fn edit_without_other_text_leaves_no_directory() {
         );
         assert!(!ran.stderr.contains("is kept in"), "{}", ran.stderr);
     }
+}
+
+#[test]
+fn temporary_directory_of_another_is_refused() {
+    let site = site_with_editor("echo '- planted' >>\"$1\"");
+    let shared = site.path("shared");
+    fs::create_dir(&shared).unwrap();
+    if std::os::unix::fs::chown(&shared, Some(OTHER_USER), None).is_err() {
+        return;
+    }
+    let before = site.read(BASELINE_PATH);
+    let run = |arguments: &[&str]| {
+        let mut command = site.command();
+        command.env("EDITOR", site.path("editor"));
+        site.run_command(command.env("TMPDIR", &shared).args(arguments))
+    };
+    for arguments in [&["baseline", "edit", "monitor-bot"][..], &["demo"]] {
+        let ran = run(arguments);
+        assert_eq!(ran.exit_code, 6, "{}", ran.stderr);
+        let owner = format!("uid {OTHER_USER} owns {}", shared.display());
+        assert!(ran.stderr.contains(&owner), "{}", ran.stderr);
+        assert!(ran.stderr.contains("set TMPDIR to"), "{}", ran.stderr);
+    }
+    assert_eq!(site.read(BASELINE_PATH), before);
+    assert_eq!(fs::read_dir(&shared).unwrap().count(), 0);
 }
 
 #[test]

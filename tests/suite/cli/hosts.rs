@@ -1,15 +1,56 @@
 //! Messages about agents on other hosts when the connection fails. The `ssh` is a
 //! script of the test, or missing.
 
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::{process, thread};
 
 use assert_cmd::Command;
 
 use super::*;
 use crate::fixture::CommandOutput;
+use crate::skip::skip_unsupported;
+use crate::temporary_root::OTHER_USER;
 
 /// The hint where ssh is not installed.
 const INSTALL_HINT: &str = "hint: install OpenSSH's client";
+
+#[test]
+fn askpass_helper_asks_only_its_own_user() {
+    let site = Site::new();
+    fs::set_permissions(&site.dir, PermissionsExt::from_mode(0o755)).unwrap();
+    let socket = site.path("ask");
+    let listener = UnixListener::bind(&socket).unwrap();
+    fs::set_permissions(&socket, PermissionsExt::from_mode(0o777)).unwrap();
+    let console = thread::spawn(move || {
+        for stream in listener.incoming().take(2) {
+            let mut stream = stream.unwrap();
+            // The helper may hang up.
+            let _ = stream.read_exact(&mut [0; "?0000known?".len()]);
+            let _ = stream.write_all(b"+yes\n");
+        }
+    });
+    let ask = |user: Option<u32>| {
+        let mut command = process::Command::new(PROGRAM_PATH);
+        command
+            .env("MEMORY_SHEPHERD_ASKPASS", &socket)
+            .arg("known?");
+        user.map(|user| command.uid(user));
+        command.output()
+    };
+    let own = ask(None).unwrap();
+    assert_eq!((own.status.code(), &*own.stdout), (Some(0), &b"yes\n"[..]));
+    let Ok(other) = ask(Some(OTHER_USER)) else {
+        skip_unsupported("another user cannot run the program");
+        // The thread waits for its second connection.
+        drop(ask(None));
+        return console.join().unwrap();
+    };
+    assert_eq!((other.status.code(), &*other.stdout), (Some(1), &b""[..]));
+    console.join().unwrap();
+}
 
 /// A fleet with agents on hosts, and a directory `bin` that is searched for `ssh`.
 fn site_with_hosts(agents: &[(&str, &str)]) -> Site {

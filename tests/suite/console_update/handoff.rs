@@ -24,6 +24,7 @@ use crate::console_fixture::{TestConsole, file_comparison, fleet_of_four, opened
 use crate::engine_samples::{
     history_record, host_status, observation_of, plan, run_report, run_summary, undo_plan,
 };
+use crate::temporary_root::temporary_root;
 
 /// Returns the text that these keys copy.
 #[track_caller]
@@ -330,7 +331,9 @@ fn copy_is_kept_if_its_editor_returns_at_once() {
     let written_at = Instant::now();
     let seconds = |number| Some(written_at + Duration::from_secs(number));
     let finish = |text: &[u8], ended_at| {
-        let copy = ExternalCopy::write(root.path(), &copied_baseline(), written_at).unwrap();
+        let copy =
+            ExternalCopy::write(&temporary_root(root.path()), &copied_baseline(), written_at)
+                .unwrap();
         let directory = copy.path().parent().unwrap().to_path_buf();
         let kept = copy.finish(Some(text), ended_at);
         assert_eq!(directory.exists(), kept.is_some());
@@ -340,6 +343,33 @@ fn copy_is_kept_if_its_editor_returns_at_once() {
     assert_eq!(finish(b"old\n", seconds(1)), None);
     assert_eq!(finish(b"saved\n", seconds(0)), None);
     assert_eq!(finish(b"old\n", None), None, "the editor failed");
+}
+
+#[test]
+fn copy_that_became_a_symlink_is_not_followed() {
+    let root = tempfile::tempdir().unwrap();
+    let other = root.path().join("other");
+    std::fs::write(&other, "other\n").unwrap();
+    let place = temporary_root(root.path());
+    let copy = ExternalCopy::write(&place, &copied_baseline(), Instant::now()).unwrap();
+    std::fs::remove_file(copy.path()).unwrap();
+    std::os::unix::fs::symlink(&other, copy.path()).unwrap();
+    let error = copy.read_text().unwrap_err();
+    assert!(error.to_string().contains("not a regular file"), "{error}");
+    assert!(copy.finish(None, None).is_some(), "it is kept");
+}
+
+#[test]
+fn replaced_directory_of_a_copy_is_not_read() {
+    let root = tempfile::tempdir().unwrap();
+    let place = temporary_root(root.path());
+    let copy = ExternalCopy::write(&place, &copied_baseline(), Instant::now()).unwrap();
+    std::fs::write(copy.path(), "typed\n").unwrap();
+    let directory = copy.path().parent().unwrap();
+    std::fs::rename(directory, root.path().join("moved")).unwrap();
+    std::fs::create_dir(directory).unwrap();
+    std::fs::write(copy.path(), "planted\n").unwrap();
+    assert_eq!(copy.read_text().unwrap(), b"typed\n");
 }
 
 #[test]

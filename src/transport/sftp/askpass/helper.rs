@@ -13,7 +13,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{DumpableBehavior, Uid, geteuid, set_dumpable_behavior};
 use zeroize::Zeroizing;
 
 use crate::secret;
@@ -57,6 +58,7 @@ pub fn askpass_main(
     let question = arguments.nth(1).unwrap_or_default();
     let text = |name| variable(name).unwrap_or_default();
     let asked = UnixStream::connect(socket).and_then(|stream| {
+        check_console(&stream, geteuid())?;
         super::disable_core_dumps();
         // Other processes must not read its memory while it runs either. A failure stops no
         // question.
@@ -76,6 +78,14 @@ pub fn askpass_main(
         // ssh takes the failure as no answer.
         Err(_) => ExitCode::FAILURE,
     })
+}
+
+/// Checks that a console of `user` listens: another user may have put a socket of theirs at the path.
+fn check_console(stream: &UnixStream, user: Uid) -> io::Result<()> {
+    if socket_peercred(stream)?.uid == user {
+        return Ok(());
+    }
+    Err(io::ErrorKind::PermissionDenied.into())
 }
 
 /// Sends the question and returns the answer: its text and a line feed.

@@ -5,9 +5,11 @@ use std::os::unix::fs::MetadataExt;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, unbounded};
+use tempfile::TempDir;
 use zeroize::Zeroizing;
 
 use super::*;
+use crate::temporary_root::{OTHER_USER, temporary_root};
 use crate::transport::sftp::session::{CloseReason, Session, SessionPipes};
 
 /// Time limit of events that surely happen.
@@ -24,9 +26,9 @@ struct BrokerFixture {
 fn broker_fixture() -> BrokerFixture {
     let directory = TempDir::new().unwrap();
     let (sender, events) = unbounded();
-    let directories = vec![directory.path().to_path_buf()];
+    let roots = vec![temporary_root(directory.path())];
     BrokerFixture {
-        broker: PromptBroker::new("memory-shepherd".into(), directories, sender),
+        broker: PromptBroker::new("memory-shepherd".into(), roots, sender),
         events,
         directory,
     }
@@ -234,8 +236,8 @@ fn socket_is_in_private_directory_and_removed() {
 #[test]
 fn unavailable_socket_is_reported_once() {
     let (sender, events) = unbounded();
-    let directories = vec!["/nowhere/at/all".into()];
-    let desk = PromptBroker::new("memory-shepherd".into(), directories, sender);
+    let roots = vec![temporary_root(Path::new("/nowhere/at/all"))];
+    let desk = PromptBroker::new("memory-shepherd".into(), roots, sender);
     for _ in 0..2 {
         assert!(
             desk.start_attempt(&host_named("harbour"))
@@ -251,11 +253,35 @@ fn unavailable_socket_is_reported_once() {
 }
 
 #[test]
+fn socket_is_in_no_directory_of_another_user() {
+    let (foreign, own) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    if std::os::unix::fs::chown(foreign.path(), Some(OTHER_USER), None).is_err() {
+        return;
+    }
+    let start = |places: &[&Path]| {
+        let (sender, events) = unbounded();
+        let roots = places.iter().map(|it| temporary_root(it)).collect();
+        let desk = PromptBroker::new("memory-shepherd".into(), roots, sender);
+        let call = desk.start_attempt(&host_named("harbour")).unwrap();
+        (call.is_some(), events.try_recv().ok())
+    };
+    assert_eq!(start(&[foreign.path(), own.path()]), (true, None));
+    let (is_started, event) = start(&[foreign.path(), foreign.path()]);
+    let Some(PromptEvent::Unavailable(why)) = event else {
+        panic!("{event:?}");
+    };
+    assert!(!is_started);
+    assert!(why.contains("uid 4711 owns"), "{why}");
+    assert_eq!(std::fs::read_dir(foreign.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn failing_directory_falls_back_to_next() {
     let directory = TempDir::new().unwrap();
     let (sender, _events) = unbounded();
-    let directories = vec!["/nowhere/at/all".into(), directory.path().to_path_buf()];
-    let desk = PromptBroker::new("memory-shepherd".into(), directories, sender);
+    let roots = [Path::new("/nowhere/at/all"), directory.path()];
+    let roots = roots.map(temporary_root).to_vec();
+    let desk = PromptBroker::new("memory-shepherd".into(), roots, sender);
     assert!(
         desk.start_attempt(&host_named("harbour"))
             .unwrap()
