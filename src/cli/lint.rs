@@ -49,7 +49,8 @@ pub struct LintArgs {
     /// Exits with 1 if a finding has at least this severity
     #[arg(long, value_name = "LEVEL", value_enum, default_value_t)]
     fail_on: FailLevel,
-    /// Applies safe fixes to baselines: line ends, byte order mark, a missing separator of a draft
+    /// Applies safe fixes to baselines, of the fleet or with a name in .md or .markdown: line ends, byte
+    /// order mark, a missing separator of a draft
     #[arg(long)]
     fix: bool,
 }

@@ -8,6 +8,7 @@ mod writable_paths;
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -52,6 +53,9 @@ pub struct LintedFile {
     /// What was found.
     pub report: LintReport,
 }
+
+/// Extensions of the files that may be drafts of baselines.
+const MARKDOWN_EXTENSIONS: [&str; 2] = ["md", "markdown"];
 
 /// What became of a file whose safe fixes were applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -474,18 +478,38 @@ pub fn lint_text(
     }
 }
 
-/// Applies the safe fixes of a linted file of no fleet, atomically; owner, mode and attributes stay.
+/// Applies the safe fixes of a linted file of no fleet, atomically; owner, mode and attributes stay. Its
+/// version from before is not kept, so only a Markdown file is taken for a baseline. Removes what a
+/// killed process has left of an earlier fix.
 ///
 /// # Errors
-/// The file has changed since it was linted, or cannot be written.
+/// The file has another name ([`ErrorKind::User`]), has changed since it was linted, or cannot be
+/// written.
 pub fn fix_draft(linted: &LintedFile, clock: &dyn Clock) -> Result<FixedFile> {
-    if let Ok((directory, name)) = OperatorDirectory::open_parent(&linted.path) {
+    let path = &linted.path;
+    let is_markdown = |path: &Path| {
+        let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default();
+        MARKDOWN_EXTENSIONS
+            .iter()
+            .any(|it| it.eq_ignore_ascii_case(extension))
+    };
+    // A symlink may have another name than its file.
+    let real_path = fs::canonicalize(path).with_path("find", path)?;
+    if !is_markdown(path) || !is_markdown(&real_path) {
+        let message = format!(
+            "cannot fix {}: outside of baseline_dir, only Markdown files (.md, .markdown) are \
+             taken for baselines",
+            path.display()
+        );
+        return Err(Error::new(ErrorKind::User, message)
+            .with_hint("nothing was changed; give a draft of a baseline such a name"));
+    }
+    if let Ok((directory, name)) = OperatorDirectory::open_parent(&real_path) {
         directory.remove_leftovers([name]);
     }
     let Some(fixed) = apply_safe_fixes(&linted.text, &linted.report.findings) else {
         return Ok(FixedFile::Unchanged);
     };
-    let path = &linted.path;
     check_unchanged(linted)?;
     let name = path.file_name().unwrap_or_default();
     let old = Some(Digest::of(&linted.text));
@@ -522,4 +546,35 @@ fn check_unchanged(linted: &LintedFile) -> Result<()> {
     }
     let message = format!("{} has changed since it was checked", linted.path.display());
     Err(Error::new(ErrorKind::Conflict, message).with_hint("run the command again"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+
+    #[test]
+    fn leftover_of_killed_fix_is_removed_by_the_next() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().canonicalize().unwrap().join("draft.md");
+        let (before, after) = ("# Draft\n\ntext\n", "# Draft\n\ntext\n\n---\n");
+        let digests = (
+            Some(Digest::of(before.as_bytes())),
+            Digest::of(after.as_bytes()),
+        );
+        let names = ReplacementNames::describing(OsStr::new("draft.md"), digests.0, digests.1);
+        let paths = serde_json::to_value(names.unwrap().paths_beside(&path)).unwrap();
+        let left = Path::new(paths["provisional"].as_str().unwrap());
+        let settings = LintSettings::default();
+        for (text, fixed) in [(before, FixedFile::Draft), (after, FixedFile::Unchanged)] {
+            fs::write(&path, text).unwrap();
+            fs::write(left, before).unwrap();
+            let text = text.as_bytes().to_vec();
+            let linted = lint_text(&path, text, TextRole::Baseline, "---", &settings);
+            assert_eq!(fix_draft(&linted, &SystemClock).unwrap(), fixed);
+            assert_eq!(fs::read_to_string(&path).unwrap(), after);
+            let names = fs::read_dir(root.path()).unwrap();
+            assert_eq!(names.count(), 1, "only the draft");
+        }
+    }
 }

@@ -537,6 +537,33 @@ fn fix_leaves_the_config_alone() {
 }
 
 #[test]
+fn fix_changes_no_file_that_is_no_baseline() {
+    let site = Site::new();
+    let script = "#!/bin/sh\necho run\n";
+    for name in ["run.sh", "hostname", "notes.md.txt"] {
+        site.write(name, script);
+    }
+    std::os::unix::fs::symlink("run.sh", site.path("link.md")).unwrap();
+    let refused = ["./run.sh", "./hostname", "./notes.md.txt", "./link.md"];
+    let check = |has_config: bool| {
+        for name in refused {
+            let ran = site.run(["lint", "--fix", name]);
+            assert_eq!(ran.exit_code, 2, "{name}, {has_config}: {}", ran.stderr);
+            assert!(ran.stderr.contains("only Markdown files"), "{}", ran.stderr);
+        }
+        for name in ["run.sh", "hostname", "notes.md.txt"] {
+            assert_eq!(site.read(name), script);
+        }
+        site.write("draft.markdown", "# Draft\n\ntext\n");
+        site.run(["lint", "--fix", "./draft.markdown"]);
+        assert!(site.read("draft.markdown").ends_with("\n---\n"));
+    };
+    check(true);
+    fs::remove_file(site.path("memory-shepherd.conf")).unwrap();
+    check(false);
+}
+
+#[test]
 fn files_need_no_config() {
     let site = Site::new();
     fs::remove_file(site.path("memory-shepherd.conf")).unwrap();
