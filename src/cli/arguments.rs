@@ -167,8 +167,8 @@ pub(super) enum Verb {
     ///
     /// Watches baseline_dir until it is stopped. Restores a file from the archive, keeps the bytes
     /// that it replaces, and records that. Leaves versions that this program saved, waits while an
-    /// operator has a file open in Vim or Emacs, and gives up on a file that it has restored three
-    /// times within an hour.
+    /// operator edits or seals baselines with this program, and gives up on a file that it has
+    /// restored three times within an hour. What another program saves is restored, and kept.
     #[command(after_help = EXIT_CODES)]
     Guard(guard::GuardArgs),
     /// Resets agents on a schedule: installs, shows, pauses and runs timers

@@ -14,7 +14,7 @@ use super::signals::{RunSignals, StopSignals};
 use super::write_restriction::WriteRestrictionFlags;
 use super::{CommandContext, CommandResult};
 use crate::alerts::{self, AlertEnvironment};
-use crate::engine::{Engine, GuardAction, GuardPass};
+use crate::engine::{Engine, GuardAction, GuardPass, GuardProgress};
 use crate::error::{Error, ErrorKind};
 use crate::schedule::ServicePurpose;
 
@@ -141,7 +141,18 @@ impl CommandContext<'_> {
         // The same trouble is said once, not at every pass.
         let mut last_said: Option<Result<GuardPass, Error>> = None;
         let mut last_wake: Option<Instant> = None;
-        engine.guard_until_stopped(stop, &mut |pass| {
+        engine.guard_until_stopped(stop, &mut |report| {
+            let pass = match report {
+                GuardProgress::Pass(pass) => pass,
+                GuardProgress::Unwatched { interval, cause } => {
+                    let seconds = interval.as_secs();
+                    let text = format!(
+                        "the guard cannot watch directories ({cause}); it looks for changes every \
+                         {seconds} s instead"
+                    );
+                    return output.print_warning(&text);
+                }
+            };
             warnings.try_iter().for_each(|it| output.print_warning(&it));
             let is_news = last_said.as_ref() != Some(&pass);
             let now = engine.clock().instant();

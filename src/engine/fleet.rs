@@ -27,7 +27,7 @@ use notify::{EventKind, RecommendedWatcher};
 
 use self::change_scopes::{ChangeScopes, ChangeTarget, change_scopes};
 use self::directory_watches::memory_directories;
-pub use self::directory_watches::start_directory_watcher;
+pub use self::directory_watches::{describe_watch_error, start_directory_watcher};
 use self::due_reads::DueReads;
 use self::host_polls::HostPolls;
 use self::observation_stamps::ObservationStamps;

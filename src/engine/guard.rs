@@ -12,6 +12,8 @@ mod backoff;
 mod byte_budget;
 mod watch;
 
+pub use watch::GuardProgress;
+
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 

@@ -31,7 +31,7 @@ pub fn start_directory_watcher(
 
 /// Describes an error of a watcher: for a limit of the kernel, its name and the command that raises it.
 /// The system's own texts name a full disk, or the open files of the process.
-fn describe_watch_error(error: &notify::Error) -> String {
+pub fn describe_watch_error(error: &notify::Error) -> String {
     let limit = match &error.kind {
         notify::ErrorKind::MaxFilesWatch => Some("fs.inotify.max_user_watches"),
         // The files of the process may be the limit as well.
