@@ -98,7 +98,7 @@ impl CommandContext<'_> {
     pub(super) fn run_init(&mut self, args: &InitArgs) -> CommandResult {
         let env = &self.environment.env;
         let config = self.new_config_path()?;
-        let agents = propose_agents(args, env)?;
+        let Proposal { agents, left_out } = propose_agents(args, &config, env)?;
         let files = new_files(&config, &agents, None);
         let parsed = check_config(&config, &files, &agents, env)?;
         let written = find_written_baselines(&files, &config)?;
@@ -130,6 +130,9 @@ impl CommandContext<'_> {
             let path = path.display();
             self.output
                 .print_note(&format!("{path} has this text already, and stays"));
+        }
+        for reason in left_out {
+            self.output.print_note(&format!("left out: {reason}"));
         }
         if args.dry_run {
             self.output.print_note(&format!(
@@ -200,9 +203,20 @@ fn check_directory(path: &Path) -> Result<()> {
     }
 }
 
-/// Returns the agents of the new config.
-fn propose_agents(args: &InitArgs, env: &ConfigEnvironment) -> Result<Vec<ProposedAgent>> {
+/// The agents of the new config.
+struct Proposal {
+    agents: Vec<ProposedAgent>,
+    /// What was discovered and cannot be an agent, with the reasons.
+    left_out: Vec<String>,
+}
+
+/// Returns the agents of the new config, which gets this path.
+///
+/// # Errors
+/// A path that the operator named cannot be an agent, or no agent is found.
+fn propose_agents(args: &InitArgs, config: &Path, env: &ConfigEnvironment) -> Result<Proposal> {
     let mut memories = Vec::new();
+    let mut left_out = Vec::new();
     for path in &args.paths {
         let memory = find_memory(&env.resolve(path)).ok_or_else(|| {
             let message = format!(
@@ -213,17 +227,29 @@ fn propose_agents(args: &InitArgs, env: &ConfigEnvironment) -> Result<Vec<Propos
                 "name a file, or a directory with a {MEMORY_FILE_NAME}"
             ))
         })?;
-        memories.push(memory?);
+        memories.push(memory.map_err(|error| error.with_hint("nothing was written"))?);
     }
     if let Some(home) = env.home.as_ref().filter(|_| args.discover) {
         let found = usual_directories(home).into_iter();
         for memory in found.filter_map(|directory| find_memory(&directory)) {
-            memories.push(memory?);
+            match memory {
+                Ok(memory) if can_be_named(&memory, config, env) => memories.push(memory),
+                Ok(memory) => {
+                    let memory = memory.display();
+                    left_out.push(format!("{memory}: a config cannot name it"));
+                }
+                Err(error) => left_out.push(error.message().to_string()),
+            }
         }
         if memories.is_empty() {
-            let message = format!("no agent is in the usual directories of {}", home.display());
-            return Err(Error::new(ErrorKind::User, message)
-                .with_hint("name the directories of your agents: memory-shepherd init PATH..."));
+            let home = home.display();
+            let message =
+                format!("no agent is in the usual directories of {home}; nothing was written");
+            let error = Error::new(ErrorKind::User, message)
+                .with_hint("name the directories of your agents: memory-shepherd init PATH...");
+            return Err(left_out.into_iter().fold(error, |error, reason| {
+                error.with_hint(format!("left out: {reason}"))
+            }));
         }
     }
     if memories.is_empty() {
@@ -237,7 +263,21 @@ fn propose_agents(args: &InitArgs, env: &ConfigEnvironment) -> Result<Vec<Propos
         agent: unique_name(&memory, &mut names),
         memory,
     });
-    Ok(agents.collect())
+    Ok(Proposal {
+        agents: agents.collect(),
+        left_out,
+    })
+}
+
+/// Whether a config can name a memory: the name of its directory, which an agent may have chosen, can
+/// contain line breaks and comments.
+fn can_be_named(memory: &Path, config: &Path, env: &ConfigEnvironment) -> bool {
+    let agent = ProposedAgent {
+        agent: unique_name(memory, &mut BTreeSet::new()),
+        memory: memory.to_path_buf(),
+    };
+    let agents = [agent];
+    parse_new_config(config, &new_files(config, &agents, None), &agents, env).is_some()
 }
 
 /// Returns the memory at a path, which is the memory or its directory, below the real path of its
@@ -258,10 +298,7 @@ fn find_memory(path: &Path) -> Option<Result<PathBuf>> {
 fn real_memory_path(memory: &Path) -> Result<PathBuf> {
     if let Ok(target) = fs::read_link(memory) {
         let target = target.display();
-        let message = format!(
-            "{} is a symlink to {target}; nothing was written",
-            memory.display()
-        );
+        let message = format!("{} is a symlink to {target}", memory.display());
         let hint = format!(
             "a reset would replace the link: if {target} is the agent's memory, name it; else name \
              the directories of the other agents"
@@ -357,14 +394,31 @@ fn new_files(
     files
 }
 
-/// Checks that the new config says what it was made of: the name of a directory, which an agent may
-/// have chosen, can contain line breaks and comments. Returns the config.
+/// Checks that the new config says what it was made of. Returns the config.
 fn check_config(
     path: &Path,
     files: &[NewFileItem],
     agents: &[ProposedAgent],
     env: &ConfigEnvironment,
 ) -> Result<Config> {
+    parse_new_config(path, files, agents, env).ok_or_else(|| {
+        let odd = agents
+            .iter()
+            .find(|it| !can_be_named(&it.memory, path, env));
+        let what = odd.map_or_else(String::new, |it| format!(" {}", it.memory.display()));
+        let message = format!("cannot name the memory{what} in a config; nothing was written");
+        Error::new(ErrorKind::User, message)
+            .with_hint("rename its directory, or name the directories of the other agents")
+    })
+}
+
+/// Returns the new config if it says what it was made of.
+fn parse_new_config(
+    path: &Path,
+    files: &[NewFileItem],
+    agents: &[ProposedAgent],
+    env: &ConfigEnvironment,
+) -> Option<Config> {
     let text = files.last().map_or("", |it| &it.content);
     let parsed = crate::config::parse(text.as_bytes(), path, env);
     let found = parsed.as_ref().map(|config| {
@@ -377,21 +431,8 @@ fn check_config(
         .map(|it| (it.agent.as_str(), it.memory.as_path()))
         .collect();
     let is_expected = found == Ok(expected);
-    if let Ok(config) = parsed
-        && is_expected
-        && config.alerts.is_none()
-    {
-        return Ok(config);
-    }
-    let is_plain = |path: &Path| {
-        let text = path.to_str();
-        text.is_some_and(|it| !it.contains(|c: char| c.is_control() || "#;\"'".contains(c)))
-    };
-    let odd = agents.iter().find(|it| !is_plain(&it.memory));
-    let what = odd.map_or_else(String::new, |it| format!(" {}", it.memory.display()));
-    let message = format!("cannot name the memory{what} in a config; nothing was written");
-    Err(Error::new(ErrorKind::User, message)
-        .with_hint("rename its directory, or name the directories of the other agents"))
+    let config = parsed.ok().filter(|_| is_expected);
+    config.filter(|config| config.alerts.is_none())
 }
 
 /// Creates a file that only this user can read and write, and its directories.

@@ -208,8 +208,55 @@ fn linked_memory_is_not_written_into_a_config() {
     let ran = site.run(["init", "--discover", "--config", "new/fleet.conf"]);
     let _ = ran
         .assert_code(2)
-        .assert_stderr_has("MEMORY.md is a symlink to AGENTS.md; nothing was written");
+        .assert_stderr_has("nothing was written")
+        .assert_stderr_has("MEMORY.md is a symlink to AGENTS.md");
     assert!(!site.path("new").exists());
+    let ran = site.run(["init", "home/clawd", "--config", "new/fleet.conf"]);
+    let _ = ran
+        .assert_code(2)
+        .assert_stderr_has("MEMORY.md is a symlink to AGENTS.md");
+    assert!(!site.path("new").exists());
+}
+
+#[test]
+fn discovery_leaves_out_what_cannot_be_an_agent() {
+    let site = Site::new();
+    let memory_in = |name: &str| {
+        let directory = site.path("home/.openclaw").join(name);
+        fs::create_dir_all(&directory).unwrap();
+        directory.join("MEMORY.md")
+    };
+    for name in ["workspace-tab\tx", "workspace-x #y", "workspace-z"] {
+        fs::write(memory_in(name), "# Rules\n").unwrap();
+    }
+    symlink("AGENTS.md", memory_in("workspace-link")).unwrap();
+    fs::write(memory_in("workspace-link").with_file_name("AGENTS.md"), "x").unwrap();
+    let ran = site.run(["init", "--discover", "--config", "new/fleet.conf"]);
+    let ran = ran.assert_code(0);
+    let notes: Vec<&str> = ran
+        .stderr
+        .lines()
+        .filter(|it| it.contains("left out"))
+        .collect();
+    assert_eq!(notes.len(), 2, "{}", ran.stderr);
+    assert!(
+        ran.stderr
+            .contains("workspace-x #y/MEMORY.md: a config cannot name it")
+    );
+    assert!(
+        ran.stderr
+            .contains("workspace-link/MEMORY.md is a symlink to AGENTS.md")
+    );
+    let config = site.read("new/fleet.conf");
+    assert_eq!(config.matches("memory_file=").count(), 2, "{config}");
+    assert!(config.contains("workspace-tab\tx/MEMORY.md\n"), "{config}");
+    // A path that the operator names is never left out, and the message names that one.
+    let paths = ["workspace-tab\tx", "workspace-x #y"].map(|it| format!("home/.openclaw/{it}"));
+    let ran = site.run(["init", &paths[0], &paths[1], "--config", "other/fleet.conf"]);
+    let _ = ran
+        .assert_code(2)
+        .assert_stderr_has("workspace-x #y/MEMORY.md in a config; nothing was written");
+    assert!(!site.path("other").exists());
 }
 
 #[test]
