@@ -45,6 +45,34 @@ fn debug_log_is_off_unless_environment_sets_it() {
 }
 
 #[test]
+fn debug_log_is_appended_to_no_other_file() {
+    let site = site_with_notes_and_drift();
+    let _ = site.run(["reset", "--all"]);
+    let others = [
+        MONITOR_MEMORY,
+        "baselines/monitor-bot-MEMORY.md",
+        "memory-shepherd.conf",
+        "archives/.shepherd/ledger.jsonl",
+    ];
+    for name in others {
+        let before = site.read(name);
+        let flag = format!("--debug-log={}", site.path(name).display());
+        let _ = site
+            .run(["status", &flag])
+            .assert_code(2)
+            .assert_stderr_has("it is not a debug log; nothing was written");
+        assert_eq!(site.read(name), before, "{name}");
+    }
+    site.write("debug.log", "");
+    let flag = format!("--debug-log={}", site.path("debug.log").display());
+    let _ = site.run(["status", &flag]).assert_code(0);
+    let first = site.read("debug.log");
+    let _ = site.run(["status", &flag]).assert_code(0);
+    let both = site.read("debug.log");
+    assert!(both.len() > first.len() && both.starts_with(&first));
+}
+
+#[test]
 fn debug_log_that_cannot_be_opened_ends_the_command() {
     let site = Site::new();
     std::os::unix::fs::symlink("elsewhere", site.path("link")).unwrap();
