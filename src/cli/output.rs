@@ -262,6 +262,22 @@ pub struct Output {
     settings: OutputSettings,
     stdout: OutputStream,
     stderr: OutputStream,
+    /// The first failure to write a line of progress.
+    progress_error: Option<Error>,
+}
+
+/// Writes to standard output itself. The standard library takes a descriptor that cannot be written
+/// for one that is closed, and drops the text.
+struct StandardOutput;
+
+impl Write for StandardOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::write(rustix::stdio::stdout(), bytes)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 impl Output {
@@ -282,7 +298,7 @@ impl Output {
         };
         Output {
             stdout: stream(
-                Box::new(io::stdout()),
+                Box::new(StandardOutput),
                 rustix::stdio::stdout(),
                 settings.is_stdout_terminal,
             ),
@@ -292,6 +308,7 @@ impl Output {
                 settings.is_stderr_terminal,
             ),
             settings,
+            progress_error: None,
         }
     }
 
@@ -397,8 +414,16 @@ impl Output {
             return;
         }
         let line = format!("{}\n", reveal_to_string(line.as_bytes()));
-        // A full or closed screen does not stop a run.
-        let _ = self.stdout.write_and_flush(line.as_bytes());
+        // A full disk or a closed screen does not stop a run.
+        if let Err(error) = self.stdout.write_and_flush(line.as_bytes()) {
+            self.progress_error
+                .get_or_insert_with(|| output_error(&error));
+        }
+    }
+
+    /// Returns the first failure to write a line of progress, once.
+    pub fn take_progress_error(&mut self) -> Option<Error> {
+        self.progress_error.take()
     }
 
     /// Whether a line on standard output would not wait for a reader.

@@ -509,9 +509,16 @@ impl CommandContext<'_> {
         signals.release();
         pending.iter().for_each(|line| out.print_progress(line));
         let printed = self.print_report(plan, &report);
+        let lost = self.output.take_progress_error();
         self.send_alerts(engine, Some(&report), signals);
-        printed?;
-        Ok(report.worst_kind())
+        let Some(error) = printed.err().or(lost) else {
+            return Ok(report.worst_kind());
+        };
+        let kinds = report.worst_kind().into_iter().chain([error.kind()]);
+        let log = engine.command_line("log");
+        let error = error.with_hint(format!("the run itself stands; `{log}` shows it"));
+        self.output.print_command_error(&error.into());
+        Ok(kinds.reduce(ErrorKind::more_serious))
     }
 
     fn print_report(&mut self, plan: &Plan, report: &RunReport) -> Result<()> {

@@ -554,6 +554,45 @@ fn closed_reader_is_not_an_error() {
 }
 
 #[test]
+fn run_whose_lines_cannot_be_written_says_so() {
+    let open = |path: &str, is_written: bool| {
+        let mut options = fs::File::options();
+        options.write(is_written).read(!is_written);
+        options.open(path).unwrap()
+    };
+    for (path, is_written, why) in [
+        ("/dev/full", true, "no space left"),
+        ("/dev/null", false, "bad file descriptor"),
+    ] {
+        let site = site_with_notes_and_drift();
+        site.append(MONITOR_MEMORY, "- more\n");
+        for words in [
+            "reset monitor-bot",
+            "reset code-reviewer --json",
+            "undo monitor-bot",
+        ] {
+            let mut command = Command::new(PROGRAM_PATH);
+            command.env_clear().current_dir(&site.dir);
+            let output = command
+                .args(words.split(' '))
+                .stdout(open(path, is_written))
+                .stderr(Stdio::piped())
+                .output()
+                .unwrap();
+            let err = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(3), "{words}: {err}");
+            assert!(
+                err.contains(&format!("cannot write the answer: {why}")),
+                "{err}"
+            );
+            assert!(err.contains("the run itself stands"), "{words}: {err}");
+        }
+        let log = site.run(["log"]).assert_code(0);
+        let _ = log.assert_stdout_has("undo");
+    }
+}
+
+#[test]
 fn full_output_is_an_error() {
     let site = site_with_notes_and_drift();
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
