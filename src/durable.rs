@@ -176,16 +176,6 @@ fn check_regular_file(file: &File, message: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a new file that other users can neither read nor change, in a directory of this process's own.
-///
-/// # Errors
-/// The system's error, for example that the file exists.
-pub fn write_private_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    options.open(path)?.write_all(bytes)
-}
-
 /// Replaces `path` atomically: writes a new file beside it, syncs it, renames it over `path` and
 /// syncs the directory. For files that only this program writes. What an earlier replacement of it has
 /// left that was killed is removed.
