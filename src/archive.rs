@@ -17,7 +17,7 @@ pub mod search;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -158,6 +158,14 @@ impl Archive {
         self.root_pins.pin()
     }
 
+    /// Checks that no other directory has taken the place of a pinned `archive_dir`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Host`] if one has, or there is none any more; otherwise the system's error.
+    pub fn check_root(&self) -> Result<()> {
+        self.root_pins.check(&self.root)
+    }
+
     /// `archive_dir`.
     pub fn root(&self) -> &Path {
         &self.root
@@ -184,7 +192,7 @@ impl Archive {
     /// The system's error, a symlink in the path, another directory in the place of a pinned
     /// `archive_dir`, or another archive than the one that the config names.
     pub fn open_or_create_directory(&self, path: &Path) -> Result<OwnedFd> {
-        self.root_pins.check(&self.root)?;
+        self.check_root()?;
         self.check_expected_for_write()?;
         for above in path.ancestors().skip(1) {
             self.check_owner(above)?;
@@ -346,6 +354,7 @@ impl Archive {
     /// The system's error, or another archive than the one that the config names; the old file is
     /// then unchanged.
     pub fn replace_program_file(&self, path: &Path, bytes: &[u8]) -> Result<()> {
+        self.check_root()?;
         self.check_expected_for_write()?;
         durable::replace_file(path, bytes, self.entry_mode)?;
         self.repair_program_file(File::open(path).with_path("open", path)?, path)
@@ -355,6 +364,21 @@ impl Archive {
     /// `missing` ones, which are not always there.
     pub fn remove_leftovers(&self, missing: &[&str]) {
         durable::remove_leftovers_in(&self.root.join(PROGRAM_DIRECTORY_NAME), missing);
+    }
+
+    /// Removes one of the program's own files. A missing one is not an error.
+    ///
+    /// # Errors
+    /// As [`Archive::replace_program_file`].
+    pub fn remove_program_file(&self, path: &Path) -> Result<()> {
+        self.check_root()?;
+        self.check_expected_for_write()?;
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error).with_path("remove", path)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn set_group(&self, file: impl AsFd, path: &Path) -> Result<()> {
@@ -669,28 +693,44 @@ impl Archive {
         digest_file(self.open_entry(entry)?, &self.root.join(entry))
     }
 
-    /// Deletes a listed entry; follows no symlink, and deletes no other file at its path.
+    /// Deletes a listed entry; follows no symlink, and deletes no other file at its path. Returns
+    /// whether there was one.
     ///
     /// # Errors
-    /// The system's error, or another file at its path. A missing entry is not an error.
-    pub fn delete_entry(&self, entry: &ArchiveEntry) -> Result<()> {
-        match self.find_entry(&entry.path)? {
-            None => Ok(()),
-            Some(now) if now == *entry => {
-                let path = self.root.join(&entry.path);
-                let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-                    return Err(not_an_entry_error(&entry.path));
-                };
-                let directory = durable::open_directory(parent)?;
-                match fs::unlinkat(&directory, name, AtFlags::empty()) {
-                    Ok(()) | Err(Errno::NOENT) => Ok(()),
-                    Err(errno) => Err(errno).with_path("delete", &path),
-                }
+    /// The system's error, another file at its path, or another directory in the place of a pinned
+    /// `archive_dir`.
+    pub fn delete_entry(&self, entry: &ArchiveEntry) -> Result<bool> {
+        let path = self.root.join(&entry.path);
+        let name = entry.path.file_name().and_then(OsStr::to_str);
+        let (Some(subdir), Some(name)) = (entry.path.parent(), name.and_then(EntryName::parse))
+        else {
+            return Err(not_an_entry_error(&entry.path));
+        };
+        if !is_below_archive(&entry.path) {
+            return Err(not_an_entry_error(&entry.path));
+        }
+        let opened = durable::open_directory_errno(&self.root.join(subdir));
+        // Behind the open: what is opened now is in the directory that this finds.
+        self.check_root()?;
+        let fd = match opened {
+            Err(Errno::NOENT) => return Ok(false),
+            opened => opened
+                .map_err(|errno| durable::open_directory_error(errno, &self.root.join(subdir)))?,
+        };
+        let subdir = subdir.to_path_buf();
+        let directory = OpenDirectory { fd, subdir };
+        match self.stat_entry(&directory, &name)? {
+            None => return Ok(false),
+            Some(now) if now == *entry => {}
+            Some(_) => {
+                let path = entry.path.display();
+                let message = format!("{path} was replaced since it was listed");
+                return Err(Error::new(ErrorKind::Conflict, message));
             }
-            Some(_) => Err(Error::new(
-                ErrorKind::Conflict,
-                format!("{} was replaced since it was listed", entry.path.display()),
-            )),
+        }
+        match fs::unlinkat(&directory.fd, &name.text, AtFlags::empty()) {
+            Err(Errno::NOENT) => Ok(false),
+            deleted => deleted.with_path("delete", &path).map(|()| true),
         }
     }
 }

@@ -8,6 +8,7 @@
 //! passes them in as [`ConfigEnvironment`].
 
 mod alert_settings;
+mod baseline_name;
 mod foreign_habits;
 mod identity;
 mod ini;
@@ -38,6 +39,7 @@ use crate::reset_interval::ResetInterval;
 use crate::trust::{TrustedUser, UserDatabase, find_untrusted_ancestor};
 
 pub use alert_settings::{AlertKind, AlertSettings, JournalTarget};
+pub use baseline_name::{META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME, is_baseline_name};
 pub use identity::config_identity;
 use ini::Diagnostics;
 pub use ini::{Diagnostic, DiagnosticLevel};

@@ -15,6 +15,7 @@ mod baseline_drafts;
 mod baseline_file;
 mod baseline_opening;
 mod baseline_plan;
+mod baseline_replacement;
 mod baseline_save;
 mod baseline_versions;
 mod classify;
@@ -471,6 +472,14 @@ impl Engine {
         }
         let locked = LockedLedger::lock(&self.archive, self.clock())?;
         self.ledger().append(locked, events, self.clock())
+    }
+
+    /// Returns number and digest of the ledger's last record that is on the disk; none where there is
+    /// no record, or another directory is at `archive_dir` by now.
+    fn recorded_head(&self) -> Option<(u64, Digest)> {
+        self.archive.check_root().ok()?;
+        let head = self.ledger().durable_head().ok()?;
+        (head.0 > 0).then_some(head)
     }
 
     /// Moves older records of a ledger that has grown to segments, at the end of a run. Does nothing

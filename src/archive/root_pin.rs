@@ -1,5 +1,5 @@
-//! Holds a run to the directory that stood at `archive_dir` when it began: one that takes its
-//! place has no entries, transaction records or ledger of the run.
+//! Holds a run, or a change of baselines, to the directory that stood at `archive_dir` when it began:
+//! one that takes its place has no entries, transaction records or ledger of it.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -21,6 +21,7 @@ struct PinnedRoot {
 }
 
 /// Keeps an archive's directory from being replaced unnoticed until it is dropped.
+#[derive(Debug)]
 pub struct RootPin(RootPins);
 
 impl RootPins {
@@ -49,11 +50,12 @@ impl RootPins {
             identity if identity == found => {}
             _ => {
                 let message = format!(
-                    "{} was moved, replaced or unmounted during the run; nothing is written there",
+                    "{} was moved, replaced or unmounted since this began; nothing is written or \
+                     deleted in its place",
                     root.display()
                 );
                 return Err(Error::new(ErrorKind::Host, message).with_hint(
-                    "put the directory back: the next run recovers what this one left unfinished",
+                    "put the directory back: the next run or guard recovers what is unfinished",
                 ));
             }
         }

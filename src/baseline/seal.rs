@@ -13,6 +13,7 @@ use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::config::{Config, SealRequirement};
+pub use crate::config::{META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME, is_baseline_name};
 use crate::diff::count_lines;
 use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext, Result};
@@ -20,27 +21,8 @@ use crate::invocation::quote_operand;
 pub use manifest::BaselineSeal;
 pub use meta::SealMeta;
 
-/// File name of the manifest.
-pub const SEAL_FILE_NAME: &str = ".checksums";
-
-/// File name of serial, time and expiry.
-pub const META_FILE_NAME: &str = ".checksums.meta";
-
-/// File name of the signature.
-pub const SIGNATURE_FILE_NAME: &str = ".checksums.sig";
-
 /// File name of the lock of a process that changes the seal, among the locks of the archive.
 pub const SEAL_LOCK_FILE_NAME: &str = ".seal.lock";
-
-/// Returns whether a name can be that of a baseline: it stays in its directory, and is none of the
-/// seal's own files. A seal without a signature may hold any name.
-pub fn is_baseline_name(name: &str) -> bool {
-    // Only one spelling: neither `a//b` nor `a/`.
-    let mut parts = name.split('/');
-    parts.all(|part| !["", ".", ".."].contains(&part))
-        && !name.contains('\0')
-        && ![SEAL_FILE_NAME, META_FILE_NAME, SIGNATURE_FILE_NAME].contains(&name)
-}
 
 /// Size limit of a manifest.
 const MAX_MANIFEST_BYTES: u64 = 16 << 20;

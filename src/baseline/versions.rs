@@ -275,7 +275,10 @@ impl BaselineVersions {
     /// The system's error.
     pub fn delete(&self, version: &StoredVersion, _lock: &DeletionLock) -> Result<bool> {
         let path = self.archive.program_path(VERSION_DIRECTORY_NAME);
-        let directory = durable::open_directory(&path)?;
+        let directory = durable::open_directory(&path);
+        // Behind the open: what is opened now is in the directory that this finds.
+        self.archive.check_root()?;
+        let directory = directory?;
         let name = format!("{}{VERSION_EXTENSION}", version.digest);
         let stat = match fs::statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(true),

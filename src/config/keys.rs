@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
 use super::alert_settings::{AlertKind, AlertShape};
+use super::baseline_name::is_seal_file;
 use super::foreign_habits::expand_home_in_command;
 use super::{ACCEPT_IN_PLACE, SftpExtension, strip_dot_components};
 use crate::archive::QUARANTINE_DIRECTORY_NAME;
@@ -339,9 +340,7 @@ impl PathBases<'_> {
             ValueShape::Directory => self.parse_local_path(text),
             ValueShape::File => check_names_file(text).and_then(|()| self.parse_local_path(text)),
             ValueShape::RemoteFile => check_names_file(text).and_then(|()| parse_remote_path(text)),
-            ValueShape::Baseline => {
-                check_names_file(text).and_then(|()| parse_relative_path(text, "baseline_dir"))
-            }
+            ValueShape::Baseline => parse_baseline(text),
             ValueShape::ArchiveSubdirectory => parse_archive_subdirectory(text),
             ValueShape::Number(min, max, unit) => parse_number(text, min, max, unit),
             ValueShape::PermissionBits => parse_permission_bits(text),
@@ -437,6 +436,19 @@ fn check_names_file(text: &str) -> Result<(), KeyFault> {
             "add the file's name",
         ),
         _ => Ok(()),
+    }
+}
+
+/// Parses the name of a baseline.
+fn parse_baseline(text: &str) -> Result<KeyValue, KeyFault> {
+    check_names_file(text)?;
+    let value = parse_relative_path(text, "baseline_dir")?;
+    match &value {
+        KeyValue::Text(name) if is_seal_file(name) => key_fault(
+            format!("must not name a file of the seal, and `{text}` is one: `seal` overwrites it"),
+            "give the baseline another name",
+        ),
+        _ => Ok(value),
     }
 }
 

@@ -92,6 +92,19 @@ fn unknown_key_is_an_error_with_suggestion() {
 }
 
 #[test]
+fn baseline_with_a_name_of_the_seal_is_an_error() {
+    for name in [".checksums", ".checksums.meta", "./.checksums.sig"] {
+        let found = error_lines(&format!("[bot]\nmemory_file=/m.md\nbaseline={name}\n"));
+        let [only] = found.as_slice() else {
+            panic!("{found:?}")
+        };
+        assert!(only.contains("must not name a file of the seal"), "{only}");
+    }
+    let below = valid_config("[bot]\nmemory_file=/m.md\nbaseline=team/.checksums\n");
+    assert_eq!(below.agents[0].baseline, "team/.checksums");
+}
+
+#[test]
 fn invalid_section_name_does_not_leak_keys() {
     let found = error_lines("[a]\nmemory_file=/a.md\nbaseline=a.md\n[b c]\nmemory_file=/b.md\n");
     assert!(found[0].contains(":4: error: a section name has only letters"));

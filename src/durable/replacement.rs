@@ -43,7 +43,7 @@ const MAX_INSTALL_ATTEMPTS: usize = 16;
 pub struct ReplacementNames([String; 3]);
 
 /// The paths of a replacement, for after a kill.
-#[derive(Debug, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct ReplacementPaths {
     path: PathBuf,
     /// The new file, or what it displaced.
@@ -88,6 +88,13 @@ impl ReplacementPaths {
     /// Path of the file that was being replaced.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Returns the random names beside the file.
+    pub fn random_names(&self) -> impl Iterator<Item = String> {
+        let paths = [&self.provisional, &self.unfinished, &self.aside];
+        let names = paths.into_iter().filter_map(|path| path.file_name());
+        names.map(|name| name.display().to_string())
     }
 
     /// Finds what a killed process has left under its random names. A file that was moved aside

@@ -5,7 +5,6 @@
 //! it claims. Elsewhere the manifest in `baseline_dir` counts, as resets check it.
 
 use std::collections::HashSet;
-use std::io;
 
 use serde::{Deserialize, Serialize};
 
@@ -178,12 +177,7 @@ impl Engine {
     /// Removes the kept copy of the seal.
     pub(super) fn forget_kept_seal(&self) -> Result<()> {
         let path = self.archive.program_path(KEPT_SEAL_FILE_NAME);
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(error).with_path("remove", &path)
-            }
-            _ => Ok(()),
-        }
+        self.archive.remove_program_file(&path)
     }
 
     /// Returns whether there is a kept seal that this user cannot read: it may be a signed one.

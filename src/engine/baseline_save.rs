@@ -1,32 +1,25 @@
 //! Saves of baseline files: atomic, with owner and mode kept, the version from before stored first,
 //! and a record in the ledger. Editors, restores and the guard save in this way.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, lstat};
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
 
 use super::Engine;
 use super::baseline_file::{BaselineFile, read_optional};
+use super::baseline_replacement::{ChangeRecord, NewContent, ReplacedFile, file_state};
 use super::lock;
 use super::record::{FileState, Operation, Outcome, RunEvent, new_run_id};
 use super::run_log;
 use super::seal::SealReport;
 use super::semaphore::Permit;
+use crate::archive::RootPin;
 use crate::baseline::seal::BaselineSeal;
 use crate::baseline::{self, MAX_BASELINE_BYTES};
 use crate::digest::Digest;
-use crate::durable::{
-    self, DisplacedFile, ExpectedFile, InstalledFile, LostAttributes, Replacement,
-    ReplacementNames, ReplacementPaths,
-};
+use crate::durable::{self, ExpectedFile, LostAttributes};
 use crate::error::{Error, ErrorKind, PathContext, Result};
-
-/// The random names under which new files are being installed, in the program's own directory of the
-/// archive.
-const REPLACING_FILE_NAME: &str = "replacing.json";
 
 /// Begins the note of a save with lines that another program wrote.
 pub(super) const MERGED_TEXT_NOTE: &str = "with lines of another program";
@@ -54,6 +47,7 @@ pub struct BaselineWriter<'e> {
     pub(super) engine: &'e Engine,
     _seal_lock: Permit,
     _edit: BaselineEdit,
+    _root_pin: RootPin,
 }
 
 /// A baseline that was saved.
@@ -83,27 +77,6 @@ impl SavedBaseline {
     }
 }
 
-/// What a new file displaced.
-#[derive(Default)]
-pub(super) struct ReplacedFile {
-    /// Whether nothing is left for the next recovery to store or remove.
-    pub is_settled: bool,
-    /// State of the file whose bytes were stored.
-    stored: Option<FileState>,
-    /// Path of what stays beside the new file: see [`SavedBaseline::kept_aside`].
-    kept_aside: Option<PathBuf>,
-    lost: LostAttributes,
-}
-
-/// The journal of files that are being replaced.
-#[derive(Serialize, Deserialize)]
-struct ReplacementJournal {
-    /// Number of the ledger's last record when it was written; every record about them follows it.
-    #[serde(rename = "ledger")]
-    ledger_seq: u64,
-    files: Vec<ReplacementPaths>,
-}
-
 /// Why a baseline is saved.
 pub(super) struct SaveCause {
     pub operation: Operation,
@@ -128,11 +101,13 @@ impl Engine {
     /// # Errors
     /// As [`Engine::begin_baseline_edit`]; another process changes them for longer than a minute.
     pub fn begin_baseline_change(&self) -> Result<BaselineWriter<'_>> {
+        let root_pin = self.archive.pin_root();
         let edit = self.begin_baseline_edit()?;
         Ok(BaselineWriter {
             engine: self,
             _seal_lock: lock::lock_seal(&self.archive, self.clock())?,
             _edit: edit,
+            _root_pin: root_pin,
         })
     }
 
@@ -175,69 +150,63 @@ impl Engine {
             _ => BaselineSeal::default(),
         };
         let digest = self.baseline_versions.store(bytes)?;
-        let replaced = self.replace_files(&[(path.clone(), bytes, cause.expected)])?;
-        let ReplacedFile {
-            is_settled,
-            stored,
-            kept_aside,
-            lost,
-        } = replaced.into_iter().next().unwrap_or_default();
-        // A program may have written to it since it was read.
-        let before = stored.or(before);
-        let is_read_back =
-            baseline::read_file(&path).is_ok_and(|bytes| Digest::of(&bytes) == digest);
         let run = new_run_id();
-        let old_digest = before.as_ref().and_then(FileState::digest);
-        let aside = kept_aside
-            .as_ref()
-            .map(|aside| format!("what stood there before is now {}", aside.display()));
-        let note = cause.note.into_iter().chain(aside).chain(lost.describe());
-        let note: Vec<String> = note.collect();
-        let outcome = if is_read_back {
-            Outcome::Ok
-        } else {
-            Outcome::Failed
-        };
         let event = RunEvent {
             file: Some(name.to_string()),
-            outcome,
-            before,
-            after: is_read_back.then(|| file_state(bytes)),
+            before: before.clone(),
+            after: Some(file_state(bytes)),
             baseline: Some(digest),
             sealed_version: sealed.expected_digest(name),
-            note: (!note.is_empty()).then(|| note.join("; ")),
+            note: cause.note,
             ..self.baseline_event(&run, cause.operation)
         };
-        let line = format!(
-            "{} the baseline {name}: {} -> {}",
-            match cause.operation {
-                Operation::Save => "Saved",
-                Operation::Guard => "Guard restored",
-                _ => "Restored",
-            },
-            old_digest.map_or("no file".to_string(), |old| old.short_hex(8)),
-            digest.short_hex(8)
-        );
-        self.record_baseline_run(&run, vec![event], vec![line])
-            .map_err(|error| {
-                let path = path.display();
-                error.with_context(format!("{path} was saved, but that cannot be recorded"))
-            })?;
-        if is_settled {
-            self.remove_replacement_journal()?;
-        }
-        if !is_read_back {
-            let message = format!("{} was changed right after it was saved", path.display());
-            return Err(Error::new(ErrorKind::Conflict, message));
-        }
-        Ok(SavedBaseline {
+        let mut record = ChangeRecord {
+            events: vec![event],
+            run: run.clone(),
+            lines: Vec::new(),
+        };
+        let expected = cause.expected;
+        let new = NewContent {
+            name,
+            bytes,
+            expected,
+        };
+        let change = self.replace_files(&[new], &record)?;
+        let replaced = change.files.first();
+        // A program may have written to it since it was read.
+        let before = replaced.and_then(ReplacedFile::stored).or(before);
+        let lost = replaced.map(|it| it.lost).unwrap_or_default();
+        let kept_aside = replaced.and_then(ReplacedFile::kept_aside);
+        let kept_aside = kept_aside.map(Path::to_path_buf);
+        let is_read_back =
+            baseline::read_file(&path).is_ok_and(|bytes| Digest::of(&bytes) == digest);
+        let mut saved = SavedBaseline {
             run,
             path,
-            before: old_digest,
+            before: before.as_ref().and_then(FileState::digest),
             digest,
             kept_aside,
             lost,
-        })
+        };
+        for event in &mut record.events {
+            event.before = before.clone();
+            saved.remarks().iter().for_each(|note| event.add_note(note));
+            if !is_read_back {
+                event.outcome = Outcome::Failed;
+                event.after = None;
+            }
+        }
+        record
+            .lines
+            .push(describe_save(cause.operation, &saved, name));
+        let unremoved = change.complete(record)?;
+        if !is_read_back {
+            let path = saved.path.display();
+            let message = format!("{path} was changed right after it was saved");
+            return Err(Error::new(ErrorKind::Conflict, message));
+        }
+        saved.kept_aside = saved.kept_aside.or(unremoved.into_iter().next());
+        Ok(saved)
     }
 
     /// Creates the event of a run that concerns a baseline file.
@@ -257,8 +226,7 @@ impl Engine {
             count => format!("{count} baselines"),
         };
         self.append_to_ledger(events)?;
-        let head = self.ledger().durable_head().ok();
-        let end = run_log::format_run_end(run, &counts, head);
+        let end = run_log::format_run_end(run, &counts, self.recorded_head());
         let now = self.clock().now();
         let lines: Vec<String> = lines
             .into_iter()
@@ -268,95 +236,17 @@ impl Engine {
         run_log::append_lines(&self.archive, &lines)
     }
 
-    /// Replaces files, in this order, and stores the bytes that they displace; all of them, or none
-    /// if the system allows to put the first ones back. The caller holds the lock of the seal, and
-    /// calls [`Engine::end_replacement`] once the ledger has them.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Conflict`] if something else than expected stands at a path; otherwise the
-    /// system's error.
-    pub(super) fn replace_files(
-        &self,
-        files: &[(PathBuf, &[u8], ExpectedFile)],
-    ) -> Result<Vec<ReplacedFile>> {
-        let mut names = Vec::new();
-        let mut contents = ReplacementJournal {
-            ledger_seq: self.ledger_head().map_or(0, |(seq, _)| seq),
-            files: Vec::new(),
-        };
-        for (path, ..) in files {
-            let some = ReplacementNames::new()?;
-            contents.files.push(some.paths_beside(path));
-            names.push(some);
-        }
-        let journal = self.archive.program_path(REPLACING_FILE_NAME);
-        let text = serde_json::to_vec(&contents).map_err(|error| {
-            let message = format!("cannot serialize the names of new files: {error}");
-            Error::new(ErrorKind::Internal, message)
-        })?;
-        self.archive.replace_program_file(&journal, &text)?;
-        // All of them are on the disk before the first one changes its name.
-        let prepared: Result<Vec<Replacement>> = files
-            .iter()
-            .zip(names)
-            .map(|((path, bytes, _), names)| Replacement::prepare(path, bytes, names))
-            .collect();
-        let mut installed: Vec<InstalledFile> = Vec::new();
-        for (replacement, (_, _, expected)) in prepared?.into_iter().zip(files) {
-            match replacement.install(*expected, MAX_BASELINE_BYTES) {
-                Ok(file) => installed.push(file),
-                Err(error) => return Err(put_back_all(installed, error)),
-            }
-        }
-        let mut replaced = Vec::new();
-        for file in installed {
-            let lost = file.lost();
-            let stored = match file.into_displaced() {
-                None => ReplacedFile {
-                    is_settled: true,
-                    ..ReplacedFile::default()
-                },
-                Some(displaced) => {
-                    let path = displaced.path().to_path_buf();
-                    // The new files are in place. What cannot be stored or removed now is tried again
-                    // by the next recovery.
-                    self.store_displaced(displaced).unwrap_or(ReplacedFile {
-                        kept_aside: Some(path),
-                        ..ReplacedFile::default()
-                    })
-                }
-            };
-            replaced.push(ReplacedFile { lost, ..stored });
-        }
-        Ok(replaced)
-    }
-
-    /// Removes the journal of a replacement, unless the next recovery needs it.
-    pub(super) fn end_replacement(&self, replaced: &[ReplacedFile]) -> Result<()> {
-        if replaced.iter().all(|it| it.is_settled) {
-            self.remove_replacement_journal()
-        } else {
-            Ok(())
-        }
-    }
-
-    fn remove_replacement_journal(&self) -> Result<()> {
-        let journal = self.archive.program_path(REPLACING_FILE_NAME);
-        std::fs::remove_file(&journal).with_path("remove", &journal)
-    }
-
     /// Recovers an interrupted change of baselines, and removes what killed processes have left of the
     /// program's own files.
     ///
     /// # Errors
     /// What a change left cannot be stored or recorded.
     pub fn recover_baseline_changes(&self) -> Result<()> {
-        if self.pending_replacements()?.is_none() {
-            self.archive.remove_leftovers(&[REPLACING_FILE_NAME]);
+        if !self.has_interrupted_change()? {
             return Ok(());
         }
         let _lock = lock::lock_seal(&self.archive, self.clock())?;
-        self.recover_replacements()
+        self.recover_replacements().map(drop)
     }
 
     /// Does the same, and returns whether the process that changed this baseline ended before its change
@@ -365,130 +255,14 @@ impl Engine {
     /// # Errors
     /// As [`Engine::recover_baseline_changes`], or the ledger cannot be read.
     pub fn recover_interrupted_save(&self, name: &str) -> Result<bool> {
-        let path = self.baseline_file_path(name);
-        let concerns = |it: &ReplacementJournal| it.files.iter().any(|file| file.path() == path);
-        if !self.pending_replacements()?.is_some_and(|it| concerns(&it)) {
-            return self.recover_baseline_changes().map(|()| false);
+        if !self.has_interrupted_change()? {
+            return Ok(false);
         }
         let _lock = lock::lock_seal(&self.archive, self.clock())?;
-        // A change in progress has ended by now, and removed the journal.
-        let Some(journal) = self.pending_replacements()?.filter(concerns) else {
-            return Ok(false);
-        };
-        let recorded = self.baseline_history(name, usize::MAX)?;
-        let recorded = recorded.iter().find_map(|it| it.sha256);
-        let (back, _) = self.scan_ledger_backwards()?;
-        let mut back = back.stopping_after(journal.ledger_seq);
-        let mut is_recorded = false;
-        while let Some((_, record)) = back.next_matching(|it| it.is_about_archive())? {
-            is_recorded |= record.event.file.as_deref() == Some(name);
-        }
-        // What was displaced and is still there may be left for lack of a right, or to its writer.
-        let has_displaced = self.recover_journal(journal)?;
-        let found = read_optional(&path)?.map(|bytes| Digest::of(&bytes));
-        Ok(if is_recorded {
-            !has_displaced
-        } else {
-            found != recorded
-        })
-    }
-
-    /// Returns the journal of replacements; none if there is none.
-    fn pending_replacements(&self) -> Result<Option<ReplacementJournal>> {
-        let journal = self.archive.program_path(REPLACING_FILE_NAME);
-        let text = match durable::read_own_file(&journal) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            text => text.with_path("read", &journal)?,
-        };
-        serde_json::from_slice(&text).map(Some).map_err(|error| {
-            let message = format!("{} is damaged: {error}", journal.display());
-            Error::new(ErrorKind::Integrity, message)
-                .with_hint("look for files .shepherd-… beside the baselines, then remove it")
-        })
-    }
-
-    /// Stores what a killed process left beside baselines or seal, and removes it there. The caller
-    /// holds the lock of the seal.
-    pub(super) fn recover_replacements(&self) -> Result<()> {
-        self.archive.remove_leftovers(&[REPLACING_FILE_NAME]);
-        match self.pending_replacements()? {
-            Some(journal) => self.recover_journal(journal).map(drop),
-            None => Ok(()),
-        }
-    }
-
-    /// Does the same for a journal, and returns whether there was anything to store.
-    fn recover_journal(&self, journal: ReplacementJournal) -> Result<bool> {
-        let mut has_displaced = false;
-        for replacement in journal.files {
-            for displaced in replacement.recover()? {
-                has_displaced = true;
-                let found = self.store_displaced(displaced)?;
-                self.record_recovered(replacement.path(), found)?;
-            }
-        }
-        self.remove_replacement_journal()?;
-        Ok(has_displaced)
-    }
-
-    /// Records a version that a killed process left, so that the history of its baseline has it.
-    fn record_recovered(&self, path: &Path, found: ReplacedFile) -> Result<()> {
-        let directory = &self.config().general.baseline_dir;
-        let name = path.strip_prefix(directory).ok().and_then(Path::to_str);
-        let Some(name) = name else {
-            return Ok(());
-        };
-        let run = new_run_id();
-        let (note, line) = match &found.kept_aside {
-            None => (
-                "left by an interrupted change".to_string(),
-                format!("Stored what an interrupted change left beside {name}"),
-            ),
-            Some(aside) => {
-                let aside = aside.display();
-                (
-                    format!("an interrupted change left what stood there before as {aside}"),
-                    format!("An interrupted change left what was {name} as {aside}"),
-                )
-            }
-        };
-        let event = RunEvent {
-            file: Some(name.to_string()),
-            before: found.stored,
-            note: Some(note),
-            ..self.baseline_event(&run, Operation::Repair)
-        };
-        self.record_baseline_run(&run, vec![event], vec![line])
-    }
-
-    /// Stores displaced bytes and removes their file, unless it stays: it is not a plain file of at most
-    /// 16 MiB, a program keeps writing to it, or it cannot be removed.
-    fn store_displaced(&self, mut displaced: DisplacedFile) -> Result<ReplacedFile> {
-        let Some(bytes) = displaced.read_settled(MAX_BASELINE_BYTES, self.clock())? else {
-            return Ok(ReplacedFile {
-                is_settled: true,
-                kept_aside: Some(displaced.path().to_path_buf()),
-                ..ReplacedFile::default()
-            });
-        };
-        self.baseline_versions.store(&bytes)?;
-        let path = displaced.path().to_path_buf();
-        // An append-only directory, for example. The bytes are stored, and the file does no harm.
-        let Ok(late) = displaced.remove(MAX_BASELINE_BYTES, self.clock()) else {
-            return Ok(ReplacedFile {
-                stored: Some(file_state(&bytes)),
-                kept_aside: Some(path),
-                ..ReplacedFile::default()
-            });
-        };
-        if let Some(late) = &late {
-            self.baseline_versions.store(late)?;
-        }
-        Ok(ReplacedFile {
-            is_settled: true,
-            stored: Some(file_state(&late.unwrap_or(bytes))),
-            ..ReplacedFile::default()
-        })
+        // A change in progress has ended by now.
+        let is_interrupted = self.was_replacement_interrupted(name)?;
+        self.recover_replacements()?;
+        Ok(is_interrupted)
     }
 }
 
@@ -583,25 +357,19 @@ impl BaselineWriter<'_> {
     }
 }
 
-/// Puts back what new files displaced, the last one first, and returns the error that this is for.
-fn put_back_all(installed: Vec<InstalledFile>, mut error: Error) -> Error {
-    for file in installed.into_iter().rev() {
-        if let Err(failed) = file.put_back() {
-            error = error.with_hint(format!("not all files were put back: {failed}"));
-        }
-    }
-    error
-}
-
-/// Returns the state of a file with these bytes.
-pub(super) fn file_state(bytes: &[u8]) -> FileState {
-    let feeds = bytes.iter().filter(|byte| **byte == b'\n').count();
-    let has_rest = bytes.last().is_some_and(|last| *last != b'\n');
-    FileState::File {
-        sha256: Digest::of(bytes),
-        size: bytes.len() as u64,
-        lines: (feeds + usize::from(has_rest)) as u64,
-    }
+/// Returns the line of `reset.log` about a baseline that was saved.
+fn describe_save(operation: Operation, saved: &SavedBaseline, name: &str) -> String {
+    let old = saved.before.map(|old| old.short_hex(8));
+    format!(
+        "{} the baseline {name}: {} -> {}",
+        match operation {
+            Operation::Save => "Saved",
+            Operation::Guard => "Guard restored",
+            _ => "Restored",
+        },
+        old.as_deref().unwrap_or("no file"),
+        saved.digest.short_hex(8)
+    )
 }
 
 /// Returns the state of the path of a baseline. That of anything else than a regular file of at most

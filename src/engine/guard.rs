@@ -28,7 +28,8 @@ use super::Engine;
 use super::accepted_seal::KeptSeal;
 use super::baseline_change::FileOwner;
 use super::baseline_file::read_optional;
-use super::baseline_save::{SaveCause, file_state};
+use super::baseline_replacement::{ChangeRecord, JOURNAL_FILE_NAME, file_state};
+use super::baseline_save::SaveCause;
 use super::lock;
 use super::record::{Operation, Outcome, new_run_id};
 use super::state::State;
@@ -222,6 +223,7 @@ impl Engine {
 
     /// Like [`Engine::guard_baselines`], and ends between two files once `stops` says so.
     fn guard_until(&self, stops: &dyn Fn() -> bool) -> Result<GuardPass> {
+        let _root_pin = self.archive.pin_root();
         let pass = self.guard_files(stops)?;
         self.note_tampering(&pass);
         Ok(pass)
@@ -240,8 +242,10 @@ impl Engine {
             });
         };
         let _lock = lock::lock_seal(&self.archive, self.clock())?;
-        self.recover_replacements()?;
         let mut pass = GuardPass::default();
+        for problem in self.recover_replacements()? {
+            pass.events.push(GuardEvent::unrecoverable(&problem));
+        }
         let trusted = match self.guard_seal(&mut pass) {
             Ok(trusted) => trusted,
             Err(error) => {
@@ -468,15 +472,18 @@ impl Engine {
         // An unreadable object is not a file; it stays under a random name beside the seal.
         let found = SealFiles::read(&self.config().general.baseline_dir).unwrap_or_default();
         let manifest = found.manifest.as_deref().map(file_state);
-        self.install_seal(kept, None)?;
         let run = new_run_id();
         let mut event = self.baseline_event(&run, Operation::Guard);
         event.file = Some(SEAL_FILE_NAME.to_string());
         event.before = manifest;
         event.after = Some(file_state(kept.manifest.as_bytes()));
         event.note = Some(why.message().to_string());
-        let line = format!("Guard restored the seal: {}", why.message());
-        self.record_baseline_run(&run, vec![event], vec![line])
+        let record = ChangeRecord {
+            run,
+            events: vec![event],
+            lines: vec![format!("Guard restored the seal: {}", why.message())],
+        };
+        self.install_seal(kept, None, record, || {})
     }
 
     /// Compares a file with its sealed digest; restores it if it differs.
@@ -680,6 +687,16 @@ impl GuardEvent {
     /// Whether the baseline of an agent is the changed file, or under the changed seal.
     fn concerns(&self, agent: &Agent) -> bool {
         self.file == SEAL_FILE_NAME || self.file == agent.baseline
+    }
+
+    /// An earlier change that cannot be recovered. It concerns no agent: the files may be in order.
+    fn unrecoverable(error: &Error) -> GuardEvent {
+        GuardEvent {
+            file: JOURNAL_FILE_NAME.to_string(),
+            action: GuardAction::Failed,
+            message: error.message().to_string(),
+            hints: error.hints().to_vec(),
+        }
     }
 
     fn failed(name: &str, error: &Error) -> GuardEvent {

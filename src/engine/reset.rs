@@ -274,7 +274,7 @@ impl<'a> Run<'a> {
             retired_entries: retired.entries,
             retired_versions: retired.versions,
             notes,
-            ledger_head: self.engine.ledger().durable_head().ok(),
+            ledger_head: self.engine.recorded_head(),
             duration_ms,
         };
         let half = |it: &&AgentResult| it.outcome == Outcome::Ok && it.kind.is_some();

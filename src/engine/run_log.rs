@@ -70,13 +70,10 @@ impl Engine {
     }
 }
 
-/// Formats the last line of a run.
+/// Formats the last line of a run, with the ledger's head if that is known.
 pub(super) fn format_run_end(run: &str, counts: &str, head: Option<(u64, Digest)>) -> String {
-    let head = match head {
-        Some((seq, digest)) => format!("{seq}:{digest}"),
-        None => "unknown".to_string(),
-    };
-    format!("run {run} ended: {counts}; ledger head {head}")
+    let head = head.map(|(seq, digest)| format!("; ledger head {seq}:{digest}"));
+    format!("run {run} ended: {counts}{}", head.unwrap_or_default())
 }
 
 /// Formats the line about a memory that was replaced.
@@ -158,6 +155,7 @@ mod tests {
         let told = format_run_end("5a10c3d2", tally, Some((7, digest)));
         let line = |text: &str| format!("[2026-03-14 09:00:00] [memory-shepherd] {text}");
         assert_eq!(parse_logged_head(&line(&told)), Some((7, digest)));
+        assert!(!format_run_end("5a10c3d2", tally, None).contains("head"));
         for other in [
             format_run_end("5a10c3d2", tally, None),
             format!("Reset scout: a symlink to {told}"),

@@ -8,6 +8,7 @@ use chrono::{Duration, Timelike};
 use super::Engine;
 use super::accepted_seal::KeptSeal;
 use super::baseline_file::read_optional;
+use super::baseline_replacement::{ChangeRecord, NewContent};
 use super::baseline_save::BaselineWriter;
 use super::record::{Operation, new_run_id};
 use super::seal_plan::SealPlan;
@@ -94,13 +95,13 @@ impl Engine {
         check_names(plan, &kept, directory)?;
         // A signature may take a minute.
         check_files()?;
-        self.install_seal(&kept, Some(&plan.files))?;
-        if let Some(signed) = &signed {
-            self.seal_verifier.remember_serial(signed);
-        }
-        let run = new_run_id();
-        self.record_seal(&run, plan, meta.as_ref(), signed.as_ref())
-            .map_err(|error| error.with_context("sealed, but that cannot be recorded"))?;
+        let record = self.seal_record(plan, meta.as_ref(), signed.as_ref());
+        let run = record.run.clone();
+        self.install_seal(&kept, Some(&plan.files), record, || {
+            if let Some(signed) = &signed {
+                self.seal_verifier.remember_serial(signed);
+            }
+        })?;
         Ok(SealReport {
             run: Some(run),
             sealed: plan.selected().map(|it| it.name.clone()).collect(),
@@ -260,14 +261,20 @@ impl Engine {
         })
     }
 
-    /// Keeps a seal in the archive, and puts its files in their place, the manifest last. `found` is
-    /// what stands there, if that matters. After an error the kept seal is that from before.
+    /// Keeps a seal in the archive, puts its files in their place, the manifest last, and records it.
+    /// `found` is what stands there, if that matters; `on_installed` is called before the record. After
+    /// an error before that, the kept seal is that from before.
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] if something else than `found` stands there, or another program
     /// replaces the new files at once; otherwise the system's error.
-    pub(super) fn install_seal(&self, seal: &KeptSeal, found: Option<&SealFiles>) -> Result<()> {
-        let directory = &self.config().general.baseline_dir;
+    pub(super) fn install_seal(
+        &self,
+        seal: &KeptSeal,
+        found: Option<&SealFiles>,
+        record: ChangeRecord,
+        on_installed: impl FnOnce(),
+    ) -> Result<()> {
         let expected = |of: fn(&SealFiles) -> &Option<Vec<u8>>| {
             found.map_or(ExpectedFile::Any, |found| {
                 ExpectedFile::of(of(found).as_deref())
@@ -286,25 +293,43 @@ impl Engine {
                 expected(|it| &it.manifest),
             ),
         ];
-        let files: Vec<(PathBuf, &[u8], ExpectedFile)> = files
+        let files: Vec<NewContent<'_>> = files
             .into_iter()
             .filter_map(|(name, text, expected)| {
-                Some((directory.join(name), text.as_ref()?.as_bytes(), expected))
+                let bytes = text.as_ref()?.as_bytes();
+                Some(NewContent {
+                    name,
+                    bytes,
+                    expected,
+                })
             })
             .collect();
         let kept_before = self.read_kept_seal();
         self.keep_seal(seal)?;
-        let installed = self
-            .replace_files(&files)
-            .and_then(|replaced| self.end_replacement(&replaced))
-            .and_then(|()| self.check_installed_seal(seal));
-        if installed.is_err() {
-            match kept_before {
-                Some(kept) => self.keep_seal(&kept)?,
-                None => self.forget_kept_seal()?,
+        let installed = self.replace_files(&files, &record).and_then(|change| {
+            match self.check_installed_seal(seal) {
+                Err(error) if error.kind() != ErrorKind::Host => {
+                    change.give_up()?;
+                    Err(error)
+                }
+                checked => Ok((change, checked)),
+            }
+        });
+        match installed {
+            Ok((change, checked)) => {
+                // What cannot be read is recorded by the next recovery, if it is this seal.
+                checked?;
+                on_installed();
+                change.complete(record).map(drop)
+            }
+            Err(error) => {
+                match kept_before {
+                    Some(kept) => self.keep_seal(&kept)?,
+                    None => self.forget_kept_seal()?,
+                }
+                Err(error)
             }
         }
-        installed
     }
 
     /// Reads a seal again that was put in its place.
@@ -324,13 +349,13 @@ impl Engine {
             .with_hint("find the program that writes there, and seal again"))
     }
 
-    fn record_seal(
+    fn seal_record(
         &self,
-        run: &str,
         plan: &SealPlan,
         meta: Option<&SealMeta>,
         signed: Option<&SignedSeal>,
-    ) -> Result<()> {
+    ) -> ChangeRecord {
+        let run = new_run_id();
         let signature = meta.map(|meta| match signed {
             Some(signed) => format!("signed by {}, serial {}", signed.signer.key, meta.serial),
             None => format!("signed, serial {}", meta.serial),
@@ -341,7 +366,7 @@ impl Engine {
             let digest = change.bytes.as_deref().map(Digest::of);
             let was = change.sealed.map(|it| format!("was {}", it.short_hex(8)));
             let note: Vec<String> = was.into_iter().chain(signature.clone()).collect();
-            let mut event = self.baseline_event(run, Operation::Seal);
+            let mut event = self.baseline_event(&run, Operation::Seal);
             event.file = Some(change.name.clone());
             event.baseline = digest;
             event.note = (!note.is_empty()).then(|| note.join("; "));
@@ -352,12 +377,12 @@ impl Engine {
             });
         }
         if events.is_empty() {
-            let mut event = self.baseline_event(run, Operation::Seal);
+            let mut event = self.baseline_event(&run, Operation::Seal);
             event.note = signature;
             events.push(event);
             lines.push("Signed the seal".to_string());
         }
-        self.record_baseline_run(run, events, lines)
+        ChangeRecord { run, events, lines }
     }
 
     /// Path of the manifest.

@@ -22,6 +22,7 @@ use super::crash::KillSweep;
 use super::fixture::{BASELINE, Fleet, directory_files};
 use super::processes::test_directory;
 use super::scene::{CheckResult, InitialMemory, Scene, check, output_text};
+use super::seal::check_recorded_once;
 use super::skip::skip_unsupported;
 use super::strace::{self, SystemCall, can_trace};
 
@@ -420,5 +421,8 @@ pub fn check_after_replace(scene: &Scene) -> CheckResult {
     check_kept(scene, BASELINE)?;
     check_run(scene, &["seal", "--all"])?;
     check_no_leftover(scene)?;
+    for name in ["ranger.md", NAME] {
+        check_recorded_once(scene, "save", name, BASELINE)?;
+    }
     check_run(scene, &["verify"])
 }

@@ -98,6 +98,36 @@ fn check_run(scene: &Scene, words: &[&str], codes: &[i32]) -> CheckResult {
     })
 }
 
+/// Checks that exactly one record of the ledger says that this operation on a baseline replaced these
+/// bytes, and no record of another operation says so; and that they are a version.
+pub fn check_recorded_once(
+    scene: &Scene,
+    operation: &str,
+    baseline: &str,
+    replaced: &str,
+) -> CheckResult {
+    let replaced = digest(replaced);
+    let records = ledger_records(scene);
+    let of_file = records.iter().filter(|it| it["file"] == baseline);
+    let naming = of_file.filter(|it| it["before"]["file"]["sha256"] == *replaced);
+    let operations: Vec<_> = naming.map(|it| it["act"].to_string()).collect();
+    check(operations == [format!("{operation:?}")], || {
+        format!("{baseline}: its replacement is in records {operations:?}")
+    })?;
+    let version = format!(".shepherd/baselines/{replaced}.md");
+    let is_stored = scene.fleet.archive.join(version).exists();
+    check(is_stored, || format!("{baseline}: no version {replaced}"))
+}
+
+fn ledger_records(scene: &Scene) -> Vec<serde_json::Value> {
+    let ledger = scene.fleet.archive.join(".shepherd/ledger.jsonl");
+    let ledger = fs::read_to_string(ledger).unwrap_or_default();
+    let lines = ledger.lines();
+    lines
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect()
+}
+
 /// Checks that nothing is left beside the baselines, and that everything verifies.
 fn check_settled(scene: &Scene) -> CheckResult {
     check_run(scene, &["guard", "--once"], &[0])?;
@@ -128,6 +158,8 @@ const SEAL_ALL: &[&str] = &["seal", "--all"];
 
 const GUARD: &[&str] = &["guard", "--once"];
 
+const RESTORE: &[&str] = &["baseline", "restore", "scout.md"];
+
 /// Checks the files right after a seal that was cut short, and seals again.
 pub fn check_after_seal(scene: &Scene) -> CheckResult {
     let found = read(scene, ".checksums");
@@ -142,7 +174,13 @@ pub fn check_after_seal(scene: &Scene) -> CheckResult {
     check(read(scene, ".checksums") == manifest(CHANGED), || {
         "not sealed".to_string()
     })?;
-    check_settled(scene)
+    check_settled(scene)?;
+    let records = ledger_records(scene);
+    let seals = records.iter().filter(|it| {
+        it["act"] == "seal" && it["file"] == "scout.md" && it["baseline"] == *digest(CHANGED)
+    });
+    let count = seals.count();
+    check(count == 1, || format!("{count} records of the seal"))
 }
 
 /// Checks the files right after a restore that was cut short, and guards again.
@@ -160,7 +198,18 @@ pub fn check_after_guard(scene: &Scene) -> CheckResult {
     check(read(scene, ".checksums") == manifest(BASELINE), || {
         "the manifest changed".to_string()
     })?;
-    check_settled(scene)
+    check_settled(scene)?;
+    check_recorded_once(scene, "guard", "scout.md", CHANGED)
+}
+
+/// Checks the files right after a restore by an operator that was cut short, and restores again.
+fn check_after_restore(scene: &Scene) -> CheckResult {
+    check_run(scene, RESTORE, &[0])?;
+    check(read(scene, "scout.md") == BASELINE, || {
+        "not restored".to_string()
+    })?;
+    check_settled(scene)?;
+    check_recorded_once(scene, "restore", "scout.md", CHANGED)
 }
 
 #[test]
@@ -221,6 +270,49 @@ fn kill_at_any_call_of_guard_leaves_whole_baseline() {
         quick_points: 20,
     }
     .kill_at_points(&changing_calls(&changed_scene(), GUARD));
+}
+
+#[test]
+fn kill_at_any_call_of_restore_is_recorded_once() {
+    if !can_trace() {
+        return;
+    }
+    KillSweep {
+        name: "baseline restore",
+        scene: &changed_scene,
+        run: &|_| to_strings(RESTORE),
+        check_recovery: &check_after_restore,
+        quick_points: 16,
+    }
+    .kill_at_points(&changing_calls(&changed_scene(), RESTORE));
+}
+
+/// The record comes before the displaced file is removed, and that before the journal forgets the
+/// change: each of these is a call at which the guard is killed, whatever the sample of the others.
+#[test]
+fn guard_killed_around_its_record_is_recorded_once() {
+    if !can_trace() {
+        return;
+    }
+    let calls = changing_calls(&changed_scene(), GUARD);
+    let is_chosen = |call: &SystemCall| {
+        let names = [
+            ".ledger.lock",
+            "ledger.jsonl",
+            ".shepherd-",
+            "replacing.json",
+        ];
+        call.name.starts_with("unlink") || names.iter().any(|name| call.text.contains(name))
+    };
+    let points: Vec<SystemCall> = calls.into_iter().filter(is_chosen).collect();
+    KillSweep {
+        name: "guard around its record",
+        scene: &changed_scene,
+        run: &|_| to_strings(GUARD),
+        check_recovery: &check_after_guard,
+        quick_points: points.len(),
+    }
+    .kill_at_points(&points);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use memory_shepherd::digest::Digest;
@@ -83,14 +83,83 @@ fn seal_that_fails_half_way_leaves_the_old_one() {
     assert_eq!(refusal(&world), None);
 }
 
+/// Writes the journal of an interrupted change of a baseline, which left a file under this name, and
+/// returns its path.
+pub fn write_journal(world: &World, baseline: &Path, leftover: &Path) -> PathBuf {
+    let journal = world.archive_directory().join(".shepherd/replacing.json");
+    let random = |digits: &str| format!(".shepherd-{}", digits.repeat(16));
+    let change = serde_json::json!({
+        "run": "5a10c3d2",
+        "ledger_seq": 0,
+        "files": [{
+            "name": baseline.file_name().unwrap().to_str().unwrap(),
+            "content": Digest::of(b"of no file"),
+            "path": baseline,
+            "provisional": leftover,
+            "unfinished": leftover.with_file_name(random("0c")),
+            "aside": leftover.with_file_name(random("0d")),
+        }],
+        "events": [],
+    });
+    fs::write(&journal, serde_json::json!([change]).to_string()).unwrap();
+    journal
+}
+
+/// The guard's pass names the moved directory for as long as it is missing.
+#[test]
+fn change_of_a_moved_directory_stays_in_journal() {
+    let world = sealed_world();
+    let directory = world.root.join("old");
+    let leftover = directory.join(format!(".shepherd-{}", "0a".repeat(16)));
+    let journal = write_journal(&world, &directory.join("scout.md"), &leftover);
+    world.set_baseline("ranger", CHANGED);
+    let pass = world.engine().guard_baselines().unwrap();
+    let [missing, restored] = pass.events.as_slice() else {
+        panic!("{pass:?}")
+    };
+    assert_eq!(missing.action, GuardAction::Failed);
+    assert!(missing.message.contains("is missing"), "{pass:?}");
+    assert!(missing.hints[0].contains(&"0a".repeat(16)), "{pass:?}");
+    assert_eq!(restored.action, GuardAction::Restored);
+    let [problem] = world
+        .engine()
+        .unrecoverable_replacements()
+        .try_into()
+        .unwrap();
+    assert_eq!(problem.message(), missing.message);
+    // No agent is TAMPERED because of it.
+    let changes = world.engine().state_changes().unwrap();
+    assert!(changes.iter().all(|it| it.agent != "scout"), "{changes:?}");
+
+    fs::create_dir(&directory).unwrap();
+    fs::write(&leftover, "the only copy\n").unwrap();
+    assert_eq!(world.engine().guard_baselines().unwrap().events, []);
+    assert!(!leftover.exists() && !journal.exists());
+    let digest = Digest::of(b"the only copy\n");
+    assert_eq!(last_replaced(&world.engine(), "scout.md"), Some(digest));
+    assert_eq!(world.engine().unrecoverable_replacements(), []);
+}
+
+#[test]
+fn damaged_journal_is_named_by_doctor() {
+    let site = Site::new();
+    let _ = site.run(["seal", "--all"]).assert_code(0);
+    let journal = site.path("archives/.shepherd/replacing.json");
+    fs::write(&journal, "[{").unwrap();
+    let _ = site
+        .run(["doctor"])
+        .assert_stdout_has("replacing.json is damaged")
+        .assert_stdout_has("look for files .shepherd-");
+    fs::remove_file(&journal).unwrap();
+    let output = site.run(["doctor"]).normalized_output();
+    assert!(!output.contains("replacing.json"), "{output}");
+}
+
 #[test]
 fn object_kept_aside_by_a_kill_is_recorded() {
     let world = sealed_world();
-    let path = |digits: &str| {
-        let name = format!(".shepherd-{}", digits.repeat(16));
-        world.root.join("baselines").join(name)
-    };
-    let leftover = path("0a");
+    let name = format!(".shepherd-{}", "0a".repeat(16));
+    let leftover = world.root.join("baselines").join(name);
     let mode = Mode::from_raw_mode(0o600);
     rustix::fs::mknodat(
         rustix::fs::CWD,
@@ -100,14 +169,7 @@ fn object_kept_aside_by_a_kill_is_recorded() {
         0,
     )
     .unwrap();
-    let journal = world.archive_directory().join(".shepherd/replacing.json");
-    let paths = serde_json::json!([{
-        "path": world.baseline_path("scout"),
-        "provisional": &leftover,
-        "unfinished": path("0c"),
-        "aside": path("0d"),
-    }]);
-    fs::write(&journal, paths.to_string()).unwrap();
+    let journal = write_journal(&world, &world.baseline_path("scout"), &leftover);
     let engine = world.engine();
     let pass = engine.guard_baselines().unwrap();
     assert!(pass.events.is_empty());

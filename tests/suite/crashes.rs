@@ -862,6 +862,7 @@ fn reset_with_moved_archive(at: TransportCall, is_replaced: bool) {
     let ran = world.reset_with_engine(&world.engine_with_transport(transport));
     assert_eq!(ran.report.count(Outcome::Ok), 0, "{at:?}");
     assert_eq!(ran.report.worst_kind(), Some(ErrorKind::Host), "{at:?}");
+    assert_eq!(ran.report.ledger_head, None, "{at:?}");
     assert_eq!(archive.exists(), is_replaced, "{at:?}");
     if is_replaced {
         assert_eq!(sorted_names(&archive), [""; 0], "{at:?}");

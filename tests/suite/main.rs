@@ -75,6 +75,7 @@ mod lint;
 mod local_times;
 mod manifest;
 mod migration;
+mod moved_archives;
 mod odd_baselines;
 mod original;
 mod output_checker;

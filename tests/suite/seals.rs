@@ -11,6 +11,7 @@ use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{Operation, SealChangeKind, SealPlan, SealScope};
 use memory_shepherd::error::ErrorKind;
 
+use crate::baseline_saves::write_journal;
 use crate::fixture::Site;
 use crate::skip::skip_missing_tool;
 use crate::world::{BASELINE, World};
@@ -325,14 +326,7 @@ fn leftover_of_killed_save_is_stored_and_removed() {
     for path in [&leftover, &planted] {
         fs::write(path, "bytes of a killed save\n").unwrap();
     }
-    let journal = world.archive_directory().join(".shepherd/replacing.json");
-    let paths = serde_json::json!([{
-        "path": world.baseline_path("scout"),
-        "provisional": &leftover,
-        "unfinished": path("0c"),
-        "aside": path("0d"),
-    }]);
-    fs::write(&journal, paths.to_string()).unwrap();
+    let journal = write_journal(&world, &world.baseline_path("scout"), &leftover);
     world.set_baseline("scout", CHANGED);
     seal(&world, &SealScope::All);
     assert!(!leftover.exists() && !journal.exists());

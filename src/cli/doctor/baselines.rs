@@ -24,9 +24,13 @@ pub(super) fn check_seal(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     }
 }
 
-/// Checks whether resets accept the baselines.
+/// Checks whether resets accept the baselines, and whether interrupted changes of them can be
+/// recovered.
 pub(super) fn check_baselines(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     let engine = fleet.engine;
+    for error in engine.unrecoverable_replacements() {
+        report.add_error(&error);
+    }
     let refused = engine.refused_baselines();
     let ok_count = engine.config().agents.len() - refused.len();
     for (agent, error) in refused {

@@ -110,7 +110,7 @@ pub static CHECK_TABLE: &[CheckRow] = &[
     CheckRow {
         name: "baselines",
         examines: "baselines that resets refuse: missing, too small, not as sealed; baselines without \
-                   separator",
+                   separator; interrupted changes that cannot be recovered",
         remedy: "correct the file, or put a version back: `baseline restore`",
         check: Check::Fleet(baselines::check_baselines),
     },

@@ -72,7 +72,7 @@ impl DisplacedFile {
 
     /// Reads it as it is now; none if it is not a regular file of at most `max_bytes` bytes that this
     /// process may read.
-    pub(super) fn read_now(&self, max_bytes: u64) -> Option<Vec<u8>> {
+    pub fn read_now(&self, max_bytes: u64) -> Option<Vec<u8>> {
         read_at_most(self.open().ok()??, max_bytes).ok()
     }
 

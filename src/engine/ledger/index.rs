@@ -419,6 +419,7 @@ impl LedgerIndex {
         let Some(text) = self.to_text() else {
             return Ok(());
         };
+        archive.check_root()?;
         let path = archive.program_path(INDEX_STAGING_NAME);
         let mut file = durable::open_own_file(
             &path,

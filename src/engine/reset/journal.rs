@@ -328,8 +328,11 @@ impl Run<'_> {
     }
 
     pub(super) fn remove_journal(&self, journal_path: &Path) {
-        if let Err(error) = std::fs::remove_file(journal_path) {
-            self.report_error(Error::from_io("remove", journal_path, &error));
+        let root = self.engine.archive().check_root();
+        let removed = root
+            .and_then(|()| std::fs::remove_file(journal_path).with_path("remove", journal_path));
+        if let Err(error) = removed {
+            self.report_error(error);
         }
     }
 }

@@ -130,6 +130,10 @@ impl Engine {
                 Err(error) => return Err(error),
             }
             self.delete_recorded(&part, &mut deletion);
+            if let Err(moved) = self.archive.check_root() {
+                deletion.errors.push(moved);
+                break;
+            }
         }
         Ok(deletion)
     }
@@ -158,16 +162,18 @@ impl Engine {
             ExpiredPart::Entries(entries) => {
                 for entry in *entries {
                     match self.archive.delete_entry(entry) {
-                        Ok(()) => deletion.entries.push(entry.path.clone()),
+                        Ok(true) => deletion.entries.push(entry.path.clone()),
+                        Ok(false) => {}
+                        // One error about the archive stands for all entries that stay.
+                        Err(_) if self.archive.check_root().is_err() => return,
                         Err(error) => deletion.errors.push(error),
                     }
                 }
             }
-            ExpiredPart::Versions(versions) => {
-                if let Err(error) = self.delete_versions(versions, deletion) {
-                    deletion.errors.push(error);
-                }
-            }
+            ExpiredPart::Versions(versions) => match self.delete_versions(versions, deletion) {
+                Err(error) if self.archive.check_root().is_ok() => deletion.errors.push(error),
+                _ => {}
+            },
         }
     }
 
@@ -178,6 +184,7 @@ impl Engine {
             match self.baseline_versions.delete(version, &lock) {
                 Ok(true) => deletion.versions.push(version.digest),
                 Ok(false) => {}
+                Err(_) if self.archive.check_root().is_err() => return Ok(()),
                 Err(error) => deletion.errors.push(error),
             }
         }

@@ -172,7 +172,7 @@ impl Engine {
 
     /// Writes to `reset.log` what was deleted.
     fn log_pruning(&self, run: &str, deletion: &Deletion, report: &mut PruneReport) {
-        report.ledger_head = self.ledger().durable_head().ok();
+        report.ledger_head = self.recorded_head();
         let problems = report.errors.iter().chain(&deletion.errors);
         let mut lines = deletion.describe(self);
         lines.extend(problems.map(|error| format!("retention: {}", error.message())));
@@ -188,7 +188,9 @@ impl Engine {
             .iter()
             .map(|line| run_log::format_line(now, line))
             .collect();
-        if let Err(error) = run_log::append_lines(self.archive(), &lines) {
+        if let Err(error) = run_log::append_lines(self.archive(), &lines)
+            && !deletion.errors.contains(&error)
+        {
             report.errors.push(error);
         }
     }

@@ -1,15 +1,18 @@
 //! Retention: the entries that it deletes and keeps, and the record that it writes
 //! first.
 
+use super::super::moved_archives::{ClockReading, HookedClock};
 use super::super::world::{InterposingTransport, RunOutput, TransportCall};
 use super::retention_overview::{create_old_entry, prune};
 use super::*;
 use memory_shepherd::clock::Clock;
-use memory_shepherd::engine::{Operation, Outcome, RunProgress, UndoMode, UndoTarget};
+use memory_shepherd::engine::{Operation, Outcome, PruneReport, RunProgress, UndoMode, UndoTarget};
 use memory_shepherd::error::Error;
 use memory_shepherd::transport::{FailureCause, TransportError};
 use rustix::io::Errno;
-use std::sync::atomic::AtomicBool;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -540,4 +543,52 @@ fn entry_of_run_with_slow_clock_stays() {
         world.reset().assert_ok();
     }
     assert!(days > 29, "the entry expired after {days} days");
+}
+
+/// Prunes an archive with two expired entries. Before the clock is read for this record, counted from
+/// 1, a copy takes the place of the archive. Returns the number of readings as well.
+fn prune_with_copy(copied_at: usize) -> (World, Vec<PathBuf>, PruneReport, usize) {
+    let world = World::new(&["scout"]);
+    let entries = [100, 90, 80].map(|days| create_old_entry(&world, "scout", days));
+    confirm_date(&world);
+    let archive = world.archive_directory();
+    let moved = archive.with_file_name("moved");
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let hook = move |reading| {
+        let is_due = reading == ClockReading::BootTime
+            && counted.fetch_add(1, Ordering::Relaxed) + 1 == copied_at;
+        if is_due {
+            fs::rename(&archive, &moved).unwrap();
+            let paths = [&moved, &archive];
+            let copied = Command::new("cp").arg("-a").args(paths).status();
+            assert!(copied.unwrap().success());
+        }
+    };
+    let clock = HookedClock {
+        clock: Arc::clone(&world.clock),
+        hook: Box::new(hook),
+    };
+    let engine = world.engine_with_clock(Arc::new(clock), world.local_transport());
+    let report = engine.prune_archive(&[]).unwrap();
+    let count = count.load(Ordering::Relaxed);
+    (world, entries.into(), report, count)
+}
+
+#[test]
+fn retention_deletes_nothing_in_a_copied_archive() {
+    let (_world, _, undisturbed, count) = prune_with_copy(usize::MAX);
+    assert_eq!(undisturbed.deleted_entries.len(), 2);
+    // The last reading is for the record that precedes the deletion.
+    let (world, entries, report, _) = prune_with_copy(count);
+    assert_eq!(report.deleted_entries, Vec::<PathBuf>::new());
+    let [error] = report.errors.as_slice() else {
+        panic!("{:?}", report.errors)
+    };
+    assert_eq!(error.kind(), ErrorKind::Host);
+    assert_eq!(report.ledger_head, None);
+    let archive = world.archive_directory();
+    for directory in [&archive, &archive.with_file_name("moved")] {
+        assert!(entries.iter().all(|entry| directory.join(entry).exists()));
+    }
 }
