@@ -246,6 +246,7 @@ pub fn replace_prepared_file(
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::os::fd::AsRawFd;
 
     use rustix::fs::FileType;

@@ -37,8 +37,8 @@ impl FullArchive {
             _directory: directory,
         };
         full.fleet.append_note("scout", "- a note of old\n");
-        // The second run confirms the date.
-        for time in ["-40d", "-2d"] {
+        // The second run confirms the date. A long pause would date the entries later.
+        for time in ["-4d", "-2d"] {
             let mut command = full.fleet.command(&[], &["reset", "--all"]);
             fake_time.apply(&mut command, time);
             let output = command.output().unwrap();
