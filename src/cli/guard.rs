@@ -61,7 +61,7 @@ fn describe_pass(pass: &GuardPass) -> String {
         return why.to_string();
     }
     let files = format_count(pass.files, "sealed file");
-    let differed = match pass.events.len() {
+    let differed = match pass.changed_count() {
         0 if pass.unsealed.is_empty() => "none differs".to_string(),
         count => format!("{} differed", count + pass.unsealed.len()),
     };

@@ -131,6 +131,13 @@ impl GuardPass {
         kinds.chain(deferred).reduce(ErrorKind::more_serious)
     }
 
+    /// Returns how many sealed files, or the seal, differed. An earlier change that cannot be recovered
+    /// is none of them.
+    pub fn changed_count(&self) -> usize {
+        let is_file = |event: &&GuardEvent| event.file != JOURNAL_FILE_NAME;
+        self.events.iter().filter(is_file).count()
+    }
+
     /// Returns whether the next pass has something to do soon.
     fn is_unfinished(&self) -> bool {
         let is_waiting = |event: &GuardEvent| event.action == GuardAction::Waiting;

@@ -118,6 +118,7 @@ fn change_of_a_moved_directory_stays_in_journal() {
         panic!("{pass:?}")
     };
     assert_eq!(missing.action, GuardAction::Failed);
+    assert_eq!(pass.changed_count(), 1);
     assert!(missing.message.contains("is missing"), "{pass:?}");
     assert!(missing.hints[0].contains(&"0a".repeat(16)), "{pass:?}");
     assert_eq!(restored.action, GuardAction::Restored);
