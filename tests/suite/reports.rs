@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
+use memory_shepherd::archive::EntryKind;
 use memory_shepherd::clock::Clock;
 use memory_shepherd::engine::{
     FleetReport, Observation, Operation, Outcome, ReportLevel, State, Trigger,
@@ -366,14 +367,21 @@ fn full_backups_are_no_growth() {
         world.clock.advance(DAY);
     }
     let since = now(&world);
-    // The operator's rules grow; the next reset archives whole files with them.
+    // The operator's rules grow, and the agent edits one: the reset archives the whole file.
     let rules = "- a new rule\n".repeat(5000);
     let baseline = format!("# Rules\n\n{rules}\n---\n");
-    for text in [&baseline, BASELINE] {
-        world.write_scratch("scout", "- one note\n");
-        world.set_baseline("scout", text);
+    let edited = baseline.replacen("a new rule", "a rule of mine", 1) + "- one note\n";
+    for (baseline, memory) in [(baseline.as_str(), Some(edited)), (BASELINE, None)] {
+        world.set_baseline("scout", baseline);
         world.reset().assert_ok();
         world.clock.advance(HOUR);
+        if let Some(memory) = memory {
+            world.write_memory("scout", memory);
+            let run = world.reset();
+            let written = &run.assert_ok().entries;
+            assert_eq!(written[0].kind, EntryKind::FullBackup);
+            world.clock.advance(HOUR);
+        }
     }
     assert_eq!(world.engine().report(since).unwrap().growth, []);
     // What the agent writes into a file without a boundary still counts.

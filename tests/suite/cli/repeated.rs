@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
+use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{UndoMode, UndoTarget};
 
 use super::*;
@@ -46,16 +47,26 @@ pub(super) fn interrupt_restore(site: &Site) {
     let replaced = site.read(name);
     let random = |digit: &str| format!("baselines/.shepherd-{}", digit.repeat(32));
     let [provisional, unfinished, aside] = ["a", "b", "c"].map(random);
-    let log = site.run(["log", "--json"]).json();
-    let journal = serde_json::json!({
-        "ledger": log["records"].as_array().unwrap().last().unwrap()["seq"],
+    let ledger = site.read("archives/.shepherd/ledger.jsonl");
+    let last: serde_json::Value = serde_json::from_str(ledger.lines().last().unwrap()).unwrap();
+    let mut event = last.clone();
+    let content = Digest::of(before.as_bytes()).to_string();
+    (event["before"], event["after"]) = (last["after"].clone(), last["before"].clone());
+    (event["run"], event["act"]) = ("5a10c3d2".into(), "restore".into());
+    event["baseline"] = content.as_str().into();
+    let journal = serde_json::json!([{
+        "run": "5a10c3d2",
+        "ledger_seq": last["seq"],
         "files": [{
+            "name": "monitor-bot-MEMORY.md",
+            "content": content,
             "path": site.path(name),
             "provisional": site.path(&provisional),
             "unfinished": site.path(&unfinished),
             "aside": site.path(&aside),
         }],
-    });
+        "events": [event],
+    }]);
     site.write("archives/.shepherd/replacing.json", journal.to_string());
     site.write(&provisional, replaced);
     site.write(name, before);
