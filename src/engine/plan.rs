@@ -478,6 +478,19 @@ impl Plan {
         steps.chain(self.skipped.iter().map(|skipped| skipped.agent.as_str()))
     }
 
+    /// Leaves out the agents that are protected as read-only, unless the plan is about one agent: a run
+    /// of several is not about them, and must not fail because of them. Returns their names.
+    pub fn leave_out_protected(&mut self) -> Vec<String> {
+        if self.agents().nth(1).is_none() {
+            return Vec::new();
+        }
+        let is_protected = |it: &SkippedAgent| it.reason == READ_ONLY_REASON;
+        let skipped = std::mem::take(&mut self.skipped).into_iter();
+        let (protected, others): (Vec<_>, Vec<_>) = skipped.partition(is_protected);
+        self.skipped = others;
+        protected.into_iter().map(|it| it.agent).collect()
+    }
+
     pub(super) fn new(
         act: Operation,
         created_at: DateTime<FixedOffset>,

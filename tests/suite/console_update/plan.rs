@@ -9,7 +9,7 @@ use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screens::reset::state::{Confirmation, ResetStage};
 use memory_shepherd::console::screens::reset::update::PLAN_LIFETIME;
-use memory_shepherd::engine::{Plan, Protection, State, UndoMode};
+use memory_shepherd::engine::{Plan, Protection, READ_ONLY_REASON, State, UndoMode};
 use memory_shepherd::error::{Error, ErrorKind};
 
 use super::{MINUTE, makes_dirty, marked_agents};
@@ -685,6 +685,27 @@ fn grown_scratch_updates_only_plan_figures() {
         applied.steps[0].scratch_lines, 41,
         "the plan that was shown"
     );
+}
+
+#[test]
+fn protected_agent_is_left_out_of_a_run_of_several() {
+    let protected = || vec![skipped_agent("bravo", State::Scratch, READ_ONLY_REASON)];
+    let mut console = fleet_of_four();
+    let mut made = plan(&[("charlie", State::Drifted)]);
+    made.skipped = protected();
+    console.press_and_plan("X", made);
+    console.type_line("reset 1");
+    console.press("Enter");
+    let Some(Effect::ApplyPlan(applied)) = console.effects.last() else {
+        panic!("{:?}", console.effects);
+    };
+    assert_eq!(applied.agents().collect::<Vec<_>>(), ["charlie"]);
+    assert!(console.message_text().contains("bravo"));
+    // A run of it alone refuses it.
+    let mut alone = plan(&[]);
+    alone.skipped = protected();
+    assert_eq!(alone.leave_out_protected(), Vec::<String>::new());
+    assert_eq!(alone.skipped, protected());
 }
 
 #[test]

@@ -14,7 +14,8 @@ use crate::console::screens::reset::state::{
 };
 use crate::console::screens::{agent, editor};
 use crate::engine::{
-    Outcome, Plan, PlanStep, Protection, RunProgress, RunReport, UndoMode, UndoTarget,
+    Outcome, Plan, PlanStep, Protection, READ_ONLY_REASON, RunProgress, RunReport, UndoMode,
+    UndoTarget,
 };
 use crate::error::Error;
 
@@ -201,7 +202,8 @@ pub fn start_run(model: &mut Model) -> Vec<Effect> {
         ended_at: None,
         agents: Vec::new(),
     };
-    let (plan, verb) = (view.plan.clone(), view.verb());
+    let (mut plan, verb) = (view.plan.clone(), view.verb());
+    let left_out = plan.leave_out_protected();
     // The next key is not about the agents of this run.
     model.fleet.note_changed_marks();
     for name in plan.agents() {
@@ -214,6 +216,10 @@ pub fn start_run(model: &mut Model) -> Vec<Effect> {
         }
     }
     model.log.remember_run(own_run);
+    if !left_out.is_empty() {
+        let text = format!("left out, {READ_ONLY_REASON}: {}", left_out.join(", "));
+        model.report(MessageLevel::Info, text);
+    }
     model.reset.stage = ResetStage::Run(Box::new(RunView {
         plan: plan.clone(),
         verb,
