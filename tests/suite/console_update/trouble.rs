@@ -264,7 +264,7 @@ fn worse_agents_out_of_sight_are_counted() {
     console.observe(vec![observation_of("agent-55", State::Tampered)]);
     assert!(has(&console, "5 worse above") && has(&console, "1 worse below"));
     let cursor = cursor_agent(&console);
-    console.observe(vec![observation_of(&cursor, State::Drifted)]);
+    console.observe(vec![observation_of(cursor, State::Drifted)]);
     assert!(!has(&console, "worse above") && has(&console, "1 worse below"));
     // What the filter hides is not above.
     console.press("/ a g e n t - 4 Enter");

@@ -140,7 +140,7 @@ fn damaged_first_segment_stops_no_run() {
         }
         fs::remove_file(program_directory(&world).join("ledger.index")).ok();
         assert_eq!(archive_id(&world), id, "{damage}");
-        world.write_scratch("scout", &format!("- a note, {damage}\n"));
+        world.write_scratch("scout", format!("- a note, {damage}\n"));
         assert_eq!(world.reset().report.worst_kind(), None, "{damage}");
     }
 }
