@@ -52,7 +52,7 @@ struct JournaledChange {
     /// Number of the ledger's last record when it began.
     ledger_seq: u64,
     files: Vec<JournaledFile>,
-    /// Its records; none once it has failed.
+    /// Its records; none once it has ended or failed.
     events: Vec<RunEvent>,
 }
 
@@ -120,15 +120,6 @@ impl JournaledFile {
 impl JournaledChange {
     fn is_installed(&self) -> bool {
         self.files.iter().all(JournaledFile::is_installed)
-    }
-
-    /// Whether a file is left under a random name.
-    fn has_displaced(&self) -> bool {
-        self.files.iter().any(|file| {
-            let directory = file.paths.path().parent().unwrap_or(Path::new("/"));
-            let mut names = file.paths.random_names();
-            names.any(|name| directory.join(name).symlink_metadata().is_ok())
-        })
     }
 
     /// Returns why it cannot be recovered, if a directory of its files is missing: it may have been
@@ -314,13 +305,7 @@ impl Engine {
             }
             let recorded = self.archive_events_since(change.ledger_seq)?;
             let is_recorded = recorded.iter().any(|event| event.run == change.run);
-            // Once it is recorded, a file that stays beside the baseline keeps the change in the journal.
-            let is_interrupted = if is_recorded {
-                !change.has_displaced()
-            } else {
-                change.is_installed()
-            };
-            if is_interrupted {
+            if is_recorded || change.is_installed() {
                 return Ok(true);
             }
         }
@@ -503,17 +488,22 @@ impl UnrecordedChange<'_> {
         recorded.map_err(|error| self.unrecorded_error(error))?;
         let displaced = self.files.into_iter().filter_map(|file| file.displaced);
         let kept = self.engine.remove_recorded(displaced.collect())?;
-        if self.is_stored {
-            let run = &self.journaled.run;
-            let forgotten = self.engine.read_replacement_journal().and_then(|changes| {
-                let others = changes.into_iter().filter(|it| it.run != *run);
-                let others: Vec<_> = others.collect();
-                self.engine.write_replacement_journal(&others)
-            });
-            // The next recovery finds nothing to do, and forgets it.
-            if let Err(error) = forgotten {
-                tracing::debug!("cannot forget a recorded change: {error}");
-            }
+        let (run, is_stored) = (&self.journaled.run, self.is_stored);
+        let settled = self.engine.read_replacement_journal().and_then(|changes| {
+            let settle = |mut change: JournaledChange| {
+                if change.run != *run {
+                    return Some(change);
+                }
+                // Only what could not be stored is left to a recovery.
+                change.events.clear();
+                (!is_stored).then_some(change)
+            };
+            let left: Vec<_> = changes.into_iter().filter_map(settle).collect();
+            self.engine.write_replacement_journal(&left)
+        });
+        // The next recovery finds nothing to do, and forgets it.
+        if let Err(error) = settled {
+            tracing::debug!("cannot forget a recorded change: {error}");
         }
         Ok(kept)
     }

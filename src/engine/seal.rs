@@ -308,7 +308,7 @@ impl Engine {
         self.keep_seal(seal)?;
         let installed = self.replace_files(&files, &record).and_then(|change| {
             match self.check_installed_seal(seal) {
-                Err(error) if error.kind() != ErrorKind::Host => {
+                Err(error) if error.kind() == ErrorKind::Conflict => {
                     change.give_up()?;
                     Err(error)
                 }
