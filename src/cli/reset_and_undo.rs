@@ -464,9 +464,10 @@ impl CommandContext<'_> {
         let is_undo_refused = plan.steps.iter().any(PlanStep::lacks_undo_mode);
         let kinds = skipped.chain(is_undo_refused.then_some(ErrorKind::Conflict));
         let kind = kinds.reduce(ErrorKind::more_serious);
-        let choices = match is_undo_refused {
-            true => plan.undo_choice_hints(),
-            false => &[],
+        let choices = if is_undo_refused {
+            plan.undo_choice_hints()
+        } else {
+            &[]
         };
         let hints: Vec<String> = plan
             .skipped

@@ -484,12 +484,11 @@ fn check_plan_command(command: Command, view: &PlanView, model: &Model) -> Resul
         }
         (Command::ConfirmPlan, Confirmation::NewerNotes) => {
             let overwrite = key(Command::UndoOverwrite);
-            Err(match view.offers_undo_mode(UndoMode::Append) {
-                true => {
-                    let append = key(Command::UndoAppend);
-                    format!("the agent has written since: {append} appends, {overwrite} overwrites")
-                }
-                false => format!("the agent has written since: {overwrite} overwrites"),
+            Err(if view.offers_undo_mode(UndoMode::Append) {
+                let append = key(Command::UndoAppend);
+                format!("the agent has written since: {append} appends, {overwrite} overwrites")
+            } else {
+                format!("the agent has written since: {overwrite} overwrites")
             })
         }
         (Command::UndoAppend, _) if view.plan.undo_choices() == [UndoMode::Overwrite] => {

@@ -113,9 +113,10 @@ pub fn fleet_name_width(model: &Model) -> usize {
     let visible_width = |text: &str| untrusted::visible_line(text).width();
     let tag = model.config.tag.as_ref();
     let tag = tag.map_or(0, |tag| visible_width(&format!("[{tag}]")) + 1);
-    let unsaved = match is_text_unsaved(model) {
-        true => UNSAVED_WORD.len() + 1,
-        false => 0,
+    let unsaved = if is_text_unsaved(model) {
+        UNSAVED_WORD.len() + 1
+    } else {
+        0
     };
     visible_width(&model.config.name) + 1 + tag + access_label(model).0.len() + unsaved + 2
 }

@@ -557,9 +557,10 @@ impl Engine {
         }
         let source = undo::rebuild_source(self, agent, records)?;
         let special = seen.special_file.clone().map(FileState::Special);
-        let object = match seen.observation.is_absent {
-            true => Some(FileState::Absent),
-            false => special.clone(),
+        let object = if seen.observation.is_absent {
+            Some(FileState::Absent)
+        } else {
+            special.clone()
         };
         if source.is_in_place(object.as_ref()) {
             return Ok(None);

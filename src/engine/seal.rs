@@ -73,9 +73,12 @@ impl Engine {
         // A broken ledger could not record it.
         self.ledger_head()?;
         self.recover_replacements()?;
-        let check_files = || match SealFiles::read(directory)? == plan.files {
-            true => Ok(()),
-            false => Err(moved_error(SEAL_FILE_NAME)),
+        let check_files = || {
+            if SealFiles::read(directory)? == plan.files {
+                Ok(())
+            } else {
+                Err(moved_error(SEAL_FILE_NAME))
+            }
         };
         check_files()?;
         let mut seal = plan.accepted.seal.clone();

@@ -205,12 +205,11 @@ fn make_plan(
         .iter()
         .find_map(|name| engine.unlock_refusal(name));
     // The row of the plan cuts the end of a long note.
-    let note = match immutable.is_empty() || refusal.is_some() {
-        true => note,
-        false => {
-            let names = immutable.join(", ");
-            format!("unlocks {names} for the write and locks it again; {note}")
-        }
+    let note = if immutable.is_empty() || refusal.is_some() {
+        note
+    } else {
+        let names = immutable.join(", ");
+        format!("unlocks {names} for the write and locks it again; {note}")
     };
     Ok(PreparedBaselinePlan {
         problem: None,

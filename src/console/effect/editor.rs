@@ -102,9 +102,10 @@ pub(super) fn save(engine: &Engine, save: TextSave) -> Result<SavedText> {
         has_foreign_lines,
         accepts_lint_errors,
     } = save;
-    let origin = match has_foreign_lines {
-        true => TextOrigin::Merged,
-        false => TextOrigin::Operator,
+    let origin = if has_foreign_lines {
+        TextOrigin::Merged
+    } else {
+        TextOrigin::Operator
     };
     // Others see text and seal change together.
     let writer = engine.begin_baseline_change()?;

@@ -151,9 +151,12 @@ impl Model {
         }
         let marks = &self.fleet.marks;
         let cursor = self.fleet.cursor_agent.as_deref();
-        let is_wanted = |name: &str| match marks.is_empty() {
-            true => Some(name) == cursor,
-            false => marks.contains(name),
+        let is_wanted = |name: &str| {
+            if marks.is_empty() {
+                Some(name) == cursor
+            } else {
+                marks.contains(name)
+            }
         };
         let mut last = None;
         for (run, agents) in self.log.redoable_runs() {

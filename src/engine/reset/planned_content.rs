@@ -114,9 +114,12 @@ impl Run<'_> {
         let is_file = matches!(object, MemoryObject::File(_));
         let selected = push::select_scratch(selection, is_file.then_some(memory), baseline);
         // The plan could select it.
-        let content = selected.map_err(|error| match self.is_bound {
-            true => changed_memory_error(),
-            false => error,
+        let content = selected.map_err(|error| {
+            if self.is_bound {
+                changed_memory_error()
+            } else {
+                error
+            }
         })?;
         self.engine.check_push_size(agent, &content)?;
         Ok(Some(content))

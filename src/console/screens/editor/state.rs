@@ -510,13 +510,15 @@ impl EditorScreen {
         let (first, last) = (range.start.line.max(1) - 1, range.end.line.max(1) - 1);
         for (number, notes) in notes.iter_mut().enumerate().take(last + 1).skip(first) {
             let line = self.buffer.line(number);
-            let begin = match number == first {
-                true => byte_of(line, range.start.col.saturating_sub(1)),
-                false => 0,
+            let begin = if number == first {
+                byte_of(line, range.start.col.saturating_sub(1))
+            } else {
+                0
             };
-            let end = match number == last {
-                true => byte_of(line, range.end.col.saturating_sub(1)),
-                false => line.len(),
+            let end = if number == last {
+                byte_of(line, range.end.col.saturating_sub(1))
+            } else {
+                line.len()
             };
             // A range that ends at the beginning of a line does not reach into it.
             if begin < end || number == first {

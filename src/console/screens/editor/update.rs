@@ -140,9 +140,10 @@ fn open_for(model: &mut Model, baseline: String, promoted: Option<PromotedLines>
 pub fn open_again(model: &Model) -> Option<Effect> {
     let editor = model.editor.as_ref()?;
     let name = editor.opened.name.clone();
-    Some(match editor.is_modified {
-        true => Effect::CheckOpenFile(name),
-        false => Effect::OpenBaseline(name),
+    Some(if editor.is_modified {
+        Effect::CheckOpenFile(name)
+    } else {
+        Effect::OpenBaseline(name)
     })
 }
 
@@ -344,9 +345,10 @@ fn change_text(model: &mut Model, change: impl FnOnce(&mut TextBuffer)) -> Vec<E
     }
     keep_cursor_visible(model);
     model.is_dirty = true;
-    match has_changed {
-        true => request_analysis(model).into_iter().collect(),
-        false => Vec::new(),
+    if has_changed {
+        request_analysis(model).into_iter().collect()
+    } else {
+        Vec::new()
     }
 }
 

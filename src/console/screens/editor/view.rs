@@ -187,9 +187,10 @@ fn draw_users(model: &Model, editor: &EditorScreen, canvas: &mut Canvas<'_>) {
         .iter()
         .map(|user| user.agent.as_str())
         .collect();
-    let text = match users.is_empty() {
-        true => "used by no agent".to_string(),
-        false => format!("used by: {}", users.join(", ")),
+    let text = if users.is_empty() {
+        "used by no agent".to_string()
+    } else {
+        format!("used by: {}", users.join(", "))
     };
     let is_narrow = canvas.width() < MIN_PANEL_COLUMNS;
     let mut counts = lint_summary(editor, is_narrow);

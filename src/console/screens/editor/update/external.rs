@@ -15,9 +15,12 @@ use crate::error::Error;
 pub fn handle_external_text(model: &mut Model, external: ExternalText) -> Vec<Effect> {
     let ExternalText { opened, text, kept } = external;
     let name = opened.name.clone();
-    let kept = kept.map(|kept| match kept.may_be_open {
-        true => format!("baseline {name} is unchanged: {kept}"),
-        false => kept.to_string(),
+    let kept = kept.map(|kept| {
+        if kept.may_be_open {
+            format!("baseline {name} is unchanged: {kept}")
+        } else {
+            kept.to_string()
+        }
     });
     let text = match text {
         Ok(text) => text,

@@ -14,18 +14,20 @@ use crate::quantity::format_count;
 /// line under the cursor.
 pub fn promote_lines(model: &mut Model) -> Vec<Effect> {
     let is_archived = model.screen == Screen::Archives;
-    let lines = match is_archived {
-        true => model.archives.chosen_lines(),
-        false => model.agent.chosen_lines(),
+    let lines = if is_archived {
+        model.archives.chosen_lines()
+    } else {
+        model.agent.chosen_lines()
     };
     if lines.iter().any(|line| line.is_truncated) {
         model.show_hint("the end of a line was not read: promote it without this line");
         return Vec::new();
     }
     let promoted = PromotedLines {
-        agent: match is_archived {
-            true => model.subject_agent().unwrap_or_default().to_string(),
-            false => model.agent.agent.clone(),
+        agent: if is_archived {
+            model.subject_agent().unwrap_or_default().to_string()
+        } else {
+            model.agent.agent.clone()
         },
         lines: lines.into_iter().map(|line| line.bytes).collect(),
     };

@@ -481,14 +481,16 @@ fn describe_saved_seal(
         }
         Ok(SealMatch::SavedHere(_) | SealMatch::Mismatch(_)) => {
             // The screen behind the editor may be another one.
-            let show = match closes {
-                true => Command::GoBaselines,
-                false => Command::OpenSelected,
+            let show = if closes {
+                Command::GoBaselines
+            } else {
+                Command::OpenSelected
             };
             let [show, seal] = [show, Command::PlanSeal].map(|it| model.key_hint(it));
-            let text = match closes {
-                true => format!("; resets are BLOCKED: {show}, then {seal} seals it"),
-                false => format!("; resets are BLOCKED: {show} shows it, {seal} there seals it"),
+            let text = if closes {
+                format!("; resets are BLOCKED: {show}, then {seal} seals it")
+            } else {
+                format!("; resets are BLOCKED: {show} shows it, {seal} there seals it")
             };
             (MessageLevel::Warn, text)
         }
@@ -501,9 +503,10 @@ fn describe_saved_seal(
 
 /// Says which agents get a saved baseline when.
 fn describe_receivers(users: &[String], is_blocked: bool) -> String {
-    let when = match is_blocked {
-        true => "a reset after that",
-        false => "the next reset",
+    let when = if is_blocked {
+        "a reset after that"
+    } else {
+        "the next reset"
     };
     match users {
         [] => "no agent uses it".to_string(),

@@ -77,9 +77,10 @@ pub fn move_page(model: &mut Model, command: Command) -> Vec<Effect> {
         .editor
         .as_ref()
         .is_some_and(|it| it.dialog.is_none() && !it.is_panel_focused);
-    let page = match is_in_text {
-        true => height.saturating_sub(PAGE_OVERLAP).max(1),
-        false => height,
+    let page = if is_in_text {
+        height.saturating_sub(PAGE_OVERLAP).max(1)
+    } else {
+        height
     };
     let rows = match command {
         Command::PageDown | Command::PageUp => page as isize,

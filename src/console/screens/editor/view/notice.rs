@@ -119,16 +119,18 @@ fn describe_text(editor: &EditorScreen) -> (String, Role) {
     match &editor.file {
         FileOnDisk::AsOpened => {}
         FileOnDisk::Changed => {
-            let text = match editor.is_modified {
-                true => "the file has changed since it was opened; a save asks what to do",
-                false => "the file has changed since it was opened: leave, and open it again",
+            let text = if editor.is_modified {
+                "the file has changed since it was opened; a save asks what to do"
+            } else {
+                "the file has changed since it was opened: leave, and open it again"
             };
             return (text.to_string(), Role::Warn);
         }
         FileOnDisk::Gone => {
-            let text = match editor.is_modified {
-                true => "the file is gone from the disk; a save asks, and writes it again",
-                false => "the file is gone from the disk",
+            let text = if editor.is_modified {
+                "the file is gone from the disk; a save asks, and writes it again"
+            } else {
+                "the file is gone from the disk"
             };
             return (text.to_string(), Role::Warn);
         }
@@ -143,9 +145,10 @@ fn describe_text(editor: &EditorScreen) -> (String, Role) {
         let (sign, role) = severity_sign(finding.severity);
         return (format!("{sign} {}", finding.summary()), role);
     }
-    let text = match editor.is_modified {
-        true => describe_save_effect(editor),
-        false => String::new(),
+    let text = if editor.is_modified {
+        describe_save_effect(editor)
+    } else {
+        String::new()
     };
     (text, Role::Dim)
 }
@@ -174,9 +177,10 @@ fn save_question(editor: &EditorScreen, dialog: &SaveDialog) -> Vec<String> {
     if matches!(editor.opened.seal, SealMatch::Mismatch(_)) || editor.has_foreign_lines {
         // The difference from the file hides the lines of the other program, and the difference from
         // the seal those of the file that the save removes.
-        let since = match dialog.is_from_seal {
-            true => " since the seal",
-            false => "",
+        let since = if dialog.is_from_seal {
+            " since the seal"
+        } else {
+            ""
         };
         let dropped = match (dialog.is_from_seal, dialog.dropped_lines as u64) {
             (false, _) | (true, 0) => String::new(),

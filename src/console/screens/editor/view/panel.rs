@@ -27,9 +27,10 @@ const MIN_LIST_ROWS: u16 = 4;
 pub(super) fn draw(model: &Model, editor: &EditorScreen, canvas: &mut Canvas<'_>, area: Rect) {
     let mut x = area.x;
     for panel in EditorPanel::ALL {
-        let (text, role) = match panel == editor.panel {
-            true => (format!("[{}]", panel.title()), Role::Heading),
-            false => (format!(" {} ", panel.title()), Role::Dim),
+        let (text, role) = if panel == editor.panel {
+            (format!("[{}]", panel.title()), Role::Heading)
+        } else {
+            (format!(" {} ", panel.title()), Role::Dim)
         };
         x = canvas.put_text(x, area.y, &text, role);
     }
@@ -104,9 +105,10 @@ fn explain_finding(model: &Model, editor: &EditorScreen) -> Option<Vec<(String, 
 
 /// Returns what the next reset of the selected agent changes once the text is saved.
 fn explain_reset(model: &Model, editor: &EditorScreen) -> Option<Vec<(String, Role)>> {
-    let user = match editor.is_panel_focused {
-        true => editor.opened.users.get(editor.panel_cursor),
-        false => editor.opened.users.first(),
+    let user = if editor.is_panel_focused {
+        editor.opened.users.get(editor.panel_cursor)
+    } else {
+        editor.opened.users.first()
     };
     let agent = &user?.agent;
     let rules = match editor.rule_changes.get(agent) {
