@@ -40,6 +40,15 @@ impl TemporaryRoot {
         &self.path
     }
 
+    /// Returns `/tmp` of the same user, for a text that would be lost where this directory cannot be
+    /// used.
+    pub fn system_root(&self) -> TemporaryRoot {
+        TemporaryRoot {
+            path: PathBuf::from("/tmp"),
+            ..self.clone()
+        }
+    }
+
     /// Creates a directory in it that only this user can reach. Its name begins with `prefix`.
     ///
     /// # Errors

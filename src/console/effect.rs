@@ -630,8 +630,8 @@ impl EffectRunner {
         self.drafts.write_last();
     }
 
-    /// Writes the text of the editor to the disk, before anything that may wait: to `root` if the
-    /// archive cannot be written. Returns what to tell the operator then.
+    /// Writes the text of the editor to the disk, before anything that may wait: to `root`, or
+    /// else to `/tmp`, if the archive cannot be written. Returns what to tell the operator then.
     pub fn finish_drafts(&mut self, root: &TemporaryRoot) -> Option<String> {
         let finished = self.drafts.finish(root);
         finished.err().map(|error| error.to_line())

@@ -65,7 +65,7 @@ impl DraftKeeper {
     }
 
     /// Writes the last change, unless that was done. A text that cannot be kept as a draft is written
-    /// to a new file in `root`, which only the operator can read.
+    /// to a new file in `root`, or else in `/tmp`, which only the operator can read.
     ///
     /// # Errors
     /// As [`Engine::write_baseline_draft`]; says where the text is, or that it is lost.
@@ -91,9 +91,15 @@ impl DraftKeeper {
     }
 }
 
-/// Writes a text to a new file in a new directory. Returns its path.
+/// Writes a text to a new file in a new directory: in `root`, or else in `/tmp`. Returns its path.
+///
+/// # Errors
+/// As [`PrivateFile::create`] in `root`.
 fn write_copy(root: &TemporaryRoot, text: &[u8]) -> Result<PathBuf> {
-    let file = PrivateFile::create(root, "memory-shepherd-draft-", "draft.md", text)?;
+    let create = |root: &TemporaryRoot| {
+        PrivateFile::create(root, "memory-shepherd-draft-", "draft.md", text)
+    };
+    let file = create(root).or_else(|error| create(&root.system_root()).map_err(|_| error))?;
     Ok(file.keep())
 }
 
@@ -177,7 +183,15 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"typed\n");
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        let absent = directory.path().join("absent");
-        assert!(write_copy(&temporary_root(&absent), b"typed\n").is_err());
+    }
+
+    #[test]
+    fn unusable_directory_loses_no_text() {
+        let directory = tempfile::tempdir().unwrap();
+        let absent = temporary_root(&directory.path().join("absent"));
+        let path = write_copy(&absent, b"typed\n").unwrap();
+        assert!(path.starts_with("/tmp"), "{}", path.display());
+        assert_eq!(std::fs::read(&path).unwrap(), b"typed\n");
+        std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
     }
 }
