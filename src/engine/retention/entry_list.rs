@@ -81,17 +81,11 @@ impl Engine {
             now,
             pins: &pins,
         });
-        let (facts, ledger_error) = match facts {
-            Ok(facts) => (facts, None),
-            // The entries can be listed, and copied, without it.
-            Err(error) => {
-                let facts = LedgerFacts {
-                    entries: vec![None; entries.len()],
-                    ..LedgerFacts::default()
-                };
-                (facts, Some(error))
-            }
-        };
+        // The entries can be listed, and copied, without the ledger.
+        let (facts, ledger_error) = facts.map_or_else(
+            |error| (LedgerFacts::unknown(entries.len()), Some(error)),
+            |facts| (facts, None),
+        );
         let is_known = ledger_error.is_none();
         let zone = self.clock().zone();
         let mut statuses = Vec::new();

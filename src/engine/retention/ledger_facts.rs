@@ -83,6 +83,16 @@ pub(super) struct LedgerFacts {
     pub record_dates: RecordDates,
 }
 
+impl LedgerFacts {
+    /// Creates the answer that nothing is recorded about `entries` entries.
+    pub(super) fn unknown(entries: usize) -> LedgerFacts {
+        LedgerFacts {
+            entries: vec![None; entries],
+            ..LedgerFacts::default()
+        }
+    }
+}
+
 /// A pass over the ledger.
 struct LedgerPass<'q> {
     archive: &'q Archive,
@@ -114,9 +124,8 @@ impl<'q> LedgerPass<'q> {
             entry_places: places.map(|(place, path)| (*path, place)).collect(),
             agent_places: HashMap::new(),
             facts: LedgerFacts {
-                entries: vec![None; query.entries.len()],
                 record_dates: RecordDates::new(query.now),
-                ..LedgerFacts::default()
+                ..LedgerFacts::unknown(query.entries.len())
             },
             entry_records: vec![None; query.entries.len()],
             agent_records: Vec::new(),

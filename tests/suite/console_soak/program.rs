@@ -223,6 +223,28 @@ fn is_editor_shown(terminal: &Terminal) -> bool {
     rows.first().is_some_and(|row| row.ends_with(" NORMAL"))
 }
 
+/// Closes every overlay; shows the whole fleet without marks, the cursor on the first agent.
+fn show_whole_fleet(terminal: &mut Terminal) {
+    // A plan that the restored config has closed ignores keys until none comes for a while.
+    if terminal.text().contains("pause for half a second") {
+        (0..4).for_each(|_| terminal.wait_for_quiet());
+    }
+    terminal.send("\x1b");
+    terminal.drain_output();
+    // The editor keeps a text that is not saved.
+    if is_editor_shown(terminal) {
+        terminal.send(":q!\r");
+        terminal.drain_output();
+    }
+    terminal.send("\x1b\x1b\x1b1A\x1b");
+    terminal.wait_for_quiet();
+    // The cursor on both agents ends their new trouble, which a fresh console does not have.
+    terminal.send("G");
+    terminal.wait_for_quiet();
+    terminal.send("gg");
+    terminal.wait_for_quiet();
+}
+
 #[test]
 fn soaked_program_matches_fresh_program() {
     let seconds = number_from_environment("SOAK_SECONDS").map(Duration::from_secs);
@@ -256,38 +278,16 @@ fn soaked_program_matches_fresh_program() {
     } = soak;
     site.write(CONFIG, config);
     terminal.resize(120, 36);
-    let settled = |terminal: &mut Terminal| {
-        // A plan that the restored config has closed ignores keys until none comes for a while.
-        if terminal.text().contains("pause for half a second") {
-            (0..4).for_each(|_| terminal.wait_for_quiet());
-        }
-        // Closes every overlay; shows the whole fleet, no marks, the cursor on the
-        // first agent.
-        terminal.send("\x1b");
-        terminal.drain_output();
-        // The editor keeps a text that is not saved.
-        if is_editor_shown(terminal) {
-            terminal.send(":q!\r");
-            terminal.drain_output();
-        }
-        terminal.send("\x1b\x1b\x1b1A\x1b");
-        terminal.wait_for_quiet();
-        // The cursor on both agents ends their new trouble, which a fresh console does not have.
-        terminal.send("G");
-        terminal.wait_for_quiet();
-        terminal.send("gg");
-        terminal.wait_for_quiet();
-    };
     terminal.wait("the fleet", |terminal| {
-        settled(terminal);
+        show_whole_fleet(terminal);
         let text = terminal.text();
         text.contains("live") && text.contains("WHY")
     });
     let mut fresh = ProgramSoak::start_console(&site, (120, 36));
     let end = Instant::now() + wait_timeout();
     loop {
-        settled(&mut fresh);
-        settled(&mut terminal);
+        show_whole_fleet(&mut fresh);
+        show_whole_fleet(&mut terminal);
         let (shown, expected) = (trimmed_rows(&terminal), trimmed_rows(&fresh));
         if shown == expected {
             break;
