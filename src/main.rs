@@ -121,8 +121,8 @@ fn read_environment() -> Environment {
 }
 
 /// Returns the primary group of a user if it is the user's own: it has the user's name and no other
-/// member, and no other user has it as the primary group. A directory service need not list its users, so the
-/// file of local users cannot answer alone.
+/// member, and no other user has it as the primary group. A directory service need not list its
+/// users, so the file of local users cannot answer alone.
 fn find_private_group(uid: u32) -> Option<u32> {
     let user = get_user_by_uid(uid)?;
     let gid = user.primary_group_id();

@@ -170,11 +170,11 @@ impl CommandContext<'_> {
     }
 }
 
-/// Returns the baselines that are there with the text that they get: those of an `init` that was killed
-/// before it wrote the config, which comes last.
+/// Returns the baselines that exist with the text of the template: an `init` that was killed wrote
+/// them, and the config is its last file.
 ///
 /// # Errors
-/// [`ErrorKind::Conflict`] if the config is there, or something else than that text.
+/// [`ErrorKind::Conflict`] if the config exists, or a baseline with another text.
 fn find_written_baselines(files: &[NewFileItem], config: &Path) -> Result<BTreeSet<PathBuf>> {
     let existing = files.iter().filter(|it| it.path.symlink_metadata().is_ok());
     let mut written = BTreeSet::new();
@@ -394,7 +394,7 @@ fn new_files(
     files
 }
 
-/// Checks that the new config says what it was made of. Returns the config.
+/// Checks that the new config names the proposed agents and their memories. Returns the config.
 fn check_config(
     path: &Path,
     files: &[NewFileItem],
@@ -412,7 +412,7 @@ fn check_config(
     })
 }
 
-/// Returns the new config if it says what it was made of.
+/// Returns the new config if it names the proposed agents and their memories.
 fn parse_new_config(
     path: &Path,
     files: &[NewFileItem],

@@ -417,8 +417,7 @@ impl CommandContext<'_> {
         Ok(None)
     }
 
-    /// Opens the fleet, or works with the defaults if all targets are files and there is no config that
-    /// may be used.
+    /// Opens the fleet, or uses the defaults if all targets are files and no config may be used.
     fn open_lint_session(
         &mut self,
         args: &LintArgs,

@@ -118,8 +118,8 @@ pub(super) fn split_protected_agents(
 }
 
 impl CommandContext<'_> {
-    /// Reads pauses and skips. Those that cannot be read hold nothing back, and are a warning; that the
-    /// archive is not there is for the caller to say.
+    /// Reads pauses and skips. Those that cannot be read hold nothing back, and are a warning; the
+    /// caller reports an archive that is missing.
     pub(super) fn read_controls(&mut self, engine: &Engine) -> ScheduleControls {
         ScheduleControls::read(engine).unwrap_or_else(|error| {
             if engine.archive().check_expected().is_ok() {

@@ -322,7 +322,7 @@ impl CommandContext<'_> {
         Ok(kinds.reduce(ErrorKind::more_serious))
     }
 
-    /// Prints the states of agents, then what is wrong with them, and what to do.
+    /// Prints the states of agents, then the reasons for the exit code, and hints.
     pub(super) fn print_status(
         &mut self,
         engine: &Engine,

@@ -1,4 +1,4 @@
-//! `status --watch`: what `status` prints, then a line for each agent whose state or findings change. It
+//! `status --watch`: the table of `status`, then a line for each agent whose state or findings change. It
 //! repaints nothing, so that it suits logs and screen readers.
 
 use std::collections::HashMap;
@@ -81,8 +81,8 @@ impl KnownStates {
         KnownStates(known.collect())
     }
 
-    /// Returns the change that an observation shows, if it shows one. A run in progress is none: its
-    /// end is. Nor is a memory that cannot be read: what it had is not gone.
+    /// Returns the change that an observation shows, if it shows one. A run counts at its end, not
+    /// while it is in progress. A memory that cannot be read keeps its findings.
     fn note(&mut self, seen: Observation) -> Option<StateChange> {
         let known = self.0.get_mut(&seen.agent)?;
         if matches!(seen.state, State::Busy | State::Loading) {
@@ -105,7 +105,7 @@ impl KnownStates {
     }
 }
 
-/// Returns what the scan found in what the agent wrote, if the memory was read.
+/// Returns the findings in the notes of the agent, if the memory was read.
 fn findings_of(seen: &Observation) -> Option<&ScanSummary> {
     seen.content.as_ref().map(|content| &content.findings)
 }

@@ -1,5 +1,5 @@
-//! The line that says what confirms a plan. The keys and what they do stay whole on every screen: the
-//! words beside them go first, and of what is typed only the end is shown.
+//! The line with the keys or the word that confirm a plan. Keys and their labels are whole on every
+//! screen: the words beside them are cut first, and only the end of the typed text is shown.
 
 use unicode_width::UnicodeWidthStr;
 
@@ -11,7 +11,7 @@ use super::theme::Role;
 use crate::engine::{Plan, StepAction, UndoMode};
 use crate::untrusted;
 
-/// Cells of what is typed that are visible at least.
+/// Cells of the typed text that are visible at least.
 const MIN_TYPED_CELLS: usize = 8;
 
 /// Cells that the word to type keeps at least.
@@ -67,7 +67,7 @@ pub fn draw_notes_choice(model: &Model, canvas: &mut Canvas<'_>, y: u16, plan: &
     draw_first_fitting(model, canvas, y, &[form(why, 0), form(why, 1), form("", 1)]);
 }
 
-/// Draws that a typed word confirms, and what has been typed.
+/// Draws the word that confirms the plan, and the text typed so far.
 pub fn draw_typed_confirmation(
     model: &Model,
     canvas: &mut Canvas<'_>,

@@ -34,8 +34,8 @@ const MAX_BACKGROUND_TIME: Duration = Duration::from_millis(4);
 /// than two, and over a slow link it comes earlier.
 pub(super) const FIRST_FRAME_WAIT: Duration = Duration::from_millis(50);
 
-/// Time within which nobody has read a text: a pager that ends by itself that soon leaves it on the
-/// screen, as `less -F` and `cat` do.
+/// Time in which an operator cannot have read a text: the output of a pager that ends by itself within
+/// it, as `less -F` and `cat` do, stays on the screen.
 const MIN_READING_TIME: Duration = Duration::from_secs(1);
 
 /// Shown below the output of such a pager.

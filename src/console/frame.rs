@@ -238,8 +238,8 @@ pub fn draw_hints(model: &Model, canvas: &mut Canvas<'_>) {
 /// Cells of the text of an input line that are visible at least.
 const MIN_INPUT_CELLS: usize = 10;
 
-/// Draws an input line: what is asked, the end of the text, and the keys that end it, for which the
-/// label is shortened.
+/// Draws an input line: its label, the end of the text, and the keys that end it. A long label is
+/// shortened.
 fn draw_input_line(canvas: &mut Canvas<'_>, y: u16, [label, text, note]: [&str; 3]) {
     let width = usize::from(canvas.width());
     let room = width.saturating_sub(note.width() + MIN_INPUT_CELLS + 4);
@@ -328,7 +328,7 @@ fn visible_hints(model: &Model) -> Vec<KeyHint> {
     hints
 }
 
-/// Returns the key that shows what to do about an agent whose resets are blocked.
+/// Returns the key that shows the remedies of an agent whose resets are blocked.
 pub fn blocked_step(model: &Model, agent: &str) -> Option<String> {
     let state = model.find_row(agent).map(AgentRow::state);
     let opens_baseline = model.screen == Screen::Fleet || model.agent.tab == AgentTab::Baseline;

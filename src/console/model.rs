@@ -622,7 +622,7 @@ impl Model {
         self.is_dirty = true;
     }
 
-    /// Shows a note and adds it to the log, unless the last message there says the same.
+    /// Shows a note, and adds it to the log unless the last message of the log has the same text.
     pub fn report_once(&mut self, text: &str) {
         let last = self.log.messages.front();
         if last.is_some_and(|last| last.text == text) {

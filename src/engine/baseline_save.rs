@@ -249,8 +249,8 @@ impl Engine {
         self.recover_replacements().map(drop)
     }
 
-    /// Does the same, and returns whether the process that changed this baseline ended before its change
-    /// did, and had replaced the file.
+    /// Recovers interrupted changes as [`Engine::recover_baseline_changes`] does. Returns whether one of
+    /// them had replaced the file of this baseline.
     ///
     /// # Errors
     /// As [`Engine::recover_baseline_changes`], or the ledger cannot be read.
@@ -293,12 +293,12 @@ impl BaselineWriter<'_> {
         self.engine.replace_baseline(name, bytes, cause)
     }
 
-    /// Saves an edited baseline over an object that cannot be read as a file, which is kept beside it. `seen`
-    /// is the reason why it cannot be read, as the operator saw it.
+    /// Saves an edited baseline over an object that cannot be read as a file, which is kept beside
+    /// it. `seen` is the reason why it cannot be read, as the operator saw it.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] if something else is there by now; otherwise the system's error. What
-    /// is there is then unchanged.
+    /// [`ErrorKind::Conflict`] if another object has its place by now, or the system's error. Nothing
+    /// is changed then.
     pub fn save_over_unreadable(
         &self,
         name: &str,

@@ -19,7 +19,7 @@ use crate::untrusted;
 /// How long the bell stays silent for an agent that it rang for.
 const BELL_PAUSE: Duration = Duration::from_secs(10 * 60);
 
-/// What the trouble key does, where there is room to say it.
+/// The label of the trouble key, if there is room for it.
 const KEY_ACT: &str = " goes there";
 
 /// Blank cells before the key.
@@ -35,7 +35,7 @@ pub struct TroubleWatch {
     items: BTreeMap<String, Trouble>,
     /// The agent of the worst item, of the newest of several.
     worst: Option<String>,
-    /// The agent that the trouble key opened, until the operator has gone on from there.
+    /// The agent that the trouble key opened, until the operator leaves it by another key.
     pub visit: Option<TroubleVisit>,
     /// When the bell last rang for an agent.
     last_bells: BTreeMap<String, Duration>,
@@ -127,7 +127,7 @@ impl TroubleWatch {
     }
 }
 
-/// The line about new trouble: what it says, and the parts that yield where there is no room.
+/// The line about new trouble, in parts that are left out where there is no room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TroubleLine {
     /// The state that it is about.
@@ -137,7 +137,7 @@ pub struct TroubleLine {
     agent: Option<String>,
     /// How many other agents have new trouble.
     others: usize,
-    /// The key that goes there; none where it is a letter.
+    /// The key that opens the agent; none while keys type text.
     key: Option<String>,
 }
 
@@ -294,15 +294,14 @@ impl Model {
         let here = self.agent_on_screen().filter(|it| items.contains_key(*it));
         let announced = self.announced_trouble();
         let trouble = items.get(announced.or(here)?)?;
-        // There the key is a letter.
-        let types_text =
+        let is_text_typed =
             self.input_line.is_some() || self.key_context() == KeyContext::EditorTyping;
         Some(TroubleLine {
             state: trouble.state,
             time: format_time(self.now.local_time, trouble.time),
             agent: announced.map(str::to_string),
             others: items.len() - 1 - usize::from(announced.is_some() && here.is_some()),
-            key: (!types_text).then(|| self.key_hint(Command::GoToTrouble)),
+            key: (!is_text_typed).then(|| self.key_hint(Command::GoToTrouble)),
         })
     }
 

@@ -29,7 +29,7 @@ const MAX_NAMES_CELLS: usize = 28;
 /// Cells that the names keep at least, also in a narrow title.
 const MIN_NAMES_CELLS: usize = 8;
 
-/// Number of names from which on they are counted if they do not fit: one of them says little then.
+/// Least number of names that are counted where they do not fit: one name in six says little.
 const MIN_COUNTED_NAMES: usize = 6;
 
 /// An act, and the plan that takes it back.

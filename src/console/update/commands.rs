@@ -56,7 +56,7 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
             return screens::return_to(model, previous);
         }
         Command::GoFleet => model.go_to_screen(Screen::Fleet),
-        Command::GoToTrouble => return trouble::go_there_or_back(model),
+        Command::GoToTrouble => return trouble::go_to_trouble(model),
         Command::PlanSeal => return baseline_plan::update::plan_seal(model),
         Command::PlanRestore => return baseline_plan::update::plan_restore(model),
         Command::NewBaseline => baseline_plan::update::prompt_new_name(model),

@@ -40,7 +40,7 @@ pub(super) fn handle_keys(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
     let printable = keys.iter().filter(|key| key.printable_char().is_some());
     let is_burst = printable.count() > MAX_TYPED_KEYS_PER_READ;
     let cursor_before = model.fleet.cursor_agent.clone();
-    trouble::note_agent_on_screen(model);
+    trouble::end_trouble_on_screen(model);
     let mut effects = Vec::new();
     let mut has_dropped = false;
     for key in keys {
@@ -67,7 +67,7 @@ pub(super) fn handle_keys(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
             model.refresh_outdated_order();
         }
     }
-    trouble::note_looked_at(model, cursor_before.as_deref());
+    trouble::end_shown_trouble(model, cursor_before.as_deref());
     if has_dropped {
         model.report(
             MessageLevel::Warn,

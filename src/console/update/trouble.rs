@@ -1,14 +1,14 @@
-//! What the trouble key does: it opens the agent with new trouble, and goes back from there. Keys that
-//! bring an agent before the operator end its trouble.
+//! The trouble key, which opens the agents with new trouble one by one, and then the screen from before.
+//! Trouble is new until a key shows its agent to the operator.
 
 use crate::console::message::Effect;
 use crate::console::model::{Model, TroubleOrigin, TroubleVisit};
 use crate::console::screen::Screen;
 use crate::console::screens::{self, agent};
 
-/// Opens the agent with the worst new trouble, and from there the next one; from the last one, goes
-/// back to where the key was pressed first.
-pub(super) fn go_there_or_back(model: &mut Model) -> Vec<Effect> {
+/// Opens the agent with the worst new trouble; from there the next one, and from the last one the
+/// screen on which the key was pressed first.
+pub(super) fn go_to_trouble(model: &mut Model) -> Vec<Effect> {
     let is_at_visited = model.is_at_visited_trouble();
     let visit = model.trouble.visit.take().filter(|_| is_at_visited);
     let origin = visit.map(|visit| visit.origin);
@@ -45,17 +45,17 @@ fn go_back(model: &mut Model, origin: TroubleOrigin) -> Vec<Effect> {
     screens::return_to(model, screen)
 }
 
-/// Ends the trouble of the agent on the agent screen, before the operator who presses keys there.
-pub(super) fn note_agent_on_screen(model: &mut Model) {
+/// Ends the trouble of the agent on the agent screen: an operator who presses keys there sees it.
+pub(super) fn end_trouble_on_screen(model: &mut Model) {
     if let Some(agent) = model.agent_on_screen().map(str::to_string) {
         model.is_dirty |= model.trouble.remove(&agent);
     }
 }
 
-/// Ends the trouble of the agent that keys have brought before the operator: the one on the agent
-/// screen, and the one that the cursor of the fleet has moved to.
-pub(super) fn note_looked_at(model: &mut Model, cursor_before: Option<&str>) {
-    note_agent_on_screen(model);
+/// Ends the trouble of the agents that keys have shown to the operator: the one on the agent screen,
+/// and the one that the cursor of the fleet has moved to.
+pub(super) fn end_shown_trouble(model: &mut Model, cursor_before: Option<&str>) {
+    end_trouble_on_screen(model);
     let cursor = model.fleet.cursor_agent.as_deref();
     let is_fleet = model.screen == Screen::Fleet;
     let moved_to = cursor.filter(|_| is_fleet && cursor != cursor_before);

@@ -235,9 +235,11 @@ const NO_VERSION: &str = "the version does not exist";
 const NO_ENTRIES: &str = "there are no entries";
 const NOT_UNDONE: &str = "there is nothing to undo, the agent has written since, or an interrupted \
                           run was recovered instead";
-const NOT_EDITED: &str = "the lint finds errors, the file has changed since, or it is missing";
+const NOT_EDITED: &str = "the lint finds errors, the file is missing or has changed since, or other \
+                          users can replace `$TMPDIR`";
 const CHANGED: &str = "a baseline has changed since the seal, or the ledger is broken";
 const UNFIT: &str = "the directory is not empty, or other users can write it";
+const UNFIT_FOR_DEMO: &str = "the directory is not empty, or other users can write it or `$TMPDIR`";
 const BROKEN: &str = "the ledger is broken";
 const UNREAD: &str = "the archive cannot be read or written";
 const UNKNOWN: &str = "what the command names does not exist";
@@ -402,7 +404,7 @@ const CASES: &[Case] = &[
     case("man", 0, "", drift, "man"),
     case("demo", 0, "", drift, "demo"),
     case("demo", 2, "an option has a wrong value", drift, "demo --agents 1"),
-    case("demo", 6, UNFIT, drift, "demo --dir agents"),
+    case("demo", 6, UNFIT_FOR_DEMO, drift, "demo --dir agents"),
 ];
 
 /// Commands whose success needs nothing but a sound fleet.

@@ -145,8 +145,7 @@ pub fn handle_search_ended(model: &mut Model, number: u64) {
     }
 }
 
-/// Shows what the ledger records of the entries of the rows: when they were made, and what the scan
-/// found in them.
+/// Adds the records of the ledger to the rows: the times of their entries, and the findings in them.
 pub fn handle_records(model: &mut Model, number: u64, recorded: Result<RecordedEntries, String>) {
     if number == model.archives.search_number {
         let (recorded, unread) = match recorded {

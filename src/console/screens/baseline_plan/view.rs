@@ -29,7 +29,7 @@ const FOOTER_LINES: u16 = 6;
 /// Lines around the list of files: the title, a rule, the headings; a rule.
 const LIST_FRAME_LINES: u16 = 4;
 
-/// Cells below which what a plan restores, replaces or creates is not worth showing.
+/// Cells that the subject of a plan needs: it is left out where there are fewer.
 const MIN_SUBJECT_CELLS: usize = 8;
 
 /// Width of the column that says what happens to a file: `changed, 12 errors`.

@@ -171,7 +171,7 @@ pub enum Confirmation {
 }
 
 impl PlanView {
-    /// Whether a key chooses this for what agents have written since the run to undo.
+    /// Whether a key chooses this mode for the notes that agents have written since the run to undo.
     pub fn offers_undo_mode(&self, mode: UndoMode) -> bool {
         self.plan.undo_choices().contains(&mode)
     }

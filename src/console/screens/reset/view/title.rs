@@ -48,7 +48,7 @@ impl PlanTitle<'_> {
         (x + 2, end as u16)
     }
 
-    /// Describes what the plan takes back in `room` cells: without its age, if there is no room for it.
+    /// Describes in `room` cells the act that the plan undoes: without its age, if there is no room for it.
     fn describe_act(&self, model: &Model, run: Option<&str>, room: usize) -> String {
         let offer = model.planned_undo_offer();
         let left = room.saturating_sub(self.joint.width());
@@ -72,8 +72,7 @@ impl PlanTitle<'_> {
         fitting.or_else(short).unwrap_or_default()
     }
 
-    /// Describes an act in exactly as many cells as there are; not at all, if nothing of its names would
-    /// be left.
+    /// Describes an act in exactly `room` cells; none if no part of its names would be left.
     fn describe_shortly(&self, offer: &UndoOffer, room: usize) -> Option<String> {
         let (first, others) = offer.names.split_first()?;
         let more = match others.len() {
