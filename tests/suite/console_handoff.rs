@@ -470,16 +470,22 @@ fn site_with_pager_pause() -> Site {
     site
 }
 
-#[test]
-fn output_of_pager_waits_for_key() {
-    let site = site_with_pager_pause();
-    let mut terminal = start_console(&site, &[("PAGER", "cat")]);
+/// Returns a console that shows the output of a pager, which has ended.
+fn console_with_pager_output(site: &Site) -> Terminal {
+    let mut terminal = start_console(site, &[("PAGER", "cat")]);
     terminal.send("Gd");
     terminal.wait_for("[Diff]");
     terminal.send("\t");
     terminal.wait_for("quiet night");
     terminal.send("o");
     terminal.wait_for("press any key to return to the console");
+    terminal
+}
+
+#[test]
+fn output_of_pager_waits_for_key() {
+    let site = site_with_pager_pause();
+    let mut terminal = console_with_pager_output(&site);
     assert!(!terminal.screen().alternate_screen());
     let text = terminal.text();
     assert!(text.contains("quiet night"), "{text}");
@@ -497,13 +503,7 @@ fn output_of_pager_waits_for_key() {
 #[test]
 fn console_ends_while_output_of_pager_is_shown() {
     let site = site_with_pager_pause();
-    let mut terminal = start_console(&site, &[("PAGER", "cat")]);
-    terminal.send("Gd");
-    terminal.wait_for("[Diff]");
-    terminal.send("\t");
-    terminal.wait_for("quiet night");
-    terminal.send("o");
-    terminal.wait_for("press any key to return to the console");
+    let mut terminal = console_with_pager_output(&site);
     terminal.signal(Signal::TERM);
     assert_eq!(terminal.wait_for_exit().signal(), None);
     terminal.assert_restored();
