@@ -213,6 +213,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
     use super::*;
+    use crate::skip::skip_unsupported;
     use crate::trust::find_untrusted_ancestor;
 
     /// A directory of root with programs, one of which another user owns.
@@ -222,17 +223,21 @@ mod tests {
 
     const OTHER_USER: u32 = 4711;
 
-    /// None where this process cannot give files away.
+    /// None, and says so, where this process is not root.
     fn scene() -> Option<Scene> {
         let temporary = tempfile::tempdir().unwrap();
         if find_untrusted_ancestor(temporary.path(), TrustedUser::ROOT).is_some() {
+            skip_unsupported("the temporary directory does not belong to root alone");
             return None;
         }
         let scene = Scene { temporary };
         for directory in ["bin", "theirs", "shared"] {
             fs::create_dir(scene.path(directory)).unwrap();
         }
-        chown(scene.path("theirs"), Some(OTHER_USER), None).ok()?;
+        if chown(scene.path("theirs"), Some(OTHER_USER), None).is_err() {
+            skip_unsupported("only root can give directories away");
+            return None;
+        }
         let sticky = fs::Permissions::from_mode(0o1777);
         fs::set_permissions(scene.path("shared"), sticky).unwrap();
         scene.add("theirs/tool", "");

@@ -11,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use rustix::process::Signal;
 
 use crate::fixture::{PROGRAM_PATH, Site};
+use crate::skip::skip_unsupported;
 use crate::temporary_root::OTHER_USER;
 use crate::terminal::{Terminal, isolated_command};
 
@@ -391,7 +392,7 @@ fn temporary_directory_of_another_gets_no_text() {
     let shared = site.path("shared");
     fs::create_dir(&shared).unwrap();
     if std::os::unix::fs::chown(&shared, Some(OTHER_USER), None).is_err() {
-        return;
+        return skip_unsupported("only root can give directories away");
     }
     let program = install_script(&site, "program", "echo STARTED; read line");
     let directory = shared.display().to_string();

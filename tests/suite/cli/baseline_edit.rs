@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use super::running_program::RunningProgram;
 use super::*;
 use crate::fixture::CommandOutput;
+use crate::skip::skip_unsupported;
 use crate::temporary_root::OTHER_USER;
 
 const BASELINE_PATH: &str = "baselines/monitor-bot-MEMORY.md";
@@ -135,7 +136,7 @@ fn temporary_directory_of_another_is_refused() {
     let shared = site.path("shared");
     fs::create_dir(&shared).unwrap();
     if std::os::unix::fs::chown(&shared, Some(OTHER_USER), None).is_err() {
-        return;
+        return skip_unsupported("only root can give directories away");
     }
     let before = site.read(BASELINE_PATH);
     let run = |arguments: &[&str]| {
