@@ -12,6 +12,8 @@ use crate::console::age::format_time;
 use crate::console::canvas::{shorten_untrusted, truncate};
 use crate::console::command::{Command, KeyContext};
 use crate::console::screen::Screen;
+use crate::console::screens::log::state::OwnRun;
+use crate::console::screens::reset::state::ResetStage;
 use crate::engine::{Observation, State};
 use crate::quantity::format_count;
 use crate::untrusted;
@@ -262,13 +264,29 @@ impl Model {
         };
         let readable = row.last_readable_observation();
         let is_known = readable.is_some_and(|it| it.state == seen.state);
-        let last_run = seen.last_run.as_ref();
-        let is_own_act = last_run.is_some_and(|last| {
-            let is_run_new = old.last_run.as_ref().is_none_or(|old| old.run != last.run);
-            is_run_new && self.log.find_own_run(&last.run).is_some()
-        });
         let is_worse = seen.state < old.state;
-        is_worse && !is_known && !is_own_act
+        is_worse && !is_known && !self.is_own_act(old, seen)
+    }
+
+    /// Whether a run of this console may have made the difference between two observations of an agent.
+    fn is_own_act(&self, old: &Observation, seen: &Observation) -> bool {
+        if let ResetStage::Run(view) = &self.reset.stage {
+            return view.plan.steps.iter().any(|it| it.agent == seen.agent);
+        }
+        // An observation may have read the memory before the end of the run, and the record after it, or
+        // the other way round.
+        let is_of_last_run = |run: &OwnRun| {
+            let is_during_run = run.ended_at.is_some_and(|end| seen.read_at <= end);
+            is_during_run && run.agents.contains(&seen.agent)
+        };
+        if self.log.own_runs.front().is_some_and(is_of_last_run) {
+            return true;
+        }
+        seen.last_run.as_ref().is_some_and(|last| {
+            let is_run_new = old.last_run.as_ref().is_none_or(|old| old.run != last.run);
+            let may_be_during_run = is_run_new || old.state == State::Busy;
+            may_be_during_run && self.log.find_own_run(&last.run).is_some()
+        })
     }
 
     /// Returns the agent whose new trouble is announced: the worst, except that of the agent on the
@@ -323,7 +341,7 @@ impl Model {
             let key = self.key_hint(Command::GoFleet);
             format!("no new trouble; {key} lists {agents} in need of attention")
         } else {
-            "no new trouble: no agent became worse since it was looked at".to_string()
+            "no new trouble: no agent has become worse since you last looked".to_string()
         };
         Some(text)
     }

@@ -25,7 +25,7 @@ pub(super) fn go_to_trouble(model: &mut Model) -> Vec<Effect> {
         agent: agent.clone(),
         origin,
     });
-    agent::update::open_at_finding(model, agent)
+    agent::update::open_at_trouble(model, agent)
 }
 
 fn go_back(model: &mut Model, origin: TroubleOrigin) -> Vec<Effect> {

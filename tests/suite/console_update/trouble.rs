@@ -134,6 +134,7 @@ fn trouble_key_goes_there_and_back() {
     sees(&mut console, "bravo", State::Drifted);
     console.press("'");
     assert_eq!(console.model.agent.agent, "bravo");
+    assert_eq!(console.model.agent.tab, AgentTab::Diff);
     let effects = console.press("'");
     assert!(effects.contains(&Effect::PrepareTexts("charlie".to_string())));
     assert_eq!(console.model.agent.agent, "charlie");
@@ -291,4 +292,42 @@ fn looked_at_and_own_trouble_is_no_news() {
     after.last_run.as_mut().unwrap().run = run;
     console.observe(vec![after]);
     assert!(!has_line(&console));
+}
+
+/// Observations of the time of a run may be half of before it and half of after it.
+#[test]
+fn undo_of_this_console_is_no_trouble_at_any_time() {
+    let has_line = |console: &TestConsole| console.screen_text().contains("goes there");
+    let second = Duration::from_secs(1);
+    let mut console = fleet_of_four();
+    let plan = plan(&[("alpha", State::Drifted), ("bravo", State::Drifted)]);
+    console.press_and_plan("gg j X", plan);
+    console.type_line("reset 2");
+    console.press("Enter");
+    let report = run_report(&[("alpha", Outcome::Ok, None), ("bravo", Outcome::Ok, None)]);
+    let run = report.run.clone();
+    let observation = |agent: &str, state: State, is_recorded: bool| {
+        let mut seen = observation_of(agent, state);
+        if is_recorded {
+            seen.last_run.as_mut().unwrap().run.clone_from(&run);
+        }
+        seen
+    };
+    console.advance(second);
+    console.observe(vec![observation("bravo", State::Drifted, true)]);
+    assert!(!has_line(&console), "the run is not over");
+    console.observe(vec![
+        observation("alpha", State::Busy, true),
+        observation("bravo", State::Clean, true),
+    ]);
+    console.send(Msg::RunEnded(Box::new(report)));
+    console.observe(vec![observation("bravo", State::Drifted, false)]);
+    assert!(!has_line(&console), "it was read before the end");
+    console.advance(second);
+    console.observe(vec![observation("alpha", State::Drifted, true)]);
+    assert!(!has_line(&console), "it was locked before");
+    // What happens after the run is news.
+    console.observe(vec![observation("bravo", State::Clean, true)]);
+    console.observe(vec![observation("bravo", State::Tampered, true)]);
+    assert!(has_line(&console));
 }

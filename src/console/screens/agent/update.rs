@@ -207,6 +207,16 @@ pub fn open_at_finding(model: &mut Model, name: String) -> Vec<Effect> {
     }
 }
 
+/// Opens an agent that became worse at what is wrong: its baseline or its difference.
+pub fn open_at_trouble(model: &mut Model, name: String) -> Vec<Effect> {
+    let tab = if is_tampered(model, &name) {
+        AgentTab::Baseline
+    } else {
+        AgentTab::Diff
+    };
+    open_tab(model, name, tab)
+}
+
 /// Opens an agent of a list; the evidence if its baseline differs from the sealed one.
 pub fn open_from_list(model: &mut Model, name: String) -> Vec<Effect> {
     let row = model.find_row(&name);
