@@ -119,7 +119,8 @@ impl LockHolder {
 
 /// Words how long a lock has been held at the time `now`, and by whom: "locked for 2 h 10 min by run
 /// 5a10 of ops@build-1 (timer, process 4711, since 2026-03-14 01:00:06)". The duration comes first: a
-/// narrow column cuts the end. `None` stands for a holder that has not written who it is.
+/// narrow column cuts the end. It is left out below a minute: it would soon be wrong where the text
+/// stays on a screen. `None` stands for a holder that has not written who it is.
 pub fn describe_lock(
     holder: Option<&LockHolder>,
     now: DateTime<FixedOffset>,
@@ -135,9 +136,12 @@ pub fn describe_lock(
     let trigger = holder
         .trigger
         .map_or(String::new(), |it| format!("{}, ", it.as_str()));
+    let duration = match holder.held_seconds(now) {
+        ..60 => String::new(),
+        seconds => format!("for {} ", describe_duration(seconds)),
+    };
     format!(
-        "locked for {} by run {} of {}{host} ({trigger}process {}, since {})",
-        describe_duration(holder.held_seconds(now)),
+        "locked {duration}by run {} of {}{host} ({trigger}process {}, since {})",
         holder.run,
         holder.user,
         holder.pid,

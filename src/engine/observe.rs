@@ -179,16 +179,17 @@ impl Conditions {
         self.blockers.extend(refusal);
     }
 
-    /// Sets state, reason and blocker of an observation; the worst condition decides.
+    /// Sets state, reason and blocker of an observation; the worst condition decides. A lock is no
+    /// reason of a worse state: the holder and the blocker say it, and the reason outlasts the lock.
     fn apply_to(mut self, observation: &mut Observation) {
         self.found.sort_by_key(|(state, _)| *state);
         observation.state = self.found.first().map_or(State::Clean, |(state, _)| *state);
-        let reasons: Vec<&str> = self
-            .found
-            .iter()
-            .map(|(_, reason)| reason.as_str())
-            .filter(|reason| !reason.is_empty())
-            .collect();
+        let is_reason = |(state, reason): &&(State, String)| {
+            let is_lock = *state == State::Busy && observation.state != State::Busy;
+            !reason.is_empty() && !is_lock
+        };
+        let reasons = self.found.iter().filter(is_reason);
+        let reasons: Vec<&str> = reasons.map(|(_, reason)| reason.as_str()).collect();
         observation.reason = reasons.join("; ");
         observation.blocker = self.blockers.into_iter().reduce(|a, b| {
             if a.kind.more_serious(b.kind) == a.kind {

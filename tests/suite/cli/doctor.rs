@@ -419,7 +419,7 @@ fn doctor_warns_of_a_run_that_takes_long() {
     let _ = site
         .run(["doctor"])
         .assert_code(0)
-        .assert_stdout_has("ok    monitor-bot: locked for ");
+        .assert_stdout_has("ok    monitor-bot: locked by run ");
     // The note of the holder says since when.
     let path = site.path("archives/.shepherd/locks/monitor-bot.lock");
     let note = fs::read_to_string(&path).unwrap();

@@ -105,7 +105,7 @@ fn prune_exit_codes_are_those_of_the_contract() {
     let _ = site
         .run(["archive", "prune"])
         .assert_code(5)
-        .assert_stderr_has("monitor-bot: its entries stay: locked for ")
+        .assert_stderr_has("monitor-bot: its entries stay: locked by run ")
         .assert_stdout_has("nothing was deleted");
     drop(held);
     // A directory in the way of one agent stops no other.
