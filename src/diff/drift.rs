@@ -11,8 +11,85 @@ use serde::{Deserialize, Serialize};
 
 use super::{Diff, LineOp, compare_lines};
 
-/// Words of protected lines, in lower case.
-const PROTECTED_WORDS: [&str; 4] = ["never", "must", "do not", "don't"];
+/// Words of protected lines, in lower case: those that forbid or oblige, in the languages in which the
+/// lint knows prohibitions.
+const PROTECTED_WORDS: &[&str] = &[
+    // English
+    "never",
+    "must",
+    "do not",
+    "don't",
+    "don’t",
+    "forbidden",
+    "prohibited",
+    // German, Dutch
+    "nie",
+    "niemals",
+    "nicht",
+    "muss",
+    "müssen",
+    "musst",
+    "verboten",
+    "nooit",
+    "niet",
+    "moet",
+    "verboden",
+    // French, Spanish, Portuguese, Italian
+    "jamais",
+    "doit",
+    "dois",
+    "ne pas",
+    "interdit",
+    "nunca",
+    "jamás",
+    "debe",
+    "debes",
+    "prohibido",
+    "deve",
+    "proibido",
+    "mai",
+    "devi",
+    "vietato",
+    // Scandinavian
+    "aldrig",
+    "aldri",
+    "måste",
+    "skal",
+    "förbjudet",
+    "forbudt",
+    // Polish, Turkish, Indonesian, Russian
+    "nigdy",
+    "musi",
+    "musisz",
+    "asla",
+    "yasak",
+    "jangan",
+    "dilarang",
+    "harus",
+    "никогда",
+    "нельзя",
+    "запрещено",
+    "должен",
+];
+
+/// Such words of languages that put no blanks between words.
+const PROTECTED_PARTS: &[&str] = &[
+    "禁止",
+    "不要",
+    "不得",
+    "不可",
+    "切勿",
+    "必须",
+    "必須",
+    "绝不",
+    "絕不",
+    "决不",
+    "決して",
+    "絶対に",
+    "절대",
+    "금지",
+    "반드시",
+];
 
 /// What happened to a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -160,19 +237,19 @@ pub fn classify_changes(diff: &Diff) -> Vec<LineChange> {
         .collect()
 }
 
-/// Whether a line says never, must or do not.
+/// Whether a line says what an agent never or always has to do.
 fn is_protected(line: &[u8]) -> bool {
-    let text = line.to_ascii_lowercase();
-    let is_letter = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    PROTECTED_WORDS.iter().any(|word| {
-        let words = text.windows(word.len()).enumerate();
-        words
-            .filter(|(_, part)| *part == word.as_bytes())
-            .any(|(at, _)| {
-                !is_letter(at.checked_sub(1).and_then(|before| text.get(before)))
-                    && !is_letter(text.get(at + word.len()))
-            })
-    })
+    let text = String::from_utf8_lossy(line).to_lowercase();
+    let is_word = |(at, word): (usize, &str)| {
+        let before = text[..at].chars().next_back();
+        let behind = text[at + word.len()..].chars().next();
+        ![before, behind]
+            .into_iter()
+            .flatten()
+            .any(char::is_alphanumeric)
+    };
+    let has_word = |word: &&str| text.match_indices(word).any(is_word);
+    PROTECTED_WORDS.iter().any(has_word) || PROTECTED_PARTS.iter().any(|part| text.contains(part))
 }
 
 /// The rules of three versions: as pushed last, as the baseline is now, and as the memory is now.
@@ -365,6 +442,13 @@ mod tests {
         assert_eq!(gone(""), [1, 2, 3]);
         assert_eq!(gone(&old.replace("Never", "Rarely")), [1]);
         assert!(gone("- You MUST ask.\n- Never delete.\n- do not guess\n").is_empty());
+        let old =
+            "- Lösche NIEMALS etwas.\n- Никогда не удаляй.\n- 请不要删除文件\n- Die Linie hält.\n";
+        let gone = changes(old, "")
+            .into_iter()
+            .filter(LineChange::is_protection_gone);
+        let gone: Vec<usize> = gone.filter_map(|change| Some(change.old?.0)).collect();
+        assert_eq!(gone, [1, 2, 3]);
     }
 
     #[test]

@@ -30,8 +30,13 @@ const RULE_COUNT: std::ops::RangeInclusive<usize> = 2..=15;
 
 patterns! {
     IDENTITY_FIELD = pattern_in_any_case(r"^[ \t]*[-*]?[ \t]*\**(?:name|role)\**[ \t]*:");
-    /// The heading of the scratch, with or without its marks.
-    SCRATCH_HEADING = pattern_in_any_case(r"^\W*scratch");
+    /// The heading of the scratch, with or without its marks: "Scratch Notes", or notes in another
+    /// language.
+    SCRATCH_HEADING = pattern_in_any_case(concat!(
+        r"^\W*(?:scratch|(?:(?:my|agent|agent's|session|working|daily)[ \t]+)?(?:",
+        r"notes|notizen|notities|notas|appunti|anteckningar|notater|notatki|notlar|catatan|",
+        r"(?:З|з)аметки|笔记|筆記|メモ|메모|노트)\W*$)"
+    ));
     PLACEHOLDER = pattern(concat!(
         r"\{(?:[A-Z][a-z]+[ ,'/-][^{}\n]*|[A-Z][a-z]+—[^{}\n]*|e\.g\.[^{}\n]*|/path[^{}\n]*)\}",
         r"|\{\{[ \t]*[A-Z][A-Z0-9_ ]*\}\}",

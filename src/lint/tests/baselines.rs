@@ -420,10 +420,20 @@ fn lines_of_pasted_code_are_counted() {
 }
 
 #[test]
-fn scratchpad_heading_is_no_late_text() {
-    let text = baseline_with("").replace("## Scratch Notes", "## Scratchpad");
-    assert_eq!(
-        severity_of(&check_baseline(&text), RuleId::TextAfterSeparator),
-        NONE
-    );
+fn heading_of_notes_is_no_late_text() {
+    for heading in [
+        "Scratchpad",
+        "Notes",
+        "Notizen",
+        "Notas:",
+        "Заметки",
+        "笔记",
+    ] {
+        let text = baseline_with("").replace("Scratch Notes", heading);
+        let severity = severity_of(&check_baseline(&text), RuleId::TextAfterSeparator);
+        assert_eq!(severity, NONE, "{heading}");
+    }
+    let text = baseline_with("").replace("Scratch Notes", "Notes on deployment");
+    let severity = severity_of(&check_baseline(&text), RuleId::TextAfterSeparator);
+    assert_eq!(severity, Some(Severity::Error));
 }
