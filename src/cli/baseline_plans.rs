@@ -278,8 +278,7 @@ impl CommandContext<'_> {
     pub(super) fn warn_of_foreign_baseline(&mut self, engine: &Engine, what: &str, name: &str) {
         let diff = format!("baseline diff {}", quote_operand(name));
         self.output.print_warning(&format!(
-            "{what}{name} was not saved by this program, and may hold lines of another one; \
-             compare it with its seal: {}",
+            "not all of {what}{name} was saved by this program; compare it with its seal: {}",
             engine.command_line(&diff)
         ));
     }

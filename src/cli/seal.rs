@@ -151,7 +151,7 @@ impl Document for ShownChange<'_> {
         let origin = if item.saved_here {
             "  saved by this program"
         } else {
-            "  not saved by this program"
+            "  not all saved by this program"
         };
         printer.write_line(&[
             (OutputRole::Warn, &label),

@@ -4,6 +4,7 @@
 use super::Engine;
 use super::ledger::read_archive_id;
 use super::record::{Operation, RunEvent, new_run_id};
+use super::run_log;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -25,8 +26,15 @@ impl Engine {
             return Ok(id);
         }
         let (trigger, user) = (self.setup.trigger, &self.setup.user);
-        let event = RunEvent::for_archive(&new_run_id(), Operation::Begin, trigger, user);
-        self.append_to_ledger(vec![event])?;
+        let run = new_run_id();
+        self.append_to_ledger(vec![RunEvent::for_archive(
+            &run,
+            Operation::Begin,
+            trigger,
+            user,
+        )])?;
+        let head = self.recorded_head();
+        self.log_text(&run_log::format_run_end(&run, "began the archive", head))?;
         self.archive_id()?.ok_or_else(|| {
             let message = "the first record of the archive cannot be read back";
             Error::new(ErrorKind::Integrity, message)

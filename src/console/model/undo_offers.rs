@@ -13,6 +13,7 @@ use crate::console::screens::baseline_plan::state::{BaselinePlanRequest, Baselin
 use crate::console::screens::baselines::state::BaselinesPage;
 use crate::console::screens::log::state::{LogRow, OwnBaselineChange, OwnRun, RunSummary};
 use crate::console::screens::reset::state::{PlanRequest, REDO_VERB, ResetStage};
+use crate::digest::Digest;
 use crate::engine::{LastRun, Operation, Outcome, UndoTarget};
 use crate::quantity::format_count;
 use crate::untrusted;
@@ -235,22 +236,27 @@ impl Model {
     /// Returns the undo of the last change of the baselines that a key is about.
     fn baseline_subject_undo(&self) -> Option<UndoOffer> {
         let names = self.target_baselines();
-        let mut runs = names.iter().map(|name| self.last_change_of_baseline(name));
-        let first = runs.next().flatten();
-        let common = match names.as_slice() {
-            [_] => first,
-            _ => None,
-        };
-        (!names.is_empty()).then(|| UndoOffer {
-            verb: common.map_or("last change of", RunSummary::verb),
-            names: names.clone(),
-            time: common.map(|run| run.ended_at),
-            run_id: common.map(|run| run.run_id.clone()),
-            plan: OfferedPlan::Baselines {
-                names,
-                version: PREVIOUS_VERSION.to_string(),
-            },
-        })
+        match names.as_slice() {
+            [] => None,
+            [name] => {
+                let rows = self.baselines.summaries();
+                let row = rows.iter().find(|row| row.name == *name);
+                Some(self.undo_of_last_change(name, row.and_then(|row| row.sha256)))
+            }
+            _ => Some(undo_to_previous(names)),
+        }
+    }
+
+    /// Returns the undo of the change that made the version `current` of a baseline; of another version,
+    /// a return to the one before.
+    fn undo_of_last_change(&self, name: &str, current: Option<Digest>) -> UndoOffer {
+        let last = self.last_change_of_baseline(name);
+        let made = last.filter(|run| current.is_some() && run.saved_version() == current);
+        made.and_then(RunSummary::undo_of_save)
+            .unwrap_or_else(|| UndoOffer {
+                time: last.map(|run| run.ended_at),
+                ..undo_to_previous(vec![name.to_string()])
+            })
     }
 
     fn last_change_of_baseline(&self, name: &str) -> Option<&RunSummary> {
@@ -373,18 +379,8 @@ impl Model {
                 LogRow::Message(_) => None,
             },
             Screen::Editor => {
-                let name = self.subject_baseline()?.to_string();
-                let last = self.last_change_of_baseline(&name);
-                Some(UndoOffer {
-                    verb: last.map_or(Operation::Save.as_str(), RunSummary::verb),
-                    names: vec![name.clone()],
-                    time: last.map(|run| run.ended_at),
-                    run_id: last.map(|run| run.run_id.clone()),
-                    plan: OfferedPlan::Baselines {
-                        names: vec![name],
-                        version: PREVIOUS_VERSION.to_string(),
-                    },
-                })
+                let opened = &self.editor.as_ref()?.opened;
+                Some(self.undo_of_last_change(&opened.name, Some(opened.digest)))
             }
             _ => None,
         }
@@ -456,6 +452,20 @@ impl RunSummary {
                 version: replaced.short_hex(VERSION_DIGITS),
             },
         })
+    }
+}
+
+/// Returns the plan that puts back what these baselines were before their last change.
+fn undo_to_previous(names: Vec<String>) -> UndoOffer {
+    UndoOffer {
+        verb: "last change of",
+        names: names.clone(),
+        time: None,
+        run_id: None,
+        plan: OfferedPlan::Baselines {
+            names,
+            version: PREVIOUS_VERSION.to_string(),
+        },
     }
 }
 

@@ -160,7 +160,8 @@ fn init_begins_the_archive_and_names_it() {
     );
     let _ = site
         .run(["doctor", "--config", "new/fleet.conf"])
-        .assert_stdout_has("has the archive that archive_id names");
+        .assert_stdout_has("has the archive that archive_id names")
+        .assert_stdout_has("the ledger is intact; its head is 1:");
     let _ = site
         .run(["log", "--config", "new/fleet.conf"])
         .assert_code(0)

@@ -156,7 +156,7 @@ fn problem_of_the_seal_is_shown_beside_each_file() {
         let text = console.screen_text();
         for part in [
             "the signature is not good; nothing is taken as sealed",
-            "not saved by this program",
+            "not all saved by this program",
             "Type  seal 2",
         ] {
             assert!(text.contains(part), "{part}: {text}");
@@ -571,7 +571,7 @@ fn all_lint_errors_and_the_owner_are_in_the_text() {
     console.answer_baseline_plan(plan);
     let text = console.screen_text();
     for part in [
-        "not saved by this program",
+        "not all saved by this program",
         "owner uid",
         "authority-spoof: one",
         "authority-spoof: two",

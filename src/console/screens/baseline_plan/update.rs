@@ -585,17 +585,20 @@ fn row_notes(model: &Model, row: &BaselinePlanRow) -> Vec<TextLine> {
         let request = model.baseline_plan.view().map(|view| &view.request);
         texts.push(match request {
             Some(BaselinePlanRequest::Restore { .. }) => {
-                "this version was not saved by this program: it may be a stranger's; resets \
-                 refuse it until it is sealed"
+                "not all of this version was saved by this program: resets refuse it until it is \
+                 sealed"
                     .to_string()
             }
             Some(BaselinePlanRequest::Create { source, .. }) => {
-                format!("{source} was not saved by this program: compare it with its seal first")
+                format!(
+                    "not all of {source} was saved by this program: compare it with its seal first"
+                )
             }
             Some(BaselinePlanRequest::Replace { .. }) => {
-                "the file was not saved by this program: compare it with its seal first".to_string()
+                "not all of the file was saved by this program: compare it with its seal first"
+                    .to_string()
             }
-            _ => format!("not saved by this program: {owner}"),
+            _ => format!("not all saved by this program: {owner}"),
         });
     }
     texts.extend(row.lint_errors.iter().map(|it| format!("lint error: {it}")));

@@ -229,7 +229,7 @@ fn plan_note(model: &Model, view: &BaselinePlanView) -> (String, Role) {
         facts.push(format_count(row.lint_errors.len() as u64, "lint error"));
     }
     if row.is_foreign {
-        facts.push("not saved by this program".to_string());
+        facts.push("not all saved by this program".to_string());
     }
     let role = if row.is_foreign {
         Role::Tampered

@@ -472,17 +472,17 @@ pub fn fact_lines(model: &Model, summary: &BaselineSummary) -> [(String, Role); 
             ]
         }
         BaselineState::Ok => {
-            let push = describe_last_push(model, summary);
-            [plain(format!("{used}{push}")), plain(owner)]
+            let installed = describe_last_installation(model, summary);
+            [plain(format!("{used}{installed}")), plain(owner)]
         }
     }
 }
 
-/// Returns the last push to be read after other facts; nothing without one.
-fn describe_last_push(model: &Model, summary: &BaselineSummary) -> String {
+/// Returns the last reset or push that installed it, to be read after other facts; nothing without one.
+fn describe_last_installation(model: &Model, summary: &BaselineSummary) -> String {
     summary.last_push.as_ref().map_or_else(String::new, |push| {
         let time = format_time(model.now.local_time, push.time);
-        format!("; last push {time}, run {}", push.run)
+        format!("; last installed {time}, run {}", push.run)
     })
 }
 

@@ -565,8 +565,13 @@ fn save_is_undone_from_editor_and_log() {
     assert_eq!(planned_restore(&mut console, "z"), "previous");
     assert_eq!(console.model.screen, Screen::Editor);
     console.press("- 7 G");
-    let old = Digest::of(b"old").short_hex(16);
-    assert_eq!(planned_restore(&mut console, "z"), old);
+    let version = |text: &str| Digest::of(text.as_bytes()).short_hex(16);
+    assert_eq!(planned_restore(&mut console, "z"), version("old"));
+    // What is open is the saved text: its undo is that of this save, whatever it replaced.
+    let mut console = editing(TEXT);
+    let save = baseline_run("5a5e0001", 1, Operation::Save, ["theirs", TEXT]);
+    console.send(Msg::LogLoaded(Ok(vec![save])));
+    assert_eq!(planned_restore(&mut console, "z"), version("theirs"));
 }
 
 #[test]
