@@ -139,6 +139,7 @@ impl CommandContext<'_> {
                     FleetEvent::Confirmed { .. }
                     | FleetEvent::HostsChanged(_)
                     | FleetEvent::PausesChanged
+                    | FleetEvent::LedgerChanged
                     | FleetEvent::StatesRecorded,
                 )
                 | Err(RecvTimeoutError::Timeout) => {}

@@ -711,6 +711,7 @@ pub fn fleet_event_message(event: FleetEvent) -> Msg {
         FleetEvent::ConfigChanged => Msg::ConfigChanged,
         FleetEvent::PausesChanged => Msg::PausesChanged,
         FleetEvent::StatesRecorded => Msg::StatesRecorded,
+        FleetEvent::LedgerChanged => Msg::LedgerChanged,
         FleetEvent::Notice(text) => Msg::Reported(MessageLevel::Warn, text),
     }
 }

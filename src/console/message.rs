@@ -176,6 +176,8 @@ pub enum Msg {
     PausesChanged,
     /// State changes were recorded, by this console or another process.
     StatesRecorded,
+    /// Runs were recorded, by this console or another process.
+    LedgerChanged,
     /// The changed config is valid; the effect runner adopts its engine.
     ConfigReloaded(Arc<Engine>),
     /// The changed config is invalid; the previous one stays in force.

@@ -122,6 +122,9 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
                 .into_iter()
                 .collect();
         }
+        // A run of this console loads the log at its end.
+        Msg::LedgerChanged if model.is_running() => {}
+        Msg::LedgerChanged => return vec![Effect::LoadLog],
         Msg::StatesRecorded => return log::update::refresh_report(model).into_iter().collect(),
         Msg::ScheduleChanged(change, outcome) => {
             return log::update::schedule::handle_changed(model, &change, outcome);
@@ -527,8 +530,8 @@ fn apply_observation(model: &mut Model, mut seen: Observation, changes: &mut Obs
         changes.are_texts_outdated |= model.agent.agent == seen.agent;
         match &model.reset.stage {
             ResetStage::Plan(view) => {
-                let mut steps = view.plan.steps.iter();
-                changes.is_plan_affected |= steps.any(|step| step.agent == seen.agent);
+                // What it skips because of a lock or a lost host may be possible now.
+                changes.is_plan_affected |= view.plan.agents().any(|it| it == seen.agent);
             }
             // The plan being made may be based on the previous content.
             ResetStage::Planning(request) => {

@@ -66,6 +66,9 @@ const DIRECTORY_GRACE: Duration = Duration::from_millis(100);
 /// Delay between a change of the config and its report: an editor may still be writing it.
 const CONFIG_DEBOUNCE: Duration = Duration::from_millis(300);
 
+/// Delay between a change of the ledger and its report: a run appends a record for each agent.
+const LEDGER_DEBOUNCE: Duration = Duration::from_millis(300);
+
 /// Delay between an observation and the record of what changed: many agents are read at once.
 const STATE_RECORD_DELAY: Duration = Duration::from_secs(1);
 
@@ -97,6 +100,8 @@ pub enum FleetEvent {
     PausesChanged,
     /// The log of state changes has new lines.
     StatesRecorded,
+    /// The ledger has new records.
+    LedgerChanged,
     /// A warning for the operator.
     Notice(String),
 }
@@ -269,6 +274,8 @@ struct WatchLoop {
     messages: Sender<FleetMessage>,
     /// When to report a changed config.
     config_due: Option<Instant>,
+    /// When to report new records.
+    ledger_due: Option<Instant>,
     /// The states of observations that are not recorded yet, and when they are to be.
     unrecorded: Vec<StateNote>,
     record_due: Option<Instant>,
@@ -340,6 +347,7 @@ impl WatchLoop {
             missing_sweep_interval: MISSING_SWEEP_INTERVAL,
             messages,
             config_due: has_config_changed.then_some(now),
+            ledger_due: None,
             unrecorded: Vec::new(),
             record_due: None,
             is_unwatched: false,
@@ -376,6 +384,7 @@ impl WatchLoop {
                 self.next_sweep,
                 self.next_dispatch(),
                 self.config_due,
+                self.ledger_due,
                 self.record_due,
                 self.has_directories_to_watch().then_some(now),
             ];
@@ -417,6 +426,11 @@ impl WatchLoop {
             }
             if self.config_due.take_if(|due| *due <= now).is_some()
                 && self.events.send(FleetEvent::ConfigChanged).is_err()
+            {
+                break;
+            }
+            if self.ledger_due.take_if(|due| *due <= now).is_some()
+                && self.events.send(FleetEvent::LedgerChanged).is_err()
             {
                 break;
             }
@@ -582,7 +596,10 @@ impl WatchLoop {
             match touched {
                 ChangeTarget::Agent(name) => self.schedule_reads(vec![name], read_at),
                 ChangeTarget::AllAgents => self.schedule_all_reads(read_at),
-                ChangeTarget::Ledger => self.schedule_reads(self.stamps.forget_recorded(), now),
+                ChangeTarget::Ledger => {
+                    self.schedule_reads(self.stamps.forget_recorded(), now);
+                    self.ledger_due.get_or_insert(now + LEDGER_DEBOUNCE);
+                }
                 ChangeTarget::Config => self.config_due = Some(now + CONFIG_DEBOUNCE),
                 ChangeTarget::LintFiles => self.reread(self.agent_names(), now),
                 // The loop notices a receiver that is gone.

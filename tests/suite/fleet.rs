@@ -390,6 +390,7 @@ fn pauses_and_recorded_states_are_reported() {
     let (sender, events) = unbounded();
     let fleet = FleetWatcher::start(Arc::clone(&engine), sender).unwrap();
     assert!(fleet.wait_idle(WAIT_TIMEOUT));
+    engine.begin_archive().unwrap();
     let change = ScheduleChange {
         agent: None,
         action: ScheduleAction::Pause,

@@ -17,7 +17,8 @@ use memory_shepherd::console::screens::archives::state::{
 };
 use memory_shepherd::console::screens::reset::state::PlanRequest;
 use memory_shepherd::engine::{
-    EntryComparison, RecordedEntries, SearchRelaxation, State, TextSource, UndoMode, UndoTarget,
+    EntryComparison, Outcome, RecordedEntries, SearchRelaxation, State, TextSource, UndoMode,
+    UndoTarget,
 };
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::lint::ScanSummary;
@@ -319,6 +320,23 @@ fn end_of_a_run_searches_again_where_it_is_shown() {
     console.press("1");
     let effects = console.send(Msg::RunEnded(Box::new(report)));
     assert_eq!(searches(&effects), Vec::<&str>::new());
+}
+
+#[test]
+fn run_of_another_process_searches_and_lists_again() {
+    let mut console = console_with_found("token", &[("scout", 1)]);
+    let run = |id| crate::engine_samples::run_summary(id, 5, &[("scout", Outcome::Ok)]);
+    console.send(Msg::LogLoaded(Ok(vec![run("00000001")])));
+    assert_eq!(console.send(Msg::LedgerChanged), [Effect::LoadLog]);
+    let runs = vec![run("00000002"), run("00000001")];
+    let effects = console.send(Msg::LogLoaded(Ok(runs.clone())));
+    assert_eq!(searches(&effects), ["token"]);
+    let effects = console.send(Msg::LogLoaded(Ok(runs.clone())));
+    assert_eq!(searches(&effects), Vec::<&str>::new(), "nothing is new");
+    console.press("3");
+    let runs = [vec![run("00000003")], runs].concat();
+    let effects = console.send(Msg::LogLoaded(Ok(runs)));
+    assert!(effects.contains(&Effect::LoadBaselines), "{effects:?}");
 }
 
 #[test]

@@ -764,6 +764,19 @@ fn plan_without_steps_cannot_run() {
 }
 
 #[test]
+fn plan_follows_agents_that_it_skips() {
+    let mut console = fleet_of_four();
+    let mut planned = plan(&[("bravo", State::Scratch)]);
+    planned.skipped = vec![skipped_agent("charlie", State::Busy, "locked")];
+    console.press_and_plan("X", planned);
+    let effects = console.observe(vec![observation_of("charlie", State::Scratch)]);
+    assert!(
+        matches!(effects.as_slice(), [Effect::MakePlan(..)]),
+        "{effects:?}"
+    );
+}
+
+#[test]
 fn plan_leads_back_to_where_it_was_opened() {
     let screens = [
         ("1", Screen::Fleet),

@@ -123,6 +123,8 @@ fn run_clears_marks_and_failures_can_be_retried() {
         ["alpha", "charlie"],
         "those it was not about"
     );
+    let text = console.screen_text();
+    assert!(text.find("delta") < text.find("bravo"), "{text}");
     assert!(
         console.message_text().contains("1 failed"),
         "{}",

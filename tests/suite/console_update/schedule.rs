@@ -178,6 +178,31 @@ fn agents_that_are_held_back_are_named() {
 }
 
 #[test]
+fn fleet_says_what_holds_back_the_current_agent() {
+    let mut fleet = group(None, &["alpha", "bravo"], Some(50));
+    let shown = |fleet: &GroupSchedule| {
+        let timers = vec![timer("memory-shepherd.timer", fleet.clone())];
+        let mut schedule = overview(vec![manager(UnitScope::System, timers)]);
+        schedule.groups = vec![fleet.clone()];
+        let mut console = console_with_schedule(schedule);
+        console.press("1 gg");
+        let agent = crate::console_update::cursor_agent(&console).to_string();
+        (agent, console.screen_text())
+    };
+    let (agent, text) = shown(&fleet);
+    assert!(!text.contains("scheduled resets"), "{text}");
+    fleet.held_agents = vec![HeldAgent {
+        agent: agent.clone(),
+        hold: ScheduleHold::Paused(pause()),
+    }];
+    fleet.agents = vec![agent];
+    assert!(shown(&fleet).1.contains("scheduled resets: paused since"));
+    fleet.held_agents.clear();
+    fleet.skip = Some(skip_of(&fleet));
+    assert!(shown(&fleet).1.contains("scheduled resets: the run due"));
+}
+
+#[test]
 fn paused_and_skipped_timers_are_not_due() {
     let mut paused = group(None, &["alpha"], Some(50));
     paused.pause = Some(pause());

@@ -79,10 +79,7 @@ fn run_counts_refused_apart_from_failed() {
 
 #[test]
 fn run_result_matches_snapshot() {
-    assert_view("result", |console| {
-        finish_run(console);
-        console.press("j");
-    });
+    assert_view("result", finish_run);
 }
 
 #[test]

@@ -614,6 +614,9 @@ fn strip_text(model: &Model, row: &AgentRow, observation: &Observation, is_tall:
     if !findings.is_empty() {
         text.push_str(&format!("; {findings}"));
     }
+    if let Some(hold) = model.log.schedule.hold_of_agent(&row.name) {
+        text.push_str(&format!("; scheduled resets: {hold}"));
+    }
     text
 }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashSet, VecDeque};
 use chrono::{DateTime, FixedOffset};
 
 use crate::console::screens::reset::state::{
-    PlanRequest, REDO_VERB, ResultLine, ResultView, note_with_findings,
+    PlanRequest, REDO_VERB, ResultLine, ResultView, failures_first, note_with_findings,
 };
 use crate::digest::Digest;
 use crate::engine::{FleetReport, Operation, Outcome, ReportRow, RunEvent};
@@ -208,6 +208,12 @@ impl RunSummary {
         Some((event.file.clone()?, replaced))
     }
 
+    /// Returns the version of a baseline that a save or a restore made the file.
+    pub fn saved_version(&self) -> Option<Digest> {
+        self.replaced_baseline()?;
+        self.events.first()?.baseline
+    }
+
     /// Returns the version that it put back, if it is a restore of a baseline.
     pub fn restored_version(&self) -> Option<Digest> {
         let event = self.events.first()?;
@@ -235,7 +241,7 @@ impl RunSummary {
             verb: self.verb(),
             ended_at: self.ended_at,
             duration_ms: (self.ended_at - self.began_at).num_milliseconds().max(0) as u64,
-            lines: self.events.iter().map(line).collect(),
+            lines: failures_first(self.events.iter().map(line).collect()),
             retired_entries: self.retired_entries,
             errors: self.problem.iter().cloned().collect(),
         }

@@ -10,6 +10,7 @@ use crate::console::screen::Screen;
 use crate::console::screens::agent::update as agent;
 use crate::console::screens::log::state::{LogRow, MessageLevel, ReportText, RunSummary};
 use crate::console::screens::reset;
+use crate::console::screens::{archives, baselines};
 use crate::engine::{Outcome, Trigger};
 
 /// Goes to the log and loads it again.
@@ -21,13 +22,21 @@ pub fn open(model: &mut Model) -> Vec<Effect> {
 
 /// Replaces the runs. The first time, warns if the last run was interrupted.
 pub fn handle_runs(model: &mut Model, runs: Vec<RunSummary>) -> Vec<Effect> {
-    model.is_dirty |= model.log.runs != runs || model.ledger_error.is_some();
+    let has_changed = model.log.runs != runs;
+    model.is_dirty |= has_changed || model.ledger_error.is_some();
     let last_run_of_agent = |runs: &[RunSummary]| {
         let is_about = |run: &&RunSummary| run.is_about(&model.agent.agent);
         runs.iter().find(is_about).cloned()
     };
     let has_agent_changed = last_run_of_agent(&model.log.runs) != last_run_of_agent(&runs);
     let is_first = !std::mem::replace(&mut model.log.is_loaded, true);
+    let has_new_records = has_changed && !is_first;
+    // The screens have followed a run of this console at its end.
+    let newest = runs.first().map(|run| run.run_id.as_str());
+    let is_own = newest.is_some_and(|id| model.log.find_own_run(id).is_some());
+    if has_new_records && !is_own {
+        archives::update::reload(model);
+    }
     if let Some(text) = runs
         .first()
         .filter(|_| is_first)
@@ -56,6 +65,9 @@ pub fn handle_runs(model: &mut Model, runs: Vec<RunSummary>) -> Vec<Effect> {
     };
     if has_timed_run {
         effects.extend(schedule::refresh(model));
+    }
+    if has_new_records && model.shows_baseline_states() {
+        effects.extend(baselines::update::reload(model));
     }
     effects.extend(refresh_report(model));
     effects

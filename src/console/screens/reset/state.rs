@@ -252,13 +252,14 @@ impl ResultView {
             hints: result.hints.clone(),
             is_irreversible: result.is_irreversible,
         };
+        let lines = report.results.iter().map(line).collect();
         ResultView {
             run_id: report.run.clone(),
             operation: report.operation,
             verb,
             ended_at: time,
             duration_ms: report.duration_ms,
-            lines: report.results.iter().map(line).collect(),
+            lines: failures_first(lines),
             retired_entries: report.retired_entries.len(),
             errors: report.errors.iter().map(ToString::to_string).collect(),
         }
@@ -293,6 +294,12 @@ impl ResultView {
         let bad = self.lines.iter().filter(|line| line.outcome.is_failure());
         bad.map(|line| line.agent.clone()).collect()
     }
+}
+
+/// Puts the agents first that need an operator; otherwise the order stays.
+pub fn failures_first(mut lines: Vec<ResultLine>) -> Vec<ResultLine> {
+    lines.sort_by_key(|line| !line.outcome.is_failure());
+    lines
 }
 
 /// Counts the failures among outcomes: `1 failed, 2 refused`.

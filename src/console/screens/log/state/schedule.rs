@@ -224,6 +224,19 @@ impl ScheduleView {
         self.rows.get(self.cursor)
     }
 
+    /// Describes what holds back the scheduled resets of an agent, alone or with others.
+    pub fn hold_of_agent(&self, agent: &str) -> Option<String> {
+        let groups = self.overview.iter().flat_map(|it| &it.groups);
+        let group = groups
+            .into_iter()
+            .find(|it| it.agents.iter().any(|it| it == agent))?;
+        let own = group.held_agents.iter().find(|it| it.agent == agent);
+        let own = own.map(|held| held.hold.describe());
+        let pause = || group.pause.as_ref().map(SchedulePause::describe);
+        let skip = || group.skip.as_ref().map(ScheduleSkip::describe);
+        own.or_else(pause).or_else(skip)
+    }
+
     /// Whether a schedule is in use.
     pub fn has_schedule(&self) -> bool {
         !self.rows.is_empty()
