@@ -500,6 +500,9 @@ impl Archive {
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => continue,
                 opened => opened.map_err(|errno| durable::open_directory_error(errno, &path))?,
             };
+            if has_no_subdirectory(&opened) {
+                continue;
+            }
             for item in fs::Dir::read_from(&opened).with_path("list", &path)? {
                 let item = item.with_path("list", &path)?;
                 if !is_subdirectory(&opened, &item) {
@@ -736,6 +739,18 @@ impl Archive {
 }
 
 /// Returns whether an item of a directory is a directory, and not the item of itself or its parent.
+/// File systems on which a directory has a link for its name, one for `.`, and one for each
+/// subdirectory: ext2 to ext4, XFS and tmpfs (`EXT4_SUPER_MAGIC` and others in linux/magic.h).
+const COUNTING_FILE_SYSTEMS: [i64; 3] = [0xEF53, 0x5846_5342, 0x0102_1994];
+
+/// Whether it is known, without a list of its names, that a directory has no subdirectory: a list of
+/// thousands of entries takes long.
+fn has_no_subdirectory(directory: &OwnedFd) -> bool {
+    let is_alone = fs::fstat(directory).is_ok_and(|stat| stat.st_nlink == 2);
+    let is_counted = |it: fs::StatFs| COUNTING_FILE_SYSTEMS.contains(&it.f_type);
+    is_alone && fs::fstatfs(directory).is_ok_and(is_counted)
+}
+
 fn is_subdirectory(directory: &OwnedFd, item: &DirEntry) -> bool {
     let name = item.file_name();
     let kind = match item.file_type() {

@@ -83,6 +83,14 @@ CREATE TABLE entry (
     UNIQUE (directory, name)
 );
 CREATE INDEX entry_size ON entry (size);
+CREATE TABLE total (entries INTEGER NOT NULL, bytes INTEGER NOT NULL);
+INSERT INTO total VALUES (0, 0);
+CREATE TRIGGER entry_added AFTER INSERT ON entry BEGIN
+    UPDATE total SET entries = entries + 1, bytes = bytes + new.size;
+END;
+CREATE TRIGGER entry_removed AFTER DELETE ON entry BEGIN
+    UPDATE total SET entries = entries - 1, bytes = bytes - old.size;
+END;
 CREATE TABLE sweep (time_ns INTEGER NOT NULL);
 CREATE TABLE vocabulary (id INTEGER PRIMARY KEY, word TEXT NOT NULL UNIQUE);
 CREATE VIRTUAL TABLE words USING fts5(
@@ -374,10 +382,11 @@ impl ArchiveIndex {
     /// The index is damaged or locked.
     pub fn large_entries(&self) -> Result<Vec<ArchiveEntry>> {
         let query = || -> rusqlite::Result<Vec<ArchiveEntry>> {
+            // The order by an expression keeps SQLite from looking at all entries in the order of ids.
             let mut statement = self.connection.prepare_cached(
                 "SELECT directory.path, entry.name, entry.size, entry.modified_ns
                  FROM entry JOIN directory ON directory.id = entry.directory
-                 WHERE entry.size > ?1 ORDER BY entry.id DESC",
+                 WHERE entry.size > ?1 ORDER BY +entry.id DESC",
             )?;
             let rows = statement.query_map([MAX_INDEXED_BYTES as i64], read_entry)?;
             rows.filter_map(Result::transpose).collect()
@@ -390,7 +399,7 @@ impl ArchiveIndex {
     /// # Errors
     /// The index is damaged or locked.
     pub fn archive_size(&self) -> Result<(u64, u64)> {
-        let sql = "SELECT count(*), coalesce(sum(size), 0) FROM entry";
+        let sql = "SELECT entries, bytes FROM total";
         let size = self.connection.query_row(sql, [], |row| {
             Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
         });

@@ -233,7 +233,8 @@ impl SearchDocument {
         result: SearchResult,
         relaxations: &[SearchRelaxation],
     ) -> SearchDocument {
-        let (hits, complete) = (result.hit_count(), !result.has_more());
+        let hits = result.hit_count();
+        let complete = !result.has_more() && result.unread_entries == 0;
         let mut lines = Vec::new();
         let memories = result.memories.into_iter().map(|found| {
             let FoundMemory {
@@ -351,6 +352,7 @@ impl CommandContext<'_> {
         for note in &result.notes {
             self.output.print_note(note);
         }
+        let (has_more, is_all_read) = (result.has_more(), result.unread_entries == 0);
         let is_found = !result.entries.is_empty() || !result.memories.is_empty();
         let relaxations = if is_found {
             Vec::new()
@@ -363,12 +365,16 @@ impl CommandContext<'_> {
             let (what, count) = (relaxation.describe(), relaxation.describe_count());
             self.output.print_hint(&format!("{what}: {count}"));
         }
-        if !document.complete {
+        if has_more {
             let shown = format_count(document.entries.len(), "entry");
             self.output
                 .print_note(&format!("{shown} shown; --limit 0 prints all"));
         }
-        Ok((!is_found).then_some(ErrorKind::Partial))
+        Ok(if is_all_read {
+            (!is_found).then_some(ErrorKind::Partial)
+        } else {
+            Some(ErrorKind::Host)
+        })
     }
 
     pub(super) fn rebuild_index(&mut self) -> CommandResult {
@@ -380,7 +386,14 @@ impl CommandContext<'_> {
             entries: report.indexed,
             bytes: report.bytes,
         })?;
-        Ok(None)
+        let Some(first) = report.unread.first() else {
+            return Ok(None);
+        };
+        let count = format_count(report.unread.len(), "entry");
+        let first = first.display();
+        self.output
+            .print_note(&format!("{count} could not be read, such as {first}"));
+        Ok(Some(ErrorKind::Host))
     }
 }
 

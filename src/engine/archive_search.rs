@@ -17,6 +17,7 @@ use std::sync::PoisonError;
 use chrono::{DateTime, FixedOffset};
 
 use super::Engine;
+use super::entry_directories::EntryDirectory;
 use crate::archive::ArchiveEntry;
 use crate::archive::index::CandidateOrder;
 pub use crate::archive::index::{IndexProgress, SyncReport};
@@ -61,6 +62,8 @@ pub struct SearchResult {
     pub candidates: usize,
     /// Number of candidates that were compared.
     pub compared: usize,
+    /// Number of entries that could not be read, and were not compared.
+    pub unread_entries: usize,
     /// Number of all entries and of their bytes, as far as the index knows them.
     pub archive_size: Option<(u64, u64)>,
     /// Why the result may lack something, and how it was found if not by the index.
@@ -270,9 +273,10 @@ impl Engine {
         request: &SearchRequest,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<SearchResult> {
-        let mut result = self.find_matches(request, goes_on)?;
+        let directories = self.searched_directories(&request.query)?;
+        let mut result = self.find_matches(request, &directories, goes_on)?;
         if request.query.filter.includes(Source::Archive) && goes_on() {
-            result.notes.extend(self.quarantine_note(&request.query)?);
+            result.notes.extend(self.quarantine_note(&directories));
         }
         Ok(result)
     }
@@ -281,6 +285,7 @@ impl Engine {
     fn find_matches(
         &self,
         request: &SearchRequest,
+        directories: &[EntryDirectory],
         goes_on: &dyn Fn() -> bool,
     ) -> Result<SearchResult> {
         let mut result = SearchResult::default();
@@ -288,7 +293,7 @@ impl Engine {
             self.search_memories(request, goes_on, &mut result);
         }
         if request.query.filter.includes(Source::Archive) {
-            self.search_entries(request, goes_on, &mut result)?;
+            self.search_entries(request, directories, goes_on, &mut result)?;
         }
         Ok(result)
     }

@@ -6,7 +6,7 @@ use std::fs;
 use super::crash::KillSweep;
 use super::fixture::BASELINE;
 use super::scene::{CheckResult, InitialMemory, Scene, check, output_text};
-use super::strace::{can_trace, record_changing_calls};
+use super::strace::{can_trace, record_changing_calls, run_traced};
 
 const SEARCH: &[&str] = &[
     "archive",
@@ -94,4 +94,27 @@ fn kill_at_any_call_of_a_new_index_hides_no_entry() {
 #[test]
 fn kill_at_any_call_of_an_update_hides_no_entry() {
     sweep("index update", &outdated_scene);
+}
+
+#[test]
+fn unreadable_entry_is_named_and_found_again() {
+    if !can_trace() {
+        return;
+    }
+    let unreadable = "ranger/2025-01-02_0300.md";
+    for (scene, command, code) in [
+        (unindexed_scene(), SEARCH, 3),
+        (outdated_scene(), SEARCH, 3),
+        (unindexed_scene(), &["archive", "reindex"][..], 3),
+    ] {
+        // The index has it already; a search reads it again.
+        let path = scene.fleet.archive.join(unreadable).display().to_string();
+        let options = ["-P", &path, "-e", "inject=read,pread64:error=EIO"];
+        let options = options.map(str::to_string);
+        let output = run_traced(&scene.fleet, &scene.trace_log, &options, command);
+        let shown = output_text(&output);
+        assert_eq!(output.status.code(), Some(code), "{shown}");
+        assert!(shown.contains(unreadable), "{shown}");
+        check_search(&scene).unwrap();
+    }
 }

@@ -9,13 +9,14 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use chrono::{DateTime, Duration, FixedOffset};
 use crossbeam_channel::Sender;
 use rusqlite::{OptionalExtension, Transaction, TransactionBehavior, params};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, statat};
+use rustix::io::Errno;
 
 use super::{ArchiveIndex, MAX_ID_DELAY, MINUTE_SHIFT, WordCollector, index_error, minute_of};
 use crate::archive::entry::EntryName;
@@ -52,7 +53,7 @@ pub struct IndexProgress {
 }
 
 /// What an update did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SyncReport {
     /// Entries that are new or changed.
     pub indexed: u64,
@@ -60,6 +61,8 @@ pub struct SyncReport {
     pub bytes: u64,
     /// Entries that are gone.
     pub removed: u64,
+    /// Entries that could not be read, and are not in the index; the next update tries again.
+    pub unread: Vec<PathBuf>,
     /// Whether the update was stopped before its end.
     pub is_stopped: bool,
 }
@@ -206,14 +209,17 @@ impl Update<'_> {
             )
             .optional()
             .map_err(failed)?;
-        let Ok(directory) = durable::open_directory_errno(&path) else {
+        let directory = match durable::open_directory_errno(&path) {
             // Gone, or of another user: its entries cannot be read either.
-            if known.is_some() {
-                let transaction = begin(connection).map_err(failed)?;
-                self.report.removed += forget_directory(&transaction, name).map_err(failed)?;
-                transaction.commit().map_err(failed)?;
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => {
+                if known.is_some() {
+                    let transaction = begin(connection).map_err(failed)?;
+                    self.report.removed += forget_directory(&transaction, name).map_err(failed)?;
+                    transaction.commit().map_err(failed)?;
+                }
+                return Ok(());
             }
-            return Ok(());
+            opened => opened.map_err(|errno| durable::open_directory_error(errno, &path))?,
         };
         let stat = fstat(&directory).with_path("stat", &path)?;
         let is_unchanged = known.is_some_and(|(_, seen)| seen == modified_ns(&stat));
@@ -330,11 +336,21 @@ impl Update<'_> {
         transaction: &Transaction<'_>,
         read: &ReadEntry<'_>,
     ) -> rusqlite::Result<()> {
-        // An entry that cannot be read is not found; `verify` reports it.
-        let Some(stat) = &read.stat else {
-            return Ok(());
+        let (entry, directory_id) = (&read.added.entry, read.added.directory_id);
+        let stat = match &read.stat {
+            Ok(Some(stat)) => stat,
+            Ok(None) => return Ok(()),
+            Err(_) => {
+                let directory = Path::new(&*read.added.directory);
+                self.report.unread.push(directory.join(&entry.text));
+                // As one that changes now, the next update lists the directory again.
+                let seen = self.seen.iter_mut();
+                for (_, modified_ns) in seen.filter(|(id, _)| *id == directory_id) {
+                    *modified_ns = i64::MAX;
+                }
+                return Ok(());
+            }
         };
-        let entry = &read.added.entry;
         let id = free_id(transaction, minute_of(entry.stamp))?;
         transaction
             .prepare_cached(
@@ -343,7 +359,7 @@ impl Update<'_> {
             )?
             .execute(params![
                 id,
-                read.added.directory_id,
+                directory_id,
                 entry.text,
                 kind_number(entry.kind),
                 stat.st_size,
@@ -405,8 +421,8 @@ impl Update<'_> {
 /// An entry as it was read.
 struct ReadEntry<'e> {
     added: &'e AddedEntry,
-    /// Its attributes; none if it cannot be read.
-    stat: Option<Stat>,
+    /// Its attributes; none if it is gone, or no regular file.
+    stat: Result<Option<Stat>, Errno>,
     /// Its words, with a blank between two; none of an entry that is too large.
     words: String,
     /// Words of the vocabulary that were first seen in it.
@@ -452,15 +468,7 @@ impl<'a> EntryReader<'a> {
 
     fn read_entry<'e>(&mut self, added: &'e AddedEntry) -> ReadEntry<'e> {
         self.text.clear();
-        let stat = self.open_entry(added).and_then(|file| {
-            let stat = fstat(&file).ok()?;
-            let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-            if is_file && stat.st_size as u64 <= MAX_INDEXED_BYTES {
-                let file = std::fs::File::from(file);
-                let _ = file.take(MAX_INDEXED_BYTES).read_to_end(&mut self.text);
-            }
-            is_file.then_some(stat)
-        });
+        let stat = self.read_text(added);
         let (words, new_words) = self.words.collect(&self.text);
         ReadEntry {
             added,
@@ -470,7 +478,25 @@ impl<'a> EntryReader<'a> {
         }
     }
 
-    fn open_entry(&mut self, added: &AddedEntry) -> Option<OwnedFd> {
+    /// Reads the text of an entry, unless it is too large, and returns its attributes.
+    fn read_text(&mut self, added: &AddedEntry) -> Result<Option<Stat>, Errno> {
+        let file = match self.open_entry(added) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO) => return Ok(None),
+            file => file?,
+        };
+        let stat = fstat(&file)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Ok(None);
+        }
+        if stat.st_size as u64 <= MAX_INDEXED_BYTES {
+            let file = std::fs::File::from(file);
+            let read = file.take(MAX_INDEXED_BYTES).read_to_end(&mut self.text);
+            read.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        }
+        Ok(Some(stat))
+    }
+
+    fn open_entry(&mut self, added: &AddedEntry) -> Result<OwnedFd, Errno> {
         let open = &mut self.open_directories;
         if open.len() >= MAX_OPEN_DIRECTORIES {
             open.clear();
@@ -479,11 +505,11 @@ impl<'a> EntryReader<'a> {
             Entry::Occupied(directory) => directory.into_mut(),
             Entry::Vacant(place) => {
                 let path = self.archive.root().join(&*added.directory);
-                place.insert(durable::open_directory_errno(&path).ok()?)
+                place.insert(durable::open_directory_errno(&path)?)
             }
         };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        openat(&*directory, &added.entry.text, flags, Mode::empty()).ok()
+        openat(&*directory, &added.entry.text, flags, Mode::empty())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which entries a search compares with its query: those that the index proposes, and those that
 //! are not in it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset};
@@ -23,6 +23,8 @@ pub(in crate::engine) struct IndexState {
     vocabulary: Option<(Arc<Vocabulary>, i64)>,
     /// Whether the index may lack entries: its last update was refused, or stopped.
     is_behind: bool,
+    /// Entries that the last update could not read, and that are not in the index.
+    unread: Vec<PathBuf>,
 }
 
 impl IndexState {
@@ -51,6 +53,7 @@ impl IndexState {
             result => result,
         }?;
         self.is_behind = report.is_stopped;
+        self.unread.clone_from(&report.unread);
         Ok(report)
     }
 
@@ -178,7 +181,7 @@ impl Candidates {
         let Some(index) = &state.index else {
             return Candidates::list_all(archive, directories, request.order);
         };
-        match Candidates::from_index(archive, index, directories, request, state.is_behind) {
+        match Candidates::from_index(archive, index, directories, request, state) {
             Ok(candidates) => candidates,
             Err(error) => Candidates::list_instead(archive, directories, request.order, &error),
         }
@@ -202,7 +205,7 @@ impl Candidates {
         index: &ArchiveIndex,
         directories: &[EntryDirectory],
         request: &SearchRequest,
-        is_behind: bool,
+        state: &IndexState,
     ) -> Result<Candidates> {
         let counts = counts_in(directories);
         // What another process adds between two readings would be in neither.
@@ -216,7 +219,10 @@ impl Candidates {
         if request.query.has_text() {
             others.extend(index.large_entries()?);
         }
-        if is_behind {
+        for path in &state.unread {
+            others.extend(archive.find_entry(path)?);
+        }
+        if state.is_behind {
             for directory in directories {
                 let known = index.indexed_names(&directory.path)?;
                 let entries = archive.list_entries(&directory.path)?.into_iter();

@@ -1,6 +1,6 @@
 //! Search in entries: each candidate is read and compared with the query.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::candidates::{Candidates, ProposedEntry};
@@ -16,36 +16,37 @@ impl Engine {
     pub(super) fn search_entries(
         &self,
         request: &SearchRequest,
+        directories: &[EntryDirectory],
         goes_on: &dyn Fn() -> bool,
         result: &mut SearchResult,
     ) -> Result<()> {
-        let directories = self.searched_directories(&request.query)?;
         let pins = Pins::read(&self.archive)?;
         let mut matcher = EntryMatcher {
             engine: self,
             max_lines: request.max_lines,
-            directories: &directories,
+            directories,
             pins: &pins,
             cut_entries: BTreeSet::new(),
+            unread_entries: BTreeMap::new(),
         };
         // Until the end of the search, no process replaces the file of the index.
         let use_mark = self
             .has_open_index()
             .then(|| lock::mark_index_use(&self.archive, self.clock()));
         let candidates = if let Some(Err(error)) = &use_mark {
-            Candidates::list_instead(&self.archive, &directories, request.order, error)
+            Candidates::list_instead(&self.archive, directories, request.order, error)
         } else {
             let mut state = self.index_state();
             state.forget_replaced();
             result.archive_size = state.archive_size();
-            Candidates::find(&self.archive, &state, &directories, request, &pins)
+            Candidates::find(&self.archive, &state, directories, request, &pins)
         };
         let compared = self.compare_candidates(request, candidates, &mut matcher, goes_on, result);
         let mut is_damaged = false;
         if let Err(error) = compared {
             is_damaged = error.kind() == ErrorKind::Integrity;
             let listed =
-                Candidates::list_instead(&self.archive, &directories, request.order, &error);
+                Candidates::list_instead(&self.archive, directories, request.order, &error);
             self.compare_candidates(request, listed, &mut matcher, goes_on, result)?;
         }
         if is_damaged {
@@ -54,6 +55,14 @@ impl Engine {
             result.notes.extend(self.replace_damaged_index());
         } else {
             self.add_similar_entries(request, &mut matcher, goes_on, result);
+        }
+        result.unread_entries = matcher.unread_entries.len();
+        if let Some(error) = matcher.unread_entries.values().next() {
+            let why = error.message();
+            result.notes.push(match result.unread_entries {
+                1 => format!("1 entry was not searched: {why}"),
+                count => format!("{count} entries were not searched, such as: {why}"),
+            });
         }
         match matcher.cut_entries.len() {
             0 => {}
@@ -79,7 +88,7 @@ impl Engine {
     }
 
     /// Returns the directories of the agents that a query allows.
-    fn searched_directories(&self, query: &Query) -> Result<Vec<EntryDirectory>> {
+    pub(super) fn searched_directories(&self, query: &Query) -> Result<Vec<EntryDirectory>> {
         let filter = &query.filter;
         let mut directories = self.entry_directories()?;
         directories.retain(|directory| {
@@ -91,12 +100,11 @@ impl Engine {
     }
 
     /// Says how many entries of the searched directories are in quarantine, if any.
-    pub(super) fn quarantine_note(&self, query: &Query) -> Result<Option<String>> {
-        let directories = self.searched_directories(query)?;
+    pub(super) fn quarantine_note(&self, directories: &[EntryDirectory]) -> Option<String> {
         let counts = directories
             .iter()
             .map(|it| self.archive.count_quarantined(&it.path));
-        Ok(match counts.sum() {
+        match counts.sum() {
             0 => None,
             1 => {
                 Some("1 entry in quarantine was not searched; `archive list` names it".to_string())
@@ -104,7 +112,7 @@ impl Engine {
             count => Some(format!(
                 "{count} entries in quarantine were not searched; `archive list` names them"
             )),
-        })
+        }
     }
 
     /// Compares candidates with the query, and adds those that match.
@@ -162,6 +170,8 @@ pub(super) struct EntryMatcher<'s> {
     pins: &'s Pins,
     /// Paths of entries of which only the beginning was compared.
     cut_entries: BTreeSet<PathBuf>,
+    /// Why entries could not be read, by their paths.
+    unread_entries: BTreeMap<PathBuf, Error>,
 }
 
 impl EntryMatcher<'_> {
@@ -189,9 +199,17 @@ impl EntryMatcher<'_> {
         let mut agent = directory.label();
         let mut text = None;
         if query.has_text() {
-            // Removed since, or of another user: `verify` reports what cannot be read.
             let source = self.engine.read_entry_text(&entry.path, MAX_SEARCHED_BYTES);
-            let source = source.ok()?;
+            let source = match source {
+                Ok(source) => source,
+                Err(error) => {
+                    let is_gone = matches!(self.engine.archive.find_entry(&entry.path), Ok(None));
+                    if !is_gone {
+                        self.unread_entries.insert(entry.path, error);
+                    }
+                    return None;
+                }
+            };
             // A directory that agents share: the header names one.
             if directory.agents.len() > 1
                 && let Some(named) = directory

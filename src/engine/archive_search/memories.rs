@@ -16,6 +16,7 @@ use crate::archive::search::Source;
 use crate::boundary::Boundary;
 use crate::config::Agent;
 use crate::engine::Engine;
+use crate::engine::observe::MemoryText;
 
 /// Maximum size of a kept text; the rest of a longer one is not found.
 const MAX_REMOTE_TEXT_BYTES: usize = 256 << 10;
@@ -40,12 +41,6 @@ struct KeptText {
     /// The text, compressed: a console on thousands of agents keeps thousands.
     deflated: Arc<[u8]>,
     boundary: Option<Boundary>,
-    read_at: DateTime<FixedOffset>,
-}
-
-pub(super) struct RemoteText {
-    pub text: Vec<u8>,
-    pub boundary: Option<Boundary>,
     read_at: DateTime<FixedOffset>,
 }
 
@@ -85,7 +80,7 @@ impl RemoteTexts {
     }
 
     /// Returns the text that was read last.
-    pub(super) fn get(&self, agent: &str) -> Option<RemoteText> {
+    pub(super) fn get(&self, agent: &str) -> Option<MemoryText> {
         let kept = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
         let text = kept.by_agent.get(agent)?;
         let (boundary, read_at) = (text.boundary, text.read_at);
@@ -95,7 +90,7 @@ impl RemoteTexts {
         DeflateDecoder::new(&*deflated)
             .read_to_end(&mut text)
             .ok()?;
-        Some(RemoteText {
+        Some(MemoryText {
             text,
             boundary,
             read_at,
@@ -136,35 +131,20 @@ impl Engine {
             self.observe_all(&remote);
         }
         let mut unread = Vec::new();
+        let baselines = Mutex::new(self.baseline_cache());
         for agent in local {
             if !goes_on() {
                 return;
             }
-            let detail = self.read_detail(agent);
-            match detail.error {
-                Some(error) => unread.push(format!("{}: {error}", agent.name)),
-                None => {
-                    let content = detail.observation.content.as_ref();
-                    let memory = ReadMemory {
-                        text: &detail.memory_prefix,
-                        boundary: content.and_then(|content| content.boundary),
-                        read_at: detail.observation.read_at,
-                    };
-                    add_memory(request, agent, &memory, result);
-                }
+            match self.read_memory_text(agent, &baselines) {
+                Ok(memory) => add_memory(request, agent, &memory, result),
+                Err(error) => unread.push(format!("{}: {error}", agent.name)),
             }
         }
         let mut never_read = 0;
         for agent in remote {
             match self.remote_texts.get(&agent.name) {
-                Some(kept) => {
-                    let memory = ReadMemory {
-                        text: &kept.text,
-                        boundary: kept.boundary,
-                        read_at: kept.read_at,
-                    };
-                    add_memory(request, agent, &memory, result);
-                }
+                Some(memory) => add_memory(request, agent, &memory, result),
                 None => never_read += 1,
             }
         }
@@ -190,13 +170,6 @@ impl Engine {
     }
 }
 
-/// A memory as it was read.
-struct ReadMemory<'t> {
-    text: &'t [u8],
-    boundary: Option<Boundary>,
-    read_at: DateTime<FixedOffset>,
-}
-
 /// Returns where the part of a memory begins that its agent wrote.
 pub(super) fn searched_start(boundary: Option<Boundary>, length: usize) -> usize {
     let intact = boundary.filter(|boundary| !boundary.is_drifted());
@@ -206,7 +179,7 @@ pub(super) fn searched_start(boundary: Option<Boundary>, length: usize) -> usize
 fn add_memory(
     request: &SearchRequest,
     agent: &Agent,
-    memory: &ReadMemory<'_>,
+    memory: &MemoryText,
     result: &mut SearchResult,
 ) {
     let start = searched_start(memory.boundary, memory.text.len());
@@ -222,6 +195,6 @@ fn add_memory(
             None => path.to_string(),
         },
         read_at: memory.read_at,
-        text: FoundText::new(memory.text, hits, request.max_lines),
+        text: FoundText::new(&memory.text, hits, request.max_lines),
     });
 }

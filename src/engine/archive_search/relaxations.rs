@@ -88,7 +88,8 @@ impl Engine {
                 // The search itself has read what it asks for.
                 reads_remote: false,
             };
-            let result = self.find_matches(&request, goes_on)?;
+            let directories = self.searched_directories(&request.query)?;
+            let result = self.find_matches(&request, &directories, goes_on)?;
             if !goes_on() {
                 break;
             }

@@ -2,11 +2,12 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use super::memories::searched_start;
 use crate::archive::search::{Query, TextHits};
 use crate::archive::{Archive, EntryKind, has_scratch_header, strip_scratch_header};
-use crate::boundary::Boundary;
+
 use crate::config::Agent;
 use crate::engine::{Engine, LedgerRecord};
 use crate::error::{Error, ErrorKind, PathContext, Result};
@@ -61,18 +62,18 @@ impl Engine {
             TextSource::Entry(path) => self.read_entry_text(path, max_bytes),
             TextSource::Memory(name) => {
                 let agent = self.agent(name)?;
-                let (mut bytes, boundary) = if agent.location.host().is_none() {
-                    self.read_memory_text(agent)?
+                let memory = if agent.location.host().is_none() {
+                    self.read_memory_text(agent, &Mutex::new(self.baseline_cache()))?
                 } else {
                     let kept = self.remote_texts.get(name);
-                    let kept = kept.ok_or_else(|| never_read_error(name))?;
-                    (kept.text, kept.boundary)
+                    kept.ok_or_else(|| never_read_error(name))?
                 };
+                let mut bytes = memory.text;
                 let size = bytes.len() as u64;
                 bytes.truncate(usize::try_from(max_bytes).unwrap_or(usize::MAX));
                 Ok(SourceText {
                     omitted_bytes: size - bytes.len() as u64,
-                    searched_start: searched_start(boundary, bytes.len()),
+                    searched_start: searched_start(memory.boundary, bytes.len()),
                     bytes,
                 })
             }
@@ -94,16 +95,6 @@ impl Engine {
             searched_start: 0,
             bytes,
         })
-    }
-
-    fn read_memory_text(&self, agent: &Agent) -> Result<(Vec<u8>, Option<Boundary>)> {
-        let detail = self.read_detail(agent);
-        if let Some(error) = detail.error {
-            return Err(Error::new(ErrorKind::Host, error));
-        }
-        let content = detail.observation.content.as_ref();
-        let boundary = content.and_then(|content| content.boundary);
-        Ok((detail.memory_prefix, boundary))
     }
 
     /// Finds what a search found in a text: the words of the query, else those that resemble them.
