@@ -200,6 +200,12 @@ pub trait MemoryDirectory: Send {
         None
     }
 
+    /// Whether the directory is still at its path: it may have been moved, replaced or covered by a mount,
+    /// and then the memory at the path is another one. Local directories only; others return true.
+    fn is_at_its_path(&self) -> Result<bool, TransportError> {
+        Ok(true)
+    }
+
     /// Returns the object at the memory's name, without following links.
     fn stat_memory(&self) -> Result<MemoryObject, TransportError>;
 

@@ -333,6 +333,10 @@ impl MemoryDirectory for BoundedDirectory {
         self.run_call(|directory| Ok(directory.stamp())).ok()?
     }
 
+    fn is_at_its_path(&self) -> Result<bool, TransportError> {
+        self.run_call(|directory| directory.is_at_its_path())
+    }
+
     fn stat_memory(&self) -> Result<MemoryObject, TransportError> {
         self.run_call(|directory| directory.stat_memory())
     }

@@ -476,6 +476,18 @@ impl MemoryDirectory for LocalDirectory {
         Some(Stamp::from_stat(&stat))
     }
 
+    fn is_at_its_path(&self) -> Result<bool, TransportError> {
+        let path = &self.directory_path;
+        let there = match durable::open_directory_errno(path) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(false),
+            opened => opened.with_path("open", path).map_err(refused_error)?,
+        };
+        let [own, there] = [&*self.directory_fd, &there].map(fs::fstat);
+        let own = own.with_path("stat", path).map_err(refused_error)?;
+        let there = there.with_path("stat", path).map_err(refused_error)?;
+        Ok((own.st_dev, own.st_ino) == (there.st_dev, there.st_ino))
+    }
+
     fn stat_memory(&self) -> Result<MemoryObject, TransportError> {
         let (object, _) = self
             .stat_object(&self.memory_name)

@@ -17,7 +17,9 @@ use memory_shepherd::engine::{Engine, FileState, Outcome, RunProgress, State};
 use memory_shepherd::error::ErrorKind;
 use memory_shepherd::transport::SwapMethod;
 
-use super::world::{BASELINE, World, apply_plan, permission_bits};
+use super::world::{
+    BASELINE, InterposingTransport, TransportCall, World, apply_plan, permission_bits,
+};
 use crate::skip::skip_unsupported;
 
 fn is_root() -> bool {
@@ -797,5 +799,45 @@ fn archive_group_can_read_everything() {
             (4321, 0o640),
             "{file:?}"
         );
+    }
+}
+
+/// The notes of the directory that is at the path now were neither archived nor reset.
+#[test]
+fn directory_replaced_during_a_run_is_no_success() {
+    for moment in [
+        TransportCall::After("properties"),
+        TransportCall::After("stage"),
+        TransportCall::Before("swap"),
+    ] {
+        let world = World::new(&["scout"]);
+        world.write_scratch("scout", "- note\n");
+        let memory = world.memory_path("scout");
+        let directory = memory.parent().unwrap().to_path_buf();
+        let moved = directory.with_file_name("moved");
+        let hook = {
+            let (directory, moved) = (directory.clone(), moved.clone());
+            move |call| {
+                if call == moment && !moved.exists() {
+                    fs::rename(&directory, &moved).unwrap();
+                    fs::create_dir(&directory).unwrap();
+                    fs::write(directory.join("MEMORY.md"), "- dodged\n").unwrap();
+                }
+                Ok(())
+            }
+        };
+        let transport = InterposingTransport::new(world.disk(), hook);
+        let ran = world.reset_with_engine(&world.engine_with_transport(transport));
+        let result = ran.result_of("scout");
+        assert_eq!(
+            result.kind,
+            Some(ErrorKind::Conflict),
+            "{moment:?}: {result:?}"
+        );
+        let note = result.note.as_deref().unwrap();
+        let is_refused = result.outcome == Outcome::Refused;
+        let is_told = note.contains("was moved, replaced or unmounted");
+        assert!(is_refused || is_told, "{note}");
+        assert_eq!(fs::read_to_string(&memory).unwrap(), "- dodged\n");
     }
 }

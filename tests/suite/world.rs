@@ -651,6 +651,10 @@ impl MemoryDirectory for InterposingDirectory {
         self.inner.take_unsynced()
     }
 
+    fn is_at_its_path(&self) -> Result<bool, TransportError> {
+        self.inner.is_at_its_path()
+    }
+
     fn properties(&self) -> Result<DirectoryProperties, TransportError> {
         self.call_with_hook("properties", || self.inner.properties())
     }

@@ -225,6 +225,15 @@ impl Run<'_> {
         directory: &dyn MemoryDirectory,
         event: &RunEvent,
     ) -> Result<ReadBack, Error> {
+        if !directory.is_at_its_path()? {
+            let memory = event.memory.as_deref().unwrap_or(Path::new("its path"));
+            let message = format!(
+                "the directory was moved, replaced or unmounted during the run; the memory that is at \
+                 {} now was not reset",
+                memory.display()
+            );
+            return Err(Error::new(ErrorKind::Conflict, message));
+        }
         match installed_memory(event).is_in(directory) {
             Ok(true) => Ok(ReadBack::Same),
             Ok(false) => Ok(ReadBack::Other),
