@@ -319,6 +319,18 @@ impl BaselineVersions {
         Ok(self.cache_version(digest, Arc::new(bytes)))
     }
 
+    /// Returns an error if a version is stored, or may be, and cannot be read.
+    ///
+    /// # Errors
+    /// The system's error; not that the version is not stored.
+    pub fn check_unread_version(&self, digest: Digest) -> Result<()> {
+        let path = self.version_path(digest);
+        match durable::read_own_file(&path) {
+            Err(error) if durable::is_absent(&error) => Ok(()),
+            read => read.with_path("read the baseline version", &path).map(drop),
+        }
+    }
+
     fn cache_version(&self, digest: Digest, bytes: Arc<Vec<u8>>) -> Arc<Vec<u8>> {
         let mut known = self
             .cached_versions

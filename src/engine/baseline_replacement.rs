@@ -187,12 +187,16 @@ impl Engine {
             Err(error) => {
                 // A file that is in place although its directory cannot be synced counts as changed;
                 // one that gets this content later does not.
-                if !journaled.is_installed() {
-                    changes.pop();
-                    journaled.events.clear();
-                    changes.push(journaled);
-                    let _ = self.write_replacement_journal(&changes);
+                if journaled.is_installed() {
+                    let what = "the change took effect, but may not be on the disk";
+                    return Err(error
+                        .with_context(what)
+                        .with_hint("the next change of baselines records it"));
                 }
+                changes.pop();
+                journaled.events.clear();
+                changes.push(journaled);
+                let _ = self.write_replacement_journal(&changes);
                 return Err(error);
             }
         };

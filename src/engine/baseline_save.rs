@@ -178,8 +178,9 @@ impl Engine {
         let lost = replaced.map(|it| it.lost).unwrap_or_default();
         let kept_aside = replaced.and_then(ReplacedFile::kept_aside);
         let kept_aside = kept_aside.map(Path::to_path_buf);
-        let is_read_back =
-            baseline::read_file(&path).is_ok_and(|bytes| Digest::of(&bytes) == digest);
+        let read_back = read_optional(&path);
+        let is_changed =
+            matches!(&read_back, Ok(found) if found.as_deref().map(Digest::of) != Some(digest));
         let mut saved = SavedBaseline {
             run,
             path,
@@ -191,7 +192,10 @@ impl Engine {
         for event in &mut record.events {
             event.before = before.clone();
             saved.remarks().iter().for_each(|note| event.add_note(note));
-            if !is_read_back {
+            if let Err(error) = &read_back {
+                event.add_note(&format!("not verified: {error}"));
+            }
+            if is_changed {
                 event.outcome = Outcome::Failed;
                 event.after = None;
             }
@@ -200,7 +204,13 @@ impl Engine {
             .lines
             .push(describe_save(cause.operation, &saved, name));
         let unremoved = change.complete(record)?;
-        if !is_read_back {
+        if let Err(error) = read_back {
+            let path = saved.path.display();
+            return Err(
+                error.with_context(format!("{path} was saved and recorded, but not verified"))
+            );
+        }
+        if is_changed {
             let path = saved.path.display();
             let message = format!("{path} was changed right after it was saved");
             return Err(Error::new(ErrorKind::Conflict, message));

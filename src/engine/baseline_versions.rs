@@ -620,10 +620,13 @@ impl Engine {
         let users = self.baseline_users(name);
         match self.find_sealed_version(digest, &users, &OnceCell::new()) {
             Some(known) => Ok((digest, known.bytes)),
-            None => unknown(format!(
-                "the content of version {}… of {name} is not in the archive",
-                digest.short_hex(8)
-            )),
+            None => {
+                self.baseline_versions.check_unread_version(digest)?;
+                unknown(format!(
+                    "the content of version {}… of {name} is not in the archive",
+                    digest.short_hex(8)
+                ))
+            }
         }
     }
 

@@ -180,16 +180,16 @@ impl Engine {
         Ok(Pins::read(&self.archive)?.find_faults())
     }
 
-    /// Pins or unpins entries, all of them or none, and records that. A path may be typed in any
-    /// form that leads to the entry; the pin has the entry's own name. Returns the entries that
-    /// were changed.
+    /// Pins or unpins entries, all of them or none, and records that; also what an earlier call did and
+    /// could not record. A path may be typed in any form that leads to the entry; the pin has the
+    /// entry's own name. Returns the entries that were changed.
     ///
     /// # Errors
     /// A path that leads to no entry, or the system's error.
     pub fn set_pinned(&self, entries: &[PathBuf], is_pinned: bool) -> Result<Vec<PathBuf>> {
         let _lock = lock::lock_pins(&self.archive, self.clock())?;
         let mut pins = Pins::read(&self.archive)?;
-        let mut changed = Vec::new();
+        let (mut changed, mut recorded) = (Vec::new(), Vec::new());
         for typed in entries {
             let entry = self.archive.resolve_typed_path(typed);
             // A deleted entry can still be unpinned.
@@ -207,13 +207,41 @@ impl Engine {
             };
             if is_new {
                 changed.push(entry);
+            } else if is_pinned && !self.is_pin_recorded(&entry)? {
+                recorded.push(entry);
             }
         }
-        if !changed.is_empty() {
-            pins.write(&self.archive)?;
-            self.record_pins(&changed, is_pinned)?;
+        if !changed.is_empty()
+            && let Err(error) = pins.write(&self.archive)
+        {
+            let now = Pins::read(&self.archive);
+            let is_done = |now: &Pins| changed.iter().all(|it| now.contains(it) == is_pinned);
+            let has_taken_effect = now.is_ok_and(|now| is_done(&now));
+            return Err(if has_taken_effect {
+                error.with_context("the change took effect, but may not be on the disk")
+            } else {
+                error
+            });
+        }
+        recorded.extend(changed.iter().cloned());
+        if !recorded.is_empty() {
+            self.record_pins(&recorded, is_pinned)?;
         }
         Ok(changed)
+    }
+
+    /// Whether the last record about the pin of an entry says that it was pinned.
+    fn is_pin_recorded(&self, entry: &Path) -> Result<bool> {
+        let (mut back, _) = self.scan_ledger_backwards()?;
+        let mut unread = None;
+        while let Some((_, record)) = back.next_readable(&mut unread, |it| it.is_about_archive())? {
+            let event = record.event;
+            if event.pinned_entries.iter().any(|it| it == entry) {
+                return Ok(event.operation == Operation::Pin);
+            }
+        }
+        // The records that cannot be read may have it.
+        Ok(unread.is_some())
     }
 
     fn record_pins(&self, entries: &[PathBuf], is_pinned: bool) -> Result<()> {

@@ -101,6 +101,21 @@ fn pin_line_of_earlier_version_holds() {
     }
 }
 
+/// A pin whose record failed, or that an editor wrote.
+#[test]
+fn pin_without_a_record_is_recorded_when_repeated() {
+    let (world, entry, _) = world_with_expired_entry();
+    fs::write(pins_path(&world), format!("{}\n", entry.display())).unwrap();
+    let before = world.read_records().len();
+    for _ in 0..2 {
+        let changed = world
+            .engine()
+            .set_pinned(std::slice::from_ref(&entry), true);
+        assert_eq!(changed.unwrap(), Vec::<PathBuf>::new());
+        assert_eq!(world.read_records().len(), before + 1);
+    }
+}
+
 #[test]
 fn pins_are_recorded_in_the_ledger() {
     let (world, entry, _) = world_with_expired_entry();
