@@ -4,11 +4,11 @@ use memory_shepherd::console::screens::log::state::{LogRow, MessageLevel, RunSum
 
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screens::reset::state::ResetStage;
-use memory_shepherd::engine::Outcome;
+use memory_shepherd::engine::{Outcome, State};
 
-use super::{console_with_run, makes_dirty};
+use super::{MINUTE, console_with_run, makes_dirty};
 use crate::console_fixture::{TestConsole, fleet_of_four};
-use crate::engine_samples::{run_report, run_summary};
+use crate::engine_samples::{observation_of, run_report, run_summary};
 use crate::report_samples::fleet_report;
 
 #[test]
@@ -187,6 +187,26 @@ fn log_keeps_its_run_row_when_messages_arrive() {
     runs.insert(0, run_summary("bbbb", 10, &[("delta", Outcome::Ok)]));
     console.send(Msg::LogLoaded(Ok(runs)));
     assert_eq!(opens(&mut console), "aaaa");
+}
+
+#[test]
+fn log_that_was_not_moved_stays_at_the_newest_row() {
+    let mut console = fleet_of_four();
+    let runs = vec![run_summary("aaaa", 190, &[("alpha", Outcome::Ok)])];
+    console.send(Msg::LogLoaded(Ok(runs)));
+    console.observe(vec![observation_of("bravo", State::Drifted)]);
+    let warn = |text: &str| Msg::Reported(MessageLevel::Warn, text.to_string());
+    console.send(warn("something"));
+    console.advance(MINUTE);
+    console.send(warn("something else"));
+    console.press("7");
+    assert_eq!(console.model.log.cursor, 0);
+    console.press("j");
+    console.send(warn("more"));
+    assert_eq!(console.model.log.cursor, 2);
+    console.press("g g");
+    console.send(warn("the end"));
+    assert_eq!(console.model.log.cursor, 0);
 }
 
 #[test]

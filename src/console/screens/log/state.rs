@@ -34,6 +34,9 @@ pub struct LogScreen {
     pub own_changes: VecDeque<OwnBaselineChange>,
     /// The row under the cursor.
     pub cursor: usize,
+    /// Whether the operator has moved the cursor to a row, and not to the first one; until then it stays at
+    /// the newest.
+    pub is_cursor_moved: bool,
     /// Query of the search.
     pub query: String,
     /// What happened since the last evening, or why that is unknown; none before it is loaded.
@@ -208,12 +211,6 @@ impl RunSummary {
         Some((event.file.clone()?, replaced))
     }
 
-    /// Returns the version of a baseline that a save or a restore made the file.
-    pub fn saved_version(&self) -> Option<Digest> {
-        self.replaced_baseline()?;
-        self.events.first()?.baseline
-    }
-
     /// Returns the version that it put back, if it is a restore of a baseline.
     pub fn restored_version(&self) -> Option<Digest> {
         let event = self.events.first()?;
@@ -344,6 +341,9 @@ impl LogScreen {
 
     /// Applies a change and keeps the cursor on its row.
     pub fn change_keeping_cursor(&mut self, change: impl FnOnce(&mut LogScreen)) {
+        if !self.is_cursor_moved {
+            return change(self);
+        }
         let current = self.rows().get(self.cursor).map(LogRow::id);
         change(self);
         let Some(current) = current else { return };

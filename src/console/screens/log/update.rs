@@ -44,12 +44,7 @@ pub fn handle_runs(model: &mut Model, runs: Vec<RunSummary>) -> Vec<Effect> {
     {
         model.report(MessageLevel::Warn, text);
     }
-    // A cursor that was not moved stays at the newest row.
-    let stays_at_newest = model.log.cursor == 0;
     model.log.replace_runs(runs);
-    if stays_at_newest {
-        model.log.cursor = 0;
-    }
     model.ledger_error = None;
     model.update_trends();
     let newest = newest_timed_run(model);
@@ -112,6 +107,7 @@ pub fn move_cursor(model: &mut Model, by: isize) {
         return schedule::move_cursor(model, by);
     }
     model.log.cursor = step_index(model.log.cursor, by, model.log.rows().len());
+    model.log.is_cursor_moved = model.log.cursor > 0 || by > 0;
 }
 
 /// Opens the run under the cursor, unless a run is in progress.
@@ -181,6 +177,7 @@ fn go_to_hit(model: &mut Model, is_forward: bool, includes_cursor: bool) {
     };
     if let Some(hit) = next {
         model.log.cursor = *hit;
+        model.log.is_cursor_moved = true;
         model.is_dirty = true;
     }
 }
