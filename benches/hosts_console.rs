@@ -139,6 +139,7 @@ fn main() {
                 FleetEvent::ConfigChanged
                 | FleetEvent::PausesChanged
                 | FleetEvent::StatesRecorded
+                | FleetEvent::LedgerChanged
                 | FleetEvent::Notice(_) => {
                     continue;
                 }

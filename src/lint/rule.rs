@@ -379,7 +379,7 @@ pub const RULES: &[Rule] = &[
         "The last one is the boundary. A line that the agent adds may be taken for it once the memory drifts.",
         "use `***` for the other thematic breaks"),
     rule(RuleId::TextAfterSeparator, ("MS403", "text-after-separator"), (Baseline, Error),
-        "text behind the last separator, other than a scratch heading",
+        "text behind the last separator, other than a heading of notes",
         "That text is scratch: the agent may change it, and no reset reports the change as drift.",
         "move the text above the last separator, or use `***` for that thematic break"),
     rule(RuleId::Drift, ("MS405", "drift"), (Memory, Error),

@@ -19,6 +19,10 @@ use crate::skip::skip_unsupported;
 /// Timeout of any run, in seconds; one that takes longer is a failure.
 const RUN_TIMEOUT: &str = "60";
 
+/// Timeout of a program that is stopped on its way: others may be stopped and resumed in that time, and
+/// a lease lasts 45 seconds.
+const STEPPED_TIMEOUT: &str = "600";
+
 /// Calls that change the disk, make changes durable, or take or give a right to change it.
 const CHANGING_CALLS: &[&str] = &[
     "chmod",
@@ -249,8 +253,8 @@ pub fn can_trace() -> bool {
 }
 
 /// Returns the strace command that wraps the program, with these options.
-pub fn strace_wrapper(log: &Path, options: &[String]) -> Vec<String> {
-    let words = ["timeout", "-s", "KILL", RUN_TIMEOUT, "strace", "-f", "-o"];
+fn strace_wrapper(log: &Path, options: &[String], timeout: &str) -> Vec<String> {
+    let words = ["timeout", "-s", "KILL", timeout, "strace", "-f", "-o"];
     let words = words.iter().map(ToString::to_string);
     words
         .chain([log.display().to_string()])
@@ -260,7 +264,7 @@ pub fn strace_wrapper(log: &Path, options: &[String]) -> Vec<String> {
 
 /// Runs the program under strace to its end, or until strace ends it.
 pub fn run_traced(fleet: &Fleet, log: &Path, options: &[String], arguments: &[&str]) -> Output {
-    let wrapper = strace_wrapper(log, options);
+    let wrapper = strace_wrapper(log, options, RUN_TIMEOUT);
     let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
     let began = std::time::Instant::now();
     let output = fleet.command(&wrapper, arguments).output().unwrap();
@@ -355,7 +359,7 @@ impl SteppedProgram {
     pub fn start(fleet: &Fleet, options: &[String], arguments: &[&str]) -> SteppedProgram {
         // The pipe reports the end of strace.
         let (reader, writer) = std::io::pipe().unwrap();
-        let wrapper = strace_wrapper(Path::new("/dev/stdin"), options);
+        let wrapper = strace_wrapper(Path::new("/dev/stdin"), options, STEPPED_TIMEOUT);
         let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
         let mut command = fleet.command(&wrapper, arguments);
         command.stdin(writer).stdout(Stdio::null());

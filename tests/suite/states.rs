@@ -643,6 +643,7 @@ fn busy_agent_has_no_new_state() {
     world.write_scratch("scout", "- note\n");
     assert_eq!(observe(&world).state, State::Busy);
     assert_eq!(targets(&world), []);
+    assert!(engine.state_since("scout", State::Clean).is_some());
     // A lock ends; the reason of a worse state is recorded and stays.
     world.write_memory("scout", BASELINE.replace("kind", "cruel"));
     let drifted = observe(&world);
@@ -650,7 +651,6 @@ fn busy_agent_has_no_new_state() {
     assert!(!drifted.reason.contains("locked"), "{}", drifted.reason);
     let blocker = drifted.blocker.unwrap().reason;
     assert!(blocker.starts_with("locked "), "{blocker}");
-    assert!(engine.state_since("scout", State::Clean).is_some());
 }
 
 #[test]
