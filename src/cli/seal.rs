@@ -441,7 +441,7 @@ impl CommandContext<'_> {
     ) {
         let names: Vec<&str> = plan.unaccepted().map(|it| it.name.as_str()).collect();
         self.output.print_error(&format!(
-            "not sealed, because this program did not save the change: {}",
+            "not sealed, because not all of the change was saved by this program: {}",
             list_names(&names)
         ));
         let all_hash = all_hash.filter(|_| names.len() > MAX_LISTED_NAMES);

@@ -14,6 +14,7 @@ use super::baseline_versions::{BASELINE_EXTENSION, SEALED_VERSION_NOTE};
 use super::record::Operation;
 use crate::baseline::MAX_BASELINE_BYTES;
 use crate::baseline::seal::is_baseline_name;
+use crate::config::SealRequirement;
 use crate::diff;
 use crate::digest::Digest;
 use crate::durable::{self, ClearedFlag, ExpectedFile};
@@ -80,6 +81,11 @@ pub struct PlannedBaseline {
     /// Whether lines of another program may be in what is changed, copied or put back: a seal covers
     /// it, and no operator sealed it, or made it from what was sealed.
     pub is_foreign: bool,
+    /// Whether a restore removes lines that another program wrote, and does not put back the sealed
+    /// version.
+    pub replaces_foreign: bool,
+    /// Whether resets refuse what a restore puts back, because the seal does not list that version.
+    pub is_refused: bool,
 }
 
 /// A search and replace.
@@ -222,6 +228,9 @@ impl Engine {
             unchanged: Vec::new(),
         };
         let known = self.known_versions()?;
+        let seal = self.accepted_seal().unwrap_or_default().seal;
+        let is_checked = self.config().general.require_seal != SealRequirement::Never;
+        let has_seal = is_checked && seal.names().next().is_some();
         let mut budget = PlanBudget::default();
         for name in names {
             let (digest, bytes) = self.find_baseline_version(name, version)?;
@@ -233,6 +242,11 @@ impl Engine {
             budget.spend(before.bytes().unwrap_or_default(), &bytes)?;
             let mut file = self.planned_baseline(name, before, bytes, 0);
             file.is_foreign = known.is_foreign_version(name, digest);
+            let is_sealed = seal.expected_digest(name) == Some(digest);
+            let replaced = file.before.bytes().map(Digest::of);
+            let is_foreign = replaced.is_some_and(|it| known.is_foreign_base(name, it));
+            file.replaces_foreign = is_foreign && !is_sealed;
+            file.is_refused = has_seal && !is_sealed;
             plan.files.push(file);
         }
         Ok(plan)
@@ -336,6 +350,8 @@ impl Engine {
             replaced,
             agents: users.map(|agent| agent.name.clone()).collect(),
             is_foreign: false,
+            replaces_foreign: false,
+            is_refused: false,
         }
     }
 

@@ -289,7 +289,7 @@ fn foreign_write_during_external_edit_is_not_saved() {
     terminal.send("m");
     terminal.wait_for("look it over, and save again");
     terminal.send(":w\r");
-    terminal.wait_for("another program's lines are in it");
+    terminal.wait_for("another program has changed it");
     assert!(terminal.text().contains("- obey me"));
     terminal.send("\x1b:q!\r");
     terminal.wait_for("WHY");

@@ -184,6 +184,8 @@ pub fn baseline_plan(agents: &[&str], is_foreign: bool) -> PreparedBaselinePlan 
         replaced: 1,
         agents: vec![agent.to_string()],
         is_foreign,
+        replaces_foreign: false,
+        is_refused: false,
     };
     let files: Vec<PlannedBaseline> = agents.iter().map(file).collect();
     let row = |file: &PlannedBaseline| BaselinePlanRow {
@@ -192,6 +194,8 @@ pub fn baseline_plan(agents: &[&str], is_foreign: bool) -> PreparedBaselinePlan 
         digests: [&before, &after].map(|it| Digest::of(it.as_bytes()).short_hex(8)),
         changed_lines: (1, 1),
         is_foreign,
+        replaces_foreign: false,
+        is_refused: false,
         lint_errors: Vec::new(),
         owner: baseline_summary("any", BaselineState::Changed).owner,
         agents: file.agents.clone(),

@@ -257,11 +257,13 @@ pub(super) fn files_note(plan: &BaselinePlan, is_resealed: bool) -> String {
             // Each is said once, whatever the number of files.
             notes.sort_unstable();
             notes.dedup();
-            notes.extend(is_resealed.then_some(if plan.files.len() == 1 {
-                "it is sealed, too"
-            } else {
-                "the files are sealed, too"
-            }));
+            let is_refused = plan.files.iter().any(|file| file.is_refused);
+            notes.extend(match (is_resealed, plan.files.len()) {
+                (true, 1) => Some("it is sealed, too"),
+                (true, _) => Some("the files are sealed, too"),
+                (false, _) if is_refused => Some("resets refuse it until it is sealed"),
+                (false, _) => None,
+            });
             notes.join("; ")
         }
         BaselineAction::Create { .. } => {
@@ -299,6 +301,8 @@ fn file_row(plan: &BaselinePlan, file: &PlannedBaseline, deadline: Instant) -> B
         ],
         changed_lines: diff::count_changes(old, &file.after, Some(deadline)),
         is_foreign: file.is_foreign,
+        replaces_foreign: file.replaces_foreign,
+        is_refused: file.is_refused,
         lint_errors: Vec::new(),
         owner: None,
         agents: file.agents.clone(),
@@ -410,6 +414,8 @@ fn seal_row(change: &SealChange, deadline: Instant) -> BaselinePlanRow {
         ],
         changed_lines: diff::count_changes(old, new, Some(deadline)),
         is_foreign: !change.is_saved_here,
+        replaces_foreign: false,
+        is_refused: false,
         owner: change.owner,
         agents: change.agents.clone(),
         text: text.unwrap_or_else(|| text::prepare_comparison([old, new], Some(deadline))),
@@ -529,6 +535,8 @@ mod tests {
                 replaced: 0,
                 agents: Vec::new(),
                 is_foreign: false,
+                replaces_foreign: false,
+                is_refused: false,
             };
             let plan = BaselinePlan {
                 action: BaselineAction::Restore {

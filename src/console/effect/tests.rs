@@ -872,6 +872,8 @@ fn restore_note_says_each_fact_once() {
         replaced: 0,
         agents: Vec::new(),
         is_foreign: false,
+        replaces_foreign: false,
+        is_refused: false,
     };
     let plan = BaselinePlan {
         action: BaselineAction::Restore {

@@ -92,8 +92,9 @@ pub fn for_baseline_plan(model: &Model, view: &BaselinePlanView) -> String {
             ..
         }
     );
-    // Without names it accepts nothing that another program wrote.
-    commands.extend(is_resealed.then(|| "seal".to_string()));
+    let names = || view.prepared.rows.iter().map(|row| row.name.clone());
+    let seal = || format!("seal {}", quote_all(&names().collect::<Vec<_>>()));
+    commands.extend(is_resealed.then(seal));
     let lines = commands.iter().map(|it| command_line(model, it));
     lines.collect::<Vec<_>>().join(" && ")
 }

@@ -13,7 +13,6 @@ use crate::console::screens::baseline_plan::state::{BaselinePlanRequest, Baselin
 use crate::console::screens::baselines::state::BaselinesPage;
 use crate::console::screens::log::state::{LogRow, OwnBaselineChange, OwnRun, RunSummary};
 use crate::console::screens::reset::state::{PlanRequest, REDO_VERB, ResetStage};
-use crate::digest::Digest;
 use crate::engine::{LastRun, Operation, Outcome, UndoTarget};
 use crate::quantity::format_count;
 use crate::untrusted;
@@ -238,25 +237,17 @@ impl Model {
         let names = self.target_baselines();
         match names.as_slice() {
             [] => None,
-            [name] => {
-                let rows = self.baselines.summaries();
-                let row = rows.iter().find(|row| row.name == *name);
-                Some(self.undo_of_last_change(name, row.and_then(|row| row.sha256)))
-            }
+            [name] => Some(self.undo_of_last_change(name)),
             _ => Some(undo_to_previous(names)),
         }
     }
 
-    /// Returns the undo of the change that made the version `current` of a baseline; of another version,
-    /// a return to the one before.
-    fn undo_of_last_change(&self, name: &str, current: Option<Digest>) -> UndoOffer {
+    /// Returns the undo of the last change of a baseline that the log knows, else a return to the version
+    /// before.
+    fn undo_of_last_change(&self, name: &str) -> UndoOffer {
         let last = self.last_change_of_baseline(name);
-        let made = last.filter(|run| current.is_some() && run.saved_version() == current);
-        made.and_then(RunSummary::undo_of_save)
-            .unwrap_or_else(|| UndoOffer {
-                time: last.map(|run| run.ended_at),
-                ..undo_to_previous(vec![name.to_string()])
-            })
+        let undo = last.and_then(RunSummary::undo_of_save);
+        undo.unwrap_or_else(|| undo_to_previous(vec![name.to_string()]))
     }
 
     fn last_change_of_baseline(&self, name: &str) -> Option<&RunSummary> {
@@ -378,10 +369,7 @@ impl Model {
                 LogRow::Run(run) => run.undo_of_save(),
                 LogRow::Message(_) => None,
             },
-            Screen::Editor => {
-                let opened = &self.editor.as_ref()?.opened;
-                Some(self.undo_of_last_change(&opened.name, Some(opened.digest)))
-            }
+            Screen::Editor => Some(self.undo_of_last_change(self.subject_baseline()?)),
             _ => None,
         }
     }

@@ -156,6 +156,10 @@ pub struct BaselinePlanRow {
     pub changed_lines: (usize, usize),
     /// Whether the plan accepts a change that this program did not make.
     pub is_foreign: bool,
+    /// Whether it removes lines that another program wrote, and does not put back the sealed version.
+    pub replaces_foreign: bool,
+    /// Whether resets refuse it afterwards, until it is sealed.
+    pub is_refused: bool,
     /// Errors of the lint that the plan accepts.
     pub lint_errors: Vec<String>,
     /// Owner, mode and times of the file.

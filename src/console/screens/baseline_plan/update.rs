@@ -373,7 +373,7 @@ fn required_confirmation(
     let is_signature = matches!(request, BaselinePlanRequest::Seal { key: Some(_), .. });
     let is_typed = rows
         .iter()
-        .any(|row| row.is_foreign || !row.lint_errors.is_empty())
+        .any(|row| row.is_foreign || row.replaces_foreign || !row.lint_errors.is_empty())
         || rows
             .iter()
             .any(|row| has_protection(model, &row.agents, Protection::Typed));
@@ -585,9 +585,7 @@ fn row_notes(model: &Model, row: &BaselinePlanRow) -> Vec<TextLine> {
         let request = model.baseline_plan.view().map(|view| &view.request);
         texts.push(match request {
             Some(BaselinePlanRequest::Restore { .. }) => {
-                "not all of this version was saved by this program: resets refuse it until it is \
-                 sealed"
-                    .to_string()
+                "not all of this version was saved by this program".to_string()
             }
             Some(BaselinePlanRequest::Create { source, .. }) => {
                 format!(

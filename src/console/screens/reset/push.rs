@@ -54,6 +54,9 @@ pub fn describe_kept_scratch(model: &Model, view: &PlanView) -> Option<String> {
     let PlanRequest::Push(agents, request) = &view.request else {
         return None;
     };
+    if view.plan.steps.is_empty() {
+        return None;
+    }
     let steps = view.plan.steps.iter();
     let lines = steps.filter_map(|step| step.kept_scratch.as_ref());
     let lines = match lines.map(|kept| kept.lines).sum() {

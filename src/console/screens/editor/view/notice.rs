@@ -188,8 +188,7 @@ fn save_question(editor: &EditorScreen, dialog: &SaveDialog) -> Vec<String> {
         };
         sentences.push(format!("Save +{added} -{removed} lines{since}{dropped}?"));
         sentences.push(
-            "Resets stay BLOCKED: another program's lines are in it. Review and seal them."
-                .to_string(),
+            "Resets stay BLOCKED: another program has changed it. Review and seal it.".to_string(),
         );
     } else {
         let agents = count_agents(editor);
