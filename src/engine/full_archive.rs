@@ -26,8 +26,8 @@ impl Engine {
         let root = self.archive.root().display();
         let prune = self.command_line("archive prune");
         format!(
-            "the disk of {root}, or a quota there, is full: each run deletes what has expired, as `{prune}` does; \
-             `{prune} --dry-run` says what a shorter archive_retention_days would free"
+            "the disk of {root}, or a quota there, is full: each run deletes what has expired, as \
+             `{prune}` does; `{prune} --dry-run` says what a shorter archive_retention_days would free"
         )
     }
 
