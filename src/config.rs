@@ -16,6 +16,7 @@ mod keys;
 mod location;
 mod overlap;
 mod parser;
+mod plain_data;
 mod resolved_section;
 mod shared_directories;
 #[cfg(test)]
@@ -353,7 +354,7 @@ impl From<ConfigErrors> for Error {
 /// A config without errors.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The file it was read from, absolute.
+    /// The file it was read from, absolute; empty if it was built in code.
     pub path: PathBuf,
     /// Invocation of this program on the file, for suggested command lines.
     pub invocation: Invocation,
@@ -367,8 +368,8 @@ pub struct Config {
     pub agents: Vec<Agent>,
     /// Warnings: lines that probably do not say what was meant.
     pub warnings: Vec<Diagnostic>,
-    /// The values of all sections, from which the settings were made.
-    resolved: ResolvedSections,
+    /// The values of all sections, from which the settings were made; none without a file.
+    resolved: Option<ResolvedSections>,
     /// Indexes of the agents, in the order of their names.
     agents_by_name: Vec<usize>,
     /// See [`Config::local_memories`].
@@ -418,7 +419,9 @@ impl Config {
 
     /// Returns the origin of the effective value of a key.
     pub fn origin(&self, section: &str, key: &str) -> ValueOrigin {
-        let resolved = &self.resolved;
+        let Some(resolved) = &self.resolved else {
+            return ValueOrigin::Default;
+        };
         let values = match section {
             "general" => Some(&resolved.general),
             name => match self.agent_index(name) {
@@ -435,7 +438,8 @@ impl Config {
     /// Returns the effective values of an agent, in the order of the table of keys.
     pub fn values_of_agent(&self, name: &str) -> Vec<EffectiveValue> {
         let index = self.agent_index(name);
-        let values = index.and_then(|index| self.resolved.agents.get(index));
+        let resolved = self.resolved.as_ref();
+        let values = index.and_then(|index| resolved?.agents.get(index));
         values.map_or(Vec::new(), |values| values.effective_values(name))
     }
 
@@ -467,9 +471,11 @@ impl Config {
     }
 
     /// Returns the effective values: `[general]`, then the agents in the order of the file. Keys
-    /// without a value are omitted.
+    /// without a value are omitted. None without a file.
     pub fn effective_values(&self) -> Vec<EffectiveValue> {
-        let resolved = &self.resolved;
+        let Some(resolved) = &self.resolved else {
+            return Vec::new();
+        };
         let mut values = resolved.general.effective_values("general");
         values.extend(resolved.lint.effective_values(LINT_SECTION));
         if let Some(alerts) = &resolved.alerts {

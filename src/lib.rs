@@ -23,6 +23,8 @@
 //! | [`demo`] | the example fleet, with a host of its own |
 //! | [`error`], [`digest`], [`clock`], [`secret`], [`invocation`] | types that all modules use |
 //!
+//! `examples/embed.rs` shows the engine in another program: a configuration in code, a reset, its undo.
+//!
 //! Dependency rules, checked by `tests/suite/architecture.rs`: the modules above know neither
 //! console nor command line nor the crates that these use; only `console/terminal` and
 //! `cli/output.rs` write escape codes; only `demo/host.rs` and the modules below it name tokio and

@@ -17,6 +17,7 @@ use super::ini::{self, Diagnostics, IniItem, SourceLine};
 use super::keys::{
     CONFIG_KEYS, KeyValue, PathBases, SectionKind, ValueShape, canonical_key, closest_match,
 };
+use super::plain_data::sorted_by_name;
 use super::resolved_section::{
     InheritedValues, KeySlot, KeySlots, ResolvedSection, ResolvedSections, is_given,
 };
@@ -107,8 +108,6 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
     let (mut agents, agent_values): (Vec<Agent>, Vec<_>) =
         resolved.into_iter().map(|it| (it.agent, it.values)).unzip();
     share_longest_timeout(&mut agents);
-    let mut agents_by_name: Vec<usize> = (0..agents.len()).collect();
-    agents_by_name.sort_unstable_by(|a, b| agents[*a].name.cmp(&agents[*b].name));
     let general = fleet.to_general_settings();
     let lint_config = lint.to_lint_config();
     let alert_settings = alerts
@@ -121,17 +120,17 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
             general,
             lint: lint_config,
             alerts: alert_settings,
-            agents_by_name,
+            agents_by_name: sorted_by_name(&agents),
             local_memories,
             text_digest: Digest::of(text),
             agents,
             warnings: Vec::new(),
-            resolved: ResolvedSections {
+            resolved: Some(ResolvedSections {
                 general: fleet,
                 lint,
                 alerts,
                 agents: agent_values,
-            },
+            }),
         },
         diagnostics: reader.diagnostics,
         has_directories,
