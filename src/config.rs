@@ -7,8 +7,10 @@
 //! and the documentation follow it. `main` resolves home, environment and current directory and
 //! passes them in as [`ConfigEnvironment`].
 
+mod agent_name;
 mod alert_settings;
 mod baseline_name;
+mod command_words;
 mod foreign_habits;
 mod identity;
 mod ini;
@@ -39,6 +41,7 @@ use crate::lint::{RuleId, Severity};
 use crate::reset_interval::ResetInterval;
 use crate::trust::{TrustedUser, UserDatabase, find_untrusted_ancestor};
 
+pub(crate) use agent_name::is_agent_name;
 pub use alert_settings::{AlertKind, AlertSettings, JournalTarget};
 pub use baseline_name::{META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME, is_baseline_name};
 pub use identity::config_identity;
@@ -48,7 +51,6 @@ use keys::canonical_key;
 pub(crate) use keys::closest_match;
 pub use keys::{KeySpec, SectionKind, keys};
 pub use location::{ACCEPT_IN_PLACE, MemoryLocation, SftpExtension, SshHost};
-pub(crate) use parser::is_agent_name;
 use parser::{ALERTS_SECTION, LINT_SECTION, parse_partial};
 pub use parser::{SAME_MEMORY_HINT, parse, same_memory_message};
 use resolved_section::ResolvedSections;

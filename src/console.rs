@@ -3,6 +3,7 @@
 //! effects. Only the main thread writes to the terminal, and it never waits for a file or a host.
 
 pub mod age;
+pub mod agent_row;
 pub mod availability;
 mod canvas;
 pub mod chooser;
@@ -47,12 +48,13 @@ use crate::error::Result;
 use crate::schedule::ManagerAccess;
 use crate::temporary::TemporaryRoot;
 use crate::transport::sftp::askpass::{self, PromptBroker};
+use agent_row::AgentRow;
 use command::CommandSpec;
 use effect::{EffectRunner, ObservationLoader, ScheduleAccess, UserFiles};
 pub use effect::{EngineFactory, load_runs, summarize_findings};
 use event_loop::{Console, ConsoleClock, FIRST_FRAME_WAIT, ThemeSources};
 use external_tools::ExternalTools;
-use model::{AgentRow, BackgroundJobs, Model, Moment, ReadOnlyState};
+use model::{BackgroundJobs, Model, Moment, ReadOnlyState};
 use overlay::PendingKeys;
 use preferences::Preferences;
 use screen::Screen;

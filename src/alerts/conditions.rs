@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use chrono::{DateTime, FixedOffset};
 
-use super::event::{Condition, Subject};
+use super::event::{Condition, Subject, kind_of_state};
 use crate::clock::MAX_CLOCK_LEAD;
 use crate::config::{AlertKind, AlertSettings, Config};
 use crate::digest::Digest;
@@ -74,18 +74,6 @@ pub(super) struct ConditionFinder<'a> {
     settings: &'a AlertSettings,
     report: Option<&'a RunReport>,
     now: DateTime<FixedOffset>,
-}
-
-/// Returns the kind of event that a state is, if it is one: some of them only after a time.
-pub(super) fn kind_of_state(state: State) -> Option<AlertKind> {
-    match state {
-        State::Tampered => Some(AlertKind::Tampered),
-        State::HostKey => Some(AlertKind::Hostkey),
-        State::Unreach => Some(AlertKind::Unreachable),
-        State::Drifted | State::NoSep => Some(AlertKind::Drifted),
-        State::Oversize => Some(AlertKind::Oversize),
-        _ => None,
-    }
 }
 
 /// Returns the kind of event that a state is at once, if it is one.

@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
-use super::conditions::kind_of_state;
 use crate::config::{AlertKind, Config};
 use crate::digest::Digest;
 use crate::engine::State;
@@ -260,6 +259,18 @@ pub(super) fn visible(text: &str) -> String {
 pub(super) fn quote_first_line(text: &str) -> String {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty());
     line.map_or(String::new(), |line| format!(": {}", visible(line)))
+}
+
+/// Returns the kind of event that a state is, if it is one: some of them only after a time.
+pub(super) fn kind_of_state(state: State) -> Option<AlertKind> {
+    match state {
+        State::Tampered => Some(AlertKind::Tampered),
+        State::HostKey => Some(AlertKind::Hostkey),
+        State::Unreach => Some(AlertKind::Unreachable),
+        State::Drifted | State::NoSep => Some(AlertKind::Drifted),
+        State::Oversize => Some(AlertKind::Oversize),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

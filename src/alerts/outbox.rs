@@ -12,10 +12,10 @@ use chrono::{DateTime, Duration, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use super::conditions::{
-    CHANGE_OVERLAP, EarlierChecks, Findings, RunEnd, failure_keys, immediate_kind, kind_of_state,
-    rules_out, state_condition, state_kinds, subject_of,
+    CHANGE_OVERLAP, EarlierChecks, Findings, RunEnd, failure_keys, immediate_kind, rules_out,
+    state_condition, state_kinds, subject_of,
 };
-use super::event::{AlertEvent, Condition, Severity, Subject};
+use super::event::{AlertEvent, Condition, Severity, Subject, kind_of_state};
 use crate::clock::MAX_CLOCK_LEAD;
 use crate::config::{AlertKind, AlertSettings, Config, JournalTarget};
 use crate::digest::Digest;

@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 
 use super::CommandContext;
-use super::reset_and_undo::describe_user_run;
 use super::run_arguments::UndoArgs;
 use super::signals::RunSignals;
-use crate::engine::{Engine, InterruptedTurn, RunProgress};
+use crate::engine::{Engine, InterruptedTurn, RunProgress, UserRun};
 use crate::error::{Error, ErrorKind, Result};
 use crate::quantity::list_names;
 
@@ -108,4 +107,16 @@ pub(super) fn interrupted_push_error(engine: &Engine, recovered: &[InterruptedTu
     Error::new(ErrorKind::Conflict, message).with_hint(format!(
         "nothing was pushed; look at the memory again: {diff}"
     ))
+}
+
+/// Describes a run: `1a2b3c4d, a reset of scout on 2026-03-14 at 09:00:30`.
+pub(super) fn describe_user_run(engine: &Engine, run: &UserRun) -> String {
+    let agents: Vec<&str> = run.agents.iter().rev().map(String::as_str).collect();
+    format!(
+        "{}, a {} of {} on {}",
+        run.run,
+        run.operation.as_str(),
+        list_names(&agents),
+        engine.clock().zone().format_second(run.time)
+    )
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::diff::write_hunks;
-use super::interrupted_runs::{interrupted_push_error, interrupted_undo_error};
+use super::interrupted_runs::{describe_user_run, interrupted_push_error, interrupted_undo_error};
 use super::log::LedgerHead;
 use super::output::{Document, ErrorItem, OutputRole, Printer, format_count, text_cell};
 use super::run_arguments::{PushArgs, ResetArgs, UndoArgs};
@@ -26,7 +26,6 @@ use crate::engine::{
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::invocation::as_operand;
-use crate::quantity::list_names;
 use crate::schedule::ServicePurpose;
 
 /// Number of equal lines shown around a change of rules.
@@ -602,18 +601,6 @@ fn no_undo_target_error(engine: &Engine) -> Result<Error> {
     Ok(Error::new(ErrorKind::User, message)
         .with_hint(format!("to undo it: {undo}"))
         .with_hint(format!("to see first what that does: {dry_run}")))
-}
-
-/// Describes a run: `1a2b3c4d, a reset of scout on 2026-03-14 at 09:00:30`.
-pub(super) fn describe_user_run(engine: &Engine, run: &UserRun) -> String {
-    let agents: Vec<&str> = run.agents.iter().rev().map(String::as_str).collect();
-    format!(
-        "{}, a {} of {} on {}",
-        run.run,
-        run.operation.as_str(),
-        list_names(&agents),
-        engine.clock().zone().format_second(run.time)
-    )
 }
 
 /// Returns the names of the agents that a reset is about.

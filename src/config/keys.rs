@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::alert_settings::{AlertKind, AlertShape};
 use super::baseline_name::is_seal_file;
-use super::foreign_habits::expand_home_in_command;
+use super::command_words::expand_home_in_command;
 use super::{ACCEPT_IN_PLACE, SftpExtension, strip_dot_components};
 use crate::archive::QUARANTINE_DIRECTORY_NAME;
 use crate::digest::Digest;

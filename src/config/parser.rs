@@ -12,6 +12,7 @@ use crate::file_systems::hash_path;
 use crate::invocation::Invocation;
 use crate::threads::map_on_processors;
 
+use super::agent_name::{MAX_AGENT_NAME_BYTES, agent_name_hint, is_agent_name};
 use super::foreign_habits::find_foreign_habits;
 use super::ini::{self, Diagnostics, IniItem, SourceLine};
 use super::keys::{
@@ -37,10 +38,6 @@ const AGENT_KEYS: &[&str] = &["memory_file", "remote_host"];
 
 /// Number of agents' sections that are read together.
 const SECTIONS_PER_PART: usize = 32;
-
-/// Maximum length of an agent name in bytes. Files of its runs have that name plus a random name
-/// and a suffix, and file systems allow 255 bytes in all.
-const MAX_AGENT_NAME_BYTES: usize = 200;
 
 /// Checks the text of a config without reading files. `path` is its location: diagnostics name it,
 /// and relative paths start at its directory.
@@ -754,28 +751,4 @@ fn strip_quotes(value: &str) -> Option<&str> {
     ['"', '\'']
         .iter()
         .find_map(|quote| value.strip_prefix(*quote)?.strip_suffix(*quote))
-}
-
-/// Returns whether a text can be the name of an agent: letters, digits, `_` and `-`.
-pub fn is_agent_name(text: &str) -> bool {
-    !text.is_empty() && text.chars().all(is_agent_name_char)
-}
-
-/// Suggests a name of an agent instead of an invalid one, for the section with a number. Where little
-/// would be left of the name, a comment can keep it.
-fn agent_name_hint(name: &str, number: usize) -> String {
-    let kept = name.chars().filter(char::is_ascii_alphanumeric).count();
-    let count = name.chars().filter(|c| c.is_alphanumeric()).count();
-    if count > 0 && kept * 2 < count {
-        return format!(
-            "directories and locks are named after it: write [agent-{number}], or the name in \
-             Latin letters, and `# {name}` above it"
-        );
-    }
-    let suggestion = name.replace(|c| !is_agent_name_char(c), "-");
-    format!("write [{suggestion}]")
-}
-
-fn is_agent_name_char(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
 }

@@ -2,8 +2,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use super::agent_name::{MAX_AGENT_NAME_BYTES, is_agent_name};
 use super::keys::{PathBases, SectionKind};
-use super::parser::is_agent_name;
 use super::resolved_section::{InheritedValues, KeySlots, ResolvedSection};
 use super::{Agent, Config, GeneralSettings, LintConfig, MemoryLocation, is_baseline_name};
 use crate::digest::Digest;
@@ -61,6 +61,8 @@ impl Agent {
         let is_below = parts.all(|part| matches!(part, Component::Normal(_)));
         let fault = if !is_agent_name(&self.name) {
             "its name has characters that agents cannot have"
+        } else if self.name.len() > MAX_AGENT_NAME_BYTES {
+            "its name is too long"
         } else if !self.location.memory().is_absolute() {
             "the path of its memory is not absolute"
         } else if !is_baseline_name(&self.baseline) {

@@ -7,12 +7,13 @@ use super::age::format_time;
 use super::availability;
 use super::command::{Command, CommandCategory, KeyContext};
 use super::filter;
-use super::model::{AgentRow, Model, RunSign, equivalent_command};
+use super::model::{Model, RunSign, equivalent_command};
 use super::overlay::{Chooser, ChooserItem, Overlay};
 use super::screens::agent::state::AgentTab;
 use super::screens::baselines::state::ComparedVersion;
-use super::screens::fleet::state::SortOrder;
+use super::screens::fleet::sort_order::SortOrder;
 use super::theme;
+use crate::console::agent_row::AgentRow;
 use crate::engine::{Protection, State};
 
 /// One line of a chooser.

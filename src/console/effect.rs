@@ -30,7 +30,6 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 use super::RunExtraCommand;
 use super::handoff::{ClipboardText, CopyOutcome, PagerText};
 use super::message::{Effect, Msg};
-use super::model::AgentRow;
 use super::preferences::LoadedPreferences;
 use super::screens::fleet::state::FleetConfig;
 use super::screens::log::state::{MessageLevel, ReportText};
@@ -39,6 +38,7 @@ use super::text::{self, PreparedText};
 use super::theme::Themes;
 use super::view_state::{self, ViewStateWriter};
 use crate::config::{Agent, Config, ConfigEnvironment, ProtectLevel};
+use crate::console::agent_row::AgentRow;
 use crate::console::external_copy::ExternalCopy;
 use crate::engine::{
     BaselineFile, Engine, FleetEvent, FleetWatcher, Observation, OpenedBaseline, Plan,

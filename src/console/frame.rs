@@ -10,7 +10,7 @@ use super::canvas::{
 use super::command::{Command, CommandCategory, CommandSpec, KeyContext, requests_plan};
 use super::key::format_sequence;
 use super::keymap;
-use super::model::{AgentRow, Model};
+use super::model::Model;
 use super::overlay::InputLine;
 use super::screen::Screen;
 use super::screens::agent::state::AgentTab;
@@ -19,6 +19,7 @@ use super::screens::log::state::MessageLevel;
 use super::screens::log::view::schedule::header_parts;
 use super::screens::reset::state::{Confirmation, PlanView, ResetStage};
 use super::theme::{Role, role_of_state};
+use crate::console::agent_row::AgentRow;
 use crate::engine::{SealMatch, State, UndoMode};
 use crate::untrusted;
 

@@ -10,7 +10,6 @@ use chrono::{DateTime, FixedOffset};
 use super::external_copy::KeptCopy;
 use super::handoff::{ClipboardText, CopyOutcome, PagerText};
 use super::key::Key;
-use super::model::AgentRow;
 use super::preferences::Preferences;
 use super::screens::archives::state::timeline::TimelineRequest;
 use super::screens::archives::state::{
@@ -26,6 +25,7 @@ use super::screens::reset::state::{PlanRequest, RuleChangeRequest};
 use super::text::{PreparedText, TextLine, Tones};
 use crate::archive::WrittenEntry;
 use crate::config::{Diagnostic, SshHost};
+use crate::console::agent_row::AgentRow;
 use crate::digest::Digest;
 use crate::engine::{
     AgentTimeline, BaselineFile, BaselineList, BaselineVersion, ConnectionSetting, DraftId, Engine,

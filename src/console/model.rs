@@ -21,6 +21,7 @@ pub use background_jobs::{BackgroundJob, BackgroundJobs, REFRESH_INTERVAL};
 pub use trouble::{FittedTrouble, TroubleLine, TroubleOrigin, TroubleVisit, TroubleWatch};
 pub use undo_offers::{OfferedPlan, UndoOffer, UndoOffers};
 
+use super::agent_row::AgentRow;
 use super::command::{Command, CommandSpec, KeyContext};
 use super::handoff::HandoffRequest;
 use super::key::{Key, KeyCode};
@@ -39,8 +40,8 @@ use super::screens::hosts::state::{HostProblem, HostsScreen, problem_of};
 use super::screens::log::state::{LogMessage, LogScreen, MAX_MESSAGES, MessageLevel};
 use super::screens::reset::state::{ResetScreen, ResetStage};
 use super::screens::verify::state::VerifyScreen;
-use crate::config::{Agent, Diagnostic};
-use crate::engine::{HostStatus, MemoryAddress, Observation, Protection, Reachability, State};
+use crate::config::Diagnostic;
+use crate::engine::{HostStatus, Observation, Reachability, State};
 use crate::transport::sftp::askpass::Question;
 
 /// Point in time, on the monotonic clock and on the wall clock.
@@ -139,131 +140,6 @@ pub struct Model {
     pub visible_ages: Vec<String>,
     /// Command that the caller of the console added.
     pub extra_command: Option<&'static CommandSpec>,
-}
-
-/// One agent of the fleet.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AgentRow {
-    /// Its name.
-    pub name: String,
-    /// Location of its memory.
-    pub address: MemoryAddress,
-    /// Its host, as ssh takes the name; `None` for this machine.
-    pub host_name: Option<String>,
-    /// File name of its baseline.
-    pub baseline: String,
-    /// Current observation; `None` until it is read.
-    pub observation: Option<Box<Observation>>,
-    /// Last observation with a readable memory, unless the current one has one.
-    pub last_readable: Option<Box<Observation>>,
-    /// Observation saved by the previous session, until the memory is read.
-    pub saved_observation: Option<Box<Observation>>,
-}
-
-impl AgentRow {
-    /// Creates the row of an agent that is not read yet.
-    pub fn unread(agent: &Agent) -> AgentRow {
-        AgentRow {
-            name: agent.name.clone(),
-            address: MemoryAddress::from_location(&agent.location),
-            host_name: agent.location.host().map(|host| host.name.clone()),
-            baseline: agent.baseline.clone(),
-            observation: None,
-            last_readable: None,
-            saved_observation: None,
-        }
-    }
-
-    /// Returns the location of its memory, in the syntax of `scp`.
-    pub fn memory_location(&self) -> String {
-        match &self.host_name {
-            Some(host) => format!("{host}:{}", self.address.memory),
-            None => self.address.memory.clone(),
-        }
-    }
-
-    /// Returns the observation for the next session: the latest one with a readable memory, if there
-    /// is one.
-    pub fn observation_to_save(&self) -> Option<&Observation> {
-        let readable = self.last_readable_observation();
-        readable.or(self.observation.as_deref())
-    }
-
-    /// Stores a new observation.
-    pub fn observe(&mut self, seen: Observation) {
-        let is_readable = seen.is_content_known();
-        let before = self.observation.replace(Box::new(seen));
-        if is_readable {
-            self.last_readable = None;
-            self.saved_observation = None;
-        } else if let Some(before) = before.filter(|before| before.is_content_known()) {
-            self.last_readable = Some(before);
-        }
-    }
-
-    /// Stores the observation saved by the previous session, unless the memory was read since.
-    pub fn remember(&mut self, saved: Box<Observation>) {
-        let current = self.observation.as_ref();
-        if !current.is_some_and(|current| current.is_content_known()) {
-            self.saved_observation = Some(saved);
-        }
-    }
-
-    /// Whether an observation is of an address that the config has changed since.
-    pub fn has_moved(&self, address: Option<&MemoryAddress>) -> bool {
-        address.is_some_and(|address| *address != self.address)
-    }
-
-    /// Returns its state: until it is read, the one that was saved, and LOADING without one.
-    pub fn state(&self) -> State {
-        self.latest_observation()
-            .map_or(State::Loading, |seen| seen.state)
-    }
-
-    /// Returns its state as it was read in this session; LOADING until then.
-    pub fn read_state(&self) -> State {
-        self.observation
-            .as_ref()
-            .map_or(State::Loading, |seen| seen.state)
-    }
-
-    /// Returns how the agent is protected, as far as it was read.
-    pub fn protection(&self) -> Protection {
-        self.latest_observation()
-            .map_or(Protection::None, |seen| seen.protection)
-    }
-
-    /// Returns the mark behind the name of a protected agent, with a blank before it.
-    pub fn protection_mark(&self) -> String {
-        match self.protection().glyph() {
-            "" => String::new(),
-            glyph => format!(" {glyph}"),
-        }
-    }
-
-    /// Returns whether the current observation says that its host is lost.
-    pub fn is_host_lost(&self) -> bool {
-        matches!(self.read_state(), State::Unreach | State::HostKey)
-    }
-
-    /// Returns the current observation, else the saved one.
-    pub fn latest_observation(&self) -> Option<&Observation> {
-        let current = self.observation.as_deref();
-        current.or(self.saved_observation.as_deref())
-    }
-
-    /// Returns the latest observation whose content is known.
-    pub fn last_readable_observation(&self) -> Option<&Observation> {
-        let current = self
-            .observation
-            .as_deref()
-            .filter(|seen| seen.is_content_known());
-        let remembered = self
-            .saved_observation
-            .as_deref()
-            .filter(|seen| seen.is_content_known());
-        current.or(self.last_readable.as_deref()).or(remembered)
-    }
 }
 
 /// Screens to go back to.
@@ -668,15 +544,6 @@ impl Model {
 /// Moves an index by rows within a list of `count` rows.
 pub fn step_index(index: usize, by: isize, count: usize) -> usize {
     index.saturating_add_signed(by).min(count.saturating_sub(1))
-}
-
-/// Returns the number of scratch lines, if the memory was read and its boundary is known:
-/// without a readable baseline it may be unknown.
-pub fn known_scratch_lines(observation: &Observation) -> Option<u64> {
-    let content = observation.content.as_ref()?;
-    observation
-        .is_scratch_known()
-        .then_some(content.scratch_lines)
 }
 
 /// Returns whether the connection tells more of a host than the observations of its agents.

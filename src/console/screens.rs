@@ -45,6 +45,7 @@ pub mod fleet {
     //! All agents.
     pub mod order;
     pub mod reasons;
+    pub mod sort_order;
     pub mod state;
     pub(in crate::console) mod update;
     pub(in crate::console) mod view;

@@ -23,7 +23,7 @@ use super::command::Command;
 use super::handoff::HandoffRequest;
 use super::key_guard::KeyGuard;
 use super::message::{AgentTexts, Effect, Msg};
-use super::model::{AgentRow, Model, Moment, REFRESH_INTERVAL, background_jobs};
+use super::model::{Model, Moment, REFRESH_INTERVAL, background_jobs};
 use super::overlay::PendingKeys;
 use super::preferences;
 use super::screen::Screen;
@@ -40,6 +40,7 @@ use super::screens::{
     agent, archives, baseline_plan, baselines, editor, hosts, log, reset, verify,
 };
 use crate::config::{Diagnostic, DiagnosticLevel};
+use crate::console::agent_row::AgentRow;
 use crate::engine::{Observation, SavedObservations};
 
 /// Delay, once all agents are read, until the cursor is pinned: by then the operator has

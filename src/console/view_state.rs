@@ -14,7 +14,8 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use rustix::fs::Mode;
 use toml::{Table, Value};
 
-use super::screens::fleet::state::{SortOrder, ViewState};
+use super::screens::fleet::sort_order::SortOrder;
+use super::screens::fleet::state::ViewState;
 
 use super::message::Msg;
 use super::screens::log::state::MessageLevel;

@@ -11,22 +11,15 @@ use super::Engine;
 use super::baseline_file::BaselineFile;
 use super::baseline_save::{BaselineWriter, SaveCause, SavedBaseline, TextOrigin};
 use super::baseline_versions::{BASELINE_EXTENSION, SEALED_VERSION_NOTE};
+use super::plan_budget::PlanBudget;
 use super::record::Operation;
 use crate::baseline::MAX_BASELINE_BYTES;
 use crate::baseline::seal::is_baseline_name;
 use crate::config::SealRequirement;
-use crate::diff;
 use crate::digest::Digest;
 use crate::durable::{self, ClearedFlag, ExpectedFile};
 use crate::error::{Error, ErrorKind, Result};
 use crate::untrusted;
-
-/// Maximum number of bytes that the files of a plan and the comparisons of these take together. A
-/// thousand usual baselines fit.
-const MAX_PLAN_BYTES: usize = 256 << 20;
-
-/// Bytes that a file of a plan takes beside its texts.
-const PLANNED_FILE_BYTES: usize = 4 << 10;
 
 /// Maximum size of a compiled pattern in bytes.
 const MAX_PATTERN_BYTES: usize = 1 << 20;
@@ -97,27 +90,6 @@ pub struct TextReplacement {
     pub replacement: String,
     /// Whether the pattern is a regular expression, in which `^` and `$` match at each line.
     pub is_regex: bool,
-}
-
-/// The memory that is left for a plan over several baselines.
-#[derive(Debug, Default)]
-pub(super) struct PlanBudget {
-    spent: usize,
-}
-
-impl PlanBudget {
-    /// Counts a file with its texts before and after, and what it takes to compare them.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Conflict`]: the plan would have more than [`MAX_PLAN_BYTES`].
-    pub(super) fn spend(&mut self, before: &[u8], after: &[u8]) -> Result<()> {
-        self.spent += diff::estimate_memory(before, after) + PLANNED_FILE_BYTES;
-        if self.spent <= MAX_PLAN_BYTES {
-            return Ok(());
-        }
-        let message = "the changed baselines are too large to be compared at once";
-        Err(Error::new(ErrorKind::Conflict, message).with_hint("name the files, a few at a time"))
-    }
 }
 
 impl TextReplacement {

@@ -12,7 +12,7 @@ use super::baseline_replacement::{ChangeRecord, NewContent, ReplacedFile, file_s
 use super::lock;
 use super::record::{FileState, Operation, Outcome, RunEvent, new_run_id};
 use super::run_log;
-use super::seal::SealReport;
+use super::saved_versions::MERGED_TEXT_NOTE;
 use super::semaphore::Permit;
 use crate::archive::RootPin;
 use crate::baseline::seal::BaselineSeal;
@@ -20,9 +20,6 @@ use crate::baseline::{self, MAX_BASELINE_BYTES};
 use crate::digest::Digest;
 use crate::durable::{self, ExpectedFile, LostAttributes};
 use crate::error::{Error, ErrorKind, PathContext, Result};
-
-/// Begins the note of a save with lines that another program wrote.
-pub(super) const MERGED_TEXT_NOTE: &str = "with lines of another program";
 
 /// Whose lines a saved text holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -346,24 +343,6 @@ impl BaselineWriter<'_> {
         let saved = self.save(name, bytes, expected, origin)?;
         flag.set_again()?;
         Ok(saved)
-    }
-
-    /// Seals one baseline whose version `saved` was just saved, and nothing else.
-    /// `accepts_lint_errors`: the operator has seen its lint errors.
-    ///
-    /// # Errors
-    /// As [`Engine::seal_saved_baseline`].
-    pub fn seal_saved(
-        &self,
-        name: &str,
-        saved: Digest,
-        accepts_lint_errors: bool,
-    ) -> Result<SealReport> {
-        let plan = self
-            .engine
-            .plan_saved_seal(name, saved, accepts_lint_errors)?;
-        let preview = self.engine.check_seal_plan(&plan, None)?;
-        self.apply_seal(&plan, None, preview)
     }
 }
 

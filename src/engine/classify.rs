@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::observation::MemoryContent;
 use super::record::FileState;
-use super::scan::ScanBasis;
+use super::scan_basis::ScanBasis;
 use super::state::State;
 use crate::archive::EntryKind;
 use crate::boundary::{

@@ -9,7 +9,7 @@ use chrono::{DateTime, FixedOffset};
 use super::Observation;
 use super::classify::ClassifiedContent;
 use super::observation::MemoryContent;
-use super::scan::ScanBasis;
+use super::scan_basis::ScanBasis;
 use crate::boundary::Boundary;
 use crate::clock::Clock;
 use crate::digest::Digest;

@@ -30,6 +30,7 @@
 //! it in whichever file it is; its offsets in the active file are a hint.
 
 mod active_lines;
+mod agent_history;
 mod archive_id;
 mod compaction;
 #[cfg(test)]
@@ -61,12 +62,12 @@ use crate::digest::Digest;
 use crate::engine::record::{LedgerPosition, LedgerRecord, Operation, RunEvent, Trigger};
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::moment::Zone;
+pub use agent_history::{AgentHistory, FailedAttempt};
 pub use archive_id::read_archive_id;
 pub use compaction::{MovedRecords, is_compaction_due, move_old_records};
 use files::FileStamp;
 pub use files::LedgerFiles;
 use index::LedgerIndex;
-pub use index::{AgentHistory, FailedAttempt};
 use locked::LEDGER_FILE_NAME;
 pub use locked::{LockedLedger, open_for_append};
 use record_line::MAX_RECORD_BYTES;
@@ -327,7 +328,7 @@ impl Ledger {
         let Some(digest) = event
             .attributes
             .as_ref()
-            .and_then(index::long_attributes_digest)
+            .and_then(agent_history::long_attributes_digest)
         else {
             return;
         };

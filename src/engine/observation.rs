@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::address::MemoryAddress;
 use super::lock::LockHolder;
 use super::record::LastRun;
-use super::scan::ScanBasis;
+use super::scan_basis::ScanBasis;
 use super::state::State;
 use crate::archive::EntryKind;
 use crate::boundary::{Boundary, BoundaryRule};

@@ -14,8 +14,8 @@ use super::classify::{
 };
 use super::content_cache::{ContentKey, ScannedText};
 use super::degraded::replacement_degradation;
+use super::known_fleet::KnownFleet;
 use super::observation::{Blocker, Observation};
-use super::observe_fleet::KnownFleet;
 use super::shared_memories::sharing_error;
 use super::similar_names::SimilarFile;
 use super::state::State;

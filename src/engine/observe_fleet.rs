@@ -1,36 +1,17 @@
 //! Observation of many agents: what they have in common is read once.
 
-use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::known_fleet::KnownFleet;
 use super::lock::LockDirectory;
 use super::observe::QuickObservation;
-use super::{AgentHistory, Engine, Observation, parallel};
+use super::{Engine, Observation, parallel};
 use crate::config::Agent;
-use crate::digest::Digest;
-use crate::error::Result;
 use crate::threads::map_chunks_on_processors;
 
 /// Fewer agents than this are observed one by one as fast.
 const MIN_QUICK_AGENTS: usize = 64;
-
-/// What is known of the whole fleet before its agents are observed.
-pub(super) struct KnownFleet {
-    /// The agents that had journals.
-    pub journaled: HashSet<String>,
-    /// The directory of the locks.
-    pub locks: LockDirectory,
-    /// The last record of the ledger, up to which histories are known.
-    ledger_head: Result<(u64, Digest)>,
-}
-
-impl KnownFleet {
-    pub fn history(&self, engine: &Engine, agent: &Agent) -> Result<AgentHistory> {
-        self.ledger_head.clone()?;
-        engine.ledger().indexed_history(&agent.name)
-    }
-}
 
 /// Splits agents into those with a property and the others.
 fn split_agents<'c>(

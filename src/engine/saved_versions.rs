@@ -8,12 +8,14 @@ use std::collections::{HashMap, HashSet};
 
 use super::Engine;
 use super::accepted_seal::AcceptedSeal;
-use super::baseline_save::MERGED_TEXT_NOTE;
 use super::baseline_versions::SEALED_VERSION_NOTE;
 use super::record::{FileState, Operation, Outcome, RunEvent};
 use crate::digest::Digest;
 use crate::error::Result;
 use crate::lint;
+
+/// Begins the note of a save with lines that another program wrote.
+pub(super) const MERGED_TEXT_NOTE: &str = "with lines of another program";
 
 /// What operators sealed, saved and put back, for all baselines.
 pub(super) struct SavedVersions {

@@ -7,12 +7,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use super::Engine;
 use super::classify::{Classification, MemoryAccumulator};
 use super::lint::{LintDecisions, end_of_last_separator};
 use super::record::RunEvent;
+use super::scan_basis::ScanBasis;
 use crate::archive::{EntryDraft, EntryKind, QUARANTINE_DIRECTORY_NAME, WrittenEntry};
 use crate::boundary::Boundary;
 use crate::config::Agent;
@@ -46,12 +45,6 @@ pub(super) struct ScanDecisions {
     decisions: LintDecisions,
     pub basis: ScanBasis,
 }
-
-/// What findings depend on besides the text, its boundary and the baseline: the program, the config,
-/// and the decisions of `[lint]` that are in force. On an equal basis, an equal text has equal
-/// findings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ScanBasis(u64);
 
 /// An entry that was scanned.
 pub(super) struct ScannedEntry {
@@ -108,7 +101,7 @@ impl Engine {
         let expired = allowances.filter(|it| !it.is_valid_on(today)).count();
         let program = env!("MEMORY_SHEPHERD_VERSION");
         let parts = format!("{program} {config} {source} {expired}");
-        ScanBasis(Digest::of(parts.as_bytes()).to_number())
+        ScanBasis::of(&parts)
     }
 
     /// Describes an object in place of a memory for messages and the log of states, which others may

@@ -396,6 +396,24 @@ impl Engine {
 }
 
 impl BaselineWriter<'_> {
+    /// Seals one baseline whose version `saved` was just saved, and nothing else.
+    /// `accepts_lint_errors`: the operator has seen its lint errors.
+    ///
+    /// # Errors
+    /// As [`Engine::seal_saved_baseline`].
+    pub fn seal_saved(
+        &self,
+        name: &str,
+        saved: Digest,
+        accepts_lint_errors: bool,
+    ) -> Result<SealReport> {
+        let plan = self
+            .engine
+            .plan_saved_seal(name, saved, accepts_lint_errors)?;
+        let preview = self.engine.check_seal_plan(&plan, None)?;
+        self.apply_seal(&plan, None, preview)
+    }
+
     /// Writes the seal of a plan that was checked, and signs it if `key` is given.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use chrono::{DateTime, FixedOffset};
 use memory_shepherd::archive::{EntryKind, WrittenEntry};
 use memory_shepherd::boundary::{Boundary, BoundaryRule};
 use memory_shepherd::config::{self, Diagnostic, SftpExtension, SshHost};
-use memory_shepherd::console::model::AgentRow;
+use memory_shepherd::console::agent_row::AgentRow;
 use memory_shepherd::console::screens::baseline_plan::state::{
     BaselineChangePlan, BaselinePlanRow, PreparedBaselinePlan,
 };

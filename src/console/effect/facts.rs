@@ -4,7 +4,7 @@ use chrono::{DateTime, FixedOffset};
 
 use crate::boundary::{BoundaryRule, describe_line_ends};
 use crate::config::{Agent, ValueOrigin};
-use crate::console::model::known_scratch_lines;
+use crate::console::agent_row::known_scratch_lines;
 use crate::console::text::{TextLine, Tone};
 use crate::digest::Digest;
 use crate::engine::{

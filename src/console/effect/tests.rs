@@ -13,8 +13,9 @@ use super::*;
 use crate::archive::index::CandidateOrder;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config, ConfigErrors, SshHost};
+use crate::console::agent_row::known_scratch_lines;
 use crate::console::initial_model;
-use crate::console::model::{Moment, known_scratch_lines};
+use crate::console::model::Moment;
 use crate::console::screens::archives::state::ArchiveSearchRequest;
 use crate::console::screens::baseline_plan::state::{
     AppliedBaselinePlan, BaselineChangePlan, BaselinePlanRequest,

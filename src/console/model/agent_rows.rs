@@ -7,7 +7,7 @@ use std::ops::Deref;
 use chrono::{DateTime, FixedOffset};
 use unicode_width::UnicodeWidthStr;
 
-use super::AgentRow;
+use crate::console::agent_row::AgentRow;
 use crate::engine::{LastRun, Observation, Operation, Outcome, State};
 
 /// How often each value occurs.

@@ -1,6 +1,7 @@
 //! Equivalent command lines: what an operator runs in a script to do the same as the console.
 
-use super::{AgentRow, Model, OfferedPlan};
+use super::{Model, OfferedPlan};
+use crate::console::agent_row::AgentRow;
 use crate::console::command::Command;
 use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::baseline_plan::state::{

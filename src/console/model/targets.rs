@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{AgentRow, Model, equivalent_command};
+use super::{Model, equivalent_command};
 use crate::archive::WrittenEntry;
+use crate::console::agent_row::AgentRow;
 use crate::console::command::Command;
 use crate::console::handoff::{ClipboardText, PagerText};
 use crate::console::screen::Screen;

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use super::index::AgentHistory;
+use super::agent_history::AgentHistory;
 use crate::digest::Digest;
 
 /// Digits of each number in a row.

@@ -7,7 +7,7 @@ use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::overlay::InputLine;
 
 use memory_shepherd::console::message::Effect;
-use memory_shepherd::console::screens::fleet::state::SortOrder;
+use memory_shepherd::console::screens::fleet::sort_order::SortOrder;
 use memory_shepherd::console::update::CURSOR_SETTLE_TIME;
 use memory_shepherd::engine::State;
 

@@ -12,7 +12,7 @@ use memory_shepherd::console::overlay::Overlay;
 use memory_shepherd::console::preferences;
 use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::screens::agent::state::AgentTab;
-use memory_shepherd::console::screens::fleet::state::SortOrder;
+use memory_shepherd::console::screens::fleet::sort_order::SortOrder;
 use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::engine::{Outcome, State};
 

@@ -10,7 +10,8 @@ use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::overlay::Overlay;
 use memory_shepherd::console::preferences::{self, Preferences};
 use memory_shepherd::console::screen::Screen;
-use memory_shepherd::console::screens::fleet::state::{SortOrder, ViewState};
+use memory_shepherd::console::screens::fleet::sort_order::SortOrder;
+use memory_shepherd::console::screens::fleet::state::ViewState;
 use memory_shepherd::engine::State;
 use proptest::prelude::*;
 

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use memory_shepherd::console::message::Msg;
 use memory_shepherd::console::preferences;
-use memory_shepherd::console::screens::fleet::state::{SortOrder, ViewState};
+use memory_shepherd::console::screens::fleet::sort_order::SortOrder;
+use memory_shepherd::console::screens::fleet::state::ViewState;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
     FileState, LockHolder, Observation, Operation, Outcome, Protection, State, Trigger,

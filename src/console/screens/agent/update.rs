@@ -3,9 +3,10 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::console::age::{format_age, format_modification_age};
+use crate::console::agent_row::AgentRow;
 use crate::console::command::Command;
 use crate::console::message::{AgentTexts, Effect};
-use crate::console::model::{AgentRow, AgentView, Model, step_index};
+use crate::console::model::{AgentView, Model, step_index};
 use crate::console::screen::Screen;
 use crate::console::screens::agent::state::{AgentTab, CONTEXT_LINE_CHOICES};
 use crate::console::screens::baselines;

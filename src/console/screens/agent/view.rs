@@ -7,6 +7,7 @@ pub(in crate::console) mod text;
 use unicode_width::UnicodeWidthStr;
 
 use crate::console::age::{format_age, format_modification_age};
+use crate::console::agent_row::known_scratch_lines;
 use crate::console::canvas::{
     Canvas, fit_end_of_sentence, fit_start_of_sentence, limit_usage, search_note,
     shorten_untrusted, truncate_untrusted,
@@ -16,7 +17,7 @@ use crate::console::frame::{
     blocked_step, draw_fleet_name, draw_message, draw_pending_question, draw_short_fleet_name,
     draw_trouble, fleet_name_width, least_fleet_name_width,
 };
-use crate::console::model::{Model, known_scratch_lines};
+use crate::console::model::Model;
 use crate::console::screens::agent::state::{AgentTab, MIN_SIDE_BY_SIDE_COLUMNS};
 use crate::console::screens::hosts::state::HostProblem;
 use crate::console::theme::{Role, role_of_state};

@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use chrono::{DateTime, FixedOffset};
 
-use super::state::SortOrder;
-use crate::console::model::{AgentRow, known_scratch_lines};
+use super::sort_order::SortOrder;
+use crate::console::agent_row::{AgentRow, known_scratch_lines};
 use crate::engine::State;
 
 /// What agents are sorted by.

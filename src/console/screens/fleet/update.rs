@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
+use crate::console::agent_row::AgentRow;
 use crate::console::columns::FleetColumn;
 use crate::console::command::Command;
 use crate::console::filter::{Filter, FilterSubject};
 use crate::console::key::{Key, KeyCode};
 use crate::console::message::Effect;
-use crate::console::model::{AgentRow, Model, step_index};
+use crate::console::model::{Model, step_index};
 use crate::console::screens::agent::update::row_ages;
 use crate::console::screens::baseline_plan;
 use crate::console::screens::fleet::order::{FleetOrder, SortKey};
-use crate::console::screens::fleet::state::{OutOfSight, SortOrder, ViewState};
+use crate::console::screens::fleet::sort_order::SortOrder;
+use crate::console::screens::fleet::state::{OutOfSight, ViewState};
 use crate::console::screens::log::state::MessageLevel;
 use crate::engine::{FileState, Observation, State};
 

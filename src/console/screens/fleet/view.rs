@@ -3,6 +3,7 @@
 use unicode_width::UnicodeWidthStr;
 
 use crate::console::age::{format_modification_age, format_time};
+use crate::console::agent_row::{AgentRow, known_scratch_lines};
 use crate::console::canvas::{
     Canvas, fit_end_of_sentence, fit_start_of_sentence, limit_usage, shorten_untrusted,
     split_at_blank, truncate, truncate_untrusted, wrap_text,
@@ -11,9 +12,9 @@ use crate::console::columns::{self, CellWidths, ColumnSpan, FleetColumn};
 use crate::console::command::Command;
 use crate::console::filter;
 use crate::console::frame::{blocked_step, draw_fleet_name, draw_in_rule, more_agents};
-use crate::console::model::{AgentRow, Model, RunSign, known_scratch_lines};
+use crate::console::model::{Model, RunSign};
 use crate::console::screens::fleet::reasons::{self, ReasonCell, WholeReason};
-use crate::console::screens::fleet::state::SortOrder;
+use crate::console::screens::fleet::sort_order::SortOrder;
 use crate::console::screens::hosts::state::HostProblem;
 use crate::console::theme::{Role, role_of_state};
 use crate::engine::{Observation, Outcome, State};

@@ -7,6 +7,7 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::archive::EntryKind;
 use crate::console::age::format_time;
+use crate::console::agent_row::AgentRow;
 use crate::console::canvas::{
     Canvas, fit_end_of_sentence, shorten_untrusted, truncate, truncate_untrusted, wrap_text,
 };
@@ -17,7 +18,7 @@ use crate::console::confirmation_line::{
 use crate::console::frame::{
     KEYS_IGNORED_NOTICE, draw_equivalent_command, draw_fleet_name, draw_short_fleet_name,
 };
-use crate::console::model::{AgentRow, MIN_TERMINAL_SIZE, Model, equivalent_command};
+use crate::console::model::{MIN_TERMINAL_SIZE, Model, equivalent_command};
 use crate::console::screens::reset::push::describe_kept_scratch;
 use crate::console::screens::reset::state::{
     Confirmation, PlanView, ResetStage, ResultLine, ResultView, RunView, STOP_CONSEQUENCE,

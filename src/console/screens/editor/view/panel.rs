@@ -3,9 +3,10 @@
 use ratatui::layout::Rect;
 
 use super::severity_sign;
+use crate::console::agent_row::known_scratch_lines;
 use crate::console::canvas::{Canvas, truncate_untrusted, wrap_text};
 use crate::console::command::Command;
-use crate::console::model::{Model, known_scratch_lines};
+use crate::console::model::Model;
 use crate::console::screens::editor::state::{EditorPanel, EditorScreen};
 use crate::console::theme::{Role, role_of_state};
 use crate::engine::{NextRuleChange, State};
