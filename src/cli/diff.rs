@@ -470,6 +470,9 @@ impl CommandContext<'_> {
         let Some(known) = &change.reference else {
             // Without a readable ledger the pushed version is unknown, which is another error.
             engine.ledger_head()?;
+            if let Some(error) = change.unread_version.clone() {
+                return Err(error.into());
+            }
             let path = change.path.display();
             let message = format!("no kept version to compare {path} with");
             return Err(Error::new(ErrorKind::Host, message)

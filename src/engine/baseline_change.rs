@@ -16,7 +16,7 @@ use super::Engine;
 use crate::baseline;
 use crate::config::Agent;
 use crate::digest::Digest;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::moment::Zone;
 
 /// Maximum number of files that are searched for the bytes of a version.
@@ -49,6 +49,8 @@ pub struct BaselineChange {
     /// The digest in the seal, where the file is another version and the bytes of the sealed one
     /// are not kept.
     pub missing_sealed_version: Option<Digest>,
+    /// Why a version that it would be compared with cannot be read, although it is or may be stored.
+    pub unread_version: Option<Error>,
     /// The agents that use this baseline: their next reset would push it.
     pub agents: Vec<String>,
 }
@@ -102,10 +104,15 @@ impl BaselineChange {
             Some(known) => known.describe(),
             None => "no known version to compare with".to_string(),
         });
-        notes.extend(self.missing_sealed_version.map(|sealed| {
-            let digest = sealed.short_hex(8);
-            format!("the content of the sealed version {digest}… is not in the archive")
-        }));
+        notes.extend(match (&self.unread_version, self.missing_sealed_version) {
+            (Some(error), _) => Some(error.message().to_string()),
+            (None, Some(sealed)) => {
+                let digest = sealed.short_hex(8);
+                let what = format!("the content of the sealed version {digest}…");
+                Some(format!("{what} is not in the archive"))
+            }
+            (None, None) => None,
+        });
         let agents = self.agents.join(", ");
         notes.push(match self.refusal {
             Some(_) => format!("if accepted, the next reset pushes it to: {agents}"),
@@ -183,6 +190,15 @@ impl Engine {
             .and_then(|sealed| self.find_sealed_version(sealed, &users, &OnceCell::new()))
             .or_else(|| self.find_pushed_version(agent, &users));
         let is_known = known.as_ref().is_some_and(|known| known.is_sealed);
+        let missing = differs.filter(|_| !is_known);
+        let pushed = known
+            .is_none()
+            .then(|| self.ledger_history(&agent.name).ok());
+        let pushed = pushed
+            .flatten()
+            .and_then(|it| it.pushed_versions.first().copied());
+        let mut looked_for = missing.into_iter().chain(pushed);
+        let versions = &self.baseline_versions;
         BaselineChange {
             owner: lstat(&path)
                 .ok()
@@ -191,7 +207,8 @@ impl Engine {
             refusal: refusal.as_ref().map(|it| it.error().to_string()),
             // The last hint of several leads to the comparison that is shown here.
             advice: refusal.and_then(|it| it.error().hints().last().cloned()),
-            missing_sealed_version: differs.filter(|_| !is_known),
+            missing_sealed_version: missing,
+            unread_version: looked_for.find_map(|it| versions.check_unread_version(it).err()),
             reference: known,
             agents: users.into_iter().map(|it| it.name.clone()).collect(),
             path,

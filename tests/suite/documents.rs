@@ -262,7 +262,8 @@ fn source_files(directory: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn pages_name_source_files_that_exist() {
-    let directories = ["src", "tests", "benches"].map(|name| project_root().join(name));
+    let names = ["src", "tests", "benches", "examples"];
+    let directories = names.map(|name| project_root().join(name));
     let files: Vec<PathBuf> = directories.iter().flat_map(|it| source_files(it)).collect();
     let mut missing = Vec::new();
     for page in markdown_pages() {
@@ -270,12 +271,11 @@ fn pages_name_source_files_that_exist() {
         let words = backtick_words(&text).filter(|it| !it.contains([' ', '\n']));
         // A word in capitals is a placeholder.
         for word in words.filter(|it| !it.contains(char::is_uppercase)) {
-            let is_path = ["src/", "tests/", "benches/"]
-                .iter()
-                .any(|it| word.starts_with(it));
-            let exists = match is_path {
-                true => project_root().join(word).exists(),
-                false => !word.ends_with(".rs") || files.iter().any(|it| it.ends_with(word)),
+            let is_path = names.iter().any(|it| word.starts_with(&format!("{it}/")));
+            let exists = if is_path {
+                project_root().join(word).exists()
+            } else {
+                !word.ends_with(".rs") || files.iter().any(|it| it.ends_with(word))
             };
             if !exists {
                 missing.push(format!("{}: {word}", page.display()));

@@ -104,6 +104,7 @@ pub fn tampered_change(name: &str) -> BaselineChange {
         ),
         reference: Some(known),
         missing_sealed_version: None,
+        unread_version: None,
         agents: vec![name.to_string(), format!("{name}-eu")],
     }
 }

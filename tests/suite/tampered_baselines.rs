@@ -141,3 +141,40 @@ fn change_time_of_baseline_cannot_be_faked() {
         "{notes}"
     );
 }
+
+/// What cannot be read may be there: it is another error than a version that was never stored.
+#[test]
+fn unreadable_version_is_not_called_missing() {
+    let world = World::new(&["scout"]);
+    world.reset().assert_ok();
+    world.write_seal();
+    let sealed = Digest::of(BASELINE.as_bytes());
+    let stored = format!(".shepherd/baselines/{sealed}.md");
+    let stored = world.archive_directory().join(stored);
+    fs::remove_file(&stored).unwrap();
+    fs::create_dir(&stored).unwrap();
+    fs::remove_file(world.memory_path("scout")).unwrap();
+    fs::write(world.baseline_path("scout"), tampered_baseline()).unwrap();
+    let change = baseline_change(&world, "scout");
+    assert!(change.reference.is_none());
+    let path = stored.display().to_string();
+    assert!(
+        change
+            .unread_version
+            .as_ref()
+            .unwrap()
+            .message()
+            .contains(&path)
+    );
+    assert!(change.notes().iter().any(|note| note.contains(&path)));
+    let error = world.engine().find_baseline_version("scout.md", "sealed");
+    let error = error.unwrap_err();
+    assert!(error.message().contains(&path), "{error}");
+    // Without the directory, the version is missing.
+    fs::remove_dir(&stored).unwrap();
+    let change = baseline_change(&world, "scout");
+    assert!(change.unread_version.is_none());
+    let error = world.engine().find_baseline_version("scout.md", "sealed");
+    let error = error.unwrap_err();
+    assert!(error.message().contains("is not in the archive"), "{error}");
+}
