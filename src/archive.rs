@@ -738,7 +738,6 @@ impl Archive {
     }
 }
 
-/// Returns whether an item of a directory is a directory, and not the item of itself or its parent.
 /// File systems on which a directory has a link for its name, one for `.`, and one for each
 /// subdirectory: ext2 to ext4, XFS and tmpfs (`EXT4_SUPER_MAGIC` and others in linux/magic.h).
 const COUNTING_FILE_SYSTEMS: [i64; 3] = [0xEF53, 0x5846_5342, 0x0102_1994];
@@ -751,6 +750,7 @@ fn has_no_subdirectory(directory: &OwnedFd) -> bool {
     is_alone && fs::fstatfs(directory).is_ok_and(is_counted)
 }
 
+/// Returns whether an item of a directory is a directory, and not the item of itself or its parent.
 fn is_subdirectory(directory: &OwnedFd, item: &DirEntry) -> bool {
     let name = item.file_name();
     let kind = match item.file_type() {
