@@ -175,9 +175,7 @@ impl Engine {
         let lost = replaced.map(|it| it.lost).unwrap_or_default();
         let kept_aside = replaced.and_then(ReplacedFile::kept_aside);
         let kept_aside = kept_aside.map(Path::to_path_buf);
-        let read_back = read_optional(&path);
-        let is_changed =
-            matches!(&read_back, Ok(found) if found.as_deref().map(Digest::of) != Some(digest));
+        let verified = verify_saved(&path, digest);
         let mut saved = SavedBaseline {
             run,
             path,
@@ -189,29 +187,20 @@ impl Engine {
         for event in &mut record.events {
             event.before = before.clone();
             saved.remarks().iter().for_each(|note| event.add_note(note));
-            if let Err(error) = &read_back {
-                event.add_note(&format!("not verified: {error}"));
-            }
-            if is_changed {
-                event.outcome = Outcome::Failed;
-                event.after = None;
+            match &verified {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::Conflict => {
+                    event.outcome = Outcome::Failed;
+                    event.after = None;
+                }
+                Err(error) => event.add_note(error.message()),
             }
         }
         record
             .lines
             .push(describe_save(cause.operation, &saved, name));
         let unremoved = change.complete(record)?;
-        if let Err(error) = read_back {
-            let path = saved.path.display();
-            return Err(
-                error.with_context(format!("{path} was saved and recorded, but not verified"))
-            );
-        }
-        if is_changed {
-            let path = saved.path.display();
-            let message = format!("{path} was changed right after it was saved");
-            return Err(Error::new(ErrorKind::Conflict, message));
-        }
+        verified?;
         saved.kept_aside = saved.kept_aside.or(unremoved.into_iter().next());
         Ok(saved)
     }
@@ -344,6 +333,21 @@ impl BaselineWriter<'_> {
         flag.set_again()?;
         Ok(saved)
     }
+}
+
+/// Checks that a saved file has the content that was saved.
+///
+/// # Errors
+/// [`ErrorKind::Conflict`] if another program has changed it by now; otherwise the system's error.
+fn verify_saved(path: &Path, saved: Digest) -> Result<()> {
+    let found = read_optional(path).map_err(|error| {
+        error.with_context(format!("{} was saved, but not verified", path.display()))
+    })?;
+    if found.as_deref().map(Digest::of) == Some(saved) {
+        return Ok(());
+    }
+    let message = format!("{} was changed right after it was saved", path.display());
+    Err(Error::new(ErrorKind::Conflict, message))
 }
 
 /// Returns the line of `reset.log` about a baseline that was saved.
