@@ -218,7 +218,7 @@ fn push_changed_rule_to_three(size: (u16, u16)) {
     terminal.wait_for("keeps all scratch");
     // It is about the whole fleet.
     type_words(&mut terminal, "memory-shepherd");
-    terminal.wait_for("3 ok");
+    terminal.wait_for("3 ok, 0 failed");
     // Each of the two confirmations ends with Enter.
     count += 2;
     assert!(count <= MAX_KEYS, "{count} keys");
