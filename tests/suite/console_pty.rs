@@ -148,7 +148,7 @@ fn reset_is_planned_confirmed_and_undone() {
     terminal.send_until("y", "the undo", |terminal| {
         !terminal.text().contains("UNDO PLAN")
     });
-    terminal.wait_for("1 ok");
+    terminal.wait_for("1 ok, 0 failed");
     assert_eq!(site.read(REVIEWER_MEMORY), drifted, "byte for byte");
     terminal.send("1");
     terminal.wait_for("WHY");

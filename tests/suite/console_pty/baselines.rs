@@ -29,7 +29,7 @@ fn push_with_two_notes_kept(size: (u16, u16)) {
     terminal.send("P");
     terminal.wait_for("keeps 2 lines");
     type_words(&mut terminal, "push 1");
-    terminal.wait_for("1 ok");
+    terminal.wait_for("1 ok, 0 failed");
     terminal.send("1");
     terminal.wait("the pushed agent", |terminal| {
         agent_row(terminal, "code-reviewer").contains("SCRATCH")
@@ -43,7 +43,7 @@ fn push_with_two_notes_kept(size: (u16, u16)) {
     terminal.send_until("y", "the answer", |terminal| {
         !terminal.text().contains("UNDO PLAN")
     });
-    terminal.wait_for("1 ok");
+    terminal.wait_for("1 ok, 0 failed");
     assert_eq!(site.read(REVIEWER_MEMORY), before);
     terminal.send("1");
     terminal.wait_for("AGENT ");
