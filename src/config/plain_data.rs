@@ -54,7 +54,7 @@ impl Agent {
         }
     }
 
-    /// Checks what a config file could not say either.
+    /// Checks the constraints that the config file enforces on an agent.
     fn check(&self) -> Result<()> {
         let subdir = Path::new(&self.archive_subdir);
         let mut parts = subdir.components();
@@ -66,9 +66,9 @@ impl Agent {
         } else if !self.location.memory().is_absolute() {
             "the path of its memory is not absolute"
         } else if !is_baseline_name(&self.baseline) {
-            "its baseline is no file name in baseline_dir"
+            "its baseline is not a file name in baseline_dir"
         } else if self.archive_subdir.is_empty() || !is_below {
-            "its archive_subdir is no directory below archive_dir"
+            "its archive_subdir is not a directory below archive_dir"
         } else {
             return Ok(());
         };

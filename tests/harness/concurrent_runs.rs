@@ -127,7 +127,7 @@ fn assert_busy(ended: &EndedRun, holder: u32) {
     assert_eq!(ended.code, Some(5), "{ended:?}");
     let named = format!("process {holder}, since ");
     assert!(ended.err.contains(&named), "{named}: {ended:?}");
-    assert!(ended.err.contains("locked by run "));
+    assert!(ended.err.contains("locked ") && ended.err.contains(" by run "));
 }
 
 #[track_caller]

@@ -390,7 +390,7 @@ fn fix_of_foreign_lines_says_so() {
     site.write(BASELINE, tampered.replacen('\n', "\r\n", 3));
     let ran = site.run(["lint", "--fix", BASELINE]);
     assert!(
-        ran.stderr.contains("was saved by this program"),
+        ran.stderr.contains("warning: not all of "),
         "{}",
         ran.stderr
     );
