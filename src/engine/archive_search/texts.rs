@@ -7,7 +7,6 @@ use std::sync::Mutex;
 use super::memories::searched_start;
 use crate::archive::search::{Query, TextHits};
 use crate::archive::{Archive, EntryKind, has_scratch_header, strip_scratch_header};
-
 use crate::config::Agent;
 use crate::engine::{Engine, LedgerRecord};
 use crate::error::{Error, ErrorKind, PathContext, Result};

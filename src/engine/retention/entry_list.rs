@@ -189,7 +189,7 @@ impl Engine {
     pub fn set_pinned(&self, entries: &[PathBuf], is_pinned: bool) -> Result<Vec<PathBuf>> {
         let _lock = lock::lock_pins(&self.archive, self.clock())?;
         let mut pins = Pins::read(&self.archive)?;
-        let (mut changed, mut recorded) = (Vec::new(), Vec::new());
+        let (mut changed, mut pinned) = (Vec::new(), Vec::new());
         for typed in entries {
             let entry = self.archive.resolve_typed_path(typed);
             // A deleted entry can still be unpinned.
@@ -207,8 +207,8 @@ impl Engine {
             };
             if is_new {
                 changed.push(entry);
-            } else if is_pinned && !self.is_pin_recorded(&entry)? {
-                recorded.push(entry);
+            } else if is_pinned {
+                pinned.push(entry);
             }
         }
         if !changed.is_empty()
@@ -223,25 +223,36 @@ impl Engine {
                 error
             });
         }
-        recorded.extend(changed.iter().cloned());
-        if !recorded.is_empty() {
-            self.record_pins(&recorded, is_pinned)?;
+        let mut unrecorded = self.without_pin_record(pinned)?;
+        unrecorded.extend(changed.iter().cloned());
+        if !unrecorded.is_empty() {
+            self.record_pins(&unrecorded, is_pinned)?;
         }
         Ok(changed)
     }
 
-    /// Whether the last record about the pin of an entry says that it was pinned.
-    fn is_pin_recorded(&self, entry: &Path) -> Result<bool> {
+    /// Returns those of these pinned entries whose last record does not say that they were pinned. Records
+    /// that cannot be read may say so.
+    fn without_pin_record(&self, mut pinned: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
+        if pinned.is_empty() {
+            return Ok(pinned);
+        }
+        let (mut unrecorded, mut unread) = (Vec::new(), None);
         let (mut back, _) = self.scan_ledger_backwards()?;
-        let mut unread = None;
-        while let Some((_, record)) = back.next_readable(&mut unread, |it| it.is_about_archive())? {
+        while !pinned.is_empty() {
+            let next = back.next_readable(&mut unread, |it| it.is_about_archive())?;
+            let Some((_, record)) = next else { break };
             let event = record.event;
-            if event.pinned_entries.iter().any(|it| it == entry) {
-                return Ok(event.operation == Operation::Pin);
+            let is_named = |entry: &mut PathBuf| event.pinned_entries.contains(entry);
+            let named = pinned.extract_if(.., is_named);
+            if event.operation == Operation::Pin {
+                named.for_each(drop);
+            } else {
+                unrecorded.extend(named);
             }
         }
-        // The records that cannot be read may have it.
-        Ok(unread.is_some())
+        unrecorded.extend(pinned.into_iter().filter(|_| unread.is_none()));
+        Ok(unrecorded)
     }
 
     fn record_pins(&self, entries: &[PathBuf], is_pinned: bool) -> Result<()> {
