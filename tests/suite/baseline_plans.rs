@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{BaselineFile, SealScope, TextReplacement};
 use memory_shepherd::error::ErrorKind;
 
@@ -210,6 +211,33 @@ fn missing_or_replaced_file_is_restored() {
         .plan_restore(&["scout.md".to_string()], "sealed")
         .unwrap();
     assert_eq!((plan.files.len(), plan.unchanged.len()), (0, 1));
+}
+
+#[test]
+fn restore_says_what_it_removes_and_whether_resets_refuse_it() {
+    let world = World::new(&["scout"]);
+    let names = ["scout.md".to_string()];
+    let flags = |version: &str| {
+        let plan = world.engine().plan_restore(&names, version).unwrap();
+        let file = &plan.files[0];
+        (file.replaces_foreign, file.is_refused)
+    };
+    let digest = |text: &str| Digest::of(text.as_bytes());
+    let first = digest(BASELINE).short_hex(16);
+    let second = BASELINE.replace("kind", "kinder");
+    let saved = |old: &str, new: &str| {
+        let engine = world.engine();
+        let saved = engine.save_baseline("scout.md", new.as_bytes(), Some(digest(old)));
+        saved.unwrap();
+    };
+    saved(BASELINE, &second);
+    // Without a seal, nothing is refused.
+    assert_eq!(flags(&first), (false, false));
+    seal_all(&world);
+    assert_eq!(flags(&first), (false, true));
+    fs::write(world.baseline_path("scout"), format!("{second}- theirs\n")).unwrap();
+    assert_eq!(flags(&first), (true, true));
+    assert_eq!(flags("sealed"), (false, false));
 }
 
 #[test]

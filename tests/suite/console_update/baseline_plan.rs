@@ -6,7 +6,7 @@ use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::screens::baseline_plan::state::{
-    AppliedBaselinePlan, BaselinePlanRequest, BaselinePlanStage,
+    AppliedBaselinePlan, BaselineChangePlan, BaselinePlanRequest, BaselinePlanStage,
 };
 use memory_shepherd::console::screens::baselines::state::BaselinesPage;
 use memory_shepherd::console::screens::reset::state::{Confirmation, PlanRequest};
@@ -289,6 +289,36 @@ fn undo_key_plans_the_previous_version() {
     let mut console = console_with_baselines();
     let effects = console.press("z");
     assert_eq!(requested(&effects), &restore_of("alpha", "previous"));
+}
+
+#[test]
+fn restore_over_foreign_lines_needs_typed_words() {
+    let typed = |replaces_foreign: bool| {
+        let mut console = console_with_baselines();
+        console.press("z");
+        let mut plan = baseline_plan(&["alpha"], false);
+        plan.rows[0].replaces_foreign = replaces_foreign;
+        console.answer_baseline_plan(plan);
+        console.screen_text().contains("Type  restore 1")
+    };
+    assert!(typed(true));
+    assert!(!typed(false));
+}
+
+#[test]
+fn command_line_of_a_sealed_restore_seals_its_files_only() {
+    let mut console = console_with_baselines();
+    console.send(Msg::Resized(250, 36));
+    console.press("z");
+    let mut plan = baseline_plan(&["alpha"], false);
+    let files = std::sync::Arc::make_mut(&mut plan.plan);
+    let BaselineChangePlan::Files { is_resealed, .. } = files else {
+        panic!("{files:?}");
+    };
+    *is_resealed = true;
+    console.answer_baseline_plan(plan);
+    let text = console.screen_text();
+    assert!(text.contains("seal alpha-MEMORY.md"), "{text}");
 }
 
 #[test]
