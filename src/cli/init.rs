@@ -106,6 +106,7 @@ impl CommandContext<'_> {
         for file in &files {
             check_directory(&file.path)?;
         }
+        check_baseline_directory(&parsed.general.baseline_dir)?;
         let archive_dir = parsed.general.archive_dir.clone();
         let files = if args.dry_run {
             files
@@ -201,6 +202,15 @@ fn check_directory(path: &Path) -> Result<()> {
         Some(existing) => OperatorDirectory::open(existing).map(drop),
         None => Ok(()),
     }
+}
+
+/// Checks that no other user can replace baselines in a directory that exists already: what stands there
+/// becomes the text of the agents.
+fn check_baseline_directory(path: &Path) -> Result<()> {
+    if path.symlink_metadata().is_err() {
+        return Ok(());
+    }
+    OperatorDirectory::open(path)?.check_owner()
 }
 
 /// The agents of the new config.

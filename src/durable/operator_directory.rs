@@ -100,6 +100,25 @@ impl OperatorDirectory {
             .with_hint("name a directory that does not exist yet"))
     }
 
+    /// Checks that it belongs to this user or root, and that not every user can create or replace files
+    /// in it. A group may.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`].
+    pub fn check_owner(&self) -> Result<()> {
+        let stat = fs::fstat(&self.fd).with_path("stat", &self.path)?;
+        let why = if !is_own(&stat) && stat.st_uid != 0 {
+            "belongs to another user, who could replace the files written there"
+        } else if stat.st_mode & 0o002 != 0 {
+            "is writable by every user, who could replace the files written there"
+        } else {
+            return Ok(());
+        };
+        let message = format!("{} {why}", self.path.display());
+        let hint = "change its owner and mode, or name a config in another directory";
+        Err(Error::new(ErrorKind::Conflict, message).with_hint(hint))
+    }
+
     /// Returns the names in it.
     ///
     /// # Errors

@@ -373,3 +373,32 @@ fn leftover_of_killed_installation_is_removed() {
         assert_eq!(leftovers(&directory), [""; 0], "{call}");
     }
 }
+
+/// What stands in it becomes the text of the agents.
+#[test]
+fn init_refuses_a_baseline_directory_of_others() {
+    let site = Site::new();
+    let directory = site.path("new/baselines");
+    fs::create_dir_all(&directory).unwrap();
+    let set_mode =
+        |mode| fs::set_permissions(&directory, fs::Permissions::from_mode(mode)).unwrap();
+    let init = || site.run(["init", "--config", "new/fleet.conf"]);
+    for mode in [0o777, 0o1777] {
+        set_mode(mode);
+        let _ = init()
+            .assert_code(6)
+            .assert_stderr_has("new/baselines is writable by every user");
+        assert!(!site.path("new/fleet.conf").exists());
+        assert!(!site.path("new/archives").exists());
+    }
+    set_mode(0o755);
+    if lchown(&directory, Some(OTHER_USER), None).is_ok() {
+        let _ = init()
+            .assert_code(6)
+            .assert_stderr_has("new/baselines belongs to another user");
+        lchown(&directory, Some(0), None).unwrap();
+    } else {
+        skip_unsupported("only root can give directories away");
+    }
+    let _ = init().assert_code(0);
+}
