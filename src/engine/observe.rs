@@ -1,6 +1,8 @@
 //! Observation of agents: reads their memories where needed, and determines their state, the
 //! reason, and what blocks a reset.
 
+pub(super) mod memory_text;
+
 use std::cell::OnceCell;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +23,7 @@ use super::similar_names::SimilarFile;
 use super::state::State;
 use super::{AgentHistory, Engine};
 use crate::baseline::{BaselineCache, BaselineRefusal};
-use crate::boundary::{Baseline, Boundary};
+use crate::boundary::Baseline;
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::engine::lock::{self, LockDirectory, LockHolder};
@@ -148,13 +150,6 @@ impl ObservationSubject<'_> {
             pushed_versions: self.history.pushed_versions.clone(),
         }
     }
-}
-
-/// The beginning of a memory as it was read.
-pub(super) struct MemoryText {
-    pub text: Vec<u8>,
-    pub boundary: Option<Boundary>,
-    pub read_at: DateTime<FixedOffset>,
 }
 
 /// The conditions that hold for an agent. Each has a state and a reason, which may be empty; some
@@ -413,43 +408,6 @@ impl Engine {
     ) -> ObservedAgent {
         let history = self.ledger_history(&agent.name);
         self.observe_prepared(self.prepare_subject(agent, history, baselines), true)
-    }
-
-    /// Reads the beginning of a memory and finds its boundary, without a scan of the text.
-    ///
-    /// # Errors
-    /// The reason of its state, where it cannot be read as a file.
-    pub(super) fn read_memory_text<'c>(
-        &'c self,
-        agent: &'c Agent,
-        baselines: &Mutex<BaselineCache<'c>>,
-    ) -> Result<MemoryText, Error> {
-        self.try_read_memory_text(agent, baselines)
-            .ok_or_else(|| Error::new(ErrorKind::Host, self.observe(agent).reason))
-    }
-
-    fn try_read_memory_text<'c>(
-        &'c self,
-        agent: &'c Agent,
-        baselines: &Mutex<BaselineCache<'c>>,
-    ) -> Option<MemoryText> {
-        let history = self.ledger_history(&agent.name);
-        let subject = self.prepare_subject(agent, history, baselines);
-        let current = subject.reference_or_empty();
-        let read_at = self.clock().now();
-        let mut reading = MemoryAccumulator::default();
-        let window = window_size(&current);
-        let read = self.open_directory(agent).ok()?.read_memory(&mut |piece| {
-            reading.push(piece, window);
-            Ok(())
-        });
-        read.ok()?;
-        let boundary = classify(&reading, &current, subject.earlier_versions()).boundary;
-        Some(MemoryText {
-            text: reading.prefix,
-            boundary,
-            read_at,
-        })
     }
 
     /// Observes an agent; reads a memory whose stamp is unchanged only if `bytes` is set.

@@ -16,7 +16,7 @@ use crate::archive::search::Source;
 use crate::boundary::Boundary;
 use crate::config::Agent;
 use crate::engine::Engine;
-use crate::engine::observe::MemoryText;
+use crate::engine::observe::memory_text::MemoryText;
 
 /// Maximum size of a kept text; the rest of a longer one is not found.
 const MAX_REMOTE_TEXT_BYTES: usize = 256 << 10;
