@@ -4,72 +4,15 @@
 //! It owns no terminal and reads neither the home directory nor the clock by itself: the caller
 //! passes them in as [`EngineSetup`].
 
-mod accepted_seal;
-mod address;
-mod agent_timeline;
-mod archive_growth;
-mod archive_identity;
-mod archive_search;
-mod baseline_change;
-mod baseline_drafts;
-mod baseline_file;
-mod baseline_opening;
-mod baseline_plan;
-mod baseline_replacement;
-mod baseline_save;
-mod baseline_versions;
-mod classify;
-mod content_cache;
-mod degraded;
-mod entry_directories;
-mod entry_export;
-mod entry_records;
-mod fleet;
-mod full_archive;
-mod guard;
-mod host_status;
-mod irreplaceable;
-mod kept_objects;
+mod baselines;
 mod kept_scratch;
-mod known_fleet;
-mod last_success;
-mod ledger;
-mod lint;
-mod lock;
-mod observation;
-mod observe;
-mod observe_fleet;
-mod parallel;
-mod plan;
 mod plan_budget;
-mod planner;
-mod preconditions;
 mod probe;
-mod push;
-mod record;
-mod report;
-mod reset;
-mod retention;
-mod rule_change;
-mod run_history;
-mod run_log;
-mod run_report;
-mod saved_observations;
-mod saved_versions;
-mod scan;
-mod scan_basis;
-mod seal;
-mod seal_plan;
-mod semaphore;
+mod records;
+mod runs;
 mod shared_memories;
-mod similar_names;
-mod state;
-mod state_log;
-mod three_way;
-mod unchanged_agents;
-mod unchanged_record;
-mod undo;
-mod verify;
+mod store;
+mod watch;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -80,72 +23,75 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-pub use address::MemoryAddress;
-pub use agent_timeline::{
-    AgentTimeline, EntryPresence, TimelineEntry, TimelineRow, TimelineSubject, UnchangedRuns,
-};
-pub use archive_growth::ArchiveGrowth;
-pub use archive_search::{
-    ComparedTexts, EntryComparison, FoundEntry, FoundLine, FoundMemory, FoundText, IndexProgress,
-    SearchRelaxation, SearchRequest, SearchResult, SourceText, SyncReport, TextSource,
-};
-pub use baseline_change::{BaselineChange, FileOwner, KnownVersion};
-pub use baseline_drafts::{BaselineDraft, DraftFile, DraftId, FoundDrafts};
-pub use baseline_file::BaselineFile;
-pub use baseline_opening::{BaselineUser, OpenedBaseline, SealMatch};
-pub use baseline_plan::{BaselineAction, BaselinePlan, PlannedBaseline, TextReplacement};
-pub use baseline_save::{BaselineEdit, BaselineWriter, SavedBaseline, TextOrigin};
-pub use baseline_versions::{
+pub use baselines::catalog::{
     BaselineHistoryPage, BaselineList, BaselineState, BaselineSummary, BaselineVersion,
     FindingCounts, LastPush, SizeBand,
 };
-pub use classify::MAX_WINDOW_BYTES;
-pub use entry_directories::EntryDirectory;
-pub use entry_export::ExportReport;
-pub use entry_records::RecordedEntries;
-pub use fleet::{FleetEvent, FleetWatcher, describe_watch_error, start_directory_watcher};
-pub use guard::{GuardAction, GuardEvent, GuardPass, GuardProgress};
-pub use host_status::HostStatus;
+pub use baselines::change::{BaselineChange, FileOwner, KnownVersion};
+pub use baselines::drafts::{BaselineDraft, DraftFile, DraftId, FoundDrafts};
+pub use baselines::file::BaselineFile;
+pub use baselines::guard::{GuardAction, GuardEvent, GuardPass, GuardProgress};
+pub use baselines::lint::{
+    BaselineLint, FixedFile, LintDecisions, LintedFile, fix_draft, lint_text,
+};
+pub use baselines::opening::{BaselineUser, OpenedBaseline, SealMatch};
+pub use baselines::plan::{BaselineAction, BaselinePlan, PlannedBaseline, TextReplacement};
+pub use baselines::rule_change::{NextRuleChange, PushedVersions};
+pub use baselines::save::{BaselineEdit, BaselineWriter, SavedBaseline, TextOrigin};
+pub use baselines::seal::SealReport;
+pub use baselines::seal_plan::{SealChange, SealChangeKind, SealPlan, SealScope, list_lint_errors};
 pub use kept_scratch::{ChosenLines, KeptScratch, LineRange, ScratchRequest, ScratchSelection};
-pub use last_success::{RunCounts, TimedReset};
-pub use ledger::{RecordRange, SegmentReport};
-pub use lint::{BaselineLint, FixedFile, LintDecisions, LintedFile, fix_draft, lint_text};
-pub use lock::{
-    AgentLock as Held, HeldLock, HolderLock, HolderLockKind, LockHolder, LockQueue, ScheduleLock,
-    describe_holder, describe_lock,
-};
-pub use observation::{Blocker, MemoryContent, Observation, Protection};
-pub use plan::{
-    Plan, PlanBinding, PlanStep, READ_ONLY_REASON, RetentionPlan, SkippedAgent, StepAction,
-    UndoMode, UndoTarget, UndoneRun,
-};
-pub use preconditions::SealStatus;
 pub use probe::{CAP_CHOWN, CAP_LEASE, has_capability};
-pub use record::{FileState, LastRun, LedgerRecord, Operation, Outcome, RunEvent, Trigger};
-pub use report::{
+pub use records::archive_growth::ArchiveGrowth;
+pub use records::entry_export::ExportReport;
+pub use records::last_success::{RunCounts, TimedReset};
+pub use records::report::{
     BrokenSealReport, DriftReport, FailureReport, FindingsReport, FleetReport, GrowthReport,
     GuardReport, HostReport, LateWriterReport, ReportLevel, ReportRow, RunTotals, StateReport,
 };
-pub use reset::{InterruptedTurn, UNCLAIMED_JOURNAL_HINT};
-pub use retention::{
+pub use records::run_history::{AgentHistoryPage, HistoryEntry, RunDiff, RunDiffSide, UserRun};
+pub use records::search::{
+    ComparedTexts, EntryComparison, FoundEntry, FoundLine, FoundMemory, FoundText, IndexProgress,
+    SearchRelaxation, SearchRequest, SearchResult, SourceText, SyncReport, TextSource,
+};
+pub use records::three_way::{DriftPoint, RuleComparison};
+pub use records::timeline::{
+    AgentTimeline, EntryPresence, TimelineEntry, TimelineRow, TimelineSubject, UnchangedRuns,
+};
+pub use records::verify::{
+    Finding, FindingSubject, LedgerSummary, Verification, VerifiedCounts, VerifyProgress,
+};
+pub use runs::plan::{
+    Plan, PlanBinding, PlanStep, READ_ONLY_REASON, RetentionPlan, SkippedAgent, StepAction,
+    UndoMode, UndoTarget, UndoneRun,
+};
+pub use runs::preconditions::SealStatus;
+pub use runs::reset::InterruptedTurn;
+pub use runs::retention::{
     AgentRetention, EntryList, EntryStatus, ExpiringEntry, KeepReason, KeptEntries, PruneReport,
     RetentionOverview, ShorterRetention, VersionRetention,
 };
-pub use rule_change::{NextRuleChange, PushedVersions};
-pub use run_history::{AgentHistoryPage, HistoryEntry, RunDiff, RunDiffSide, UserRun};
-pub use run_report::{AgentResult, RunProgress, RunReport, RunStage};
-pub use saved_observations::SavedObservations;
-pub use scan_basis::ScanBasis;
-pub use seal::SealReport;
-pub use seal_plan::{SealChange, SealChangeKind, SealPlan, SealScope, list_lint_errors};
+pub use runs::run_report::{AgentResult, RunProgress, RunReport, RunStage};
 pub use shared_memories::HardLinks;
-pub use state::State;
-pub use state_log::{StateChange, StateObserver};
-pub use three_way::{DriftPoint, RuleComparison};
-pub use unchanged_agents::{UnchangedAgents, UnchangedDetails};
-pub use verify::{
-    Finding, FindingSubject, LedgerSummary, Verification, VerifiedCounts, VerifyProgress,
+pub use store::address::MemoryAddress;
+pub use store::entry_directories::EntryDirectory;
+pub use store::entry_records::RecordedEntries;
+pub use store::journal::UNCLAIMED_JOURNAL_HINT;
+pub use store::ledger::{RecordRange, SegmentReport};
+pub use store::lock::{
+    AgentLock as Held, HeldLock, HolderLock, HolderLockKind, LockHolder, LockQueue, ScheduleLock,
+    describe_holder, describe_lock,
 };
+pub use store::observation::{Blocker, MemoryContent, Observation, Protection};
+pub use store::record::{FileState, LastRun, LedgerRecord, Operation, Outcome, RunEvent, Trigger};
+pub use store::scan_basis::ScanBasis;
+pub use store::state::State;
+pub use store::state_log::{StateChange, StateObserver};
+pub use store::unchanged_agents::{UnchangedAgents, UnchangedDetails};
+pub use watch::classify::MAX_WINDOW_BYTES;
+pub use watch::fleet::{FleetEvent, FleetWatcher, describe_watch_error, start_directory_watcher};
+pub use watch::host_status::HostStatus;
+pub use watch::saved_observations::SavedObservations;
 
 use crate::archive::{Archive, ExpectedArchive, WrittenEntry};
 use crate::baseline::signatures::SealVerifier;
@@ -163,8 +109,8 @@ use crate::transport::{
     Attributes, MemoryDirectory, MemoryObject, Transport, TransportError, Transports,
 };
 pub use crate::transport::{ConnectionSetting, ConnectionStatus, Reachability, SwapMethod};
-use content_cache::ContentCache;
-use ledger::{AgentHistory, Ledger, LedgerFiles, LockedLedger, MovedRecords, ReverseScan};
+use store::ledger::{AgentHistory, Ledger, LedgerFiles, LockedLedger, MovedRecords, ReverseScan};
+use watch::content_cache::ContentCache;
 
 use shared_memories::SharedMemories;
 
@@ -197,18 +143,18 @@ pub struct Engine {
     seal_broken_since: Mutex<Option<Instant>>,
     /// The file at which the last pass of the guard had no more time.
     guard_position: Mutex<Option<String>>,
-    guard_pauses: guard::GuardPauses,
-    finding_counts: lint::FindingCountCache,
-    scan_decisions: scan::DecisionCache,
+    guard_pauses: baselines::guard::GuardPauses,
+    finding_counts: baselines::lint::FindingCountCache,
+    scan_decisions: watch::scan::DecisionCache,
     ledger: Mutex<Ledger>,
     shared_memories: Mutex<SharedMemories>,
     /// Knows which file systems of this machine may hang.
     file_systems: Arc<FileSystems>,
     content_cache: ContentCache,
-    remote_texts: archive_search::RemoteTexts,
-    index_state: Mutex<archive_search::IndexState>,
-    known_entries: Mutex<entry_records::KnownEntries>,
-    state_cache: state_log::StateCache,
+    remote_texts: records::search::RemoteTexts,
+    index_state: Mutex<records::search::IndexState>,
+    known_entries: Mutex<store::entry_records::KnownEntries>,
+    state_cache: store::state_log::StateCache,
     last_generation: AtomicU64,
     /// End of the wait for agents' locks; none if runs do not wait.
     lock_deadline: Option<Instant>,
@@ -294,7 +240,8 @@ impl Engine {
             general.archive_mode,
             setup.archive_group,
         );
-        let expected = |id| ExpectedArchive::new(id, ledger::read_archive_id, &setup.config.path);
+        let expected =
+            |id| ExpectedArchive::new(id, store::ledger::read_archive_id, &setup.config.path);
         let archive = archive.with_expected(general.archive_id.map(expected));
         let limit = Duration::from_secs(general.local_timeout.into());
         let systems = Arc::new(FileSystems::new(
@@ -308,18 +255,18 @@ impl Engine {
             seal_verifier: SealVerifier::new(&archive, Arc::clone(&setup.clock)),
             seal_broken_since: Mutex::default(),
             guard_position: Mutex::default(),
-            guard_pauses: guard::GuardPauses::default(),
-            finding_counts: lint::FindingCountCache::default(),
-            scan_decisions: scan::DecisionCache::default(),
+            guard_pauses: baselines::guard::GuardPauses::default(),
+            finding_counts: baselines::lint::FindingCountCache::default(),
+            scan_decisions: watch::scan::DecisionCache::default(),
             ledger: Mutex::new(Ledger::new(&archive).with_zone(setup.clock.zone())),
             shared_memories: Mutex::new(SharedMemories::from_agents(&setup.config.agents)),
             archive,
             setup,
             content_cache: ContentCache::default(),
-            remote_texts: archive_search::RemoteTexts::default(),
+            remote_texts: records::search::RemoteTexts::default(),
             index_state: Mutex::default(),
             known_entries: Mutex::default(),
-            state_cache: state_log::StateCache::default(),
+            state_cache: store::state_log::StateCache::default(),
             last_generation: AtomicU64::new(1),
             lock_deadline: None,
         }
@@ -448,13 +395,13 @@ impl Engine {
 
     /// Returns the records of the ledger, last one first, and the ledger's end. What the index
     /// covers is checked only as far as it is read.
-    fn scan_ledger_backwards(&self) -> Result<(ReverseScan, record::LedgerPosition)> {
+    fn scan_ledger_backwards(&self) -> Result<(ReverseScan, store::record::LedgerPosition)> {
         self.ledger().scan_backwards()
     }
 
     /// Reads the record that ends at a position of the ledger.
-    fn read_record_at(&self, position: record::LedgerPosition) -> Result<LedgerRecord> {
-        let mut record = ledger::read_record_at(&self.ledger_path(), position)?;
+    fn read_record_at(&self, position: store::record::LedgerPosition) -> Result<LedgerRecord> {
+        let mut record = store::ledger::read_record_at(&self.ledger_path(), position)?;
         record.time = self.clock().zone().at(record.time);
         Ok(record)
     }
@@ -492,15 +439,15 @@ impl Engine {
     /// # Errors
     /// The system's error, or files of the ledger that contradict each other. No record is lost.
     fn compact_ledger(&self) -> Result<Option<MovedRecords>> {
-        if !ledger::is_compaction_due(&self.archive) {
+        if !store::ledger::is_compaction_due(&self.archive) {
             // Only an older ledger.jsonl can be short and have records of segments.
             let files = LedgerFiles::open(&self.ledger_path())?;
-            return ledger::check_repeated_segments(&files).map(|()| None);
+            return store::ledger::check_repeated_segments(&files).map(|()| None);
         }
         let Some(locked) = LockedLedger::try_lock(&self.archive, self.clock())? else {
             return Ok(None);
         };
-        let moved = ledger::move_old_records(&self.archive, &locked)?;
+        let moved = store::ledger::move_old_records(&self.archive, &locked)?;
         if let Some(MovedRecords { last, .. }) = moved {
             self.ledger().adopt_replaced(last + 1);
         }
@@ -521,7 +468,7 @@ impl Engine {
     /// The system's error.
     pub fn check_ledger_files(&self) -> Result<SegmentReport> {
         let files = LedgerFiles::open(&self.ledger_path())?;
-        ledger::check_segments(&files)
+        store::ledger::check_segments(&files)
     }
 
     /// Path of the ledger.

@@ -1,4 +1,4 @@
-//! The order of flushes: the table in `src/engine/reset.rs`, compared with the system calls of the
+//! The order of flushes: the table in `src/engine/runs/reset.rs`, compared with the system calls of the
 //! real program.
 //!
 //! A file system may keep an order that no program asked for, and one with a journal does where

@@ -1,0 +1,195 @@
+//! The seal whose lines the operator has accepted, and the copy of it in the archive.
+//!
+//! Where signatures count, only a good one vouches for a line: that of the seal in `baseline_dir`,
+//! or that of the kept copy. A manifest that no good signature covers says nothing there, whatever
+//! it claims. Elsewhere the manifest in `baseline_dir` counts, as resets check it.
+
+use std::collections::HashSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::baseline::seal::{BaselineSeal, SealFiles, SealMeta};
+use crate::config::SealRequirement;
+use crate::digest::Digest;
+use crate::durable;
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind, PathContext, Result};
+
+/// The last seal that this program wrote or accepted, in its own directory of the archive: the guard
+/// puts it back.
+const KEPT_SEAL_FILE_NAME: &str = "seal.json";
+
+/// The files of a seal that the guard can put back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::engine) struct KeptSeal {
+    pub manifest: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meta: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<String>,
+}
+
+/// A seal whose lines the operator has accepted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(in crate::engine) struct AcceptedSeal {
+    /// Its lines; none if nothing vouches for any.
+    pub seal: BaselineSeal,
+    /// Serial, time and expiry, if its signature is good.
+    pub meta: Option<SealMeta>,
+    /// Why the seal in `baseline_dir` is not the accepted one, if it is not.
+    pub problem: Option<Error>,
+}
+
+impl KeptSeal {
+    /// Returns the seal in these files; none without a manifest.
+    pub(in crate::engine) fn from_files(files: &SealFiles) -> Option<KeptSeal> {
+        let text = |bytes: &Option<Vec<u8>>| String::from_utf8(bytes.clone()?).ok();
+        Some(KeptSeal {
+            manifest: text(&files.manifest)?,
+            meta: text(&files.meta),
+            signature: text(&files.signature),
+        })
+    }
+
+    /// Returns the files as they are read from the disk.
+    pub(in crate::engine) fn to_files(&self) -> SealFiles {
+        let bytes = |text: &String| text.clone().into_bytes();
+        SealFiles {
+            manifest: Some(bytes(&self.manifest)),
+            meta: self.meta.as_ref().map(bytes),
+            signature: self.signature.as_ref().map(bytes),
+        }
+    }
+}
+
+impl Engine {
+    /// Returns whether only a good signature vouches for a seal: the config requires one, or names
+    /// who may sign and the last accepted seal was signed.
+    pub(in crate::engine) fn counts_only_signed(&self, kept: Option<&KeptSeal>) -> bool {
+        let general = &self.config().general;
+        let is_kept_signed = kept.is_some_and(|kept| kept.signature.is_some());
+        general.require_seal == SealRequirement::Signed
+            || general.seal_signers.is_some() && (is_kept_signed || self.is_kept_seal_unreadable())
+    }
+
+    /// Returns the seal whose lines count as accepted now.
+    ///
+    /// # Errors
+    /// Without signatures: the seal in `baseline_dir` cannot be read.
+    pub(in crate::engine) fn accepted_seal(&self) -> Result<AcceptedSeal> {
+        let kept = self.read_kept_seal();
+        let needs_signature = self.counts_only_signed(kept.as_ref());
+        match SealFiles::read(&self.config().general.baseline_dir) {
+            Ok(files) => self.accepted_seal_among(&files, needs_signature),
+            Err(error) if needs_signature => {
+                let accepted = self.accepted_seal_among(&SealFiles::default(), true)?;
+                Ok(AcceptedSeal {
+                    problem: Some(error),
+                    ..accepted
+                })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the seal whose lines count as accepted, where these are its files in `baseline_dir`.
+    ///
+    /// # Errors
+    /// As [`Engine::accepted_seal`].
+    pub(in crate::engine) fn accepted_seal_among(
+        &self,
+        files: &SealFiles,
+        needs_signature: bool,
+    ) -> Result<AcceptedSeal> {
+        let directory = &self.config().general.baseline_dir;
+        if !needs_signature {
+            return Ok(AcceptedSeal {
+                seal: files.parse(directory)?.unwrap_or_default(),
+                ..AcceptedSeal::default()
+            });
+        }
+        let problem = match self.check_lines(files) {
+            Ok(accepted) => return Ok(accepted),
+            Err(error) => Some(error),
+        };
+        let kept = self.read_kept_seal();
+        let accepted = kept.and_then(|kept| self.check_lines(&kept.to_files()).ok());
+        // Before the first seal there is nothing to say.
+        let is_first = accepted.is_none() && *files == SealFiles::default();
+        Ok(AcceptedSeal {
+            problem: problem.filter(|_| !is_first),
+            ..accepted.unwrap_or_default()
+        })
+    }
+
+    /// Returns the lines of a seal with a good signature. An operator has accepted those of an
+    /// expired one, too.
+    fn check_lines(&self, files: &SealFiles) -> Result<AcceptedSeal> {
+        let seal = files.parse(&self.config().general.baseline_dir)?;
+        let verifier = &self.seal_verifier;
+        let signed = verifier.check_signed_lines(self.config(), files, seal.as_ref())?;
+        Ok(AcceptedSeal {
+            seal: seal.unwrap_or_default(),
+            meta: Some(signed.meta),
+            problem: None,
+        })
+    }
+
+    /// Returns the versions in the accepted seal, in that in `baseline_dir` and in the kept copy.
+    ///
+    /// # Errors
+    /// One of them cannot be read.
+    pub(in crate::engine) fn sealed_digests(&self) -> Result<HashSet<Digest>> {
+        let directory = &self.config().general.baseline_dir;
+        let path = self.archive.program_path(KEPT_SEAL_FILE_NAME);
+        let kept = match durable::read_own_file(&path) {
+            Err(error) if durable::is_absent(&error) => None,
+            read => read
+                .map(|_| self.read_kept_seal())
+                .with_path("read", &path)?,
+        };
+        let kept = kept.map(|kept| kept.to_files().parse(directory));
+        let on_disk = SealFiles::read(directory)?.parse(directory)?;
+        let seals = [
+            Some(self.accepted_seal()?.seal),
+            on_disk,
+            kept.transpose()?.flatten(),
+        ];
+        let digests = |seal: &BaselineSeal| -> Vec<Digest> {
+            let names = seal.names();
+            names
+                .filter_map(|name| seal.expected_digest(name))
+                .collect()
+        };
+        Ok(seals.iter().flatten().flat_map(digests).collect())
+    }
+
+    /// Keeps a copy of the seal where agents cannot write.
+    pub(in crate::engine) fn keep_seal(&self, seal: &KeptSeal) -> Result<()> {
+        let path = self.archive.program_path(KEPT_SEAL_FILE_NAME);
+        let bytes = serde_json::to_vec(seal).map_err(|error| {
+            let message = format!("cannot serialize the seal: {error}");
+            Error::new(ErrorKind::Internal, message)
+        })?;
+        self.archive.replace_program_file(&path, &bytes)
+    }
+
+    /// Removes the kept copy of the seal.
+    pub(in crate::engine) fn forget_kept_seal(&self) -> Result<()> {
+        let path = self.archive.program_path(KEPT_SEAL_FILE_NAME);
+        self.archive.remove_program_file(&path)
+    }
+
+    /// Returns whether there is a kept seal that this user cannot read: it may be a signed one.
+    fn is_kept_seal_unreadable(&self) -> bool {
+        let path = self.archive.program_path(KEPT_SEAL_FILE_NAME);
+        let read = durable::read_own_file(&path);
+        read.is_err_and(|error| !durable::is_absent(&error))
+    }
+
+    /// Returns the kept copy of the seal; none if there is no valid one.
+    pub(in crate::engine) fn read_kept_seal(&self) -> Option<KeptSeal> {
+        let path = self.archive.program_path(KEPT_SEAL_FILE_NAME);
+        serde_json::from_slice(&durable::read_own_file(&path).ok()?).ok()
+    }
+}

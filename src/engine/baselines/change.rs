@@ -1,0 +1,311 @@
+//! Changes of a baseline file: compares the current file with the last version whose bytes are
+//! known, and gathers what an operator should know before accepting it.
+//!
+//! It classifies no memory and writes nothing.
+
+use std::cell::OnceCell;
+use std::collections::HashMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use chrono::{DateTime, FixedOffset};
+use rustix::fs::{Stat, lstat};
+
+use crate::baseline;
+use crate::config::Agent;
+use crate::digest::Digest;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::moment::Zone;
+
+/// Maximum number of files that are searched for the bytes of a version.
+const MAX_SEARCHED_FILES: usize = 1000;
+
+/// Maximum number of their bytes.
+const MAX_SEARCHED_BYTES: u64 = 256 << 20;
+
+/// Files by the digests of their contents.
+pub(in crate::engine) type DirectoryDigests = HashMap<Digest, PathBuf>;
+
+/// Format of times in notes.
+const TIME_FORMAT: &str = "%Y-%m-%d %H:%M:%S";
+
+/// A baseline file and the last known version of it.
+#[derive(Clone, Debug)]
+pub struct BaselineChange {
+    /// The file.
+    pub path: PathBuf,
+    /// Its content, or why it cannot be read.
+    pub current: Result<Vec<u8>>,
+    /// Its owner and times; none where the file does not exist.
+    pub owner: Option<FileOwner>,
+    /// Why resets refuse the file, if they do.
+    pub refusal: Option<String>,
+    /// What to do about the refusal.
+    pub advice: Option<String>,
+    /// The version that it is compared with; none where the archive keeps no version's bytes.
+    pub reference: Option<KnownVersion>,
+    /// The digest in the seal, where the file is another version and the bytes of the sealed one
+    /// are not kept.
+    pub missing_sealed_version: Option<Digest>,
+    /// Why a version that it would be compared with cannot be read, although it is or may be stored.
+    pub unread_version: Option<Error>,
+    /// The agents that use this baseline: their next reset would push it.
+    pub agents: Vec<String>,
+}
+
+/// A version of a baseline whose bytes are known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownVersion {
+    /// Digest of its bytes.
+    pub digest: Digest,
+    /// Its content.
+    pub bytes: Arc<Vec<u8>>,
+    /// The file that holds the bytes, or begins with them.
+    pub path: PathBuf,
+    /// Whether it is the sealed version; otherwise it is the last pushed one.
+    pub is_sealed: bool,
+}
+
+/// Owner, mode and times of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileOwner {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+    /// Permissions, with the set-user, set-group and sticky bits.
+    pub mode: u32,
+    /// When its content was written (mtime); programs can set this time.
+    pub modified_at: DateTime<FixedOffset>,
+    /// When the file changed in any way (ctime); programs cannot set this time.
+    pub changed_at: DateTime<FixedOffset>,
+}
+
+impl BaselineChange {
+    /// Returns whether the file equals the version that it is compared with.
+    pub fn is_unchanged(&self) -> bool {
+        let known = self.reference.as_ref();
+        let file = self.current.as_ref().ok();
+        file.zip(known)
+            .is_some_and(|(file, known)| *file == *known.bytes)
+    }
+
+    /// Lines that accompany the difference: owner, compared version, affected agents, advice.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        // The difference itself shows that it is not the sealed version.
+        let is_shown = self.reference.as_ref().is_some_and(|known| known.is_sealed);
+        let refused = self.refusal.as_ref().filter(|_| !is_shown);
+        notes.extend(refused.map(|why| format!("resets are BLOCKED: {why}")));
+        notes.extend(self.owner.map(|owner| owner.describe()));
+        notes.push(match &self.reference {
+            Some(known) => known.describe(),
+            None => "no known version to compare with".to_string(),
+        });
+        notes.extend(match (&self.unread_version, self.missing_sealed_version) {
+            (Some(error), _) => Some(error.message().to_string()),
+            (None, Some(sealed)) => {
+                let digest = sealed.short_hex(8);
+                let what = format!("the content of the sealed version {digest}…");
+                Some(format!("{what} is not in the archive"))
+            }
+            (None, None) => None,
+        });
+        let agents = self.agents.join(", ");
+        notes.push(match self.refusal {
+            Some(_) => format!("if accepted, the next reset pushes it to: {agents}"),
+            None => format!("the next reset pushes it to: {agents}"),
+        });
+        notes.extend(self.advice.clone());
+        notes
+    }
+}
+
+impl KnownVersion {
+    fn describe(&self) -> String {
+        let which = if self.is_sealed {
+            "sealed version"
+        } else {
+            "last pushed version"
+        };
+        let digest = self.digest.short_hex(8);
+        let name = self.digest.to_string();
+        let place = if self.path.file_stem() == Some(name.as_ref()) {
+            String::new()
+        } else {
+            format!(", found at the start of {}", self.path.display())
+        };
+        format!("compared with the {which} {digest}…{place}")
+    }
+}
+
+impl FileOwner {
+    /// Returns the owner in a file's status, with times in a zone; `None` if a time is out of range.
+    pub(in crate::engine) fn from_stat(stat: &Stat, zone: Zone) -> Option<FileOwner> {
+        let time = |seconds, nanoseconds: u64| {
+            let time = DateTime::from_timestamp(seconds, nanoseconds.try_into().unwrap_or(0));
+            Some(zone.at(time?))
+        };
+        Some(FileOwner {
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            mode: stat.st_mode & 0o7777,
+            modified_at: time(stat.st_mtime, stat.st_mtime_nsec)?,
+            changed_at: time(stat.st_ctime, stat.st_ctime_nsec)?,
+        })
+    }
+
+    /// Returns, for example, "file owned by uid 0, gid 0, mode 0644, written 2026-03-14 09:00:00".
+    pub fn describe(&self) -> String {
+        let (uid, gid, mode) = (self.uid, self.gid, self.mode);
+        let [written, changed] =
+            [self.modified_at, self.changed_at].map(|it| it.format(TIME_FORMAT));
+        let mut text =
+            format!("file owned by uid {uid}, gid {gid}, mode {mode:04o}, written {written}");
+        // A program that sets back mtime cannot set back ctime.
+        if (self.changed_at - self.modified_at).num_seconds().abs() > 1 {
+            text.push_str(&format!(", changed {changed}"));
+        }
+        text
+    }
+}
+
+impl Engine {
+    /// Compares the baseline file of an agent with the sealed version, where its bytes are known,
+    /// otherwise with the last pushed one. Reads the file again.
+    pub fn compare_baseline(&self, agent: &Agent) -> BaselineChange {
+        let path = self.config().baseline_path(agent);
+        let refusal = self.baseline_cache().load(agent).err();
+        let file = self.inspect_baseline(agent).map(|found| found.bytes);
+        let current = file.as_ref().ok().map(|bytes| Digest::of(bytes));
+        let accepted = self.accepted_seal().ok();
+        let sealed = accepted.and_then(|it| it.seal.expected_digest(&agent.baseline));
+        // A file that matches its seal is compared with the last pushed version.
+        let differs = sealed.filter(|sealed| Some(*sealed) != current);
+        let agents = self.config().agents.iter();
+        let users: Vec<&Agent> = agents.filter(|it| it.baseline == agent.baseline).collect();
+        let known = differs
+            .and_then(|sealed| self.find_sealed_version(sealed, &users, &OnceCell::new()))
+            .or_else(|| self.find_pushed_version(agent, &users));
+        let is_known = known.as_ref().is_some_and(|known| known.is_sealed);
+        let missing = differs.filter(|_| !is_known);
+        let pushed = known
+            .is_none()
+            .then(|| self.ledger_history(&agent.name).ok());
+        let pushed = pushed
+            .flatten()
+            .and_then(|it| it.pushed_versions.first().copied());
+        let mut looked_for = missing.into_iter().chain(pushed);
+        let versions = &self.baseline_versions;
+        BaselineChange {
+            owner: lstat(&path)
+                .ok()
+                .and_then(|stat| FileOwner::from_stat(&stat, self.clock().zone())),
+            current: file,
+            refusal: refusal.as_ref().map(|it| it.error().to_string()),
+            // The last hint of several leads to the comparison that is shown here.
+            advice: refusal.and_then(|it| it.error().hints().last().cloned()),
+            missing_sealed_version: missing,
+            unread_version: looked_for.find_map(|it| versions.check_unread_version(it).err()),
+            reference: known,
+            agents: users.into_iter().map(|it| it.name.clone()).collect(),
+            path,
+        }
+    }
+
+    /// Finds the sealed version in the archive, beside the baselines or in the memory of an agent.
+    /// `beside` is filled at the first need.
+    pub(in crate::engine) fn find_sealed_version(
+        &self,
+        sealed: Digest,
+        agents: &[&Agent],
+        beside: &OnceCell<DirectoryDigests>,
+    ) -> Option<KnownVersion> {
+        self.stored_version(sealed, true)
+            .or_else(|| {
+                let beside = beside.get_or_init(|| self.digest_baseline_directory());
+                find_sealed_beside(sealed, beside)
+            })
+            .or_else(|| {
+                agents
+                    .iter()
+                    .find_map(|it| self.find_sealed_in_memory(it, sealed))
+            })
+    }
+
+    /// Finds the version that was last pushed to an agent, or else to another agent that uses the
+    /// same baseline.
+    pub(in crate::engine) fn find_pushed_version(
+        &self,
+        agent: &Agent,
+        users: &[&Agent],
+    ) -> Option<KnownVersion> {
+        let others = users.iter().copied().filter(|it| it.name != agent.name);
+        std::iter::once(agent).chain(others).find_map(|it| {
+            let pushed = self.ledger_history(&it.name).ok()?.pushed_versions;
+            self.stored_version(*pushed.first()?, false)
+        })
+    }
+
+    /// Returns the files in the directory of the baselines by their digests.
+    fn digest_baseline_directory(&self) -> DirectoryDigests {
+        let mut digests = DirectoryDigests::new();
+        let Ok(files) = fs::read_dir(&self.config().general.baseline_dir) else {
+            return digests;
+        };
+        let mut bytes_left = MAX_SEARCHED_BYTES;
+        for file in files.take(MAX_SEARCHED_FILES).flatten() {
+            // A symlink may be an attacker's, and lead anywhere.
+            let is_file = file.file_type().is_ok_and(|kind| kind.is_file());
+            let size = file.metadata().map_or(u64::MAX, |it| it.len());
+            if !is_file || size > bytes_left {
+                continue;
+            }
+            let path = file.path();
+            if let Ok(bytes) = baseline::read_file(&path) {
+                bytes_left = bytes_left.saturating_sub(bytes.len() as u64);
+                digests.insert(Digest::of(&bytes), path);
+            }
+        }
+        digests
+    }
+
+    /// Finds the sealed version at the beginning of an agent's memory, on this machine.
+    fn find_sealed_in_memory(&self, agent: &Agent, sealed: Digest) -> Option<KnownVersion> {
+        if agent.location.host().is_some() {
+            return None;
+        }
+        let mut bytes = self.read_detail(agent).memory_prefix;
+        bytes.truncate(sealed.matching_prefix_length(&bytes)?);
+        Some(KnownVersion {
+            digest: sealed,
+            bytes: Arc::new(bytes),
+            path: agent.location.memory().to_path_buf(),
+            is_sealed: true,
+        })
+    }
+
+    fn stored_version(&self, digest: Digest, is_sealed: bool) -> Option<KnownVersion> {
+        let bytes = self.baseline_versions.read_version(digest).ok()?;
+        Some(KnownVersion {
+            path: self.baseline_versions.version_path(digest),
+            digest,
+            bytes,
+            is_sealed,
+        })
+    }
+}
+
+/// Reads the sealed version under another name in the directory of the baselines.
+fn find_sealed_beside(sealed: Digest, beside: &DirectoryDigests) -> Option<KnownVersion> {
+    let path = beside.get(&sealed)?;
+    let bytes = baseline::read_file(path).ok()?;
+    (Digest::of(&bytes) == sealed).then(|| KnownVersion {
+        digest: sealed,
+        bytes: Arc::new(bytes),
+        path: path.clone(),
+        is_sealed: true,
+    })
+}

@@ -1,0 +1,198 @@
+//! Versions of baselines that operators made with this program, as the ledger tells.
+//!
+//! A save vouches for a version only as far as for the text that it began with. A person who edits a file
+//! that another program has changed saves the stranger's lines with his own, perhaps unseen: such a
+//! version is not known here, whichever program saved it, until a seal accepts it by name.
+
+use std::collections::{HashMap, HashSet};
+
+use super::accepted_seal::AcceptedSeal;
+use crate::digest::Digest;
+use crate::engine::Engine;
+use crate::engine::baselines::catalog::SEALED_VERSION_NOTE;
+use crate::engine::store::record::{FileState, Operation, Outcome, RunEvent};
+use crate::error::Result;
+use crate::lint;
+
+/// Begins the note of a save with lines that another program wrote.
+pub(in crate::engine) const MERGED_TEXT_NOTE: &str = "with lines of another program";
+
+/// What operators sealed, saved and put back, for all baselines.
+pub(in crate::engine) struct SavedVersions {
+    template: Digest,
+    baselines: HashMap<String, BaselineTrail>,
+}
+
+/// What the ledger tells of one baseline.
+#[derive(Default)]
+struct BaselineTrail {
+    /// The version in the accepted seal.
+    accepted: Option<Digest>,
+    /// The version that was sealed last, as far as the events were followed.
+    sealed: Option<Digest>,
+    /// The version that was made from a known one, or put back, last since the last seal.
+    last_saved: Option<Digest>,
+    /// All versions that were ever sealed or made from known ones.
+    known: HashSet<Digest>,
+    /// The last edit of a sealed version, through all saves since.
+    edit: Option<SealedEdit>,
+}
+
+/// An edit that began with the version that the seal listed then. Another program may have made that
+/// seal, and no record has it.
+#[derive(Clone, Copy)]
+struct SealedEdit {
+    base: Digest,
+    saved: Digest,
+}
+
+impl BaselineTrail {
+    /// Whether an edit may begin with a version. Older ones were replaced for a reason: a user who can
+    /// write `baseline_dir` can put one back.
+    fn is_current(&self, version: Digest) -> bool {
+        [self.accepted, self.sealed, self.last_saved].contains(&Some(version))
+    }
+
+    /// Follows an edit to its seal: an operator who seals what became of a version has accepted that
+    /// version, too.
+    fn follow_edit(&mut self, event: &RunEvent) {
+        let before = event.before.as_ref().and_then(FileState::digest);
+        match (event.operation, event.outcome, event.baseline) {
+            (Operation::Save, Outcome::Ok, Some(saved)) => {
+                let is_sealed = before.is_some() && before == event.sealed_version;
+                let base = match self.edit {
+                    Some(edit) if before == Some(edit.saved) => Some(edit.base),
+                    _ => before.filter(|_| is_sealed),
+                };
+                self.edit = base.map(|base| SealedEdit { base, saved });
+            }
+            (Operation::Seal, _, sealed) => {
+                let edit = self.edit.take();
+                let edit = edit.filter(|edit| Some(edit.saved) == sealed);
+                self.known.extend(edit.map(|edit| edit.base));
+            }
+            _ => self.edit = None,
+        }
+    }
+
+    /// Whether the accepted seal was made elsewhere, after the last one of the ledger. It is over what
+    /// was saved here.
+    fn is_sealed_elsewhere(&self) -> bool {
+        self.accepted.is_some() && self.sealed.is_some() && self.accepted != self.sealed
+    }
+}
+
+impl SavedVersions {
+    /// Whether lines of another program may be in a version that an edit begins with. Where no seal
+    /// was ever made there is nothing to tell them by.
+    pub fn is_foreign_base(&self, name: &str, version: Digest) -> bool {
+        let trail = self.baselines.get(name);
+        trail.is_some_and(|trail| !trail.known.is_empty() && !trail.is_current(version))
+    }
+
+    /// Whether lines of another program may be in a version that an operator chooses to put back.
+    pub fn is_foreign_version(&self, name: &str, version: Digest) -> bool {
+        let trail = self.baselines.get(name);
+        trail.is_some_and(|trail| !trail.known.is_empty() && !trail.known.contains(&version))
+    }
+
+    /// Whether a version is that which an operator saved or put back last. A version that was sealed
+    /// over counts no longer.
+    pub fn is_last_saved(&self, name: &str, version: Digest) -> bool {
+        let trail = self.baselines.get(name);
+        trail.is_some_and(|it| it.last_saved == Some(version) && !it.is_sealed_elsewhere())
+    }
+
+    /// Follows the next event of a baseline. `is_before_seal`: it is older than the accepted seal.
+    fn follow(&mut self, name: String, event: &RunEvent, is_before_seal: bool) {
+        // It says what was left beside the file, and nothing of the file.
+        if event.operation == Operation::Repair {
+            return;
+        }
+        let trail = self.baselines.entry(name.clone()).or_default();
+        trail.follow_edit(event);
+        let is_made = event.outcome == Outcome::Ok && self.is_made_from_known(&name, event);
+        let note = event.note.as_deref().unwrap_or_default();
+        let is_made = is_made && !note.starts_with(MERGED_TEXT_NOTE);
+        // The seal chooses its own version, and not the operator.
+        let is_of_seal =
+            event.operation == Operation::Restore && note.starts_with(SEALED_VERSION_NOTE);
+        let trail = self.baselines.entry(name).or_default();
+        let is_sealed = event.operation == Operation::Seal;
+        if is_sealed {
+            trail.sealed = event.baseline;
+        }
+        if is_sealed || is_made {
+            trail.known.extend(event.baseline);
+        }
+        let is_saved = is_made && !is_of_seal && !is_before_seal;
+        trail.last_saved = event.baseline.filter(|_| is_saved);
+    }
+
+    /// Whether a save began with a current version, or a restore put a known one back. A save that
+    /// created the file did if another baseline, or the template, has its text.
+    fn is_made_from_known(&self, name: &str, event: &RunEvent) -> bool {
+        let trail = self.baselines.get(name);
+        let Some(version) = event.baseline else {
+            return false;
+        };
+        match (event.operation, &event.before) {
+            (Operation::Save, None | Some(FileState::Absent)) => {
+                let mut all = self.baselines.values();
+                version == self.template || all.any(|trail| trail.is_current(version))
+            }
+            (Operation::Save, Some(before)) => {
+                let before = before.digest();
+                before.is_some_and(|it| trail.is_some_and(|trail| trail.is_current(it)))
+            }
+            (Operation::Restore, _) => trail.is_some_and(|it| it.known.contains(&version)),
+            _ => false,
+        }
+    }
+}
+
+impl Engine {
+    /// Reads from the ledger which versions of baselines are known. `accepted`: the seal whose lines
+    /// the operator has accepted. Fewer are known if a segment cannot be read.
+    ///
+    /// # Errors
+    /// The active file of the ledger cannot be read.
+    pub(in crate::engine) fn saved_versions(
+        &self,
+        accepted: &AcceptedSeal,
+    ) -> Result<SavedVersions> {
+        let mut saved = SavedVersions {
+            template: Digest::of(lint::TEMPLATE),
+            baselines: HashMap::new(),
+        };
+        for name in accepted.seal.names() {
+            let trail = saved.baselines.entry(name.to_string()).or_default();
+            trail.accepted = accepted.seal.expected_digest(name);
+            trail.known.extend(trail.accepted);
+        }
+        // A seal that was made elsewhere is in no record.
+        let sealed_at = accepted.meta.as_ref().map(|meta| meta.time);
+        let (mut back, _) = self.scan_ledger_backwards()?;
+        let (mut events, mut unread) = (Vec::new(), None);
+        while let Some((_, record)) = back.next_readable(&mut unread, |it| it.is_about_archive())? {
+            let mut event = record.event;
+            if let Some(name) = event.file.take() {
+                events.push((name, event, Some(record.time) < sealed_at));
+            }
+        }
+        for (name, event, is_before_seal) in events.into_iter().rev() {
+            saved.follow(name, &event, is_before_seal);
+        }
+        Ok(saved)
+    }
+
+    /// Reads which versions of baselines are known, also where no seal can be read: then the records of
+    /// earlier ones tell.
+    ///
+    /// # Errors
+    /// The ledger cannot be read.
+    pub(in crate::engine) fn known_versions(&self) -> Result<SavedVersions> {
+        let accepted = self.accepted_seal().unwrap_or_default();
+        self.saved_versions(&accepted)
+    }
+}

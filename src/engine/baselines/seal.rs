@@ -1,0 +1,455 @@
+//! A new seal for the files that the operator accepts, with a signature or without. Other lines of
+//! the manifest keep every byte.
+
+use std::path::{Path, PathBuf};
+
+use chrono::{Duration, Timelike};
+
+use super::accepted_seal::KeptSeal;
+use super::seal_plan::SealPlan;
+use crate::baseline::seal::{
+    self, BaselineSeal, META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME, SealFiles, SealMeta,
+};
+use crate::baseline::signatures::{SignedSeal, SigningKey};
+use crate::config::SealRequirement;
+use crate::digest::Digest;
+use crate::durable::ExpectedFile;
+use crate::engine::Engine;
+use crate::engine::baselines::file::read_optional;
+use crate::engine::baselines::replacement::{ChangeRecord, NewContent};
+use crate::engine::baselines::save::BaselineWriter;
+use crate::engine::store::record::{Operation, new_run_id};
+use crate::error::{Error, ErrorKind, Result};
+use crate::invocation::quote_operand;
+
+/// A seal that was written.
+#[derive(Clone, Debug)]
+pub struct SealReport {
+    /// Id of the run; none if there was nothing to do.
+    pub run: Option<String>,
+    /// The manifest.
+    pub path: PathBuf,
+    /// Names that were sealed or taken out of the seal.
+    pub sealed: Vec<String>,
+    /// Serial, time and expiry of a signed seal.
+    pub meta: Option<SealMeta>,
+    /// The signer, where `seal_signers` tells.
+    pub signed: Option<SignedSeal>,
+}
+
+impl Engine {
+    /// Writes the seal of a plan, and signs it if `key` is given.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if a file has changed since the plan was made, if a signature would
+    /// cover what the plan does not accept, or if a file has lint errors that it does not accept. The
+    /// seal is then unchanged.
+    pub fn apply_seal(&self, plan: &SealPlan, key: Option<&SigningKey<'_>>) -> Result<SealReport> {
+        let preview = self.check_seal_plan(plan, key)?;
+        if is_seal_unchanged(plan, key) {
+            return Ok(preview);
+        }
+        self.begin_baseline_change()?.apply_seal(plan, key, preview)
+    }
+
+    /// Refuses what [`Engine::apply_seal`] would refuse, and writes nothing.
+    pub(in crate::engine) fn check_seal_plan(
+        &self,
+        plan: &SealPlan,
+        key: Option<&SigningKey<'_>>,
+    ) -> Result<SealReport> {
+        plan.check_lint_errors(self.config(), key)?;
+        self.preview_seal(plan, key)
+    }
+
+    /// Writes the seal of a plan. The caller holds the lock of the seal.
+    fn write_seal(
+        &self,
+        plan: &SealPlan,
+        key: Option<&SigningKey<'_>>,
+        preview: SealReport,
+    ) -> Result<SealReport> {
+        let directory = &self.config().general.baseline_dir;
+        // A broken ledger could not record it.
+        self.ledger_head()?;
+        self.recover_replacements()?;
+        let check_files = || {
+            if SealFiles::read(directory)? == plan.files {
+                Ok(())
+            } else {
+                Err(moved_error(SEAL_FILE_NAME))
+            }
+        };
+        check_files()?;
+        let mut seal = plan.accepted.seal.clone();
+        for change in plan.selected() {
+            if read_optional(&self.baseline_file_path(&change.name))? != change.bytes {
+                return Err(moved_error(&change.name));
+            }
+            match &change.bytes {
+                Some(bytes) => {
+                    let digest = self.baseline_versions.store(bytes)?;
+                    seal.set(&change.name, digest);
+                }
+                None => seal.remove(&change.name),
+            }
+        }
+        let (kept, meta, signed) = self.build_seal(seal, plan, key)?;
+        check_names(plan, &kept, directory)?;
+        // A signature may take a minute.
+        check_files()?;
+        let record = self.seal_record(plan, meta.as_ref(), signed.as_ref());
+        let run = record.run.clone();
+        self.install_seal(&kept, Some(&plan.files), record, || {
+            if let Some(signed) = &signed {
+                self.seal_verifier.remember_serial(signed);
+            }
+        })?;
+        Ok(SealReport {
+            run: Some(run),
+            sealed: plan.selected().map(|it| it.name.clone()).collect(),
+            meta,
+            signed,
+            ..preview
+        })
+    }
+
+    /// Refuses what [`Engine::apply_seal`] would refuse, lint errors aside, and writes nothing.
+    ///
+    /// # Errors
+    /// As [`Engine::apply_seal`].
+    pub fn preview_seal(
+        &self,
+        plan: &SealPlan,
+        key: Option<&SigningKey<'_>>,
+    ) -> Result<SealReport> {
+        if key.is_some() {
+            self.check_signing(plan)?;
+        } else if let Some(problem) = &plan.problem {
+            return Err(problem.clone());
+        } else if plan.selected().next().is_some() {
+            self.check_unsigned(plan)?;
+        } else {
+            // "Nothing to seal" would hide a seal that has expired.
+            self.seal_verifier.read_seal(self.config())?;
+        }
+        Ok(SealReport {
+            run: None,
+            path: self.seal_path(),
+            sealed: Vec::new(),
+            meta: None,
+            signed: None,
+        })
+    }
+
+    /// Refuses a seal without a signature where one is required or there is one.
+    fn check_unsigned(&self, plan: &SealPlan) -> Result<()> {
+        let is_required = self.config().general.require_seal == SealRequirement::Signed;
+        if !plan.needs_key() {
+            return Ok(());
+        }
+        let names = plan.selected().map(|it| quote_operand(&it.name));
+        let names: Vec<_> = names.collect();
+        let names = if plan.accepts_all {
+            "--all".to_string()
+        } else {
+            names.join(" ")
+        };
+        let sign = self.command_line(&format!("seal {names} --sign KEYFILE"));
+        let hint = format!("sign the seal: {sign}");
+        if is_required {
+            let message = "require_seal=signed, and a seal without a signature is refused";
+            return Err(Error::new(ErrorKind::Conflict, message).with_hint(hint));
+        }
+        let message = "the seal is signed, and its signature would no longer fit";
+        let remove = format!(
+            "to give up signatures: remove seal_signers from the config, restart the guard, remove \
+             {SIGNATURE_FILE_NAME} and {META_FILE_NAME}, and seal again"
+        );
+        Err(Error::new(ErrorKind::Conflict, message)
+            .with_hint(hint)
+            .with_hint(remove))
+    }
+
+    /// Refuses a signature over lines that neither the plan accepts nor a good signature covers.
+    fn check_signing(&self, plan: &SealPlan) -> Result<()> {
+        let why = match &plan.problem {
+            _ if !plan.is_vouched_for => "the plan is that of a seal without a signature",
+            _ if plan.accepts_all || plan.accepted.meta.is_some() => return Ok(()),
+            None if plan.selects_every_line() => return Ok(()),
+            Some(error) => error.message(),
+            None => "there is none",
+        };
+        let message = format!(
+            "a signature accepts every line of the seal, and no good signature covers them yet: \
+             {why}"
+        );
+        let all = self.command_line("seal --all --sign KEYFILE --dry-run");
+        Err(Error::new(ErrorKind::Conflict, message)
+            .with_hint(format!("review every baseline: {all}")))
+    }
+
+    /// Builds the files of a seal. A signature that `seal_signers` does not accept is an error.
+    fn build_seal(
+        &self,
+        mut seal: BaselineSeal,
+        plan: &SealPlan,
+        key: Option<&SigningKey<'_>>,
+    ) -> Result<(KeptSeal, Option<SealMeta>, Option<SignedSeal>)> {
+        let Some(key) = key else {
+            if plan.files.meta.is_none() {
+                seal.remove(META_FILE_NAME);
+            }
+            let kept = KeptSeal {
+                manifest: seal.to_text(),
+                meta: None,
+                signature: None,
+            };
+            return Ok((kept, None, None));
+        };
+        let serial = self.next_serial(plan)?;
+        let now = self.clock().now();
+        let time = now.with_nanosecond(0).unwrap_or(now);
+        let meta = SealMeta {
+            serial,
+            time,
+            expires: key
+                .lifetime_days
+                .map(|days| time + Duration::days(days.into())),
+            fleet: Some(self.config().general.fleet_name.clone()),
+        };
+        let meta_bytes = meta.to_bytes();
+        seal.set(META_FILE_NAME, Digest::of(&meta_bytes));
+        let manifest = seal.to_text();
+        let signature = self.seal_verifier.sign(manifest.as_bytes(), key)?;
+        let files = SealFiles {
+            manifest: Some(manifest.clone().into_bytes()),
+            meta: Some(meta_bytes.clone()),
+            signature: Some(signature.clone()),
+        };
+        let signed = match &self.config().general.seal_signers {
+            None => None,
+            Some(path) => Some(
+                self.seal_verifier
+                    .check_signature(self.config(), &files, Some(&seal))
+                    .map_err(|error| {
+                        let message = format!("the seal was not changed: {}", error.message());
+                        Error::new(error.kind(), message).with_hint(format!(
+                            "sign with a key that {} allows, or add this key to it",
+                            path.display()
+                        ))
+                    })?,
+            ),
+        };
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let kept = KeptSeal {
+            manifest,
+            meta: Some(text(meta_bytes)),
+            signature: Some(text(signature)),
+        };
+        Ok((kept, Some(meta), signed))
+    }
+
+    /// Returns the serial of a new seal. That of a file that no good signature covers counts for
+    /// nothing.
+    fn next_serial(&self, plan: &SealPlan) -> Result<u64> {
+        let accepted = plan.accepted.meta.as_ref().map(|meta| meta.serial);
+        let highest = self.seal_verifier.highest_serial()?.max(accepted);
+        highest.unwrap_or(0).checked_add(1).ok_or_else(|| {
+            let message = "the serial of the seal is the highest that there is";
+            Error::new(ErrorKind::Integrity, message).with_hint(
+                "remove the key that signed it from seal_signers, and its line from \
+                 .shepherd/seal-serials.json in the archive",
+            )
+        })
+    }
+
+    /// Keeps a seal in the archive, puts its files in their place, the manifest last, and records it.
+    /// `found` is what stands there, if that matters; `on_installed` is called before the record. After
+    /// an error before that, the kept seal is that from before.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if something else than `found` stands there, or another program
+    /// replaces the new files at once; otherwise the system's error.
+    pub(in crate::engine) fn install_seal(
+        &self,
+        seal: &KeptSeal,
+        found: Option<&SealFiles>,
+        record: ChangeRecord,
+        on_installed: impl FnOnce(),
+    ) -> Result<()> {
+        let expected = |of: fn(&SealFiles) -> &Option<Vec<u8>>| {
+            found.map_or(ExpectedFile::Any, |found| {
+                ExpectedFile::of(of(found).as_deref())
+            })
+        };
+        let files = [
+            (META_FILE_NAME, &seal.meta, expected(|it| &it.meta)),
+            (
+                SIGNATURE_FILE_NAME,
+                &seal.signature,
+                expected(|it| &it.signature),
+            ),
+            (
+                SEAL_FILE_NAME,
+                &Some(seal.manifest.clone()),
+                expected(|it| &it.manifest),
+            ),
+        ];
+        let files: Vec<NewContent<'_>> = files
+            .into_iter()
+            .filter_map(|(name, text, expected)| {
+                let bytes = text.as_ref()?.as_bytes();
+                Some(NewContent {
+                    name,
+                    bytes,
+                    expected,
+                })
+            })
+            .collect();
+        let kept_before = self.read_kept_seal();
+        self.keep_seal(seal)?;
+        let installed = self.replace_files(&files, &record).and_then(|change| {
+            match self.check_installed_seal(seal) {
+                Err(error) if error.kind() == ErrorKind::Conflict => {
+                    change.give_up()?;
+                    Err(error)
+                }
+                checked => Ok((change, checked)),
+            }
+        });
+        match installed {
+            Ok((change, checked)) => {
+                // What cannot be read is recorded by the next recovery, if it is this seal.
+                checked?;
+                on_installed();
+                change.complete(record).map(drop)
+            }
+            Err(error) => {
+                match kept_before {
+                    Some(kept) => self.keep_seal(&kept)?,
+                    None => self.forget_kept_seal()?,
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Reads a seal again that was put in its place.
+    fn check_installed_seal(&self, seal: &KeptSeal) -> Result<()> {
+        let directory = &self.config().general.baseline_dir;
+        let (new, found) = (seal.to_files(), SealFiles::read(directory)?);
+        let is_there = |new: &Option<Vec<u8>>, found| new.is_none() || new == found;
+        if is_there(&new.manifest, &found.manifest)
+            && is_there(&new.meta, &found.meta)
+            && is_there(&new.signature, &found.signature)
+        {
+            return Ok(());
+        }
+        let directory = directory.display();
+        let message = format!("another program replaced the new seal in {directory}");
+        Err(Error::new(ErrorKind::Conflict, message)
+            .with_hint("find the program that writes there, and seal again"))
+    }
+
+    fn seal_record(
+        &self,
+        plan: &SealPlan,
+        meta: Option<&SealMeta>,
+        signed: Option<&SignedSeal>,
+    ) -> ChangeRecord {
+        let run = new_run_id();
+        let signature = meta.map(|meta| match signed {
+            Some(signed) => format!("signed by {}, serial {}", signed.signer.key, meta.serial),
+            None => format!("signed, serial {}", meta.serial),
+        });
+        let mut events = Vec::new();
+        let mut lines = Vec::new();
+        for change in plan.selected() {
+            let digest = change.bytes.as_deref().map(Digest::of);
+            let was = change.sealed.map(|it| format!("was {}", it.short_hex(8)));
+            let note: Vec<String> = was.into_iter().chain(signature.clone()).collect();
+            let mut event = self.baseline_event(&run, Operation::Seal);
+            event.file = Some(change.name.clone());
+            event.baseline = digest;
+            event.note = (!note.is_empty()).then(|| note.join("; "));
+            events.push(event);
+            lines.push(match digest {
+                Some(digest) => format!("Sealed {} ({})", change.name, digest.short_hex(8)),
+                None => format!("Took {} out of the seal", change.name),
+            });
+        }
+        if events.is_empty() {
+            let mut event = self.baseline_event(&run, Operation::Seal);
+            event.note = signature;
+            events.push(event);
+            lines.push("Signed the seal".to_string());
+        }
+        ChangeRecord { run, events, lines }
+    }
+
+    /// Path of the manifest.
+    pub(in crate::engine) fn seal_path(&self) -> PathBuf {
+        let directory = &self.config().general.baseline_dir;
+        directory.join(seal::SEAL_FILE_NAME)
+    }
+}
+
+impl BaselineWriter<'_> {
+    /// Seals one baseline whose version `saved` was just saved, and nothing else.
+    /// `accepts_lint_errors`: the operator has seen its lint errors.
+    ///
+    /// # Errors
+    /// As [`Engine::seal_saved_baseline`].
+    pub fn seal_saved(
+        &self,
+        name: &str,
+        saved: Digest,
+        accepts_lint_errors: bool,
+    ) -> Result<SealReport> {
+        let plan = self
+            .engine
+            .plan_saved_seal(name, saved, accepts_lint_errors)?;
+        let preview = self.engine.check_seal_plan(&plan, None)?;
+        self.apply_seal(&plan, None, preview)
+    }
+
+    /// Writes the seal of a plan that was checked, and signs it if `key` is given.
+    ///
+    /// # Errors
+    /// As [`Engine::apply_seal`].
+    pub(in crate::engine) fn apply_seal(
+        &self,
+        plan: &SealPlan,
+        key: Option<&SigningKey<'_>>,
+        preview: SealReport,
+    ) -> Result<SealReport> {
+        if is_seal_unchanged(plan, key) {
+            return Ok(preview);
+        }
+        self.engine.write_seal(plan, key, preview)
+    }
+}
+
+/// Whether the seal of a plan is on the disk already.
+fn is_seal_unchanged(plan: &SealPlan, key: Option<&SigningKey<'_>>) -> bool {
+    key.is_none() && plan.selected().next().is_none() && plan.is_on_disk()
+}
+
+/// Checks that the manifest, read again, covers the names of a plan: sha256sum has no spelling for
+/// a few of them.
+fn check_names(plan: &SealPlan, seal: &KeptSeal, directory: &Path) -> Result<()> {
+    let read = seal.to_files().parse(directory)?.unwrap_or_default();
+    for change in plan.selected() {
+        if read.expected_digest(&change.name) != change.bytes.as_deref().map(Digest::of) {
+            let message = format!("a seal cannot name the file {}", change.name);
+            return Err(Error::new(ErrorKind::User, message).with_hint("rename the file"));
+        }
+    }
+    Ok(())
+}
+
+fn moved_error(name: &str) -> Error {
+    let message = format!("{name} has changed since the change was shown; nothing was sealed");
+    Error::new(ErrorKind::Conflict, message).with_hint("run the command again, and review it")
+}

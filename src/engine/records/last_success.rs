@@ -1,0 +1,176 @@
+//! When agents were last reset, by the ledger: for alerts and metrics.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use chrono::{DateTime, FixedOffset};
+
+use crate::engine::Engine;
+use crate::engine::store::record::{LastRun, Outcome, Trigger};
+use crate::error::Result;
+
+/// Numbers of runs by their result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunCounts {
+    /// Runs in which no agent failed.
+    pub ok: usize,
+    /// The others.
+    pub failed: usize,
+}
+
+/// What the last run that a timer or the scheduler started did to an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimedReset {
+    /// The run.
+    pub run: String,
+    /// When it was recorded.
+    pub time: DateTime<FixedOffset>,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+impl Engine {
+    /// Returns the last reset, push or undo of an agent, with any outcome.
+    ///
+    /// # Errors
+    /// The ledger cannot be read, or its chain is broken.
+    pub fn last_run(&self, agent: &str) -> Result<Option<LastRun>> {
+        Ok(self.ledger_history(agent)?.last_run)
+    }
+
+    /// Returns when each agent was last reset or pushed to with success. An agent that was found
+    /// unchanged counts. Of an agent whose last run failed, records before `limit` are not
+    /// read.
+    ///
+    /// # Errors
+    /// The ledger cannot be read, or its chain is broken.
+    pub fn last_successes(
+        &self,
+        limit: DateTime<FixedOffset>,
+    ) -> Result<BTreeMap<String, DateTime<FixedOffset>>> {
+        let mut times = BTreeMap::new();
+        let mut missing = 0;
+        for agent in &self.config().agents {
+            match self.last_run(&agent.name)? {
+                Some(last) if last.operation.installs_baselines() && !last.outcome.is_failure() => {
+                    times.insert(agent.name.clone(), last.time);
+                }
+                Some(last) => missing += usize::from(last.time >= limit),
+                None => {}
+            }
+        }
+        if missing == 0 {
+            return Ok(times);
+        }
+        self.for_each_record_backwards(|record| {
+            let time = record.time;
+            for event in record.event.into_views() {
+                let is_success =
+                    event.operation.installs_baselines() && !event.outcome.is_failure();
+                if is_success && self.config().agent(&event.agent).is_some() {
+                    times.entry(event.agent).or_insert(time);
+                }
+            }
+            time >= limit
+        })?;
+        Ok(times)
+    }
+
+    /// Returns when each agent was last reset or pushed to, with any outcome. Undos since do not
+    /// count.
+    ///
+    /// # Errors
+    /// The ledger cannot be read, or its chain is broken.
+    pub fn last_installs(&self) -> Result<BTreeMap<String, DateTime<FixedOffset>>> {
+        let mut times = BTreeMap::new();
+        let mut undone = BTreeSet::new();
+        for agent in &self.config().agents {
+            match self.last_run(&agent.name)? {
+                Some(last) if last.operation.installs_baselines() => {
+                    times.insert(agent.name.clone(), last.time);
+                }
+                Some(_) => {
+                    undone.insert(agent.name.clone());
+                }
+                None => {}
+            }
+        }
+        if undone.is_empty() {
+            return Ok(times);
+        }
+        self.for_each_record_backwards(|record| {
+            let time = record.time;
+            for event in record.event.into_views() {
+                if event.operation.installs_baselines() && undone.remove(&event.agent) {
+                    times.insert(event.agent, time);
+                }
+            }
+            !undone.is_empty()
+        })?;
+        Ok(times)
+    }
+
+    /// Returns whether a timer or the scheduler started a run that ended at `limit` or later.
+    ///
+    /// # Errors
+    /// The ledger cannot be read, or its chain is broken.
+    pub fn has_timed_run(&self, limit: DateTime<FixedOffset>) -> Result<bool> {
+        let mut is_found = false;
+        self.for_each_record_backwards(|record| {
+            let is_recent = record.time >= limit;
+            is_found |= is_recent && record.event.trigger == Trigger::Timer;
+            is_recent && !is_found
+        })?;
+        Ok(is_found)
+    }
+
+    /// Returns for each agent the last reset that a timer or the scheduler started, and that ended at
+    /// `limit` or later.
+    ///
+    /// # Errors
+    /// The ledger cannot be read, or its chain is broken.
+    pub fn last_timed_resets(
+        &self,
+        limit: DateTime<FixedOffset>,
+    ) -> Result<HashMap<String, TimedReset>> {
+        let mut resets = HashMap::new();
+        self.for_each_record_backwards(|record| {
+            let time = record.time;
+            let is_timed = record.event.trigger == Trigger::Timer;
+            if time < limit || !is_timed {
+                return time >= limit;
+            }
+            for event in record.event.into_views() {
+                if event.operation.installs_baselines() {
+                    resets.entry(event.agent).or_insert(TimedReset {
+                        run: event.run,
+                        time,
+                        outcome: event.outcome,
+                    });
+                }
+            }
+            resets.len() < self.config().agents.len()
+        })?;
+        Ok(resets)
+    }
+
+    /// Counts the runs that replaced memories and ended at `begin` or later.
+    ///
+    /// # Errors
+    /// The ledger cannot be read, or its chain is broken.
+    pub fn count_runs(&self, begin: DateTime<FixedOffset>) -> Result<RunCounts> {
+        let mut failures: HashMap<String, bool> = HashMap::new();
+        self.for_each_record_backwards(|record| {
+            let is_recent = record.time >= begin;
+            let event = record.event;
+            if is_recent && event.operation.replaces_memories() {
+                *failures.entry(event.run).or_default() |= event.outcome.is_failure();
+            }
+            is_recent
+        })?;
+        let failed = failures.values().filter(|has_failed| **has_failed).count();
+        Ok(RunCounts {
+            ok: failures.len() - failed,
+            failed,
+        })
+    }
+}

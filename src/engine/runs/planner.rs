@@ -1,0 +1,680 @@
+//! Makes plans: observes agents, and decides for each what a reset or an undo would do to it, or why
+//! it is skipped. Changes nothing.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::plan::{
+    BoundMemory, EQUAL_REASON, PUSHED_REASON, Plan, PlanBinding, PlanStep, READ_ONLY_REASON,
+    SkippedAgent, StepAction, UndoMode, UndoTarget, UndoneRun, already_undone_reason,
+    nothing_to_append_to_error, still_absent_reason,
+};
+use super::push::{self, DividedMemory, PushContent};
+use super::retention::RetentionScope;
+use super::undo::{self, AgentRecords, Replacement, UndoRecords, UndoneReset};
+use crate::archive::EntryKind;
+use crate::baseline::describe_missing_separator;
+use crate::boundary::{Baseline, BoundaryRule, with_line_ends_of};
+use crate::config::Agent;
+use crate::diff;
+use crate::digest::Digest;
+use crate::engine::Engine;
+use crate::engine::baselines::lint::PlanLint;
+use crate::engine::kept_scratch::{ChosenLines, ScratchRequest, ScratchSelection};
+use crate::engine::shared_memories::sharing_error;
+use crate::engine::store::address::host_name;
+use crate::engine::store::observation::Protection;
+use crate::engine::store::record::{FileState, Operation};
+use crate::engine::store::state::State;
+use crate::engine::watch::degraded;
+use crate::engine::watch::observe::ObservedAgent;
+use crate::engine::watch::parallel;
+use crate::engine::watch::similar_names::SimilarFile;
+use crate::error::{Error, ErrorKind, Result};
+use crate::transport::SwapForecast;
+
+/// Time limit of the comparison of a baseline with the version that was pushed last; after it, the
+/// counts are those of a coarser diff.
+const BASELINE_DIFF_TIMEOUT: Duration = Duration::from_millis(200);
+
+impl Engine {
+    /// Plans a reset of these agents. With `is_unlocked`, agents that are protected as read-only
+    /// are planned like others.
+    ///
+    /// # Errors
+    /// An agent that is not configured, or an archive that the config does not name.
+    pub fn plan_reset(&self, names: &[String], is_unlocked: bool) -> Result<Plan> {
+        self.plan_installation(names, None, is_unlocked)
+    }
+
+    /// Plans a push to these agents: it installs their baselines as a reset does, and keeps the
+    /// selected scratch below them. Line numbers are those of one memory, so they select lines of
+    /// one agent only.
+    ///
+    /// # Errors
+    /// An agent that is not configured, or line numbers for several agents.
+    pub fn plan_push(
+        &self,
+        names: &[String],
+        selection: &ScratchSelection,
+        is_unlocked: bool,
+    ) -> Result<Plan> {
+        if matches!(selection, ScratchSelection::Lines(_)) {
+            check_one_agent(names)?;
+        }
+        let request = ScratchRequest::Selection(selection.clone());
+        self.plan_installation(names, Some(&request), is_unlocked)
+    }
+
+    /// Plans a push that keeps lines which an operator chose in the memory of one agent as it was
+    /// then. The agent is refused if one of them is gone.
+    ///
+    /// # Errors
+    /// An agent that is not configured, or several agents.
+    pub fn plan_push_of_chosen(
+        &self,
+        names: &[String],
+        lines: &ChosenLines,
+        is_unlocked: bool,
+    ) -> Result<Plan> {
+        check_one_agent(names)?;
+        let request = ScratchRequest::Chosen(lines.clone());
+        self.plan_installation(names, Some(&request), is_unlocked)
+    }
+
+    /// Plans a push with a request, or a reset without one.
+    fn plan_installation(
+        &self,
+        names: &[String],
+        request: Option<&ScratchRequest>,
+        is_unlocked: bool,
+    ) -> Result<Plan> {
+        self.refresh_shared_memories();
+        let agents = unique_names(names).map(|name| self.agent(name));
+        let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
+        self.archive().check_expected_for_write()?;
+        let (steps, skipped) = self.plan_installation_steps(&agents, request, is_unlocked);
+        let operation = match request {
+            Some(_) => Operation::Push,
+            None => Operation::Reset,
+        };
+        let count = steps.len() + skipped.len();
+        let is_whole_fleet = count == self.config().agents.len();
+        let plan = Plan {
+            is_whole_fleet: is_whole_fleet && count > 1,
+            ..Plan::new(operation, self.clock().now(), steps, skipped)
+        };
+        Ok(self.with_retention(plan))
+    }
+
+    /// Observes agents, and plans the reset of each, or the push to each.
+    fn plan_installation_steps(
+        &self,
+        agents: &[&Agent],
+        request: Option<&ScratchRequest>,
+        is_unlocked: bool,
+    ) -> (Vec<PlanStep>, Vec<SkippedAgent>) {
+        let baselines = Mutex::new(self.baseline_cache());
+        let lint = PlanLint::new(self);
+        plan_agents(self, agents, |agent| {
+            let seen = self.observe_with_bytes(agent, &baselines);
+            let state = seen.observation.state;
+            match self.installation_step(agent, &seen, request, is_unlocked, &lint) {
+                Ok(Some(step)) => Ok(step),
+                Ok(None) => {
+                    let is_push = request.is_some() && state != State::Clean;
+                    let reason = if is_push { PUSHED_REASON } else { EQUAL_REASON };
+                    let mut reason = reason.to_string();
+                    if self.has_journal(&agent.name) {
+                        reason.push_str(&format!("; {}", self.describe_unsettled_run(agent)));
+                    }
+                    Err(SkippedAgent {
+                        baseline: seen.baseline.map(|baseline| baseline.digest()),
+                        ..SkippedAgent::nothing_to_do(agent, state, reason)
+                    })
+                }
+                Err(error) => Err(SkippedAgent::from_error(agent, state, &error)),
+            }
+        })
+    }
+
+    /// Adds to a plan what is deleted from the archive afterwards.
+    fn with_retention(&self, mut plan: Plan) -> Plan {
+        let retention = self.plan_retention(&RetentionScope::from_plan(self.config(), &plan));
+        if !retention.entries.is_empty() || !retention.versions.is_empty() {
+            let entries = retention.entries.iter().map(|it| it.to_string_lossy());
+            let versions = retention.versions.iter().map(|it| it.to_string().into());
+            let text: Vec<_> = [plan.hash.as_str().into()]
+                .into_iter()
+                .chain(entries)
+                .chain(versions)
+                .collect();
+            plan.hash = Digest::of(text.join("\0").as_bytes()).short_hex(12);
+        }
+        plan.retention = Some(retention);
+        plan
+    }
+
+    /// Plans a run without reading memories, for callers that reset any state, as timers do. Such a
+    /// plan names the agents, not the changes, so it cannot be applied as bound. Only agents that
+    /// are protected as read-only are observed: whether one is refused depends on its state.
+    ///
+    /// # Errors
+    /// An agent that is not configured.
+    pub fn plan_unobserved(&self, names: &[String], is_unlocked: bool) -> Result<Plan> {
+        let agents = unique_names(names).map(|name| self.agent(name));
+        let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
+        self.archive().check_expected_for_write()?;
+        // A protected agent is refused only if it has something to reset, so it is observed.
+        let is_protected = |agent: &&Agent| {
+            Protection::from(agent.protect) == Protection::ReadOnly && !is_unlocked
+        };
+        let protected: Vec<&Agent> = agents.iter().copied().filter(is_protected).collect();
+        let (_, refused) = self.plan_installation_steps(&protected, None, is_unlocked);
+        let refused = refused.into_iter().map(|it| (it.agent.clone(), it));
+        let mut refused: HashMap<String, SkippedAgent> = refused.collect();
+        let mut steps = Vec::new();
+        let mut skipped = Vec::new();
+        for agent in agents {
+            if let Some(other) = self.known_sharing_agent(agent) {
+                let error = sharing_error(&other);
+                skipped.push(SkippedAgent::from_error(agent, State::Error, &error));
+            } else if let Some(skip) = refused.remove(&agent.name) {
+                skipped.push(skip);
+            } else {
+                steps.push(PlanStep::from_unobserved(agent));
+            }
+        }
+        Ok(Plan {
+            hash: String::new(),
+            ..Plan::new(Operation::Reset, self.clock().now(), steps, skipped)
+        })
+    }
+
+    /// Error for an agent that is protected as read-only. Its hint names the section that has the
+    /// setting.
+    fn read_only_error(&self, agent: &Agent) -> Error {
+        let config = self.config();
+        let [own, general] =
+            [agent.name.as_str(), "general"].map(|it| config.origin(it, "protect"));
+        let place = config.path.display();
+        let remove = if own == general {
+            format!(
+                "set protect=none in [{}], or remove protect=readonly from [general]",
+                agent.name
+            )
+        } else {
+            format!("remove protect=readonly from [{}]", agent.name)
+        };
+        Error::new(ErrorKind::Conflict, READ_ONLY_REASON).with_hint(format!(
+            "{remove} in {place}, or unlock protected agents in the console"
+        ))
+    }
+
+    /// Plans the reset of one agent, or the push to it; none where it needs no change.
+    fn installation_step<'e>(
+        &'e self,
+        agent: &'e Agent,
+        seen: &ObservedAgent,
+        request: Option<&ScratchRequest>,
+        is_unlocked: bool,
+        lint: &PlanLint<'e>,
+    ) -> Result<Option<PlanStep>> {
+        if let Some(block) = &seen.observation.blocker {
+            return Err(block.to_error(&block.reason));
+        }
+        let digest = |baseline: &Arc<Baseline>| baseline.digest();
+        let found = seen.observation.content.as_ref().map(|it| it.sha256);
+        let is_identical = seen.baseline.as_ref().map(digest) == found;
+        // A push installs the line ends of the baseline, too.
+        if seen.observation.state == State::Clean && (request.is_none() || is_identical) {
+            return Ok(None);
+        }
+        // A memory is replaced only if the ledger can record that.
+        if let Some(why) = &seen.observation.ledger_error {
+            let error = self.ledger_head().err();
+            return Err(error.unwrap_or_else(|| Error::new(ErrorKind::Host, why)));
+        }
+        if seen.observation.protection == Protection::ReadOnly && !is_unlocked {
+            return Err(self.read_only_error(agent));
+        }
+        let Some(baseline) = &seen.baseline else {
+            return Err(Error::new(ErrorKind::Internal, "the baseline was not read"));
+        };
+        let mut step = self.new_step(agent, seen, baseline.digest())?;
+        step.new_size = baseline.bytes().len() as u64;
+        step.lint_findings = lint.describe_baseline(agent, baseline);
+        step.notes
+            .extend(seen.similar_file.as_ref().map(SimilarFile::note));
+        if let Some(request) = request
+            && self.add_kept_scratch(agent, &mut step, seen, request, lint)?
+        {
+            return Ok(None);
+        }
+        let content = seen.observation.content.as_ref();
+        let boundary = content.and_then(|content| content.boundary);
+        let has_separator = baseline.separator_line().is_some();
+        if let Some(boundary) = boundary.filter(|boundary| boundary.line > 0 && has_separator) {
+            step.notes.push(format!(
+                "separator L{} ({} of {})",
+                boundary.line, boundary.separator_number, boundary.separator_count
+            ));
+        }
+        if let Some(pushed) = seen.pushed_version.filter(|it| *it != baseline.digest()) {
+            step.notes
+                .insert(0, self.describe_baseline_change(pushed, baseline.bytes()));
+        }
+        if !has_separator {
+            let lacks = describe_missing_separator(agent, baseline);
+            step.notes.insert(0, format!("the baseline has {lacks}"));
+        }
+        if step.state == State::Drifted {
+            step.notes
+                .push("edited rules: the whole file is archived, then replaced".to_string());
+        }
+        if step.state == State::NoSep {
+            step.notes
+                .push("no separator: the whole file is archived, then replaced".to_string());
+        }
+        Ok(Some(step))
+    }
+
+    /// Adds to a step what a push keeps. Returns whether the memory is what it would install.
+    fn add_kept_scratch(
+        &self,
+        agent: &Agent,
+        step: &mut PlanStep,
+        seen: &ObservedAgent,
+        request: &ScratchRequest,
+        lint: &PlanLint<'_>,
+    ) -> Result<bool> {
+        let Some(baseline) = &seen.baseline else {
+            return Ok(false);
+        };
+        let memory = seen
+            .observation
+            .content
+            .as_ref()
+            .map(|found| DividedMemory {
+                prefix: &seen.prefix,
+                size: found.size,
+                lines: found.lines,
+                boundary: found.boundary,
+                version: seen.version.as_deref(),
+            });
+        let selection = match request {
+            ScratchRequest::Selection(selection) => selection.clone(),
+            ScratchRequest::Chosen(lines) => push::select_chosen_lines(lines, memory.as_ref())?,
+        };
+        if let Some(special) = &seen.special_file {
+            push::check_special_file(special, &selection)?;
+        }
+        let content = push::select_scratch(&selection, memory.as_ref(), baseline)?;
+        self.check_push_size(agent, &content)?;
+        step.new_size = content.size();
+        step.binding = step.binding.clone().with_push(Some(&content));
+        if content.summary.bytes > 0 || step.scratch_lines > 0 {
+            step.notes.push(content.summary.describe());
+        }
+        let limit = agent.max_memory_size;
+        if content.size() > limit {
+            step.notes.push(format!(
+                "OVERSIZE afterwards: {} bytes, the limit is {limit}",
+                content.size()
+            ));
+        }
+        let kept = content.kept_bytes(memory.as_ref());
+        step.lint_findings
+            .extend(lint.describe_kept_scratch(agent, &content.head, kept));
+        step.kept_scratch = Some(content.summary.clone());
+        Ok(memory.is_some_and(|memory| content.equals(&memory)))
+    }
+
+    /// Checks that the agent's transport can read what a push would install.
+    ///
+    /// # Errors
+    /// It is too large.
+    pub(in crate::engine) fn check_push_size(
+        &self,
+        agent: &Agent,
+        content: &PushContent,
+    ) -> Result<()> {
+        let limit = self.transport_for(&agent.location).max_memory_bytes();
+        let size = content.size();
+        if size <= limit {
+            return Ok(());
+        }
+        let message = format!("the memory would have {size} bytes, and {limit} can be read back");
+        Err(Error::new(ErrorKind::Conflict, message).with_hint("keep fewer lines, or none"))
+    }
+
+    /// Describes how a baseline differs from the version that was pushed to an agent last.
+    fn describe_baseline_change(&self, pushed: Digest, baseline: &[u8]) -> String {
+        // The version may be gone; that the baseline differs is known from its digest.
+        match self.baseline_versions.read_version(pushed) {
+            Ok(version) => {
+                let deadline = self.clock().instant() + BASELINE_DIFF_TIMEOUT;
+                let version = with_line_ends_of(&version, baseline);
+                let (added, removed) = diff::count_changes(&version, baseline, Some(deadline));
+                format!("baseline changed: +{added} -{removed} lines since it was pushed last")
+            }
+            Err(_) => "baseline changed since it was pushed last".to_string(),
+        }
+    }
+
+    /// A step that installs `content`, with the figures of the observed memory.
+    fn new_step(&self, agent: &Agent, seen: &ObservedAgent, content: Digest) -> Result<PlanStep> {
+        let found = seen.observation.content.as_ref();
+        let memory = match (&seen.special_file, found) {
+            (Some(_), _) => BoundMemory::Special,
+            (None, Some(found)) => BoundMemory::File(found.boundary, &seen.prefix),
+            (None, None) if seen.observation.is_absent => BoundMemory::Absent,
+            (None, None) => {
+                let why = seen.observation.reason.clone();
+                return Err(match &seen.observation.blocker {
+                    Some(block) => block.to_error(why),
+                    None => Error::new(ErrorKind::Host, why),
+                });
+            }
+        };
+        let boundary = found.and_then(|found| found.boundary);
+        let (action, entry) = match memory {
+            BoundMemory::Absent => (StepAction::Create, None),
+            BoundMemory::Special => (StepAction::Replace, Some(EntryKind::Special)),
+            BoundMemory::File(..) => (
+                StepAction::Replace,
+                found.and_then(|found| found.entry_kind),
+            ),
+        };
+        if let Some(error) = self.archive.read_only_error() {
+            return Err(error);
+        }
+        let mut notes = Vec::new();
+        let directory = self.open_directory(agent)?;
+        let properties = directory.properties()?;
+        let mut degradations =
+            degraded::accepted_degradations(agent, &properties.missing_extensions)?;
+        if agent.location.host().is_some() {
+            degradations.insert(0, degraded::SFTP_DEGRADATIONS.to_string());
+        }
+        let forecast = properties.swap_forecast;
+        degradations.extend(degraded::in_place_degradation(agent, &forecast)?);
+        if let SwapForecast::Refused(error) = forecast {
+            return Err(error);
+        }
+        notes.extend(
+            seen.special_file
+                .as_ref()
+                .map(|special| self.describe_special(agent, special)),
+        );
+        Ok(PlanStep {
+            agent: agent.name.clone(),
+            host: host_name(agent),
+            state: seen.observation.state,
+            action,
+            binding: PlanBinding::new(agent, content, &memory),
+            entry_kind: entry,
+            scratch_lines: found.map_or(0, |found| found.scratch_lines),
+            archive_bytes: match entry {
+                Some(EntryKind::Scratch) => found.map_or(0, |found| found.scratch_bytes),
+                Some(EntryKind::FullBackup) => found.map_or(0, |found| found.size),
+                _ => 0,
+            },
+            added_lines: boundary.map_or(0, |boundary| boundary.added_lines),
+            removed_lines: boundary.map_or(0, |boundary| boundary.removed_lines),
+            new_size: 0,
+            is_confirmation_typed: !seen.observation.is_intact()
+                || seen.observation.protection == Protection::Typed,
+            protection: agent.protect.into(),
+            notes,
+            lint_findings: Vec::new(),
+            degradations,
+            undone_run: None,
+            kept_scratch: None,
+            behind_version: boundary.and_then(|boundary| match boundary.rule {
+                BoundaryRule::Behind(version) => Some(version),
+                _ => None,
+            }),
+        })
+    }
+
+    /// Plans an undo.
+    ///
+    /// # Errors
+    /// An agent that is not configured, a run that is not in the ledger, or a
+    /// ledger that cannot be read.
+    pub fn plan_undo(
+        &self,
+        target: &UndoTarget,
+        mode: UndoMode,
+        is_unlocked: bool,
+    ) -> Result<Plan> {
+        self.archive().check_expected_for_write()?;
+        let (agents, records) = self.find_undo_records(target)?;
+        let baselines = Mutex::new(self.baseline_cache());
+        let plan = |agent| {
+            let seen = self.observe_with_bytes(agent, &baselines);
+            let of_agent = records.get(&agent.name);
+            let state = seen.observation.state;
+            let refuse = |error| SkippedAgent::from_error(agent, state, &error);
+            let Some(of_agent) = of_agent else {
+                if let Some(error) = records.unread().cloned() {
+                    return Err(refuse(error.with_context("cannot find a run to undo")));
+                }
+                let reason = target.nothing_to_undo_reason(records.undone_reset(&agent.name));
+                return Err(refuse(Error::new(ErrorKind::Conflict, reason)));
+            };
+            let run = &of_agent.record.event.run;
+            let unchanged = |reason| SkippedAgent::nothing_to_do(agent, state, reason);
+            if let Some(undone_by) = of_agent.undone_by() {
+                return Err(unchanged(already_undone_reason(of_agent, undone_by)));
+            }
+            let step = self.undo_step(agent, &seen, of_agent, mode, is_unlocked);
+            let Some(mut step) = step.map_err(refuse)? else {
+                return Err(unchanged(still_absent_reason(run)));
+            };
+            if let (UndoTarget::Agents(_), Some(newer)) = (target, &of_agent.skipped_run) {
+                let note = format!("run {newer} is already undone; this undoes run {run}");
+                step.notes.push(note);
+            }
+            if let (UndoTarget::Run(_), Some(error)) = (target, records.unread()) {
+                let note = format!("the run may have changed more agents before: {error}");
+                step.notes.push(note);
+            }
+            Ok(step)
+        };
+        let (steps, mut skipped) = plan_agents(self, &agents, plan);
+        if matches!(target, UndoTarget::Run(_)) {
+            let removed = records.agents().filter(|name| self.agent(name).is_err());
+            skipped.extend(removed.map(SkippedAgent::not_configured));
+        }
+        let plan = Plan::new(Operation::Undo, self.clock().now(), steps, skipped);
+        Ok(self.with_retention(plan))
+    }
+
+    /// Returns the agents of an undo, and the records that it depends on.
+    fn find_undo_records(&self, target: &UndoTarget) -> Result<(Vec<&Agent>, UndoRecords)> {
+        let run = match target {
+            UndoTarget::Agents(names) | UndoTarget::Redo(names) => {
+                let agents = unique_names(names).map(|name| self.agent(name));
+                let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
+                let redo = matches!(target, UndoTarget::Redo(_));
+                let records = UndoRecords::from_last_runs(self, &agents, redo)?;
+                return Ok((agents, records));
+            }
+            UndoTarget::RunAgents(run, names) => {
+                let agents = unique_names(names).map(|name| self.agent(name));
+                let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
+                let runs = agents
+                    .iter()
+                    .map(|agent| (agent.name.as_str(), run.as_str()));
+                let records = UndoRecords::from_runs(self, &runs.collect())?;
+                return Ok((agents, records));
+            }
+            UndoTarget::Run(run) => run,
+        };
+        let records = UndoRecords::from_run(self, run)?;
+        let agents = records.agents().filter_map(|name| self.agent(name).ok());
+        let agents: Vec<&Agent> = agents.collect();
+        if records.agents().next().is_none() {
+            if let Some(error) = records.unread().cloned() {
+                return Err(error.with_context(format!("cannot find run {run}")));
+            }
+            let mut is_recorded = false;
+            self.for_each_record_backwards(|record| {
+                is_recorded = record.event.run == *run;
+                !is_recorded
+            })?;
+            let message = if is_recorded {
+                format!("run {run} changed no memory; there is nothing to undo")
+            } else {
+                format!("no run {run} in the ledger")
+            };
+            let log = self.command_line("log");
+            return Err(Error::new(ErrorKind::User, message)
+                .with_hint(format!("run `{log}` to list all runs")));
+        }
+        Ok((agents, records))
+    }
+
+    /// Plans the undo of one agent; none where there was no file before the run and there is none
+    /// now.
+    fn undo_step(
+        &self,
+        agent: &Agent,
+        seen: &ObservedAgent,
+        records: &AgentRecords,
+        mode: UndoMode,
+        is_unlocked: bool,
+    ) -> Result<Option<PlanStep>> {
+        if seen.observation.protection == Protection::ReadOnly && !is_unlocked {
+            return Err(self.read_only_error(agent));
+        }
+        if let Some(block) = seen
+            .observation
+            .blocker
+            .as_ref()
+            .filter(|block| block.kind == ErrorKind::Busy)
+        {
+            return Err(block.to_error(&block.reason));
+        }
+        let source = undo::rebuild_source(self, agent, records)?;
+        let special = seen.special_file.clone().map(FileState::Special);
+        let object = if seen.observation.is_absent {
+            Some(FileState::Absent)
+        } else {
+            special.clone()
+        };
+        if source.is_in_place(object.as_ref()) {
+            return Ok(None);
+        }
+        let mut step = self.new_step(agent, seen, source.digest())?;
+        let now = match (&seen.observation.content, step.action) {
+            (Some(content), _) => Some(FileState::File {
+                sha256: content.sha256,
+                size: content.size,
+                lines: content.lines,
+            }),
+            (None, StepAction::Create) => Some(FileState::Absent),
+            (None, _) => special,
+        };
+        let written_since = records.has_written_since(agent, now.as_ref());
+        match (&source.replacement, source.state) {
+            (Replacement::KeptObject { name, .. }, state) => {
+                step.action = StepAction::PutBack;
+                if let FileState::Special(special) = state {
+                    step.notes
+                        .push(format!("puts back {special}, kept as {name}"));
+                }
+            }
+            (_, FileState::File { size, .. }) => step.new_size = size,
+            (Replacement::Symlink(_), FileState::Special(link)) => {
+                step.action = StepAction::PutBack;
+                step.notes
+                    .push(self.mask_secrets_in(&format!("puts back {link}")));
+            }
+            _ => step.action = StepAction::Remove,
+        }
+        step.is_confirmation_typed |= written_since && mode == UndoMode::Overwrite;
+        let run = &records.record.event.run;
+        match (mode, step.action) {
+            _ if !written_since => {}
+            (UndoMode::Append, StepAction::Remove | StepAction::PutBack) => {
+                return Err(nothing_to_append_to_error(run, step.action));
+            }
+            (UndoMode::Refuse, StepAction::Remove | StepAction::PutBack) => {
+                let error = nothing_to_append_to_error(run, step.action);
+                step.notes.push(error.to_string());
+            }
+            (UndoMode::Refuse, _) => step.notes.push("the agent has written since".to_string()),
+            (UndoMode::Append | UndoMode::Overwrite, _) => {}
+        }
+        step.undone_run = Some(UndoneRun {
+            run: records.record.event.run.clone(),
+            time: records.record.time,
+            has_written_since: written_since,
+            mode,
+        });
+        Ok(Some(step))
+    }
+}
+
+/// Checks that line numbers are about one memory.
+fn check_one_agent(names: &[String]) -> Result<()> {
+    if unique_names(names).count() == 1 {
+        return Ok(());
+    }
+    let message = "line numbers select scratch of one agent";
+    Err(Error::new(ErrorKind::User, message)
+        .with_hint("push to each agent by itself, or keep all or none of the scratch"))
+}
+
+/// Plans each of these agents; hosts, and several processors, work at the same time.
+fn plan_agents<'a>(
+    engine: &Engine,
+    agents: &[&'a Agent],
+    plan: impl Fn(&'a Agent) -> Result<PlanStep, SkippedAgent> + Sync,
+) -> (Vec<PlanStep>, Vec<SkippedAgent>) {
+    let plan = &plan;
+    let planned = parallel::read_agents_by_site(
+        engine,
+        agents,
+        || plan,
+        |agents, threads| threads.map(agents.to_vec(), plan),
+    );
+    let mut steps = Vec::new();
+    let mut skipped = Vec::new();
+    for planned in planned {
+        match planned {
+            Ok(step) => steps.push(step),
+            Err(skip) => skipped.push(skip),
+        }
+    }
+    (steps, skipped)
+}
+
+/// Returns the names in order, without duplicates.
+fn unique_names(names: &[String]) -> impl Iterator<Item = &str> {
+    let mut seen = HashSet::new();
+    names
+        .iter()
+        .map(String::as_str)
+        .filter(move |name| seen.insert(*name))
+}
+
+impl UndoTarget {
+    /// Reason to skip an agent without a matching record.
+    fn nothing_to_undo_reason(&self, undone_reset: Option<&UndoneReset>) -> String {
+        match (self, undone_reset) {
+            (UndoTarget::Redo(_), _) => "no undo to redo".to_string(),
+            (UndoTarget::RunAgents(run, _), _) => format!("run {run} did not change its memory"),
+            (_, None) => "nothing to undo in the ledger".to_string(),
+            (_, Some(UndoneReset { run, undone_by })) => {
+                format!(
+                    "nothing to undo: its last reset {run} is already undone by run {undone_by}"
+                )
+            }
+        }
+    }
+}

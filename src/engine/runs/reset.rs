@@ -1,0 +1,618 @@
+//! Applies a plan: archives, replaces, verifies and records. The only code that changes memories.
+//!
+//! For each agent, under its lock:
+//!
+//! 1. settle what an interrupted run left (its transaction record names it);
+//! 2. read the memory and write its entry, both in one pass; the entry is on the disk before the
+//!    next step;
+//! 3. write the transaction record, build the new file, put it in the memory's place, which
+//!    displaces the file that is really there, and mark that in the record;
+//! 4. settle the displaced file: a late write gets an entry of its own, then the file is removed;
+//!    while a writer still has it open, the run continues with other agents;
+//! 5. read back, scan the entries for secrets and injections, record in the ledger, end the
+//!    transaction. Until it is scanned, an entry is in quarantine, where findings keep it there.
+//!
+//! Before it replaces its first memory, a run acquires one of a limited number of permits, so that
+//! a due record never waits long for the ledger.
+//!
+//! Agents take these steps in batches: one flush per step covers the whole batch before any of its
+//! agents takes the next step. Each host and each file system that may hang has a lane of its own,
+//! so that a slow one delays no other. Agents of this machine follow each other, those on the
+//! archive's file system on the thread that began the run; agents of a host work at the same time,
+//! because they wait for replies. An agent whose files do not fit on the disk beside those of the
+//! others is tried again alone, at the end of its lane. The flushes fix an order that a power cut
+//! cannot break:
+//!
+//! | on the disk | before |
+//! |---|---|
+//! | content of the entries | they get their names |
+//! | names of the entries, transaction records | any change in an agent's directory |
+//! | content of the new files | they take the memories' places |
+//! | the exchange | the mark that records it |
+//! | the mark | a displaced file is settled |
+//! | content, mode and owner of a released entry | it gets its name among the others |
+//! | that name | the record of its scan |
+//! | the record of the scan | the ledger's record |
+//! | the removal of the displaced file, the ledger's record | the removal of the transaction record, and of the entry's name in the quarantine |
+
+mod capture;
+mod early_end;
+mod entry_writer;
+mod interrupted_turns;
+mod lane;
+mod planned_content;
+mod queued_turn;
+mod recovery;
+mod screening;
+mod settle;
+mod states;
+mod turn;
+mod unrecorded;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+pub use interrupted_turns::InterruptedTurn;
+use lane::ResetLane;
+use unrecorded::append_unrecorded_note;
+
+use super::plan::Plan;
+use super::retention::{Deletion, RetentionScope};
+use super::run_report::{AgentResult, RunProgress, RunReport, RunStage};
+use super::undo::UndoRecords;
+use crate::archive::QUARANTINE_DIRECTORY_NAME;
+use crate::baseline::BaselineCache;
+use crate::config::Agent;
+use crate::digest::Digest;
+use crate::durable;
+use crate::engine::store::address::RecordedAddress;
+use crate::engine::store::journal::UNCLAIMED_JOURNAL_HINT;
+use crate::engine::store::ledger::open_for_append;
+use crate::engine::store::lock;
+use crate::engine::store::record::{Outcome, RunEvent, new_run_id};
+use crate::engine::store::run_log;
+use crate::engine::store::semaphore::Permit;
+use crate::engine::store::state_log::SeenState;
+use crate::engine::store::unchanged_record::merge_unchanged;
+use crate::engine::watch::parallel::{Site, batch_size, map_agents_by_site, run_local_and_remote};
+use crate::engine::{Engine, Trigger};
+use crate::error::{Error, ErrorKind};
+
+/// Callback for run progress.
+type ProgressCallback<'a> = &'a mut (dyn FnMut(RunProgress) + Send);
+
+struct Run<'a> {
+    engine: &'a Engine,
+    plan: &'a Plan,
+    id: String,
+    is_bound: bool,
+    /// Whether the ledger had no record before this run, and no `archive_id` says which archive it is.
+    begins_archive: bool,
+    cancel: &'a AtomicBool,
+    /// This run's permit to replace memories, or why it has none; not requested before the first
+    /// replacement.
+    replacing_permit: Mutex<Option<Result<Permit, Error>>>,
+    /// Records that an undo depends on; not read before the first agent's turn.
+    undo_records: Mutex<Option<UndoRecords>>,
+    shared: Mutex<RunShared<'a>>,
+}
+
+/// State that all lanes share.
+struct RunShared<'a> {
+    errors: Vec<Error>,
+    baselines: BaselineCache<'a>,
+    /// The events of agents that needed no change; they get one record at the end.
+    unchanged_agents: Vec<UnchangedAgent>,
+    /// Baseline versions that this run has begun to store.
+    drafted_versions: HashSet<Digest>,
+    /// Lines that are not in `reset.log` yet.
+    pending_log_lines: Vec<String>,
+    /// The states in which the run found agents.
+    found_states: Vec<SeenState>,
+    /// The turns of earlier runs that had replaced a memory and that this run recovered.
+    recovered_turns: Vec<InterruptedTurn>,
+    progress: ProgressCallback<'a>,
+}
+
+/// An agent that needed no change, and is recorded at the end of the run.
+struct UnchangedAgent {
+    event: RunEvent,
+    seen: LastRunSeen,
+}
+
+/// The last run of an agent and the version that it left, by the ledger.
+#[derive(PartialEq, Eq)]
+struct LastRunSeen {
+    run: Option<String>,
+    version: Option<Digest>,
+}
+
+impl Engine {
+    /// Applies a plan. With `bound`, an agent whose memory, baseline or boundary differs from the
+    /// plan is refused; without it, the agent is reset in its current state. When `cancel` is set,
+    /// the run finishes the agents at work and starts no more.
+    pub fn apply_plan(
+        &self,
+        plan: &Plan,
+        bound: bool,
+        cancel: &AtomicBool,
+        progress: ProgressCallback<'_>,
+    ) -> RunReport {
+        let began = self.clock().instant();
+        let _root_pin = self.archive().pin_root();
+        let run = Run::new(self, plan, bound, cancel, progress);
+        let id = &run.id;
+        let _span = tracing::debug_span!("run", id, operation = ?plan.operation).entered();
+        if plan.operation.installs_baselines() {
+            self.refresh_shared_memories();
+        }
+        run.remove_stale_files();
+        run.recover_skipped();
+        let mut trusted_lane = ResetLane::new(&run, Site::Trusted);
+        trusted_lane.end_skipped(&plan.skipped);
+        let mut others: BTreeMap<Site<'_>, ResetLane<'_, '_>> = BTreeMap::new();
+        for step in &plan.steps {
+            // An agent that is not configured is refused in its turn.
+            let agent = self.agent(&step.agent).ok();
+            match agent.map_or(Site::Trusted, |agent| self.site_of(agent)) {
+                Site::Trusted => trusted_lane.enqueue(step),
+                site => {
+                    let lane = || ResetLane::new(&run, site.clone());
+                    others
+                        .entry(site.clone())
+                        .or_insert_with(lane)
+                        .enqueue(step);
+                }
+            }
+        }
+        let file_systems = others.keys().filter(|site| site.is_file_system()).count();
+        let lanes: Vec<ResetLane<'_, '_>> = others.into_values().collect();
+        let batch_size = batch_size(1 + lanes.len());
+        let trusted_lane = || trusted_lane.run(batch_size, None);
+        let connect = ResetLane::connect_site;
+        let (mut results, others) = run_local_and_remote(
+            trusted_lane,
+            lanes,
+            file_systems,
+            connect,
+            |lane, threads| lane.run(batch_size, Some(threads)),
+        );
+        results.extend(others.into_iter().flatten());
+        run.finish(results, began)
+    }
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        engine: &'a Engine,
+        plan: &'a Plan,
+        is_bound: bool,
+        cancel: &'a AtomicBool,
+        progress: ProgressCallback<'a>,
+    ) -> Run<'a> {
+        Run {
+            engine,
+            plan,
+            id: new_run_id(),
+            is_bound,
+            begins_archive: engine.is_before_new_archive(),
+            cancel,
+            replacing_permit: Mutex::default(),
+            undo_records: Mutex::default(),
+            shared: Mutex::new(RunShared {
+                errors: Vec::new(),
+                baselines: engine.baseline_cache(),
+                unchanged_agents: Vec::new(),
+                drafted_versions: HashSet::new(),
+                pending_log_lines: Vec::new(),
+                found_states: Vec::new(),
+                recovered_turns: Vec::new(),
+                progress,
+            }),
+        }
+    }
+
+    fn shared(&self) -> MutexGuard<'_, RunShared<'a>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ensures that a replacement can be recorded: the ledger can be opened for an append, and no
+    /// more runs replace memories than can append to it within the time that each waits for it.
+    ///
+    /// # Errors
+    /// Why no memory may be replaced.
+    fn ensure_can_replace(&self) -> Result<(), Error> {
+        let archive = self.engine.archive();
+        let mut place = self
+            .replacing_permit
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let take = || {
+            open_for_append(archive)?;
+            lock::acquire_replacing_permit(archive, self.engine.clock(), &|| self.is_cancelled())
+        };
+        match place.get_or_insert_with(take) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.clone()),
+        }
+    }
+
+    /// Ends the run after its last agent: retention, and the report.
+    fn finish(&self, mut results: Vec<AgentResult>, began: Instant) -> RunReport {
+        let plan = self.plan;
+        let is_whole_fleet =
+            plan.steps.len() + plan.skipped.len() == self.engine.config().agents.len();
+        if is_whole_fleet && plan.operation.installs_baselines() {
+            self.report_unclaimed_journals();
+        }
+        let steps = plan.steps.iter().map(|step| step.agent.as_str());
+        let agents = steps.chain(plan.skipped.iter().map(|it| it.agent.as_str()));
+        let places: HashMap<&str, usize> =
+            agents.enumerate().map(|(at, agent)| (agent, at)).collect();
+        let place = |result: &AgentResult| places.get(result.agent.as_str()).copied();
+        results.sort_by_key(|result| place(result).unwrap_or(usize::MAX));
+        let duration_ms = elapsed_millis(began, self.engine.clock().instant());
+        self.record_unchanged(&mut results);
+        let scope = RetentionScope::from_results(self.engine.config(), &results);
+        let (retired, mut notes) = if self.is_cancelled() {
+            self.skip_retention()
+        } else {
+            self.apply_retention(&scope)
+        };
+        notes.extend(self.note_new_archive());
+        self.record_errors();
+        self.record_states(&results);
+        let mut report = RunReport {
+            run: self.id.clone(),
+            operation: plan.operation,
+            results,
+            errors: Vec::new(),
+            retired_entries: retired.entries,
+            retired_versions: retired.versions,
+            notes,
+            ledger_head: self.engine.recorded_head(),
+            duration_ms,
+        };
+        let half = |it: &&AgentResult| it.outcome == Outcome::Ok && it.kind.is_some();
+        let half = match report.results.iter().filter(half).count() {
+            0 => String::new(),
+            count => format!(" ({count} of them with something left to settle)"),
+        };
+        let counts = format!(
+            "{} ok{half}, {} unchanged, {} failed or refused",
+            report.count(Outcome::Ok),
+            report.count(Outcome::Unchanged),
+            report.results.len() - report.count(Outcome::Ok) - report.count(Outcome::Unchanged),
+        );
+        self.log_line(&run_log::format_run_end(
+            &report.run,
+            &counts,
+            report.ledger_head,
+        ));
+        self.write_log_lines();
+        report.errors = std::mem::take(&mut self.shared().errors);
+        // Releases it now, not when the last thread of this run drops it.
+        let mut place = self
+            .replacing_permit
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        drop(place.take());
+        self.compact_ledger(&mut report);
+        self.engine.renew_ledger_reserve();
+        report
+    }
+
+    /// Moves older records of the ledger to segments. The run is over by then: it holds no lock of
+    /// an agent, and its results are known.
+    fn compact_ledger(&self, report: &mut RunReport) {
+        if self.is_cancelled() {
+            return;
+        }
+        match self.engine.compact_ledger() {
+            Ok(None) => return,
+            Ok(Some(moved)) => self.log_line(&moved.to_string()),
+            Err(error) => {
+                let hints = error.hints().iter().map(|hint| format!("; {hint}"));
+                let hints: String = hints.collect();
+                let note = format!("the ledger is not compacted: {error}{hints}");
+                self.log_line(&note);
+                report.notes.push(note);
+            }
+        }
+        self.write_log_lines();
+        report.errors.append(&mut self.shared().errors);
+    }
+
+    /// Returns the last run of an agent, and the version that its memory has by the ledger.
+    fn last_run_seen(&self, agent: &str) -> LastRunSeen {
+        let history = self.engine.ledger_history(agent).unwrap_or_default();
+        LastRunSeen {
+            version: history.pushed_versions.first().copied(),
+            run: history.last_run.map(|it| it.run),
+        }
+    }
+
+    /// Returns the run that has changed an agent since it was found unchanged, with what it did: the
+    /// agent is not locked any more.
+    fn later_change(&self, unchanged: &UnchangedAgent) -> Option<String> {
+        let history = self.engine.ledger_history(&unchanged.event.agent).ok()?;
+        let last = history.last_run?;
+        let LastRunSeen { run, version } = &unchanged.seen;
+        let is_same = *run == Some(last.run.clone())
+            || last.run == self.id
+            || last.outcome == Outcome::Unchanged
+                && history.pushed_versions.first() == version.as_ref();
+        let verb = match last.outcome {
+            Outcome::Ok => "has changed it",
+            _ => "has worked on it",
+        };
+        (!is_same).then(|| format!("run {} {verb} since", last.run))
+    }
+
+    /// Records the agents that needed no change, in one record if that can hold them. Those that
+    /// another run has changed since are left out: their last record is that of the other run.
+    fn record_unchanged(&self, results: &mut [AgentResult]) {
+        let unchanged = std::mem::take(&mut self.shared().unchanged_agents);
+        let mut events = Vec::new();
+        for agent in unchanged {
+            let Some(note) = self.later_change(&agent) else {
+                events.push(agent.event);
+                continue;
+            };
+            let name = &agent.event.agent;
+            self.log_line(&format!("{name}: not recorded: {note}"));
+            let mut results = results.iter_mut();
+            if let Some(result) = results.find(|it| it.agent == *name) {
+                let before = result.note.take().map(|before| format!("{before}; "));
+                result.note = Some(before.unwrap_or_default() + &note);
+            }
+        }
+        let names: HashSet<String> = events.iter().map(|event| event.agent.clone()).collect();
+        let has_known_address = |event: &RunEvent| {
+            let history = self.engine.ledger_history(&event.agent);
+            let known = history.ok().and_then(|history| history.file_address);
+            known.is_some_and(|known| *known == RecordedAddress::from_event(event))
+        };
+        let merged = merge_unchanged(events, has_known_address);
+        let Err(error) = self.engine.append_to_ledger(merged) else {
+            return;
+        };
+        let is_unchanged =
+            |it: &&mut AgentResult| it.outcome == Outcome::Unchanged && names.contains(&it.agent);
+        for result in results.iter_mut().filter(is_unchanged) {
+            self.log_line(&format!("{}: not recorded: {error}", result.agent));
+            append_unrecorded_note(
+                "not recorded",
+                &error,
+                &mut result.note,
+                &mut result.kind,
+                &mut result.hints,
+            );
+        }
+    }
+
+    /// Removes stale files of killed runs from the directories of the archive, except those that a
+    /// transaction record names: recovery settles these.
+    fn remove_stale_files(&self) {
+        let archive = self.engine.archive();
+        archive.remove_leftovers(&[]);
+        let agents = self.plan.steps.iter();
+        let agents = agents.filter_map(|step| self.engine.agent(&step.agent).ok());
+        let entries = agents.flat_map(|agent| {
+            let directory = archive.root().join(&agent.archive_subdir);
+            let quarantine = directory.join(QUARANTINE_DIRECTORY_NAME);
+            let has_quarantine = agent.archive_findings.has_quarantine();
+            [Some(directory), has_quarantine.then_some(quarantine)]
+        });
+        let directories: Vec<PathBuf> = ["", "tx", "baselines"]
+            .map(|name| archive.program_path(name))
+            .into_iter()
+            .chain(entries.flatten())
+            .collect();
+        let now = self.engine.clock().now().into();
+        for directory in directories {
+            let named = || self.engine.names_in_journals();
+            if let Err(error) = durable::remove_stale_files(&directory, now, named) {
+                self.report_error(error.with_context("sweeping"));
+            }
+        }
+    }
+
+    /// Deletes what has expired. Returns that, and notes for the report.
+    fn apply_retention(&self, scope: &RetentionScope<'_>) -> (Deletion, Vec<String>) {
+        let engine = self.engine;
+        let unseen = || {
+            self.plan
+                .is_unobserved()
+                .then(|| engine.plan_retention(scope))
+        };
+        let planned = self.plan.retention.clone().or_else(unseen);
+        let Some(planned) = planned else {
+            return Default::default();
+        };
+        let mut deletion = engine
+            .delete_expired(&self.id, &planned, scope)
+            .unwrap_or_else(Deletion::from_error);
+        for line in deletion.describe(engine) {
+            self.log_line(&line);
+        }
+        for error in deletion.errors.drain(..) {
+            self.report_error(error.with_context("retention"));
+        }
+        // An agent may have failed since the plan was made.
+        let mut notes = planned.notes;
+        for note in deletion.notes.drain(..) {
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
+        if let Ok(Some((seq, time))) = engine.future_record() {
+            let time = time.format("%Y-%m-%d %H:%M:%S");
+            notes.push(format!(
+                "record {seq} of the ledger is of {time}, which has not come yet; retention does \
+                 not go by it, and `{}` says what to do",
+                engine.command_line("doctor")
+            ));
+        }
+        notes.iter().for_each(|note| self.log_line(note));
+        (deletion, notes)
+    }
+
+    /// Notes that this run has begun an archive: the disk of another one may not be mounted.
+    fn note_new_archive(&self) -> Option<String> {
+        let note = self
+            .begins_archive
+            .then(|| self.engine.new_archive_note())??;
+        self.log_line(&note);
+        Some(note)
+    }
+
+    /// Notes that nothing was deleted although something has expired.
+    fn skip_retention(&self) -> (Deletion, Vec<String>) {
+        let planned = self.plan.retention.iter();
+        let due: usize = planned.map(|it| it.entries.len() + it.versions.len()).sum();
+        if due == 0 && !self.plan.is_unobserved() {
+            return Default::default();
+        }
+        let note = "retention was skipped: the run was interrupted".to_string();
+        self.log_line(&note);
+        (Deletion::default(), vec![note])
+    }
+
+    /// Records errors that concern no single agent.
+    fn record_errors(&self) {
+        let trouble = self.shared().errors.clone();
+        if trouble.is_empty() {
+            return;
+        }
+        let messages: Vec<&str> = trouble.iter().map(Error::message).collect();
+        let setup = &self.engine.setup;
+        let event = RunEvent {
+            outcome: Outcome::Failed,
+            note: Some(messages.join("; ")),
+            kind: trouble
+                .iter()
+                .map(Error::kind)
+                .reduce(ErrorKind::more_serious),
+            ..RunEvent::for_archive(&self.id, self.plan.operation, setup.trigger, &setup.user)
+        };
+        if let Err(error) = self.engine.append_to_ledger(vec![event]) {
+            self.log_line(&format!("cannot record errors of the run: {error}"));
+        }
+    }
+
+    fn new_event(&self, agent: &str) -> RunEvent {
+        let trigger: Trigger = self.engine.setup.trigger;
+        let user = &self.engine.setup.user;
+        let event = RunEvent::new(&self.id, self.plan.operation, trigger, user, agent);
+        let Ok(agent) = self.engine.agent(agent) else {
+            return event;
+        };
+        let RecordedAddress {
+            host,
+            login,
+            memory,
+        } = RecordedAddress::from_agent(agent);
+        RunEvent {
+            host,
+            login,
+            memory,
+            ..event
+        }
+    }
+
+    /// Recovers agents that the plan skips: after a crash behind the swap, a memory is clean but
+    /// the transaction is still open.
+    fn recover_skipped(&self) {
+        let journals = match self.engine.journals() {
+            Ok(left) => left,
+            Err(error) => return self.report_error(error),
+        };
+        let names: HashSet<&str> = journals.iter().map(|(agent, _)| agent.as_str()).collect();
+        let skipped = self.plan.skipped.iter();
+        let skipped = skipped.filter(|skipped| skipped.kind != Some(ErrorKind::Busy));
+        let agents: Vec<&Agent> = skipped
+            .filter(|skipped| names.contains(skipped.agent.as_str()))
+            .filter_map(|skipped| self.engine.agent(&skipped.agent).ok())
+            .collect();
+        let settle = |agent: &Agent| {
+            let settled = self.lock_agent(agent).and_then(|lock| {
+                let lock = Arc::new(lock);
+                self.recover_from_journals(agent, &journals, Some(&lock))
+            });
+            if let Err(error) = settled {
+                self.report_error(error.with_context(&agent.name));
+            }
+        };
+        map_agents_by_site(self.engine, &agents, &settle);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.cancel.load(Ordering::Relaxed)
+    }
+
+    fn report_progress(&self, progress: RunProgress) {
+        (self.shared().progress)(progress);
+    }
+
+    fn report_stage(&self, agent: &str, stage: RunStage) {
+        tracing::debug!(run = self.id, agent, ?stage, "step");
+        self.report_progress(RunProgress::Stage(agent.to_string(), stage));
+    }
+
+    /// Reports an error that concerns no single agent, and keeps it for the report.
+    fn report_error(&self, error: Error) {
+        if !self.shared().errors.contains(&error) {
+            self.log_line(error.message());
+            self.shared().errors.push(error);
+        }
+    }
+
+    /// Writes a line to `reset.log` and to the progress callback.
+    fn log_line(&self, text: &str) {
+        let line = run_log::format_line(self.engine.clock().now(), text);
+        let mut shared = self.shared();
+        shared.pending_log_lines.push(line.clone());
+        (shared.progress)(RunProgress::LogLine(line));
+    }
+
+    /// Writes the pending lines to `reset.log`.
+    fn write_log_lines(&self) {
+        let lines = std::mem::take(&mut self.shared().pending_log_lines);
+        if let Err(error) = run_log::append_lines(self.engine.archive(), &lines) {
+            self.report_error(error);
+        }
+    }
+
+    /// Reports the journals of agents that are not configured.
+    fn report_unclaimed_journals(&self) {
+        match self.engine.unclaimed_journals() {
+            Ok(records) => {
+                for record in records {
+                    let message = format!(
+                        "{} is of an agent that is not configured: no run settles its files",
+                        record.display()
+                    );
+                    self.report_error(
+                        Error::new(ErrorKind::Partial, message).with_hint(UNCLAIMED_JOURNAL_HINT),
+                    );
+                }
+            }
+            Err(error) => self.report_error(error),
+        }
+    }
+
+    /// Removes the journal of an ended turn; a failure is reported.
+    fn remove_journal(&self, path: &Path) {
+        if let Err(error) = self.engine.remove_journal(path) {
+            self.report_error(error);
+        }
+    }
+}
+
+fn elapsed_millis(began: Instant, now: Instant) -> u64 {
+    now.duration_since(began).as_millis() as u64
+}

@@ -1,0 +1,125 @@
+//! The recovery of interrupted runs before a command decides what it is about: a target such as "the
+//! last run" depends on what recovery appends to the ledger.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::{ProgressCallback, Run};
+use crate::config::Agent;
+use crate::engine::Engine;
+use crate::engine::runs::plan::Plan;
+use crate::engine::store::journal::{Transaction, read_journal};
+use crate::engine::store::lock;
+use crate::engine::store::record::{Operation, RunEvent};
+use crate::engine::watch::parallel::map_agents_by_site;
+use crate::error::{Error, Result};
+
+/// An agent's turn of a run that ended within it, as by a kill or a power cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterruptedTurn {
+    /// The agent.
+    pub agent: String,
+    /// The run.
+    pub run: String,
+    /// What the run did.
+    pub operation: Operation,
+    /// The run that it undid.
+    pub undone_run: Option<String>,
+}
+
+impl InterruptedTurn {
+    pub(super) fn from_event(event: &RunEvent) -> InterruptedTurn {
+        InterruptedTurn {
+            agent: event.agent.clone(),
+            run: event.run.clone(),
+            operation: event.operation,
+            undone_run: event.undone_run.clone(),
+        }
+    }
+}
+
+impl Engine {
+    /// Recovers the interrupted runs of these agents, and returns the turns that had replaced a memory:
+    /// the ledger has them as finished now. Agents that another run has locked are left to it.
+    ///
+    /// # Errors
+    /// A turn that the ledger lacks cannot be recovered, as on a host that does not answer.
+    pub fn recover_interrupted_turns(
+        &self,
+        names: &[String],
+        cancel: &AtomicBool,
+        progress: ProgressCallback<'_>,
+    ) -> Result<Vec<InterruptedTurn>> {
+        let agents = self.idle_agents_with_journals(names);
+        if agents.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.archive().check_expected()?;
+        let _root_pin = self.archive().pin_root();
+        let plan = Plan::new(Operation::Undo, self.clock().now(), Vec::new(), Vec::new());
+        let run = Run::new(self, &plan, false, cancel, progress);
+        let recover = |agent| run.recover_alone(agent);
+        let recovered = map_agents_by_site(self, &agents, &recover);
+        run.write_log_lines();
+        let recovered: Result<Vec<()>> = recovered.into_iter().collect();
+        recovered?;
+        Ok(std::mem::take(&mut run.shared().recovered_turns))
+    }
+
+    /// Returns the interrupted turns of these agents that the ledger lacks, and recovers none.
+    ///
+    /// # Errors
+    /// A journal or the ledger cannot be read.
+    pub fn unrecorded_turns(&self, names: &[String]) -> Result<Vec<InterruptedTurn>> {
+        let mut turns = Vec::new();
+        for agent in self.idle_agents_with_journals(names) {
+            for transaction in self.unrecorded_transactions(&agent.name)? {
+                turns.push(InterruptedTurn::from_event(&transaction.event));
+            }
+        }
+        Ok(turns)
+    }
+
+    /// Returns those of these agents that have a journal and are not locked by a run.
+    fn idle_agents_with_journals(&self, names: &[String]) -> Vec<&Agent> {
+        let left = self.agents_with_journals();
+        let mut agents: Vec<&Agent> = Vec::new();
+        for agent in names.iter().filter_map(|name| self.agent(name).ok()) {
+            let is_listed = agents.iter().any(|it| it.name == agent.name);
+            let is_idle = || !lock::is_agent_locked(self.archive(), &agent.name);
+            if !is_listed && left.contains(&agent.name) && is_idle() {
+                agents.push(agent);
+            }
+        }
+        agents
+    }
+
+    fn unrecorded_transactions(&self, agent: &str) -> Result<Vec<Transaction>> {
+        let mut found = Vec::new();
+        for (_, journal) in self.journals()?.iter().filter(|(name, _)| name == agent) {
+            if let Some((transaction, _)) = read_journal(journal)?
+                && !transaction.is_recorded_by(
+                    &self.ledger_events_after(&transaction.event, transaction.ledger_seq)?,
+                )
+            {
+                found.push(transaction);
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Run<'_> {
+    /// Recovers the interrupted runs of an agent whose turn this is not. What cannot be settled and is
+    /// in the ledger stays for the agent's next turn.
+    fn recover_alone(&self, agent: &Agent) -> Result<(), Error> {
+        let lock = Arc::new(self.lock_agent(agent)?);
+        match self.recover(agent, Some(&lock)) {
+            Ok(_) => Ok(()),
+            Err(error) => match self.engine.unrecorded_transactions(&agent.name) {
+                Ok(left) if left.is_empty() => Ok(()),
+                _ => Err(error.with_context(&agent.name)),
+            },
+        }
+    }
+}

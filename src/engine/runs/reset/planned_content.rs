@@ -1,0 +1,173 @@
+//! The content that a turn installs: the baseline, what a push keeps below it, or what an undo
+//! restores; and whether the memory is still what the plan is bound to.
+
+use std::sync::{Arc, PoisonError};
+
+use super::Run;
+use crate::boundary::Baseline;
+use crate::config::Agent;
+use crate::engine::kept_scratch::KeptScratch;
+use crate::engine::runs::plan::{
+    PlanBinding, PlanStep, StepAction, UndoMode, nothing_to_append_to_error,
+};
+use crate::engine::runs::push;
+use crate::engine::runs::push::{DividedMemory, PushContent};
+use crate::engine::runs::undo;
+use crate::engine::runs::undo::{
+    AgentRecords, ContentPart, ContentParts, InstallSource, Replacement, UndoRecords,
+};
+use crate::engine::store::record::{FileState, RunEvent};
+use crate::engine::watch::classify::count_lines;
+use crate::error::{Error, ErrorKind};
+use crate::transport::MemoryObject;
+
+impl Run<'_> {
+    /// Returns the content to install: the baseline, or what an undo restores.
+    pub(super) fn content_source(
+        &self,
+        agent: &Agent,
+        step: &PlanStep,
+        current: &Arc<Baseline>,
+    ) -> Result<InstallSource, Error> {
+        let Some(undo) = &step.undone_run else {
+            let bytes = current.bytes();
+            return Ok(InstallSource {
+                replacement: Replacement::File(ContentParts(vec![ContentPart::Baseline(
+                    Arc::clone(current),
+                )])),
+                state: FileState::File {
+                    sha256: current.digest(),
+                    size: bytes.len() as u64,
+                    lines: count_lines(bytes),
+                },
+                attributes: None,
+                baseline: Some(current.digest()),
+            });
+        };
+        let records = self.undo_records(agent, &undo.run)?;
+        undo::rebuild_source(self.engine, agent, &records)
+    }
+
+    /// Returns the ledger records that the undo of an agent depends on, up to date.
+    fn undo_records(&self, agent: &Agent, run: &str) -> Result<AgentRecords, Error> {
+        let mut undone = self
+            .undo_records
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let records = match undone.as_mut() {
+            Some(records) => {
+                records.catch_up(self.engine)?;
+                records
+            }
+            None => {
+                let steps = self.plan.steps.iter();
+                let undos = steps.filter_map(|step| Some((&step.agent, step.undone_run.as_ref()?)));
+                let runs = undos.map(|(agent, undo)| (agent.as_str(), undo.run.as_str()));
+                undone.insert(UndoRecords::from_runs(self.engine, &runs.collect())?)
+            }
+        };
+        records.get(&agent.name).cloned().ok_or_else(|| {
+            let message = format!("the ledger has no run {run} of {}", agent.name);
+            match records.unread() {
+                Some(error) => error.clone().with_context(message),
+                None => Error::new(ErrorKind::Conflict, message),
+            }
+        })
+    }
+
+    /// Whether the memory already has the content to install, given whether it equals it.
+    ///
+    /// # Errors
+    /// The memory, or the content, is not what the plan is bound to.
+    pub(super) fn is_up_to_date(
+        &self,
+        step: &PlanStep,
+        binding: &PlanBinding,
+        is_installed: bool,
+    ) -> Result<bool, Error> {
+        // Recovery may just have finished an interrupted run, which the plan could not see.
+        if step.undone_run.is_none()
+            && is_installed
+            && (!self.is_bound || step.binding.content_digest == binding.content_digest)
+        {
+            return Ok(true);
+        }
+        if self.is_bound && *binding != step.binding {
+            return Err(changed_memory_error());
+        }
+        Ok(false)
+    }
+
+    /// Returns the content that a push installs; `None` in other runs.
+    pub(super) fn push_content(
+        &self,
+        agent: &Agent,
+        step: &PlanStep,
+        object: &MemoryObject,
+        memory: &DividedMemory<'_>,
+        baseline: &Baseline,
+    ) -> Result<Option<PushContent>, Error> {
+        let Some(KeptScratch { selection, .. }) = &step.kept_scratch else {
+            return Ok(None);
+        };
+        if let MemoryObject::Special(special) = object {
+            push::check_special_file(special, selection)?;
+        }
+        let is_file = matches!(object, MemoryObject::File(_));
+        let selected = push::select_scratch(selection, is_file.then_some(memory), baseline);
+        // The plan could select it.
+        let content = selected.map_err(|error| {
+            if self.is_bound {
+                changed_memory_error()
+            } else {
+                error
+            }
+        })?;
+        self.engine.check_push_size(agent, &content)?;
+        Ok(Some(content))
+    }
+
+    /// Returns the state in which the undone run left the memory, if the undo appends what the agent
+    /// has written since.
+    ///
+    /// # Errors
+    /// The agent has written since, and the plan does not say what to do about that.
+    pub(super) fn check_undo(
+        &self,
+        agent: &Agent,
+        step: &PlanStep,
+        source: &InstallSource,
+        event: &RunEvent,
+    ) -> Result<Option<FileState>, Error> {
+        let Some(undo) = &step.undone_run else {
+            return Ok(None);
+        };
+        let records = self.undo_records(agent, &undo.run)?;
+        let has_written_since = records.has_written_since(agent, event.before.as_ref());
+        if !has_written_since || undo.mode == UndoMode::Overwrite {
+            return Ok(None);
+        }
+        let action = match source.replacement {
+            Replacement::File(_) => None,
+            Replacement::Absent => Some(StepAction::Remove),
+            Replacement::KeptObject { .. } | Replacement::Symlink(_) => Some(StepAction::PutBack),
+        };
+        if let Some(action) = action {
+            return Err(nothing_to_append_to_error(&undo.run, action));
+        }
+        if undo.mode == UndoMode::Refuse {
+            let message = format!("the agent has written since run {}", undo.run);
+            let hint = "--append keeps the new notes below the restored file, --overwrite archives \
+                        them";
+            return Err(Error::new(ErrorKind::Conflict, message).with_hint(hint));
+        }
+        let left = records.record.event.after.clone();
+        Ok(Some(left.unwrap_or(FileState::Absent)))
+    }
+}
+
+fn changed_memory_error() -> Error {
+    let message = "the memory has changed since the plan";
+    let hint = "review a new plan; nothing was changed";
+    Error::new(ErrorKind::Conflict, message).with_hint(hint)
+}

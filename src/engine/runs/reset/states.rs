@@ -1,0 +1,103 @@
+//! The states in which a run finds agents, for the log of state changes. What the run makes of them
+//! is in the ledger; the log only learns with what to compare the next observation.
+
+use super::Run;
+use crate::baseline::BaselineRefusal;
+use crate::config::Agent;
+use crate::engine::runs::run_report::AgentResult;
+use crate::engine::store::record::{Operation, Outcome};
+use crate::engine::store::state::State;
+use crate::engine::store::state_log::{SeenState, StateNote, StateObserver};
+use crate::engine::watch::classify::{Classification, NO_MEMORY_REASON, describe_oversize};
+use crate::transport::{FailureCause, MemoryObject};
+
+impl Run<'_> {
+    /// Notes the state of a memory that was read.
+    pub(super) fn note_found_state(
+        &self,
+        agent: &Agent,
+        object: &MemoryObject,
+        classification: &Classification,
+        size: u64,
+    ) {
+        let (state, reason) = match object {
+            MemoryObject::Absent => (State::Missing, NO_MEMORY_REASON.to_string()),
+            MemoryObject::Special(special) => {
+                (State::Error, self.engine.describe_special(agent, special))
+            }
+            MemoryObject::File(_) => {
+                let state = classification.state();
+                let oversize = describe_oversize(size, agent.max_memory_size);
+                match oversize.filter(|_| State::Oversize < state) {
+                    Some(reason) => (State::Oversize, reason),
+                    None => (state, classification.describe_drift().unwrap_or_default()),
+                }
+            }
+        };
+        self.note_state(agent, state, reason);
+    }
+
+    /// Notes that the baseline of an agent cannot be installed.
+    pub(super) fn note_refused_baseline(&self, agent: &Agent, refusal: &BaselineRefusal) {
+        let state = match refusal {
+            BaselineRefusal::Tampered(_) => State::Tampered,
+            BaselineRefusal::Unusable(_) => State::Error,
+        };
+        self.note_state(agent, state, refusal.error().to_string());
+    }
+
+    /// Notes that the host of an agent cannot be reached, if that is the cause.
+    pub(super) fn note_unreachable(
+        &self,
+        agent: &Agent,
+        cause: FailureCause,
+        error: &impl ToString,
+    ) {
+        let state = match cause {
+            FailureCause::Unreachable => State::Unreach,
+            FailureCause::HostKeyMismatch => State::HostKey,
+            _ => return,
+        };
+        self.note_state(agent, state, error.to_string());
+    }
+
+    fn note_state(&self, agent: &Agent, state: State, reason: String) {
+        let seen = SeenState {
+            agent: agent.name.clone(),
+            state,
+            reason,
+            time: self.engine.clock().now(),
+        };
+        self.shared().found_states.push(seen);
+    }
+
+    /// Records the states in which the run found its agents, and those in which it left them.
+    pub(super) fn record_states(&self, results: &[AgentResult]) {
+        let operation = self.plan.operation;
+        let observer = StateObserver::from(self.engine.setup.trigger);
+        let mut found = std::mem::take(&mut self.shared().found_states);
+        // Most agents have notes that the run takes away; it does not matter since when.
+        found.retain(|seen| seen.state != State::Scratch);
+        let notes = found.into_iter();
+        let found = notes.map(|seen| StateNote::Seen { seen, observer });
+        let time = self.engine.clock().now();
+        let left = results.iter().filter_map(|result| {
+            let agent = result.agent.clone();
+            match (operation, result.outcome) {
+                (Operation::Reset, Outcome::Ok | Outcome::Unchanged) => {
+                    Some(StateNote::LeftByRun(SeenState {
+                        agent,
+                        state: State::Clean,
+                        reason: String::new(),
+                        time,
+                    }))
+                }
+                // What is in the memory now depends on what was kept or restored.
+                (_, Outcome::Ok) => Some(StateNote::Forgotten(agent)),
+                _ => None,
+            }
+        });
+        let notes: Vec<StateNote> = found.chain(left).collect();
+        self.engine.note_states(&notes);
+    }
+}

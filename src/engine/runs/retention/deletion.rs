@@ -1,0 +1,194 @@
+//! The deletion of entries and versions that were planned and have expired.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use super::expired::{Expired, describe_older_entries};
+use super::scope::RetentionScope;
+use super::unused_versions::describe_unused_versions;
+use crate::archive::ArchiveEntry;
+use crate::baseline::StoredVersion;
+use crate::digest::Digest;
+use crate::engine::runs::plan::RetentionPlan;
+use crate::engine::store::lock;
+use crate::engine::store::record::{Operation, RunEvent};
+use crate::engine::{Engine, EngineSetup};
+use crate::error::{Error, Result};
+
+/// Maximum number of entries or versions that one record names. With paths of up to 300 bytes, the
+/// record fits into the reserve of the ledger.
+pub(super) const MAX_NAMES_PER_RECORD: usize = 200;
+
+/// The entries or versions that one record of a deletion names.
+enum ExpiredPart<'e> {
+    Entries(&'e [ArchiveEntry]),
+    Versions(&'e [StoredVersion]),
+}
+
+impl Expired {
+    /// Splits it into what a record each can name.
+    fn split(&self) -> impl Iterator<Item = ExpiredPart<'_>> {
+        let entries = self.entries.chunks(MAX_NAMES_PER_RECORD);
+        let versions = self.versions.chunks(MAX_NAMES_PER_RECORD);
+        let versions = versions.map(ExpiredPart::Versions);
+        entries.map(ExpiredPart::Entries).chain(versions)
+    }
+}
+
+/// What retention deleted.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Deletion {
+    /// Paths of the entries below `archive_dir`.
+    pub entries: Vec<PathBuf>,
+    /// The baseline versions.
+    pub versions: Vec<Digest>,
+    /// Why some could not be deleted.
+    pub errors: Vec<Error>,
+    /// Why others stay, by the second check, which precedes the deletion.
+    pub notes: Vec<String>,
+}
+
+impl Deletion {
+    /// Creates the result of a deletion that did not begin.
+    pub fn from_error(error: Error) -> Deletion {
+        Deletion {
+            errors: vec![error],
+            ..Deletion::default()
+        }
+    }
+
+    /// Returns the lines about it for `reset.log`.
+    pub fn describe(&self, engine: &Engine) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !self.entries.is_empty() {
+            let days = engine.config().general.archive_retention_days;
+            let entries = describe_older_entries(self.entries.len(), days);
+            lines.push(format!("Deleted {entries}"));
+        }
+        if !self.versions.is_empty() {
+            let versions = describe_unused_versions(self.versions.len());
+            lines.push(format!("Deleted {versions}"));
+        }
+        lines
+    }
+}
+
+impl Engine {
+    /// Deletes what was planned and what retention would still delete now. The record precedes the
+    /// deletion, so a crash in between does not look like a loss.
+    ///
+    /// # Errors
+    /// Nothing was deleted.
+    pub(in crate::engine) fn delete_expired(
+        &self,
+        run: &str,
+        shown_plan: &RetentionPlan,
+        scope: &RetentionScope<'_>,
+    ) -> Result<Deletion> {
+        if let Some(block) = &shown_plan.blocker {
+            return Err(block.to_error(&block.reason));
+        }
+        let deletion = if shown_plan.entries.is_empty() && shown_plan.versions.is_empty() {
+            Deletion::default()
+        } else {
+            self.delete_planned(run, shown_plan, scope)?
+        };
+        if shown_plan.is_full_check {
+            self.baseline_versions.note_check();
+        }
+        Ok(deletion)
+    }
+
+    fn delete_planned(
+        &self,
+        run: &str,
+        shown_plan: &RetentionPlan,
+        scope: &RetentionScope<'_>,
+    ) -> Result<Deletion> {
+        // A process that pins an entry now waits, and then finds it deleted.
+        let _lock = lock::lock_pins(&self.archive, self.clock())?;
+        let dates = self.retention_dates()?;
+        let mut expired = self.find_expired_at(scope, &dates, shown_plan.is_full_check)?;
+        let paths: HashSet<&Path> = shown_plan.entries.iter().map(PathBuf::as_path).collect();
+        expired
+            .entries
+            .retain(|entry| paths.contains(entry.path.as_path()));
+        let digests: HashSet<&Digest> = shown_plan.versions.iter().collect();
+        expired.versions.retain(|it| digests.contains(&it.digest));
+        let mut deletion = Deletion {
+            notes: std::mem::take(&mut expired.notes),
+            ..Deletion::default()
+        };
+        let mut has_recorded = false;
+        // On a full disk, what one record names has to be gone before there is space for the next.
+        for part in expired.split() {
+            match self.record_deletion(run, &part) {
+                Ok(()) => has_recorded = true,
+                Err(error) if has_recorded => {
+                    deletion.errors.push(error);
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+            self.delete_recorded(&part, &mut deletion);
+            if let Err(moved) = self.archive.check_root() {
+                deletion.errors.push(moved);
+                break;
+            }
+        }
+        Ok(deletion)
+    }
+
+    /// Records that entries or versions are about to be deleted.
+    fn record_deletion(&self, run: &str, part: &ExpiredPart<'_>) -> Result<()> {
+        let EngineSetup { trigger, user, .. } = &self.setup;
+        let mut event = RunEvent::for_archive(run, Operation::Retire, *trigger, user);
+        match part {
+            ExpiredPart::Entries(entries) => {
+                let days = self.config().general.archive_retention_days;
+                event.retired_entries = entries.iter().map(|entry| entry.path.clone()).collect();
+                event.note = Some(describe_older_entries(entries.len(), days));
+            }
+            ExpiredPart::Versions(versions) => {
+                event.retired_versions = versions.iter().map(|version| version.digest).collect();
+                event.note = Some(describe_unused_versions(versions.len()));
+            }
+        }
+        let recorded = self.append_to_ledger(vec![event]);
+        recorded.map_err(|error| self.explain_unrecorded_deletion(error))
+    }
+
+    fn delete_recorded(&self, part: &ExpiredPart<'_>, deletion: &mut Deletion) {
+        match part {
+            ExpiredPart::Entries(entries) => {
+                for entry in *entries {
+                    match self.archive.delete_entry(entry) {
+                        Ok(true) => deletion.entries.push(entry.path.clone()),
+                        Ok(false) => {}
+                        // One error about the archive stands for all entries that stay.
+                        Err(_) if self.archive.check_root().is_err() => return,
+                        Err(error) => deletion.errors.push(error),
+                    }
+                }
+            }
+            ExpiredPart::Versions(versions) => match self.delete_versions(versions, deletion) {
+                Err(error) if self.archive.check_root().is_ok() => deletion.errors.push(error),
+                _ => {}
+            },
+        }
+    }
+
+    /// Deletes recorded versions, except those that another process has begun to rely on since.
+    fn delete_versions(&self, versions: &[StoredVersion], deletion: &mut Deletion) -> Result<()> {
+        let lock = self.baseline_versions.lock_for_deletion()?;
+        for version in versions {
+            match self.baseline_versions.delete(version, &lock) {
+                Ok(true) => deletion.versions.push(version.digest),
+                Ok(false) => {}
+                Err(_) if self.archive.check_root().is_err() => return Ok(()),
+                Err(error) => deletion.errors.push(error),
+            }
+        }
+        Ok(())
+    }
+}

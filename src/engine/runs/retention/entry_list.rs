@@ -1,0 +1,282 @@
+//! The list of entries, and their pins.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use chrono::{DateTime, FixedOffset};
+
+use super::dates;
+use super::deletion::MAX_NAMES_PER_RECORD;
+use super::ledger_facts::{LedgerFacts, LedgerQuery};
+use crate::archive::search::{EntryFacts, EntryFilter};
+use crate::archive::{Archive, ArchiveEntry, PinFault, Pins};
+use crate::engine::store::entry_directories::EntryDirectory;
+use crate::engine::store::lock;
+use crate::engine::store::record::{Operation, RunEvent, new_run_id};
+use crate::engine::{Engine, EngineSetup};
+use crate::error::{Error, Result};
+use crate::lint::ScanSummary;
+
+/// An entry, and the reasons to keep it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryStatus {
+    /// The entry itself.
+    pub entry: ArchiveEntry,
+    /// The agent's name; of one that left the config, the directory if no record names it.
+    pub agent: String,
+    /// Whether the agent is not in the config.
+    pub has_left: bool,
+    /// When it was made, by the ledger; by its name where no record names it.
+    pub time: DateTime<FixedOffset>,
+    /// Whether it is pinned: retention never deletes it.
+    pub is_pinned: bool,
+    /// Whether the ledger names it, which makes it verifiable; none if the ledger cannot be read.
+    pub is_recorded: Option<bool>,
+    /// Whether the undo of a run within the retention time needs it; none if the ledger cannot be
+    /// read.
+    pub is_needed: Option<bool>,
+    /// What the scan found in it, by the ledger.
+    pub findings: Option<ScanSummary>,
+}
+
+impl EntryStatus {
+    /// The order of entries: by their time, then by the number within a minute.
+    pub fn sort_key(&self) -> (DateTime<FixedOffset>, u32, &Path) {
+        (self.time, self.entry.number, &self.entry.path)
+    }
+}
+
+/// A list of entries.
+#[derive(Debug)]
+pub struct EntryList {
+    /// The entries.
+    pub entries: Vec<EntryStatus>,
+    /// Why the ledger cannot be read, if that is so.
+    pub ledger_error: Option<Error>,
+}
+
+impl Engine {
+    /// Returns the entries of some agents, or of all where none is named, that a filter allows:
+    /// oldest first within a directory. Agents that left the config have the names of their
+    /// directories.
+    ///
+    /// # Errors
+    /// An unknown agent, or an archive that cannot be read.
+    pub fn entry_statuses(&self, agents: &[String], filter: &EntryFilter) -> Result<EntryList> {
+        let directories = self.named_directories(agents)?;
+        let mut entries = Vec::new();
+        for directory in &directories {
+            let listed = self.archive.list_entries(&directory.path)?;
+            entries.extend(listed.into_iter().map(|entry| (directory, entry)));
+        }
+        let pins = Pins::read(&self.archive)?;
+        let now = self.clock().now();
+        let limit = now - dates::days(self.config().general.archive_retention_days);
+        let facts = self.read_ledger_facts(&LedgerQuery {
+            entries: entries
+                .iter()
+                .map(|(_, entry)| entry.path.as_path())
+                .collect(),
+            versions: HashSet::new(),
+            version_limit: limit,
+            now,
+            pins: &pins,
+        });
+        // The entries can be listed, and copied, without the ledger.
+        let (facts, ledger_error) = facts.map_or_else(
+            |error| (LedgerFacts::unknown(entries.len()), Some(error)),
+            |facts| (facts, None),
+        );
+        let is_known = ledger_error.is_none();
+        let zone = self.clock().zone();
+        let mut statuses = Vec::new();
+        let all = entries.into_iter().zip(facts.entries).enumerate();
+        for (place, ((directory, entry), record)) in all {
+            let is_pinned = pins.contains(&entry.path);
+            let recorded = record.as_ref().and_then(|it| facts.agents.get(it.agent));
+            let recorded = recorded.map(|agent| agent.name.clone());
+            let has_left = directory.has_left();
+            let is_allowed = recorded
+                .iter()
+                .cloned()
+                .chain(directory.names())
+                .any(|agent| {
+                    filter.allows(&EntryFacts {
+                        agent: &agent,
+                        kind: entry.kind,
+                        stamp: entry.stamp,
+                        is_pinned,
+                        has_left,
+                    })
+                });
+            if is_allowed {
+                statuses.push(EntryStatus {
+                    agent: recorded.unwrap_or_else(|| directory.label()),
+                    has_left,
+                    time: match &record {
+                        Some(record) => zone.at(record.made_at),
+                        None => zone.resolve(entry.stamp),
+                    },
+                    is_pinned,
+                    findings: facts.findings.get(&place).cloned(),
+                    is_recorded: is_known.then_some(record.is_some()),
+                    is_needed: is_known.then_some(record.is_some_and(|it| {
+                        it.recorded_at >= limit || it.is_newest || it.is_part_of_pinned
+                    })),
+                    entry,
+                });
+            }
+        }
+        // The clock may have been set back between two entries, or the time zone changed.
+        statuses.sort_by(|one, other| {
+            let directories = [one, other].map(|it| Archive::agent_directory_of(&it.entry.path));
+            let by_time = || one.sort_key().cmp(&other.sort_key());
+            directories[0].cmp(directories[1]).then_with(by_time)
+        });
+        Ok(EntryList {
+            entries: statuses,
+            ledger_error,
+        })
+    }
+
+    /// Returns the directories of these agents; all, where none is named.
+    ///
+    /// # Errors
+    /// An unknown agent, or an archive that cannot be read.
+    fn named_directories(&self, agents: &[String]) -> Result<Vec<EntryDirectory>> {
+        let mut directories = self.entry_directories()?;
+        let has_directory = |name: &String| {
+            directories
+                .iter()
+                .any(|it| it.names().any(|known| known == *name))
+        };
+        for name in agents.iter().filter(|name| !has_directory(name)) {
+            self.agent(name)?;
+        }
+        directories.retain(|directory| {
+            agents.is_empty() || directory.names().any(|name| agents.contains(&name))
+        });
+        Ok(directories)
+    }
+
+    /// Returns the agents among some, or among all, whose quarantine this process may not list.
+    ///
+    /// # Errors
+    /// The archive cannot be read.
+    pub fn agents_with_hidden_quarantine(&self, agents: &[String]) -> Result<Vec<String>> {
+        let mut directories = self.entry_directories()?;
+        directories.retain(|directory| {
+            let is_named =
+                agents.is_empty() || directory.names().any(|name| agents.contains(&name));
+            is_named && self.archive.has_hidden_quarantine(&directory.path)
+        });
+        Ok(directories.iter().map(EntryDirectory::label).collect())
+    }
+
+    /// Lines of the pins file that name no entry.
+    ///
+    /// # Errors
+    /// The pins cannot be read.
+    pub fn pin_faults(&self) -> Result<Vec<PinFault>> {
+        Ok(Pins::read(&self.archive)?.find_faults())
+    }
+
+    /// Pins or unpins entries, all of them or none, and records that; also what an earlier call did and
+    /// could not record. A path may be typed in any form that leads to the entry; the pin has the
+    /// entry's own name. Returns the entries that were changed.
+    ///
+    /// # Errors
+    /// A path that leads to no entry, or the system's error.
+    pub fn set_pinned(&self, entries: &[PathBuf], is_pinned: bool) -> Result<Vec<PathBuf>> {
+        let _lock = lock::lock_pins(&self.archive, self.clock())?;
+        let mut pins = Pins::read(&self.archive)?;
+        let (mut changed, mut pinned) = (Vec::new(), Vec::new());
+        for typed in entries {
+            let entry = self.archive.resolve_typed_path(typed);
+            // A deleted entry can still be unpinned.
+            let is_known = |entry: &PathBuf| -> Result<bool> {
+                Ok(!is_pinned && pins.contains(entry) || self.archive.find_entry(entry)?.is_some())
+            };
+            let is_known = entry.as_ref().map(is_known).transpose()?;
+            let (Some(entry), Some(true)) = (entry, is_known) else {
+                return Err(self.unknown_entry_error(typed));
+            };
+            let is_new = if is_pinned {
+                pins.add(&entry)?
+            } else {
+                pins.remove(&entry)
+            };
+            if is_new {
+                changed.push(entry);
+            } else if is_pinned {
+                pinned.push(entry);
+            }
+        }
+        if !changed.is_empty()
+            && let Err(error) = pins.write(&self.archive)
+        {
+            let now = Pins::read(&self.archive);
+            let is_done = |now: &Pins| changed.iter().all(|it| now.contains(it) == is_pinned);
+            let has_taken_effect = now.is_ok_and(|now| is_done(&now));
+            return Err(if has_taken_effect {
+                error.with_context("the change took effect, but may not be on the disk")
+            } else {
+                error
+            });
+        }
+        let mut unrecorded = self.without_pin_record(pinned)?;
+        unrecorded.extend(changed.iter().cloned());
+        if !unrecorded.is_empty() {
+            self.record_pins(&unrecorded, is_pinned)?;
+        }
+        Ok(changed)
+    }
+
+    /// Returns those of these pinned entries whose last record does not say that they were pinned. Records
+    /// that cannot be read may say so.
+    fn without_pin_record(&self, mut pinned: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
+        if pinned.is_empty() {
+            return Ok(pinned);
+        }
+        let (mut unrecorded, mut unread) = (Vec::new(), None);
+        let (mut back, _) = self.scan_ledger_backwards()?;
+        while !pinned.is_empty() {
+            let next = back.next_readable(&mut unread, |it| it.is_about_archive())?;
+            let Some((_, record)) = next else { break };
+            let event = record.event;
+            let is_named = |entry: &mut PathBuf| event.pinned_entries.contains(entry);
+            let named = pinned.extract_if(.., is_named);
+            if event.operation == Operation::Pin {
+                named.for_each(drop);
+            } else {
+                unrecorded.extend(named);
+            }
+        }
+        unrecorded.extend(pinned.into_iter().filter(|_| unread.is_none()));
+        Ok(unrecorded)
+    }
+
+    fn record_pins(&self, entries: &[PathBuf], is_pinned: bool) -> Result<()> {
+        let (act, word) = if is_pinned {
+            (Operation::Pin, "pinned")
+        } else {
+            (Operation::Unpin, "unpinned")
+        };
+        let run = new_run_id();
+        let events = entries.chunks(MAX_NAMES_PER_RECORD).map(|some| {
+            let EngineSetup { trigger, user, .. } = &self.setup;
+            let mut event = RunEvent::for_archive(&run, act, *trigger, user);
+            let first = some.first().map(|entry| entry.display().to_string());
+            let more = some.len() - 1;
+            event.note = first.map(|first| match more {
+                0 => first,
+                more => format!("{first} and {more} more"),
+            });
+            event.pinned_entries = some.to_vec();
+            event
+        });
+        self.append_to_ledger(events.collect()).map_err(|error| {
+            error.with_context(format!("{word}, but cannot record it in the ledger"))
+        })
+    }
+}

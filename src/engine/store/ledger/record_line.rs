@@ -1,0 +1,97 @@
+//! One line of a ledger: its largest size, the record in it, and the error for a line that breaks the
+//! chain.
+
+use std::path::Path;
+
+use chrono::{DateTime, FixedOffset};
+use serde::{Deserialize, Deserializer};
+
+use crate::clock::BootTime;
+use crate::digest::Digest;
+use crate::engine::store::record::{LedgerRecord, RunEvent};
+use crate::error::{Error, ErrorKind};
+
+/// The largest size of a record; real ones are far smaller, and a longer line is not a record.
+pub(super) const MAX_RECORD_BYTES: u64 = 16 << 20;
+
+/// The largest number of a record: real ones are far smaller, and numbers can be added without an
+/// overflow.
+pub(super) const MAX_SEQ: u64 = 1 << 53;
+
+/// Deserializes the number of a record.
+///
+/// # Errors
+/// A number that no record has.
+pub(super) fn deserialize_seq<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    match u64::deserialize(deserializer)? {
+        seq @ 1..=MAX_SEQ => Ok(seq),
+        _ => Err(serde::de::Error::custom("not the number of a record")),
+    }
+}
+
+/// Describes why a line is not a record, without the parser's words.
+pub(super) fn describe_fault(error: &serde_json::Error) -> String {
+    let column = error.column();
+    match error.classify() {
+        serde_json::error::Category::Data => {
+            format!("a value is missing or unknown before column {column}")
+        }
+        serde_json::error::Category::Syntax => format!("column {column} is not valid JSON"),
+        serde_json::error::Category::Eof | serde_json::error::Category::Io => {
+            "its end is missing".to_string()
+        }
+    }
+}
+
+/// The fields that every record begins with.
+#[derive(Deserialize)]
+pub(super) struct RecordHeader {
+    #[serde(deserialize_with = "deserialize_seq")]
+    pub(super) seq: u64,
+    #[serde(rename = "prev")]
+    pub(super) previous_digest: Digest,
+    time: DateTime<FixedOffset>,
+    #[serde(default)]
+    boot: Option<BootTime>,
+}
+
+/// Parses the fields that every record begins with; the rest may have words that this version does
+/// not know.
+pub(super) fn parse_record_header(line: &[u8]) -> serde_json::Result<RecordHeader> {
+    serde_json::from_slice(line)
+}
+
+/// Parses a record. Both of its parts are parsed from the whole line, which is much faster than
+/// collecting the fields that the first part leaves.
+pub(super) fn parse_record(line: &[u8]) -> serde_json::Result<LedgerRecord> {
+    let RecordHeader {
+        seq,
+        previous_digest,
+        time,
+        boot,
+    } = parse_record_header(line)?;
+    let event: RunEvent = serde_json::from_slice(line)?;
+    Ok(LedgerRecord {
+        seq,
+        previous_digest,
+        time,
+        boot,
+        event,
+    })
+}
+
+/// Returns the error for a ledger whose chain is broken.
+pub fn broken_chain_error(path: &Path, line: u64, why: &str) -> Error {
+    Error::new(
+        ErrorKind::Integrity,
+        format!(
+            "the ledger {} is broken at line {line}: {why}",
+            path.display()
+        ),
+    )
+    .with_hint(
+        "`verify` lists every broken line; keep the file as evidence, and move it away together \
+         with its segments (ledger-*.jsonl.gz), reset.log and reset.log.old: the next run begins a \
+         new ledger",
+    )
+}

@@ -1,0 +1,70 @@
+//! What changes in the watched directories affect.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::baseline::seal;
+use crate::config::MemoryLocation;
+use crate::engine::Engine;
+use crate::engine::store::lock;
+
+#[derive(Clone)]
+pub(super) enum ChangeTarget {
+    Agent(String),
+    AllAgents,
+    Ledger,
+    Config,
+    /// The decisions about findings.
+    LintFiles,
+    Pauses,
+    StateLog,
+}
+
+/// What changes of the names in a directory affect.
+pub(super) type ChangeScopes = HashMap<PathBuf, HashMap<OsString, Vec<ChangeTarget>>>;
+
+/// Returns what changes in each directory affect.
+pub(super) fn change_scopes(engine: &Engine) -> ChangeScopes {
+    let config = engine.config();
+    let mut scopes = ChangeScopes::new();
+    let mut add = |path: &Path, target: ChangeTarget| {
+        if let (Some(directory), Some(name)) = (path.parent(), path.file_name()) {
+            // Agents share the directories of baselines and locks.
+            let names = match scopes.get_mut(directory) {
+                Some(names) => names,
+                None => scopes.entry(directory.to_path_buf()).or_default(),
+            };
+            names.entry(name.to_os_string()).or_default().push(target);
+        }
+    };
+    for agent in &config.agents {
+        if let MemoryLocation::Local { memory, .. } = &agent.location {
+            add(memory, ChangeTarget::Agent(agent.name.clone()));
+        }
+        let baseline = config.baseline_path(agent);
+        add(&baseline, ChangeTarget::Agent(agent.name.clone()));
+        let lock = lock::holder_path(engine.archive(), &agent.name);
+        add(&lock, ChangeTarget::Agent(agent.name.clone()));
+    }
+    for name in [
+        seal::SEAL_FILE_NAME,
+        seal::META_FILE_NAME,
+        seal::SIGNATURE_FILE_NAME,
+    ] {
+        let path = config.general.baseline_dir.join(name);
+        add(&path, ChangeTarget::AllAgents);
+    }
+    let lint = &config.lint;
+    for path in [&lint.allow_file, &lint.accepted_file]
+        .into_iter()
+        .flatten()
+    {
+        add(path, ChangeTarget::LintFiles);
+    }
+    add(&engine.ledger_path(), ChangeTarget::Ledger);
+    add(&engine.schedule_path(), ChangeTarget::Pauses);
+    add(&engine.state_log_path(), ChangeTarget::StateLog);
+    add(&config.path, ChangeTarget::Config);
+    scopes
+}

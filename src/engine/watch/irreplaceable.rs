@@ -1,0 +1,137 @@
+//! Memories of this machine whose path in the config no reset can replace: an object that is not a
+//! file, a mount point, a path through a symlink. Such an object counts as the agent's doing where
+//! the ledger has a file at that path before.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+use super::{degraded, parallel};
+use crate::config::Agent;
+use crate::durable;
+use crate::engine::{AgentHistory, Engine};
+use crate::error::{Error, ErrorKind};
+use crate::transport::{MemoryObject, SpecialFile};
+
+/// Maximum wait for a file system to resolve a path.
+const PATH_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl Engine {
+    /// Agents of this machine whose memory no reset can replace, for want of another
+    /// `memory_file` or of `accept_degraded`, each with the reason.
+    pub fn irreplaceable_memories(&self) -> Vec<(&Agent, Error)> {
+        let mut found = self.local_agents_with_fault(|agent| {
+            let mount_error = || {
+                let properties = self.open_directory(agent).ok()?.properties().ok()?;
+                degraded::in_place_degradation(agent, &properties.swap_forecast).err()
+            };
+            self.find_misplacement(agent).or_else(mount_error)
+        });
+        found.extend(self.symlinked_memories());
+        found
+    }
+
+    /// Returns the agents of this machine whose memory is a directory, symlink, FIFO, socket or
+    /// device and, by the ledger, never was a file, or is absent beside a file of nearly the same
+    /// name, each with the reason why it is not reset.
+    pub fn misplaced_memories(&self) -> Vec<(&Agent, Error)> {
+        self.local_agents_with_fault(|agent| self.find_misplacement(agent))
+    }
+
+    /// Returns the agents of this machine whose memory is behind a symlink. Resolves only the path,
+    /// and does not open its target.
+    fn symlinked_memories(&self) -> Vec<(&Agent, Error)> {
+        let local = self.local_agents();
+        let directory = |agent: &&Agent| agent.location.memory().parent().map(Path::to_path_buf);
+        let directories = local.iter().map(|it| directory(it).unwrap_or_default());
+        let without_link = || durable::resolve_first_symlink;
+        let systems = self.file_systems();
+        let real = systems.inspect_paths(directories.collect(), PATH_CHECK_TIMEOUT, without_link);
+        let linked = local.into_iter().zip(real).filter_map(|(agent, real)| {
+            let memory = agent.location.memory();
+            let real = real?.join(memory.file_name()?);
+            let message = format!("{} is reached through a symlink", memory.display());
+            let hint = format!("set memory_file to its real path: {}", real.display());
+            Some((agent, Error::new(ErrorKind::Host, message).with_hint(hint)))
+        });
+        linked.collect()
+    }
+
+    /// Returns the agents of this machine that have this fault. File systems that hang are waited
+    /// for at the same time.
+    fn local_agents_with_fault(
+        &self,
+        fault: impl Fn(&Agent) -> Option<Error> + Sync,
+    ) -> Vec<(&Agent, Error)> {
+        let local = self.local_agents();
+        let found = parallel::read_agents_by_site(
+            self,
+            &local,
+            || &fault,
+            |agents, _| vec![None; agents.len()],
+        );
+        let found = local.into_iter().zip(found);
+        found
+            .filter_map(|(agent, error)| Some((agent, error?)))
+            .collect()
+    }
+
+    fn find_misplacement(&self, agent: &Agent) -> Option<Error> {
+        match self.probe_memory(&agent.location) {
+            Ok(MemoryObject::Special(special)) => {
+                let history = self.ledger_history(&agent.name).unwrap_or_default();
+                self.misplacement_error(agent, &history, &special)
+            }
+            Ok(MemoryObject::Absent) => {
+                let directory = self.open_directory(agent).ok()?;
+                let history = self.ledger_history(&agent.name).unwrap_or_default();
+                self.find_similar_file(agent, &history, directory.as_ref())?
+                    .refusal
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns whether an earlier run found or left a file at the path of the agent's memory.
+    pub(in crate::engine) fn has_file_record(agent: &Agent, history: &AgentHistory) -> bool {
+        let mut recorded = history.file_address.iter();
+        recorded.any(|file| file.is_compatible_with(agent))
+    }
+
+    /// Returns why an object in place of a memory is not displaced: no earlier run found or left
+    /// a file there.
+    pub(in crate::engine) fn misplacement_error(
+        &self,
+        agent: &Agent,
+        history: &AgentHistory,
+        special: &SpecialFile,
+    ) -> Option<Error> {
+        if !special.needs_file_record() || Engine::has_file_record(agent, history) {
+            return None;
+        }
+        let memory = agent.location.memory();
+        let message = format!(
+            "{} is {special}, and the ledger has no record of a file there",
+            memory.display()
+        );
+        let key = agent.location.memory_key();
+        let hint = match special {
+            SpecialFile::Directory => format!(
+                "add the name of the file to {key}; if the path is right, move the directory away"
+            ),
+            SpecialFile::Symlink(target) => {
+                let parent = memory.parent().unwrap_or(Path::new("/"));
+                let target = parent.join(OsStr::from_bytes(target));
+                format!(
+                    "set {key} to the file that the link leads to, {}; if the path is right, move \
+                     the link away",
+                    target.display()
+                )
+            }
+            _ => format!("set {key} to the path of a file; if the path is right, remove {special}"),
+        };
+        let error = Error::new(ErrorKind::Conflict, self.mask_secrets_in(&message));
+        Some(error.with_hint(self.mask_secrets_in(&hint)))
+    }
+}

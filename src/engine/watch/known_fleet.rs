@@ -1,0 +1,26 @@
+//! What is known of the whole fleet before its agents are observed.
+
+use std::collections::HashSet;
+
+use crate::config::Agent;
+use crate::digest::Digest;
+use crate::engine::store::lock::LockDirectory;
+use crate::engine::{AgentHistory, Engine};
+use crate::error::Result;
+
+/// What is known of the whole fleet before its agents are observed.
+pub(in crate::engine) struct KnownFleet {
+    /// The agents that had journals.
+    pub journaled: HashSet<String>,
+    /// The directory of the locks.
+    pub locks: LockDirectory,
+    /// The last record of the ledger, up to which histories are known.
+    pub ledger_head: Result<(u64, Digest)>,
+}
+
+impl KnownFleet {
+    pub fn history(&self, engine: &Engine, agent: &Agent) -> Result<AgentHistory> {
+        self.ledger_head.clone()?;
+        engine.ledger().indexed_history(&agent.name)
+    }
+}
