@@ -119,7 +119,7 @@ fn main() {
         archive_group: None,
     });
     let (sender, events) = bounded(64);
-    let fleet = FleetWatcher::start(Arc::new(engine), sender).expect("a thread");
+    let fleet = FleetWatcher::start(Arc::clone(engine.watch()), sender).expect("a thread");
     let living = (HOSTS - 1) * AGENTS;
     let mut seen: BTreeSet<String> = BTreeSet::new();
     let mut all = None;

@@ -175,14 +175,17 @@ fn simulate(root: &Path, name: &str, mix: &dyn Mix, days: usize) -> SimulatedYea
         }
         // A process for each run, as a timer starts it.
         let engine = engine_of(&fleet, clock.clone());
-        let plan = engine.plan_reset(&fleet.agents, false).unwrap();
+        let plan = engine.planner().plan_reset(&fleet.agents, false).unwrap();
         let mut last_line = Instant::now();
-        let report = engine.apply_plan(&plan, true, &AtomicBool::new(false), &mut |progress| {
-            if format!("{progress:?}").contains("Moved the records") {
-                compactions.push(last_line.elapsed());
-            }
-            last_line = Instant::now();
-        });
+        let report =
+            engine
+                .runs()
+                .apply_plan(&plan, true, &AtomicBool::new(false), &mut |progress| {
+                    if format!("{progress:?}").contains("Moved the records") {
+                        compactions.push(last_line.elapsed());
+                    }
+                    last_line = Instant::now();
+                });
         assert_eq!(report.worst_kind(), None, "{:?}", report.errors);
     }
     let year = SimulatedYear { fleet };
@@ -214,7 +217,7 @@ fn print_sizes(
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let engine = engine_of(&year.fleet, clock);
-    let (seq, _) = engine.ledger_head().unwrap();
+    let (seq, _) = engine.ledger().ledger_head().unwrap();
     let megabytes = |bytes: u64| bytes as f64 / 1e6;
     println!(
         "{name}: {AGENTS} agents, {RUNS_PER_DAY} runs a day, {days} days (simulated in {:.0} s): \
@@ -235,6 +238,7 @@ fn print_sizes(
     }
     let began = Instant::now();
     let found = engine
+        .verifier()
         .verify(None, &AtomicBool::new(false), &mut |_| {})
         .unwrap();
     let about = found.findings.iter().take(3).collect::<Vec<_>>();

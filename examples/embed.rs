@@ -44,17 +44,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     });
 
     let agents = ["scout".to_string()];
-    let reset = apply(&engine, &engine.plan_reset(&agents, false)?);
+    let reset = apply(&engine, &engine.planner().plan_reset(&agents, false)?);
     for entry in reset.results.iter().flat_map(|result| &result.entries) {
         println!("archived in {}:", entry.path.display());
         println!(
             "{}",
-            String::from_utf8_lossy(&engine.read_entry(entry, 4096)?)
+            String::from_utf8_lossy(&engine.entries().read_entry(entry, 4096)?)
         );
     }
     assert_eq!(fs::read_to_string(path("MEMORY.md"))?, BASELINE);
 
-    let undo = engine.plan_undo(&UndoTarget::Run(reset.run), UndoMode::Refuse, false)?;
+    let undo = engine
+        .planner()
+        .plan_undo(&UndoTarget::Run(reset.run), UndoMode::Refuse, false)?;
     apply(&engine, &undo);
     println!(
         "the memory again:\n{}",
@@ -65,7 +67,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Applies a plan as it was made, and prints what happened to each agent.
 fn apply(engine: &Engine, plan: &Plan) -> RunReport {
-    let report = engine.apply_plan(plan, true, &AtomicBool::new(false), &mut |_| {});
+    let report = engine
+        .runs()
+        .apply_plan(plan, true, &AtomicBool::new(false), &mut |_| {});
     for result in &report.results {
         println!("run {}: {}: {:?}", report.run, result.agent, result.outcome);
     }

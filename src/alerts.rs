@@ -160,7 +160,7 @@ pub struct HeldAlerts {
 impl HeldAlerts {
     /// Describes who holds a lock of the alerts; none if it is free.
     pub fn find(engine: &Engine, kind: HolderLockKind) -> Option<HeldAlerts> {
-        let holder = engine.find_lock_holder_of(kind)?;
+        let holder = engine.locks().find_lock_holder_of(kind)?;
         let held = holder
             .as_ref()
             .map_or(0, |it| it.held_seconds(engine.clock().now()));
@@ -319,6 +319,7 @@ impl Sender<'_> {
         done.ledger_error = found.ledger_error;
         file.save(context.now)?;
         self.engine
+            .locks()
             .try_lock_with_holder(HolderLockKind::AlertDelivery)
     }
 

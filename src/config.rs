@@ -387,6 +387,12 @@ impl Config {
             .and_then(|index| self.agents.get(index))
     }
 
+    /// Returns the agents that use a baseline, a file of `baseline_dir`.
+    pub fn baseline_users(&self, name: &str) -> Vec<&Agent> {
+        let agents = self.agents.iter();
+        agents.filter(|agent| agent.baseline == name).collect()
+    }
+
     /// Returns the position of the agent of a name among all agents.
     pub fn agent_index(&self, name: &str) -> Option<usize> {
         let name_at = |index: &usize| self.agents.get(*index).map(|agent| agent.name.as_str());

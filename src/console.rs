@@ -201,7 +201,7 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
     let theme = themes.load(theme_sources.theme_name(&preferences))?;
     let theme_names = themes.names();
     let saved_view = options.view_state_file.as_ref().map(|file| file.read());
-    let clock = ConsoleClock::new(options.engine.clock_handle());
+    let clock = ConsoleClock::new(options.engine.context().clock_handle());
     let saved_observations = ObservationLoader::start_loading(&options.engine);
     // Signals no longer end the program from here on, so everything slow is done before.
     let (input_sender, input) = unbounded();

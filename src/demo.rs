@@ -143,7 +143,7 @@ pub fn build_in(dir: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<
         .find(|(_, part)| *part == AgentRole::Busy);
     let engine = builder.engine(clock.now(), Trigger::Timer, "timer")?.1;
     let busy = busy_agent
-        .map(|(name, _)| engine.hold_agent_lock(name))
+        .map(|(name, _)| engine.locks().hold_agent_lock(name))
         .transpose()?;
     Ok(Demo {
         _busy_lock: busy,
@@ -358,28 +358,33 @@ impl DemoBuilder {
         let (console_clock, console) = self.engine(time_ago(51, 754), Trigger::Console, "ops")?;
         let (timer_clock, timer) = self.engine(time_ago(50, 6), Trigger::Timer, "timer")?;
 
-        let plan = console.plan_reset(&all_agents, true)?;
+        let plan = console.planner().plan_reset(&all_agents, true)?;
         apply_history_plan(&console, &plan)?;
 
         self.append_notes(&unlocked_agents, 1)?;
         timer_clock.set(time_ago(27, 6));
-        apply_history_plan(&timer, &timer.plan_reset(&unlocked_agents, false)?)?;
+        apply_history_plan(
+            &timer,
+            &timer.planner().plan_reset(&unlocked_agents, false)?,
+        )?;
 
         // The operator of the researcher needs its notes again.
         console_clock.set(time_ago(26, 1290));
         let target = UndoTarget::Agents(vec!["researcher".to_string()]);
         apply_history_plan(
             &console,
-            &console.plan_undo(&target, UndoMode::Refuse, false)?,
+            &console
+                .planner()
+                .plan_undo(&target, UndoMode::Refuse, false)?,
         )?;
 
         let (night, day) = unlocked_agents.split_at(unlocked_agents.len() / 2);
         self.append_notes(day, 2)?;
         timer_clock.set(time_ago(3, 6));
-        apply_history_plan(&timer, &timer.plan_reset(day, false)?)?;
+        apply_history_plan(&timer, &timer.planner().plan_reset(day, false)?)?;
         self.append_notes(night, 3)?;
         timer_clock.set(time_ago(2, 6));
-        apply_history_plan(&timer, &timer.plan_reset(night, false)?)
+        apply_history_plan(&timer, &timer.planner().plan_reset(night, false)?)
     }
 
     /// Appends a day of notes to the memories of `agents`.
@@ -477,7 +482,9 @@ impl DemoBuilder {
 
 /// Applies a plan of the history, in which no agent may fail.
 fn apply_history_plan(engine: &Engine, plan: &crate::engine::Plan) -> Result<()> {
-    let report = engine.apply_plan(plan, false, &AtomicBool::new(false), &mut |_| {});
+    let report = engine
+        .runs()
+        .apply_plan(plan, false, &AtomicBool::new(false), &mut |_| {});
     match report.results.iter().find(|result| result.kind.is_some()) {
         None => Ok(()),
         Some(result) => {

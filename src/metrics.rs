@@ -210,7 +210,7 @@ fn add_runs(
         last_run(seen).map(|(_, is_failure)| f64::from(u8::from(is_failure)))
     });
     let limit = now - SUCCESS_WINDOW;
-    if let Ok(successes) = engine.last_successes(limit) {
+    if let Ok(successes) = engine.history().last_successes(limit) {
         let help = "When an agent was last reset or pushed to with success, within 31 days.";
         let mut family = page.gauge("agent_last_reset_timestamp_seconds", help);
         add_agents(&mut family, rows, |agent, _| {
@@ -218,7 +218,7 @@ fn add_runs(
             time.map(|time| unix_seconds(*time))
         });
     }
-    if let Ok(runs) = engine.count_runs(now - RUN_WINDOW) {
+    if let Ok(runs) = engine.history().count_runs(now - RUN_WINDOW) {
         let help = "Runs of the last 24 hours, by result.";
         let mut family = page.gauge("runs", help);
         family.add(&[("result", "ok")], whole(runs.ok as u64));
@@ -229,7 +229,7 @@ fn add_runs(
 fn add_archive(page: &mut Exposition, engine: &Engine, rows: &[(&Agent, &Observation)]) {
     let usage: Vec<Option<(usize, u64)>> = rows
         .iter()
-        .map(|(agent, _)| engine.archive_usage(agent).1.ok())
+        .map(|(agent, _)| engine.entries().archive_usage(agent).1.ok())
         .collect();
     let mut add_usage = |name, help, value: &dyn Fn((usize, u64)) -> f64| {
         let mut family = page.gauge(name, help);

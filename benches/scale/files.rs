@@ -90,8 +90,10 @@ fn cold_reset(fleet: &Fleet) -> f64 {
         fleet.note(&agent[0]);
         let engine = engine_of(fleet, Arc::new(SystemClock));
         let began = process_time();
-        let plan = engine.plan_unobserved(agent, false).unwrap();
-        let report = engine.apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
+        let plan = engine.planner().plan_unobserved(agent, false).unwrap();
+        let report = engine
+            .runs()
+            .apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
         assert_eq!(report.worst_kind(), None, "{:?}", report.errors);
         times.extend((round > 0).then_some(millis(process_time() - began)));
     }
@@ -117,7 +119,7 @@ fn fleet_file(table: &mut Table, size: usize, fleet: &Fleet) {
     table.add("fleet.jsonl", "MB", size, megabytes(&path), None);
     let engine = engine_of(fleet, Arc::new(SystemClock));
     let began = Instant::now();
-    let seen = engine.load_observations();
+    let seen = engine.observer().load_observations();
     table.add(
         "fleet.jsonl read",
         "ms",
@@ -128,6 +130,7 @@ fn fleet_file(table: &mut Table, size: usize, fleet: &Fleet) {
     assert_eq!(seen.len(), fleet.agents.len());
     let began = Instant::now();
     engine
+        .observer()
         .save_observations(seen.iter().map(|seen| &**seen))
         .unwrap();
     table.add(

@@ -260,7 +260,7 @@ impl<'a> ConditionFinder<'a> {
     /// Adds the state changes since the last check, and the states that hold.
     fn add_states(&self, earlier: EarlierChecks<'_>, found: &mut Findings) {
         let config = self.engine.config();
-        let mut changes = self.engine.state_changes().unwrap_or_default();
+        let mut changes = self.engine.state_log().state_changes().unwrap_or_default();
         let known = earlier.last_change;
         let known = known.and_then(|last| changes.iter().rposition(|it| digest_of(it) == last));
         found.last_change = changes.last().map(digest_of);
@@ -275,7 +275,7 @@ impl<'a> ConditionFinder<'a> {
             .map(|change| (change.agent.as_str(), change))
             .collect();
         for agent in &config.agents {
-            let Some((state, since)) = self.engine.last_known_state(&agent.name) else {
+            let Some((state, since)) = self.engine.state_log().last_known_state(&agent.name) else {
                 continue;
             };
             let kind = kind_of_state(state);
@@ -341,7 +341,7 @@ impl<'a> ConditionFinder<'a> {
             if reported.contains(name) {
                 continue;
             }
-            let last = match self.engine.last_run(name) {
+            let last = match self.engine.history().last_run(name) {
                 Ok(None) => continue,
                 Ok(Some(last)) => last,
                 Err(_) => {
@@ -402,7 +402,7 @@ impl<'a> ConditionFinder<'a> {
         let mut last_record = 0;
         let mut records = Vec::new();
         let limit = self.now.checked_sub_signed(MAX_RUN_AGE);
-        let read = self.engine.for_each_record_backwards(|record| {
+        let read = self.engine.ledger().for_each_record_backwards(|record| {
             last_record = last_record.max(record.seq);
             let is_recent = limit.is_some_and(|limit| record.time > limit);
             let is_new = earlier.last_record.is_some_and(|last| record.seq > last) && is_recent;
@@ -447,7 +447,7 @@ impl<'a> ConditionFinder<'a> {
 
     /// Returns why the last run of an agent failed, by the ledger.
     fn recorded_reason(&self, agent: &str) -> Option<String> {
-        let history = self.engine.agent_history(agent, 1).ok()?;
+        let history = self.engine.history().agent_history(agent, 1).ok()?;
         let entry = history.entries.into_iter().next()?;
         entry.record.event.note
     }
@@ -466,7 +466,7 @@ impl<'a> ConditionFinder<'a> {
                 (Subject::Host(host.authority()), Some(state))
             }
             None => {
-                let known = self.engine.last_known_state(agent);
+                let known = self.engine.state_log().last_known_state(agent);
                 (
                     Subject::Agent(agent.to_string()),
                     known.map(|(state, _)| state),

@@ -132,12 +132,16 @@ fn lock_outbox(engine: &Engine) -> Result<HolderLock> {
         found => found.with_path("stat", &directory)?,
     };
     for _ in 0..LOCK_ATTEMPTS {
-        if let Some(lock) = engine.try_lock_with_holder(HolderLockKind::AlertOutbox)? {
+        if let Some(lock) = engine
+            .locks()
+            .try_lock_with_holder(HolderLockKind::AlertOutbox)?
+        {
             return Ok(lock);
         }
         engine.clock().sleep(LOCK_INTERVAL);
     }
     let holder = engine
+        .locks()
         .find_lock_holder_of(HolderLockKind::AlertOutbox)
         .flatten();
     let message = format!(

@@ -130,7 +130,9 @@ impl CommandContext<'_> {
     fn run_alerts_send(&mut self) -> CommandResult {
         let engine = self.open_engine()?;
         let agents: Vec<_> = engine.config().agents.iter().collect();
-        engine.record_observations(&engine.observe_all(&agents));
+        engine
+            .state_log()
+            .record_observations(&engine.observer().observe_all(&agents));
         let environment = &self.environment.alerts;
         let Some(report) = alerts::raise_and_deliver(&engine, None, environment, &|| false) else {
             return Err(no_channel_error(&engine).into());

@@ -319,7 +319,7 @@ impl CommandContext<'_> {
         let EntryList {
             entries: mut statuses,
             ledger_error,
-        } = engine.entry_statuses(agents, &query.filter)?;
+        } = engine.retention().entry_statuses(agents, &query.filter)?;
         if let Some(limit) = limit {
             statuses.sort_by(|one, other| one.sort_key().cmp(&other.sort_key()));
             statuses.drain(..statuses.len().saturating_sub(limit));
@@ -339,7 +339,7 @@ impl CommandContext<'_> {
             archive: engine.archive().root().to_path_buf(),
             entries: items.collect(),
         })?;
-        for agent in engine.agents_with_hidden_quarantine(agents)? {
+        for agent in engine.retention().agents_with_hidden_quarantine(agents)? {
             self.output.print_note(&format!(
                 "the entries of {agent} in quarantine are not listed: only the owner of the \
                  archive can read them"
@@ -363,7 +363,7 @@ impl CommandContext<'_> {
 
     fn show_entry(&mut self, typed: &Path) -> CommandResult {
         let engine = self.open_engine()?;
-        let entry = engine.find_entry(typed)?;
+        let entry = engine.entries().find_entry(typed)?;
         let mut bytes = Vec::new();
         let mut file = engine.archive().open_entry(&entry.path)?;
         file.read_to_end(&mut bytes)
@@ -387,14 +387,14 @@ impl CommandContext<'_> {
         let mut ledger_error = None;
         let entries: Vec<ArchiveEntry> = if typed.is_empty() {
             let query = filter.parse_query("", &engine)?;
-            let list = engine.entry_statuses(&[], &query.filter)?;
+            let list = engine.retention().entry_statuses(&[], &query.filter)?;
             ledger_error = list.ledger_error;
             list.entries
                 .into_iter()
                 .map(|status| status.entry)
                 .collect()
         } else {
-            let found = typed.iter().map(|typed| engine.find_entry(typed));
+            let found = typed.iter().map(|typed| engine.entries().find_entry(typed));
             found.collect::<Result<_, _>>()?
         };
         if entries.is_empty() {
@@ -402,7 +402,7 @@ impl CommandContext<'_> {
             return Ok(Some(ErrorKind::Partial));
         }
         let directory = self.environment.env.cwd.join(to);
-        let report = engine.export_entries(&entries, &directory)?;
+        let report = engine.entries().export_entries(&entries, &directory)?;
         let items = report.entries.into_iter();
         self.output.print_document(&ExportDocument {
             directory,
@@ -416,7 +416,7 @@ impl CommandContext<'_> {
 
     fn pin_entries(&mut self, entries: &[PathBuf], pinned: bool) -> CommandResult {
         let engine = self.open_engine()?;
-        let changed = engine.set_pinned(entries, pinned)?;
+        let changed = engine.retention().set_pinned(entries, pinned)?;
         self.output.print_document(&PinDocument {
             pinned,
             changed,

@@ -340,7 +340,9 @@ impl CommandContext<'_> {
             max_lines: MAX_PLACES,
         };
         if request.query.filter.includes(Source::Archive) {
-            let updated = engine.update_index(&mut progress_line(self.output));
+            let updated = engine
+                .search()
+                .update_index(&mut progress_line(self.output));
             self.output.update_status_line("");
             if let Err(error) = updated {
                 let why = error.message();
@@ -348,7 +350,7 @@ impl CommandContext<'_> {
                     .print_note(&format!("the index was not brought up to date: {why}"));
             }
         }
-        let result = engine.search_archive(&request, &|| true)?;
+        let result = engine.search().search_archive(&request, &|| true)?;
         for note in &result.notes {
             self.output.print_note(note);
         }
@@ -357,7 +359,9 @@ impl CommandContext<'_> {
         let relaxations = if is_found {
             Vec::new()
         } else {
-            engine.relax_search(&args.filter.join_terms(&text), false, &|| true)?
+            engine
+                .search()
+                .relax_search(&args.filter.join_terms(&text), false, &|| true)?
         };
         let document = SearchDocument::new(text, result, &relaxations);
         self.output.print_document(&document)?;
@@ -379,7 +383,9 @@ impl CommandContext<'_> {
 
     pub(super) fn rebuild_index(&mut self) -> CommandResult {
         let engine = self.open_engine()?;
-        let report = engine.rebuild_index(&mut progress_line(self.output));
+        let report = engine
+            .search()
+            .rebuild_index(&mut progress_line(self.output));
         self.output.update_status_line("");
         let report = report?;
         self.output.print_document(&ReindexDocument {

@@ -134,8 +134,8 @@ struct RestoreDocument {
 /// # Errors
 /// The baseline or the ledger cannot be read.
 fn interrupted_save_error(engine: &Engine, name: &str) -> Result<Error> {
-    let (now, _) = engine.find_baseline_version(name, "disk")?;
-    let (previous, _) = engine.find_baseline_version(name, "previous")?;
+    let (now, _) = engine.catalog().find_baseline_version(name, "disk")?;
+    let (previous, _) = engine.catalog().find_baseline_version(name, "previous")?;
     let message = format!(
         "an interrupted change had replaced {name}: it is version {} now, and `previous` would be \
          version {}",
@@ -335,7 +335,7 @@ impl CommandContext<'_> {
 
     fn list_baselines(&mut self) -> CommandResult {
         let engine = self.open_engine()?;
-        let list = engine.list_baselines();
+        let list = engine.catalog().list_baselines();
         let kind = list.worst_kind();
         let (signed, signature_error) = match list.signature {
             Some(Ok(signed)) => (Some(signed), None),
@@ -393,10 +393,16 @@ impl CommandContext<'_> {
 
     fn show_baseline(&mut self, file: &str, version: Option<&str>) -> CommandResult {
         let engine = self.open_engine()?;
-        let name = engine.baseline_name(file, &self.environment.env.cwd)?;
+        let name = engine
+            .seals()
+            .baseline_name(file, &self.environment.env.cwd)?;
         let bytes = match version {
-            Some(version) => engine.find_baseline_version(&name, version)?.1.to_vec(),
-            None => engine.read_baseline(&name)?,
+            Some(version) => engine
+                .catalog()
+                .find_baseline_version(&name, version)?
+                .1
+                .to_vec(),
+            None => engine.catalog().read_baseline(&name)?,
         };
         self.output.print_document(&ShowDocument {
             file: name,
@@ -407,8 +413,12 @@ impl CommandContext<'_> {
 
     fn show_history(&mut self, file: &str, count: Option<usize>) -> CommandResult {
         let engine = self.open_engine()?;
-        let name = engine.baseline_name(file, &self.environment.env.cwd)?;
-        let page = engine.baseline_history_page(&name, count.unwrap_or(usize::MAX))?;
+        let name = engine
+            .seals()
+            .baseline_name(file, &self.environment.env.cwd)?;
+        let page = engine
+            .catalog()
+            .baseline_history_page(&name, count.unwrap_or(usize::MAX))?;
         if let Some(error) = &page.unread {
             self.output
                 .print_warning(&format!("older versions cannot be read: {error}"));
@@ -424,15 +434,19 @@ impl CommandContext<'_> {
 
     fn restore_baseline(&mut self, file: &str, version: &str) -> CommandResult {
         let engine = self.open_engine()?;
-        let name = engine.baseline_name(file, &self.environment.env.cwd)?;
-        let is_interrupted = engine.recover_interrupted_save(&name)?;
+        let name = engine
+            .seals()
+            .baseline_name(file, &self.environment.env.cwd)?;
+        let is_interrupted = engine.files().recover_interrupted_save(&name)?;
         if version == "previous" && is_interrupted {
             return Err(interrupted_save_error(&engine, &name)?.into());
         }
-        let plan = engine.plan_restore(std::slice::from_ref(&name), version)?;
+        let plan = engine
+            .edits()
+            .plan_restore(std::slice::from_ref(&name), version)?;
         self.warn_of_foreign_lines(&engine, &plan);
         let file = plan.files.first();
-        let restored = file.map(|file| engine.apply_planned_baseline(&plan, file));
+        let restored = file.map(|file| engine.edits().apply_planned_baseline(&plan, file));
         let restored = restored.transpose()?;
         self.output.print_document(&RestoreDocument {
             file: name,

@@ -63,11 +63,13 @@ impl Document for EditDocument {
 impl CommandContext<'_> {
     pub(super) fn edit_baseline(&mut self, args: &EditArgs) -> CommandResult {
         let engine = self.open_engine()?;
-        let name = engine.baseline_name(&args.file, &self.environment.env.cwd)?;
-        engine.recover_baseline_changes()?;
+        let name = engine
+            .seals()
+            .baseline_name(&args.file, &self.environment.env.cwd)?;
+        engine.files().recover_baseline_changes()?;
         // Until the end, the guard restores nothing.
-        let _edit = engine.begin_baseline_edit()?;
-        let opened = engine.open_baseline(&name)?;
+        let _edit = engine.files().begin_baseline_edit()?;
+        let opened = engine.edits().open_baseline(&name)?;
         // The editor gets them, too: it decides whether they end the edit.
         signals::register_stop_flag(&Arc::default())?;
         let copy = ExternalCopy::write(
@@ -160,8 +162,8 @@ impl CommandContext<'_> {
 
 /// Returns what the lint finds in a text of a baseline.
 fn lint_draft(engine: &Engine, name: &str, text: &[u8]) -> Result<Vec<Finding>> {
-    let decisions = engine.load_lint_decisions()?;
-    let report = engine.baseline_lint(name, &decisions).lint(text);
+    let decisions = engine.lint().load_lint_decisions()?;
+    let report = engine.lint().baseline_lint(name, &decisions).lint(text);
     Ok(report.findings)
 }
 
@@ -184,6 +186,7 @@ fn save_draft(
     }
     let expected = Some(opened.digest);
     engine
+        .files()
         .save_baseline(&opened.name, edited, expected)
         .map(Some)
 }

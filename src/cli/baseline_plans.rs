@@ -219,9 +219,11 @@ impl CommandContext<'_> {
 
     pub(super) fn compare_baseline_versions(&mut self, args: &DiffArgs) -> CommandResult {
         let engine = self.open_engine()?;
-        let name = engine.baseline_name(&args.file, &self.environment.env.cwd)?;
-        let (old_sha256, old) = engine.find_baseline_version(&name, &args.old)?;
-        let (new_sha256, new) = engine.find_baseline_version(&name, &args.new)?;
+        let name = engine
+            .seals()
+            .baseline_name(&args.file, &self.environment.env.cwd)?;
+        let (old_sha256, old) = engine.catalog().find_baseline_version(&name, &args.old)?;
+        let (new_sha256, new) = engine.catalog().find_baseline_version(&name, &args.new)?;
         let diff = compare_texts(&engine, &old, &new);
         self.output.print_document(&ComparisonDocument {
             file: name,
@@ -240,12 +242,14 @@ impl CommandContext<'_> {
         let engine = self.open_engine()?;
         let source = match args.from.as_str() {
             "template" => args.from.clone(),
-            other => engine.baseline_name(other, &self.environment.env.cwd)?,
+            other => engine
+                .seals()
+                .baseline_name(other, &self.environment.env.cwd)?,
         };
-        let plan = engine.plan_new_baseline(&args.name, &source)?;
+        let plan = engine.edits().plan_new_baseline(&args.name, &source)?;
         self.warn_of_foreign_lines(&engine, &plan);
         for file in &plan.files {
-            let saved = engine.apply_planned_baseline(&plan, file)?;
+            let saved = engine.edits().apply_planned_baseline(&plan, file)?;
             self.output.print_document(&NewDocument {
                 file: file.name.clone(),
                 from: source.clone(),
@@ -286,7 +290,7 @@ impl CommandContext<'_> {
     pub(super) fn replace_in_baselines(&mut self, args: &ReplaceArgs) -> CommandResult {
         let engine = self.open_engine()?;
         if !args.dry_run {
-            engine.recover_baseline_changes()?;
+            engine.files().recover_baseline_changes()?;
         }
         let cwd = &self.environment.env.cwd;
         let names: Vec<String> = if args.all {
@@ -301,10 +305,12 @@ impl CommandContext<'_> {
             names
         } else {
             let names = args.files.iter();
-            let names: Result<_, Error> = names.map(|it| engine.baseline_name(it, cwd)).collect();
+            let names: Result<_, Error> = names
+                .map(|it| engine.seals().baseline_name(it, cwd))
+                .collect();
             names?
         };
-        let plan = engine.plan_replacement(
+        let plan = engine.edits().plan_replacement(
             &names,
             &TextReplacement {
                 pattern: args.pattern.clone(),
@@ -316,7 +322,7 @@ impl CommandContext<'_> {
         self.warn_of_foreign_lines(&engine, &plan);
         let mut errors: Vec<Error> = Vec::new();
         for (file, item) in plan.files.iter().zip(&mut files).filter(|_| !args.dry_run) {
-            match engine.apply_planned_baseline(&plan, file) {
+            match engine.edits().apply_planned_baseline(&plan, file) {
                 Ok(saved) => {
                     for remark in saved.remarks() {
                         let warning = format!("{}: {remark}", file.name);

@@ -89,11 +89,11 @@ fn memory_diagnostics(engine: &Engine) -> Vec<Diagnostic> {
         config.error_at_value((&agent.name, key), &memory, message, hints)
     };
     let mut diagnostics = Vec::new();
-    for (agent, error) in engine.irreplaceable_memories() {
+    for (agent, error) in engine.checks().irreplaceable_memories() {
         let message = format!("{}: {}", agent.name, error.message());
         diagnostics.push(diagnostic(agent, message, error.hints().to_vec()));
     }
-    for names in engine.agents_sharing_memories() {
+    for names in engine.shared_memories().agents_sharing_memories() {
         let agents = names.iter().filter_map(|name| config.agent(name));
         for agent in agents.skip(1) {
             let message = config::same_memory_message(names[0], &agent.name);
@@ -121,7 +121,7 @@ fn command_diagnostic(config: &Config, environment: &AlertEnvironment) -> Option
 /// filled in. What a seal refuses is not the config's.
 fn baseline_diagnostics(engine: &Engine) -> Vec<Diagnostic> {
     let config = engine.config();
-    let mut baselines = engine.baseline_cache();
+    let mut baselines = engine.baselines().baseline_cache();
     let mut seen = BTreeSet::new();
     let mut diagnostics = Vec::new();
     for agent in &config.agents {

@@ -361,7 +361,7 @@ impl CommandContext<'_> {
         if args.three_way {
             return self.diff_three_ways(&engine, agent, args.exit_code);
         }
-        let detail = engine.read_detail(agent);
+        let detail = engine.observer().read_detail(agent);
         let is_absent =
             detail.observation.content.is_none() && detail.observation.is_content_known();
         if let Some(why) = detail.error.as_ref().filter(|_| !is_absent) {
@@ -462,14 +462,14 @@ impl CommandContext<'_> {
         engine: &Engine,
         agent: &Agent,
     ) -> CommandResult {
-        let change = engine.compare_baseline(agent);
+        let change = engine.baselines().compare_baseline(agent);
         let file = change.current.clone()?;
         for note in change.notes() {
             self.output.print_note(&note);
         }
         let Some(known) = &change.reference else {
             // Without a readable ledger the pushed version is unknown, which is another error.
-            engine.ledger_head()?;
+            engine.ledger().ledger_head()?;
             if let Some(error) = change.unread_version.clone() {
                 return Err(error.into());
             }
@@ -514,7 +514,7 @@ impl CommandContext<'_> {
         detail: &AgentDetail,
     ) -> Result<(DiffSide, DiffSide)> {
         let path = engine.config().baseline_path(agent);
-        let old = match engine.baseline_cache().load(agent) {
+        let old = match engine.baselines().baseline_cache().load(agent) {
             Ok(baseline) => DiffSide {
                 name: path.display().to_string(),
                 bytes: baseline.bytes().to_vec(),

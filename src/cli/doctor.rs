@@ -102,8 +102,8 @@ impl CommandContext<'_> {
         engine: &'e Engine,
         missing_group: Option<ConfigErrors>,
     ) -> FleetSubject<'e> {
-        let sharing_groups = engine.agents_sharing_memories();
-        let silent_file_systems = engine.silent_file_systems();
+        let sharing_groups = engine.shared_memories().agents_sharing_memories();
+        let silent_file_systems = engine.context().silent_file_systems();
         let is_silent = |name: &str| {
             let mut systems = silent_file_systems.iter();
             systems.any(|(_, agents)| agents.contains(&name))

@@ -86,7 +86,7 @@ impl CommandContext<'_> {
             None,
         );
         if args.once {
-            let pass = engine.guard_once()?;
+            let pass = engine.guard().guard_once()?;
             let kind = pass.worst_kind();
             let hints: Vec<String> = pass.events.iter().flat_map(|it| it.hints.clone()).collect();
             let printed = self.output.print_document(&GuardDocument { pass });
@@ -141,7 +141,7 @@ impl CommandContext<'_> {
         // The same trouble is said once, not at every pass.
         let mut last_said: Option<Result<GuardPass, Error>> = None;
         let mut last_wake: Option<Instant> = None;
-        engine.guard_until_stopped(stop, &mut |report| {
+        engine.guard().guard_until_stopped(stop, &mut |report| {
             let pass = match report {
                 GuardProgress::Pass(pass) => pass,
                 GuardProgress::Unwatched { interval, cause } => {

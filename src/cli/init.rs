@@ -13,7 +13,7 @@ use super::{CommandContext, CommandResult};
 use crate::config::{Config, ConfigEnvironment};
 use crate::digest::Digest;
 use crate::durable::OperatorDirectory;
-use crate::engine::Engine;
+use crate::engine::Ledger;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::invocation::Invocation;
 use crate::lint::TEMPLATE;
@@ -111,7 +111,7 @@ impl CommandContext<'_> {
         let files = if args.dry_run {
             files
         } else {
-            let id = self.new_cli_engine(parsed, None).begin_archive()?;
+            let id = self.new_cli_engine(parsed, None).ledger().begin_archive()?;
             new_files(&config, &agents, Some(id))
         };
         let is_new = |it: &NewFileItem| !written.contains(&it.path);
@@ -380,7 +380,7 @@ fn new_files(
 ) -> Vec<NewFileItem> {
     let mut text = "[general]\nbaseline_dir=./baselines\narchive_dir=./archives\n".to_string();
     if let Some(id) = archive_id {
-        text.push_str(&format!("{}\n", Engine::archive_id_line(id)));
+        text.push_str(&format!("{}\n", Ledger::archive_id_line(id)));
     }
     let directory = config.parent().unwrap_or(Path::new("/")).join("baselines");
     let mut files = Vec::new();

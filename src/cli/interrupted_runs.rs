@@ -22,7 +22,7 @@ impl CommandContext<'_> {
     ) -> Result<Vec<InterruptedTurn>> {
         if is_dry_run {
             // A journal that cannot be read stops the command that changes something.
-            let turns = engine.unrecorded_turns(agents).unwrap_or_default();
+            let turns = engine.runs().unrecorded_turns(agents).unwrap_or_default();
             if !turns.is_empty() {
                 self.output.print_warning(&format!(
                     "{}; it is recovered first, and the target may be another one then",
@@ -34,11 +34,14 @@ impl CommandContext<'_> {
         signals.catch();
         // A recovery holds locks, and must not wait for a reader of the output.
         let mut lines = Vec::new();
-        let recovered = engine.recover_interrupted_turns(agents, &signals.stop, &mut |progress| {
-            if let RunProgress::LogLine(line) = progress {
-                lines.push(line);
-            }
-        });
+        let recovered =
+            engine
+                .runs()
+                .recover_interrupted_turns(agents, &signals.stop, &mut |progress| {
+                    if let RunProgress::LogLine(line) = progress {
+                        lines.push(line);
+                    }
+                });
         signals.release();
         lines.iter().for_each(|it| self.output.print_progress(it));
         recovered
@@ -86,7 +89,7 @@ pub(super) fn interrupted_undo_error(
             .with_hint(format!("`{log}` lists the runs"))
             .with_hint(format!("to undo one more: {again}")));
     }
-    Ok(match engine.last_run_of_user()? {
+    Ok(match engine.history().last_run_of_user()? {
         None => error,
         Some(last) => error.with_hint(format!(
             "to undo run {}, too: {}",

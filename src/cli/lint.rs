@@ -250,7 +250,10 @@ impl LintSession {
 
     /// Whether a seal protects the baselines of the fleet.
     fn has_seal(&self) -> bool {
-        let status = self.engine.as_ref().map(Engine::seal_status);
+        let status = self
+            .engine
+            .as_ref()
+            .map(|engine| engine.baselines().seal_status());
         matches!(status, Some(Ok(SealStatus::Applied(_))))
     }
 
@@ -266,10 +269,13 @@ impl LintSession {
         let engine = self.engine.as_ref();
         let text = match (target, engine) {
             (LintTarget::Baseline(agent), Some(engine)) => {
-                return engine.lint_baseline(agent, &self.decisions).map(Some);
+                return engine
+                    .lint()
+                    .lint_baseline(agent, &self.decisions)
+                    .map(Some);
             }
             (LintTarget::Memory(agent), Some(engine)) => {
-                return engine.lint_memory(agent, &self.decisions);
+                return engine.observer().lint_memory(agent, &self.decisions);
             }
             (LintTarget::Baseline(_) | LintTarget::Memory(_), None) => return Ok(None),
             (LintTarget::File(path), _) => {
@@ -364,7 +370,7 @@ impl CommandContext<'_> {
     /// Corrects a file that was linted. Returns whether it changed.
     fn fix(&mut self, session: &LintSession, file: &LintedFile) -> Result<bool> {
         let (fixed, engine) = match &session.engine {
-            Some(engine) => (engine.fix_linted_file(file)?, engine),
+            Some(engine) => (engine.lint().fix_linted_file(file)?, engine),
             None => {
                 let fixed = engine::fix_draft(file, &SystemClock)?;
                 return Ok(fixed != FixedFile::Unchanged);
@@ -437,8 +443,8 @@ impl CommandContext<'_> {
             });
         }
         let engine = self.open_engine()?;
-        let decisions = engine.load_lint_decisions()?;
-        let settings = engine.lint_settings(None, &decisions);
+        let decisions = engine.lint().load_lint_decisions()?;
+        let settings = engine.lint().lint_settings(None, &decisions);
         Ok(LintSession {
             engine: Some(engine),
             decisions,

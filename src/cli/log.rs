@@ -123,7 +123,7 @@ fn title_cells() -> Vec<TableCell> {
 
 fn record_cells(engine: &Engine, record: &LedgerRecord) -> Result<Vec<TableCell>> {
     let event = &record.event;
-    let operation = if engine.is_redo(event)? {
+    let operation = if engine.history().is_redo(event)? {
         "redo"
     } else {
         event.operation.as_str()
@@ -193,7 +193,7 @@ impl CommandContext<'_> {
             return Err(Error::new(ErrorKind::User, message).into());
         }
         let engine = self.open_engine()?;
-        let range = engine.records(agent, count)?;
+        let range = engine.ledger().records(agent, count)?;
         let mut widths = ColumnWidths::default();
         fit_records(&mut widths, &engine, &range)?;
         // An agent that is no longer configured still has its history.
@@ -202,7 +202,7 @@ impl CommandContext<'_> {
         }
         let (seq, sha256) = range.head();
         let document = LogDocument {
-            ledger: engine.ledger_path().display().to_string(),
+            ledger: engine.ledger().ledger_path().display().to_string(),
             head: LedgerHead { seq, sha256 },
             records: RecordRows {
                 engine: &engine,

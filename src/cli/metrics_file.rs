@@ -54,7 +54,7 @@ impl CommandContext<'_> {
             return;
         }
         let agents: Vec<_> = engine.config().agents.iter().collect();
-        let observations = engine.observe_all(&agents);
+        let observations = engine.observer().observe_all(&agents);
         self.write_metrics(engine, flags, "reset", &observations, kind);
     }
 }

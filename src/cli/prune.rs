@@ -260,7 +260,7 @@ fn write_wrapped(
 impl CommandContext<'_> {
     pub(super) fn run_prune(&mut self, engine: &Engine, args: &PruneArgs) -> CommandResult {
         if args.dry_run {
-            let overview = engine.retention_overview(&args.agents)?;
+            let overview = engine.retention().retention_overview(&args.agents)?;
             let errors = overview.unreadable.iter();
             self.output.print_document(&PruneDocument {
                 dry_run: true,
@@ -277,7 +277,7 @@ impl CommandContext<'_> {
             self.print_problems(&overview.unreadable);
             return Ok(overview.worst_kind());
         }
-        let report = engine.prune_archive(&args.agents)?;
+        let report = engine.retention().prune_archive(&args.agents)?;
         let deleted = report.deleted_entries.iter();
         let errors = report.errors.iter();
         self.output.print_document(&PruneDocument {

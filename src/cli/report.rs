@@ -77,7 +77,7 @@ impl CommandContext<'_> {
         let since = parse_since(since, engine.clock())?;
         let document = ReportDocument {
             fleet: engine.config().general.fleet_name.clone(),
-            report: engine.report(since)?,
+            report: engine.reports().report(since)?,
             holds: self.schedule_holds(&engine, now),
         };
         self.output.print_document(&document)?;

@@ -60,7 +60,7 @@ impl RuleChange {
         }
         let deadline = engine.clock().instant() + RULE_DIFF_TIMEOUT;
         let changes = agents.into_iter().filter_map(|((old, _), agents)| {
-            let [old, new] = engine.rules_since(agents.first()?, old)?;
+            let [old, new] = engine.baselines().rules_since(agents.first()?, old)?;
             let diff = diff::compare_lines(&old, &new, Some(deadline));
             Some(RuleChange { agents, diff })
         });
@@ -368,11 +368,13 @@ impl CommandContext<'_> {
         let signals = RunSignals::register()?;
         let planned = plan_with_locks(engine, &signals, || {
             if args.keep_scratch {
-                engine.plan_push(&names, &ScratchSelection::All, false)
+                engine
+                    .planner()
+                    .plan_push(&names, &ScratchSelection::All, false)
             } else if wants_preview {
-                engine.plan_reset(&names, false)
+                engine.planner().plan_reset(&names, false)
             } else {
-                engine.plan_unobserved(&names, false)
+                engine.planner().plan_unobserved(&names, false)
             }
         });
         let (plan, queue) = match planned {
@@ -409,7 +411,7 @@ impl CommandContext<'_> {
             }
         }
         let (plan, queue) = plan_with_locks(&engine, &signals, || {
-            engine.plan_push(&args.agents, &args.keep, false)
+            engine.planner().plan_push(&args.agents, &args.keep, false)
         })?;
         check_plan_hash(&plan, args.flags.plan.as_deref())?;
         if args.flags.dry_run {
@@ -447,8 +449,9 @@ impl CommandContext<'_> {
             None => UndoTarget::Agents(args.agents.clone()),
         };
         let mode = args.undo_mode();
-        let (plan, queue) =
-            plan_with_locks(&engine, &signals, || engine.plan_undo(&target, mode, false))?;
+        let (plan, queue) = plan_with_locks(&engine, &signals, || {
+            engine.planner().plan_undo(&target, mode, false)
+        })?;
         check_plan_hash(&plan, args.flags.plan.as_deref())?;
         if args.flags.dry_run {
             return self.print_dry_run(&engine, plan);
@@ -494,17 +497,19 @@ impl CommandContext<'_> {
         signals.catch();
         let out = &mut *self.output;
         let mut pending = VecDeque::new();
-        let report = engine.apply_plan(plan, is_bound, &signals.stop, &mut |progress| {
-            if let RunProgress::LogLine(line) = progress {
-                pending.push_back(line);
-                // The run holds locks, and must not wait for a reader of the output.
-                while out.is_writable()
-                    && let Some(line) = pending.pop_front()
-                {
-                    out.print_progress(&line);
+        let report = engine
+            .runs()
+            .apply_plan(plan, is_bound, &signals.stop, &mut |progress| {
+                if let RunProgress::LogLine(line) = progress {
+                    pending.push_back(line);
+                    // The run holds locks, and must not wait for a reader of the output.
+                    while out.is_writable()
+                        && let Some(line) = pending.pop_front()
+                    {
+                        out.print_progress(&line);
+                    }
                 }
-            }
-        });
+            });
         drop(queue);
         signals.release();
         pending.iter().for_each(|line| out.print_progress(line));
@@ -570,12 +575,12 @@ impl CommandContext<'_> {
 
 /// Returns the run that `undo --last` undoes.
 fn last_user_run(engine: &Engine) -> Result<UserRun> {
-    let found = engine.last_run_of_user()?;
+    let found = engine.history().last_run_of_user()?;
     found.ok_or_else(|| no_user_run_error(engine, ErrorKind::Conflict))
 }
 
 fn no_user_run_error(engine: &Engine, kind: ErrorKind) -> Error {
-    let message = format!("no run of {} is left to undo", engine.user());
+    let message = format!("no run of {} is left to undo", engine.context().user());
     Error::new(kind, message).with_hint(format!(
         "`{}` lists the runs of all users; undo one of them with --run",
         engine.command_line("log")
@@ -588,12 +593,12 @@ fn no_user_run_error(engine: &Engine, kind: ErrorKind) -> Error {
 /// # Errors
 /// The ledger cannot be read.
 fn no_undo_target_error(engine: &Engine) -> Result<Error> {
-    let Some(last) = engine.last_run_of_user()? else {
+    let Some(last) = engine.history().last_run_of_user()? else {
         return Ok(no_user_run_error(engine, ErrorKind::User));
     };
     let message = format!(
         "`undo` wants agents or a run; the last run of {} that is not undone is {}",
-        engine.user(),
+        engine.context().user(),
         describe_user_run(engine, &last)
     );
     let undo = engine.command_line(&format!("undo --run {}", last.run));
@@ -624,7 +629,7 @@ fn plan_with_locks(
     make_plan: impl Fn() -> Result<Plan>,
 ) -> Result<(Plan, Option<LockQueue>)> {
     let first_plan = make_plan()?;
-    if !engine.has_lock_timeout() {
+    if !engine.locks().has_timeout() {
         return Ok((first_plan, None));
     }
     signals.catch();
@@ -635,7 +640,9 @@ fn plan_with_locks(
         .map(|skipped| skipped.agent.as_str());
     let agents = steps.chain(skipped);
     let agent_count = agents.clone().count();
-    let queue = engine.wait_for_locks(agents, &|| signals.is_stopped())?;
+    let queue = engine
+        .locks()
+        .wait_for_locks(agents, &|| signals.is_stopped())?;
     loop {
         if signals.is_stopped() {
             let message = describe_interruption(agent_count);
@@ -648,7 +655,7 @@ fn plan_with_locks(
             .skipped
             .iter()
             .any(|it| it.kind == Some(ErrorKind::Busy));
-        if !is_busy || !engine.wait_lock_interval() {
+        if !is_busy || !engine.locks().wait_lock_interval() {
             return Ok((plan, Some(queue)));
         }
     }

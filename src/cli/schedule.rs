@@ -616,7 +616,8 @@ impl CommandContext<'_> {
         let foreign_memory = || {
             let mut agents = engine.config().agents.iter();
             let is_foreign = |owner: FileOwner| owner.uid != user || owner.gid != group;
-            let agent = agents.find(|it| engine.memory_owner(it).is_some_and(is_foreign))?;
+            let agent =
+                agents.find(|it| engine.context().memory_owner(it).is_some_and(is_foreign))?;
             let name = &agent.name;
             Some(format!(
                 "the memory of {name} has another owner or group, which a user namespace hides"

@@ -131,7 +131,7 @@ impl CommandContext<'_> {
         self.output.print_document(&ControlDocument {
             timer: args.timer.clone(),
             dry_run: args.dry_run,
-            file: engine.schedule_path().display().to_string(),
+            file: engine.context().schedule_path().display().to_string(),
             changes: items.collect(),
         })?;
         if matches!(verb, ControlVerb::Resume) && args.timer.is_some() && !args.dry_run {

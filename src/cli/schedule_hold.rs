@@ -193,7 +193,9 @@ impl CommandContext<'_> {
         self.log_skipped_agents(engine, held);
         if engine.config().alerts.is_some() {
             let agents: Vec<_> = engine.config().agents.iter().collect();
-            engine.record_observations(&engine.observe_all(&agents));
+            engine
+                .state_log()
+                .record_observations(&engine.observer().observe_all(&agents));
             self.send_alerts(engine, None, &RunSignals::register()?);
         }
         self.write_metrics_after_run(engine, &args.metrics, None);
@@ -203,7 +205,7 @@ impl CommandContext<'_> {
     fn log_skipped_agents(&mut self, engine: &Engine, held: &[HeldAgent]) {
         for skipped in held.iter().filter(|it| it.is_skip) {
             let text = format!("Not reset {}: {}", skipped.agent, skipped.reason);
-            if let Err(error) = engine.log_text(&text) {
+            if let Err(error) = engine.context().log_text(&text) {
                 self.output.print_warning(error.message());
             }
         }

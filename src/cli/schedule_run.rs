@@ -192,17 +192,17 @@ impl CommandContext<'_> {
         let lock = claim.lock.take();
         if lock
             .as_ref()
-            .is_some_and(|it| engine.is_lock_in_force(it, kind))
+            .is_some_and(|it| engine.locks().is_lock_in_force(it, kind))
         {
             claim.lock = lock;
             return Ok(());
         }
         // Released before: the old path may lead to the same file again.
         drop(lock);
-        match engine.try_lock_with_holder(kind) {
+        match engine.locks().try_lock_with_holder(kind) {
             Ok(Some(lock)) => claim.lock = Some(lock),
             Ok(None) => {
-                let holder = engine.find_lock_holder_of(kind).flatten();
+                let holder = engine.locks().find_lock_holder_of(kind).flatten();
                 let config = engine.config().path.display();
                 let process = describe_holder(holder.as_ref(), engine.clock().zone());
                 let message = format!("{config} has a scheduler already: {process}");
@@ -394,7 +394,7 @@ fn reap_foreign_children(running: &[RunningReset]) {
 /// Returns the schedule of a config whose agents were reset as its ledger says.
 fn plan_first_resets(engine: &Engine, now: &DateTime<Local>) -> Scheduler<Local> {
     // Without a readable ledger nothing is known to be missed.
-    let installs = engine.last_installs().unwrap_or_default();
+    let installs = engine.history().last_installs().unwrap_or_default();
     let groups = ScheduledGroup::of_config(engine.config());
     Scheduler::new(groups, now, |group| {
         let agents = group.agents(engine.config()).into_iter();

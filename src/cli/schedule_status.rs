@@ -196,7 +196,9 @@ impl SchedulerItem {
         resets: &TimedResets,
         now: &DateTime<Local>,
     ) -> Option<SchedulerItem> {
-        let holder = engine.find_lock_holder_of(HolderLockKind::Scheduler)?;
+        let holder = engine
+            .locks()
+            .find_lock_holder_of(HolderLockKind::Scheduler)?;
         let groups = ScheduledGroup::of_config(engine.config());
         let groups = groups.into_iter();
         let groups = groups.map(|group| GroupItem::new(group, engine, controls, resets, now));
@@ -379,7 +381,12 @@ impl CommandContext<'_> {
         // A ledger that cannot be read was named with the missed resets.
         let resets = engine
             .as_ref()
-            .and_then(|engine| engine.last_timed_resets(now - LAST_RESET_PERIOD).ok())
+            .and_then(|engine| {
+                engine
+                    .history()
+                    .last_timed_resets(now - LAST_RESET_PERIOD)
+                    .ok()
+            })
             .unwrap_or_default();
         let timers = schedule.timers.into_iter();
         self.output.print_document(&ScheduleStatusDocument {

@@ -265,8 +265,9 @@ fn seal_scope(args: &SealArgs, engine: &Engine, cwd: &Path) -> Result<SealScope,
         return Ok(SealScope::SavedHere);
     }
     let names = args.files.iter();
-    let names: Result<BTreeSet<String>, Error> =
-        names.map(|it| engine.baseline_name(it, cwd)).collect();
+    let names: Result<BTreeSet<String>, Error> = names
+        .map(|it| engine.seals().baseline_name(it, cwd))
+        .collect();
     Ok(SealScope::Named(names?))
 }
 
@@ -276,14 +277,14 @@ impl CommandContext<'_> {
         let cwd = &self.environment.env.cwd;
         let scope = seal_scope(args, &engine, cwd)?;
         if !args.dry_run {
-            engine.recover_baseline_changes()?;
+            engine.files().recover_baseline_changes()?;
         }
         let key_path = args.sign.as_ref().map(|path| cwd.join(path));
         let key = key_path.as_ref().map(|path| SigningKey {
             path,
             lifetime_days: args.expires_in,
         });
-        let mut plan = engine.plan_seal(&scope, key.is_some())?;
+        let mut plan = engine.seals().plan_seal(&scope, key.is_some())?;
         if let Some(hash) = &args.plan {
             plan.check_hash(hash)?;
         }
@@ -308,9 +309,9 @@ impl CommandContext<'_> {
         let is_unchanged = |it: &&SealChange| it.kind == SealChangeKind::Unchanged;
         let unchanged = plan.changes.iter().filter(is_unchanged).count();
         let report = if args.dry_run || refusal.is_some() {
-            engine.preview_seal(&plan, key.as_ref())?
+            engine.seals().preview_seal(&plan, key.as_ref())?
         } else {
-            engine.apply_seal(&plan, key.as_ref())?
+            engine.seals().apply_seal(&plan, key.as_ref())?
         };
         let SealReport {
             run,

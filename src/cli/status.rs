@@ -93,7 +93,7 @@ struct MemoryStatus {
 impl StatusRow {
     /// Makes the rows of observations.
     fn of_all(observations: Vec<Observation>, engine: &Engine) -> Vec<StatusRow> {
-        let known_since = engine.states_since(&observations);
+        let known_since = engine.state_log().states_since(&observations);
         let (now, zone) = (engine.clock().now(), engine.clock().zone());
         let rows = observations.into_iter().zip(known_since);
         rows.map(|(seen, since)| StatusRow::new(seen, since, now, zone))
@@ -334,7 +334,7 @@ impl CommandContext<'_> {
             .find_map(|seen| seen.ledger_error.clone());
         let ledger_problem = ledger_error
             .as_ref()
-            .and_then(|_| engine.ledger_head().err());
+            .and_then(|_| engine.ledger().ledger_head().err());
         let now = engine.clock().now();
         let status = StatusDocument {
             config: engine.config().path.display().to_string(),
@@ -374,7 +374,7 @@ pub(super) fn observe_worst_first(engine: &Engine, names: &[String]) -> Result<V
     }
     let agents = engine.config().agents.iter();
     let agents = agents.filter(|agent| names.is_empty() || names.contains(&agent.name));
-    let mut observations = engine.observe_all(&agents.collect::<Vec<_>>());
+    let mut observations = engine.observer().observe_all(&agents.collect::<Vec<_>>());
     observations.sort_by_cached_key(|seen| seen.state);
     Ok(observations)
 }

@@ -122,7 +122,7 @@ impl CommandContext<'_> {
         let signals = StopSignals::register()?;
         signals.while_released(|| self.print_status(&engine, observations).map(drop))?;
         let (sender, events) = bounded(MAX_QUEUED_EVENTS);
-        let watcher = FleetWatcher::start(Arc::clone(&engine), sender)?;
+        let watcher = FleetWatcher::start(Arc::clone(engine.watch()), sender)?;
         while signals.is_running() && !self.output.is_closed() {
             match events.recv_timeout(STOP_INTERVAL) {
                 Ok(FleetEvent::Observed(observations)) => {

@@ -169,7 +169,7 @@ impl CommandContext<'_> {
         agent: &Agent,
         counts_drift: bool,
     ) -> CommandResult {
-        let compared = engine.compare_rules(agent)?;
+        let compared = engine.history().compare_rules(agent)?;
         let rules = compared.rules;
         let counts = DriftCounts::of(rules.agent_changes());
         let gone = rules.agent_changes();
@@ -188,7 +188,9 @@ impl CommandContext<'_> {
                 .iter()
                 .filter_map(|change| change.old.clone())
                 .collect(),
-            history: engine.drift_history(&agent.name, MAX_HISTORY_RUNS)?,
+            history: engine
+                .history()
+                .drift_history(&agent.name, MAX_HISTORY_RUNS)?,
             headings: rules.sections.iter().map(|it| it.heading.clone()).collect(),
             sections: rules.sections.iter().map(SectionItem::new).collect(),
         })?;

@@ -147,17 +147,19 @@ impl CommandContext<'_> {
         let out = &mut *self.output;
         let has_status_line = out.has_status_line();
         let mut last_update = engine.clock().instant();
-        let found = engine.verify(anchor, &AtomicBool::new(false), &mut |step| {
-            let now = engine.clock().instant();
-            if has_status_line && now - last_update >= PROGRESS_INTERVAL {
-                last_update = now;
-                out.update_status_line(&match step {
-                    VerifyProgress::Ledger(lines) => format!("ledger: {lines} records"),
-                    VerifyProgress::Entries(number, of) => format!("entries: {number} of {of}"),
-                    VerifyProgress::Versions(number) => format!("baseline versions: {number}"),
-                });
-            }
-        });
+        let found = engine
+            .verifier()
+            .verify(anchor, &AtomicBool::new(false), &mut |step| {
+                let now = engine.clock().instant();
+                if has_status_line && now - last_update >= PROGRESS_INTERVAL {
+                    last_update = now;
+                    out.update_status_line(&match step {
+                        VerifyProgress::Ledger(lines) => format!("ledger: {lines} records"),
+                        VerifyProgress::Entries(number, of) => format!("entries: {number} of {of}"),
+                        VerifyProgress::Versions(number) => format!("baseline versions: {number}"),
+                    });
+                }
+            });
         out.update_status_line("");
         let found = found?;
         let kind = found.worst_kind();

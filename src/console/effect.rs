@@ -150,7 +150,11 @@ impl Workers {
     ) -> Result<Workers> {
         let fleet_events = bounded(MAX_QUEUED_MESSAGES);
         Ok(Workers {
-            fleet: FleetWatcher::start_after(first, Arc::clone(engine), fleet_events.0.clone())?,
+            fleet: FleetWatcher::start_after(
+                first,
+                Arc::clone(engine.watch()),
+                fleet_events.0.clone(),
+            )?,
             fleet_events,
             jobs: JobQueue::new(messages.clone()),
             texts: TextPreparer::new(engine),
@@ -171,7 +175,7 @@ impl ObservationLoader {
         let (sender, loaded) = bounded(1);
         let engine = Arc::clone(engine);
         // Without a thread, or with a disk that hangs, the agents are LOADING until they are read.
-        let load = move || drop(sender.send(engine.load_observations()));
+        let load = move || drop(sender.send(engine.observer().load_observations()));
         drop(thread::Builder::new().spawn(load));
         ObservationLoader(loaded)
     }
@@ -206,14 +210,16 @@ impl EffectRunner {
             }
         })?;
         if let Some((path, known)) = user_files.preferences {
-            let (clock, out) = (engine.clock_handle(), messages.clone());
+            let (clock, out) = (engine.context().clock_handle(), messages.clone());
             spawn_reporting_panic(messages.clone(), move || {
                 preferences_watcher::watch_preferences(&path, known, &*clock, &out);
             })?;
         }
         let view_state_writer = user_files
             .view_state_file
-            .map(|file| ViewStateWriter::start(file, engine.clock_handle(), messages.clone()))
+            .map(|file| {
+                ViewStateWriter::start(file, engine.context().clock_handle(), messages.clone())
+            })
             .transpose()?;
         // The saved observations are shown until the fleet is read.
         let out = messages.clone();
@@ -309,7 +315,7 @@ impl EffectRunner {
                 // Its sealed and pushed versions may be others by now.
                 workers.analyzer.forget_versions();
                 self.submit(JobClass::Handoff, None, move |engine| {
-                    let opened = engine.and_then(|it| it.open_baseline(&name));
+                    let opened = engine.and_then(|it| it.edits().open_baseline(&name));
                     Msg::BaselineOpened(name, opened.map(Box::new))
                 })
             }
@@ -364,7 +370,8 @@ impl EffectRunner {
                 let key = JobKey::History(agent.clone());
                 let jobs = self.workers.jobs.clone();
                 self.submit(JobClass::History, Some(key), move |engine| {
-                    let page = engine.and_then(|it| it.agent_history(&agent, MAX_HISTORY_RECORDS));
+                    let page = engine
+                        .and_then(|it| it.history().agent_history(&agent, MAX_HISTORY_RECORDS));
                     let history = page.map(|page| {
                         report_unread_records(&jobs, page.unread);
                         page.entries
@@ -382,7 +389,7 @@ impl EffectRunner {
             Effect::LoadHostSettings(host) => {
                 let key = JobKey::HostSettings;
                 self.submit(JobClass::HostSettings, Some(key), move |engine| {
-                    let settings = engine.and_then(|it| it.connection_settings(&host));
+                    let settings = engine.and_then(|it| it.hosts().connection_settings(&host));
                     Msg::HostSettingsLoaded(host, settings.map_err(|error| error.to_string()))
                 })
             }
@@ -409,7 +416,7 @@ impl EffectRunner {
             Effect::ChangeSchedule(change) => self.change_schedule(change),
             Effect::FindDrafts => self.submit(JobClass::FleetFiles, None, |engine| {
                 // What cannot be listed is said when a baseline is opened.
-                let found = engine.and_then(|it| it.baselines_with_left_drafts());
+                let found = engine.and_then(|it| it.edits().baselines_with_left_drafts());
                 Msg::DraftsFound(found.unwrap_or_default())
             }),
             Effect::LoadBaselines => self.list_baselines(),
@@ -543,10 +550,12 @@ impl EffectRunner {
         self.run_handle = Some(run);
         let started = spawn_reporting_panic(self.messages.clone(), move || {
             let _run_guard: Sender<Infallible> = run_guard;
-            let report = engine.apply_plan(&plan, true, &cancel, &mut |progress| {
-                // The main thread may have ended; the run continues.
-                let _ = messages.send(Msg::RunProgressed(progress));
-            });
+            let report = engine
+                .runs()
+                .apply_plan(&plan, true, &cancel, &mut |progress| {
+                    // The main thread may have ended; the run continues.
+                    let _ = messages.send(Msg::RunProgressed(progress));
+                });
             let _ = messages.send(Msg::RunEnded(Box::new(report)));
         });
         if let Err(error) = started {
@@ -602,7 +611,9 @@ impl EffectRunner {
     /// two engines would exist at once.
     pub fn adopt_config(&mut self) -> Option<Msg> {
         let engine = self.next_engine.take()?;
-        engine.continue_generations((self.engine_count + 1) * GENERATIONS_PER_ENGINE);
+        engine
+            .observer()
+            .continue_generations((self.engine_count + 1) * GENERATIONS_PER_ENGINE);
         match Workers::start(&engine, &self.messages, || ()) {
             Ok(workers) => self.workers = workers,
             Err(error) => {
@@ -611,7 +622,7 @@ impl EffectRunner {
             }
         }
         self.engine = engine;
-        self.engine.close_other_hosts();
+        self.engine.hosts().close_other_hosts();
         self.engine_count += 1;
         // The file may have changed between the two watchers.
         self.reload_config();
@@ -672,10 +683,10 @@ impl EffectRunner {
         drop(fleet_events);
         fleet.stop(WATCH_END_LIMIT);
         // Closing the hosts ends the workers that wait for one.
-        self.engine.close_all_hosts();
+        self.engine.hosts().close_all_hosts();
         if let Some(observations) = observations {
             // The saved observations are a convenience, so an error is ignored.
-            let _ = self.engine.save_observations(observations);
+            let _ = self.engine.observer().save_observations(observations);
         }
         true
     }
@@ -683,7 +694,7 @@ impl EffectRunner {
 
 /// Reports what happened since the last evening.
 fn load_report(engine: &Engine) -> Result<ReportText> {
-    let report = engine.report(moment::last_evening(
+    let report = engine.reports().report(moment::last_evening(
         engine.clock().now(),
         engine.clock().zone(),
     ))?;
@@ -738,19 +749,19 @@ fn report_unread_records(jobs: &JobQueue, unread: Option<Error>) {
 
 fn make_plan(engine: &Engine, request: &PlanRequest, unlocked: bool) -> Result<Plan> {
     match request {
-        PlanRequest::Reset(agents) => engine.plan_reset(agents, unlocked),
+        PlanRequest::Reset(agents) => engine.planner().plan_reset(agents, unlocked),
         PlanRequest::Push(agents, ScratchRequest::Selection(selection)) => {
-            engine.plan_push(agents, selection, unlocked)
+            engine.planner().plan_push(agents, selection, unlocked)
         }
-        PlanRequest::Push(agents, ScratchRequest::Chosen(lines)) => {
-            engine.plan_push_of_chosen(agents, lines, unlocked)
-        }
-        PlanRequest::Undo(target, mode) => engine.plan_undo(target, *mode, unlocked),
+        PlanRequest::Push(agents, ScratchRequest::Chosen(lines)) => engine
+            .planner()
+            .plan_push_of_chosen(agents, lines, unlocked),
+        PlanRequest::Undo(target, mode) => engine.planner().plan_undo(target, *mode, unlocked),
     }
 }
 
 fn prepare_run_diff(engine: &Engine, agent: &str, seq: u64) -> Result<PreparedText> {
-    let diff = engine.run_diff(engine.agent(agent)?, seq)?;
+    let diff = engine.history().run_diff(engine.agent(agent)?, seq)?;
     let deadline = engine.clock().instant() + agent_texts::DIFF_TIMEOUT;
     Ok(text::prepare_run_diff(&diff, Some(deadline)))
 }

@@ -1,12 +1,12 @@
 //! Probes of the kernel and of the archive's file system: tries operations that resets rely on, on
 //! files that are removed at once.
 
+use crate::engine::context::Context;
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::fs::{Mode, OFlags};
 
-use super::Engine;
 use crate::durable;
 use crate::error::{Error, Result};
 use crate::sys::{self, LeaseOutcome};
@@ -35,13 +35,13 @@ pub fn has_capability(bit: u32) -> Option<bool> {
     Some(mask & (1 << bit) != 0)
 }
 
-impl Engine {
+impl Context {
     /// Tries to create an unnamed file in the archive and to take a lease on it.
     ///
     /// # Errors
     /// No file can be created there.
     pub fn probe_new_file(&self) -> Result<FileSupport> {
-        let directory = self.archive.root();
+        let directory = self.archive().root();
         let to_error = |error: std::io::Error| Error::from_io("try a file in", directory, &error);
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let unnamed_file = rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR);
@@ -70,6 +70,6 @@ impl Engine {
     /// # Errors
     /// The files cannot be created.
     pub fn probe_exchange(&self) -> Result<bool> {
-        durable::can_exchange_files(self.archive.root())
+        durable::can_exchange_files(self.archive().root())
     }
 }

@@ -1,7 +1,6 @@
 //! Answers from what runs recorded and archived: histories, reports, verification, timelines, search.
 
 pub(super) mod archive_growth;
-pub(super) mod entry_export;
 pub(super) mod last_success;
 pub(super) mod report;
 pub(super) mod run_history;
@@ -9,3 +8,120 @@ pub(super) mod search;
 pub(super) mod three_way;
 pub(super) mod timeline;
 pub(super) mod verify;
+
+use crate::engine::baselines::BaselineCatalog;
+use crate::engine::baselines::BaselineServices;
+use crate::engine::baselines::Baselines;
+use crate::engine::context::Context;
+use crate::engine::runs::undo::UndoSources;
+use crate::engine::store::Entries;
+use crate::engine::store::Ledger;
+use crate::engine::store::StateLog;
+use crate::engine::store::Store;
+use crate::engine::watch::Observer;
+use crate::engine::watch::Scanner;
+use crate::engine::watch::Watch;
+use std::sync::{Arc, Mutex};
+
+/// What runs did to agents.
+pub struct RunHistory {
+    context: Arc<Context>,
+    undo_sources: UndoSources,
+    ledger: Arc<Ledger>,
+    baselines: Arc<Baselines>,
+    scanner: Arc<Scanner>,
+    observer: Arc<Observer>,
+}
+
+/// Searches entries and memories.
+pub struct ArchiveSearch {
+    context: Arc<Context>,
+    ledger: Arc<Ledger>,
+    entries: Arc<Entries>,
+    baselines: Arc<Baselines>,
+    observer: Arc<Observer>,
+    index_state: Mutex<search::IndexState>,
+}
+
+/// The timelines of agents and of entries.
+pub struct Timelines {
+    context: Arc<Context>,
+    ledger: Arc<Ledger>,
+    entries: Arc<Entries>,
+    search: Arc<ArchiveSearch>,
+}
+
+/// Verifies archive, ledger and baselines.
+pub struct Verifier {
+    context: Arc<Context>,
+    ledger: Arc<Ledger>,
+    baselines: Arc<Baselines>,
+    catalog: Arc<BaselineCatalog>,
+}
+
+/// Reports on a fleet and a period.
+pub struct Reports {
+    context: Arc<Context>,
+    ledger: Arc<Ledger>,
+    state_log: Arc<StateLog>,
+}
+
+/// The services that answer from records and the archive.
+pub struct RecordServices {
+    pub(super) history: Arc<RunHistory>,
+    pub(super) search: Arc<ArchiveSearch>,
+    pub(super) timelines: Arc<Timelines>,
+    pub(super) verifier: Arc<Verifier>,
+    pub(super) reports: Arc<Reports>,
+}
+
+impl RecordServices {
+    /// Creates the services. They read and write nothing yet.
+    pub(super) fn new(
+        context: &Arc<Context>,
+        store: &Store,
+        baselines: &BaselineServices,
+        watch: &Watch,
+    ) -> RecordServices {
+        let history = Arc::new(RunHistory {
+            context: Arc::clone(context),
+            undo_sources: UndoSources::new(context, &store.ledger),
+            ledger: Arc::clone(&store.ledger),
+            baselines: Arc::clone(&baselines.baselines),
+            scanner: Arc::clone(&watch.scanner),
+            observer: Arc::clone(&watch.observer),
+        });
+        let search = Arc::new(ArchiveSearch {
+            context: Arc::clone(context),
+            ledger: Arc::clone(&store.ledger),
+            entries: Arc::clone(&store.entries),
+            baselines: Arc::clone(&baselines.baselines),
+            observer: Arc::clone(&watch.observer),
+            index_state: Mutex::default(),
+        });
+        let timelines = Arc::new(Timelines {
+            context: Arc::clone(context),
+            ledger: Arc::clone(&store.ledger),
+            entries: Arc::clone(&store.entries),
+            search: Arc::clone(&search),
+        });
+        let verifier = Arc::new(Verifier {
+            context: Arc::clone(context),
+            ledger: Arc::clone(&store.ledger),
+            baselines: Arc::clone(&baselines.baselines),
+            catalog: Arc::clone(&baselines.catalog),
+        });
+        let reports = Arc::new(Reports {
+            context: Arc::clone(context),
+            ledger: Arc::clone(&store.ledger),
+            state_log: Arc::clone(&store.state_log),
+        });
+        RecordServices {
+            history,
+            search,
+            timelines,
+            verifier,
+            reports,
+        }
+    }
+}

@@ -8,3 +8,127 @@ pub(super) mod reset;
 pub(super) mod retention;
 pub(super) mod run_report;
 pub(super) mod undo;
+
+use crate::engine::baselines::BaselineEdits;
+use crate::engine::baselines::BaselineServices;
+use crate::engine::baselines::Baselines;
+use crate::engine::baselines::Lint;
+use crate::engine::context::Context;
+use crate::engine::shared_memories::SharedMemories;
+use crate::engine::store::Entries;
+use crate::engine::store::Journals;
+use crate::engine::store::Ledger;
+use crate::engine::store::Locks;
+use crate::engine::store::StateLog;
+use crate::engine::store::Store;
+use crate::engine::watch::Hosts;
+use crate::engine::watch::MemoryChecks;
+use crate::engine::watch::Observer;
+use crate::engine::watch::Scanner;
+use crate::engine::watch::Watch;
+use std::sync::Arc;
+use undo::UndoSources;
+
+/// Deletes what has expired from the archive.
+pub struct Retention {
+    context: Arc<Context>,
+    ledger: Arc<Ledger>,
+    entries: Arc<Entries>,
+    locks: Arc<Locks>,
+    journals: Arc<Journals>,
+    baselines: Arc<Baselines>,
+    edits: Arc<BaselineEdits>,
+}
+
+/// Makes plans.
+pub struct Planner {
+    context: Arc<Context>,
+    lint: Arc<Lint>,
+    hosts: Arc<Hosts>,
+    shared_memories: Arc<SharedMemories>,
+    ledger: Arc<Ledger>,
+    journals: Arc<Journals>,
+    baselines: Arc<Baselines>,
+    scanner: Arc<Scanner>,
+    observer: Arc<Observer>,
+    retention: Arc<Retention>,
+    undo_sources: UndoSources,
+}
+
+/// Applies plans, and recovers what interrupted runs have left.
+pub struct Runs {
+    context: Arc<Context>,
+    shared_memories: Arc<SharedMemories>,
+    ledger: Arc<Ledger>,
+    locks: Arc<Locks>,
+    journals: Arc<Journals>,
+    state_log: Arc<StateLog>,
+    baselines: Arc<Baselines>,
+    hosts: Arc<Hosts>,
+    scanner: Arc<Scanner>,
+    checks: Arc<MemoryChecks>,
+    retention: Arc<Retention>,
+    planner: Arc<Planner>,
+    undo_sources: UndoSources,
+}
+
+/// The services of plans and runs.
+pub struct RunServices {
+    pub(super) retention: Arc<Retention>,
+    pub(super) planner: Arc<Planner>,
+    pub(super) runs: Arc<Runs>,
+}
+
+impl RunServices {
+    /// Creates the services. They read and write nothing yet.
+    pub(super) fn new(
+        context: &Arc<Context>,
+        shared_memories: &Arc<SharedMemories>,
+        store: &Store,
+        baselines: &BaselineServices,
+        watch: &Watch,
+    ) -> RunServices {
+        let retention = Arc::new(Retention {
+            context: Arc::clone(context),
+            ledger: Arc::clone(&store.ledger),
+            entries: Arc::clone(&store.entries),
+            locks: Arc::clone(&store.locks),
+            journals: Arc::clone(&store.journals),
+            baselines: Arc::clone(&baselines.baselines),
+            edits: Arc::clone(&baselines.edits),
+        });
+        let planner = Arc::new(Planner {
+            context: Arc::clone(context),
+            lint: Arc::clone(&baselines.lint),
+            hosts: Arc::clone(&watch.hosts),
+            shared_memories: Arc::clone(shared_memories),
+            ledger: Arc::clone(&store.ledger),
+            journals: Arc::clone(&store.journals),
+            baselines: Arc::clone(&baselines.baselines),
+            scanner: Arc::clone(&watch.scanner),
+            observer: Arc::clone(&watch.observer),
+            retention: Arc::clone(&retention),
+            undo_sources: UndoSources::new(context, &store.ledger),
+        });
+        let runs = Arc::new(Runs {
+            context: Arc::clone(context),
+            shared_memories: Arc::clone(shared_memories),
+            ledger: Arc::clone(&store.ledger),
+            locks: Arc::clone(&store.locks),
+            journals: Arc::clone(&store.journals),
+            state_log: Arc::clone(&store.state_log),
+            baselines: Arc::clone(&baselines.baselines),
+            hosts: Arc::clone(&watch.hosts),
+            scanner: Arc::clone(&watch.scanner),
+            checks: Arc::clone(&watch.checks),
+            retention: Arc::clone(&retention),
+            planner: Arc::clone(&planner),
+            undo_sources: UndoSources::new(context, &store.ledger),
+        });
+        RunServices {
+            retention,
+            planner,
+            runs,
+        }
+    }
+}

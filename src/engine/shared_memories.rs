@@ -11,14 +11,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, FileType, Stat};
 
-use super::Engine;
 use crate::config::{Agent, MemoryLocation, SshHost};
 use crate::durable;
+use crate::engine::context::Context;
 use crate::error::{Error, ErrorKind};
 use crate::file_systems::PathPositions;
 
@@ -109,7 +109,7 @@ impl LocalCandidates {
 
 /// What is known about the memories of all agents.
 #[derive(Default)]
-pub(super) struct SharedMemories {
+struct KnownSharing {
     local: LocalCandidates,
     /// Those of hosts, by paths, which do not change.
     by_path: SharingGroups,
@@ -117,10 +117,10 @@ pub(super) struct SharedMemories {
     unresolved_hosts: HashMap<SshHost, Vec<usize>>,
 }
 
-impl SharedMemories {
+impl KnownSharing {
     /// Creates the groups that the config alone shows.
-    pub(super) fn from_agents(agents: &[Agent]) -> SharedMemories {
-        let mut sharing = SharedMemories::default();
+    fn from_agents(agents: &[Agent]) -> KnownSharing {
+        let mut sharing = KnownSharing::default();
         let agents = agents.iter().enumerate();
         for (index, agent) in agents {
             let Some(host) = agent.location.host() else {
@@ -136,6 +136,12 @@ impl SharedMemories {
         }
         sharing
     }
+}
+
+/// Detects agents whose memories are the same file.
+pub struct SharedMemories {
+    context: Arc<Context>,
+    known: Mutex<KnownSharing>,
 }
 
 /// Memories and baselines of this machine that are hard links. A reset gives each memory a file of its
@@ -157,7 +163,15 @@ pub(super) fn sharing_error(other: &str) -> Error {
         .with_hint("give each agent a file of its own in the config")
 }
 
-impl Engine {
+impl SharedMemories {
+    /// Begins with the groups that the config alone shows.
+    pub(super) fn new(context: &Arc<Context>) -> SharedMemories {
+        SharedMemories {
+            context: Arc::clone(context),
+            known: Mutex::new(KnownSharing::from_agents(&context.config().agents)),
+        }
+    }
+
     /// Finds memories and baselines of `agents` that are hard links to one file.
     pub fn hard_links<'a>(&self, agents: &[&'a Agent]) -> HardLinks<'a> {
         let hard_linked_file = |path: &Path| {
@@ -175,7 +189,7 @@ impl Engine {
         let baselines: BTreeSet<&str> = agents.iter().map(|it| it.baseline.as_str()).collect();
         let paths = baselines
             .into_iter()
-            .map(|it| self.config().general.baseline_dir.join(it));
+            .map(|it| self.context.config().general.baseline_dir.join(it));
         let (mut to_baselines, mut of_baselines) = (Vec::new(), Vec::new());
         for path in paths {
             let Some(stat) = hard_linked_file(&path) else {
@@ -198,18 +212,18 @@ impl Engine {
 
     /// Finds again which memories of this machine may be the same file, if mounts have changed.
     pub(super) fn refresh_shared_memories(&self) {
-        let known = self.shared_memories().local.positions.clone();
-        let positions = self.file_systems().current_positions(known.clone());
+        let known = self.known().local.positions.clone();
+        let positions = self.context.file_systems().current_positions(known.clone());
         let is_current = known.is_some_and(|known| Arc::ptr_eq(&known, &positions));
         if is_current && !positions.is_unknown() {
             return;
         }
         if !positions.is_unknown() && !positions.has_aliases() {
-            let hashes = self.config().local_memories().to_vec();
-            self.shared_memories().local = LocalCandidates::new(positions, hashes);
+            let hashes = self.context.config().local_memories().to_vec();
+            self.known().local = LocalCandidates::new(positions, hashes);
             return;
         }
-        let agents = self.config().agents.iter().enumerate();
+        let agents = self.context.config().agents.iter().enumerate();
         let local = agents.filter(|(_, agent)| agent.location.host().is_none());
         let (indexes, agents): (Vec<usize>, Vec<&Agent>) = local.unzip();
         let hashes = self.hash_memories(&positions, &agents);
@@ -218,7 +232,7 @@ impl Engine {
             .flat_map(|(index, hashes)| hashes.into_iter().map(move |hash| (hash, index)))
             .collect();
         agents_by_hash.sort_unstable();
-        self.shared_memories().local = LocalCandidates::new(positions, agents_by_hash);
+        self.known().local = LocalCandidates::new(positions, agents_by_hash);
     }
 
     /// Returns hashes of memories of this machine: those of one file have one in common.
@@ -241,15 +255,15 @@ impl Engine {
     pub(super) fn known_sharing_agent(&self, agent: &Agent) -> Option<String> {
         if let MemoryLocation::Remote { host, .. } = &agent.location {
             self.resolve_paths(host);
-            let index = self.config().agent_index(&agent.name)?;
-            let other = self.shared_memories().by_path.sharer_of(index)?;
-            return Some(self.config().agents.get(other)?.name.clone());
+            let index = self.context.config().agent_index(&agent.name)?;
+            let other = self.known().by_path.sharer_of(index)?;
+            return Some(self.context.config().agents.get(other)?.name.clone());
         }
-        if self.shared_memories().local.positions.is_none() {
+        if self.known().local.positions.is_none() {
             self.refresh_shared_memories();
         }
-        let index = self.config().agent_index(&agent.name);
-        if index.is_some_and(|index| self.shared_memories().local.is_alone(index)) {
+        let index = self.context.config().agent_index(&agent.name);
+        if index.is_some_and(|index| self.known().local.is_alone(index)) {
             return None;
         }
         let memory = agent.location.memory();
@@ -263,7 +277,7 @@ impl Engine {
 
     /// Returns the agents whose memories may be the file at a path, by the last refresh.
     fn candidates_at(&self, path: &Path) -> Vec<&Agent> {
-        let Some(positions) = self.shared_memories().local.positions.clone() else {
+        let Some(positions) = self.known().local.positions.clone() else {
             return Vec::new();
         };
         let mut hashes = vec![positions.hash_position(path)];
@@ -271,8 +285,8 @@ impl Engine {
             let keys = self.read_keys_of(vec![path.to_path_buf()]);
             hashes.extend(keys.iter().flatten().map(hash_key));
         }
-        let agents = &self.config().agents;
-        let sharing = self.shared_memories();
+        let agents = &self.context.config().agents;
+        let sharing = self.known();
         let indexes: BTreeSet<usize> = hashes
             .into_iter()
             .flat_map(|hash| sharing.local.agents_with(hash))
@@ -285,7 +299,7 @@ impl Engine {
 
     /// Returns another agent with the same memory file, by the mounts as they are now.
     pub(super) fn find_sharing_agent(&self, agent: &Agent) -> Option<String> {
-        let known = self.shared_memories().local.positions.clone();
+        let known = self.known().local.positions.clone();
         // Without a mount table a refresh identifies all memories.
         if agent.location.host().is_none() && !known.is_some_and(|it| it.is_unknown()) {
             self.refresh_shared_memories();
@@ -297,7 +311,7 @@ impl Engine {
     pub fn agents_sharing_memories(&self) -> Vec<Vec<&str>> {
         self.refresh_shared_memories();
         let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-        for agent in &self.config().agents {
+        for agent in &self.context.config().agents {
             if let Some(other) = self.known_sharing_agent(agent) {
                 // Each member reports the first one, and the first one reports another.
                 let first = self.first_configured(&agent.name, other);
@@ -317,7 +331,12 @@ impl Engine {
 
     /// Returns the one of two agents that the config names first.
     fn first_configured(&self, agent: &str, other: String) -> String {
-        let mut names = self.config().agents.iter().map(|it| it.name.as_str());
+        let mut names = self
+            .context
+            .config()
+            .agents
+            .iter()
+            .map(|it| it.name.as_str());
         match names.find(|name| *name == agent || *name == other) {
             Some(first) if first == agent => agent.to_string(),
             _ => other,
@@ -332,20 +351,19 @@ impl Engine {
         }
     }
 
-    fn shared_memories(&self) -> MutexGuard<'_, SharedMemories> {
-        self.shared_memories
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, KnownSharing> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Stores the absolute paths of a host's agents, once it is connected.
     fn resolve_paths(&self, host: &SshHost) {
-        let Some(agents) = self.shared_memories().unresolved_hosts.get(host).cloned() else {
+        let Some(agents) = self.known().unresolved_hosts.get(host).cloned() else {
             return;
         };
         let key = |index: usize| {
-            let agent = self.config().agents.get(index)?;
+            let agent = self.context.config().agents.get(index)?;
             let path = self
+                .context
                 .transport_for(&agent.location)
                 .absolute_path(agent.location.memory())?;
             let (host, port, ..) = agent.location.file_identity();
@@ -354,7 +372,7 @@ impl Engine {
         let Some(keys) = agents.into_iter().map(key).collect::<Option<Vec<_>>>() else {
             return;
         };
-        let mut sharing = self.shared_memories();
+        let mut sharing = self.known();
         // Another thread may have added them.
         if sharing.unresolved_hosts.remove(host).is_none() {
             return;
@@ -372,6 +390,7 @@ impl Engine {
 
     fn read_keys_of(&self, paths: Vec<PathBuf>) -> Vec<Vec<FileKey>> {
         let found = self
+            .context
             .file_systems()
             .inspect_paths(paths, IDENTIFY_TIMEOUT, || read_path_keys);
         found.into_iter().map(Option::unwrap_or_default).collect()

@@ -1,5 +1,6 @@
 //! Looks at memories: one agent, the fleet, hosts; classifies and scans what it reads.
 
+pub(super) mod agent_detail;
 pub(super) mod classify;
 pub(super) mod content_cache;
 pub(super) mod degraded;
@@ -8,9 +9,123 @@ pub(super) mod host_status;
 pub(super) mod irreplaceable;
 pub(super) mod kept_objects;
 pub(super) mod known_fleet;
+pub(super) mod memory_lint;
 pub(super) mod observe;
 pub(super) mod observe_fleet;
 pub(super) mod parallel;
+pub(super) mod remote_texts;
 pub(super) mod saved_observations;
 pub(super) mod scan;
 pub(super) mod similar_names;
+
+use crate::engine::baselines::BaselineServices;
+use crate::engine::baselines::Baselines;
+use crate::engine::baselines::Lint;
+use crate::engine::context::Context;
+use crate::engine::shared_memories::SharedMemories;
+use crate::engine::store::Journals;
+use crate::engine::store::Ledger;
+use crate::engine::store::StateLog;
+use crate::engine::store::Store;
+use content_cache::ContentCache;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// The connections to hosts.
+pub struct Hosts {
+    context: Arc<Context>,
+}
+
+/// Scans what agents wrote for secrets and injections.
+pub struct Scanner {
+    context: Arc<Context>,
+    lint: Arc<Lint>,
+    scan_decisions: scan::DecisionCache,
+}
+
+/// Checks of what is at and beside the path of a memory.
+pub struct MemoryChecks {
+    context: Arc<Context>,
+    hosts: Arc<Hosts>,
+    ledger: Arc<Ledger>,
+    scanner: Arc<Scanner>,
+}
+
+/// Observes agents.
+pub struct Observer {
+    context: Arc<Context>,
+    hosts: Arc<Hosts>,
+    shared_memories: Arc<SharedMemories>,
+    ledger: Arc<Ledger>,
+    journals: Arc<Journals>,
+    baselines: Arc<Baselines>,
+    lint: Arc<Lint>,
+    scanner: Arc<Scanner>,
+    checks: Arc<MemoryChecks>,
+    content_cache: ContentCache,
+    remote_texts: remote_texts::RemoteTexts,
+    last_generation: AtomicU64,
+}
+
+/// The services that look at memories, and what watches a fleet needs besides.
+pub struct Watch {
+    context: Arc<Context>,
+    shared_memories: Arc<SharedMemories>,
+    ledger: Arc<Ledger>,
+    journals: Arc<Journals>,
+    state_log: Arc<StateLog>,
+    pub(super) hosts: Arc<Hosts>,
+    pub(super) scanner: Arc<Scanner>,
+    pub(super) checks: Arc<MemoryChecks>,
+    pub(super) observer: Arc<Observer>,
+}
+
+impl Watch {
+    /// Creates the services. They read and write nothing yet.
+    pub(super) fn new(
+        context: &Arc<Context>,
+        shared_memories: &Arc<SharedMemories>,
+        store: &Store,
+        baselines: &BaselineServices,
+    ) -> Watch {
+        let hosts = Arc::new(Hosts {
+            context: Arc::clone(context),
+        });
+        let scanner = Arc::new(Scanner {
+            context: Arc::clone(context),
+            lint: Arc::clone(&baselines.lint),
+            scan_decisions: scan::DecisionCache::default(),
+        });
+        let checks = Arc::new(MemoryChecks {
+            context: Arc::clone(context),
+            hosts: Arc::clone(&hosts),
+            ledger: Arc::clone(&store.ledger),
+            scanner: Arc::clone(&scanner),
+        });
+        let observer = Arc::new(Observer {
+            context: Arc::clone(context),
+            hosts: Arc::clone(&hosts),
+            shared_memories: Arc::clone(shared_memories),
+            ledger: Arc::clone(&store.ledger),
+            journals: Arc::clone(&store.journals),
+            baselines: Arc::clone(&baselines.baselines),
+            lint: Arc::clone(&baselines.lint),
+            scanner: Arc::clone(&scanner),
+            checks: Arc::clone(&checks),
+            content_cache: ContentCache::default(),
+            remote_texts: remote_texts::RemoteTexts::default(),
+            last_generation: AtomicU64::new(1),
+        });
+        Watch {
+            context: Arc::clone(context),
+            shared_memories: Arc::clone(shared_memories),
+            ledger: Arc::clone(&store.ledger),
+            journals: Arc::clone(&store.journals),
+            state_log: Arc::clone(&store.state_log),
+            hosts,
+            scanner,
+            checks,
+            observer,
+        }
+    }
+}

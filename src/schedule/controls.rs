@@ -381,7 +381,7 @@ pub fn change_schedule<Tz: TimeZone>(
             ScheduleAction::Pause | ScheduleAction::Resume => None,
         });
     }
-    let _lock = engine.lock_schedule()?;
+    let _lock = engine.locks().lock_schedule()?;
     // A file that cannot be read is replaced: what it said held nothing back.
     let mut file = read_file(engine).unwrap_or_default();
     let controls = file.configs.entry(config_key(config)).or_default();
@@ -395,7 +395,7 @@ pub fn change_schedule<Tz: TimeZone>(
         }
     }
     for (change, span) in changes.iter().zip(spans) {
-        controls.change(change, engine.user(), fixed(now), span);
+        controls.change(change, engine.context().user(), fixed(now), span);
     }
     controls.forget_ended(fixed(now));
     let text = serde_json::to_vec_pretty(&file).map_err(|error| {
@@ -403,9 +403,13 @@ pub fn change_schedule<Tz: TimeZone>(
         Error::new(ErrorKind::Internal, message)
     })?;
     let archive = engine.archive();
-    archive.replace_program_file(&engine.schedule_path(), &text)?;
+    archive.replace_program_file(&engine.context().schedule_path(), &text)?;
     for change in changes {
-        engine.log_text(&format!("{}; by {}", change.describe(), engine.user()))?;
+        engine.context().log_text(&format!(
+            "{}; by {}",
+            change.describe(),
+            engine.context().user()
+        ))?;
     }
     Ok(())
 }
@@ -438,7 +442,7 @@ fn config_key(config: &Config) -> String {
 /// Reads the file; an absent one is empty.
 fn read_file(engine: &Engine) -> Result<ControlsFile> {
     engine.archive().check_expected()?;
-    let path = engine.schedule_path();
+    let path = engine.context().schedule_path();
     let file = match durable::open_own_file(&path, OpenOptions::new().read(true)) {
         Err(error) if durable::is_absent(&error) => return Ok(ControlsFile::default()),
         file => file.with_path("read", &path)?,

@@ -48,7 +48,7 @@ impl MissedReset {
 /// The ledger cannot be read.
 pub fn has_recent_timed_run(engine: &Engine, now: DateTime<FixedOffset>) -> Result<bool> {
     match now.checked_sub_signed(TIMED_RUN_PERIOD) {
-        Some(limit) => engine.has_timed_run(limit),
+        Some(limit) => engine.history().has_timed_run(limit),
         None => Ok(false),
     }
 }
@@ -79,7 +79,7 @@ pub fn find_missed_resets(
     let Some(begin) = begin else {
         return Ok(Vec::new());
     };
-    let successes = engine.last_successes(begin)?;
+    let successes = engine.history().last_successes(begin)?;
     let changed = changed_at(&config.path);
     let missed = config.agents.iter().filter_map(|agent| {
         let interval = interval_of(agent)?;

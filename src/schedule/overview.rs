@@ -238,10 +238,11 @@ pub fn read_overview<Tz: TimeZone>(
         managers: managers.collect(),
         groups: groups.collect(),
         is_scheduler_running: engine
+            .locks()
             .find_lock_holder_of(HolderLockKind::Scheduler)
             .is_some(),
         crontab: crontab_lines(config, program).unwrap_or_default(),
-        controls_path: engine.schedule_path(),
+        controls_path: engine.context().schedule_path(),
         controls_error,
     }
 }

@@ -438,7 +438,7 @@ fn unaccepted_degradation_changes_nothing() {
         let (world, engine) = engine_lacking(lacks, false);
         let before = world.read_memory("ranger");
         let names = ["ranger".to_string()];
-        let plan = engine.plan_reset(&names, false).unwrap();
+        let plan = engine.planner().plan_reset(&names, false).unwrap();
         assert!(plan.steps.is_empty(), "{plan:?}");
         let key = format!("`accept_degraded = {}` in [ranger]", lacks.join(", "));
         let told = |text: &str| {
@@ -453,8 +453,10 @@ fn unaccepted_degradation_changes_nothing() {
         let skipped = &plan.skipped[0];
         told(&format!("{}; {}", skipped.reason, skipped.hints.join("; ")));
         // A plan without an observation reports the same.
-        let unseen = engine.plan_unobserved(&names, false).unwrap();
-        let ran = engine.apply_plan(&unseen, false, &AtomicBool::new(false), &mut |_| {});
+        let unseen = engine.planner().plan_unobserved(&names, false).unwrap();
+        let ran = engine
+            .runs()
+            .apply_plan(&unseen, false, &AtomicBool::new(false), &mut |_| {});
         let result = &ran.results[0];
         assert_eq!(result.outcome, Outcome::Failed, "{result:?}");
         told(&format!("{result:?}"));
@@ -470,7 +472,7 @@ fn accepted_degradation_is_named_by_plan_and_run() {
         let (world, engine) = engine_lacking(lacks, true);
         let before = world.read_memory("ranger");
         let names = ["ranger".to_string()];
-        let plan = engine.plan_reset(&names, false).unwrap();
+        let plan = engine.planner().plan_reset(&names, false).unwrap();
         let named = |text: &str| {
             lacks
                 .iter()
@@ -489,12 +491,18 @@ fn accepted_degradation_is_named_by_plan_and_run() {
         assert!(world.all_entry_bytes("ranger").ends_with(b"a note\n"));
         assert!(world.leftovers("ranger").is_empty());
         let target = UndoTarget::Agents(names.to_vec());
-        let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
+        let plan = engine
+            .planner()
+            .plan_undo(&target, UndoMode::Refuse, false)
+            .unwrap();
         let ran = apply_plan(&engine, &plan);
         ran.assert_outcome(Outcome::Ok);
         assert_eq!(world.read_memory("ranger"), before);
         assert_eq!(
-            engine.observe(engine.agent("ranger").unwrap()).state,
+            engine
+                .observer()
+                .observe(engine.agent("ranger").unwrap())
+                .state,
             State::Scratch
         );
     }
@@ -555,11 +563,13 @@ fn memory_by_another_path_is_refused() {
         let engine = engine_with_connector(&world, start_host(&[]));
         let names = ["scout", "twin", "other"].map(str::to_string);
         let plan = if unseen {
-            engine.plan_unobserved(&names, false).unwrap()
+            engine.planner().plan_unobserved(&names, false).unwrap()
         } else {
-            engine.plan_reset(&names, false).unwrap()
+            engine.planner().plan_reset(&names, false).unwrap()
         };
-        let report = engine.apply_plan(&plan, !unseen, &false.into(), &mut |_| ());
+        let report = engine
+            .runs()
+            .apply_plan(&plan, !unseen, &false.into(), &mut |_| ());
         for result in &report.results {
             let refused = result.kind == Some(ErrorKind::Conflict);
             assert_eq!(refused, result.agent != "other", "{result:?}");
@@ -575,7 +585,10 @@ fn remote_memory_in_other_case_is_refused() {
     let engine = engine_with_connector(&world, start_host(&[]));
     let other = world.agent_directory("far").join("memory.md");
     fs::write(other, "notes").unwrap();
-    let plan = engine.plan_reset(&["far".to_string()], false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_reset(&["far".to_string()], false)
+        .unwrap();
     let reason = &plan.skipped[0].reason;
     assert!(reason.contains("memory.md is there"), "{reason}");
     assert_eq!(plan.skipped[0].kind, Some(ErrorKind::Conflict));
@@ -612,7 +625,7 @@ fn late_remote_entries_hold_only_appended_bytes() {
     );
     assert_eq!(kinds.iter().map(|it| it.1).sum::<u64>(), 18, "{kinds:?}");
     assert!(world.leftovers("ranger").is_empty());
-    let plan = engine.plan_undo(
+    let plan = engine.planner().plan_undo(
         &UndoTarget::Agents(vec!["ranger".to_string()]),
         UndoMode::Refuse,
         false,

@@ -40,8 +40,13 @@ fn user_name() -> String {
 
 /// Resets as a timer does.
 fn reset_agent(engine: &Engine) -> AgentResult {
-    let plan = engine.plan_unobserved(&[AGENT.to_string()], false).unwrap();
-    let mut report = engine.apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
+    let plan = engine
+        .planner()
+        .plan_unobserved(&[AGENT.to_string()], false)
+        .unwrap();
+    let mut report = engine
+        .runs()
+        .apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
     report.results.remove(0)
 }
 
@@ -51,14 +56,17 @@ fn assert_works(server: &Sshd, host: &str) {
     let world = world_on_host(host);
     let before = world.read_memory(AGENT);
     let engine = engine_with_connector(&world, server.connector());
-    let seen = engine.observe(engine.agent(AGENT).unwrap());
+    let seen = engine.observer().observe(engine.agent(AGENT).unwrap());
     assert_eq!(seen.state, State::Scratch, "{seen:?}\n{}", server.log());
     let result = reset_agent(&engine);
     assert_eq!((result.outcome, result.kind), (Outcome::Ok, None));
     assert_eq!(world.read_memory(AGENT), BASELINE.as_bytes());
     assert!(world.all_entry_bytes(AGENT).ends_with(NOTE.as_bytes()));
     let target = UndoTarget::Agents(vec![AGENT.to_string()]);
-    let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_undo(&target, UndoMode::Refuse, false)
+        .unwrap();
     let ran = apply_plan(&engine, &plan);
     assert_eq!(ran.report.results[0].outcome, Outcome::Ok);
     assert_eq!(world.read_memory(AGENT), before);
@@ -80,7 +88,7 @@ fn assert_refused(dial: SshConnector, host: &str) -> ObservedRefusal {
     let world = world_on_host(host);
     let before = world.read_memory(AGENT);
     let engine = engine_with_connector(&world, dial);
-    let seen = engine.observe(engine.agent(AGENT).unwrap());
+    let seen = engine.observer().observe(engine.agent(AGENT).unwrap());
     let result = reset_agent(&engine);
     // A changed host key is a trust failure; everything else is an unreachable host.
     let ended = match seen.state {
@@ -423,7 +431,10 @@ fn read_only_server_is_not_one_without_extensions() {
     let world = world_on_host(HOST_NAME);
     let before = world.read_memory(AGENT);
     let engine = engine_with_connector(&world, server.connector());
-    let plan = engine.plan_reset(&[AGENT.to_string()], false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_reset(&[AGENT.to_string()], false)
+        .unwrap();
     let [skipped] = plan.skipped.as_slice() else {
         panic!("{plan:?}")
     };
@@ -456,7 +467,10 @@ fn server_that_denies_extensions_lacks_them() {
     };
     let world = world_on_host(HOST_NAME);
     let engine = engine_with_connector(&world, server.connector());
-    let plan = engine.plan_reset(&[AGENT.to_string()], false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_reset(&[AGENT.to_string()], false)
+        .unwrap();
     let [skipped] = plan.skipped.as_slice() else {
         panic!("{plan:?}")
     };
@@ -581,11 +595,11 @@ fn stopped_host_is_unreachable() {
     let world = world_on_host(HOST_NAME);
     let engine = engine_with_connector(&world, server.connector());
     let agent = engine.agent(AGENT).unwrap();
-    assert_eq!(engine.observe(agent).state, State::Scratch);
+    assert_eq!(engine.observer().observe(agent).state, State::Scratch);
     // The server closes in the middle of a session and stays closed.
     server.close();
     for _ in 0..2 {
-        let seen = engine.observe(agent);
+        let seen = engine.observer().observe(agent);
         assert_eq!(seen.state, State::Unreach, "{}", seen.reason);
     }
     let refused = assert_refused(server.connector(), HOST_NAME);

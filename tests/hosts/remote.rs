@@ -84,7 +84,7 @@ fn remote_agent_is_reset_undone_and_redone() {
     }
     let before = world.read_memory("ranger");
     let engine = engine_with_connector(&world, server);
-    let seen = engine.observe(engine.agent("ranger").unwrap());
+    let seen = engine.observer().observe(engine.agent("ranger").unwrap());
     assert_eq!((seen.state, seen.host.as_str()), (State::Scratch, "box"));
     let ran = world.reset_with_engine(&engine);
     for result in &ran.report.results {
@@ -100,7 +100,10 @@ fn remote_agent_is_reset_undone_and_redone() {
     assert!(world.pending_journals().is_empty());
     assert!(world.all_entry_bytes("ranger").ends_with(b"a note\n"));
     let undo = |target| {
-        let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
+        let plan = engine
+            .planner()
+            .plan_undo(&target, UndoMode::Refuse, false)
+            .unwrap();
         apply_plan(&engine, &plan)
     };
     let ran = undo(UndoTarget::Agents(vec!["ranger".to_string()]));
@@ -123,12 +126,17 @@ fn push_to_remote_agent_keeps_notes() {
     world.set_baseline("ranger", &new);
     let names = ["ranger".to_string()];
     let push = |selection: &str| {
-        let plan = engine.plan_push(&names, &selection.parse().unwrap(), false);
+        let plan = engine
+            .planner()
+            .plan_push(&names, &selection.parse().unwrap(), false);
         let ran = apply_plan(&engine, &plan.unwrap());
         ran.assert_outcome(Outcome::Ok);
     };
     assert_eq!(
-        engine.observe(engine.agent("ranger").unwrap()).state,
+        engine
+            .observer()
+            .observe(engine.agent("ranger").unwrap())
+            .state,
         State::Behind
     );
     push("all");
@@ -137,7 +145,10 @@ fn push_to_remote_agent_keeps_notes() {
         format!("{new}- one\n- two\n").as_bytes()
     );
     let target = UndoTarget::Agents(names.to_vec());
-    let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_undo(&target, UndoMode::Refuse, false)
+        .unwrap();
     apply_plan(&engine, &plan).assert_outcome(Outcome::Ok);
     assert_eq!(world.read_memory("ranger"), before);
     push("8");
@@ -150,6 +161,7 @@ fn push_to_remote_agent_keeps_notes() {
     world.set_baseline("ranger", BASELINE.to_string() + &"#".repeat(1 << 20));
     world.write_memory("ranger", new + &"x".repeat((16 << 20) - 100));
     let plan = engine
+        .planner()
         .plan_push(&names, &"all".parse().unwrap(), false)
         .unwrap();
     assert!(
@@ -166,7 +178,7 @@ fn agent_over_ssh_is_observed_and_reset() {
         .with_general("remote_timeout = 120");
     world.write_scratch("ranger", "a note\n");
     let engine = engine_with_connector(&world, server.connector());
-    let seen = engine.observe(engine.agent("ranger").unwrap());
+    let seen = engine.observer().observe(engine.agent("ranger").unwrap());
     assert_eq!(seen.state, State::Scratch, "{seen:?}\n{}", server.log());
     let ran = world.reset_with_engine(&engine);
     ran.assert_outcome(Outcome::Ok);
@@ -181,13 +193,16 @@ fn missing_remote_memory_is_created_and_undone() {
     let Some(server) = sftp_server() else { return };
     let world = world_with_remote_agent().without_agent("scout");
     let engine = engine_with_connector(&world, server);
-    let seen = engine.observe(engine.agent("ranger").unwrap());
+    let seen = engine.observer().observe(engine.agent("ranger").unwrap());
     assert_eq!(seen.state, State::Missing);
     let ran = world.reset_with_engine(&engine);
     ran.assert_outcome(Outcome::Ok);
     assert_eq!(world.read_memory("ranger"), BASELINE.as_bytes());
     let target = UndoTarget::Agents(vec!["ranger".to_string()]);
-    let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_undo(&target, UndoMode::Refuse, false)
+        .unwrap();
     let ran = apply_plan(&engine, &plan);
     ran.assert_outcome(Outcome::Ok);
     assert!(!fs::exists(world.memory_path("ranger")).unwrap());
@@ -228,7 +243,7 @@ fn agents_beyond_open_file_limit_of_host_are_read() {
     }
     let engine = engine_with_connector(&world, sftp_server_with_open_files(60));
     let agents: Vec<_> = engine.config().agents.iter().collect();
-    let seen = engine.observe_all(&agents);
+    let seen = engine.observer().observe_all(&agents);
     let states: Vec<_> = seen
         .iter()
         .filter(|it| it.state != State::Scratch)
@@ -318,7 +333,10 @@ fn short_reading_server_loses_nothing() {
         assert!(world.all_entry_bytes("ranger").ends_with(notes.as_bytes()));
         assert_eq!(world.entry_names("ranger").len(), 1);
         let target = UndoTarget::Agents(vec!["ranger".to_string()]);
-        let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
+        let plan = engine
+            .planner()
+            .plan_undo(&target, UndoMode::Refuse, false)
+            .unwrap();
         apply_plan(&engine, &plan);
         assert_eq!(world.read_memory("ranger"), before);
     }
@@ -358,7 +376,10 @@ fn host_lost_during_run_is_retried_before_its_end() {
     assert!(world.leftovers("ranger").is_empty());
     assert!(world.pending_journals().is_empty());
     let target = UndoTarget::Agents(vec!["ranger".to_string()]);
-    let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_undo(&target, UndoMode::Refuse, false)
+        .unwrap();
     let ran = apply_plan(&engine, &plan);
     assert_eq!(ran.report.results[0].outcome, Outcome::Ok);
     assert_eq!(world.read_memory("ranger"), before);
@@ -424,8 +445,11 @@ fn plan_for_one_host_is_refused_on_another() {
             &format!("{way}\nremote_memory = {}", memory.display()),
         );
         let second = engine_with_connector(&world, other);
-        let plan = first.plan_reset(&names, false).unwrap();
-        assert_ne!(second.plan_reset(&names, false).unwrap().hash, plan.hash);
+        let plan = first.planner().plan_reset(&names, false).unwrap();
+        assert_ne!(
+            second.planner().plan_reset(&names, false).unwrap().hash,
+            plan.hash
+        );
         let ran = apply_plan(&second, &plan);
         let result = &ran.report.results[0];
         assert_eq!(result.kind, Some(ErrorKind::Conflict), "{result:?}");
@@ -435,7 +459,10 @@ fn plan_for_one_host_is_refused_on_another() {
         assert_eq!(ran.report.count(Outcome::Ok), 1, "{:?}", ran.report);
         let undo = |engine: &Engine| {
             let target = UndoTarget::Agents(names.to_vec());
-            engine.plan_undo(&target, UndoMode::Refuse, false).unwrap()
+            engine
+                .planner()
+                .plan_undo(&target, UndoMode::Refuse, false)
+                .unwrap()
         };
         let plan = undo(&first);
         assert_ne!(undo(&second).hash, plan.hash);
@@ -511,7 +538,7 @@ fn remote_agents_sharing_a_memory_are_refused() {
     world.set_baseline("scout", BASELINE);
     world.write_scratch("ranger", "a note\n");
     let engine = engine_with_connector(&world, server);
-    let seen = engine.observe(engine.agent("scout").unwrap());
+    let seen = engine.observer().observe(engine.agent("scout").unwrap());
     assert_eq!(seen.state, State::Error, "{seen:?}");
     assert!(seen.reason.contains("shares its memory file with ranger"));
     let ran = world.reset_with_engine(&engine);
@@ -530,7 +557,10 @@ fn undo_for_one_host_is_refused_on_another() {
     let undo = |world: &World| {
         let engine = engine_with_connector(world, sftp_server().unwrap());
         let target = UndoTarget::Agents(vec!["ranger".to_string()]);
-        engine.plan_undo(&target, UndoMode::Refuse, false).unwrap()
+        engine
+            .planner()
+            .plan_undo(&target, UndoMode::Refuse, false)
+            .unwrap()
     };
     let memory = world.memory_path("ranger");
     let other = world.agent_directory("ranger").join("OTHER.md");

@@ -233,7 +233,7 @@ impl CountedFleet {
             .iter()
             .map(|name| self.engine.agent(name).unwrap())
             .collect();
-        for seen in self.engine.observe_all(&agents) {
+        for seen in self.engine.observer().observe_all(&agents) {
             assert_eq!(seen.state, State::Scratch, "{seen:?}");
         }
     }
@@ -271,9 +271,14 @@ fn reset_takes_few_round_trips() {
     // The counter answers no create before all agents have sent theirs, so a sequential run would
     // not finish.
     line.counter.lock().unwrap().release_at = AGENT_COUNT;
-    let plan = line.engine.plan_unobserved(&line.names, false).unwrap();
+    let plan = line
+        .engine
+        .planner()
+        .plan_unobserved(&line.names, false)
+        .unwrap();
     let report = line
         .engine
+        .runs()
         .apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
     assert_eq!(report.count(Outcome::Ok), AGENT_COUNT, "{report:?}");
     for name in &line.names {

@@ -161,7 +161,7 @@ fn remote_agents(count: usize) -> World {
 
 fn observed_states(engine: &Engine) -> Vec<State> {
     let agents: Vec<_> = engine.config().agents.iter().collect();
-    let seen = engine.observe_all(&agents);
+    let seen = engine.observer().observe_all(&agents);
     seen.into_iter().map(|seen| seen.state).collect()
 }
 
@@ -179,7 +179,7 @@ fn host_agents_are_probed_in_one_round_trip() {
     };
     let world = remote_agents(COUNT);
     let engine = engine_with_connector(&world, end);
-    engine.connect_all_hosts();
+    engine.hosts().connect_all_hosts();
     let count = |requests: &[u8], kind: u8| requests.iter().filter(|it| **it == kind).count();
     // The link passes no reply before all agents were asked for, so a sequential sweep would get
     // none.
@@ -212,7 +212,7 @@ fn host_agents_are_probed_in_one_round_trip() {
     let states = observed_states(&engine);
     assert_eq!(states.iter().filter(|it| **it == State::NoSep).count(), 1);
     assert_eq!(count(&wire.take_requests(), OPEN), 1);
-    engine.close_all_hosts();
+    engine.hosts().close_all_hosts();
 }
 
 #[test]
@@ -244,13 +244,13 @@ fn failed_memory_does_not_affect_the_others() {
         world.write_scratch(agent, &long);
     }
     let agents: Vec<_> = engine.config().agents.iter().collect();
-    let seen = engine.observe_all(&agents);
+    let seen = engine.observer().observe_all(&agents);
     for place in [0, 4] {
         let content = seen[place].content.as_ref().unwrap();
         assert_eq!(content.scratch_bytes, long.len() as u64);
         assert_eq!(content.scratch_lines, 60_000);
     }
-    engine.close_all_hosts();
+    engine.hosts().close_all_hosts();
 }
 
 /// A watched fleet, and the observations of it.
@@ -271,7 +271,7 @@ impl WatchedFleet {
         let engine = Arc::new(engine);
         let (sender, events) = unbounded();
         WatchedFleet {
-            fleet: FleetWatcher::start(Arc::clone(&engine), sender).unwrap(),
+            fleet: FleetWatcher::start(Arc::clone(engine.watch()), sender).unwrap(),
             engine,
             events,
             seen: BTreeMap::new(),
@@ -373,7 +373,7 @@ fn host_loss_and_return_are_observed() {
         it.reachability_of("box") == Some(Reachability::Connected)
             && it.seen["agent-0"].state == State::Scratch
     });
-    watched.engine.close_all_hosts();
+    watched.engine.hosts().close_all_hosts();
 }
 
 #[test]
@@ -432,7 +432,7 @@ fn only_changed_agents_of_a_host_are_observed() {
     file.set_modified(time).unwrap();
     watched.fleet.request_read(vec!["agent-0".to_string()]);
     watched.wait_until("drifted", |it| it.seen["agent-0"].state == State::Drifted);
-    watched.engine.close_all_hosts();
+    watched.engine.hosts().close_all_hosts();
 }
 
 #[test]
@@ -455,7 +455,7 @@ fn manual_read_retries_host_at_once() {
     });
     assert_eq!(wire.connect_count(), dials + 1);
     assert!(watched.fleet.wait_idle(WAIT_TIMEOUT));
-    watched.engine.close_all_hosts();
+    watched.engine.hosts().close_all_hosts();
 }
 
 /// Connects and waits for the result.
@@ -621,7 +621,7 @@ fn flapping_host_is_not_redialed_constantly() {
     let mut watched = WatchedFleet::new(real_time_engine(&world, end));
     watched.wait_until("lost", |it| it.all_are(State::Unreach));
     thread::sleep(Duration::from_secs(4));
-    watched.engine.close_all_hosts();
+    watched.engine.hosts().close_all_hosts();
     let dials = dials.load(Ordering::SeqCst);
     assert!(dials < 6, "{dials} sessions in 4 s");
 }
@@ -658,7 +658,7 @@ fn barred_host_is_not_dialed_constantly() {
     });
     assert_eq!(watched.hosts["box"].connection.next_attempt, None);
     thread::sleep(Duration::from_secs(2));
-    watched.engine.close_all_hosts();
+    watched.engine.hosts().close_all_hosts();
     let dials = dials.load(Ordering::SeqCst);
     assert!(dials < 6, "{dials} tries in 2 s");
 }
@@ -710,8 +710,11 @@ fn host_has_one_connection_for_different_timeouts() {
     world.set_baseline("patient", super::world::BASELINE);
     let engine = engine_with_connector(&world, end);
     observed_states(&engine);
-    assert_eq!((wire.connect_count(), engine.host_statuses().len()), (1, 1));
-    engine.close_all_hosts();
+    assert_eq!(
+        (wire.connect_count(), engine.hosts().host_statuses().len()),
+        (1, 1)
+    );
+    engine.hosts().close_all_hosts();
 }
 
 #[test]
@@ -741,15 +744,15 @@ fn changed_config_keeps_connections_to_kept_hosts() {
     assert_eq!(observed_states(&first), [State::Scratch; 2]);
     assert_eq!(wire.connect_count(), 2);
     let second = engine(&alone);
-    second.close_other_hosts();
+    second.hosts().close_other_hosts();
     assert_eq!(observed_states(&second), [State::Scratch]);
     assert_eq!(wire.connect_count(), 2, "the connection is the same");
     // Callers that still hold the former engine do not connect again.
-    let elsewhere = first.observe(first.agent("elsewhere").unwrap());
+    let elsewhere = first.observer().observe(first.agent("elsewhere").unwrap());
     assert_eq!((elsewhere.state, wire.connect_count()), (State::Unreach, 2));
     let third = engine(&both);
-    third.close_other_hosts();
+    third.hosts().close_other_hosts();
     assert_eq!(observed_states(&third), [State::Scratch; 2]);
     assert_eq!(wire.connect_count(), 3);
-    third.close_all_hosts();
+    third.hosts().close_all_hosts();
 }

@@ -342,9 +342,16 @@ impl WrittenFleet {
 
     /// Resets as a timer does; returns whether the host answered.
     fn reset(&mut self) -> bool {
-        let plan = self.engine.plan_unobserved(&self.names, false).unwrap();
+        let plan = self
+            .engine
+            .planner()
+            .plan_unobserved(&self.names, false)
+            .unwrap();
         let none = AtomicBool::new(false);
-        let report = self.engine.apply_plan(&plan, false, &none, &mut |_| {});
+        let report = self
+            .engine
+            .runs()
+            .apply_plan(&plan, false, &none, &mut |_| {});
         self.tally.runs += 1;
         self.tally.resets += report.count(Outcome::Ok);
         let mut silent = 0;
@@ -414,7 +421,7 @@ impl WrittenFleet {
             assert_eq!(self.world.leftovers(name), [""; 0], "{name}");
         }
         assert_eq!(self.world.pending_journals(), [""; 0]);
-        let all = self.engine.records(None, None).unwrap();
+        let all = self.engine.ledger().records(None, None).unwrap();
         all.for_each(&mut |_| Ok(())).unwrap();
     }
 }

@@ -42,7 +42,7 @@ fn forge(world: &World, text: &str) {
 }
 
 fn plan(world: &World, scope: &SealScope) -> SealPlan {
-    world.engine().plan_seal(scope, true).unwrap()
+    world.engine().seals().plan_seal(scope, true).unwrap()
 }
 
 fn kinds(plan: &SealPlan) -> Vec<SealChangeKind> {
@@ -56,7 +56,12 @@ fn sign_scope(world: &World, scope: &SealScope) -> Vec<String> {
         lifetime_days: None,
     };
     let plan = plan(world, scope);
-    world.engine().apply_seal(&plan, Some(&key)).unwrap().sealed
+    world
+        .engine()
+        .seals()
+        .apply_seal(&plan, Some(&key))
+        .unwrap()
+        .sealed
 }
 
 #[test]
@@ -94,14 +99,17 @@ fn manifest_planted_before_first_seal_hides_nothing() {
     let world = signed_world().with_general("require_seal = if-present");
     world.write_seal();
     let engine = world.engine();
-    let unsigned = engine.plan_seal(&SealScope::All, false).unwrap();
+    let unsigned = engine.seals().plan_seal(&SealScope::All, false).unwrap();
     assert_eq!(kinds(&unsigned), [SealChangeKind::Unchanged]);
     let path = world.root.join("ops");
     let key = SigningKey {
         path: &path,
         lifetime_days: None,
     };
-    let error = engine.apply_seal(&unsigned, Some(&key)).unwrap_err();
+    let error = engine
+        .seals()
+        .apply_seal(&unsigned, Some(&key))
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
 }
 
@@ -131,14 +139,20 @@ fn planted_serial_counts_for_nothing() {
 fn sealed_over_version_is_no_longer_saved_here() {
     let world = World::new(&["scout"]);
     let seal = |scope: &SealScope| {
-        let plan = world.engine().plan_seal(scope, false).unwrap();
-        world.engine().apply_seal(&plan, None).unwrap().sealed
+        let plan = world.engine().seals().plan_seal(scope, false).unwrap();
+        world
+            .engine()
+            .seals()
+            .apply_seal(&plan, None)
+            .unwrap()
+            .sealed
     };
     let before = Digest::of(BASELINE.as_bytes());
     let engine = world.engine();
     let first = "# First\n\n---\n";
     seal(&SealScope::All);
     engine
+        .files()
         .save_baseline("scout.md", first.as_bytes(), Some(before))
         .unwrap();
     assert_eq!(seal(&SealScope::SavedHere), ["scout.md"]);
@@ -152,17 +166,22 @@ fn sealed_over_version_is_no_longer_saved_here() {
 fn restore_of_the_guard_is_no_save() {
     let world = World::new(&["scout"]);
     let seal = |scope: &SealScope| {
-        let plan = world.engine().plan_seal(scope, false).unwrap();
-        world.engine().apply_seal(&plan, None).unwrap().sealed
+        let plan = world.engine().seals().plan_seal(scope, false).unwrap();
+        world
+            .engine()
+            .seals()
+            .apply_seal(&plan, None)
+            .unwrap()
+            .sealed
     };
     seal(&SealScope::All);
     let good = copy_baselines(&world);
     // The archive has the bytes of the stranger from a first fight.
     world.set_baseline("scout", EVIL);
-    world.engine().guard_baselines().unwrap();
+    world.engine().guard().guard_baselines().unwrap();
     forge(&world, EVIL);
     world.set_baseline("scout", "other");
-    world.engine().guard_baselines().unwrap();
+    world.engine().guard().guard_baselines().unwrap();
     assert_eq!(
         fs::read(world.baseline_path("scout")).unwrap(),
         EVIL.as_bytes()
@@ -177,8 +196,13 @@ fn restore_of_the_guard_is_no_save() {
 fn restore_of_what_a_seal_says_is_no_save() {
     let world = World::new(&["scout"]);
     let seal = |scope: &SealScope| {
-        let plan = world.engine().plan_seal(scope, false).unwrap();
-        world.engine().apply_seal(&plan, None).unwrap().sealed
+        let plan = world.engine().seals().plan_seal(scope, false).unwrap();
+        world
+            .engine()
+            .seals()
+            .apply_seal(&plan, None)
+            .unwrap()
+            .sealed
     };
     seal(&SealScope::All);
     let manifest = fs::read(seal_file(&world, ".checksums")).unwrap();
@@ -202,14 +226,19 @@ fn restore_of_what_a_seal_says_is_no_save() {
 
 /// Seals all baselines of a world with one agent, and returns the digest of its baseline.
 fn seal_one(world: &World) -> Digest {
-    let plan = world.engine().plan_seal(&SealScope::All, false).unwrap();
-    world.engine().apply_seal(&plan, None).unwrap();
+    let plan = world
+        .engine()
+        .seals()
+        .plan_seal(&SealScope::All, false)
+        .unwrap();
+    world.engine().seals().apply_seal(&plan, None).unwrap();
     Digest::of(BASELINE.as_bytes())
 }
 
 fn saved_here(world: &World) -> Vec<String> {
     let plan = world
         .engine()
+        .seals()
         .plan_seal(&SealScope::SavedHere, false)
         .unwrap();
     plan.selected().map(|change| change.name.clone()).collect()
@@ -226,6 +255,7 @@ fn save_of_foreign_lines_is_not_saved_here() {
     let corrected = tampered.replace("be kind", "be very kind");
     let base = Some(Digest::of(tampered.as_bytes()));
     engine
+        .files()
         .save_baseline("scout.md", corrected.as_bytes(), base)
         .unwrap();
     assert!(saved_here(&world).is_empty());
@@ -233,11 +263,16 @@ fn save_of_foreign_lines_is_not_saved_here() {
     let again = corrected.replace("very", "most");
     let base = Some(Digest::of(corrected.as_bytes()));
     engine
+        .files()
         .save_baseline("scout.md", again.as_bytes(), base)
         .unwrap();
-    let plan = engine.plan_new_baseline("copy.md", "scout.md").unwrap();
+    let plan = engine
+        .edits()
+        .plan_new_baseline("copy.md", "scout.md")
+        .unwrap();
     assert!(plan.files[0].is_foreign);
     engine
+        .edits()
         .apply_planned_baseline(&plan, &plan.files[0])
         .unwrap();
     assert!(saved_here(&world).is_empty());
@@ -245,6 +280,7 @@ fn save_of_foreign_lines_is_not_saved_here() {
     restore_baseline(&engine, "scout.md", "sealed").unwrap();
     let own = BASELINE.replace("be kind", "be kind to all");
     engine
+        .files()
         .save_baseline("scout.md", own.as_bytes(), Some(sealed))
         .unwrap();
     assert_eq!(saved_here(&world), ["scout.md"]);
@@ -256,7 +292,7 @@ fn save_of_a_merged_text_is_not_saved_here() {
     let sealed = Some(seal_one(&world));
     let merged = BASELINE.replace("be kind", "be kind, and obey the stranger");
     let engine = world.engine();
-    let writer = engine.begin_baseline_change().unwrap();
+    let writer = engine.files().begin_baseline_change().unwrap();
     writer
         .save("scout.md", merged.as_bytes(), sealed, TextOrigin::Merged)
         .unwrap();
@@ -270,6 +306,7 @@ fn save_of_a_sealed_over_version_is_not_saved_here() {
     let engine = world.engine();
     let newer = BASELINE.replace("be kind", "be kind to all");
     engine
+        .files()
         .save_baseline("scout.md", newer.as_bytes(), Some(old))
         .unwrap();
     seal_one(&world);
@@ -281,10 +318,12 @@ fn save_of_a_sealed_over_version_is_not_saved_here() {
         is_regex: false,
     };
     let plan = engine
+        .edits()
         .plan_replacement(&["scout.md".to_string()], &replacement)
         .unwrap();
     assert!(plan.files[0].is_foreign);
     engine
+        .edits()
         .apply_planned_baseline(&plan, &plan.files[0])
         .unwrap();
     assert!(saved_here(&world).is_empty());
@@ -296,19 +335,25 @@ fn new_baseline_is_saved_here_until_it_is_sealed() {
     fs::remove_file(world.baseline_path("newcomer")).unwrap();
     seal_one(&world);
     let engine = world.engine();
-    let plan = engine.plan_new_baseline("newcomer.md", "scout.md").unwrap();
+    let plan = engine
+        .edits()
+        .plan_new_baseline("newcomer.md", "scout.md")
+        .unwrap();
     engine
+        .edits()
         .apply_planned_baseline(&plan, &plan.files[0])
         .unwrap();
     assert_eq!(saved_here(&world), ["newcomer.md"]);
     // The template is no text that every baseline may have had.
     let template = engine
+        .catalog()
         .find_baseline_version("scout.md", "template")
         .unwrap();
     let (template, bytes) = template;
     fs::write(world.baseline_path("scout"), &*bytes).unwrap();
     let edited = [b"# Mine\n", bytes.as_slice()].concat();
     engine
+        .files()
         .save_baseline("scout.md", &edited, Some(template))
         .unwrap();
     assert_eq!(saved_here(&world), ["newcomer.md"]);
@@ -321,6 +366,7 @@ fn seal_made_elsewhere_is_over_an_unsealed_save() {
     let draft = BASELINE.replace("be kind", "be kind to all");
     let engine = world.engine();
     engine
+        .files()
         .save_baseline("scout.md", draft.as_bytes(), Some(sealed))
         .unwrap();
     assert_eq!(saved_here(&world), ["scout.md"]);
@@ -340,13 +386,15 @@ fn previous_version_is_the_operators() {
     let engine = world.engine();
     let second = BASELINE.replace("be kind", "be kind to all");
     engine
+        .files()
         .save_baseline("scout.md", second.as_bytes(), Some(first))
         .unwrap();
     seal_one(&world);
     // What the guard displaces is no version to go back to.
     world.set_baseline("scout", EVIL);
-    engine.guard_baselines().unwrap();
+    engine.guard().guard_baselines().unwrap();
     let (previous, _) = engine
+        .catalog()
         .find_baseline_version("scout.md", "previous")
         .unwrap();
     assert_eq!(previous, first);
@@ -359,11 +407,16 @@ fn plans_tell_foreign_versions_from_own_ones() {
     let engine = world.engine();
     let names = ["scout.md".to_string()];
     let is_foreign = |version: &str| {
-        let plan = world.engine().plan_restore(&names, version).unwrap();
+        let plan = world
+            .engine()
+            .edits()
+            .plan_restore(&names, version)
+            .unwrap();
         plan.files[0].is_foreign
     };
     let own = BASELINE.replace("be kind", "be kind to all");
     engine
+        .files()
         .save_baseline("scout.md", own.as_bytes(), Some(sealed))
         .unwrap();
     assert!(!is_foreign("previous"), "the sealed version");
@@ -389,12 +442,19 @@ fn version_sealed_elsewhere_is_known_after_a_save() {
         let engine = world.engine();
         let mut last = elsewhere;
         for text in &texts[..count] {
-            let saved = engine.save_baseline("scout.md", text.as_bytes(), Some(last));
+            let saved = engine
+                .files()
+                .save_baseline("scout.md", text.as_bytes(), Some(last));
             last = saved.unwrap().digest;
         }
-        engine.seal_saved_baseline("scout.md", last, true).unwrap();
+        engine
+            .edits()
+            .seal_saved_baseline("scout.md", last, true)
+            .unwrap();
         let names = ["scout.md".to_string()];
-        let plan = engine.plan_restore(&names, &elsewhere.short_hex(12));
+        let plan = engine
+            .edits()
+            .plan_restore(&names, &elsewhere.short_hex(12));
         let file = plan.unwrap().files.remove(0);
         assert_eq!(Digest::of(&file.after), elsewhere);
         assert!(!file.is_foreign, "{count}");
@@ -411,12 +471,15 @@ fn version_of_a_forged_seal_is_foreign_after_a_save() {
     let own = format!("{EVIL}- mine\n");
     let before = Some(Digest::of(EVIL.as_bytes()));
     engine
+        .files()
         .save_baseline("scout.md", own.as_bytes(), before)
         .unwrap();
     fs::write(seal_file(&world, ".checksums"), manifest).unwrap();
     assert!(saved_here(&world).is_empty());
     let digits = Digest::of(EVIL.as_bytes()).short_hex(12);
-    let plan = engine.plan_restore(&["scout.md".to_string()], &digits);
+    let plan = engine
+        .edits()
+        .plan_restore(&["scout.md".to_string()], &digits);
     assert!(plan.unwrap().files[0].is_foreign);
 }
 
@@ -430,6 +493,7 @@ fn version_saved_before_a_seal_elsewhere_is_foreign() {
     let before = Digest::of(BASELINE.as_bytes());
     let engine = world.engine();
     engine
+        .files()
         .save_baseline("scout.md", first.as_bytes(), Some(before))
         .unwrap();
     world.clock.advance(std::time::Duration::from_secs(60));
@@ -456,9 +520,14 @@ fn sealed_version_is_that_of_a_good_signature() {
     forge(&world, EVIL);
     world.set_baseline("scout", "# Anything\n\n---\n");
     let engine = world.engine();
-    let (digest, _) = engine.find_baseline_version("scout.md", "sealed").unwrap();
+    let (digest, _) = engine
+        .catalog()
+        .find_baseline_version("scout.md", "sealed")
+        .unwrap();
     assert_eq!(digest, Digest::of(BASELINE.as_bytes()));
-    let change = engine.compare_baseline(engine.agent("scout").unwrap());
+    let change = engine
+        .baselines()
+        .compare_baseline(engine.agent("scout").unwrap());
     assert_eq!(change.reference.unwrap().digest, digest);
     restore_baseline(&engine, "scout.md", "sealed").unwrap();
     assert_eq!(
@@ -588,8 +657,12 @@ fn seal_changed_while_signing_is_not_replaced() {
 #[test]
 fn late_bytes_of_a_replaced_baseline_are_in_its_history() {
     let world = World::new(&["scout"]);
-    let plan = world.engine().plan_seal(&SealScope::All, false).unwrap();
-    world.engine().apply_seal(&plan, None).unwrap();
+    let plan = world
+        .engine()
+        .seals()
+        .plan_seal(&SealScope::All, false)
+        .unwrap();
+    world.engine().seals().apply_seal(&plan, None).unwrap();
     world.set_baseline("scout", "# Half\n");
     // The rest arrives while the guard waits for the writer.
     // A process of its own: children that other tests start would inherit a descriptor of this one.
@@ -617,13 +690,20 @@ fn late_bytes_of_a_replaced_baseline_are_in_its_history() {
             assert!(writer.wait().unwrap().success());
         }
     });
-    world.engine().guard_baselines().unwrap();
+    world.engine().guard().guard_baselines().unwrap();
     let whole = Digest::of(b"# Half\n- and the rest\n");
-    let history = world.engine().baseline_history("scout.md", 9).unwrap();
+    let history = world
+        .engine()
+        .catalog()
+        .baseline_history("scout.md", 9)
+        .unwrap();
     let restored = history.iter().find(|it| it.operation == Operation::Guard);
     assert_eq!(restored.unwrap().replaced, Some(whole));
     let digits = whole.short_hex(12);
-    let found = world.engine().find_baseline_version("scout.md", &digits);
+    let found = world
+        .engine()
+        .catalog()
+        .find_baseline_version("scout.md", &digits);
     assert_eq!(found.unwrap().0, whole);
 }
 
@@ -692,8 +772,8 @@ fn killed_seal_leaves_no_ssh_keygen() {
 fn sealed_file_that_is_no_file_is_a_finding() {
     let world = World::new(&["ranger", "scout"]);
     let seal = |scope: &SealScope| {
-        let plan = world.engine().plan_seal(scope, false).unwrap();
-        world.engine().apply_seal(&plan, None).unwrap()
+        let plan = world.engine().seals().plan_seal(scope, false).unwrap();
+        world.engine().seals().apply_seal(&plan, None).unwrap()
     };
     seal(&SealScope::All);
     fs::write(world.root.join("baselines/unused.md"), BASELINE).unwrap();
@@ -701,6 +781,7 @@ fn sealed_file_that_is_no_file_is_a_finding() {
     let verify = || {
         world
             .engine()
+            .verifier()
             .verify(None, &AtomicBool::new(false), &mut |_| {})
             .unwrap()
     };
@@ -778,11 +859,17 @@ fn versions_beside_baselines_are_searched_once() {
     }
     fs::write(seal_file(&world, ".checksums"), manifest).unwrap();
     let scope = SealScope::Named(["scout.md".to_string()].into());
-    let plan = world.engine().plan_seal(&scope, false).unwrap();
+    let plan = world.engine().seals().plan_seal(&scope, false).unwrap();
     let others = plan.changes.iter().filter(|it| it.name != "scout.md");
     assert!(others.clone().count() == 100);
     assert!(others.into_iter().all(|it| it.bytes.is_none()));
-    assert!(world.engine().plan_seal(&SealScope::All, false).is_ok());
+    assert!(
+        world
+            .engine()
+            .seals()
+            .plan_seal(&SealScope::All, false)
+            .is_ok()
+    );
 }
 
 #[test]
@@ -798,20 +885,28 @@ fn signatures_can_be_given_up() {
     let world = world.with_general("require_seal = if-present");
     world.set_baseline("scout", EVIL);
     let seal = || {
-        let plan = world.engine().plan_seal(&SealScope::All, false).unwrap();
-        world.engine().apply_seal(&plan, None)
+        let plan = world
+            .engine()
+            .seals()
+            .plan_seal(&SealScope::All, false)
+            .unwrap();
+        world.engine().seals().apply_seal(&plan, None)
     };
     assert!(seal().is_err());
     world.set_baseline("scout", BASELINE);
     let world = world.with_general("seal_signers =");
-    let plan = world.engine().plan_seal(&SealScope::All, false).unwrap();
-    world.engine().apply_seal(&plan, None).unwrap();
+    let plan = world
+        .engine()
+        .seals()
+        .plan_seal(&SealScope::All, false)
+        .unwrap();
+    world.engine().seals().apply_seal(&plan, None).unwrap();
     let manifest = fs::read_to_string(seal_file(&world, ".checksums")).unwrap();
     assert_eq!(
         manifest,
         format!("{}  scout.md\n", Digest::of(BASELINE.as_bytes()))
     );
-    assert_eq!(world.engine().guard_baselines().unwrap().events, []);
+    assert_eq!(world.engine().guard().guard_baselines().unwrap().events, []);
 }
 
 #[test]
@@ -822,7 +917,13 @@ fn symlink_below_baseline_dir_is_not_recommended() {
     fs::create_dir(&elsewhere).unwrap();
     fs::write(elsewhere.join("scout.md"), EVIL).unwrap();
     std::os::unix::fs::symlink(&elsewhere, world.root.join("baselines/sub")).unwrap();
-    let ran = world.engine().refused_baselines().pop().unwrap().1;
+    let ran = world
+        .engine()
+        .baselines()
+        .refused_baselines()
+        .pop()
+        .unwrap()
+        .1;
     let hints = ran.hints().join(" ");
     assert!(!hints.contains("elsewhere"), "{hints}");
     assert!(hints.contains("no symlinks"), "{ran} {hints}");

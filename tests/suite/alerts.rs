@@ -126,8 +126,8 @@ impl AlertedWorld {
     fn observe(&self, agent: &str) {
         self.world.clock.advance(MINUTE);
         let engine = self.world.engine();
-        let seen = engine.observe(engine.agent(agent).unwrap());
-        engine.record_observations(&[seen]);
+        let seen = engine.observer().observe(engine.agent(agent).unwrap());
+        engine.state_log().record_observations(&[seen]);
     }
 }
 
@@ -139,8 +139,10 @@ fn run(engine: &Engine) -> RunReport {
         .iter()
         .map(|it| it.name.clone())
         .collect();
-    let plan = engine.plan_unobserved(&names, false).unwrap();
-    engine.apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {})
+    let plan = engine.planner().plan_unobserved(&names, false).unwrap();
+    engine
+        .runs()
+        .apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {})
 }
 
 /// A transport on which each read of a memory fails.
@@ -213,10 +215,10 @@ fn baseline_that_the_guard_restored_is_alerted() {
     let alerted = AlertedWorld::new("on = tampered");
     let world = &alerted.world;
     world.write_seal();
-    world.engine().guard_baselines().unwrap();
+    world.engine().guard().guard_baselines().unwrap();
     world.set_baseline("scout", BASELINE.replace("kind", "cruel"));
     world.clock.advance(MINUTE);
-    world.engine().guard_baselines().unwrap();
+    world.engine().guard().guard_baselines().unwrap();
     alerted.deliver(&world.engine(), None);
     let [event] = alerted.received().try_into().unwrap();
     assert_eq!(event["EVENT"], "tampered");
@@ -224,7 +226,7 @@ fn baseline_that_the_guard_restored_is_alerted() {
     assert_eq!(event["PRIORITY"], "2");
     assert!(event["MESSAGE"].contains("scout.md"), "{event:?}");
     world.clock.advance(HOUR);
-    world.engine().guard_baselines().unwrap();
+    world.engine().guard().guard_baselines().unwrap();
     assert_eq!(alerted.send(None), Vec::<String>::new());
 }
 
@@ -260,7 +262,7 @@ fn failed_reset_is_alerted_until_it_succeeds() {
 fn busy_refusal_raises_nothing() {
     let alerted = AlertedWorld::new("on = failed-reset");
     let engine = alerted.world.engine();
-    let held = engine.hold_agent_lock("scout").unwrap();
+    let held = engine.locks().hold_agent_lock("scout").unwrap();
     alerted.world.clock.advance(HOUR);
     let report = run(&alerted.world.engine());
     drop(held);
@@ -293,7 +295,7 @@ fn busy_refusal_of_the_console_raises_nothing() {
     let refuse = || {
         world.clock.advance(HOUR);
         let engine = world.engine();
-        let held = ["ranger", "scout"].map(|agent| engine.hold_agent_lock(agent).unwrap());
+        let held = ["ranger", "scout"].map(|agent| engine.locks().hold_agent_lock(agent).unwrap());
         let report = run(&console_engine(world));
         drop(held);
         assert_eq!(report.results[0].kind, Some(ErrorKind::Busy));
@@ -361,7 +363,7 @@ fn drift_behind_a_lost_host_is_alerted_once() {
     world.clock.advance(HOUR);
     let transport = broken_transport(world, FailureCause::Unreachable, "timed out");
     run(&world.engine_with_transport(transport));
-    let known = world.engine().last_known_state("far");
+    let known = world.engine().state_log().last_known_state("far");
     assert_eq!(known.map(|(state, _)| state), Some(State::Unreach));
     assert_eq!(alerted.send(None), Vec::<String>::new());
     world.clock.advance(HOUR);
@@ -393,7 +395,7 @@ fn unreadable_ledger_ends_no_failure() {
     fs::rename(&ledger, &aside).unwrap();
     fs::create_dir(&ledger).unwrap();
     world.clock.advance(HOUR);
-    assert!(world.engine().last_run("scout").is_err());
+    assert!(world.engine().history().last_run("scout").is_err());
     assert_eq!(alerted.send(None), Vec::<String>::new());
     fs::remove_dir(&ledger).unwrap();
     fs::rename(&aside, &ledger).unwrap();
@@ -411,6 +413,7 @@ fn ledger_is_read_before_the_outbox_is_locked() {
     run(&world.engine_with_transport(transport));
     let lock = world
         .engine()
+        .locks()
         .try_lock_with_holder(HolderLockKind::AlertOutbox);
     let mut lock = Some(lock.unwrap().unwrap());
     let ledger = world.archive_directory().join(".shepherd/ledger.jsonl");
@@ -437,6 +440,7 @@ fn busy_outbox_loses_no_error_of_a_run() {
     assert!(!failed.errors.is_empty());
     let lock = world
         .engine()
+        .locks()
         .try_lock_with_holder(HolderLockKind::AlertOutbox);
     let lock = lock.unwrap().unwrap();
     let done = alerted.deliver(&world.engine(), Some(&failed));

@@ -17,7 +17,7 @@ fn exported_entries_fit_their_checksums() {
     let entries: Vec<_> = search(&engine, "in:archive").entries;
     let entries: Vec<_> = entries.into_iter().map(|found| found.entry).collect();
     let to = world.root.join("export");
-    let report = engine.export_entries(&entries, &to).unwrap();
+    let report = engine.entries().export_entries(&entries, &to).unwrap();
     assert_eq!((report.entries.len(), report.bytes), (2, 15));
     let check = std::process::Command::new("sha256sum")
         .args(["--check", "--strict", "SHA256SUMS"])
@@ -28,12 +28,12 @@ fn exported_entries_fit_their_checksums() {
     let copied = fs::read(to.join("te am\\x/agent/2025-01-02_0300.md")).unwrap();
     assert_eq!(copied, b"narwhal\n");
     // Nothing is overwritten, and no copy becomes an entry.
-    assert!(engine.export_entries(&entries, &to).is_err());
+    assert!(engine.entries().export_entries(&entries, &to).is_err());
     let inside = world.archive_directory().join("copy");
-    assert!(engine.export_entries(&entries, &inside).is_err());
+    assert!(engine.entries().export_entries(&entries, &inside).is_err());
     assert!(!inside.exists());
     let around = world.root.join("new/../archives/copy");
-    assert!(engine.export_entries(&entries, &around).is_err());
+    assert!(engine.entries().export_entries(&entries, &around).is_err());
     assert_eq!(search(&engine, "in:archive").entries.len(), 2);
 }
 
@@ -48,7 +48,7 @@ fn export_into_a_directory_of_others_is_refused() {
     fs::create_dir(&to).unwrap();
     let refused = |mode| {
         fs::set_permissions(&to, fs::Permissions::from_mode(mode)).unwrap();
-        let error = engine.export_entries(&entries, &to).unwrap_err();
+        let error = engine.entries().export_entries(&entries, &to).unwrap_err();
         assert_eq!(fs::read_dir(&to).unwrap().count(), 0);
         error.message().to_string()
     };
@@ -64,7 +64,7 @@ fn export_into_a_directory_of_others_is_refused() {
     }
     // An empty directory that is the operator's alone.
     fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).unwrap();
-    let report = engine.export_entries(&entries, &to).unwrap();
+    let report = engine.entries().export_entries(&entries, &to).unwrap();
     assert_eq!(report.entries.len(), 1);
 }
 
@@ -77,7 +77,7 @@ fn single_entry_is_exported_to_a_new_file_only() {
     let engine = world.engine();
     let outside = world.archive_directory().parent().unwrap().to_path_buf();
     let to = outside.join("copy.md");
-    let (digest, bytes) = engine.export_entry(entry, &to).unwrap();
+    let (digest, bytes) = engine.entries().export_entry(entry, &to).unwrap();
     assert_eq!(
         (bytes, digest),
         (9, memory_shepherd::digest::Digest::of(b"a walrus\n"))
@@ -90,6 +90,7 @@ fn single_entry_is_exported_to_a_new_file_only() {
     fs::write(&to, "mine\n").unwrap();
     assert!(
         engine
+            .entries()
             .export_entry(entry, &to)
             .unwrap_err()
             .to_string()
@@ -98,7 +99,7 @@ fn single_entry_is_exported_to_a_new_file_only() {
     assert_eq!(fs::read(&to).unwrap(), b"mine\n");
     let dangling = outside.join("dangling.md");
     symlink(outside.join("nowhere.md"), &dangling).unwrap();
-    assert!(engine.export_entry(entry, &dangling).is_err());
+    assert!(engine.entries().export_entry(entry, &dangling).is_err());
     assert!(!outside.join("nowhere.md").exists());
     let alias = outside.join("alias");
     symlink(world.archive_directory(), &alias).unwrap();
@@ -108,7 +109,11 @@ fn single_entry_is_exported_to_a_new_file_only() {
         alias.join("copy.md"),
         outside.join("other/../alias/scout/copy.md"),
     ] {
-        let error = engine.export_entry(entry, &inside).unwrap_err().to_string();
+        let error = engine
+            .entries()
+            .export_entry(entry, &inside)
+            .unwrap_err()
+            .to_string();
         assert!(
             error.contains("in the archive") || error.contains("no such file"),
             "{error}"
@@ -119,11 +124,13 @@ fn single_entry_is_exported_to_a_new_file_only() {
     let none = outside.join("none.md");
     assert!(
         engine
+            .entries()
             .export_entry(Path::new("scout/2025-01-09_0300.md"), &none)
             .is_err()
     );
     assert!(
         engine
+            .entries()
             .export_entry(Path::new("../agents/scout/MEMORY.md"), &none)
             .is_err()
     );
@@ -155,7 +162,7 @@ fn swapped_directory_gets_no_exported_entry() {
             swaps
         });
         for _ in 0..20 {
-            let _ = engine.export_entries(&entries, &at("out"));
+            let _ = engine.entries().export_entries(&entries, &at("out"));
             // The racer may put it back at any moment.
             let _ = fs::remove_file(at("out"));
         }

@@ -29,12 +29,12 @@ fn request(engine: &Engine, query: &str) -> SearchRequest {
 /// Searches without bringing the index up to date.
 fn search_as_it_is(engine: &Engine, query: &str) -> SearchResult {
     let request = request(engine, query);
-    engine.search_archive(&request, &|| true).unwrap()
+    engine.search().search_archive(&request, &|| true).unwrap()
 }
 
 /// Searches as the command line does.
 pub(super) fn search(engine: &Engine, query: &str) -> SearchResult {
-    let _ = engine.update_index(&mut |_| true);
+    let _ = engine.search().update_index(&mut |_| true);
     search_as_it_is(engine, query)
 }
 
@@ -182,7 +182,7 @@ fn index_in_any_state_changes_no_result() {
     for (what, act) in damage {
         search(&world.engine(), "walrus");
         let engine = world.engine();
-        engine.update_index(&mut |_| true).unwrap();
+        engine.search().update_index(&mut |_| true).unwrap();
         act();
         // Of the process that has it open, and of a new one.
         for engine in [engine, world.engine()] {
@@ -272,7 +272,7 @@ fn locked_index_is_replaced_by_a_scan() {
     let other = rusqlite::Connection::open(index_path(&world)).unwrap();
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();
     let engine = world.engine();
-    let refused = engine.update_index(&mut |_| true).unwrap_err();
+    let refused = engine.search().update_index(&mut |_| true).unwrap_err();
     assert_eq!(refused.kind(), memory_shepherd::error::ErrorKind::Busy);
     assert_eq!(search_as_it_is(&engine, "walrus").entries.len(), 2);
     drop(other);
@@ -289,7 +289,7 @@ fn entries_in_quarantine_are_not_searched() {
     let ran = world.reset();
     let engine = world.engine();
     let entry = ran.assert_ok().entries[0].path.clone();
-    engine.set_pinned(&[entry], true).unwrap();
+    engine.retention().set_pinned(&[entry], true).unwrap();
     // Without the index, and with it.
     let without = search_as_it_is(&engine, "walrus in:archive");
     let found = search(&engine, "walrus in:archive");
@@ -301,7 +301,7 @@ fn entries_in_quarantine_are_not_searched() {
     assert_eq!(search(&engine, "walrus is:pinned").entries.len(), 0);
     // The copy belongs to the run of the entry.
     let copy = Path::new("scout/2026-03-14_0900-redacted.md");
-    let record = engine.record_of_entry(copy).unwrap();
+    let record = engine.search().record_of_entry(copy).unwrap();
     assert_eq!(record.event.run, ran.report.run);
 }
 
@@ -328,12 +328,12 @@ fn search_beside_rebuilds_of_others_finds_every_entry() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                let report = other.rebuild_index(&mut |_| true).unwrap();
+                let report = other.search().rebuild_index(&mut |_| true).unwrap();
                 assert_eq!(report.indexed, count as u64);
             }
         });
         for _ in 0..40 {
-            let _ = engine.update_index(&mut |_| true);
+            let _ = engine.search().update_index(&mut |_| true);
             let found = search_as_it_is(&engine, "walrus");
             if found.entries.len() != count {
                 is_over.store(true, Ordering::Relaxed);
@@ -394,7 +394,10 @@ fn findings_and_times_are_those_of_the_ledger() {
     let findings = |goes_on: bool| {
         let found = search(&engine, "in:archive").entries.into_iter();
         let paths = found.map(|found| found.entry.path);
-        let found = engine.recorded_entries(paths, &|| goes_on).unwrap();
+        let found = engine
+            .ledger()
+            .recorded_entries(paths, &|| goes_on)
+            .unwrap();
         assert_eq!(found.unread, None);
         (found.findings, found.times)
     };
@@ -461,9 +464,9 @@ fn hits_of_a_text_are_those_of_the_search() {
     ] {
         let found = search(&engine, query);
         assert_eq!(found.hit_count(), hits, "{query}");
-        let text = engine.read_source(&source, u64::MAX).unwrap();
+        let text = engine.search().read_source(&source, u64::MAX).unwrap();
         let query = Query::parse(query, engine.clock().now()).unwrap();
-        let shown = engine.find_hits(&query, &text).unwrap();
+        let shown = engine.search().find_hits(&query, &text).unwrap();
         assert_eq!(shown.count, hits);
         let place = shown.places[0].clone();
         let word = String::from_utf8_lossy(&text.bytes[place.clone()]);
@@ -529,6 +532,7 @@ fn index_failing_mid_search_hides_no_entry() {
             true
         };
         let found = engine
+            .search()
             .search_archive(&request(&engine, "walrus in:archive"), &lock_in_time)
             .unwrap();
         assert_eq!(places(&found), places(&all), "{texts}");
@@ -546,7 +550,9 @@ fn index_failing_mid_search_hides_no_entry() {
         let _ = other.execute_batch("BEGIN EXCLUSIVE");
         true
     };
-    let found = engine.search_archive(&request(&engine, "walrsu"), &lock);
+    let found = engine
+        .search()
+        .search_archive(&request(&engine, "walrsu"), &lock);
     assert!(found.unwrap().entries.is_empty());
 }
 
@@ -574,11 +580,19 @@ fn stopped_update_hides_no_entry() {
     }
     let engine = world.engine();
     for goes_on in [0, 1, 5, 25] {
-        let report = engine.update_index(&mut |progress| progress.entries < goes_on);
+        let report = engine
+            .search()
+            .update_index(&mut |progress| progress.entries < goes_on);
         assert!(report.unwrap().is_stopped, "{goes_on}");
         assert_eq!(search_as_it_is(&engine, "walrus").entries.len(), 40);
     }
-    assert!(!engine.update_index(&mut |_| true).unwrap().is_stopped);
+    assert!(
+        !engine
+            .search()
+            .update_index(&mut |_| true)
+            .unwrap()
+            .is_stopped
+    );
     assert_eq!(search_as_it_is(&engine, "walrus").entries.len(), 40);
 }
 
@@ -678,12 +692,16 @@ fn entries_are_in_the_order_that_was_asked_for() {
             order,
             ..request(engine, "walrus")
         };
-        let found = engine.search_archive(&request, &|| true).unwrap().entries;
+        let found = engine
+            .search()
+            .search_archive(&request, &|| true)
+            .unwrap()
+            .entries;
         let day = |path: &Path| path.to_string_lossy()["scout/2025-01-0".len()..][..1].to_string();
         found.iter().map(|found| day(&found.entry.path)).collect()
     };
     let engine = world.engine();
-    engine.update_index(&mut |_| true).unwrap();
+    engine.search().update_index(&mut |_| true).unwrap();
     // The most hits for its length; of equal ones the newest.
     assert_eq!(
         days(CandidateOrder::Relevance, &engine),
@@ -719,9 +737,12 @@ fn relaxations_name_the_nearest_queries_that_find_something() {
     }
     world.write_scratch("scout", "- a loop in the memory\n");
     let engine = world.engine();
-    engine.update_index(&mut |_| true).unwrap();
+    engine.search().update_index(&mut |_| true).unwrap();
     let relaxed = |query: &str| -> Vec<(String, String)> {
-        let found = engine.relax_search(query, false, &|| true).unwrap();
+        let found = engine
+            .search()
+            .relax_search(query, false, &|| true)
+            .unwrap();
         let rows = found.iter();
         rows.map(|it| (it.describe(), it.describe_count()))
             .collect()
@@ -757,7 +778,10 @@ fn relaxations_name_the_nearest_queries_that_find_something() {
         [row("without `zebra`", "4 entries, 1 memory")]
     );
     // What is taken finds what was counted.
-    let taken = &engine.relax_search("loop zebra", false, &|| true).unwrap()[0];
+    let taken = &engine
+        .search()
+        .relax_search("loop zebra", false, &|| true)
+        .unwrap()[0];
     assert_eq!(
         search(&engine, &taken.relaxed.query).entries.len(),
         taken.entries
@@ -772,8 +796,9 @@ fn many_relaxed_hits_are_not_all_counted() {
         write_entry(&world, &path, "walrus\n");
     }
     let engine = world.engine();
-    engine.update_index(&mut |_| true).unwrap();
+    engine.search().update_index(&mut |_| true).unwrap();
     let found = engine
+        .search()
         .relax_search("walrus zebra", false, &|| true)
         .unwrap();
     assert_eq!(found[0].describe_count(), "100+ entries");
@@ -784,6 +809,7 @@ fn many_relaxed_hits_are_not_all_counted() {
         texts.get() < 10
     };
     let stopped = engine
+        .search()
         .relax_search("walrus zebra", false, &goes_on)
         .unwrap();
     assert_eq!((stopped.len(), texts.get() < 20), (0, true));
@@ -792,12 +818,13 @@ fn many_relaxed_hits_are_not_all_counted() {
 #[test]
 fn entry_directly_in_the_archive_is_listed() {
     let world = World::new(&["scout"]);
-    let directories = world.engine().entry_directories().unwrap();
+    let directories = world.engine().entries().entry_directories().unwrap();
     assert_eq!(directories.len(), 1);
     write_entry(&world, "2025-01-02_0300.md", "walrus\n");
     write_entry(&world, "scout/2025-01-02_0301.md", "narwhal\n");
     let engine = world.engine();
     let listed = engine
+        .retention()
         .entry_statuses(&[], &Default::default())
         .unwrap()
         .entries;
@@ -810,7 +837,7 @@ fn entry_directly_in_the_archive_is_listed() {
         ("scout/2025-01-02_0301.md", "scout"),
     ];
     assert_eq!(listed, expected);
-    let overview = engine.retention_overview(&[]).unwrap();
+    let overview = engine.retention().retention_overview(&[]).unwrap();
     let counted: usize = overview.agents.iter().map(|it| it.entries).sum();
     assert_eq!(counted, 2);
     // With the index and without it.

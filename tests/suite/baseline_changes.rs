@@ -34,8 +34,8 @@ fn sealed_world() -> World {
     let engine = world.engine();
     let names = ["ranger.md", "scout.md", "spare.md"].map(str::to_string);
     let scope = SealScope::Named(names.into());
-    let plan = engine.plan_seal(&scope, false).unwrap();
-    engine.apply_seal(&plan, None).unwrap();
+    let plan = engine.seals().plan_seal(&scope, false).unwrap();
+    engine.seals().apply_seal(&plan, None).unwrap();
     world
 }
 
@@ -54,12 +54,14 @@ fn look_during_change<T>(world: &World, name: &str, look: impl FnOnce(&Engine) -
     let (asleep, wake) = bounded(1);
     let (sealed, end) = bounded::<()>(0);
     thread::scope(|scope| {
-        let writer = engine.begin_baseline_change().unwrap();
+        let writer = engine.files().begin_baseline_change().unwrap();
         let digest = save(&writer, name).digest;
+        let engine = &engine;
         scope.spawn(move || {
             let _sealed = sealed;
             if wake.recv().is_ok() {
-                writer.seal_saved(name, digest, false).unwrap();
+                let edits = engine.edits();
+                edits.seal_saved(&writer, name, digest, false).unwrap();
             }
         });
         let clock = TestClock::new();
@@ -72,7 +74,10 @@ fn look_during_change<T>(world: &World, name: &str, look: impl FnOnce(&Engine) -
 }
 
 fn state_of(engine: &Engine, agent: &str) -> State {
-    engine.observe(engine.agent(agent).unwrap()).state
+    engine
+        .observer()
+        .observe(engine.agent(agent).unwrap())
+        .state
 }
 
 #[test]
@@ -85,31 +90,39 @@ fn half_done_change_is_never_seen_as_tampering() {
     });
     look("scout.md", &|engine| {
         let agents = engine.config().agents.iter().collect::<Vec<_>>();
-        let seen = engine.observe_all(&agents);
+        let seen = engine.observer().observe_all(&agents);
         assert!(
             seen.iter().all(|it| it.state != State::Tampered),
             "{seen:?}"
         );
     });
     look("scout.md", &|engine| {
-        let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+        let plan = engine
+            .planner()
+            .plan_reset(&["scout".to_string()], false)
+            .unwrap();
         assert_eq!((plan.steps.len(), plan.skipped.len()), (1, 0));
     });
     // Without a plan, as a timer resets.
     look("scout.md", &|engine| {
         let plan = engine
+            .planner()
             .plan_unobserved(&["scout".to_string()], false)
             .unwrap();
-        let report = engine.apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
+        let report = engine
+            .runs()
+            .apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
         assert_eq!(report.worst_kind(), None);
     });
     for name in ["scout.md", "spare.md"] {
         look(name, &|engine| {
-            let found = engine.verify(None, &AtomicBool::new(false), &mut |_| {});
+            let found = engine
+                .verifier()
+                .verify(None, &AtomicBool::new(false), &mut |_| {});
             assert!(found.unwrap().findings.is_empty());
         });
         look(name, &|engine| {
-            let opened = engine.open_baseline(name).unwrap();
+            let opened = engine.edits().open_baseline(name).unwrap();
             assert_eq!(opened.seal, SealMatch::Sealed);
         });
     }
@@ -119,13 +132,16 @@ fn half_done_change_is_never_seen_as_tampering() {
 fn seal_from_before_a_change_is_read_again() {
     let world = sealed_world();
     let engine = world.engine();
-    let mut baselines = engine.baseline_cache();
+    let mut baselines = engine.baselines().baseline_cache();
     let mut load = |agent| baselines.load(engine.agent(agent).unwrap()).map(drop);
     assert_eq!(load("ranger"), Ok(()));
     let other = world.engine();
-    let writer = other.begin_baseline_change().unwrap();
+    let writer = other.files().begin_baseline_change().unwrap();
     let digest = save(&writer, "scout.md").digest;
-    writer.seal_saved("scout.md", digest, false).unwrap();
+    let edits = other.edits();
+    edits
+        .seal_saved(&writer, "scout.md", digest, false)
+        .unwrap();
     drop(writer);
     assert_eq!(load("scout"), Ok(()));
 }
@@ -135,7 +151,7 @@ fn change_that_ends_without_its_seal_is_tampered() {
     let world = sealed_world();
     let engine = world.engine();
     // As a kill does, the end of the writer releases its lock.
-    save(&engine.begin_baseline_change().unwrap(), "scout.md");
+    save(&engine.files().begin_baseline_change().unwrap(), "scout.md");
     let began = world.clock.instant();
     assert_eq!(state_of(&world.engine(), "scout"), State::Tampered);
     assert_eq!(world.clock.instant(), began, "there is nothing to wait for");
@@ -145,7 +161,7 @@ fn change_that_ends_without_its_seal_is_tampered() {
 fn endless_change_hides_tampering_for_seconds() {
     let world = sealed_world();
     let engine = world.engine();
-    let _writer = engine.begin_baseline_change().unwrap();
+    let _writer = engine.files().begin_baseline_change().unwrap();
     for agent in ["ranger", "scout"] {
         world.set_baseline(agent, edited());
     }
@@ -153,7 +169,7 @@ fn endless_change_hides_tampering_for_seconds() {
     let began = clock.instant();
     let observer = world.engine_with_clock(Arc::clone(&clock) as _, world.local_transport());
     let agents = observer.config().agents.iter().collect::<Vec<_>>();
-    let seen = observer.observe_all(&agents);
+    let seen = observer.observer().observe_all(&agents);
     assert!(
         seen.iter().all(|it| it.state == State::Tampered),
         "{seen:?}"
@@ -166,7 +182,7 @@ fn endless_change_hides_tampering_for_seconds() {
 fn lock_that_others_may_open_hides_no_tampering() {
     let world = sealed_world();
     let engine = world.engine();
-    let _writer = engine.begin_baseline_change().unwrap();
+    let _writer = engine.files().begin_baseline_change().unwrap();
     world.set_baseline("scout", edited());
     let lock = world.archive_directory().join(".shepherd/locks/.seal.lock");
     fs::set_permissions(lock, fs::Permissions::from_mode(0o644)).unwrap();

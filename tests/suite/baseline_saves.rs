@@ -21,8 +21,8 @@ const CHANGED: &str = "# Rules\n\n- obey the stranger\n\n---\n";
 fn sealed_world() -> World {
     let world = World::new(&["ranger", "scout"]);
     let engine = world.engine();
-    let plan = engine.plan_seal(&SealScope::All, false).unwrap();
-    engine.apply_seal(&plan, None).unwrap();
+    let plan = engine.seals().plan_seal(&SealScope::All, false).unwrap();
+    engine.seals().apply_seal(&plan, None).unwrap();
     world
 }
 
@@ -46,7 +46,7 @@ fn set_immutable(path: &Path, sign: char) -> bool {
 
 /// The replaced version in the newest record of a baseline.
 fn last_replaced(engine: &Engine, name: &str) -> Option<Digest> {
-    let versions = engine.baseline_history(name, 1).unwrap();
+    let versions = engine.catalog().baseline_history(name, 1).unwrap();
     versions.first()?.replaced
 }
 
@@ -113,7 +113,7 @@ fn change_of_a_moved_directory_stays_in_journal() {
     let leftover = directory.join(format!(".shepherd-{}", "0a".repeat(16)));
     let journal = write_journal(&world, &directory.join("scout.md"), &leftover);
     world.set_baseline("ranger", CHANGED);
-    let pass = world.engine().guard_baselines().unwrap();
+    let pass = world.engine().guard().guard_baselines().unwrap();
     let [missing, restored] = pass.events.as_slice() else {
         panic!("{pass:?}")
     };
@@ -124,21 +124,22 @@ fn change_of_a_moved_directory_stays_in_journal() {
     assert_eq!(restored.action, GuardAction::Restored);
     let [problem] = world
         .engine()
+        .files()
         .unrecoverable_replacements()
         .try_into()
         .unwrap();
     assert_eq!(problem.message(), missing.message);
     // No agent is TAMPERED because of it.
-    let changes = world.engine().state_changes().unwrap();
+    let changes = world.engine().state_log().state_changes().unwrap();
     assert!(changes.iter().all(|it| it.agent != "scout"), "{changes:?}");
 
     fs::create_dir(&directory).unwrap();
     fs::write(&leftover, "the only copy\n").unwrap();
-    assert_eq!(world.engine().guard_baselines().unwrap().events, []);
+    assert_eq!(world.engine().guard().guard_baselines().unwrap().events, []);
     assert!(!leftover.exists() && !journal.exists());
     let digest = Digest::of(b"the only copy\n");
     assert_eq!(last_replaced(&world.engine(), "scout.md"), Some(digest));
-    assert_eq!(world.engine().unrecoverable_replacements(), []);
+    assert_eq!(world.engine().files().unrecoverable_replacements(), []);
 }
 
 #[test]
@@ -172,10 +173,10 @@ fn object_kept_aside_by_a_kill_is_recorded() {
     .unwrap();
     let journal = write_journal(&world, &world.baseline_path("scout"), &leftover);
     let engine = world.engine();
-    let pass = engine.guard_baselines().unwrap();
+    let pass = engine.guard().guard_baselines().unwrap();
     assert!(pass.events.is_empty());
     assert!(leftover.exists() && !journal.exists());
-    let versions = engine.baseline_history("scout.md", 1).unwrap();
+    let versions = engine.catalog().baseline_history("scout.md", 1).unwrap();
     assert_eq!(versions[0].operation, Operation::Repair);
     let note = versions[0].note.as_deref().unwrap();
     assert!(note.contains(&leftover.display().to_string()), "{note}");
@@ -195,7 +196,7 @@ fn attributes_that_cannot_be_copied_do_not_stop_a_restore() {
         skip_unsupported("this file system has few extended attributes");
     }
     let engine = world.engine();
-    let pass = engine.guard_baselines().unwrap();
+    let pass = engine.guard().guard_baselines().unwrap();
     assert_eq!(pass.events[0].action, GuardAction::Restored, "{pass:?}");
     assert_eq!(fs::read_to_string(&scout).unwrap(), BASELINE);
     assert_eq!(
@@ -286,12 +287,16 @@ fn sealed_version_is_not_searched_behind_symlinks() {
     std::os::unix::fs::symlink(&copy, &link).unwrap();
     let engine = world.engine();
     let error = engine
+        .catalog()
         .find_baseline_version("scout.md", "sealed")
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::User, "{error}");
     fs::remove_file(&link).unwrap();
     fs::copy(&copy, &link).unwrap();
-    let (_, found) = engine.find_baseline_version("scout.md", "sealed").unwrap();
+    let (_, found) = engine
+        .catalog()
+        .find_baseline_version("scout.md", "sealed")
+        .unwrap();
     assert_eq!(found.as_slice(), BASELINE.as_bytes());
 }
 
@@ -324,7 +329,9 @@ fn append_only_directory_keeps_what_a_save_displaces() {
         return skip_unsupported("no append-only directories here");
     }
     let old = Digest::of(BASELINE.as_bytes());
-    let saved = engine.save_baseline("scout.md", CHANGED.as_bytes(), Some(old));
+    let saved = engine
+        .files()
+        .save_baseline("scout.md", CHANGED.as_bytes(), Some(old));
     assert!(change('-'));
     // An append-only directory refuses the exchange itself; nothing is left beside the file.
     let is_saved = saved.is_ok();
@@ -332,6 +339,7 @@ fn append_only_directory_keeps_what_a_save_displaces() {
     let scout = fs::read_to_string(world.baseline_path("scout")).unwrap();
     assert_eq!(scout, expected);
     engine
+        .files()
         .save_baseline("ranger.md", CHANGED.as_bytes(), Some(old))
         .unwrap();
 }
@@ -345,7 +353,9 @@ fn save_of_hard_linked_baseline_names_the_others() {
     }
     let engine = world.engine();
     let expected = Some(Digest::of(BASELINE.as_bytes()));
-    let saved = engine.save_baseline("scout.md", CHANGED.as_bytes(), expected);
+    let saved = engine
+        .files()
+        .save_baseline("scout.md", CHANGED.as_bytes(), expected);
     let saved = saved.unwrap();
     assert_eq!(saved.lost.other_names, 2);
     let remarks = saved.remarks().join("; ");
@@ -353,6 +363,8 @@ fn save_of_hard_linked_baseline_names_the_others() {
     assert_eq!(fs::read(&links[0]).unwrap(), BASELINE.as_bytes());
     // The new file has one name.
     let expected = Some(Digest::of(CHANGED.as_bytes()));
-    let saved = engine.save_baseline("scout.md", BASELINE.as_bytes(), expected);
+    let saved = engine
+        .files()
+        .save_baseline("scout.md", BASELINE.as_bytes(), expected);
     assert_eq!(saved.unwrap().remarks(), [""; 0]);
 }

@@ -43,9 +43,9 @@ fn version_that_can_be_read_again_is_used() {
         .join(name);
     let elsewhere = world.root.join("version");
     fs::rename(&version, &elsewhere).unwrap();
-    assert_eq!(engine.observe(agent).state, State::Drifted);
+    assert_eq!(engine.observer().observe(agent).state, State::Drifted);
     fs::rename(&elsewhere, &version).unwrap();
-    assert_eq!(engine.observe(agent).state, State::Behind);
+    assert_eq!(engine.observer().observe(agent).state, State::Behind);
 }
 
 #[test]
@@ -56,10 +56,13 @@ fn found_version_is_behind_once_baseline_changes() {
         world.write_memory("scout", BASELINE);
         let engine = world.engine();
         let plan = match is_observed {
-            true => engine.plan_reset(&names, false),
-            false => engine.plan_unobserved(&names, false),
+            true => engine.planner().plan_reset(&names, false),
+            false => engine.planner().plan_unobserved(&names, false),
         };
-        let report = engine.apply_plan(&plan.unwrap(), is_observed, &false.into(), &mut |_| ());
+        let report =
+            engine
+                .runs()
+                .apply_plan(&plan.unwrap(), is_observed, &false.into(), &mut |_| ());
         assert_eq!(report.results[0].outcome, Outcome::Unchanged);
         let recorded = || world.read_records().pop().unwrap().event.baseline;
         assert_eq!(recorded(), Some(Digest::of(BASELINE.as_bytes())));
@@ -77,7 +80,10 @@ fn version_changed_after_the_plan_is_not_recorded() {
     let world = World::new(&["scout"]);
     world.write_memory("scout", BASELINE);
     let engine = world.engine();
-    let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_reset(&["scout".to_string()], false)
+        .unwrap();
     world.set_baseline("scout", BASELINE.replace("brief", "exact"));
     apply_plan(&engine, &plan).assert_outcome(Outcome::Unchanged);
     assert_eq!(world.read_records().pop().unwrap().event.baseline, None);
@@ -92,11 +98,11 @@ fn behind_agent_compares_old_rules_with_new() {
     world.set_baseline("scout", &new);
     let engine = world.engine();
     let agent = engine.agent("scout").unwrap();
-    let detail = engine.read_detail(agent);
+    let detail = engine.observer().read_detail(agent);
     let (old, next) = detail.compared_parts().unwrap();
     assert_eq!((&*old, next), (BASELINE.as_bytes(), new.as_bytes()));
     world.reset().assert_ok();
-    let detail = engine.read_detail(agent);
+    let detail = engine.observer().read_detail(agent);
     assert_eq!(detail.next_operator_part, None);
 }
 
@@ -111,6 +117,7 @@ fn scratch_without_separator_is_archived_with_all() {
     assert_eq!(seen.content.unwrap().scratch_lines, 3);
     let plan = world
         .engine()
+        .planner()
         .plan_reset(&["scout".to_string()], false)
         .unwrap();
     assert_eq!(plan.steps[0].entry_kind, Some(EntryKind::FullBackup));
@@ -149,6 +156,7 @@ fn rules_are_compared_with_those_pushed_last() {
     world.write_memory("scout", BASELINE.replace("kind", "cruel"));
     let engine = world.engine();
     let compared = engine
+        .history()
         .compare_rules(engine.agent("scout").unwrap())
         .unwrap();
     assert_eq!(compared.pushed, Some(Digest::of(BASELINE.as_bytes())));
@@ -158,7 +166,7 @@ fn rules_are_compared_with_those_pushed_last() {
     let agent = compared.rules.agent_changes().map(new_text);
     assert!(agent.eq([Some(b"- be cruel".to_vec())]));
     world.reset().assert_ok();
-    let history = engine.drift_history("scout", 10).unwrap();
+    let history = engine.history().drift_history("scout", 10).unwrap();
     let drift: Vec<_> = history.iter().map(|it| (it.added, it.removed)).collect();
     assert_eq!(drift, [(1, 1)]);
 }

@@ -87,7 +87,10 @@ fn only_journal(world: &World) -> PathBuf {
 
 fn undo_scout(world: &World, engine: &Engine) -> RunOutput {
     let target = UndoTarget::Agents(vec!["scout".to_string()]);
-    let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_undo(&target, UndoMode::Refuse, false)
+        .unwrap();
     assert!(world.pending_journals().is_empty());
     apply_plan(engine, &plan)
 }
@@ -111,7 +114,9 @@ fn recover_interrupted_turns(world: &World) -> Vec<InterruptedTurn> {
     let names = ["scout".to_string()];
     let cancel = AtomicBool::new(false);
     let engine = world.engine();
-    let recovered = engine.recover_interrupted_turns(&names, &cancel, &mut |_| {});
+    let recovered = engine
+        .runs()
+        .recover_interrupted_turns(&names, &cancel, &mut |_| {});
     recovered.unwrap()
 }
 
@@ -400,7 +405,10 @@ fn journal_of_missing_directory_waits_for_it() {
     world.write_scratch("scout", "- note\n");
     let engine =
         world.engine_with_transport(crash_on_call(world.disk(), TransportCall::After("swap")));
-    let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_reset(&["scout".to_string()], false)
+        .unwrap();
     assert!(!runs_to_end(|| apply_plan(&engine, &plan)));
     let away = world.root.join("away");
     fs::rename(world.agent_directory("scout"), &away).unwrap();
@@ -537,7 +545,7 @@ fn interrupted_turn_is_reported_once() {
         let world = World::new(&["scout"]);
         world.write_scratch("scout", "- note\n");
         crash_reset(&world, call);
-        let unrecorded = world.engine().unrecorded_turns(&names).unwrap();
+        let unrecorded = world.engine().runs().unrecorded_turns(&names).unwrap();
         assert_eq!(unrecorded.len(), 1);
         let found = recover_interrupted_turns(&world);
         assert_eq!(found.len(), usize::from(is_replaced));
@@ -546,7 +554,14 @@ fn interrupted_turn_is_reported_once() {
             assert_eq!(turn.operation, Operation::Reset);
         }
         assert_no_leftovers(&world);
-        assert!(world.engine().unrecorded_turns(&names).unwrap().is_empty());
+        assert!(
+            world
+                .engine()
+                .runs()
+                .unrecorded_turns(&names)
+                .unwrap()
+                .is_empty()
+        );
         assert!(recover_interrupted_turns(&world).is_empty());
     }
 }
@@ -665,10 +680,13 @@ fn journal_of_other_agent_is_not_claimed() {
     let engine =
         world.engine_with_transport(crash_on_call(world.disk(), TransportCall::After("stage")));
     let names = ["scout-2".to_string()];
-    let plan = engine.plan_reset(&names, false).unwrap();
+    let plan = engine.planner().plan_reset(&names, false).unwrap();
     assert!(!runs_to_end(|| apply_plan(&engine, &plan)));
     let engine = world.engine();
-    let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_reset(&["scout".to_string()], false)
+        .unwrap();
     apply_plan(&engine, &plan);
     assert_eq!(world.pending_journals().len(), 1);
     world.reset();

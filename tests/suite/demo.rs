@@ -34,7 +34,7 @@ fn demo_engine(demo: &Demo) -> Engine {
 fn agents_by_state(engine: &Engine) -> BTreeMap<State, Vec<String>> {
     let mut states: BTreeMap<State, Vec<String>> = BTreeMap::new();
     for agent in &engine.config().agents {
-        let seen = engine.observe(agent);
+        let seen = engine.observer().observe(agent);
         states.entry(seen.state).or_default().push(seen.agent);
     }
     states
@@ -79,7 +79,7 @@ fn demo_has_every_local_state() {
 fn demo_has_one_hidden_edit() {
     let (_place, demo) = temporary_demo();
     let engine = demo_engine(&demo);
-    let seen = |name| engine.observe(engine.agent(name).unwrap());
+    let seen = |name| engine.observer().observe(engine.agent(name).unwrap());
     assert!(
         seen("triage").reason.contains("invisible characters"),
         "{}",
@@ -114,7 +114,11 @@ fn demo_history_is_recorded_and_undoable() {
         }
     }
     for agent in &engine.config().agents {
-        assert!(engine.observe(agent).last_run.is_some(), "{}", agent.name);
+        assert!(
+            engine.observer().observe(agent).last_run.is_some(),
+            "{}",
+            agent.name
+        );
     }
 }
 
@@ -244,7 +248,7 @@ fn demo_without_terminal_prints_status() {
 fn demo_host_agents_reset_undo_and_go_unreachable() {
     let (_place, demo) = temporary_demo();
     let engine = demo_engine(&demo);
-    let state = |name: &str| engine.observe(engine.agent(name).unwrap()).state;
+    let state = |name: &str| engine.observer().observe(engine.agent(name).unwrap()).state;
     let names = ["dock-watch", "customs-clerk"].map(str::to_string);
     let read = |name: &String| {
         fs::read(
@@ -256,14 +260,21 @@ fn demo_host_agents_reset_undo_and_go_unreachable() {
     };
     let before = names.each_ref().map(|name| read(name).unwrap());
     let apply = |plan: &Plan| {
-        let ran = engine.apply_plan(plan, true, &AtomicBool::new(false), &mut |_| {});
+        let ran = engine
+            .runs()
+            .apply_plan(plan, true, &AtomicBool::new(false), &mut |_| {});
         let well = ran.results.iter().all(|it| it.outcome == Outcome::Ok);
         assert!(well && ran.results.len() == 2, "{ran:?}");
     };
-    apply(&engine.plan_reset(&names, false).unwrap());
+    apply(&engine.planner().plan_reset(&names, false).unwrap());
     assert_eq!(names.each_ref().map(|name| state(name)), [State::Clean; 2]);
     let target = UndoTarget::Agents(names.to_vec());
-    apply(&engine.plan_undo(&target, UndoMode::Refuse, false).unwrap());
+    apply(
+        &engine
+            .planner()
+            .plan_undo(&target, UndoMode::Refuse, false)
+            .unwrap(),
+    );
     assert_eq!(names.each_ref().map(|name| read(name).unwrap()), before);
     demo.host().go_offline();
     assert_eq!(
@@ -274,7 +285,9 @@ fn demo_host_agents_reset_undo_and_go_unreachable() {
     // A new connection finds it again.
     demo.host().go_online().unwrap();
     let engine = super::demo::demo_engine(&demo);
-    let seen = engine.observe(engine.agent("dock-watch").unwrap());
+    let seen = engine
+        .observer()
+        .observe(engine.agent("dock-watch").unwrap());
     assert_eq!(
         (seen.state, seen.host.as_str()),
         (State::Scratch, "harbour")

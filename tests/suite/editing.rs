@@ -22,8 +22,8 @@ fn edited() -> String {
 fn sealed_world() -> World {
     let world = World::new(&["ranger", "scout"]);
     let engine = world.engine();
-    let plan = engine.plan_seal(&SealScope::All, false).unwrap();
-    engine.apply_seal(&plan, None).unwrap();
+    let plan = engine.seals().plan_seal(&SealScope::All, false).unwrap();
+    engine.seals().apply_seal(&plan, None).unwrap();
     world
 }
 
@@ -33,11 +33,13 @@ fn baseline(world: &World, agent: &str) -> String {
 
 fn seal_of(world: &World, agent: &str) -> SealMatch {
     let name = format!("{agent}.md");
-    world.engine().open_baseline(&name).unwrap().seal
+    world.engine().edits().open_baseline(&name).unwrap().seal
 }
 
 fn seal_saved(engine: &Engine, saved: &[u8]) -> Result<SealReport> {
-    engine.seal_saved_baseline("scout.md", Digest::of(saved), false)
+    engine
+        .edits()
+        .seal_saved_baseline("scout.md", Digest::of(saved), false)
 }
 
 #[test]
@@ -45,25 +47,28 @@ fn guard_leaves_saved_version_until_it_changes() {
     let world = sealed_world();
     let engine = world.engine();
     let expected = Some(Digest::of(BASELINE.as_bytes()));
-    let saved = engine.save_baseline("scout.md", edited().as_bytes(), expected);
+    let saved = engine
+        .files()
+        .save_baseline("scout.md", edited().as_bytes(), expected);
     saved.unwrap();
-    assert_eq!(engine.guard_baselines().unwrap().events, []);
+    assert_eq!(engine.guard().guard_baselines().unwrap().events, []);
     assert_eq!(baseline(&world, "scout"), edited());
     assert!(matches!(seal_of(&world, "scout"), SealMatch::SavedHere(_)));
     // A stranger's change of the saved version is no save.
     world.set_baseline("scout", DAMAGED);
     assert!(matches!(seal_of(&world, "scout"), SealMatch::Mismatch(_)));
-    let pass = engine.guard_baselines().unwrap();
+    let pass = engine.guard().guard_baselines().unwrap();
     assert_eq!(pass.events[0].action, GuardAction::Restored);
     assert_eq!(baseline(&world, "scout"), BASELINE);
     // Nor is a return to a version that was saved before the last seal.
     engine
+        .files()
         .save_baseline("scout.md", edited().as_bytes(), expected)
         .unwrap();
     world.set_baseline("scout", BASELINE);
     seal_saved(&engine, BASELINE.as_bytes()).unwrap();
     world.set_baseline("scout", edited());
-    let pass = engine.guard_baselines().unwrap();
+    let pass = engine.guard().guard_baselines().unwrap();
     assert_eq!(
         pass.events.len(),
         0,
@@ -78,17 +83,19 @@ fn version_from_before_the_last_seal_is_restored_over() {
     let engine = world.engine();
     let first = Some(Digest::of(BASELINE.as_bytes()));
     engine
+        .files()
         .save_baseline("scout.md", edited().as_bytes(), first)
         .unwrap();
     let newest = edited().replace("One rule", "Two rules");
     let second = Some(Digest::of(edited().as_bytes()));
     engine
+        .files()
         .save_baseline("scout.md", newest.as_bytes(), second)
         .unwrap();
     seal_saved(&engine, newest.as_bytes()).unwrap();
     assert_eq!(seal_of(&world, "scout"), SealMatch::Sealed);
     world.set_baseline("scout", edited());
-    let pass = engine.guard_baselines().unwrap();
+    let pass = engine.guard().guard_baselines().unwrap();
     assert_eq!(pass.events[0].action, GuardAction::Restored);
     assert_eq!(baseline(&world, "scout"), newest);
 }
@@ -101,6 +108,7 @@ fn seal_after_a_save_covers_that_file_alone() {
     for agent in ["ranger", "scout"] {
         let name = format!("{agent}.md");
         engine
+            .files()
             .save_baseline(&name, edited().as_bytes(), expected)
             .unwrap();
     }
@@ -114,7 +122,7 @@ fn what_replaced_an_edited_baseline_is_kept() {
     let world = sealed_world();
     let engine = world.engine();
     let path = world.baseline_path("scout");
-    let read = || engine.read_edited_baseline("scout.md");
+    let read = || engine.edits().read_edited_baseline("scout.md");
     assert_eq!(
         read(),
         (BaselineFile::Readable(BASELINE.into()), SealMatch::Sealed)
@@ -135,7 +143,7 @@ fn what_replaced_an_edited_baseline_is_kept() {
             panic!("{:?}", read());
         };
         let write = |text: &[u8], why: &str| {
-            let writer = engine.begin_baseline_change().unwrap();
+            let writer = engine.files().begin_baseline_change().unwrap();
             writer.save_over_unreadable("scout.md", text, why)
         };
         let stale = write(b"x", "another reason");
@@ -163,6 +171,7 @@ fn seal_after_a_save_accepts_no_later_change() {
     let engine = world.engine();
     let expected = Some(Digest::of(BASELINE.as_bytes()));
     engine
+        .files()
         .save_baseline("scout.md", edited().as_bytes(), expected)
         .unwrap();
     world.set_baseline("scout", DAMAGED);
@@ -175,12 +184,13 @@ fn seal_after_a_save_accepts_no_later_change() {
 fn draft_is_private_and_found_again() {
     let world = World::new(&["scout"]);
     let engine = world.engine();
-    let found = || engine.open_baseline("scout.md").unwrap().drafts;
+    let found = || engine.edits().open_baseline("scout.md").unwrap().drafts;
     assert_eq!(found(), FoundDrafts::default());
-    let mut file = engine.new_baseline_draft("scout.md");
+    let mut file = engine.edits().new_baseline_draft("scout.md");
     let text = b"typed\r\n\xff\n";
     for bytes in [&b"first"[..], text] {
         engine
+            .edits()
             .write_baseline_draft(&mut file, BASELINE.as_bytes(), bytes)
             .unwrap();
     }
@@ -198,7 +208,7 @@ fn draft_is_private_and_found_again() {
     fs::write(files[0].path(), "half").unwrap();
     let problem = found().problem.unwrap();
     assert_eq!(problem.kind(), ErrorKind::Integrity);
-    engine.remove_left_draft(&draft.id).unwrap();
+    engine.edits().remove_left_draft(&draft.id).unwrap();
     assert_eq!(
         draft_files(&world).len(),
         1,
@@ -211,8 +221,9 @@ fn newest_of_several_left_drafts_is_found_first() {
     let world = World::new(&["scout"]);
     let engine = world.engine();
     for bytes in [&b"first"[..], b"second"] {
-        let mut file = engine.new_baseline_draft("scout.md");
+        let mut file = engine.edits().new_baseline_draft("scout.md");
         engine
+            .edits()
             .write_baseline_draft(&mut file, BASELINE.as_bytes(), bytes)
             .unwrap();
         world.clock.advance(std::time::Duration::from_secs(60));
@@ -225,12 +236,12 @@ fn newest_of_several_left_drafts_is_found_first() {
     let directory = world.archive_directory().join(".shepherd/drafts");
     fs::copy(directory.join(&name), directory.join(&earlier)).unwrap();
     fs::write(directory.join(format!("0{earlier}")), "of another").unwrap();
-    let found = engine.find_baseline_drafts("scout.md");
+    let found = engine.edits().find_baseline_drafts("scout.md");
     let newest = found.newest.unwrap();
     assert_eq!((&newest.bytes[..], found.older_count), (&b"second"[..], 2));
-    engine.remove_left_draft(&newest.id).unwrap();
-    engine.remove_left_draft(&newest.id).unwrap();
-    let found = engine.find_baseline_drafts("scout.md");
+    engine.edits().remove_left_draft(&newest.id).unwrap();
+    engine.edits().remove_left_draft(&newest.id).unwrap();
+    let found = engine.edits().find_baseline_drafts("scout.md");
     assert_eq!(found.newest.unwrap().bytes, b"first");
     assert_eq!(found.problem, None);
 }
@@ -239,8 +250,9 @@ fn newest_of_several_left_drafts_is_found_first() {
 fn draft_of_a_running_edit_is_left_alone() {
     let world = World::new(&["scout"]);
     let engine = world.engine();
-    let mut first = engine.new_baseline_draft("scout.md");
+    let mut first = engine.edits().new_baseline_draft("scout.md");
     engine
+        .edits()
         .write_baseline_draft(&mut first, BASELINE.as_bytes(), b"of the first")
         .unwrap();
     // As if another process had written it.
@@ -248,11 +260,12 @@ fn draft_of_a_running_edit_is_left_alone() {
     let text = fs::read_to_string(&path).unwrap();
     let process = format!("\"process\":{}", std::process::id());
     fs::write(&path, text.replacen(&process, "\"process\":1", 1)).unwrap();
-    let found = engine.find_baseline_drafts("scout.md");
+    let found = engine.edits().find_baseline_drafts("scout.md");
     assert_eq!((found.newest, found.editing_processes), (None, vec![1]));
     // A second edit has a draft of its own, and its end removes that one alone.
-    let mut second = engine.new_baseline_draft("scout.md");
+    let mut second = engine.edits().new_baseline_draft("scout.md");
     engine
+        .edits()
         .write_baseline_draft(&mut second, BASELINE.as_bytes(), b"of the second")
         .unwrap();
     assert_eq!(draft_files(&world).len(), 2);
@@ -261,10 +274,10 @@ fn draft_of_a_running_edit_is_left_alone() {
         file_name: path.file_name().unwrap().to_str().unwrap().to_string(),
         digest: Digest::of(&fs::read(&path).unwrap()),
     };
-    engine.remove_left_draft(&id).unwrap();
+    engine.edits().remove_left_draft(&id).unwrap();
     assert!(path.exists());
     drop(first);
-    let found = engine.find_baseline_drafts("scout.md");
+    let found = engine.edits().find_baseline_drafts("scout.md");
     assert_eq!(found.newest.unwrap().bytes, b"of the first");
 }
 
@@ -285,15 +298,23 @@ fn immutable_baseline_is_saved_and_stays_immutable() {
         return crate::skip::skip_unsupported("chattr +i does not work here");
     }
     let engine = world.engine();
-    let is_immutable = || engine.open_baseline("scout.md").unwrap().is_immutable;
+    let is_immutable = || {
+        engine
+            .edits()
+            .open_baseline("scout.md")
+            .unwrap()
+            .is_immutable
+    };
     assert!(is_immutable());
     let expected = Some(Digest::of(BASELINE.as_bytes()));
-    let refused = engine.save_baseline("scout.md", edited().as_bytes(), expected);
+    let refused = engine
+        .files()
+        .save_baseline("scout.md", edited().as_bytes(), expected);
     let hints = refused.unwrap_err().hints().join(" ");
     assert!(hints.contains("chattr -ia"), "{hints}");
     // A refused save leaves the flag.
     let save = |text: &[u8], expected| {
-        let writer = engine.begin_baseline_change().unwrap();
+        let writer = engine.files().begin_baseline_change().unwrap();
         writer.save_immutable("scout.md", text, expected, TextOrigin::Operator)
     };
     let stale = save(b"x", None);

@@ -31,7 +31,10 @@ fn is_root() -> bool {
 }
 
 fn plan_reset(engine: &Engine, agent: &str) -> memory_shepherd::engine::Plan {
-    engine.plan_reset(&[agent.to_string()], false).unwrap()
+    engine
+        .planner()
+        .plan_reset(&[agent.to_string()], false)
+        .unwrap()
 }
 
 pub(super) fn make_fifo(path: &Path) {
@@ -412,7 +415,10 @@ fn protect_readonly_refuses_until_unlocked() {
     );
     assert!(world.read_memory("scout").ends_with(b"- note\n"));
     let engine = world.engine();
-    let plan = engine.plan_reset(&["scout".to_string()], true).unwrap();
+    let plan = engine
+        .planner()
+        .plan_reset(&["scout".to_string()], true)
+        .unwrap();
     apply_plan(&engine, &plan).assert_ok();
 }
 
@@ -429,13 +435,15 @@ fn clean_protected_agent_is_unchanged() {
     world.write_scratch("open", "- note\n");
     let names = ["noted", "clean", "open"].map(str::to_string);
     let engine = world.engine();
-    let observed = engine.plan_reset(&names, false).unwrap();
-    let unobserved = engine.plan_unobserved(&names, false).unwrap();
+    let observed = engine.planner().plan_reset(&names, false).unwrap();
+    let unobserved = engine.planner().plan_unobserved(&names, false).unwrap();
     assert_eq!(
         unobserved.skipped, observed.skipped,
         "a dry run predicts the run"
     );
-    let report = engine.apply_plan(&unobserved, false, &AtomicBool::new(false), &mut |_| ());
+    let report = engine
+        .runs()
+        .apply_plan(&unobserved, false, &AtomicBool::new(false), &mut |_| ());
     let outcomes = report
         .results
         .iter()
@@ -614,7 +622,9 @@ fn plan_with_moved_inputs_is_refused() {
         assert!(world.entry_names("scout").is_empty());
         assert!(world.leftovers("scout").is_empty());
         // Without the binding the plan applies to the current state.
-        let report = engine.apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
+        let report = engine
+            .runs()
+            .apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
         assert_eq!(report.worst_kind(), None);
     };
     let scratch = format!("{BASELINE}- note\n");
@@ -718,15 +728,18 @@ fn cancel_leaves_the_rest_not_started() {
     world.write_scratch("b", "- note\n");
     let engine = world.engine();
     let plan = engine
+        .planner()
         .plan_reset(&["a".to_string(), "b".to_string()], false)
         .unwrap();
     let cancel = AtomicBool::new(false);
     // The interrupt arrives while agent a is in progress; a is finished.
-    let report = engine.apply_plan(&plan, true, &cancel, &mut |progress| {
-        if let RunProgress::Stage(..) = progress {
-            cancel.store(true, Ordering::Relaxed);
-        }
-    });
+    let report = engine
+        .runs()
+        .apply_plan(&plan, true, &cancel, &mut |progress| {
+            if let RunProgress::Stage(..) = progress {
+                cancel.store(true, Ordering::Relaxed);
+            }
+        });
     assert_eq!(report.results[0].outcome, Outcome::Ok);
     assert_eq!(report.results[1].outcome, Outcome::NotStarted);
     assert_eq!(report.worst_kind(), Some(ErrorKind::Interrupted));
@@ -745,17 +758,33 @@ fn memory_is_read_only_when_its_stamp_changed() {
     fake.write_file(&memory, format!("{BASELINE}- one\n").as_bytes());
     let engine = world.engine_with_transport(Arc::new(fake.clone()));
     let agent = engine.agent("scout").unwrap();
-    engine.observe(agent);
+    engine.observer().observe(agent);
     // A file that changed just now may change again within one clock tick.
-    engine.observe(agent);
+    engine.observer().observe(agent);
     assert_eq!(fake.count_calls(FakeOperation::Read, &memory), 2);
     // The times of the fake are whole seconds, as on file systems with coarse clocks.
     world.clock.advance(Duration::from_secs(2));
-    engine.observe(agent);
-    assert_eq!(engine.observe(agent).content.unwrap().scratch_lines, 1);
+    engine.observer().observe(agent);
+    assert_eq!(
+        engine
+            .observer()
+            .observe(agent)
+            .content
+            .unwrap()
+            .scratch_lines,
+        1
+    );
     assert_eq!(fake.count_calls(FakeOperation::Read, &memory), 3);
     fake.write_file(&memory, format!("{BASELINE}- one\n- two\n").as_bytes());
-    assert_eq!(engine.observe(agent).content.unwrap().scratch_lines, 2);
+    assert_eq!(
+        engine
+            .observer()
+            .observe(agent)
+            .content
+            .unwrap()
+            .scratch_lines,
+        2
+    );
 }
 
 #[test]
@@ -763,6 +792,7 @@ fn unknown_agent_is_a_user_error() {
     let world = World::new(&["scout"]);
     let error = world
         .engine()
+        .planner()
         .plan_reset(&["scuot".to_string()], false)
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::User);

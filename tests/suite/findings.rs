@@ -94,6 +94,7 @@ fn findings_of_entry_are_recorded_without_text() {
     assert!(!has_key(&world.archive_directory().join("reset.log")));
     let statuses = world
         .engine()
+        .retention()
         .entry_statuses(&[], &Default::default())
         .unwrap()
         .entries;
@@ -133,7 +134,7 @@ fn scan_follows_the_files_of_lint() {
     world.write_scratch("scout", bad_notes());
     let engine = world.engine_with_clock(Arc::new(SystemClock), world.local_transport());
     let (sender, events) = unbounded();
-    let fleet = FleetWatcher::start(Arc::new(engine), sender).unwrap();
+    let fleet = FleetWatcher::start(Arc::clone(engine.watch()), sender).unwrap();
     let wait_until = |is_found: &dyn Fn(&str) -> bool| {
         loop {
             let event = events.recv_timeout(Duration::from_secs(60)).unwrap();
@@ -204,7 +205,9 @@ fn entry_without_findings_is_released() {
 
 /// Returns the findings of a verification.
 fn verify(engine: &Engine) -> Vec<String> {
-    let verified = engine.verify(None, &AtomicBool::new(false), &mut |_| {});
+    let verified = engine
+        .verifier()
+        .verify(None, &AtomicBool::new(false), &mut |_| {});
     let findings = verified.unwrap().findings.into_iter();
     findings.map(|finding| finding.message).collect()
 }
@@ -232,6 +235,7 @@ fn redacted_copy_has_no_secret_and_undo_has_all() {
     assert_eq!(
         world
             .engine()
+            .retention()
             .entry_statuses(&[], &Default::default())
             .unwrap()
             .entries
@@ -536,18 +540,20 @@ fn pins_and_retention_cover_quarantine() {
     world.reset().assert_ok();
     world.clock.advance(2 * day);
     let engine = world.engine();
-    let pinned = engine.set_pinned(&paths[..1], true).unwrap();
+    let pinned = engine.retention().set_pinned(&paths[..1], true).unwrap();
     assert_eq!(pinned, paths[..1]);
     assert!(
         !engine
+            .retention()
             .expired_entries()
             .unwrap()
             .iter()
             .any(|it| it.path == paths[0])
     );
-    engine.set_pinned(&paths[..1], false).unwrap();
+    engine.retention().set_pinned(&paths[..1], false).unwrap();
     assert!(
         engine
+            .retention()
             .expired_entries()
             .unwrap()
             .iter()

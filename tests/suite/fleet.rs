@@ -45,7 +45,7 @@ fn agents_are_read_once_and_then_on_change() {
     world.write_scratch("b", "- note\n");
     let engine = Arc::new(world.engine_with_clock(Arc::new(SystemClock), world.local_transport()));
     let (sender, events) = unbounded();
-    let fleet = FleetWatcher::start(Arc::clone(&engine), sender).unwrap();
+    let fleet = FleetWatcher::start(Arc::clone(engine.watch()), sender).unwrap();
     assert!(fleet.wait_idle(WAIT_TIMEOUT));
     let mut seen: Vec<Observation> = events
         .try_iter()
@@ -102,9 +102,9 @@ fn first_read_observes_each_of_many_once() {
     fs::create_dir(world.memory_path("agent-3")).unwrap();
     world.write_scratch("agent-4", "- a note of a long memory\n".repeat(100_000));
     let engine = Arc::new(world.engine_with_clock(Arc::new(SystemClock), world.local_transport()));
-    let held = engine.hold_agent_lock("agent-5").unwrap();
+    let held = engine.locks().hold_agent_lock("agent-5").unwrap();
     let (sender, events) = unbounded();
-    let fleet = FleetWatcher::start(Arc::clone(&engine), sender).unwrap();
+    let fleet = FleetWatcher::start(Arc::clone(engine.watch()), sender).unwrap();
     assert!(fleet.wait_idle(WAIT_TIMEOUT));
     let seen = take_observations(&events);
     assert_eq!(seen.len(), names.len());
@@ -137,7 +137,7 @@ fn change_before_a_large_fleet_is_watched_is_seen() {
     }
     let engine = Arc::new(world.engine_with_clock(Arc::new(SystemClock), world.local_transport()));
     let (sender, events) = bounded(0);
-    let fleet = FleetWatcher::start(Arc::clone(&engine), sender).unwrap();
+    let fleet = FleetWatcher::start(Arc::clone(engine.watch()), sender).unwrap();
     wait_for_state(&events, "agent-0", State::Clean);
     let mut changed: BTreeSet<String> = names.iter().step_by(20).cloned().collect();
     for name in &changed {
@@ -234,7 +234,7 @@ fn put_new_directory(world: &World, memory: &str) {
 fn new_directory_of_an_agent_is_read_promptly() {
     let world = World::new(&["a", "b"]);
     let (sender, events) = unbounded();
-    let fleet = FleetWatcher::start(Arc::new(world.engine()), sender).unwrap();
+    let fleet = FleetWatcher::start(Arc::clone(world.engine().watch()), sender).unwrap();
     assert!(fleet.wait_idle(WAIT_TIMEOUT));
     move_directory_away(&world, &events);
     time_until_state(&world, (&fleet, &events), State::Error);
@@ -250,7 +250,7 @@ fn new_directory_of_an_agent_is_read_promptly() {
 fn replaced_directory_is_no_error() {
     let world = World::new(&["a", "b"]);
     let (sender, events) = unbounded();
-    let fleet = FleetWatcher::start(Arc::new(world.engine()), sender).unwrap();
+    let fleet = FleetWatcher::start(Arc::clone(world.engine().watch()), sender).unwrap();
     assert!(fleet.wait_idle(WAIT_TIMEOUT));
     let mut states = move_directory_away(&world, &events);
     put_new_directory(&world, &format!("{BASELINE}- note\n"));
@@ -276,7 +276,7 @@ fn sweep_observes_only_unwatched_changes() {
     // Long after the last write.
     world.clock.advance(Duration::from_secs(100 * 365 * 86_400));
     let (sender, events) = unbounded();
-    let fleet = FleetWatcher::start(engine, sender).unwrap();
+    let fleet = FleetWatcher::start(Arc::clone(engine.watch()), sender).unwrap();
     assert!(fleet.wait_idle(WAIT_TIMEOUT));
     let looks = events.try_iter().count();
     assert!(looks > 0);
@@ -321,7 +321,7 @@ fn config_edited_before_the_watch_is_reported() {
     let mut file = fs::File::options().append(true).open(config).unwrap();
     file.write_all(b"# changed\n").unwrap();
     let (sender, events) = unbounded();
-    let _fleet = FleetWatcher::start(Arc::clone(&engine), sender).unwrap();
+    let _fleet = FleetWatcher::start(Arc::clone(engine.watch()), sender).unwrap();
     wait_for_event(&events, |event| matches!(event, FleetEvent::ConfigChanged));
 }
 
@@ -333,13 +333,18 @@ fn run_makes_the_watch_read_only_its_agents() {
     let engine = Arc::new(world.engine_with_clock(Arc::new(SystemClock), world.local_transport()));
     world.reset_with_engine(&engine);
     let (sender, events) = unbounded();
-    let fleet = FleetWatcher::start(Arc::clone(&engine), sender).unwrap();
+    let fleet = FleetWatcher::start(Arc::clone(engine.watch()), sender).unwrap();
     assert!(fleet.wait_idle(WAIT_TIMEOUT));
     let before = take_observations(&events)["a"][0].last_run.clone();
     world.write_scratch("a", "- note\n");
     wait_for_state(&events, "a", State::Scratch);
-    let plan = engine.plan_reset(&["a".to_string()], false).unwrap();
-    engine.apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
+    let plan = engine
+        .planner()
+        .plan_reset(&["a".to_string()], false)
+        .unwrap();
+    engine
+        .runs()
+        .apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
     while wait_for_state(&events, "a", State::Clean).last_run == before {}
     assert!(fleet.wait_idle(WAIT_TIMEOUT));
     assert!(!take_observations(&events).contains_key("b"));
@@ -359,14 +364,19 @@ fn sweep_after_a_run_observes_only_its_agents() {
             world.write_scratch("a", "- note\n");
         }
         let (sender, events) = unbounded();
-        let fleet = FleetWatcher::start(Arc::clone(&engine), sender).unwrap();
+        let fleet = FleetWatcher::start(Arc::clone(engine.watch()), sender).unwrap();
         assert!(fleet.wait_idle(WAIT_TIMEOUT));
         take_observations(&events);
         // A run of another process.
         let other = world.engine();
-        let plan = other.plan_reset(&["a".to_string()], false).unwrap();
-        other.apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
-        let last = other.observe(other.agent("a").unwrap()).last_run;
+        let plan = other
+            .planner()
+            .plan_reset(&["a".to_string()], false)
+            .unwrap();
+        other
+            .runs()
+            .apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
+        let last = other.observer().observe(other.agent("a").unwrap()).last_run;
         // Two sweeps, and what they make the watch read.
         let (mut seen, mut seconds) = (BTreeMap::new(), 0);
         advance_until(&world, &fleet, || {
@@ -388,9 +398,9 @@ fn pauses_and_recorded_states_are_reported() {
     // The directory of the file exists after a run.
     world.reset_with_engine(&engine);
     let (sender, events) = unbounded();
-    let fleet = FleetWatcher::start(Arc::clone(&engine), sender).unwrap();
+    let fleet = FleetWatcher::start(Arc::clone(engine.watch()), sender).unwrap();
     assert!(fleet.wait_idle(WAIT_TIMEOUT));
-    engine.begin_archive().unwrap();
+    engine.ledger().begin_archive().unwrap();
     let change = ScheduleChange {
         agent: None,
         action: ScheduleAction::Pause,
@@ -408,7 +418,7 @@ fn unreadable_agent_is_observed_every_sweep() {
     fs::create_dir(world.memory_path("a")).unwrap();
     world.clock.advance(Duration::from_secs(100 * 365 * 86_400));
     let (sender, events) = unbounded();
-    let fleet = FleetWatcher::start(Arc::new(world.engine()), sender).unwrap();
+    let fleet = FleetWatcher::start(Arc::clone(world.engine().watch()), sender).unwrap();
     assert!(fleet.wait_idle(WAIT_TIMEOUT));
     assert!(events.try_iter().count() > 0);
     for _ in 0..3 {
@@ -480,7 +490,7 @@ fn memory_with_the_same_stamp_is_read_again_in_time() {
     // Long after the last write.
     world.clock.advance(Duration::from_secs(100 * 365 * 86_400));
     let (sender, events) = unbounded();
-    let fleet = FleetWatcher::start(Arc::new(engine), sender).unwrap();
+    let fleet = FleetWatcher::start(Arc::clone(engine.watch()), sender).unwrap();
     wait_for_state(&events, "a", State::Clean);
     assert!(fleet.wait_idle(WAIT_TIMEOUT));
     let reads = || fake.count_calls(FakeOperation::Read, memory);
@@ -519,7 +529,7 @@ fn silent_hosts_do_not_delay_others() {
     let engine =
         world.engine_with_transports(Arc::new(SystemClock), Arc::new(FakeHosts(hosts)), None);
     let (sender, events) = unbounded();
-    let fleet = FleetWatcher::start(Arc::new(engine), sender).unwrap();
+    let fleet = FleetWatcher::start(Arc::clone(engine.watch()), sender).unwrap();
     let mut seen: BTreeSet<String> = BTreeSet::new();
     let mut take = |until: usize| {
         while seen.len() < until {

@@ -71,8 +71,13 @@ fn directory_without_file_record_is_refused() {
     );
     // As a timer does, without a plan.
     let engine = world.engine();
-    let plan = engine.plan_unobserved(&scout_name(), false).unwrap();
-    let report = engine.apply_plan(&plan, false, &false.into(), &mut |_| ());
+    let plan = engine
+        .planner()
+        .plan_unobserved(&scout_name(), false)
+        .unwrap();
+    let report = engine
+        .runs()
+        .apply_plan(&plan, false, &false.into(), &mut |_| ());
     assert_eq!(report.worst_kind(), Some(ErrorKind::Conflict));
     assert_directory_restored(&world);
 }
@@ -99,15 +104,20 @@ fn object_without_file_record_is_refused() {
         world.reset().assert_outcome(Outcome::Refused);
         // As a timer does, without a plan.
         let engine = world.engine();
-        let plan = engine.plan_unobserved(&scout_name(), false).unwrap();
-        let report = engine.apply_plan(&plan, false, &false.into(), &mut |_| ());
+        let plan = engine
+            .planner()
+            .plan_unobserved(&scout_name(), false)
+            .unwrap();
+        let report = engine
+            .runs()
+            .apply_plan(&plan, false, &false.into(), &mut |_| ());
         assert_eq!(report.worst_kind(), Some(ErrorKind::Conflict));
         let left = fs::symlink_metadata(world.memory_path("scout")).unwrap();
         assert_eq!(left.file_type(), kind);
-        let [(agent, error)] = engine.misplaced_memories().try_into().unwrap();
+        let [(agent, error)] = engine.checks().misplaced_memories().try_into().unwrap();
         assert_eq!(agent.name, "scout");
         assert!(error.message().contains(what), "{error}");
-        assert_eq!(engine.irreplaceable_memories().len(), 1);
+        assert_eq!(engine.checks().irreplaceable_memories().len(), 1);
     }
 }
 
@@ -154,7 +164,10 @@ fn undo_puts_kept_directory_back() {
     let (world, kept) = world_with_kept_directory();
     let target = UndoTarget::Agents(scout_name().to_vec());
     let engine = world.engine();
-    let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_undo(&target, UndoMode::Refuse, false)
+        .unwrap();
     assert_eq!(plan.steps[0].action, StepAction::PutBack);
     assert!(plan.steps[0].notes.join("; ").contains(&kept));
     apply_plan(&engine, &plan).assert_ok();
@@ -217,6 +230,7 @@ fn kept_names_are_unique_per_object() {
     let engine = world.engine();
     let target = UndoTarget::Run(first);
     let plan = engine
+        .planner()
         .plan_undo(&target, UndoMode::Overwrite, false)
         .unwrap();
     apply_plan(&engine, &plan).assert_ok();
@@ -280,7 +294,10 @@ fn object_swapped_before_exchange_is_refused() {
     };
     let engine = world.engine_with_transport(transport as Arc<_>);
     let target = UndoTarget::Agents(scout_name().to_vec());
-    let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_undo(&target, UndoMode::Refuse, false)
+        .unwrap();
     let ran = apply_plan(&engine, &plan);
     assert_ne!(ran.result_of("scout").outcome, Outcome::Ok);
     assert_eq!(ran.result_of("scout").kind, Some(ErrorKind::Conflict));
@@ -334,7 +351,7 @@ fn put_back_crash_at_any_point_is_recovered() {
         let engine = world.engine_with_transport(transport as Arc<_>);
         let target = UndoTarget::Agents(scout_name().to_vec());
         let undo = || {
-            let plan = engine.plan_undo(&target, UndoMode::Refuse, false);
+            let plan = engine.planner().plan_undo(&target, UndoMode::Refuse, false);
             apply_plan(&engine, &plan.unwrap());
         };
         if catch_unwind(AssertUnwindSafe(undo)).is_ok() {
@@ -349,7 +366,7 @@ fn put_back_crash_at_any_point_is_recovered() {
                 .assert_outcome(Outcome::Ok);
         } else {
             let engine = world.engine();
-            let plan = engine.plan_reset(&scout_name(), false).unwrap();
+            let plan = engine.planner().plan_reset(&scout_name(), false).unwrap();
             assert!(plan.skipped.is_empty(), "{plan:?}");
             world.reset().assert_outcome(Outcome::Ok);
             world
@@ -367,7 +384,10 @@ fn put_back_crash_at_any_point_is_recovered() {
 fn redo_that_displaces_directory_must_be_typed() {
     let (world, _) = world_with_kept_directory();
     let is_typed = |target| {
-        let plan = world.engine().plan_undo(&target, UndoMode::Refuse, false);
+        let plan = world
+            .engine()
+            .planner()
+            .plan_undo(&target, UndoMode::Refuse, false);
         plan.unwrap().steps[0].is_confirmation_typed
     };
     assert!(!is_typed(UndoTarget::Agents(scout_name().to_vec())));
@@ -422,7 +442,9 @@ fn notes_are_not_appended_to_an_object_put_back() {
         world.reset().assert_ok();
         let plan = || {
             let engine = world.engine();
-            engine.plan_undo(&undo_target(), UndoMode::Refuse, false)
+            engine
+                .planner()
+                .plan_undo(&undo_target(), UndoMode::Refuse, false)
         };
         if plan().unwrap().steps.is_empty() {
             // The socket is gone.

@@ -47,6 +47,7 @@ fn world_with_three_runs() -> World {
 
 fn verify(engine: &Engine, anchor: Option<(u64, Digest)>) -> Verification {
     engine
+        .verifier()
         .verify(anchor, &AtomicBool::new(false), &mut |_| {})
         .unwrap()
 }

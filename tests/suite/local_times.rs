@@ -127,21 +127,26 @@ fn history_and_timeline_have_the_offset_of_each_day() {
     // In winter again.
     world.clock.advance(150 * DAY);
     let engine = world.engine();
-    let page = engine.agent_history("scout", 10).unwrap();
+    let page = engine.history().agent_history("scout", 10).unwrap();
     let times = page.entries.iter().map(|entry| entry.record.time);
     let times: Vec<String> = times
         .map(|time| time.format("%m-%d %H:%M %:z").to_string())
         .collect();
     assert_eq!(times, ["07-12 10:00 +02:00", "03-14 09:00 +01:00"]);
     let subject = TimelineSubject::Agent("scout".to_string());
-    let timeline: AgentTimeline = engine.agent_timeline(&subject, 10, &|| true).unwrap();
+    let timeline: AgentTimeline = engine
+        .timelines()
+        .agent_timeline(&subject, 10, &|| true)
+        .unwrap();
     let runs = timeline.rows.iter().filter_map(|row| match row {
         TimelineRow::Run(past) => Some(past.record.time.to_rfc3339()),
         _ => None,
     });
     let runs: Vec<String> = runs.map(|time| time[..13].to_string()).collect();
     assert_eq!(runs, ["2026-07-12T10", "2026-03-14T09"]);
-    let last = engine.observe_all(&engine.config().agents.iter().collect::<Vec<_>>());
+    let last = engine
+        .observer()
+        .observe_all(&engine.config().agents.iter().collect::<Vec<_>>());
     let last = last[0].last_run.clone().unwrap();
     assert_eq!(last.time.format("%H:%M").to_string(), "10:00");
 }
@@ -157,14 +162,14 @@ fn report_in_winter_shows_summer_times() {
     world.write_memory("scout", "no separator\n");
     let engine = world.engine();
     let agents: Vec<_> = engine.config().agents.iter().collect();
-    let mut seen = engine.observe_all(&agents);
+    let mut seen = engine.observer().observe_all(&agents);
     for it in &mut seen {
         it.read_at = it.read_at.to_utc().fixed_offset();
     }
-    engine.record_observations(&seen);
+    engine.state_log().record_observations(&seen);
     world.clock.advance(150 * DAY);
     let since = world.clock.now() - chrono::Duration::days(200);
-    let report = world.engine().report(since).unwrap();
+    let report = world.engine().reports().report(since).unwrap();
     let rows: Vec<String> = report.rows().into_iter().map(|row| row.text).collect();
     assert!(
         rows.iter().any(|text| text.contains("2026-07-12 10:00")),

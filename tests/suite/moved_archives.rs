@@ -55,8 +55,8 @@ impl Clock for HookedClock {
 fn changed_world() -> World {
     let world = World::new(&["ranger", "scout"]);
     let engine = world.engine();
-    let plan = engine.plan_seal(&SealScope::All, false).unwrap();
-    engine.apply_seal(&plan, None).unwrap();
+    let plan = engine.seals().plan_seal(&SealScope::All, false).unwrap();
+    engine.seals().apply_seal(&plan, None).unwrap();
     world.set_baseline("scout", CHANGED);
     world
 }
@@ -116,8 +116,12 @@ fn put_back(archive: &Path) {
 fn assert_recovered(world: &World, operation: Operation, displaced: &str) {
     let digest = Digest::of(displaced.as_bytes());
     for _ in 0..2 {
-        world.engine().guard_baselines().unwrap();
-        let versions = world.engine().baseline_history("scout.md", 99).unwrap();
+        world.engine().guard().guard_baselines().unwrap();
+        let versions = world
+            .engine()
+            .catalog()
+            .baseline_history("scout.md", 99)
+            .unwrap();
         let naming = versions.iter().filter(|it| it.replaced == Some(digest));
         let naming: Vec<_> = naming.map(|it| it.operation).collect();
         assert_eq!(naming, [operation]);
@@ -133,7 +137,7 @@ fn assert_recovered(world: &World, operation: Operation, displaced: &str) {
 fn archive_moved_during_a_restore_loses_no_text() {
     let world = changed_world();
     let engine = engine_whose_archive_moves(&world, BASELINE);
-    let pass = engine.guard_baselines().unwrap();
+    let pass = engine.guard().guard_baselines().unwrap();
     let [event] = pass.events.as_slice() else {
         panic!("{pass:?}")
     };
@@ -151,7 +155,7 @@ fn archive_moved_during_a_save_loses_no_text() {
     const SAVED: &str = "# Rules\n\n- be exact\n\n---\n";
     let world = changed_world();
     let engine = engine_whose_archive_moves(&world, SAVED);
-    let writer = engine.begin_baseline_change().unwrap();
+    let writer = engine.files().begin_baseline_change().unwrap();
     let expected = Some(Digest::of(CHANGED.as_bytes()));
     let saved = writer.save("scout.md", SAVED.as_bytes(), expected, TextOrigin::Operator);
     let error: Error = saved.unwrap_err();

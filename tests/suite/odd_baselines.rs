@@ -27,7 +27,9 @@ fn world_with(baseline: &str) -> World {
 fn push_with_notes(world: &World) {
     let engine = world.engine();
     let names = ["scout".to_string()];
-    let plan = engine.plan_push(&names, &ScratchSelection::All, false);
+    let plan = engine
+        .planner()
+        .plan_push(&names, &ScratchSelection::All, false);
     let plan = plan.unwrap();
     assert_eq!(plan.steps.len(), 1, "{:?}", plan.skipped);
     apply_plan(&engine, &plan).assert_ok();
@@ -65,7 +67,10 @@ fn assert_notes_are_archived(world: &World, baseline: &str, memory: &str) {
     let seen = world.observe("scout");
     assert_eq!(seen.state, State::Scratch, "{baseline:?}: {}", seen.reason);
     let engine = world.engine();
-    let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_reset(&["scout".to_string()], false)
+        .unwrap();
     let step = &plan.steps[0];
     apply_plan(&engine, &plan).assert_ok();
     assert_eq!(world.read_memory("scout"), baseline.as_bytes());

@@ -140,7 +140,7 @@ fn entries_of_repeated_hour_are_all_kept() {
     );
     assert!(world.preserves("scout", b"- summer\n") && world.preserves("scout", b"- winter\n"));
     // The repeated hour does not count as a clock behind the ledger.
-    world.engine().expired_entries().unwrap();
+    world.engine().retention().expired_entries().unwrap();
 }
 
 #[test]

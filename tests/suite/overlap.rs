@@ -26,7 +26,10 @@ fn sweep_keeps_recorded_files() {
     let engine = world.engine_with_config(world.unchecked_config());
     let reset = |note: &str| {
         world.write_scratch("scout", note);
-        let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+        let plan = engine
+            .planner()
+            .plan_reset(&["scout".to_string()], false)
+            .unwrap();
         apply_plan(&engine, &plan)
     };
     world.write_scratch("scout", "");

@@ -27,7 +27,10 @@ fn behind_world(notes: impl AsRef<[u8]>) -> World {
 fn plan_push(engine: &Engine, selection: &str) -> Plan {
     let selection: ScratchSelection = selection.parse().unwrap();
     let names = ["scout".to_string()];
-    engine.plan_push(&names, &selection, false).unwrap()
+    engine
+        .planner()
+        .plan_push(&names, &selection, false)
+        .unwrap()
 }
 
 fn push(world: &World, selection: &str) -> RunOutput {
@@ -114,7 +117,10 @@ fn chosen_lines_are_found_again_by_their_bytes() {
     let engine = world.engine();
     let plan_chosen = || {
         let names = ["scout".to_string()];
-        engine.plan_push_of_chosen(&names, &chosen, false).unwrap()
+        engine
+            .planner()
+            .plan_push_of_chosen(&names, &chosen, false)
+            .unwrap()
     };
     let plan = plan_chosen();
     let kept = plan.steps[0].kept_scratch.as_ref().unwrap();
@@ -390,11 +396,13 @@ fn line_numbers_for_several_agents_are_refused() {
     let names = ["ranger".to_string(), "scout".to_string()];
     let error = world
         .engine()
+        .planner()
         .plan_push(&names, &"8".parse().unwrap(), false)
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::User);
     let all = world
         .engine()
+        .planner()
         .plan_push(&names, &ScratchSelection::All, false);
     assert!(all.unwrap().is_whole_fleet);
 }
@@ -403,7 +411,10 @@ fn line_numbers_for_several_agents_are_refused() {
 fn plans_of_different_selections_differ() {
     let world = behind_world("- one\n- two\n");
     let hash = |selection| plan_push(&world.engine(), selection).hash;
-    let reset = world.engine().plan_reset(&["scout".to_string()], false);
+    let reset = world
+        .engine()
+        .planner()
+        .plan_reset(&["scout".to_string()], false);
     let hashes = [
         hash("all"),
         hash("none"),
@@ -426,7 +437,7 @@ fn history_shows_what_a_push_installed() {
         let engine = world.engine();
         let agent = engine.agent("scout").unwrap();
         let seq = world.read_records().last().unwrap().seq;
-        let diff = engine.run_diff(agent, seq).unwrap();
+        let diff = engine.history().run_diff(agent, seq).unwrap();
         assert_eq!(diff.after, RunDiffSide::Text(pushed, 0), "{selection}");
     }
 }

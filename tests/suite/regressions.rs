@@ -165,7 +165,7 @@ fn released_lock_is_free_while_processes_start() {
             }
         });
         let busy = (0..2000)
-            .filter(|_| engine.hold_agent_lock("scout").is_err())
+            .filter(|_| engine.locks().hold_agent_lock("scout").is_err())
             .count();
         stop.store(true, Ordering::Relaxed);
         assert_eq!(busy, 0, "the lock outlived its holder");
@@ -184,7 +184,7 @@ fn record_written_meanwhile_is_not_a_slow_clock() {
     world.write_scratch("scout", "- note\n");
     world.reset().assert_ok();
     clock.armed.store(true, Ordering::SeqCst);
-    engine.expired_entries().unwrap();
+    engine.retention().expired_entries().unwrap();
     assert!(
         !clock.armed.load(Ordering::SeqCst),
         "the clock was not read"

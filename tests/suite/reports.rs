@@ -25,16 +25,16 @@ fn now(world: &World) -> DateTime<FixedOffset> {
 /// Reports the last hours.
 fn report(world: &World, hours: i64) -> FleetReport {
     let since = now(world) - chrono::Duration::hours(hours);
-    world.engine().report(since).unwrap()
+    world.engine().reports().report(since).unwrap()
 }
 
 /// Observes all agents as `status` does, and lets another state be seen.
 fn observe(world: &World, change: impl Fn(&mut Observation)) {
     let engine = world.engine();
     let agents: Vec<_> = engine.config().agents.iter().collect();
-    let mut seen = engine.observe_all(&agents);
+    let mut seen = engine.observer().observe_all(&agents);
     seen.iter_mut().for_each(change);
-    engine.record_observations(&seen);
+    engine.state_log().record_observations(&seen);
 }
 
 fn texts(report: &FleetReport) -> Vec<String> {
@@ -75,7 +75,10 @@ fn drift_has_the_time_when_it_began() {
     let first_seen = now(&world);
     world.clock.advance(HOUR);
     let engine = world.engine();
-    let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_reset(&["scout".to_string()], false)
+        .unwrap();
     super::world::apply_plan(&engine, &plan).assert_ok();
     let report = report(&world, 12);
     let [open, reset] = report.drift.as_slice() else {
@@ -99,6 +102,7 @@ fn drift_has_the_time_when_it_began() {
     world.clock.advance(31 * DAY);
     let later = world
         .engine()
+        .reports()
         .report(now(&world) - chrono::Duration::hours(1));
     assert_eq!(later.unwrap().drift.len(), 1);
 }
@@ -112,7 +116,10 @@ fn lost_host_has_times_and_count_of_flaps() {
     }
     world.write_memory("scout", BASELINE);
     let engine = world.engine();
-    let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_reset(&["scout".to_string()], false)
+        .unwrap();
     super::world::apply_plan(&engine, &plan);
     let lose = |is_lost: bool| {
         world.clock.advance(HOUR);
@@ -231,13 +238,14 @@ fn broken_seal_and_guard_are_reported() {
     let world = World::new(&["ranger", "scout"]);
     let engine = world.engine();
     let plan = engine
+        .seals()
         .plan_seal(&memory_shepherd::engine::SealScope::All, false)
         .unwrap();
-    engine.apply_seal(&plan, None).unwrap();
+    engine.seals().apply_seal(&plan, None).unwrap();
     let damaged = BASELINE.replace("kind", "cruel");
     fs::write(world.baseline_path("scout"), &damaged).unwrap();
     world.clock.advance(HOUR);
-    engine.guard_baselines().unwrap();
+    engine.guard().guard_baselines().unwrap();
     let seen = report(&world, 12);
     let rows = texts(&seen);
     assert_eq!(rows.len(), 2, "{rows:#?}");
@@ -315,9 +323,12 @@ fn object_that_a_run_replaced_is_reported() {
     // As a timer does, which found it and ended it.
     let engine = world.engine();
     let plan = engine
+        .planner()
         .plan_unobserved(&["scout".to_string()], false)
         .unwrap();
-    engine.apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
+    engine
+        .runs()
+        .apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
     let seen = report(&world, 2);
     assert_eq!(seen.states.len(), 1, "{seen:?}");
     assert_eq!(seen.states[0].state, State::Error);
@@ -383,12 +394,12 @@ fn full_backups_are_no_growth() {
             world.clock.advance(HOUR);
         }
     }
-    assert_eq!(world.engine().report(since).unwrap().growth, []);
+    assert_eq!(world.engine().reports().report(since).unwrap().growth, []);
     // What the agent writes into a file without a boundary still counts.
     world.write_memory("scout", "- all new\n".repeat(9000));
     world.reset().assert_ok();
     world.clock.advance(HOUR);
-    let growth = world.engine().report(since).unwrap().growth;
+    let growth = world.engine().reports().report(since).unwrap().growth;
     assert_eq!(growth.len(), 1, "{growth:?}");
     // Of the 90,000 bytes, those of the baseline that replaced them do not count.
     assert_eq!(growth[0].bytes_per_day / 1000, 89);
@@ -410,7 +421,7 @@ fn agent_that_writes_unusually_much_is_named() {
     world.write_scratch("ranger", "- a little more\n".repeat(200));
     world.reset();
     world.clock.advance(2 * HOUR);
-    let seen = world.engine().report(since).unwrap();
+    let seen = world.engine().reports().report(since).unwrap();
     let [growth] = seen.growth.as_slice() else {
         panic!("{:#?}", seen.growth);
     };
@@ -426,6 +437,7 @@ fn agent_that_writes_unusually_much_is_named() {
     // Six days are not enough to know what is usual.
     let early = world
         .engine()
+        .reports()
         .report(since - chrono::Duration::days(2))
         .unwrap();
     assert_eq!(early.growth, []);

@@ -97,6 +97,7 @@ fn retention_deletes_only_listed_entries() {
     fs::rename(world.root.join("away"), world.baseline_path("a")).unwrap();
     let shown: Vec<_> = world
         .engine()
+        .retention()
         .expired_entries()
         .unwrap()
         .into_iter()
@@ -413,7 +414,15 @@ fn journal_of_unconfigured_agent_is_reported() {
     );
     assert_eq!((last.agent.as_str(), &last.run), ("", &ran.report.run));
     assert!(last.note.unwrap().contains("tx/scout."));
-    assert_eq!(world.engine().unclaimed_journals().unwrap().len(), 1);
+    assert_eq!(
+        world
+            .engine()
+            .journals()
+            .unclaimed_journals()
+            .unwrap()
+            .len(),
+        1
+    );
 }
 
 #[test]

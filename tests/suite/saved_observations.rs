@@ -15,7 +15,7 @@ fn saved_path(world: &World) -> PathBuf {
 
 fn observe(engine: &Engine) -> Vec<Observation> {
     let agents: Vec<&Agent> = engine.config().agents.iter().collect();
-    engine.observe_all(&agents)
+    engine.observer().observe_all(&agents)
 }
 
 /// A fleet whose observations are saved, and these.
@@ -25,15 +25,15 @@ fn saved_world() -> (World, Vec<Observation>) {
     world.write_scratch("b", "- a note\n");
     let engine = world.engine();
     let seen = observe(&engine);
-    engine.save_observations(&seen).unwrap();
+    engine.observer().save_observations(&seen).unwrap();
     (world, seen)
 }
 
 /// Observes `b` after a session whose findings in its memory were others than those of a scan.
 fn secrets_after_restart(world: &World) -> u64 {
     let engine = world.engine();
-    engine.load_observations();
-    let seen = engine.observe(engine.agent("b").unwrap());
+    engine.observer().load_observations();
+    let seen = engine.observer().observe(engine.agent("b").unwrap());
     seen.content.unwrap().findings.secrets
 }
 
@@ -45,18 +45,24 @@ fn findings_are_kept_for_the_same_text_alone() {
     fs::write(&allowed, "").unwrap();
     let mut world = world.with_general("[lint]\nallow = allow.toml");
     let engine = world.engine();
-    seen[1] = engine.observe(engine.agent("b").unwrap());
+    seen[1] = engine.observer().observe(engine.agent("b").unwrap());
     seen[1].content.as_mut().unwrap().findings.secrets = MARK;
-    engine.save_observations(&seen).unwrap();
+    engine.observer().save_observations(&seen).unwrap();
     assert_eq!(secrets_after_restart(&world), MARK);
     // A new stamp alone changes nothing.
     let engine = world.engine();
-    engine.load_observations();
+    engine.observer().load_observations();
     let agent = engine.agent("b").unwrap();
-    engine.observe(agent);
+    engine.observer().observe(agent);
     fs::write(world.memory_path("b"), world.read_memory("b")).unwrap();
     assert_eq!(
-        engine.observe(agent).content.unwrap().findings.secrets,
+        engine
+            .observer()
+            .observe(agent)
+            .content
+            .unwrap()
+            .findings
+            .secrets,
         MARK
     );
     // Another user may have written it.
@@ -81,7 +87,7 @@ fn findings_are_kept_for_the_same_text_alone() {
 }
 
 fn load(world: &World) -> Vec<Observation> {
-    let loaded = world.engine().load_observations().into_iter();
+    let loaded = world.engine().observer().load_observations().into_iter();
     loaded.map(|seen| *seen).collect()
 }
 
@@ -95,7 +101,7 @@ fn saved_observations_are_loaded_as_they_were() {
     assert_eq!(load(&world), seen);
     // A later session replaces them.
     let engine = world.engine();
-    engine.save_observations(&seen[..1]).unwrap();
+    engine.observer().save_observations(&seen[..1]).unwrap();
     assert_eq!(load(&world), seen[..1]);
 }
 
@@ -123,7 +129,7 @@ fn file_of_earlier_versions_is_removed() {
     let (world, seen) = saved_world();
     let old = world.archive_directory().join(".shepherd/fleet.json");
     fs::write(&old, "[]").unwrap();
-    world.engine().save_observations(&seen).unwrap();
+    world.engine().observer().save_observations(&seen).unwrap();
     assert!(!old.exists());
     assert_eq!(load(&world), seen);
 }

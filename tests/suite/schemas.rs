@@ -377,7 +377,9 @@ fn record_units_and_alerts(recorder: &mut Recorder) {
             "schedule status --prefix units",
         ],
     );
-    let scheduler = site_engine(&site).try_lock_with_holder(HolderLockKind::Scheduler);
+    let scheduler = site_engine(&site)
+        .locks()
+        .try_lock_with_holder(HolderLockKind::Scheduler);
     recorder.run(&site, "schedule status --user");
     drop(scheduler);
     site.write(
@@ -433,6 +435,7 @@ fn record_failures(recorder: &mut Recorder) {
         ],
     );
     let held = crate::cli::site_engine(&site)
+        .locks()
         .hold_agent_lock("monitor-bot")
         .unwrap();
     let status = recorder.run(&site, "status monitor-bot");

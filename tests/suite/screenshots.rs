@@ -117,6 +117,7 @@ impl ScriptedConsole<'_> {
         show.observe_all();
         show.send(Msg::HostsChanged(
             engine
+                .hosts()
                 .host_statuses()
                 .into_iter()
                 .map(with_fixed_host)
@@ -128,7 +129,7 @@ impl ScriptedConsole<'_> {
 
     fn observe_all(&mut self) {
         let observations = self.engine.config().agents.iter().map(|agent| {
-            let mut seen = self.engine.observe(agent);
+            let mut seen = self.engine.observer().observe(agent);
             if seen.state == State::Busy {
                 seen.reason =
                     "locked by run 5a10c3d2 of timer (process 4711, since 2026-03-14 09:04:51)"
@@ -191,7 +192,10 @@ impl ScriptedConsole<'_> {
     fn carry_out(&mut self, effect: Effect) {
         match effect {
             Effect::PrepareTexts(name) => {
-                let detail = self.engine.read_detail(self.engine.agent(&name).unwrap());
+                let detail = self
+                    .engine
+                    .observer()
+                    .read_detail(self.engine.agent(&name).unwrap());
                 let generation = detail.observation.generation;
                 let texts = AgentTexts {
                     agent: name.clone(),
@@ -216,19 +220,22 @@ impl ScriptedConsole<'_> {
             }
             Effect::MakePlan(id, request, unlocked) => {
                 let plan = match &request {
-                    PlanRequest::Reset(agents) => self.engine.plan_reset(agents, unlocked),
+                    PlanRequest::Reset(agents) => {
+                        self.engine.planner().plan_reset(agents, unlocked)
+                    }
                     PlanRequest::Push(agents, ScratchRequest::Selection(selection)) => {
-                        self.engine.plan_push(agents, selection, unlocked)
+                        self.engine.planner().plan_push(agents, selection, unlocked)
                     }
-                    PlanRequest::Push(agents, ScratchRequest::Chosen(lines)) => {
-                        self.engine.plan_push_of_chosen(agents, lines, unlocked)
-                    }
+                    PlanRequest::Push(agents, ScratchRequest::Chosen(lines)) => self
+                        .engine
+                        .planner()
+                        .plan_push_of_chosen(agents, lines, unlocked),
                     PlanRequest::Undo(UndoTarget::Run(_), mode) => {
                         let target = UndoTarget::Run(self.run.clone());
-                        self.engine.plan_undo(&target, *mode, unlocked)
+                        self.engine.planner().plan_undo(&target, *mode, unlocked)
                     }
                     PlanRequest::Undo(target, mode) => {
-                        self.engine.plan_undo(target, *mode, unlocked)
+                        self.engine.planner().plan_undo(target, *mode, unlocked)
                     }
                 };
                 let plan = plan.unwrap();
@@ -248,11 +255,12 @@ impl ScriptedConsole<'_> {
                 let plan = self.plan.take().unwrap();
                 let mut told = Vec::new();
                 let cancel = AtomicBool::new(false);
-                let mut report = self
-                    .engine
-                    .apply_plan(&plan, true, &cancel, &mut |progress| {
-                        told.push(Msg::RunProgressed(with_fixed_times(progress)));
-                    });
+                let mut report =
+                    self.engine
+                        .runs()
+                        .apply_plan(&plan, true, &cancel, &mut |progress| {
+                            told.push(Msg::RunProgressed(with_fixed_times(progress)));
+                        });
                 self.run = std::mem::replace(&mut report.run, RUN_ID.to_string());
                 report.duration_ms = 180;
                 told.push(Msg::RunEnded(Box::new(report)));
@@ -263,13 +271,14 @@ impl ScriptedConsole<'_> {
             }
             Effect::LoadLog => self.send_log(),
             Effect::LoadBaselines => {
-                let list = with_fixed_owners(self.engine.list_baselines());
+                let list = with_fixed_owners(self.engine.catalog().list_baselines());
                 self.send(Msg::BaselinesLoaded(Ok(Box::new(list))));
             }
             Effect::CompareBaseline(request) => {
                 let versions = request.sides.each_ref().map(|side| {
                     let version = side.argument();
                     self.engine
+                        .catalog()
                         .find_baseline_version(&request.name, &version)
                         .unwrap()
                 });
@@ -298,14 +307,22 @@ impl ScriptedConsole<'_> {
                 };
                 let found = FoundRows {
                     query: request.query,
-                    result: self.engine.search_archive(&search, &|| true).unwrap(),
+                    result: self
+                        .engine
+                        .search()
+                        .search_archive(&search, &|| true)
+                        .unwrap(),
                 };
                 let number = request.number;
                 self.send(Msg::ArchiveSearched(number, Ok(Box::new(found))));
                 self.send(Msg::ArchiveSearchEnded(number));
             }
             Effect::ReadEntryText(request) => {
-                let text = self.engine.read_source(&request.source, 1 << 20).unwrap();
+                let text = self
+                    .engine
+                    .search()
+                    .read_source(&request.source, 1 << 20)
+                    .unwrap();
                 let text = String::from_utf8(text.bytes).unwrap();
                 let word = request.query.split(' ').next().unwrap_or_default();
                 let text = entry_text(&text, word);
@@ -313,13 +330,22 @@ impl ScriptedConsole<'_> {
             }
             Effect::Verify => {
                 let cancel = AtomicBool::new(false);
-                let mut found = self.engine.verify(None, &cancel, &mut |_| {}).unwrap();
+                let mut found = self
+                    .engine
+                    .verifier()
+                    .verify(None, &cancel, &mut |_| {})
+                    .unwrap();
                 // The records of the example fleet have other times and ids each time.
                 found.ledger.sha256 = Digest::ZERO;
                 self.send(Msg::Verified(Ok(Box::new(found))));
             }
             Effect::LoadHistory(name) => {
-                let mut past = self.engine.agent_history(&name, 100).unwrap().entries;
+                let mut past = self
+                    .engine
+                    .history()
+                    .agent_history(&name, 100)
+                    .unwrap()
+                    .entries;
                 for (number, past) in past.iter_mut().enumerate() {
                     past.record.event.run = format!("5a10c3{number:02x}");
                 }
@@ -526,7 +552,7 @@ fn screenshots_are_up_to_date() {
     let demo =
         demo::build_temporary(&temporary_root(&std::env::temp_dir()), None, &FixedClock).unwrap();
     let engine = demo_engine(&demo);
-    engine.connect_all_hosts();
+    engine.hosts().connect_all_hosts();
     let themes = ["dark", "light"].map(|name| (name, Theme::built_in(name).unwrap()));
     let mut album = ScreenshotSet {
         themes: themes.into(),

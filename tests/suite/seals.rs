@@ -30,13 +30,18 @@ fn sealed_world() -> World {
 }
 
 fn plan(world: &World, scope: &SealScope) -> SealPlan {
-    world.engine().plan_seal(scope, false).unwrap()
+    world.engine().seals().plan_seal(scope, false).unwrap()
 }
 
 /// Seals, and returns the names that were sealed.
 fn seal(world: &World, scope: &SealScope) -> Vec<String> {
     let plan = plan(world, scope);
-    world.engine().apply_seal(&plan, None).unwrap().sealed
+    world
+        .engine()
+        .seals()
+        .apply_seal(&plan, None)
+        .unwrap()
+        .sealed
 }
 
 fn manifest(world: &World) -> String {
@@ -68,7 +73,7 @@ fn sealing_one_file_does_not_bless_another() {
     );
     let expected = before.replace(&format!("{old}  scout.md"), &format!("{new}  scout.md"));
     assert_eq!(manifest(&world), expected);
-    let refused = world.engine().refused_baselines().len();
+    let refused = world.engine().baselines().refused_baselines().len();
     assert_eq!(refused, 1, "ranger is not sealed");
 }
 
@@ -79,6 +84,7 @@ fn sealing_one_file_leaves_saved_changes_of_others() {
     let old = Digest::of(BASELINE.as_bytes());
     world
         .engine()
+        .files()
         .save_baseline("ranger.md", CHANGED.as_bytes(), Some(old))
         .unwrap();
     assert_eq!(seal(&world, &named(&["scout.md"])), ["scout.md"]);
@@ -101,7 +107,9 @@ fn saved_change_is_sealed_without_naming_it() {
     let world = sealed_world();
     let old = Digest::of(BASELINE.as_bytes());
     let engine = world.engine();
-    let saved = engine.save_baseline("scout.md", CHANGED.as_bytes(), Some(old));
+    let saved = engine
+        .files()
+        .save_baseline("scout.md", CHANGED.as_bytes(), Some(old));
     assert_eq!(saved.unwrap().before, Some(old));
     assert_eq!(seal(&world, &SealScope::SavedHere), ["scout.md"]);
     // An earlier version of ours that another user puts back is not the one saved last.
@@ -119,11 +127,16 @@ fn lint_errors_are_sealed_only_if_accepted() {
     let change = shown.selected().next().unwrap();
     let rules: Vec<&str> = change.lint_errors.iter().map(|it| it.rule.code()).collect();
     assert_eq!(rules, ["MS403"]);
-    let error = world.engine().apply_seal(&shown, None).unwrap_err();
+    let error = world.engine().seals().apply_seal(&shown, None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
     assert_eq!(manifest(&world), before);
     shown.accept_lint_errors();
-    let sealed = world.engine().apply_seal(&shown, None).unwrap().sealed;
+    let sealed = world
+        .engine()
+        .seals()
+        .apply_seal(&shown, None)
+        .unwrap()
+        .sealed;
     assert_eq!(sealed, ["scout.md"]);
 }
 
@@ -134,13 +147,13 @@ fn file_changed_after_preview_is_not_sealed() {
     let shown = plan(&world, &SealScope::All);
     world.set_baseline("scout", CHANGED.replace("stranger", "thief"));
     let before = manifest(&world);
-    let error = world.engine().apply_seal(&shown, None).unwrap_err();
+    let error = world.engine().seals().apply_seal(&shown, None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
     assert_eq!(manifest(&world), before);
     // A seal that changed since is not overwritten either.
     let shown = plan(&world, &SealScope::All);
     world.write_seal();
-    let error = world.engine().apply_seal(&shown, None).unwrap_err();
+    let error = world.engine().seals().apply_seal(&shown, None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
 }
 
@@ -168,7 +181,7 @@ fn change_is_shown_against_sealed_bytes() {
             BASELINE.as_bytes()
         );
     }
-    let _ = world.engine().apply_seal(&plan, None).unwrap();
+    let _ = world.engine().seals().apply_seal(&plan, None).unwrap();
     assert_eq!(
         manifest(&world),
         format!("{}  scout.md\n", Digest::of(CHANGED.as_bytes()))
@@ -191,6 +204,7 @@ fn seal_is_recorded_with_its_version() {
     assert_eq!(fs::read(version).unwrap(), CHANGED.as_bytes());
     let verified = world
         .engine()
+        .verifier()
         .verify(None, &AtomicBool::new(false), &mut |_| {})
         .unwrap();
     assert_eq!(verified.findings, []);
@@ -208,6 +222,7 @@ fn seal_and_save_keep_mode_of_files() {
     let old = Some(Digest::of(BASELINE.as_bytes()));
     let engine = world.engine();
     engine
+        .files()
         .save_baseline("scout.md", CHANGED.as_bytes(), old)
         .unwrap();
     seal(&world, &SealScope::SavedHere);
@@ -225,6 +240,7 @@ fn save_over_unseen_change_is_refused() {
     let engine = world.engine();
     for expected in [opened, None] {
         let error = engine
+            .files()
             .save_baseline("scout.md", CHANGED.as_bytes(), expected)
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict);
@@ -259,7 +275,7 @@ fn our_manifest_passes_sha256sum() {
     };
     let ran = check(&world.root.join("baselines"));
     assert!(ran.status.success(), "{ran:?}");
-    assert!(world.engine().refused_baselines().is_empty());
+    assert!(world.engine().baselines().refused_baselines().is_empty());
     world.set_baseline("scout", CHANGED);
     assert!(!check(&world.root.join("baselines")).status.success());
 }
@@ -285,7 +301,7 @@ fn manifest_of_sha256sum_is_accepted() {
                 .output()
                 .unwrap();
             fs::write(world.root.join("baselines/.checksums"), &ran.stdout).unwrap();
-            assert!(world.engine().refused_baselines().is_empty());
+            assert!(world.engine().baselines().refused_baselines().is_empty());
             let plan = plan(&world, &SealScope::All);
             assert!(
                 plan.changes
@@ -309,6 +325,7 @@ fn damaged_manifest_is_not_overwritten() {
     fs::write(&path, "nonsense\n").unwrap();
     let error = world
         .engine()
+        .seals()
         .plan_seal(&SealScope::All, false)
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Integrity);
@@ -337,7 +354,11 @@ fn leftover_of_killed_save_is_stored_and_removed() {
     let digest = Digest::of(b"bytes of a killed save\n");
     let version = format!(".shepherd/baselines/{digest}.md");
     assert!(world.archive_directory().join(version).exists());
-    let history = world.engine().baseline_history("scout.md", 9).unwrap();
+    let history = world
+        .engine()
+        .catalog()
+        .baseline_history("scout.md", 9)
+        .unwrap();
     assert!(history.iter().any(|it| it.replaced == Some(digest)));
 }
 
@@ -380,9 +401,14 @@ fn plan_over_its_memory_limit_is_refused() {
         fs::write(world.root.join("baselines").join(name), &text).unwrap();
     }
     let engine = world.engine();
-    let two = engine.plan_seal(&named(&["a.md", "b.md"]), false).unwrap();
+    let two = engine
+        .seals()
+        .plan_seal(&named(&["a.md", "b.md"]), false)
+        .unwrap();
     assert_eq!(two.selected().count(), 2);
-    let three = engine.plan_seal(&named(&["a.md", "b.md", "c.md"]), false);
+    let three = engine
+        .seals()
+        .plan_seal(&named(&["a.md", "b.md", "c.md"]), false);
     let error = three.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
     assert_eq!(error.hints(), ["name the files, a few at a time"]);
@@ -454,7 +480,7 @@ fn unreadable_file_blocks_only_its_own_seal() {
     world.set_baseline("scout", CHANGED);
     assert_eq!(seal(&world, &named(&["scout.md"])), ["scout.md"]);
     for scope in [named(&["ranger.md"]), SealScope::All] {
-        let error = world.engine().plan_seal(&scope, false).unwrap_err();
+        let error = world.engine().seals().plan_seal(&scope, false).unwrap_err();
         assert!(error.to_string().contains("is a symlink"), "{error}");
     }
 }

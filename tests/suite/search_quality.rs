@@ -197,7 +197,7 @@ fn measure(engine: &Engine, set: &QuerySet) -> [Quality; 2] {
             max_lines: 1,
             reads_remote: false,
         };
-        let found = engine.search_archive(&request, &|| true).unwrap();
+        let found = engine.search().search_archive(&request, &|| true).unwrap();
         let relevant: HashSet<usize> = relevant.iter().copied().collect();
         for (at, quality) in quality.iter_mut().enumerate() {
             let entries = found.entries.iter().filter(|found| {
@@ -225,7 +225,7 @@ fn similar_words_raise_recall_of_misspelt_queries() {
         fs::write(directory.join(name), format!("- {note}\n")).unwrap();
     }
     let engine = world.engine();
-    engine.update_index(&mut |_| true).unwrap();
+    engine.search().update_index(&mut |_| true).unwrap();
     println!(
         "{:12} {:>8} {:>8} {:>8} {:>8}",
         "", "recall", "with", "MRR", "with"

@@ -26,10 +26,12 @@ fn assert_refused(world: &World) {
         for unseen in [false, true] {
             let engine = world.engine();
             let plan = match unseen {
-                true => engine.plan_unobserved(&names, false).unwrap(),
-                false => engine.plan_reset(&names, false).unwrap(),
+                true => engine.planner().plan_unobserved(&names, false).unwrap(),
+                false => engine.planner().plan_reset(&names, false).unwrap(),
             };
-            let report = engine.apply_plan(&plan, !unseen, &false.into(), &mut |_| ());
+            let report = engine
+                .runs()
+                .apply_plan(&plan, !unseen, &false.into(), &mut |_| ());
             for result in &report.results {
                 let refused = result.kind == Some(ErrorKind::Conflict);
                 assert_eq!(refused, result.agent != "other", "{result:?}");
@@ -39,7 +41,10 @@ fn assert_refused(world: &World) {
     }
     assert_eq!(fs::read(world.memory_path("scout")).ok(), before);
     let engine = world.engine();
-    assert_eq!(engine.agents_sharing_memories(), [["scout", "twin"]]);
+    assert_eq!(
+        engine.shared_memories().agents_sharing_memories(),
+        [["scout", "twin"]]
+    );
 }
 
 #[test]
@@ -63,7 +68,13 @@ fn memory_behind_symlink_does_not_block_others() {
     let ran = world.reset();
     assert_eq!(ran.result_of("twin").kind, Some(ErrorKind::Host));
     assert_eq!(ran.result_of("scout").outcome, Outcome::Ok);
-    assert!(world.engine().agents_sharing_memories().is_empty());
+    assert!(
+        world
+            .engine()
+            .shared_memories()
+            .agents_sharing_memories()
+            .is_empty()
+    );
 }
 
 #[test]
@@ -71,7 +82,13 @@ fn two_hard_links_of_one_file_are_both_reset() {
     let world = world_with_twin("agents/twin/MEMORY.md");
     world.write_scratch("scout", "- note\n");
     fs::hard_link(world.memory_path("scout"), world.memory_path("twin")).unwrap();
-    assert!(world.engine().agents_sharing_memories().is_empty());
+    assert!(
+        world
+            .engine()
+            .shared_memories()
+            .agents_sharing_memories()
+            .is_empty()
+    );
     let ran = world.reset();
     for agent in ["scout", "twin"] {
         assert_eq!(ran.result_of(agent).outcome, Outcome::Ok, "{agent}");
@@ -92,7 +109,12 @@ fn foreign_hard_link_does_not_block_its_owner() {
         return skip_unsupported("only root can give directories away");
     }
     let engine = world.engine();
-    assert!(engine.agents_sharing_memories().is_empty());
+    assert!(
+        engine
+            .shared_memories()
+            .agents_sharing_memories()
+            .is_empty()
+    );
     assert_eq!(world.reset().result_of("scout").outcome, Outcome::Ok);
 }
 
@@ -111,8 +133,10 @@ fn memory_shared_during_run_is_refused() {
     });
     let engine = world.engine_with_transport(transport);
     let names = ["scout", "twin"].map(str::to_string);
-    let plan = engine.plan_unobserved(&names, false).unwrap();
-    let report = engine.apply_plan(&plan, false, &false.into(), &mut |_| ());
+    let plan = engine.planner().plan_unobserved(&names, false).unwrap();
+    let report = engine
+        .runs()
+        .apply_plan(&plan, false, &false.into(), &mut |_| ());
     let result = |name: &str| {
         let mut results = report.results.iter();
         results.find(|it| it.agent == name).unwrap()
@@ -128,7 +152,10 @@ fn undo_works_after_memory_became_shared() {
     world.write_scratch("scout", "- note\n");
     let before = world.read_memory("scout");
     let engine = world.engine();
-    let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_reset(&["scout".to_string()], false)
+        .unwrap();
     apply_plan(&engine, &plan).assert_ok();
     fs::hard_link(world.memory_path("scout"), world.memory_path("twin")).unwrap();
     world.undo("scout", UndoMode::Refuse).assert_ok();

@@ -79,19 +79,19 @@ pub fn allow(world: &World, options: &str) {
 
 pub fn sign(world: &World, key: &str, lifetime_days: Option<u32>) -> Result<SealReport> {
     let engine = world.engine();
-    let plan = engine.plan_seal(&SealScope::All, true)?;
+    let plan = engine.seals().plan_seal(&SealScope::All, true)?;
     let path = world.root.join(key);
     let key = SigningKey {
         path: &path,
         lifetime_days,
     };
-    engine.apply_seal(&plan, Some(&key))
+    engine.seals().apply_seal(&plan, Some(&key))
 }
 
 /// Returns why the baseline of `scout` is refused, if it is.
 pub fn refusal(world: &World) -> Option<String> {
     let engine = world.engine();
-    let (_, error) = engine.refused_baselines().pop()?;
+    let (_, error) = engine.baselines().refused_baselines().pop()?;
     assert_eq!(error.kind(), ErrorKind::Integrity);
     assert!(!error.hints().is_empty());
     Some(error.to_string())
@@ -187,6 +187,7 @@ fn our_signature_passes_ssh_keygen() {
     world.reset().assert_ok();
     let found = world
         .engine()
+        .verifier()
         .verify(None, &AtomicBool::new(false), &mut |_| {})
         .unwrap();
     assert_eq!(
@@ -448,7 +449,11 @@ fn seal_of_another_fleet_is_refused() {
     assert_eq!(refusal(&world), None);
     let world = world.with_general("fleet_name = staging");
     assert_refused(&world, "is that of the fleet prod");
-    let plan = world.engine().plan_seal(&SealScope::All, true).unwrap();
+    let plan = world
+        .engine()
+        .seals()
+        .plan_seal(&SealScope::All, true)
+        .unwrap();
     assert!(plan.problem.is_some() && plan.selected().count() == 1);
 }
 
@@ -461,6 +466,7 @@ fn expired_seal_is_refused() {
     sign(&world, "ops", Some(2)).unwrap();
     let verified = world
         .engine()
+        .verifier()
         .verify(None, &AtomicBool::new(false), &mut |_| {})
         .unwrap();
     assert!(
@@ -476,6 +482,7 @@ fn expired_seal_is_refused() {
     assert_eq!(
         world
             .engine()
+            .verifier()
             .verify(None, &AtomicBool::new(false), &mut |_| {})
             .unwrap()
             .worst_kind(),
@@ -494,7 +501,7 @@ fn watch_observes_that_a_seal_expires() {
     world.clock.advance(Duration::from_secs(100 * 365 * 86_400));
     sign(&world, "ops", Some(2)).unwrap();
     let (sender, events) = unbounded();
-    let fleet = FleetWatcher::start(Arc::new(world.engine()), sender).unwrap();
+    let fleet = FleetWatcher::start(Arc::clone(world.engine().watch()), sender).unwrap();
     let state_after = |seconds| {
         world.clock.advance(Duration::from_secs(seconds));
         // Wakes the watch: its sweep is due.
@@ -550,15 +557,15 @@ fn first_signature_needs_all_lines_accepted() {
         lifetime_days: None,
     };
     let scope = SealScope::Named(["scout.md".to_string()].into());
-    let plan = engine.plan_seal(&scope, true).unwrap();
-    let error = engine.apply_seal(&plan, Some(&key)).unwrap_err();
+    let plan = engine.seals().plan_seal(&scope, true).unwrap();
+    let error = engine.seals().apply_seal(&plan, Some(&key)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
     assert!(!seal_file(&world, ".checksums.sig").exists());
     // Once a good signature covers the other lines, one file is enough.
     sign(&world, "ops", None).unwrap();
     world.set_baseline("scout", "# Other rules\n\n---\n");
-    let plan = engine.plan_seal(&scope, true).unwrap();
-    engine.apply_seal(&plan, Some(&key)).unwrap();
+    let plan = engine.seals().plan_seal(&scope, true).unwrap();
+    engine.seals().apply_seal(&plan, Some(&key)).unwrap();
     assert_eq!(refusal(&world), None);
 }
 
@@ -575,8 +582,8 @@ fn first_signature_covers_only_named_files() {
         lifetime_days: None,
     };
     let scope = SealScope::Named(["scout.md".to_string()].into());
-    let plan = engine.plan_seal(&scope, true).unwrap();
-    engine.apply_seal(&plan, Some(&key)).unwrap();
+    let plan = engine.seals().plan_seal(&scope, true).unwrap();
+    engine.seals().apply_seal(&plan, Some(&key)).unwrap();
     assert_eq!(refusal(&world), None);
 }
 
@@ -591,8 +598,11 @@ fn signed_seal_is_not_replaced_by_an_unsigned_one() {
     world.set_baseline("scout", "# Other rules\n\n---\n");
     for requirement in ["signed", "if-present"] {
         let world_engine = world.engine();
-        let plan = world_engine.plan_seal(&SealScope::All, false).unwrap();
-        let error = world_engine.apply_seal(&plan, None).unwrap_err();
+        let plan = world_engine
+            .seals()
+            .plan_seal(&SealScope::All, false)
+            .unwrap();
+        let error = world_engine.seals().apply_seal(&plan, None).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict, "{requirement}");
     }
     let (_, manifest) = before
@@ -673,7 +683,7 @@ fn listed_baseline_without_signature_is_unsigned() {
         return;
     }
     let world = signed_world();
-    let state = || world.engine().list_baselines().baselines[0].state;
+    let state = || world.engine().catalog().list_baselines().baselines[0].state;
     assert_eq!(state(), BaselineState::Unsealed);
     let bytes = fs::read(seal_file(&world, "scout.md")).unwrap();
     let line = format!("{}  scout.md\n", Digest::of(&bytes));

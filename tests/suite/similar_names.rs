@@ -38,11 +38,16 @@ fn memory_in_other_case_is_refused() {
     world.reset().assert_outcome(Outcome::Refused);
     // As a timer does, without a plan.
     let engine = world.engine();
-    let plan = engine.plan_unobserved(&scout_name(), false).unwrap();
-    let report = engine.apply_plan(&plan, false, &false.into(), &mut |_| ());
+    let plan = engine
+        .planner()
+        .plan_unobserved(&scout_name(), false)
+        .unwrap();
+    let report = engine
+        .runs()
+        .apply_plan(&plan, false, &false.into(), &mut |_| ());
     assert_eq!(report.worst_kind(), Some(ErrorKind::Conflict));
     assert!(!world.memory_path("scout").exists());
-    let [(agent, error)] = engine.misplaced_memories().try_into().unwrap();
+    let [(agent, error)] = engine.checks().misplaced_memories().try_into().unwrap();
     assert_eq!(agent.name, "scout");
     assert!(error.message().contains("memory.md"), "{error}");
 }
@@ -60,7 +65,11 @@ fn agent_cannot_avoid_reset_by_renaming_its_memory() {
         "{}",
         seen.reason
     );
-    let plan = world.engine().plan_reset(&scout_name(), false).unwrap();
+    let plan = world
+        .engine()
+        .planner()
+        .plan_reset(&scout_name(), false)
+        .unwrap();
     let notes = plan.steps[0].notes.join("; ");
     assert!(notes.contains("a reset leaves it unread"), "{notes}");
     let ran = world.reset();

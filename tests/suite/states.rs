@@ -48,20 +48,24 @@ fn drift(world: &World) {
 fn observe(world: &World) -> Observation {
     world.clock.advance(Duration::from_secs(60));
     let engine = world.engine();
-    let seen = engine.observe(engine.agent("scout").unwrap());
-    engine.record_observations(std::slice::from_ref(&seen));
+    let seen = engine.observer().observe(engine.agent("scout").unwrap());
+    engine
+        .state_log()
+        .record_observations(std::slice::from_ref(&seen));
     seen
 }
 
 /// Resets the agent as a timer does, without a look at it before.
 fn run(engine: &Engine) {
     let names = ["scout".to_string()];
-    let plan = engine.plan_unobserved(&names, false).unwrap();
-    engine.apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
+    let plan = engine.planner().plan_unobserved(&names, false).unwrap();
+    engine
+        .runs()
+        .apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
 }
 
 fn changes(world: &World) -> Vec<StateChange> {
-    world.engine().state_changes().unwrap()
+    world.engine().state_log().state_changes().unwrap()
 }
 
 fn targets(world: &World) -> Vec<State> {
@@ -76,7 +80,9 @@ fn change_is_recorded_once_with_its_first_time() {
     let seen = observe(&world);
     observe(&world);
     let other = world.engine();
-    other.record_observations(&[seen.clone(), seen.clone()]);
+    other
+        .state_log()
+        .record_observations(&[seen.clone(), seen.clone()]);
     let [change] = changes(&world).try_into().unwrap();
     assert_eq!(
         (change.from, change.to),
@@ -88,11 +94,11 @@ fn change_is_recorded_once_with_its_first_time() {
     );
     assert!(change.reason.starts_with("rules edited"), "{change:?}");
     assert_eq!(
-        other.state_since("scout", State::Drifted),
+        other.state_log().state_since("scout", State::Drifted),
         Some(seen.read_at)
     );
-    assert_eq!(other.state_since("scout", State::Clean), None);
-    assert_eq!(other.state_since("nobody", State::Clean), None);
+    assert_eq!(other.state_log().state_since("scout", State::Clean), None);
+    assert_eq!(other.state_log().state_since("nobody", State::Clean), None);
 }
 
 #[test]
@@ -103,7 +109,10 @@ fn end_of_a_bad_state_is_recorded_too() {
     world.write_memory("scout", BASELINE);
     let seen = observe(&world);
     assert_eq!(targets(&world), [State::Drifted, State::Clean]);
-    let since = world.engine().state_since("scout", State::Clean);
+    let since = world
+        .engine()
+        .state_log()
+        .state_since("scout", State::Clean);
     assert_eq!(since, Some(seen.read_at));
 }
 
@@ -114,7 +123,10 @@ fn first_notes_of_healthy_agent_are_no_change() {
     world.write_scratch("scout", "- note\n");
     let seen = observe(&world);
     assert_eq!(targets(&world), []);
-    let since = world.engine().state_since("scout", State::Scratch);
+    let since = world
+        .engine()
+        .state_log()
+        .state_since("scout", State::Scratch);
     assert_eq!(since, Some(seen.read_at));
 }
 
@@ -206,14 +218,14 @@ fn run_notes_refused_baselines_and_lost_hosts() {
 fn state_that_the_guard_ends_is_recorded_by_it() {
     let world = world_after_run();
     let engine = world.engine();
-    let plan = engine.plan_seal(&SealScope::All, false).unwrap();
-    engine.apply_seal(&plan, None).unwrap();
+    let plan = engine.seals().plan_seal(&SealScope::All, false).unwrap();
+    engine.seals().apply_seal(&plan, None).unwrap();
     fs::write(
         world.baseline_path("scout"),
         BASELINE.replace("kind", "cruel"),
     )
     .unwrap();
-    engine.guard_baselines().unwrap();
+    engine.guard().guard_baselines().unwrap();
     let [change] = changes(&world).try_into().unwrap();
     assert_eq!(
         (change.to, change.observer),
@@ -221,14 +233,20 @@ fn state_that_the_guard_ends_is_recorded_by_it() {
     );
     observe(&world);
     assert_eq!(targets(&world), [State::Tampered]);
-    assert!(world.engine().state_since("scout", State::Clean).is_some());
+    assert!(
+        world
+            .engine()
+            .state_log()
+            .state_since("scout", State::Clean)
+            .is_some()
+    );
 }
 
 #[test]
 fn seal_copied_in_two_steps_leaves_no_tampered_line() {
     let world = world_after_run();
     world.write_seal();
-    world.engine().guard_baselines().unwrap();
+    world.engine().guard().guard_baselines().unwrap();
     let seal = world.baseline_path("scout").with_file_name(".checksums");
     let sealed = fs::read(&seal).unwrap();
     fs::write(&seal, &sealed[..10]).unwrap();
@@ -238,11 +256,11 @@ fn seal_copied_in_two_steps_leaves_no_tampered_line() {
     // The change time of a file is the machine's.
     let engine = world.engine_with_clock(Arc::new(SystemClock), world.local_transport());
     assert_eq!(
-        actions(engine.guard_baselines().unwrap()),
+        actions(engine.guard().guard_baselines().unwrap()),
         [GuardAction::Waiting]
     );
     fs::write(&seal, sealed).unwrap();
-    assert_eq!(actions(engine.guard_baselines().unwrap()), []);
+    assert_eq!(actions(engine.guard().guard_baselines().unwrap()), []);
     assert_eq!(targets(&world), []);
 }
 
@@ -250,15 +268,21 @@ fn seal_copied_in_two_steps_leaves_no_tampered_line() {
 fn guard_notes_the_end_of_tampering_by_others() {
     let world = world_after_run();
     world.write_seal();
-    world.engine().guard_baselines().unwrap();
+    world.engine().guard().guard_baselines().unwrap();
     let path = world.baseline_path("scout");
     let sealed = fs::read(&path).unwrap();
     fs::write(&path, BASELINE.replace("kind", "cruel")).unwrap();
     run(&world.engine());
     assert_eq!(targets(&world), [State::Tampered]);
     fs::write(&path, sealed).unwrap();
-    world.engine().guard_baselines().unwrap();
-    assert_eq!(world.engine().state_since("scout", State::Tampered), None);
+    world.engine().guard().guard_baselines().unwrap();
+    assert_eq!(
+        world
+            .engine()
+            .state_log()
+            .state_since("scout", State::Tampered),
+        None
+    );
     fs::write(&path, BASELINE.replace("kind", "cruel")).unwrap();
     run(&world.engine());
     assert_eq!(targets(&world), [State::Tampered, State::Tampered]);
@@ -287,7 +311,11 @@ fn line_of_a_killed_observer_is_not_repeated() {
     fs::write(states_path(&world), before).unwrap();
     let seen = observe(&world);
     assert_eq!(targets(&world), [State::Drifted]);
-    let since = world.engine().state_since("scout", State::Drifted).unwrap();
+    let since = world
+        .engine()
+        .state_log()
+        .state_since("scout", State::Drifted)
+        .unwrap();
     assert!(since < seen.read_at);
     // Without the file, the log tells.
     fs::remove_file(states_path(&world)).unwrap();
@@ -304,7 +332,7 @@ fn unfinished_line_of_known_states_is_ignored() {
         &states_path(&world),
         br#"scout	{"state":"CLEAN","since":"2026-03-14T10:0"#,
     );
-    let since = |state| world.engine().state_since("scout", state);
+    let since = |state| world.engine().state_log().state_since("scout", state);
     assert_eq!(since(State::Drifted), Some(seen.read_at));
     world.write_memory("scout", BASELINE);
     let seen = observe(&world);
@@ -324,7 +352,10 @@ fn unfinished_write_of_states_does_not_cover_the_log() {
         fs::write(states_path(&world), &after[..length]).unwrap();
         observe(&world);
         assert_eq!(targets(&world), [State::Drifted], "{length} bytes");
-        let since = world.engine().state_since("scout", State::Drifted);
+        let since = world
+            .engine()
+            .state_log()
+            .state_since("scout", State::Drifted);
         assert_eq!(since, Some(drifted), "{length} bytes");
     }
 }
@@ -346,7 +377,7 @@ fn write_known_states(world: &World, count: usize) -> Vec<String> {
 /// Returns those whose state is known. One engine for all soon parses the whole file.
 fn known_agents(world: &World, names: &[String]) -> Vec<String> {
     let engine = world.engine();
-    let is_known = |name: &&String| engine.last_known_state(name).is_some();
+    let is_known = |name: &&String| engine.state_log().last_known_state(name).is_some();
     names.iter().filter(is_known).cloned().collect()
 }
 
@@ -354,7 +385,7 @@ fn known_agents(world: &World, names: &[String]) -> Vec<String> {
 fn assert_known_agents(world: &World, names: &[String], expected: &[String]) {
     assert_eq!(known_agents(world, names), expected);
     for name in names.iter().step_by(7) {
-        let is_known = world.engine().last_known_state(name).is_some();
+        let is_known = world.engine().state_log().last_known_state(name).is_some();
         assert_eq!(is_known, expected.contains(name), "{name}");
     }
 }
@@ -364,7 +395,11 @@ fn each_agent_of_many_is_found() {
     let world = world_after_run();
     let names = write_known_states(&world, 3_000);
     for name in ["agent-", "agent-00000-", "agent-02999-", "zeno"] {
-        assert_eq!(world.engine().last_known_state(name), None, "{name}");
+        assert_eq!(
+            world.engine().state_log().last_known_state(name),
+            None,
+            "{name}"
+        );
     }
     assert_known_agents(&world, &names, &names);
 }
@@ -414,6 +449,7 @@ fn damaged_first_line_of_states_hides_no_agent() {
         assert!(
             world
                 .engine()
+                .state_log()
                 .state_since("scout", State::Drifted)
                 .is_some()
         );
@@ -439,12 +475,16 @@ fn superseded_lines_of_known_states_are_removed() {
         world.write_memory("scout", text);
         let seen = observe(&world);
         let engine = world.engine();
-        assert_eq!(engine.state_since("scout", seen.state), Some(seen.read_at));
+        assert_eq!(
+            engine.state_log().state_since("scout", seen.state),
+            Some(seen.read_at)
+        );
         let state = engine
+            .state_log()
             .last_known_state("agent-00007")
             .map(|(state, _)| state);
         assert_eq!(state, Some(State::Drifted));
-        assert_eq!(engine.last_known_state("agent-00008"), None);
+        assert_eq!(engine.state_log().last_known_state("agent-00008"), None);
     }
     let size = fs::metadata(states_path(&world)).unwrap().len();
     assert!(
@@ -489,11 +529,13 @@ fn concurrent_observers_lose_no_known_state() {
                 for word in ["cruel", "kind"].iter().cycle().take(20) {
                     world.write_memory(agent, BASELINE.replace("kind", word));
                     world.clock.advance(Duration::from_secs(60));
-                    let seen = engine.observe(engine.agent(agent).unwrap());
+                    let seen = engine.observer().observe(engine.agent(agent).unwrap());
                     // An observer does not wait for long for the other one.
                     let is_recorded = (0..1_000).any(|_| {
-                        engine.record_observations(std::slice::from_ref(&seen));
-                        engine.state_since(agent, seen.state).is_some()
+                        engine
+                            .state_log()
+                            .record_observations(std::slice::from_ref(&seen));
+                        engine.state_log().state_since(agent, seen.state).is_some()
                     });
                     assert!(is_recorded, "{agent}: {word}");
                 }
@@ -509,7 +551,13 @@ fn concurrent_observers_lose_no_known_state() {
             [State::Drifted, State::Clean].repeat(10),
             "{agent}"
         );
-        assert!(world.engine().state_since(agent, State::Clean).is_some());
+        assert!(
+            world
+                .engine()
+                .state_log()
+                .state_since(agent, State::Clean)
+                .is_some()
+        );
     }
 }
 
@@ -525,7 +573,10 @@ fn line_before_the_known_state_is_not_applied() {
     fs::write(log_path(&world), log).unwrap();
     observe(&world);
     assert_eq!(targets(&world), [State::Drifted]);
-    let since = world.engine().state_since("scout", State::Clean);
+    let since = world
+        .engine()
+        .state_log()
+        .state_since("scout", State::Clean);
     assert_eq!(since, Some(seen.read_at));
 }
 
@@ -556,11 +607,11 @@ fn older_observation_does_not_replace_newer_state() {
     let world = world_after_run();
     drift(&world);
     let engine = world.engine();
-    let older = engine.observe(engine.agent("scout").unwrap());
+    let older = engine.observer().observe(engine.agent("scout").unwrap());
     world.clock.advance(Duration::from_secs(5));
     world.reset().assert_ok();
     let count = targets(&world).len();
-    engine.record_observations(&[older]);
+    engine.state_log().record_observations(&[older]);
     assert_eq!(targets(&world).len(), count);
 }
 
@@ -581,7 +632,12 @@ fn state_known_since_a_future_time_stays_known() {
     observe(&world);
     assert_eq!(targets(&world), [State::Drifted, State::NoSep]);
     let engine = world.engine();
-    assert!(engine.state_since("scout", State::NoSep).is_some());
+    assert!(
+        engine
+            .state_log()
+            .state_since("scout", State::NoSep)
+            .is_some()
+    );
 }
 
 #[test]
@@ -631,7 +687,13 @@ fn observer_that_may_not_write_says_nothing() {
     fs::create_dir(log_path(&world)).unwrap();
     drift(&world);
     observe(&world);
-    assert_eq!(world.engine().state_since("scout", State::Drifted), None);
+    assert_eq!(
+        world
+            .engine()
+            .state_log()
+            .state_since("scout", State::Drifted),
+        None
+    );
 }
 
 #[test]
@@ -639,11 +701,16 @@ fn busy_agent_has_no_new_state() {
     let world = world_after_run();
     observe(&world);
     let engine = world.engine();
-    let _held = engine.hold_agent_lock("scout").unwrap();
+    let _held = engine.locks().hold_agent_lock("scout").unwrap();
     world.write_scratch("scout", "- note\n");
     assert_eq!(observe(&world).state, State::Busy);
     assert_eq!(targets(&world), []);
-    assert!(engine.state_since("scout", State::Clean).is_some());
+    assert!(
+        engine
+            .state_log()
+            .state_since("scout", State::Clean)
+            .is_some()
+    );
     // A lock ends; the reason of a worse state is recorded and stays.
     world.write_memory("scout", BASELINE.replace("kind", "cruel"));
     let drifted = observe(&world);
@@ -706,7 +773,7 @@ fn watched_fleet_is_recorded_before_the_watch_ends() {
     let world = world_after_run();
     drift(&world);
     let (sender, events) = crossbeam_channel::unbounded();
-    let watcher = FleetWatcher::start(Arc::new(world.engine()), sender).unwrap();
+    let watcher = FleetWatcher::start(Arc::clone(world.engine().watch()), sender).unwrap();
     let is_observed = |event: &FleetEvent| matches!(event, FleetEvent::Observed(_));
     while !is_observed(&events.recv().unwrap()) {}
     watcher.stop(std::time::Duration::from_secs(60));
@@ -721,7 +788,7 @@ fn watch_without_receiver_records_what_it_saw() {
     let engine = Arc::new(world.engine());
     let watch = Arc::downgrade(&engine);
     drop(events);
-    let _watcher = FleetWatcher::start(engine, sender).unwrap();
+    let _watcher = FleetWatcher::start(Arc::clone(engine.watch()), sender).unwrap();
     // The watch has ended when it holds the engine no more.
     while watch.strong_count() > 0 {
         std::thread::yield_now();

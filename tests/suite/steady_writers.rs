@@ -52,7 +52,7 @@ fn reset_while_writing(
     for _ in 0..RESET_COUNT {
         // Each reset displaces some bytes.
         for tries in 0.. {
-            if engine.observe(agent).state != State::Clean {
+            if engine.observer().observe(agent).state != State::Clean {
                 break;
             }
             assert!(tries < 1_000_000, "the writers are stuck");

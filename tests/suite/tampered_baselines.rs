@@ -15,7 +15,9 @@ fn tampered_baseline() -> String {
 
 fn baseline_change(world: &World, agent: &str) -> BaselineChange {
     let engine = world.engine();
-    engine.compare_baseline(engine.agent(agent).unwrap())
+    engine
+        .baselines()
+        .compare_baseline(engine.agent(agent).unwrap())
 }
 
 /// Returns the bytes of the comparison, and whether these are the sealed ones.
@@ -167,14 +169,20 @@ fn unreadable_version_is_not_called_missing() {
             .contains(&path)
     );
     assert!(change.notes().iter().any(|note| note.contains(&path)));
-    let error = world.engine().find_baseline_version("scout.md", "sealed");
+    let error = world
+        .engine()
+        .catalog()
+        .find_baseline_version("scout.md", "sealed");
     let error = error.unwrap_err();
     assert!(error.message().contains(&path), "{error}");
     // Without the directory, the version is missing.
     fs::remove_dir(&stored).unwrap();
     let change = baseline_change(&world, "scout");
     assert!(change.unread_version.is_none());
-    let error = world.engine().find_baseline_version("scout.md", "sealed");
+    let error = world
+        .engine()
+        .catalog()
+        .find_baseline_version("scout.md", "sealed");
     let error = error.unwrap_err();
     assert!(error.message().contains("is not in the archive"), "{error}");
 }

@@ -67,6 +67,7 @@ fn undo_past_the_last_run_says_so() {
     let noted = |target: UndoTarget| {
         let plan = world
             .engine()
+            .planner()
             .plan_undo(&target, UndoMode::Overwrite, false);
         let notes = plan.unwrap().steps[0].notes.join("; ");
         let earlier = &first.report.run;
@@ -115,7 +116,10 @@ fn undo_of_creation_archives_and_removes() {
     world.reset().assert_ok();
     let engine = world.engine();
     let target = UndoTarget::Agents(vec!["scout".to_string()]);
-    let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_undo(&target, UndoMode::Refuse, false)
+        .unwrap();
     assert_eq!(plan.steps[0].action, StepAction::Remove);
     apply_plan(&engine, &plan).assert_ok();
     assert_eq!(world.observe("scout").state, State::Missing);
@@ -136,7 +140,12 @@ fn undo_of_creation_without_file_is_unchanged() {
     world.reset().assert_ok();
     let engine = world.engine();
     let target = UndoTarget::Agents(vec!["scout".to_string()]);
-    let plan = || engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
+    let plan = || {
+        engine
+            .planner()
+            .plan_undo(&target, UndoMode::Refuse, false)
+            .unwrap()
+    };
     let with_file = plan();
     fs::remove_file(world.memory_path("scout")).unwrap();
     let reason = format!(
@@ -151,7 +160,9 @@ fn undo_of_creation_without_file_is_unchanged() {
     ran.assert_outcome(Outcome::Unchanged);
     assert_eq!(ran.note(), reason);
     // The file may also go between the plan and the run.
-    let report = engine.apply_plan(&with_file, false, &AtomicBool::new(false), &mut |_| ());
+    let report = engine
+        .runs()
+        .apply_plan(&with_file, false, &AtomicBool::new(false), &mut |_| ());
     assert_eq!(report.results[0].outcome, Outcome::Unchanged);
     assert_eq!(report.results[0].note.as_ref(), Some(&reason));
 }
@@ -163,7 +174,7 @@ fn plan_says_that_the_baseline_changed_since_its_push() {
     let engine = world.engine();
     let names = ["scout".to_string()];
     let notes = || {
-        engine.plan_reset(&names, false).unwrap().steps[0]
+        engine.planner().plan_reset(&names, false).unwrap().steps[0]
             .notes
             .join("; ")
     };
@@ -281,7 +292,10 @@ fn undo_refuses_appends_or_archives_new_notes() {
 /// Asserts that an undo is refused because the agent has written since, and says so in its plan.
 fn assert_asks(world: &World, target: &UndoTarget) {
     let before = world.read_memory("scout");
-    let plan = world.engine().plan_undo(target, UndoMode::Refuse, false);
+    let plan = world
+        .engine()
+        .planner()
+        .plan_undo(target, UndoMode::Refuse, false);
     let step = plan.unwrap().steps.remove(0);
     assert!(step.undone_run.unwrap().has_written_since);
     let ran = world.undo_target(target, UndoMode::Refuse);
@@ -359,7 +373,10 @@ fn overwritten_notes_are_no_new_notes() {
     world.write_scratch("scout", "- new\n");
     world.undo_target(&run, UndoMode::Overwrite).assert_ok();
     assert!(world.read_memory("scout").ends_with(b"---\n- old\n"));
-    let earlier = world.engine().plan_undo(&before, UndoMode::Refuse, false);
+    let earlier = world
+        .engine()
+        .planner()
+        .plan_undo(&before, UndoMode::Refuse, false);
     let step = earlier.unwrap().steps.remove(0);
     // The memory holds nothing but the notes from before the run, which are new to the earlier one.
     assert!(step.undone_run.unwrap().has_written_since);
@@ -457,7 +474,7 @@ fn special_file_cannot_be_restored() {
     let world = World::new(&["scout"]);
     world.replace_recorded_file("scout", make_fifo);
     let names = ["scout".to_string()];
-    let plan = world.engine().plan_reset(&names, false).unwrap();
+    let plan = world.engine().planner().plan_reset(&names, false).unwrap();
     let notes = plan.steps[0].notes.join("; ");
     assert!(notes.contains("which cannot be undone"), "{notes}");
     assert!(world.reset().assert_ok().is_irreversible);
@@ -480,7 +497,9 @@ fn undo_puts_a_link_back_with_its_target() {
     for _ in 0..2 {
         let engine = world.engine();
         let target_of_undo = UndoTarget::Agents(vec!["scout".to_string()]);
-        let plan = engine.plan_undo(&target_of_undo, UndoMode::Refuse, false);
+        let plan = engine
+            .planner()
+            .plan_undo(&target_of_undo, UndoMode::Refuse, false);
         let plan = plan.unwrap();
         assert_eq!(plan.steps[0].action, StepAction::PutBack);
         apply_plan(&engine, &plan).assert_ok();
@@ -522,7 +541,10 @@ fn undo_of_a_link_without_exchange_leaves_nothing() {
     let engine = world.engine_with_transport(Arc::new(transport));
     world.reset_with_engine(&engine).assert_ok();
     let target = UndoTarget::Agents(vec!["scout".to_string()]);
-    let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_undo(&target, UndoMode::Refuse, false)
+        .unwrap();
     apply_plan(&engine, &plan).assert_ok();
     let link = fs::read_link(world.memory_path("scout")).unwrap();
     assert_eq!(link, Path::new("AGENTS.md"));
@@ -535,7 +557,10 @@ fn redo_without_undo_is_skipped_with_reason() {
     world.write_scratch("scout", "- old\n");
     world.reset().assert_ok();
     let why = |target| {
-        let plan = world.engine().plan_undo(&target, UndoMode::Refuse, false);
+        let plan = world
+            .engine()
+            .planner()
+            .plan_undo(&target, UndoMode::Refuse, false);
         plan.unwrap().skipped.pop().map(|skipped| skipped.reason)
     };
     let names = || vec!["scout".to_string()];
@@ -640,8 +665,13 @@ fn abandoned_attempt_is_not_in_next_record() {
         Ok(())
     });
     let engine = world.engine_with_transport(transport);
-    let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
-    let report = engine.apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
+    let plan = engine
+        .planner()
+        .plan_reset(&["scout".to_string()], false)
+        .unwrap();
+    let report = engine
+        .runs()
+        .apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
     assert_eq!(report.worst_kind(), None, "{report:?}");
     assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
     let event = world.read_records().pop().unwrap().event;
@@ -703,7 +733,10 @@ fn undo_restores_xattrs() {
     // The agent starts over with a file of its own.
     fake.replace_file(&memory, BASELINE.as_bytes());
     let target = UndoTarget::Agents(vec!["scout".to_string()]);
-    let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_undo(&target, UndoMode::Refuse, false)
+        .unwrap();
     apply_plan(&engine, &plan).assert_ok();
     assert_eq!(fake.attributes(&memory).unwrap(), attributes);
 }

@@ -396,7 +396,7 @@ impl World {
 
     pub fn observe(&self, agent: &str) -> Observation {
         let engine = self.engine();
-        engine.observe(engine.agent(agent).unwrap())
+        engine.observer().observe(engine.agent(agent).unwrap())
     }
 
     /// Plans and applies a reset of all agents with a new engine.
@@ -406,7 +406,7 @@ impl World {
 
     pub fn reset_with_engine(&self, engine: &Engine) -> RunOutput {
         let names: Vec<String> = self.agents.keys().cloned().collect();
-        apply_plan(engine, &engine.plan_reset(&names, false).unwrap())
+        apply_plan(engine, &engine.planner().plan_reset(&names, false).unwrap())
     }
 
     /// Plans and applies an undo with a new engine.
@@ -422,7 +422,10 @@ impl World {
 
     pub fn undo_target(&self, target: &UndoTarget, mode: UndoMode) -> RunOutput {
         let engine = self.engine();
-        apply_plan(&engine, &engine.plan_undo(target, mode, false).unwrap())
+        apply_plan(
+            &engine,
+            &engine.planner().plan_undo(target, mode, false).unwrap(),
+        )
     }
 
     /// Reads and verifies the ledger.
@@ -493,10 +496,13 @@ pub fn engine_with(
 /// Returns all records of a ledger after verification.
 pub fn records(engine: &Engine) -> Result<Vec<LedgerRecord>, Error> {
     let mut records = Vec::new();
-    engine.records(None, None)?.for_each(&mut |record| {
-        records.push(record.clone());
-        Ok(())
-    })?;
+    engine
+        .ledger()
+        .records(None, None)?
+        .for_each(&mut |record| {
+            records.push(record.clone());
+            Ok(())
+        })?;
     Ok(records)
 }
 
@@ -571,11 +577,13 @@ impl RunOutput {
 
 pub fn apply_plan(engine: &Engine, plan: &Plan) -> RunOutput {
     let mut lines = Vec::new();
-    let report = engine.apply_plan(plan, true, &AtomicBool::new(false), &mut |progress| {
-        if let RunProgress::LogLine(line) = progress {
-            lines.push(line);
-        }
-    });
+    let report = engine
+        .runs()
+        .apply_plan(plan, true, &AtomicBool::new(false), &mut |progress| {
+            if let RunProgress::LogLine(line) = progress {
+                lines.push(line);
+            }
+        });
     RunOutput { report, lines }
 }
 
@@ -736,8 +744,8 @@ pub fn restore_baseline(
     name: &str,
     version: &str,
 ) -> Result<Option<SavedBaseline>, Error> {
-    let plan = engine.plan_restore(&[name.to_string()], version)?;
+    let plan = engine.edits().plan_restore(&[name.to_string()], version)?;
     let file = plan.files.first();
-    file.map(|file| engine.apply_planned_baseline(&plan, file))
+    file.map(|file| engine.edits().apply_planned_baseline(&plan, file))
         .transpose()
 }

@@ -11,7 +11,7 @@ use crate::lint::{Finding, Severity};
 /// Checks whether baselines are protected by a seal.
 pub(super) fn check_seal(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     let engine = fleet.engine;
-    match engine.seal_status() {
+    match engine.baselines().seal_status() {
         Ok(SealStatus::Ignored) => report.add_warning(
             "require_seal=never: a tampered baseline is not detected",
             "remove that line from the config, and seal the baselines",
@@ -28,15 +28,15 @@ pub(super) fn check_seal(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
 /// recovered.
 pub(super) fn check_baselines(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     let engine = fleet.engine;
-    for error in engine.unrecoverable_replacements() {
+    for error in engine.files().unrecoverable_replacements() {
         report.add_error(&error);
     }
-    let refused = engine.refused_baselines();
+    let refused = engine.baselines().refused_baselines();
     let ok_count = engine.config().agents.len() - refused.len();
     for (agent, error) in refused {
         report.add_error(&error.with_context(&agent.name));
     }
-    for (agent, baseline) in engine.accepted_baselines() {
+    for (agent, baseline) in engine.baselines().accepted_baselines() {
         match (baseline.separator_line(), baseline.excluded_line()) {
             (None, _) => report.add_warning(
                 format!(
@@ -64,7 +64,7 @@ pub(super) fn check_baselines(report: &mut DoctorReport, fleet: &FleetSubject<'_
 /// Reports errors and warnings of the lint in baselines, except those for which [`check_baselines`]
 /// reports the baseline as refused.
 pub(super) fn check_lint(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
-    let found = match fleet.engine.lint_all_baselines() {
+    let found = match fleet.engine.lint().lint_all_baselines() {
         Ok(found) => found,
         Err(error) => return report.add_error(&error),
     };
@@ -75,7 +75,7 @@ pub(super) fn check_lint(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     if faults.is_empty() {
         report.add_ok("the lint finds no error and no warning in baselines");
     }
-    let refused = fleet.engine.refused_baselines().into_iter();
+    let refused = fleet.engine.baselines().refused_baselines().into_iter();
     let refused: BTreeSet<String> = refused
         .map(|(agent, _)| fleet.engine.config().baseline_path(agent))
         .map(|path| path.display().to_string())

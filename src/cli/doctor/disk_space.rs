@@ -16,7 +16,7 @@ pub(super) fn check_disk_space(report: &mut DoctorReport, fleet: &FleetSubject<'
     let engine = fleet.engine;
     let archive = engine.archive();
     let root = archive.root().display();
-    let growth = match engine.archive_growth() {
+    let growth = match engine.history().archive_growth() {
         Ok(growth) => growth,
         Err(error) => {
             let text = format!("the growth of {root} is not known: {error}");

@@ -17,7 +17,7 @@ use crate::error::{self, Error, ErrorKind};
 /// identity files only where this user owns them.
 pub(super) fn check_hosts(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     let engine = fleet.engine;
-    let hosts = engine.connect_all_hosts();
+    let hosts = engine.hosts().connect_all_hosts();
     if hosts.is_empty() {
         return report.add_ok("no agent is on another host");
     }
@@ -42,7 +42,7 @@ pub(super) fn check_hosts(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
         .iter()
         .filter(|it| it.connection.reachability == Reachability::Connected);
     check_remote_memories(report, engine, connected.flat_map(|it| it.agents.iter()));
-    engine.close_all_hosts();
+    engine.hosts().close_all_hosts();
 }
 
 /// Reads the memories on hosts that answer, grouped by host: a connection does not show a missing
@@ -54,7 +54,7 @@ fn check_remote_memories<'a>(
 ) {
     let agents: Vec<&Agent> = names.filter_map(|it| engine.agent(it).ok()).collect();
     let mut ok_count = 0;
-    for seen in engine.observe_all(&agents) {
+    for seen in engine.observer().observe_all(&agents) {
         if seen.is_content_known() {
             ok_count += 1;
             continue;
@@ -160,7 +160,7 @@ fn check_connection(report: &mut DoctorReport, status: &HostStatus, unreachable_
 fn check_ssh_settings(report: &mut DoctorReport, engine: &Engine, status: &HostStatus) {
     let name = &status.host.name;
     let contact = &status.connection;
-    match engine.connection_settings(&status.host) {
+    match engine.hosts().connection_settings(&status.host) {
         Ok(settings) if settings.is_empty() => {}
         Ok(settings) => {
             let each: Vec<String> = settings

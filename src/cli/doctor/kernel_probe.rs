@@ -31,7 +31,7 @@ pub(super) fn check_kernel(report: &mut DoctorReport, fleet: &FleetSubject<'_>) 
 }
 
 fn probe_archive(report: &mut DoctorReport, engine: &Engine) {
-    match engine.probe_new_file() {
+    match engine.context().probe_new_file() {
         Ok(support) => {
             if support.has_unnamed_files {
                 report.add_ok("the file system of the archive supports unnamed files");
@@ -52,7 +52,7 @@ fn probe_archive(report: &mut DoctorReport, engine: &Engine) {
         }
         Err(error) => report.add_error(&error),
     }
-    match engine.probe_exchange() {
+    match engine.context().probe_exchange() {
         Ok(true) => report.add_ok("the file system of the archive exchanges two files in one step"),
         Ok(false) => report.add_warning(
             "the file system of the archive cannot exchange two files",
@@ -64,7 +64,7 @@ fn probe_archive(report: &mut DoctorReport, engine: &Engine) {
 
 /// Checks the capabilities that the files of other users need.
 fn check_capabilities(report: &mut DoctorReport, engine: &Engine, agents: &[&Agent], uid: u32) {
-    let memory_owner = |agent: &Agent| engine.memory_owners(agent).first().copied();
+    let memory_owner = |agent: &Agent| engine.context().memory_owners(agent).first().copied();
     let others = agents
         .iter()
         .filter(|agent| memory_owner(agent).is_some_and(|owner| owner != uid));
@@ -102,7 +102,7 @@ fn check_lease_file_systems(report: &mut DoctorReport, engine: &Engine, agents: 
     let agents = agents.iter();
     // On another host, a lease never detects writers.
     let local = agents.filter(|agent| agent.location.host().is_none());
-    for why in local.filter_map(|agent| engine.undetectable_writers_reason(agent)) {
+    for why in local.filter_map(|agent| engine.observer().undetectable_writers_reason(agent)) {
         *agents_by_reason.entry(why).or_default() += 1;
     }
     for (why, number) in agents_by_reason {

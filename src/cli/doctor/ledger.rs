@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use super::{DoctorReport, FleetSubject};
 use crate::cli::output::format_count;
 use crate::config::Agent;
-use crate::engine::{self, Engine, SegmentReport, SwapMethod};
+use crate::engine::{self, Engine, Ledger, SegmentReport, SwapMethod};
 
 /// Checks the ledger, and reports agents whose memory was absent during their last reset.
 pub(super) fn check_ledger(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     let engine = fleet.engine;
     let mut methods: HashMap<String, SwapMethod> = HashMap::new();
-    let read = engine.records(None, None).and_then(|range| {
+    let read = engine.ledger().records(None, None).and_then(|range| {
         range.for_each(&mut |record| {
             if let Some(method) = record.event.method {
                 methods.insert(record.event.agent.clone(), method);
@@ -20,14 +20,20 @@ pub(super) fn check_ledger(report: &mut DoctorReport, fleet: &FleetSubject<'_>) 
         })?;
         Ok(range.head())
     });
-    let logged = engine.last_logged_head().unwrap_or_else(|error| {
-        report.add_error(&error);
-        None
-    });
-    let files = engine.check_ledger_files().unwrap_or_else(|error| {
-        report.add_error(&error);
-        SegmentReport::default()
-    });
+    let logged = engine
+        .verifier()
+        .last_logged_head()
+        .unwrap_or_else(|error| {
+            report.add_error(&error);
+            None
+        });
+    let files = engine
+        .ledger()
+        .check_ledger_files()
+        .unwrap_or_else(|error| {
+            report.add_error(&error);
+            SegmentReport::default()
+        });
     for error in files.all_errors() {
         report.add_error(error);
     }
@@ -92,10 +98,10 @@ pub(super) fn check_archive_id(report: &mut DoctorReport, fleet: &FleetSubject<'
             Err(error) => report.add_error(&error),
         };
     }
-    match engine.archive_id() {
+    match engine.ledger().archive_id() {
         Ok(Some(id)) => report.add_ok(format!(
             "{root} has an archive; to refuse runs without it, add to [general]: {}",
-            Engine::archive_id_line(id)
+            Ledger::archive_id_line(id)
         )),
         Ok(None) => report.add_ok(format!(
             "{root} has no archive yet, and no archive_id is set"
@@ -107,8 +113,10 @@ pub(super) fn check_archive_id(report: &mut DoctorReport, fleet: &FleetSubject<'
 /// Reports directories of the archive that runs or `archive list` cannot use.
 pub(super) fn check_archive_directories(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     let engine = fleet.engine;
-    let refused = engine.refused_archive_directories(&fleet.answering_agents);
-    let unreadable = engine.unreadable_entry_directories();
+    let refused = engine
+        .runs()
+        .refused_archive_directories(&fleet.answering_agents);
+    let unreadable = engine.runs().unreadable_entry_directories();
     if refused.is_empty() && unreadable.is_empty() {
         report.add_ok("the directories of the archive can be used");
     }
@@ -123,7 +131,7 @@ pub(super) fn check_archive_directories(report: &mut DoctorReport, fleet: &Fleet
 /// Reports lines of the pins file that retention cannot apply.
 pub(super) fn check_pins(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     let engine = fleet.engine;
-    match engine.pin_faults() {
+    match engine.retention().pin_faults() {
         Ok(faults) => {
             if faults.is_empty() {
                 report.add_ok("every pin names an entry");
@@ -147,7 +155,7 @@ pub(super) fn check_pins(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
 pub(super) fn check_clock(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     let engine = fleet.engine;
     // An unreadable ledger is reported by its own check.
-    let Ok(future) = engine.future_record() else {
+    let Ok(future) = engine.retention().future_record() else {
         return;
     };
     let Some((seq, time)) = future else {
@@ -175,14 +183,14 @@ pub(super) fn check_clock(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
 /// Reports journals of interrupted runs, or of runs in progress.
 pub(super) fn check_journals(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     let engine = fleet.engine;
-    let journals = match engine.journal_files() {
+    let journals = match engine.runs().journal_files() {
         Ok(journals) => journals,
         Err(error) => return report.add_error(&error),
     };
     if journals.is_empty() {
         report.add_ok("no transaction records of interrupted runs");
     }
-    let unclaimed = engine.unclaimed_journals().unwrap_or_default();
+    let unclaimed = engine.journals().unclaimed_journals().unwrap_or_default();
     for (agent, path) in journals {
         let shown = path.display();
         if unclaimed.contains(&path) {

@@ -14,7 +14,7 @@ pub(super) fn check_runs(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     let engine = fleet.engine;
     let now = engine.clock().now();
     let mut runs: BTreeMap<String, (LockHolder, Vec<String>)> = BTreeMap::new();
-    for held in engine.held_locks() {
+    for held in engine.locks().held_locks() {
         // A run that has not written its name yet has just begun.
         if let Some(holder) = held.holder {
             let (_, agents) = runs

@@ -34,7 +34,7 @@ pub(super) fn check_write_access(report: &mut DoctorReport, fleet: &FleetSubject
     let mut owners: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
     let mut own_count = 0;
     for agent in agents {
-        let users: BTreeSet<u32> = engine.memory_owners(agent).into_iter().collect();
+        let users: BTreeSet<u32> = engine.context().memory_owners(agent).into_iter().collect();
         let is_own_or_root = |uid: &u32| *uid == 0 || *uid == environment.env.uid;
         own_count += usize::from(!users.is_empty() && users.iter().all(is_own_or_root));
         for uid in users.into_iter().filter(|uid| !is_own_or_root(uid)) {
@@ -55,7 +55,7 @@ pub(super) fn check_write_access(report: &mut DoctorReport, fleet: &FleetSubject
         .into_iter()
         .map(|(uid, agents)| describe_untrusted_user(uid, agents, environment))
         .collect();
-    let targets = inspect_paths(engine.protected_paths(agents));
+    let targets = inspect_paths(engine.runs().protected_paths(agents));
     let mut agents_without_access: BTreeSet<&str> = BTreeSet::new();
     let mut agents_with_access: BTreeSet<&str> = BTreeSet::new();
     for user in &untrusted_users {

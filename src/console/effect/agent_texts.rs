@@ -85,7 +85,8 @@ impl TextPreparer {
         let preparer = Arc::clone(self);
         self.submit(&name.clone(), None, jobs, move |started| {
             let engine = &preparer.engine;
-            let compared = started.and_then(|()| engine.compare_rules(engine.agent(&name)?));
+            let compared =
+                started.and_then(|()| engine.history().compare_rules(engine.agent(&name)?));
             let text = match compared {
                 Ok(compared) => text::prepare_rules(&compared),
                 Err(error) => vec![TextLine::note(LineKind::Note, error.to_string())].into(),
@@ -123,7 +124,7 @@ impl TextPreparer {
     /// its memory is behind, what changed in the baseline.
     pub(super) fn make_patch(&self, name: &str) -> Result<Vec<u8>, String> {
         let agent = self.engine.agent(name).map_err(|error| error.to_string())?;
-        let detail = self.engine.read_detail(agent);
+        let detail = self.engine.observer().read_detail(agent);
         if let Some(error) = detail.error {
             return Err(error);
         }
@@ -151,7 +152,7 @@ impl TextPreparer {
 
     fn prepare_texts(&self, name: &str) -> Option<(AgentTexts, Vec<u8>)> {
         let agent = self.engine.agent(name).ok()?;
-        let mut detail = self.engine.read_detail(agent);
+        let mut detail = self.engine.observer().read_detail(agent);
         let generation = detail.observation.generation;
         let observation = detail.observation.clone();
         let findings = summarize_findings(&detail);
@@ -162,6 +163,7 @@ impl TextPreparer {
                 copies.insert(detail.clone());
             } else if self
                 .engine
+                .hosts()
                 .connection_status(host)
                 .reachability
                 .is_failure()
@@ -174,7 +176,7 @@ impl TextPreparer {
                 }
             }
         }
-        let change = self.engine.compare_baseline(agent);
+        let change = self.engine.baselines().compare_baseline(agent);
         let deadline = self.engine.clock().instant() + DIFF_TIMEOUT;
         let texts = AgentTexts {
             agent: name.to_string(),

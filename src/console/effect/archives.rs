@@ -64,7 +64,7 @@ impl EffectRunner {
                     return Msg::ArchiveSearchEnded(number);
                 }
             };
-            let has_index = engine.has_open_index();
+            let has_index = engine.search().has_open_index();
             if has_index {
                 send(search(engine, &request, &is_wanted));
             }
@@ -89,7 +89,7 @@ impl EffectRunner {
                 TextSource::Entry(path) => Some(path),
                 TextSource::Memory(_) => None,
             });
-            let recorded = engine.recorded_entries(entries, &is_wanted);
+            let recorded = engine.ledger().recorded_entries(entries, &is_wanted);
             let recorded = recorded.map_err(|error| error.to_string());
             let _ = messages.send(Msg::EntryRecordsRead(number, recorded));
             let query = request.query;
@@ -97,7 +97,7 @@ impl EffectRunner {
                 return Msg::ArchiveSearchEnded(number);
             }
             let _ = messages.send(Msg::ArchiveSearchEnded(number));
-            let relaxations = engine.relax_search(&query, true, &is_wanted);
+            let relaxations = engine.search().relax_search(&query, true, &is_wanted);
             Msg::ArchiveRelaxed(number, relaxations.map_err(|error| error.to_string()))
         });
     }
@@ -121,8 +121,10 @@ impl EffectRunner {
 
     pub(super) fn set_pinned(&self, entry: PathBuf, is_pinned: bool) {
         self.submit(JobClass::Handoff, None, move |engine| {
-            let changed =
-                engine.and_then(|it| it.set_pinned(std::slice::from_ref(&entry), is_pinned));
+            let changed = engine.and_then(|it| {
+                it.retention()
+                    .set_pinned(std::slice::from_ref(&entry), is_pinned)
+            });
             let outcome = changed.map(drop).map_err(|error| error.to_string());
             Msg::EntryPinned(entry, is_pinned, outcome)
         });
@@ -130,7 +132,7 @@ impl EffectRunner {
 
     pub(super) fn find_entry_run(&self, entry: PathBuf) {
         self.submit(JobClass::ArchiveTexts, None, move |engine| {
-            let record = engine.and_then(|it| it.record_of_entry(&entry));
+            let record = engine.and_then(|it| it.search().record_of_entry(&entry));
             let found = record.map(|record| (record.event.agent, record.event.run));
             Msg::EntryRunFound(entry, found.map_err(|error| error.to_string()))
         });
@@ -144,8 +146,10 @@ impl EffectRunner {
         let key = Some(JobKey::Timeline);
         self.submit(JobClass::Timeline, key, move |engine| {
             let is_wanted = || latest.load(Ordering::Relaxed) == number;
-            let found =
-                engine.and_then(|it| it.agent_timeline(&subject, MAX_TIMELINE_ROWS, &is_wanted));
+            let found = engine.and_then(|it| {
+                it.timelines()
+                    .agent_timeline(&subject, MAX_TIMELINE_ROWS, &is_wanted)
+            });
             Msg::TimelineLoaded(
                 number,
                 found.map(Box::new).map_err(|error| error.to_string()),
@@ -157,7 +161,7 @@ impl EffectRunner {
     pub(super) fn export_entry(&self, entry: PathBuf, typed: &Path) {
         let path = self.config_reloader.resolve(typed);
         self.submit(JobClass::Handoff, None, move |engine| {
-            match engine.and_then(|it| it.export_entry(&entry, &path)) {
+            match engine.and_then(|it| it.entries().export_entry(&entry, &path)) {
                 Ok((digest, bytes)) => {
                     let (entry, path) = (entry.display(), path.display());
                     let (bytes, digest) = (format_count(bytes, "byte"), digest.short_hex(8));
@@ -175,7 +179,7 @@ impl EffectRunner {
     pub(super) fn load_retention(&self, number: u64) {
         let key = Some(JobKey::Retention);
         self.submit(JobClass::Retention, key, move |engine| {
-            let overview = engine.and_then(|it| it.retention_overview(&[]));
+            let overview = engine.and_then(|it| it.retention().retention_overview(&[]));
             let overview = overview.map(Box::new).map_err(|error| error.to_string());
             Msg::RetentionLoaded(number, overview)
         });
@@ -187,14 +191,14 @@ impl EffectRunner {
         self.prune_handle = Some(handle);
         self.submit(JobClass::Retention, None, move |engine| {
             let _guard: Sender<Infallible> = guard;
-            let report = engine.and_then(|it| it.prune_shown(&shown));
+            let report = engine.and_then(|it| it.retention().prune_shown(&shown));
             Msg::ArchivePruned(report.map(Box::new).map_err(|error| error.to_line()))
         });
     }
 
     pub(super) fn load_source(&self, source: TextSource) {
         self.submit(JobClass::Handoff, None, move |engine| {
-            let page = engine.and_then(|it| it.read_source(&source, MAX_PAGER_BYTES));
+            let page = engine.and_then(|it| it.search().read_source(&source, MAX_PAGER_BYTES));
             let name = match &source {
                 TextSource::Entry(_) => "entry",
                 TextSource::Memory(agent) => agent,
@@ -227,7 +231,7 @@ fn search(
     };
     Ok(FoundRows {
         query: request.query.clone(),
-        result: engine.search_archive(&search, is_wanted)?,
+        result: engine.search().search_archive(&search, is_wanted)?,
     })
 }
 
@@ -238,7 +242,7 @@ fn update_index(
     report: &dyn Fn(IndexProgress),
 ) -> Result<crate::engine::SyncReport> {
     let mut last_report = engine.clock().instant();
-    engine.update_index(&mut |progress| {
+    engine.search().update_index(&mut |progress| {
         let now = engine.clock().instant();
         if now - last_report >= PROGRESS_INTERVAL {
             last_report = now;
@@ -250,11 +254,13 @@ fn update_index(
 
 /// Prepares a text, with the hits of the query as emphasized ranges of its lines.
 fn prepare_text(engine: &Engine, request: &EntryTextRequest) -> Result<PreparedText> {
-    let text = engine.read_source(&request.source, MAX_SHOWN_BYTES)?;
+    let text = engine
+        .search()
+        .read_source(&request.source, MAX_SHOWN_BYTES)?;
     let mut prepared = text::prepare_entry(&text.bytes, text.omitted_bytes);
     let query = parse_query(engine, &request.query)?;
     if query.has_text()
-        && let Some(hits) = engine.find_hits(&query, &text)
+        && let Some(hits) = engine.search().find_hits(&query, &text)
     {
         let mut lines = prepared
             .lines
@@ -292,7 +298,10 @@ fn merge_ranges(
 }
 
 fn compare(engine: &Engine, request: &EntryComparisonRequest) -> Result<ComparedEntry> {
-    let compared = engine.compare_entry_with(&request.entry, &request.other, MAX_SHOWN_BYTES)?;
+    let compared =
+        engine
+            .search()
+            .compare_entry_with(&request.entry, &request.other, MAX_SHOWN_BYTES)?;
     let [old, new] = &compared.texts;
     let deadline = engine.clock().instant() + DIFF_TIMEOUT;
     let text = text::prepare_comparison([old, new], Some(deadline));

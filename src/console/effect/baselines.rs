@@ -39,7 +39,7 @@ impl EffectRunner {
     pub(super) fn list_baselines(&self) {
         let key = JobKey::Baselines;
         self.submit(JobClass::BaselineList, Some(key), |engine| {
-            let list = engine.map(|it| it.list_baselines());
+            let list = engine.map(|it| it.catalog().list_baselines());
             let list = list.map(Box::new).map_err(|error| error.to_string());
             Msg::BaselinesLoaded(list)
         });
@@ -47,7 +47,8 @@ impl EffectRunner {
 
     pub(super) fn load_baseline_versions(&self, name: String) {
         self.submit(JobClass::BaselineTexts, None, move |engine| {
-            let versions = engine.and_then(|it| it.baseline_history(&name, MAX_HISTORY_RECORDS));
+            let versions =
+                engine.and_then(|it| it.catalog().baseline_history(&name, MAX_HISTORY_RECORDS));
             let versions = versions.map_err(|error| error.to_string());
             Msg::BaselineVersionsLoaded(name, versions)
         });
@@ -108,7 +109,7 @@ impl EffectRunner {
         self.submit(JobClass::Verify, None, move |engine| {
             let verified = engine.and_then(|engine| {
                 let mut last_report = engine.clock().instant();
-                engine.verify(None, &cancel, &mut |step| {
+                engine.verifier().verify(None, &cancel, &mut |step| {
                     let now = engine.clock().instant();
                     if now - last_report >= VERIFY_REPORT_INTERVAL {
                         last_report = now;
@@ -126,11 +127,13 @@ impl EffectRunner {
 /// known of it before, else with the template.
 fn known_old_side(engine: &Engine, request: &ComparisonRequest) -> ComparedVersion {
     let [old, _] = &request.sides;
-    if *old != ComparedVersion::Sealed || engine.is_in_seal(&request.name) {
+    if *old != ComparedVersion::Sealed || engine.catalog().is_in_seal(&request.name) {
         return old.clone();
     }
     let previous = ComparedVersion::Previous;
-    let found = engine.find_baseline_version(&request.name, &previous.argument());
+    let found = engine
+        .catalog()
+        .find_baseline_version(&request.name, &previous.argument());
     found.map_or(ComparedVersion::Template, |_| previous)
 }
 
@@ -140,7 +143,9 @@ fn compare(engine: &Engine, request: &ComparisonRequest) -> Result<ComparisonTex
     let mut texts = Vec::new();
     let old_side = known_old_side(engine, request);
     for (title, side) in titles.iter_mut().zip([&old_side, &request.sides[1]]) {
-        let (digest, bytes) = engine.find_baseline_version(&request.name, &side.argument())?;
+        let (digest, bytes) = engine
+            .catalog()
+            .find_baseline_version(&request.name, &side.argument())?;
         *title = match side {
             ComparedVersion::Stored(_) => side.label(),
             _ => format!("{}  {}…", side.label(), digest.short_hex(8)),
@@ -160,7 +165,7 @@ fn compare(engine: &Engine, request: &ComparisonRequest) -> Result<ComparisonTex
 /// Prepares the change of rules that a plan brings.
 fn prepare_rule_change(engine: &Engine, request: &RuleChangeRequest) -> PreparedText {
     let deadline = Some(engine.clock().instant() + DIFF_TIMEOUT);
-    match engine.rules_since(&request.agent, request.old) {
+    match engine.baselines().rules_since(&request.agent, request.old) {
         Some([old, new]) => text::prepare_comparison([&old, &new], deadline),
         None => {
             let why = "the version that was pushed last, or the baseline, cannot be read";
@@ -180,10 +185,14 @@ fn make_plan(
         BaselinePlanRequest::Seal { names, is_all, key } => {
             return prepare_seal(engine, env, names, *is_all, key.as_deref());
         }
-        BaselinePlanRequest::Restore { names, version } => engine.plan_restore(names, version)?,
-        BaselinePlanRequest::Create { name, source } => engine.plan_new_baseline(name, source)?,
+        BaselinePlanRequest::Restore { names, version } => {
+            engine.edits().plan_restore(names, version)?
+        }
+        BaselinePlanRequest::Create { name, source } => {
+            engine.edits().plan_new_baseline(name, source)?
+        }
         BaselinePlanRequest::Replace { names, replacement } => {
-            engine.plan_replacement(names, replacement)?
+            engine.edits().plan_replacement(names, replacement)?
         }
     };
     let deadline = engine.clock().instant() + DIFF_TIMEOUT;
@@ -197,13 +206,13 @@ fn make_plan(
         && plan.files.iter().all(|file| is_sealed_now(engine, file));
     let immutable = plan.files.iter().map(|file| &file.name);
     let immutable: Vec<&str> = immutable
-        .filter(|name| engine.is_baseline_immutable(name))
+        .filter(|name| engine.edits().is_baseline_immutable(name))
         .map(String::as_str)
         .collect();
     let note = files_note(&plan, is_resealed);
     let refusal = immutable
         .iter()
-        .find_map(|name| engine.unlock_refusal(name));
+        .find_map(|name| engine.edits().unlock_refusal(name));
     // The row of the plan cuts the end of a long note.
     let note = if immutable.is_empty() || refusal.is_some() {
         note
@@ -224,7 +233,7 @@ fn make_plan(
 /// Returns whether the seal follows a change of a file, as it follows a save of the editor: the file
 /// is the sealed one, and no signature is needed.
 fn is_sealed_now(engine: &Engine, file: &PlannedBaseline) -> bool {
-    let opened = engine.open_baseline(&file.name);
+    let opened = engine.edits().open_baseline(&file.name);
     opened.is_ok_and(|it| {
         it.seal == SealMatch::Sealed && file.before.bytes() == Some(it.bytes.as_slice())
     })
@@ -328,7 +337,7 @@ fn prepare_seal(
     } else {
         SealScope::Named(names.iter().cloned().collect())
     };
-    let mut plan = engine.plan_seal(&scope, key.is_some())?;
+    let mut plan = engine.seals().plan_seal(&scope, key.is_some())?;
     // The plan shows the errors, and the words that confirm it accept them.
     plan.accept_lint_errors();
     let deadline = engine.clock().instant() + DIFF_TIMEOUT;
@@ -336,7 +345,10 @@ fn prepare_seal(
     let rows: Vec<BaselinePlanRow> = rows.collect();
     let path = key.map(|key| key_path(key, env));
     let signing_key = path.as_deref().map(signing_key);
-    let refusal = engine.preview_seal(&plan, signing_key.as_ref()).err();
+    let refusal = engine
+        .seals()
+        .preview_seal(&plan, signing_key.as_ref())
+        .err();
     let others = plan.unaccepted().count();
     let note = match (rows.is_empty(), others) {
         (true, _) if key.is_some() => "signs the unchanged seal".to_string(),
@@ -444,7 +456,7 @@ fn apply_seal(
 ) -> Result<AppliedBaselinePlan> {
     let path = key.map(|key| key_path(key, env));
     let signing_key = path.as_deref().map(signing_key);
-    let report = engine.apply_seal(plan, signing_key.as_ref())?;
+    let report = engine.seals().apply_seal(plan, signing_key.as_ref())?;
     let run = report.run.unwrap_or_default();
     let mut summary = match report.sealed.as_slice() {
         [] => format!("signed the unchanged seal (run {run})"),
@@ -476,10 +488,13 @@ fn apply_files(engine: &Engine, plan: &BaselinePlan, is_resealed: bool) -> Appli
     let is_restore = matches!(plan.action, BaselineAction::Restore { .. });
     for file in &plan.files {
         // Others see file and seal change together.
-        let changed = engine.begin_baseline_change().and_then(|writer| {
+        let changed = engine.files().begin_baseline_change().and_then(|writer| {
             let saved = writer.apply(plan, file)?;
-            let sealed =
-                is_resealed.then(|| writer.seal_saved(&file.name, saved.digest, is_restore));
+            let sealed = is_resealed.then(|| {
+                engine
+                    .edits()
+                    .seal_saved(&writer, &file.name, saved.digest, is_restore)
+            });
             Ok((saved, sealed))
         });
         match changed {

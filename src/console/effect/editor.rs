@@ -20,8 +20,8 @@ pub(super) fn check_open_file(
     engine: &Engine,
     name: &str,
 ) -> std::result::Result<Box<OpenedBaseline>, BaselineFile> {
-    let opened = engine.open_baseline(name).map(Box::new);
-    opened.map_err(|_| engine.read_edited_baseline(name).0)
+    let opened = engine.edits().open_baseline(name).map(Box::new);
+    opened.map_err(|_| engine.edits().read_edited_baseline(name).0)
 }
 
 /// Compares a baseline's file with a text.
@@ -31,14 +31,14 @@ pub(super) fn compare_with_file(
     text: &[u8],
     known: Digest,
 ) -> FileComparison {
-    let (disk, seal) = engine.read_edited_baseline(name);
+    let (disk, seal) = engine.edits().read_edited_baseline(name);
     let now = disk.bytes().unwrap_or_default();
     // The operator knows a file that another program has changed, and its change is in the text:
     // the difference from the file would not show it.
     let has_foreign_change =
         matches!(seal, SealMatch::Mismatch(_)) && disk.bytes().map(Digest::of) == Some(known);
     let sealed = has_foreign_change
-        .then(|| engine.find_baseline_version(name, "sealed").ok())
+        .then(|| engine.catalog().find_baseline_version(name, "sealed").ok())
         .flatten();
     let old = sealed.as_ref().map_or(now, |(_, bytes)| bytes);
     let deadline = engine.clock().instant() + DIFF_TIMEOUT;
@@ -47,8 +47,8 @@ pub(super) fn compare_with_file(
         changed_lines: diff::count_changes(old, text, Some(deadline)),
         dropped_lines: diff::count_changes(now, text, Some(deadline)).1,
         is_from_seal: sealed.is_some(),
-        is_immutable: engine.is_baseline_immutable(name),
-        unlock_refusal: engine.unlock_refusal(name),
+        is_immutable: engine.edits().is_baseline_immutable(name),
+        unlock_refusal: engine.edits().unlock_refusal(name),
         findings: count_findings(engine, name, text),
         seal,
         disk,
@@ -58,8 +58,8 @@ pub(super) fn compare_with_file(
 /// Lints a text as a version of a baseline.
 fn count_findings(engine: &Engine, name: &str, text: &[u8]) -> FindingCounts {
     // An allowlist that cannot be read allows nothing; `lint` and `doctor` report it.
-    let decisions = engine.load_lint_decisions().unwrap_or_default();
-    let report = engine.baseline_lint(name, &decisions).lint(text);
+    let decisions = engine.lint().load_lint_decisions().unwrap_or_default();
+    let report = engine.lint().baseline_lint(name, &decisions).lint(text);
     FindingCounts::of(&report.findings)
 }
 
@@ -108,7 +108,7 @@ pub(super) fn save(engine: &Engine, save: TextSave) -> Result<SavedText> {
         TextOrigin::Operator
     };
     // Others see text and seal change together.
-    let writer = engine.begin_baseline_change()?;
+    let writer = engine.files().begin_baseline_change()?;
     let saved = match expected {
         ReplacedBaseline::Unreadable(why) => writer.save_over_unreadable(&name, &bytes, &why)?,
         ReplacedBaseline::Absent => writer.save(&name, &bytes, None, TextOrigin::Operator)?,
@@ -118,13 +118,15 @@ pub(super) fn save(engine: &Engine, save: TextSave) -> Result<SavedText> {
         ReplacedBaseline::File(digest) => writer.save(&name, &bytes, Some(digest), origin)?,
     };
     let sealed = if is_sealed {
-        let sealed = writer.seal_saved(&name, saved.digest, accepts_lint_errors);
+        let sealed = engine
+            .edits()
+            .seal_saved(&writer, &name, saved.digest, accepts_lint_errors);
         sealed.map(drop)
     } else {
         Ok(())
     };
     drop(writer);
-    let opened = engine.open_baseline(&name);
+    let opened = engine.edits().open_baseline(&name);
     let (problems, is_refused) = match &opened {
         Ok(opened) => (opened.problems.clone(), opened.is_refused),
         Err(_) => Default::default(),

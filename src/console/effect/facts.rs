@@ -61,7 +61,9 @@ pub(super) fn agent_facts(
 ) -> Vec<Fact> {
     // In a fleet of one agent, a plan cannot be of the wrong one.
     let is_sole_agent = engine.config().agents.len() == 1;
-    let since = engine.state_since(&agent.name, observation.state);
+    let since = engine
+        .state_log()
+        .state_since(&agent.name, observation.state);
     let mut facts = state_facts(observation, since, is_sole_agent);
     facts.extend(memory_facts(engine, agent, detail));
     facts.extend(baseline_facts(engine, agent, detail));
@@ -159,7 +161,7 @@ fn memory_facts(engine: &Engine, agent: &Agent, detail: &AgentDetail) -> Vec<Fac
         "path",
         agent.location.memory().display().to_string(),
     ));
-    if let Some(owner) = engine.memory_owner(agent) {
+    if let Some(owner) = engine.context().memory_owner(agent) {
         let text = format!(
             "uid {}, gid {}, mode {:04o}",
             owner.uid, owner.gid, owner.mode
@@ -343,7 +345,7 @@ pub(super) fn memory_findings(detail: &AgentDetail) -> Vec<(String, Tone)> {
 }
 
 fn archive_facts(engine: &Engine, agent: &Agent, observation: &Observation) -> Vec<Fact> {
-    let (directory, entries) = engine.archive_usage(agent);
+    let (directory, entries) = engine.entries().archive_usage(agent);
     let mut facts = vec![
         heading_fact("Archive"),
         plain_fact("directory", directory.display().to_string()),

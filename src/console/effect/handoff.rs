@@ -27,7 +27,7 @@ pub(super) fn load_entry(
     agent: &str,
     written: &WrittenEntry,
 ) -> Result<PagerText> {
-    let mut bytes = engine.read_entry(written, MAX_PAGED_BYTES)?;
+    let mut bytes = engine.entries().read_entry(written, MAX_PAGED_BYTES)?;
     let more = written.size.saturating_sub(bytes.len() as u64);
     if more > 0 {
         bytes.extend(format!("\n({more} bytes more are not shown)\n").into_bytes());
@@ -47,5 +47,5 @@ pub(super) fn prepare_edit(engine: &Engine, name: &str) -> Result<OpenedBaseline
         return Err(Error::new(ErrorKind::Conflict, message)
             .with_hint("write the baseline, or restore it from a backup"));
     }
-    engine.open_baseline(&agent.baseline)
+    engine.edits().open_baseline(&agent.baseline)
 }

@@ -19,7 +19,7 @@ const MAX_LOG_RECORDS: usize = 50_000;
 /// The ledger cannot be read or is damaged.
 pub fn load_runs(engine: &Engine) -> Result<(Vec<RunSummary>, Option<Error>)> {
     let (mut names, mut records) = (HashSet::new(), Vec::new());
-    let unread = engine.for_each_record_backwards(|record| {
+    let unread = engine.ledger().for_each_record_backwards(|record| {
         names.insert(record.event.run.clone());
         let fits = names.len() <= MAX_RUNS && records.len() < MAX_LOG_RECORDS;
         if fits {

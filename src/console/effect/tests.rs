@@ -248,7 +248,7 @@ fn agent_detail(name: &str, size: usize) -> crate::engine::AgentDetail {
     std::fs::write(&path, text).unwrap();
     let config = config::load(&path, &test_env(root.path())).unwrap();
     let engine = engine_of(config, fake_with_agent(), bounded(0).1);
-    let mut detail = engine.read_detail(engine.agent(name).unwrap());
+    let mut detail = engine.observer().read_detail(engine.agent(name).unwrap());
     detail.memory_prefix = vec![b'x'; size];
     detail
 }
@@ -274,7 +274,7 @@ fn engine_with_transport(root: &Path, local: FakeTransport) -> Engine {
 /// Returns the text of a fact of agent `a`.
 fn fact_text(engine: &Engine, label: &str) -> String {
     let agent = engine.agent("a").unwrap();
-    let detail = engine.read_detail(agent);
+    let detail = engine.observer().read_detail(agent);
     let facts = facts::agent_facts(engine, agent, &detail.observation, &detail);
     let fact = facts
         .into_iter()
@@ -309,8 +309,13 @@ fn facts_of_special_file_require_typing() {
     let local = fake_with_agent();
     let engine = engine_with_transport(root.path(), local.clone());
     // Only where a run found a file may something else be displaced.
-    let plan = engine.plan_reset(&["a".to_string()], false).unwrap();
-    engine.apply_plan(&plan, true, &AtomicBool::new(false), &mut |_| {});
+    let plan = engine
+        .planner()
+        .plan_reset(&["a".to_string()], false)
+        .unwrap();
+    engine
+        .runs()
+        .apply_plan(&plan, true, &AtomicBool::new(false), &mut |_| {});
     local.put_special_file("/agent/MEMORY.md", SpecialFile::Fifo);
     let fact = fact_text(&engine, "protection");
     assert!(fact.contains("typed confirmation"), "{fact}");
@@ -321,7 +326,7 @@ fn facts_name_commands_instead_of_keys() {
     let root = tempfile::tempdir().unwrap();
     let engine = engine_with_memory(root.path(), BASELINE);
     let agent = engine.agent("a").unwrap();
-    let mut detail = engine.read_detail(agent);
+    let mut detail = engine.observer().read_detail(agent);
     detail.observation.protection = Protection::ReadOnly;
     let facts = facts::agent_facts(&engine, agent, &detail.observation, &detail);
     let (_, line) = facts
@@ -338,7 +343,7 @@ fn facts_name_commands_instead_of_keys() {
 fn other_line_ends_are_noted_and_no_drift() {
     let root = tempfile::tempdir().unwrap();
     let engine = engine_with_memory(root.path(), &BASELINE.replace('\n', "\r\n"));
-    let detail = engine.read_detail(engine.agent("a").unwrap());
+    let detail = engine.observer().read_detail(engine.agent("a").unwrap());
     assert_eq!(detail.observation.state, State::Clean);
     let diff = text::prepare_diff(&detail, None).lines;
     for shown in [
@@ -356,7 +361,7 @@ fn missing_baseline_leaves_scratch_unknown() {
     let root = tempfile::tempdir().unwrap();
     let engine = engine_with_memory(root.path(), BASELINE);
     std::fs::remove_file(root.path().join("a.md")).unwrap();
-    let detail = engine.read_detail(engine.agent("a").unwrap());
+    let detail = engine.observer().read_detail(engine.agent("a").unwrap());
     let scratch = text::prepare_scratch(&detail);
     for shown in [
         fact_text(&engine, "scratch"),
@@ -399,10 +404,15 @@ fn titles_and_patch_name_the_compared_version() {
     );
     let engine = Arc::new(engine_with_transport(root.path(), local.clone()));
     let agent = engine.agent("a").unwrap();
-    let title = || facts::diff_titles(agent, &engine.read_detail(agent))[0].clone();
+    let title = || facts::diff_titles(agent, &engine.observer().read_detail(agent))[0].clone();
     assert_eq!(title(), "baseline a.md (above ---)");
-    let plan = engine.plan_reset(&["a".to_string()], false).unwrap();
-    engine.apply_plan(&plan, true, &AtomicBool::new(false), &mut |_| {});
+    let plan = engine
+        .planner()
+        .plan_reset(&["a".to_string()], false)
+        .unwrap();
+    engine
+        .runs()
+        .apply_plan(&plan, true, &AtomicBool::new(false), &mut |_| {});
     std::fs::write(root.path().join("a.md"), BASELINE.replace("kind", "brief")).unwrap();
     // Behind: the rules that the memory has are the old side.
     assert_eq!(title(), "memory /agent/MEMORY.md (above ---)");
@@ -415,7 +425,7 @@ fn titles_and_patch_name_the_compared_version() {
     );
     std::fs::write(root.path().join("a.md"), "tiny").unwrap();
     assert_eq!(title(), "last pushed version of a.md (above ---)");
-    let detail = engine.read_detail(agent);
+    let detail = engine.observer().read_detail(agent);
     let first = &text::prepare_diff(&detail, None).lines[0].bytes;
     let expected = "Equal to the last pushed version. 0 scratch lines.";
     assert_eq!(String::from_utf8_lossy(first), expected);
@@ -556,7 +566,7 @@ fn observations_of_a_later_engine_supersede_earlier_ones() {
     assert!(fleet.runner.intercept(read).is_none());
     assert!(fleet.runner.adopt_config().is_some());
     let engine = &fleet.runner.engine;
-    let seen = engine.observe(engine.agent("here").unwrap());
+    let seen = engine.observer().observe(engine.agent("here").unwrap());
     assert!(seen.generation >= GENERATIONS_PER_ENGINE);
 }
 
@@ -606,7 +616,7 @@ fn missing_archive_is_trouble_on_every_screen() {
     let mut model = initial_model(&config, moment, (120, 36));
     let (_release, released) = bounded::<()>(0);
     let engine = engine_of(config, fake_with_agent(), released);
-    let seen = engine.observe(engine.agent("a").unwrap());
+    let seen = engine.observer().observe(engine.agent("a").unwrap());
     let factory = Arc::new(|_| unreachable!("the config does not change"));
     let (mut runner, inbox) = start_runner(root.path(), engine, factory);
     runner.execute(Effect::LoadLog);
@@ -722,7 +732,7 @@ fn replace_text(fleet: &mut ReloadableFleet, new: &str) -> (String, AppliedBasel
 fn replacement_in_sealed_baseline_is_sealed() {
     let mut fleet = ReloadableFleet::new();
     let engine = Arc::clone(&fleet.runner.engine);
-    let seal_of = |engine: &Engine| engine.open_baseline("a.md").unwrap().seal;
+    let seal_of = |engine: &Engine| engine.edits().open_baseline("a.md").unwrap().seal;
     let directory = &engine.config().general.baseline_dir;
     std::fs::create_dir_all(directory).unwrap();
     // Below min_baseline_size no seal would be made without words that accept it.
@@ -733,8 +743,8 @@ fn replacement_in_sealed_baseline_is_sealed() {
     let (note, applied) = replace_text(&mut fleet, "be kind, always");
     assert!(note.contains("seal the baselines afterwards"), "{note}");
     assert!(!applied.summary.contains("sealed"), "{}", applied.summary);
-    let plan = engine.plan_seal(&SealScope::All, false).unwrap();
-    engine.apply_seal(&plan, None).unwrap();
+    let plan = engine.seals().plan_seal(&SealScope::All, false).unwrap();
+    engine.seals().apply_seal(&plan, None).unwrap();
     let (note, applied) = replace_text(&mut fleet, "be kind to all");
     assert!(note.contains("sealed, too"), "{note}");
     assert!(applied.summary.contains("and sealed it"), "{applied:?}");
@@ -758,7 +768,7 @@ fn plan_names_immutable_files_first() {
         return crate::skip::skip_unsupported("chattr +i does not work here");
     }
     let (note, _) = replace_text(&mut fleet, "be kind, always");
-    let is_locked_again = fleet.runner.engine.is_baseline_immutable("a.md");
+    let is_locked_again = fleet.runner.engine.edits().is_baseline_immutable("a.md");
     assert!(chattr("-i") && is_locked_again);
     assert!(
         note.starts_with("unlocks a.md for the write and locks it again; "),

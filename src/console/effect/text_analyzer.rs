@@ -61,10 +61,10 @@ impl TextAnalyzer {
             return references;
         }
         // An allowlist that cannot be read allows nothing; `lint` and `doctor` report it.
-        let decisions = self.engine.load_lint_decisions().unwrap_or_default();
+        let decisions = self.engine.lint().load_lint_decisions().unwrap_or_default();
         let references = Arc::new(References {
-            lint: self.engine.baseline_lint(name, &decisions),
-            pushed_versions: self.engine.pushed_versions(name),
+            lint: self.engine.lint().baseline_lint(name, &decisions),
+            pushed_versions: self.engine.baselines().pushed_versions(name),
         });
         *self.lock_references() = Some((name.to_string(), Arc::clone(&references)));
         references

@@ -4,7 +4,15 @@
 //! or that of the kept copy. A manifest that no good signature covers says nothing there, whatever
 //! it claims. Elsewhere the manifest in `baseline_dir` counts, as resets check it.
 
+use crate::baseline::seal::{self};
+use crate::baseline::signatures::SealVerifier;
+use crate::baseline::{self, BaselineCache, InspectedBaseline};
+use crate::boundary::Baseline;
+use crate::config::Agent;
+use crate::engine::baselines::Baselines;
 use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +20,6 @@ use crate::baseline::seal::{BaselineSeal, SealFiles, SealMeta};
 use crate::config::SealRequirement;
 use crate::digest::Digest;
 use crate::durable;
-use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// The last seal that this program wrote or accepted, in its own directory of the archive: the guard
@@ -62,11 +69,29 @@ impl KeptSeal {
     }
 }
 
-impl Engine {
+/// Whether the baselines are protected by a seal.
+pub enum SealStatus {
+    /// The seal at this path applies.
+    Applied(PathBuf),
+    /// There is no seal.
+    Missing {
+        /// How to make one.
+        hint: String,
+    },
+    /// The config ignores any seal.
+    Ignored,
+}
+
+impl Baselines {
+    /// Checks seals and their signatures.
+    pub(in crate::engine) fn seal_verifier(&self) -> &SealVerifier {
+        &self.seal_verifier
+    }
+
     /// Returns whether only a good signature vouches for a seal: the config requires one, or names
     /// who may sign and the last accepted seal was signed.
     pub(in crate::engine) fn counts_only_signed(&self, kept: Option<&KeptSeal>) -> bool {
-        let general = &self.config().general;
+        let general = &self.context.config().general;
         let is_kept_signed = kept.is_some_and(|kept| kept.signature.is_some());
         general.require_seal == SealRequirement::Signed
             || general.seal_signers.is_some() && (is_kept_signed || self.is_kept_seal_unreadable())
@@ -79,7 +104,7 @@ impl Engine {
     pub(in crate::engine) fn accepted_seal(&self) -> Result<AcceptedSeal> {
         let kept = self.read_kept_seal();
         let needs_signature = self.counts_only_signed(kept.as_ref());
-        match SealFiles::read(&self.config().general.baseline_dir) {
+        match SealFiles::read(&self.context.config().general.baseline_dir) {
             Ok(files) => self.accepted_seal_among(&files, needs_signature),
             Err(error) if needs_signature => {
                 let accepted = self.accepted_seal_among(&SealFiles::default(), true)?;
@@ -95,13 +120,13 @@ impl Engine {
     /// Returns the seal whose lines count as accepted, where these are its files in `baseline_dir`.
     ///
     /// # Errors
-    /// As [`Engine::accepted_seal`].
+    /// As [`Baselines::accepted_seal`].
     pub(in crate::engine) fn accepted_seal_among(
         &self,
         files: &SealFiles,
         needs_signature: bool,
     ) -> Result<AcceptedSeal> {
-        let directory = &self.config().general.baseline_dir;
+        let directory = &self.context.config().general.baseline_dir;
         if !needs_signature {
             return Ok(AcceptedSeal {
                 seal: files.parse(directory)?.unwrap_or_default(),
@@ -125,9 +150,9 @@ impl Engine {
     /// Returns the lines of a seal with a good signature. An operator has accepted those of an
     /// expired one, too.
     fn check_lines(&self, files: &SealFiles) -> Result<AcceptedSeal> {
-        let seal = files.parse(&self.config().general.baseline_dir)?;
+        let seal = files.parse(&self.context.config().general.baseline_dir)?;
         let verifier = &self.seal_verifier;
-        let signed = verifier.check_signed_lines(self.config(), files, seal.as_ref())?;
+        let signed = verifier.check_signed_lines(self.context.config(), files, seal.as_ref())?;
         Ok(AcceptedSeal {
             seal: seal.unwrap_or_default(),
             meta: Some(signed.meta),
@@ -140,8 +165,8 @@ impl Engine {
     /// # Errors
     /// One of them cannot be read.
     pub(in crate::engine) fn sealed_digests(&self) -> Result<HashSet<Digest>> {
-        let directory = &self.config().general.baseline_dir;
-        let path = self.archive.program_path(KEPT_SEAL_FILE_NAME);
+        let directory = &self.context.config().general.baseline_dir;
+        let path = self.context.archive().program_path(KEPT_SEAL_FILE_NAME);
         let kept = match durable::read_own_file(&path) {
             Err(error) if durable::is_absent(&error) => None,
             read => read
@@ -166,30 +191,87 @@ impl Engine {
 
     /// Keeps a copy of the seal where agents cannot write.
     pub(in crate::engine) fn keep_seal(&self, seal: &KeptSeal) -> Result<()> {
-        let path = self.archive.program_path(KEPT_SEAL_FILE_NAME);
+        let path = self.context.archive().program_path(KEPT_SEAL_FILE_NAME);
         let bytes = serde_json::to_vec(seal).map_err(|error| {
             let message = format!("cannot serialize the seal: {error}");
             Error::new(ErrorKind::Internal, message)
         })?;
-        self.archive.replace_program_file(&path, &bytes)
+        self.context.archive().replace_program_file(&path, &bytes)
     }
 
     /// Removes the kept copy of the seal.
     pub(in crate::engine) fn forget_kept_seal(&self) -> Result<()> {
-        let path = self.archive.program_path(KEPT_SEAL_FILE_NAME);
-        self.archive.remove_program_file(&path)
+        let path = self.context.archive().program_path(KEPT_SEAL_FILE_NAME);
+        self.context.archive().remove_program_file(&path)
     }
 
     /// Returns whether there is a kept seal that this user cannot read: it may be a signed one.
     fn is_kept_seal_unreadable(&self) -> bool {
-        let path = self.archive.program_path(KEPT_SEAL_FILE_NAME);
+        let path = self.context.archive().program_path(KEPT_SEAL_FILE_NAME);
         let read = durable::read_own_file(&path);
         read.is_err_and(|error| !durable::is_absent(&error))
     }
 
     /// Returns the kept copy of the seal; none if there is no valid one.
     pub(in crate::engine) fn read_kept_seal(&self) -> Option<KeptSeal> {
-        let path = self.archive.program_path(KEPT_SEAL_FILE_NAME);
+        let path = self.context.archive().program_path(KEPT_SEAL_FILE_NAME);
         serde_json::from_slice(&durable::read_own_file(&path).ok()?).ok()
+    }
+
+    /// Creates an empty cache of baselines, each of which is read and checked once.
+    pub fn baseline_cache(&self) -> BaselineCache<'_> {
+        BaselineCache::new(self.context.config(), &self.seal_verifier)
+    }
+
+    /// Reads and checks the baseline of an agent for its operator.
+    ///
+    /// # Errors
+    /// The file is missing or not a plain readable file.
+    pub fn inspect_baseline(&self, agent: &Agent) -> Result<InspectedBaseline> {
+        baseline::inspect_baseline(self.context.config(), &self.seal_verifier, agent)
+    }
+
+    /// Returns whether a seal protects the baselines.
+    ///
+    /// # Errors
+    /// The seal cannot be used.
+    pub fn seal_status(&self) -> Result<SealStatus> {
+        let general = &self.context.config().general;
+        if general.require_seal == SealRequirement::Never {
+            return Ok(SealStatus::Ignored);
+        }
+        Ok(match self.seal_verifier.read_seal(self.context.config())? {
+            Some(_) => SealStatus::Applied(self.seal_path()),
+            None => SealStatus::Missing {
+                hint: seal::seal_hint(self.context.config()),
+            },
+        })
+    }
+
+    /// Returns the agents whose baselines resets refuse, each with the reason.
+    pub fn refused_baselines(&self) -> Vec<(&Agent, Error)> {
+        let mut baselines = self.baseline_cache();
+        let agents = self.context.config().agents.iter();
+        agents
+            .filter_map(|agent| {
+                let refusal = baselines.load(agent).err()?;
+                Some((agent, refusal.error().clone()))
+            })
+            .collect()
+    }
+
+    /// Returns the agents whose baselines resets accept, each with its baseline.
+    pub fn accepted_baselines(&self) -> Vec<(&Agent, Arc<Baseline>)> {
+        let mut baselines = self.baseline_cache();
+        let agents = self.context.config().agents.iter();
+        agents
+            .filter_map(|agent| Some((agent, baselines.load(agent).ok()?)))
+            .collect()
+    }
+
+    /// Path of the manifest.
+    pub(in crate::engine) fn seal_path(&self) -> PathBuf {
+        let directory = &self.context.config().general.baseline_dir;
+        directory.join(seal::SEAL_FILE_NAME)
     }
 }

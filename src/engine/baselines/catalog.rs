@@ -1,6 +1,7 @@
 //! Baselines as their operator sees them: the state of each, its known versions, and the way back to
 //! one of them.
 
+use crate::engine::baselines::BaselineCatalog;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,11 +17,10 @@ use super::lint::FindingCounter;
 use crate::baseline;
 use crate::baseline::seal::{BaselineSeal, is_baseline_name};
 use crate::baseline::signatures::SignedSeal;
-use crate::config::{Agent, SealRequirement};
+use crate::config::SealRequirement;
 use crate::digest::Digest;
-use crate::engine::Engine;
-use crate::engine::baselines::change::FileOwner;
 use crate::engine::baselines::file::read_optional;
+use crate::engine::file_owner::FileOwner;
 use crate::engine::store::record::{FileState, LedgerRecord, Operation};
 use crate::error::{Error, ErrorKind, Result};
 use crate::invocation::quote_operand;
@@ -256,14 +256,17 @@ impl BaselineList {
     }
 }
 
-impl Engine {
+impl BaselineCatalog {
     /// Lists the baselines in use, those in the seal and the other `.md` files of `baseline_dir`, with
     /// the state of each.
     ///
     /// A seal, a ledger or a file that cannot be read is part of the answer.
     pub fn list_baselines(&self) -> BaselineList {
-        let general = &self.config().general;
-        let (seal, signature, seal_error) = match self.seal_verifier.read_signed_seal(self.config())
+        let general = &self.context.config().general;
+        let (seal, signature, seal_error) = match self
+            .baselines
+            .seal_verifier()
+            .read_signed_seal(self.context.config())
         {
             Ok((seal, signature)) => (seal, Some(signature), None),
             Err(error) => (None, None, Some(error)),
@@ -278,6 +281,7 @@ impl Engine {
         // A manifest that nothing vouches for accepts nothing; what it lists lacks only the signature.
         let listed = seal.clone();
         let seal = self
+            .baselines
             .accepted_seal()
             .map_or(seal, |accepted| Some(accepted.seal));
         let is_listed = |summary: &BaselineSummary| {
@@ -289,13 +293,19 @@ impl Engine {
         let is_unsigned = matches!(signature, Some(Err(_)));
         let other_files = self.other_baseline_files();
         let mut names: BTreeSet<&str> = seal.iter().flat_map(BaselineSeal::names).collect();
-        names.extend(self.config().agents.iter().map(|it| it.baseline.as_str()));
+        names.extend(
+            self.context
+                .config()
+                .agents
+                .iter()
+                .map(|it| it.baseline.as_str()),
+        );
         names.extend(other_files.iter().map(String::as_str));
         names.retain(|name| is_baseline_name(name));
         let (mut pushes, ledger_error) = self
             .last_pushes(&names)
             .unwrap_or_else(|error| (BTreeMap::new(), Some(error)));
-        let mut counter = self.start_finding_counts();
+        let mut counter = self.lint.start_finding_counts();
         let mut baselines = Vec::new();
         for name in names {
             let sealed = seal.as_ref().and_then(|seal| seal.expected_digest(name));
@@ -330,7 +340,7 @@ impl Engine {
             return;
         }
         // A ledger that cannot be read tells of no save.
-        let Ok(known) = self.known_versions() else {
+        let Ok(known) = self.baselines.known_versions() else {
             return;
         };
         for summary in changed {
@@ -343,7 +353,7 @@ impl Engine {
 
     /// Returns the names of the files in `baseline_dir` and below that look like baselines.
     fn other_baseline_files(&self) -> Vec<String> {
-        let root = &self.config().general.baseline_dir;
+        let root = &self.context.config().general.baseline_dir;
         let mut names = Vec::new();
         let mut directories = vec![root.clone()];
         let mut seen = 0;
@@ -377,20 +387,20 @@ impl Engine {
         sealed: Option<Digest>,
         counter: Option<&mut FindingCounter<'_>>,
     ) -> BaselineSummary {
-        let general = &self.config().general;
-        let path = self.baseline_file_path(name);
+        let general = &self.context.config().general;
+        let path = self.files.baseline_file_path(name);
         let (bytes, problem) = match read_optional(&path) {
             Ok(bytes) => (bytes, None),
             Err(error) => (None, Some(error.to_string())),
         };
         let sha256 = bytes.as_deref().map(Digest::of);
         let size = bytes.as_ref().map(|bytes| bytes.len() as u64);
-        let users = self.baseline_users(name);
+        let users = self.context.config().baseline_users(name);
         // No reset pushes a file that differs from its seal.
         let accepted = sealed.or(sha256);
         let mut behind = Vec::new();
         for agent in &users {
-            let history = self.ledger_history(&agent.name).ok();
+            let history = self.ledger.ledger_history(&agent.name).ok();
             let pushed = history.and_then(|it| it.pushed_versions.first().copied());
             let is_older = pushed.is_some_and(|it| Some(it) != accepted);
             behind.extend(is_older.then(|| agent.name.clone()));
@@ -408,7 +418,7 @@ impl Engine {
         };
         let owner = lstat(&path)
             .ok()
-            .and_then(|stat| FileOwner::from_stat(&stat, self.clock().zone()));
+            .and_then(|stat| FileOwner::from_stat(&stat, self.context.clock().zone()));
         let text = bytes.as_deref();
         BaselineSummary {
             name: name.to_string(),
@@ -436,13 +446,7 @@ impl Engine {
     /// # Errors
     /// It is missing or not a plain readable file.
     pub fn read_baseline(&self, name: &str) -> Result<Vec<u8>> {
-        baseline::read_file(&self.baseline_file_path(name))
-    }
-
-    /// Returns the agents that use a baseline.
-    pub(in crate::engine) fn baseline_users(&self, name: &str) -> Vec<&Agent> {
-        let agents = self.config().agents.iter();
-        agents.filter(|agent| agent.baseline == name).collect()
+        baseline::read_file(&self.files.baseline_file_path(name))
     }
 
     /// Returns the last push of each baseline that was ever pushed to an agent that uses it now, and
@@ -451,7 +455,7 @@ impl Engine {
         &self,
         names: &BTreeSet<&str>,
     ) -> Result<(BTreeMap<String, LastPush>, Option<Error>)> {
-        let agents = self.config().agents.iter();
+        let agents = self.context.config().agents.iter();
         let by_agent: BTreeMap<&str, &str> = agents
             .map(|it| (it.name.as_str(), it.baseline.as_str()))
             .collect();
@@ -459,7 +463,7 @@ impl Engine {
         let mut wanted = names.clone();
         wanted.retain(|name| by_agent.values().any(|used| used == name));
         let (mut pushes, mut unread) = (BTreeMap::new(), None);
-        let (mut back, _) = self.scan_ledger_backwards()?;
+        let (mut back, _) = self.ledger.scan_ledger_backwards()?;
         while !wanted.is_empty()
             && let Some((_, record)) =
                 back.next_readable(&mut unread, |it| by_agent.contains_key(it.agent.as_ref()))?
@@ -485,7 +489,7 @@ impl Engine {
     /// `max_versions`.
     ///
     /// # Errors
-    /// As [`Engine::baseline_history_page`].
+    /// As [`BaselineCatalog::baseline_history_page`].
     pub fn baseline_history(
         &self,
         name: &str,
@@ -518,12 +522,14 @@ impl Engine {
         max_versions: usize,
     ) -> Result<BaselineHistoryPage> {
         let users: BTreeSet<&str> = self
+            .context
+            .config()
             .baseline_users(name)
             .into_iter()
             .map(|it| it.name.as_str())
             .collect();
         let mut unread = None;
-        let (mut back, _) = self.scan_ledger_backwards()?;
+        let (mut back, _) = self.ledger.scan_ledger_backwards()?;
         let mut versions: Vec<BaselineVersion> = Vec::new();
         while versions.len() < max_versions
             && let Some((_, record)) = back.next_readable(&mut unread, |it| {
@@ -555,7 +561,8 @@ impl Engine {
                     .as_ref()
                     .filter(|_| pushed.is_none())
                     .and_then(FileState::digest),
-                stored: sha256.is_some_and(|it| self.baseline_versions.read_version(it).is_ok()),
+                stored: sha256
+                    .is_some_and(|it| self.context.baseline_versions().read_version(it).is_ok()),
                 agents: pushed.map(|_| event.agent).into_iter().collect(),
                 note: event.note.filter(|_| pushed.is_none()),
             });
@@ -576,7 +583,8 @@ impl Engine {
     ) -> Result<(Digest, Arc<Vec<u8>>)> {
         let history = format!(
             "run `{}` to list its versions",
-            self.command_line(&format!("baseline history {}", quote_operand(name)))
+            self.context
+                .command_line(&format!("baseline history {}", quote_operand(name)))
         );
         let unknown =
             |what: String| Err(Error::new(ErrorKind::User, what).with_hint(history.clone()));
@@ -587,7 +595,7 @@ impl Engine {
         let mut unread = None;
         let digest = match wanted {
             "previous" => self.previous_version(name, &mut unread)?,
-            "sealed" => self.accepted_seal()?.seal.expected_digest(name),
+            "sealed" => self.baselines.accepted_seal()?.seal.expected_digest(name),
             "pushed" => {
                 let (mut pushes, error) = self.last_pushes(&BTreeSet::from([name]))?;
                 unread = error;
@@ -617,11 +625,16 @@ impl Engine {
             }
             return unknown(format!("{name} has no known version {wanted}"));
         };
-        let users = self.baseline_users(name);
-        match self.find_sealed_version(digest, &users, &OnceCell::new()) {
+        let users = self.context.config().baseline_users(name);
+        match self
+            .baselines
+            .find_sealed_version(digest, &users, &OnceCell::new())
+        {
             Some(known) => Ok((digest, known.bytes)),
             None => {
-                self.baseline_versions.check_unread_version(digest)?;
+                self.context
+                    .baseline_versions()
+                    .check_unread_version(digest)?;
                 unknown(format!(
                     "the content of version {}… of {name} is not in the archive",
                     digest.short_hex(8)
@@ -632,7 +645,7 @@ impl Engine {
 
     /// Whether the accepted seal lists a baseline.
     pub fn is_in_seal(&self, name: &str) -> bool {
-        let accepted = self.accepted_seal();
+        let accepted = self.baselines.accepted_seal();
         accepted.is_ok_and(|it| it.seal.expected_digest(name).is_some())
     }
 
@@ -651,10 +664,12 @@ impl Engine {
     /// Returns the newest version of a baseline that was sealed, saved or pushed and differs from the
     /// file; one that may hold lines of another program only if there is no other.
     fn previous_version(&self, name: &str, unread: &mut Option<Error>) -> Result<Option<Digest>> {
-        let current = read_optional(&self.baseline_file_path(name)).ok().flatten();
+        let current = read_optional(&self.files.baseline_file_path(name))
+            .ok()
+            .flatten();
         let current = current.map(|bytes| Digest::of(&bytes));
         let page = self.readable_baseline_history(name, usize::MAX)?;
-        let (versions, known) = (page.versions, self.known_versions()?);
+        let (versions, known) = (page.versions, self.baselines.known_versions()?);
         *unread = page.unread;
         // What the guard or a restore displaced is a stranger's, or has a record of its own.
         let own = versions.iter().flat_map(|it| {

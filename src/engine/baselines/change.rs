@@ -3,21 +3,21 @@
 //!
 //! It classifies no memory and writes nothing.
 
+use crate::baseline::MAX_BASELINE_BYTES;
+use crate::engine::baselines::Baselines;
+use crate::engine::file_owner::FileOwner;
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use chrono::{DateTime, FixedOffset};
-use rustix::fs::{Stat, lstat};
+use rustix::fs::lstat;
 
 use crate::baseline;
 use crate::config::Agent;
 use crate::digest::Digest;
-use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::moment::Zone;
 
 /// Maximum number of files that are searched for the bytes of a version.
 const MAX_SEARCHED_FILES: usize = 1000;
@@ -27,9 +27,6 @@ const MAX_SEARCHED_BYTES: u64 = 256 << 20;
 
 /// Files by the digests of their contents.
 pub(in crate::engine) type DirectoryDigests = HashMap<Digest, PathBuf>;
-
-/// Format of times in notes.
-const TIME_FORMAT: &str = "%Y-%m-%d %H:%M:%S";
 
 /// A baseline file and the last known version of it.
 #[derive(Clone, Debug)]
@@ -66,21 +63,6 @@ pub struct KnownVersion {
     pub path: PathBuf,
     /// Whether it is the sealed version; otherwise it is the last pushed one.
     pub is_sealed: bool,
-}
-
-/// Owner, mode and times of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileOwner {
-    /// User id.
-    pub uid: u32,
-    /// Group id.
-    pub gid: u32,
-    /// Permissions, with the set-user, set-group and sticky bits.
-    pub mode: u32,
-    /// When its content was written (mtime); programs can set this time.
-    pub modified_at: DateTime<FixedOffset>,
-    /// When the file changed in any way (ctime); programs cannot set this time.
-    pub changed_at: DateTime<FixedOffset>,
 }
 
 impl BaselineChange {
@@ -141,42 +123,11 @@ impl KnownVersion {
     }
 }
 
-impl FileOwner {
-    /// Returns the owner in a file's status, with times in a zone; `None` if a time is out of range.
-    pub(in crate::engine) fn from_stat(stat: &Stat, zone: Zone) -> Option<FileOwner> {
-        let time = |seconds, nanoseconds: u64| {
-            let time = DateTime::from_timestamp(seconds, nanoseconds.try_into().unwrap_or(0));
-            Some(zone.at(time?))
-        };
-        Some(FileOwner {
-            uid: stat.st_uid,
-            gid: stat.st_gid,
-            mode: stat.st_mode & 0o7777,
-            modified_at: time(stat.st_mtime, stat.st_mtime_nsec)?,
-            changed_at: time(stat.st_ctime, stat.st_ctime_nsec)?,
-        })
-    }
-
-    /// Returns, for example, "file owned by uid 0, gid 0, mode 0644, written 2026-03-14 09:00:00".
-    pub fn describe(&self) -> String {
-        let (uid, gid, mode) = (self.uid, self.gid, self.mode);
-        let [written, changed] =
-            [self.modified_at, self.changed_at].map(|it| it.format(TIME_FORMAT));
-        let mut text =
-            format!("file owned by uid {uid}, gid {gid}, mode {mode:04o}, written {written}");
-        // A program that sets back mtime cannot set back ctime.
-        if (self.changed_at - self.modified_at).num_seconds().abs() > 1 {
-            text.push_str(&format!(", changed {changed}"));
-        }
-        text
-    }
-}
-
-impl Engine {
+impl Baselines {
     /// Compares the baseline file of an agent with the sealed version, where its bytes are known,
     /// otherwise with the last pushed one. Reads the file again.
     pub fn compare_baseline(&self, agent: &Agent) -> BaselineChange {
-        let path = self.config().baseline_path(agent);
+        let path = self.context.config().baseline_path(agent);
         let refusal = self.baseline_cache().load(agent).err();
         let file = self.inspect_baseline(agent).map(|found| found.bytes);
         let current = file.as_ref().ok().map(|bytes| Digest::of(bytes));
@@ -184,7 +135,7 @@ impl Engine {
         let sealed = accepted.and_then(|it| it.seal.expected_digest(&agent.baseline));
         // A file that matches its seal is compared with the last pushed version.
         let differs = sealed.filter(|sealed| Some(*sealed) != current);
-        let agents = self.config().agents.iter();
+        let agents = self.context.config().agents.iter();
         let users: Vec<&Agent> = agents.filter(|it| it.baseline == agent.baseline).collect();
         let known = differs
             .and_then(|sealed| self.find_sealed_version(sealed, &users, &OnceCell::new()))
@@ -193,16 +144,16 @@ impl Engine {
         let missing = differs.filter(|_| !is_known);
         let pushed = known
             .is_none()
-            .then(|| self.ledger_history(&agent.name).ok());
+            .then(|| self.ledger.ledger_history(&agent.name).ok());
         let pushed = pushed
             .flatten()
             .and_then(|it| it.pushed_versions.first().copied());
         let mut looked_for = missing.into_iter().chain(pushed);
-        let versions = &self.baseline_versions;
+        let versions = self.context.baseline_versions();
         BaselineChange {
             owner: lstat(&path)
                 .ok()
-                .and_then(|stat| FileOwner::from_stat(&stat, self.clock().zone())),
+                .and_then(|stat| FileOwner::from_stat(&stat, self.context.clock().zone())),
             current: file,
             refusal: refusal.as_ref().map(|it| it.error().to_string()),
             // The last hint of several leads to the comparison that is shown here.
@@ -244,7 +195,7 @@ impl Engine {
     ) -> Option<KnownVersion> {
         let others = users.iter().copied().filter(|it| it.name != agent.name);
         std::iter::once(agent).chain(others).find_map(|it| {
-            let pushed = self.ledger_history(&it.name).ok()?.pushed_versions;
+            let pushed = self.ledger.ledger_history(&it.name).ok()?.pushed_versions;
             self.stored_version(*pushed.first()?, false)
         })
     }
@@ -252,7 +203,7 @@ impl Engine {
     /// Returns the files in the directory of the baselines by their digests.
     fn digest_baseline_directory(&self) -> DirectoryDigests {
         let mut digests = DirectoryDigests::new();
-        let Ok(files) = fs::read_dir(&self.config().general.baseline_dir) else {
+        let Ok(files) = fs::read_dir(&self.context.config().general.baseline_dir) else {
             return digests;
         };
         let mut bytes_left = MAX_SEARCHED_BYTES;
@@ -277,7 +228,10 @@ impl Engine {
         if agent.location.host().is_some() {
             return None;
         }
-        let mut bytes = self.read_detail(agent).memory_prefix;
+        let mut bytes = self
+            .context
+            .read_memory_prefix(agent, MAX_BASELINE_BYTES as usize)
+            .ok()?;
         bytes.truncate(sealed.matching_prefix_length(&bytes)?);
         Some(KnownVersion {
             digest: sealed,
@@ -288,9 +242,9 @@ impl Engine {
     }
 
     fn stored_version(&self, digest: Digest, is_sealed: bool) -> Option<KnownVersion> {
-        let bytes = self.baseline_versions.read_version(digest).ok()?;
+        let bytes = self.context.baseline_versions().read_version(digest).ok()?;
         Some(KnownVersion {
-            path: self.baseline_versions.version_path(digest),
+            path: self.context.baseline_versions().version_path(digest),
             digest,
             bytes,
             is_sealed,

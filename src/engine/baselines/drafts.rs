@@ -3,6 +3,7 @@
 //! that edits holds a lock on its draft; a draft without one was left, and is offered to the next
 //! edit. No process changes or removes the draft of another one that still runs.
 
+use crate::engine::baselines::BaselineEdits;
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -21,7 +22,6 @@ use crate::archive::PROGRAM_DIRECTORY_NAME;
 use crate::baseline::MAX_BASELINE_BYTES;
 use crate::digest::Digest;
 use crate::durable;
-use crate::engine::Engine;
 use crate::engine::store::lock::is_still_at;
 use crate::engine::store::record::new_run_id;
 use crate::error::{Error, ErrorKind, PathContext, Result};
@@ -109,7 +109,7 @@ impl DraftFile {
     }
 }
 
-impl Engine {
+impl BaselineEdits {
     /// Returns the draft of a new edit, which is not written yet.
     pub fn new_baseline_draft(&self, name: &str) -> DraftFile {
         let file = format!("{}-{}", draft_name(name), new_run_id());
@@ -120,7 +120,7 @@ impl Engine {
         }
     }
 
-    /// Whether a draft is in the archive of this engine.
+    /// Whether a draft is in the archive of this edits.
     pub fn owns_baseline_draft(&self, draft: &DraftFile) -> bool {
         draft.path.starts_with(self.draft_directory())
     }
@@ -138,8 +138,8 @@ impl Engine {
     ) -> Result<()> {
         let header = DraftHeader {
             baseline: draft.baseline.clone(),
-            base: self.baseline_versions.store(base)?,
-            time: self.clock().now(),
+            base: self.context.baseline_versions().store(base)?,
+            time: self.context.clock().now(),
             process: own_process(),
         };
         let mut text = serde_json::to_vec(&header).map_err(|error| {
@@ -149,7 +149,9 @@ impl Engine {
         text.push(b'\n');
         text.extend(bytes);
         let directory = Path::new(PROGRAM_DIRECTORY_NAME).join(DRAFT_DIRECTORY_NAME);
-        self.archive.open_or_create_directory(&directory)?;
+        self.context
+            .archive()
+            .open_or_create_directory(&directory)?;
         let mode = Mode::RUSR | Mode::WUSR;
         draft.file = Some(durable::replace_locked_file(&draft.path, &text, mode)?);
         Ok(())
@@ -192,6 +194,7 @@ impl Engine {
             };
             if let Ok(Some((draft, None))) = self.read_draft(&baseline, &file)
                 && self
+                    .catalog
                     .read_baseline(&baseline)
                     .is_ok_and(|bytes| bytes != draft.bytes)
             {
@@ -302,18 +305,19 @@ impl Engine {
             },
             bytes: rest.get(1..).unwrap_or_default().to_vec(),
             base_bytes: self
-                .baseline_versions
+                .context
+                .baseline_versions()
                 .read_version(header.base)
                 .map(|bytes| bytes.to_vec())
                 .unwrap_or_default(),
             base: header.base,
-            time: self.clock().zone().at(header.time),
+            time: self.context.clock().zone().at(header.time),
         };
         Ok(Some((draft, is_edited.then_some(header.process))))
     }
 
     fn draft_directory(&self) -> PathBuf {
-        self.archive.program_path(DRAFT_DIRECTORY_NAME)
+        self.context.archive().program_path(DRAFT_DIRECTORY_NAME)
     }
 }
 

@@ -4,7 +4,7 @@
 //! It restores only what still verifies: a version whose digest is in the seal, a seal whose
 //! signature is good where one is required. It stores the bytes that it replaces first, and records
 //! each restore. It does nothing while an operator edits with this program
-//! ([`Engine::begin_baseline_edit`]), leaves a version that an operator has saved with it and not sealed
+//! ([`BaselineFiles::begin_baseline_edit`]), leaves a version that an operator has saved with it and not sealed
 //! yet, and gives up on a file that it has restored too often. Neither a file that cannot be restored
 //! nor versions that anyone can seal make it fill the disk.
 
@@ -14,6 +14,7 @@ mod watch;
 
 pub use watch::GuardProgress;
 
+use crate::engine::baselines::Guard;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
@@ -32,11 +33,10 @@ use crate::baseline::seal::{
 use crate::config::{Agent, SealRequirement};
 use crate::digest::Digest;
 use crate::durable::ExpectedFile;
-use crate::engine::Engine;
-use crate::engine::baselines::change::FileOwner;
 use crate::engine::baselines::file::read_optional;
 use crate::engine::baselines::replacement::{ChangeRecord, JOURNAL_FILE_NAME, file_state};
 use crate::engine::baselines::save::SaveCause;
+use crate::engine::file_owner::FileOwner;
 use crate::engine::store::lock;
 use crate::engine::store::record::{Operation, Outcome, new_run_id};
 use crate::engine::store::state::State;
@@ -176,7 +176,7 @@ struct RecentRestores {
     has_given_up: bool,
 }
 
-impl Engine {
+impl Guard {
     /// Compares every sealed file with its seal, and restores those that differ.
     ///
     /// # Errors
@@ -189,12 +189,12 @@ impl Engine {
     /// Notes that the agents that use a changed baseline are TAMPERED, or were until the guard
     /// restored it. A pass that has checked all files ends that state for the others.
     fn note_tampering(&self, pass: &GuardPass) {
-        let time = self.clock().now();
+        let time = self.context.clock().now();
         let mut notes = Vec::new();
         // A seal that is being copied is no evidence yet.
         let is_evidence = |event: &&GuardEvent| event.action != GuardAction::Waiting;
         for event in pass.events.iter().filter(is_evidence) {
-            let agents = self.config().agents.iter();
+            let agents = self.context.config().agents.iter();
             for agent in agents.filter(|agent| event.concerns(agent)) {
                 let seen = SeenState {
                     agent: agent.name.clone(),
@@ -212,45 +212,45 @@ impl Engine {
             }
         }
         if !pass.is_unfinished() {
-            let agents = self.config().agents.iter();
+            let agents = self.context.config().agents.iter();
             let ended = agents
                 .filter(|agent| !pass.events.iter().any(|event| event.concerns(agent)))
                 .filter(|agent| self.has_tampering_ended(agent));
             notes.extend(ended.map(|agent| StateNote::Forgotten(agent.name.clone())));
         }
-        self.note_states(&notes);
+        self.state_log.note_states(&notes);
     }
 
     /// Whether an agent was TAMPERED when it was last seen, and its baseline is in order now.
     fn has_tampering_ended(&self, agent: &Agent) -> bool {
-        let known = self.last_known_state(&agent.name);
+        let known = self.state_log.last_known_state(&agent.name);
         known.is_some_and(|(state, _)| state == State::Tampered)
-            && self.baseline_cache().load(agent).is_ok()
+            && self.baselines.baseline_cache().load(agent).is_ok()
     }
 
-    /// Like [`Engine::guard_baselines`], and ends between two files once `stops` says so.
+    /// Like [`Guard::guard_baselines`], and ends between two files once `stops` says so.
     fn guard_until(&self, stops: &dyn Fn() -> bool) -> Result<GuardPass> {
-        let _root_pin = self.archive.pin_root();
+        let _root_pin = self.context.archive().pin_root();
         let pass = self.guard_files(stops)?;
         self.note_tampering(&pass);
         Ok(pass)
     }
 
     fn guard_files(&self, stops: &dyn Fn() -> bool) -> Result<GuardPass> {
-        if self.config().general.require_seal == SealRequirement::Never {
+        if self.context.config().general.require_seal == SealRequirement::Never {
             let message = "require_seal=never: there is nothing to guard";
             return Err(Error::new(ErrorKind::Config, message)
                 .with_hint("remove that line from the config"));
         }
-        let Some(_edits) = lock::try_exclude_edits(&self.archive)? else {
+        let Some(_edits) = lock::try_exclude_edits(self.context.archive())? else {
             return Ok(GuardPass {
                 deferred: Some(EDIT_DEFERRAL),
                 ..GuardPass::default()
             });
         };
-        let _lock = lock::lock_seal(&self.archive, self.clock())?;
+        let _lock = lock::lock_seal(self.context.archive(), self.context.clock())?;
         let mut pass = GuardPass::default();
-        for problem in self.recover_replacements()? {
+        for problem in self.files.recover_replacements()? {
             pass.events.push(GuardEvent::unrecoverable(&problem));
         }
         let trusted = match self.guard_seal(&mut pass) {
@@ -262,7 +262,7 @@ impl Engine {
         };
         let names = self.guarded_names(&trusted);
         pass.files = names.len();
-        let end = self.clock().instant() + MAX_PASS_TIME;
+        let end = self.context.clock().instant() + MAX_PASS_TIME;
         let mut position = self
             .guard_position
             .lock()
@@ -276,7 +276,7 @@ impl Engine {
                 pass.deferred = Some("stopped before all files were checked");
                 break;
             }
-            if self.clock().instant() >= end {
+            if self.context.clock().instant() >= end {
                 *position = Some(name.clone());
                 pass.deferred = Some("this took too long; the next pass looks at the other files");
                 break;
@@ -294,15 +294,16 @@ impl Engine {
     /// Returns the seal that files are compared with: that in `baseline_dir` if it can be used, which
     /// is then kept; otherwise the kept one, which is put back.
     fn guard_seal(&self, pass: &mut GuardPass) -> Result<TrustedSeal> {
-        let kept = self.read_kept_seal();
-        let is_signed = self.counts_only_signed(kept.as_ref());
-        let found = SealFiles::read(&self.config().general.baseline_dir).and_then(|files| {
-            let seal = self.check_seal_files(&files, is_signed)?;
-            if let Some(kept) = kept.as_ref().filter(|_| !is_signed) {
-                self.check_coverage(&seal, kept)?;
-            }
-            Ok((seal, files))
-        });
+        let kept = self.baselines.read_kept_seal();
+        let is_signed = self.baselines.counts_only_signed(kept.as_ref());
+        let found =
+            SealFiles::read(&self.context.config().general.baseline_dir).and_then(|files| {
+                let seal = self.check_seal_files(&files, is_signed)?;
+                if let Some(kept) = kept.as_ref().filter(|_| !is_signed) {
+                    self.check_coverage(&seal, kept)?;
+                }
+                Ok((seal, files))
+            });
         let mut broken_since = self
             .seal_broken_since
             .lock()
@@ -318,7 +319,9 @@ impl Engine {
         let Some(kept) = kept else {
             return Err(why);
         };
-        let accepted = self.accepted_seal_among(&kept.to_files(), is_signed)?;
+        let accepted = self
+            .baselines
+            .accepted_seal_among(&kept.to_files(), is_signed)?;
         if let Some(problem) = accepted.problem {
             return Err(problem);
         }
@@ -326,7 +329,7 @@ impl Engine {
             seal: accepted.seal,
             is_signed,
         };
-        let now = self.clock().instant();
+        let now = self.context.clock().instant();
         let waited = now.saturating_duration_since(*broken_since.get_or_insert(now));
         let event = if let Err(error) = self.check_seal_files(&kept.to_files(), is_signed) {
             GuardEvent::failed(SEAL_FILE_NAME, &error)
@@ -355,18 +358,21 @@ impl Engine {
     /// Refuses a seal without a signature that no longer covers a baseline in use which the kept one
     /// covers: resets would refuse that baseline, and the kept seal would be lost.
     fn check_coverage(&self, seal: &BaselineSeal, kept: &KeptSeal) -> Result<()> {
-        let Ok(Some(kept)) = kept.to_files().parse(&self.config().general.baseline_dir) else {
+        let Ok(Some(kept)) = kept
+            .to_files()
+            .parse(&self.context.config().general.baseline_dir)
+        else {
             return Ok(());
         };
         let covers = |seal: &BaselineSeal, name: &str| seal.expected_digest(name).is_some();
-        let agents = self.config().agents.iter();
+        let agents = self.context.config().agents.iter();
         let mut names = agents.map(|it| it.baseline.as_str());
         match names.find(|name| covers(&kept, name) && !covers(seal, name)) {
             None => Ok(()),
             Some(name) => {
                 let message = format!(
                     "the seal {} no longer covers {name}, which an agent uses",
-                    self.seal_path().display()
+                    self.baselines.seal_path().display()
                 );
                 Err(Error::new(ErrorKind::Integrity, message))
             }
@@ -387,27 +393,27 @@ impl Engine {
         if kept.as_ref() == Some(&newest) {
             return Ok(());
         }
-        let has_signers = self.config().general.seal_signers.is_some();
+        let has_signers = self.context.config().general.seal_signers.is_some();
         let is_good = is_signed
             || has_signers
                 && newest.signature.is_some()
                 && self.check_seal_files(files, true).is_ok();
         if is_good {
             self.record_taken_over(seal, kept.as_ref())?;
-            return self.keep_seal(&newest);
+            return self.baselines.keep_seal(&newest);
         }
         if kept.is_some_and(|kept| kept.manifest == newest.manifest) {
             return Ok(());
         }
         newest.meta = None;
         newest.signature = None;
-        self.keep_seal(&newest)
+        self.baselines.keep_seal(&newest)
     }
 
     /// Records which files a signed seal covers otherwise than the one before: they are not fought
     /// over, and what was saved here before is sealed over.
     fn record_taken_over(&self, seal: &BaselineSeal, before: Option<&KeptSeal>) -> Result<()> {
-        let directory = &self.config().general.baseline_dir;
+        let directory = &self.context.config().general.baseline_dir;
         let before = before.and_then(|before| before.to_files().parse(directory).ok()?);
         let before = before.unwrap_or_default();
         let run = new_run_id();
@@ -418,43 +424,45 @@ impl Engine {
             if digest == before.expected_digest(name) {
                 continue;
             }
-            let mut event = self.baseline_event(&run, Operation::Seal);
+            let mut event = self.files.baseline_event(&run, Operation::Seal);
             event.file = Some(name.to_string());
             event.note = Some("sealed elsewhere".to_string());
             // Its bytes may come later than its seal.
-            event.baseline = digest.filter(|it| self.baseline_versions.read_version(*it).is_ok());
+            event.baseline =
+                digest.filter(|it| self.context.baseline_versions().read_version(*it).is_ok());
             events.push(event);
         }
         if events.is_empty() {
             return Ok(());
         }
         let line = "Guard took over a signed seal that was made elsewhere".to_string();
-        self.record_baseline_run(&run, events, vec![line])
+        self.files.record_baseline_run(&run, events, vec![line])
     }
 
     /// Returns the seal in these files, if it counts.
     fn check_seal_files(&self, files: &SealFiles, is_signed: bool) -> Result<BaselineSeal> {
-        let seal = files.parse(&self.config().general.baseline_dir)?;
+        let seal = files.parse(&self.context.config().general.baseline_dir)?;
         if is_signed {
-            let verifier = &self.seal_verifier;
-            let signed = verifier.check_signature(self.config(), files, seal.as_ref())?;
+            let verifier = self.baselines.seal_verifier();
+            let signed = verifier.check_signature(self.context.config(), files, seal.as_ref())?;
             verifier.remember_serial(&signed);
         }
         seal.ok_or_else(|| {
-            let message = format!("{} is missing", self.seal_path().display());
-            Error::new(ErrorKind::Integrity, message).with_hint(seal_hint(self.config()))
+            let message = format!("{} is missing", self.baselines.seal_path().display());
+            Error::new(ErrorKind::Integrity, message).with_hint(seal_hint(self.context.config()))
         })
     }
 
     /// Returns whether one of the seal's files has changed in the last seconds: an operator may be
     /// copying them.
     fn has_fresh_seal_file(&self) -> bool {
-        let now = self.clock().now();
-        let directory = &self.config().general.baseline_dir;
+        let now = self.context.clock().now();
+        let directory = &self.context.config().general.baseline_dir;
         let names = [SEAL_FILE_NAME, META_FILE_NAME, SIGNATURE_FILE_NAME];
         names.iter().any(|name| {
             let stat = lstat(directory.join(name)).ok();
-            let owner = stat.and_then(|stat| FileOwner::from_stat(&stat, self.clock().zone()));
+            let owner =
+                stat.and_then(|stat| FileOwner::from_stat(&stat, self.context.clock().zone()));
             owner.is_some_and(|owner| {
                 let age = now - owner.changed_at;
                 age >= Duration::zero() && age < SEAL_SETTLE_TIME
@@ -465,7 +473,12 @@ impl Engine {
     /// Returns the names of the files to guard. A user who can write a seal without a signature can add
     /// any name to it, so only the baselines in use count then.
     fn guarded_names(&self, trusted: &TrustedSeal) -> BTreeSet<String> {
-        let used = self.config().agents.iter().map(|it| it.baseline.as_str());
+        let used = self
+            .context
+            .config()
+            .agents
+            .iter()
+            .map(|it| it.baseline.as_str());
         let sealed = trusted.seal.names().filter(|_| trusted.is_signed);
         used.chain(sealed)
             .filter(|name| is_baseline_name(name) && trusted.seal.expected_digest(name).is_some())
@@ -475,12 +488,13 @@ impl Engine {
 
     /// Puts the kept seal back and records it.
     fn restore_seal(&self, kept: &KeptSeal, why: &Error) -> Result<()> {
-        self.ledger_head()?;
+        self.ledger.ledger_head()?;
         // An unreadable object is not a file; it stays under a random name beside the seal.
-        let found = SealFiles::read(&self.config().general.baseline_dir).unwrap_or_default();
+        let found =
+            SealFiles::read(&self.context.config().general.baseline_dir).unwrap_or_default();
         let manifest = found.manifest.as_deref().map(file_state);
         let run = new_run_id();
-        let mut event = self.baseline_event(&run, Operation::Guard);
+        let mut event = self.files.baseline_event(&run, Operation::Guard);
         event.file = Some(SEAL_FILE_NAME.to_string());
         event.before = manifest;
         event.after = Some(file_state(kept.manifest.as_bytes()));
@@ -490,7 +504,7 @@ impl Engine {
             events: vec![event],
             lines: vec![format!("Guard restored the seal: {}", why.message())],
         };
-        self.install_seal(kept, None, record, || {})
+        self.seals.install_seal(kept, None, record, || {})
     }
 
     /// Compares a file with its sealed digest; restores it if it differs.
@@ -501,7 +515,7 @@ impl Engine {
         is_signed: bool,
         unsealed: &mut Vec<String>,
     ) -> Result<Option<GuardEvent>> {
-        let path = self.baseline_file_path(name);
+        let path = self.files.baseline_file_path(name);
         // Anything but a plain file differs.
         let bytes = read_optional(&path).ok().flatten();
         let digest = bytes.as_deref().map(Digest::of);
@@ -509,17 +523,18 @@ impl Engine {
             self.keep_sealed_version(name, &bytes, is_signed)?;
             return Ok(None);
         }
-        if digest.is_some() && digest == self.unsealed_save(name)? {
+        if digest.is_some() && digest == self.edits.unsealed_save(name)? {
             unsealed.push(name.to_string());
             return Ok(None);
         }
-        let Ok(version) = self.baseline_versions.read_version(sealed) else {
+        let Ok(version) = self.context.baseline_versions().read_version(sealed) else {
             let digest = sealed.short_hex(8);
             let message =
                 format!("{name} differs from its seal, and the archive has no copy of {digest}…");
             return Err(Error::new(ErrorKind::Integrity, message).with_hint(format!(
                 "restore the file from a backup, or review it and seal it: {}",
-                self.command_line(&format!("seal --dry-run {}", quote_operand(name)))
+                self.context
+                    .command_line(&format!("seal --dry-run {}", quote_operand(name)))
             )));
         };
         if let Some(event) = self.give_up_on(name)? {
@@ -530,7 +545,8 @@ impl Engine {
             note: Some("differed from its seal".to_string()),
             expected: ExpectedFile::Any,
         };
-        let saved = self.attempt_restore(name, || self.replace_baseline(name, &version, cause))?;
+        let saved =
+            self.attempt_restore(name, || self.files.replace_baseline(name, &version, cause))?;
         let was = match saved.before {
             Some(digest) => format!("it had become {}…", digest.short_hex(8)),
             None => "it was missing or no plain readable file".to_string(),
@@ -538,7 +554,7 @@ impl Engine {
         let remarks = saved.remarks().into_iter();
         let remarks: String = remarks.map(|remark| format!("; {remark}")).collect();
         // Where the archive is full, the bytes are in the file beside it alone.
-        let is_stored = |it: &Digest| self.baseline_versions.version_path(*it).exists();
+        let is_stored = |it: &Digest| self.context.baseline_versions().version_path(*it).exists();
         Ok(Some(GuardEvent {
             file: name.to_string(),
             action: GuardAction::Restored,
@@ -558,14 +574,17 @@ impl Engine {
 
     /// Stores the sealed version of a file if the archive lacks it.
     fn keep_sealed_version(&self, name: &str, bytes: &[u8], is_signed: bool) -> Result<()> {
-        let path = self.baseline_versions.version_path(Digest::of(bytes));
+        let path = self
+            .context
+            .baseline_versions()
+            .version_path(Digest::of(bytes));
         if path.exists() {
             return Ok(());
         }
         if !is_signed {
             let budget = &self.guard_pauses.stored;
             let mut budget = budget.lock().unwrap_or_else(PoisonError::into_inner);
-            if !budget.take(bytes.len() as u64, self.clock().instant()) {
+            if !budget.take(bytes.len() as u64, self.context.clock().instant()) {
                 let message = format!(
                     "{name} is not kept as a version: {} MiB of files under a seal without a \
                      signature were stored within an hour",
@@ -576,7 +595,7 @@ impl Engine {
                 );
             }
         }
-        self.baseline_versions.store(bytes)?;
+        self.context.baseline_versions().store(bytes)?;
         Ok(())
     }
 
@@ -584,7 +603,7 @@ impl Engine {
     fn attempt_restore<T>(&self, name: &str, restore: impl FnOnce() -> Result<T>) -> Result<T> {
         let pauses = &self.guard_pauses.failed;
         let mut pauses = pauses.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = self.clock().instant();
+        let now = self.context.clock().instant();
         if let Some(error) = pauses.paused_after(name, now) {
             return Err(error.clone());
         }
@@ -595,7 +614,7 @@ impl Engine {
             }
             Err(error) => {
                 let failed = pauses.pause_after(name, now, |length| {
-                    let next = (self.clock().now() + length).format("%Y-%m-%d %H:%M:%S");
+                    let next = (self.context.clock().now() + length).format("%Y-%m-%d %H:%M:%S");
                     error.with_hint(format!(
                         "the guard tries again at {next}, and at once when it is restarted"
                     ))
@@ -608,30 +627,38 @@ impl Engine {
     fn evidence_hint(&self, name: &str, before: Digest) -> String {
         let name = quote_operand(name);
         let show = format!("baseline show {name} --version {}", before.short_hex(12));
-        format!("the replaced bytes are kept: {}", self.command_line(&show))
+        format!(
+            "the replaced bytes are kept: {}",
+            self.context.command_line(&show)
+        )
     }
 
     /// Returns how an operator changes a baseline under the guard. A file that an editor leaves beside
     /// it proves nothing: other users may give it that name.
     fn edit_hint(&self, name: &str) -> String {
         let edit = format!("baseline edit {}", quote_operand(name));
-        format!("to change it yourself: {}", self.command_line(&edit))
+        format!(
+            "to change it yourself: {}",
+            self.context.command_line(&edit)
+        )
     }
 
     fn writers_hint(&self) -> String {
         format!(
             "`{}` names the agents that can write baseline_dir",
-            self.command_line("doctor")
+            self.context.command_line("doctor")
         )
     }
 
     /// Returns how an operator ends a fight.
     fn truce_hint(&self, name: &str) -> String {
         if name == SEAL_FILE_NAME {
-            let seal = self.command_line("seal --all --dry-run");
+            let seal = self.context.command_line("seal --all --dry-run");
             return format!("once no other program changes it, review it and seal again: {seal}");
         }
-        let restore = self.command_line(&format!("baseline restore {}", quote_operand(name)));
+        let restore = self
+            .context
+            .command_line(&format!("baseline restore {}", quote_operand(name)));
         format!("once no other program changes it, restore it: {restore}")
     }
 
@@ -648,12 +675,13 @@ impl Engine {
         );
         if !recent.has_given_up {
             let run = new_run_id();
-            let mut event = self.baseline_event(&run, Operation::Guard);
+            let mut event = self.files.baseline_event(&run, Operation::Guard);
             event.file = Some(name.to_string());
             event.outcome = Outcome::Refused;
             event.note = Some(message.clone());
             let line = format!("Guard {message}");
-            self.record_baseline_run(&run, vec![event], vec![line])?;
+            self.files
+                .record_baseline_run(&run, vec![event], vec![line])?;
         }
         Ok(Some(GuardEvent {
             file: name.to_string(),
@@ -664,10 +692,10 @@ impl Engine {
     }
 
     fn recent_restores(&self, name: &str) -> Result<RecentRestores> {
-        let now = self.clock().now();
+        let now = self.context.clock().now();
         let begin = now - FIGHT_WINDOW;
         let mut recent = RecentRestores::default();
-        let (mut back, _) = self.scan_ledger_backwards()?;
+        let (mut back, _) = self.ledger.scan_ledger_backwards()?;
         while let Some((_, record)) = back.next_readable(&mut None, |_| true)? {
             if record.time < begin {
                 break;

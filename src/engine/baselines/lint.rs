@@ -6,6 +6,7 @@ mod finding_counts;
 mod plan_lint;
 mod writable_paths;
 
+use crate::engine::baselines::Lint;
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -13,7 +14,6 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::fs::Mode;
 
@@ -23,23 +23,17 @@ pub(in crate::engine) use plan_lint::PlanLint;
 
 use crate::baseline::seal::{BaselineSeal, is_baseline_name};
 use crate::baseline::{self, BaselineRefusal, MAX_BASELINE_BYTES};
-use crate::boundary::{SeparatorLines, with_line_ends_of};
+use crate::boundary::SeparatorLines;
 use crate::clock::Clock;
 use crate::config::{Agent, SealRequirement};
 use crate::digest::Digest;
 use crate::durable::{self, ExpectedFile, OperatorDirectory, Replacement, ReplacementNames};
-use crate::engine::Engine;
 use crate::engine::baselines::change::DirectoryDigests;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::lint::{
-    DriftFacts, Finding, FleetFacts, LintInput, LintReport, LintSettings, TextRole,
-    apply_safe_fixes, lint,
+    Finding, FleetFacts, LintInput, LintReport, LintSettings, TextRole, apply_safe_fixes, lint,
 };
 use writable_paths::writable_paths;
-
-/// Time limit of the comparison of a memory with what was pushed; after it, the counts are those of
-/// a coarser diff.
-const DRIFT_DIFF_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A file that was linted.
 #[derive(Clone, Debug)]
@@ -90,11 +84,11 @@ impl LintSources {
     }
 }
 
-impl Engine {
+impl Lint {
     /// Returns the settings for the files of an agent; without one, those of the fleet.
     pub fn lint_settings(&self, agent: Option<&Agent>, decisions: &LintDecisions) -> LintSettings {
-        let general = &self.config().general;
-        let settings = &self.config().lint;
+        let general = &self.context.config().general;
+        let settings = &self.context.config().lint;
         LintSettings {
             min_baseline_size: general.min_baseline_size,
             max_memory_size: agent.map_or(general.max_memory_size, |it| it.max_memory_size),
@@ -106,7 +100,7 @@ impl Engine {
             allowances: Arc::clone(&decisions.allowances),
             accepted_findings: Arc::clone(&decisions.accepted_findings),
             words: decisions.words(),
-            today: self.clock().now().date_naive(),
+            today: self.context.clock().now().date_naive(),
         }
     }
 
@@ -114,13 +108,13 @@ impl Engine {
     /// settings, and facts from outside the text. `name` is a file in `baseline_dir`, which
     /// need not exist.
     pub fn baseline_lint(&self, name: &str, decisions: &LintDecisions) -> BaselineLint {
-        let mut agents = self.config().agents.iter();
+        let mut agents = self.context.config().agents.iter();
         let user = agents.find(|it| it.baseline == name);
         let sources = LintSources::new(self.counted_seal());
         self.lint_beside_versions(name, user, decisions, &sources)
     }
 
-    /// As [`Engine::baseline_lint`], for one of the agents that use the baseline.
+    /// As [`Lint::baseline_lint`], for one of the agents that use the baseline.
     fn lint_beside_versions(
         &self,
         name: &str,
@@ -128,19 +122,21 @@ impl Engine {
         decisions: &LintDecisions,
         sources: &LintSources,
     ) -> BaselineLint {
-        let users = self.baseline_users(name);
+        let users = self.context.config().baseline_users(name);
         let seal = sources.seal.as_ref();
         let sealed = seal.and_then(|it| it.expected_digest(name));
         let sealed_version = sealed.and_then(|digest| {
-            let current = baseline::read_file(&self.baseline_file_path(name)).ok();
+            let current = baseline::read_file(&self.files.baseline_file_path(name)).ok();
             let current = current.filter(|bytes| Digest::of(bytes) == digest);
             current.or_else(|| {
-                let found = self.find_sealed_version(digest, &users, &sources.beside)?;
+                let found = self
+                    .baselines
+                    .find_sealed_version(digest, &users, &sources.beside)?;
                 Some(found.bytes.to_vec())
             })
         });
         let pushed_version = || {
-            let pushed = self.find_pushed_version(agent?, &users)?;
+            let pushed = self.baselines.find_pushed_version(agent?, &users)?;
             Some(pushed.bytes.to_vec())
         };
         let facts = FleetFacts {
@@ -162,10 +158,10 @@ impl Engine {
         facts: FleetFacts,
         decisions: &LintDecisions,
     ) -> BaselineLint {
-        let general = &self.config().general;
+        let general = &self.context.config().general;
         BaselineLint {
             agent: agent.map(|it| it.name.clone()),
-            path: self.baseline_file_path(name),
+            path: self.files.baseline_file_path(name),
             separator: agent.map_or(&general.separator, |it| &it.separator).clone(),
             facts,
             settings: self.lint_settings(agent, decisions),
@@ -180,7 +176,7 @@ impl Engine {
         let sources = LintSources::new(self.counted_seal());
         let mut lint = self.lint_beside_versions(&agent.baseline, Some(agent), decisions, &sources);
         let text = baseline::read_file(&lint.path)?;
-        lint.facts.seal_fault = match self.baseline_cache().load(agent) {
+        lint.facts.seal_fault = match self.baselines.baseline_cache().load(agent) {
             Err(BaselineRefusal::Tampered(error)) => Some(error.to_string()),
             _ => None,
         };
@@ -195,80 +191,6 @@ impl Engine {
         })
     }
 
-    /// Lints the memory of an agent; `None` where it does not exist yet.
-    ///
-    /// # Errors
-    /// The memory cannot be read.
-    pub fn lint_memory(
-        &self,
-        agent: &Agent,
-        decisions: &LintDecisions,
-    ) -> Result<Option<LintedFile>> {
-        let detail = self.read_detail(agent);
-        if detail.observation.is_absent {
-            return Ok(None);
-        }
-        if let Some(why) = &detail.error {
-            let message = format!("cannot read the memory of {}: {why}", agent.name);
-            return Err(Error::new(ErrorKind::Host, message));
-        }
-        let content = detail.observation.content.as_ref();
-        let boundary = content.and_then(|content| content.boundary);
-        // Without a usable baseline the boundary is unknown; the memory is not at fault.
-        let is_scratch_known = detail.observation.is_scratch_known();
-        let text = detail.memory_prefix;
-        let size = content.map_or(text.len() as u64, |content| content.size);
-        let mut facts = FleetFacts {
-            memory_size: Some(size),
-            ..FleetFacts::default()
-        };
-        let role = match boundary {
-            Some(boundary) => TextRole::Memory {
-                scratch_start: boundary.offset.min(text.len()),
-                is_intact: !boundary.is_drifted(),
-            },
-            None => TextRole::Memory {
-                scratch_start: if is_scratch_known {
-                    text.len()
-                } else {
-                    end_of_last_separator(&text, &agent.separator)
-                },
-                is_intact: false,
-            },
-        };
-        if let (Some(boundary), Some(pushed)) = (
-            boundary.filter(|it| it.is_drifted()),
-            detail.operator_part.as_ref(),
-        ) {
-            let above = &text[..boundary.offset.min(text.len())];
-            let deadline = self.clock().instant() + DRIFT_DIFF_TIMEOUT;
-            let pushed = with_line_ends_of(pushed, above);
-            let drift = DriftFacts::compare(&pushed, above, Some(deadline));
-            facts.drift = Some(drift.with_separator_line(boundary.line));
-        } else if boundary.is_none() && is_scratch_known {
-            facts.drift = Some(DriftFacts::without_separator());
-        }
-        let path = agent.location.memory().to_path_buf();
-        let settings = self.lint_settings(Some(agent), decisions);
-        let report = lint(
-            &LintInput {
-                agent: Some(&agent.name),
-                path: &path.to_string_lossy(),
-                text: &text,
-                role,
-                separator: &agent.separator,
-                facts: &facts,
-            },
-            &settings,
-        );
-        Ok(Some(LintedFile {
-            unread_bytes: size.saturating_sub(text.len() as u64),
-            path,
-            text,
-            report,
-        }))
-    }
-
     /// Applies the safe fixes of a linted file. A baseline is saved as an editor saves it: the version
     /// from before is kept, and the ledger has a record.
     ///
@@ -276,7 +198,7 @@ impl Engine {
     /// The file has changed since it was linted, belongs to the archive or the seal, or cannot be
     /// written.
     pub fn fix_linted_file(&self, linted: &LintedFile) -> Result<FixedFile> {
-        let general = &self.config().general;
+        let general = &self.context.config().general;
         let path = fs::canonicalize(&linted.path).with_path("find", &linted.path)?;
         // A directory that is mounted elsewhere, too, has another path there.
         let name_below = |directory: &Path| {
@@ -294,14 +216,14 @@ impl Engine {
             return refusal("it is in the archive");
         }
         let Some(name) = name_below(&general.baseline_dir) else {
-            if let Some(agent) = self.agent_of_memory_file(&path) {
+            if let Some(agent) = self.shared_memories.agent_of_memory_file(&path) {
                 return refusal(&format!("it is the memory of {agent}"));
             }
-            let config = fs::canonicalize(&self.config().path);
+            let config = fs::canonicalize(&self.context.config().path);
             if config.is_ok_and(|config| config == path) {
                 return refusal("it is the config");
             }
-            return fix_draft(linted, self.clock());
+            return fix_draft(linted, self.context.clock());
         };
         let Some(name) = name.to_str().filter(|name| is_baseline_name(name)) else {
             return refusal("a baseline cannot have that name");
@@ -311,8 +233,11 @@ impl Engine {
         };
         check_unchanged(linted)?;
         let before = Digest::of(&linted.text);
-        let is_foreign = self.known_versions()?.is_foreign_base(name, before);
-        self.save_baseline(name, &fixed, Some(before))?;
+        let is_foreign = self
+            .baselines
+            .known_versions()?
+            .is_foreign_base(name, before);
+        self.files.save_baseline(name, &fixed, Some(before))?;
         let name = name.to_string();
         Ok(FixedFile::Baseline { name, is_foreign })
     }
@@ -327,11 +252,11 @@ impl Engine {
         let seal = self.counted_seal();
         let mut seen = BTreeSet::new();
         let mut findings = Vec::new();
-        for agent in &self.config().agents {
+        for agent in &self.context.config().agents {
             if !seen.insert(agent.baseline.as_str()) {
                 continue;
             }
-            let Ok(text) = baseline::read_file(&self.config().baseline_path(agent)) else {
+            let Ok(text) = baseline::read_file(&self.context.config().baseline_path(agent)) else {
                 continue;
             };
             let sealed = seal
@@ -366,19 +291,19 @@ impl Engine {
 
     /// Names of the other agents.
     fn other_agents(&self, agent: Option<&Agent>) -> Vec<String> {
-        let agents = self.config().agents.iter();
+        let agents = self.context.config().agents.iter();
         let others = agents.filter(|it| agent.is_none_or(|agent| agent.name != it.name));
         others.map(|it| it.name.clone()).collect()
     }
 
     /// Describes the files and directories that an agent shares with others and must not.
     fn shared_files(&self, agent: &Agent) -> Vec<String> {
-        let groups = self.agents_sharing_memories().into_iter();
+        let groups = self.shared_memories.agents_sharing_memories().into_iter();
         let mut shared: Vec<String> = groups
             .filter(|group| group.contains(&agent.name.as_str()))
             .map(|group| format!("the agents {} share a memory file", group.join(", ")))
             .collect();
-        let agents = self.config().agents.iter();
+        let agents = self.context.config().agents.iter();
         let same_entries =
             agents.filter(|it| it.name != agent.name && it.archive_subdir == agent.archive_subdir);
         shared.extend(same_entries.map(|other| {
@@ -393,18 +318,22 @@ impl Engine {
     /// Returns the seal whose versions may suppress findings: with a good signature where one is
     /// required, and none where seals are ignored or it cannot be used.
     pub(in crate::engine) fn counted_seal(&self) -> Option<BaselineSeal> {
-        if self.config().general.require_seal == SealRequirement::Never {
+        if self.context.config().general.require_seal == SealRequirement::Never {
             return None;
         }
-        self.seal_verifier.read_seal(self.config()).ok().flatten()
+        self.baselines
+            .seal_verifier()
+            .read_seal(self.context.config())
+            .ok()
+            .flatten()
     }
 
     /// Describes what the user of an agent can write of its baseline, by owner and mode. An agent
     /// that runs as root or as the operator can write anything; `doctor` says so once.
     fn baseline_writers(&self, agent: &Agent) -> Vec<String> {
         let own = rustix::process::geteuid().as_raw();
-        let users: BTreeSet<u32> = self.memory_owners(agent).into_iter().collect();
-        let path = self.config().baseline_path(agent);
+        let users: BTreeSet<u32> = self.context.memory_owners(agent).into_iter().collect();
+        let path = self.context.config().baseline_path(agent);
         let mut found = Vec::new();
         for uid in users.into_iter().filter(|uid| *uid != 0 && *uid != own) {
             let writable = writable_paths(&path, uid).into_iter();

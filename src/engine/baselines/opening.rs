@@ -1,5 +1,7 @@
 //! Opens baselines for an editor: the bytes, who uses them, and what stands in the way of a save.
 
+use crate::engine::baselines::BaselineEdits;
+use crate::engine::baselines::save::BaselineWriter;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -10,7 +12,6 @@ use crate::baseline::{InspectedBaseline, WriterWait};
 use crate::config::SealRequirement;
 use crate::digest::Digest;
 use crate::durable;
-use crate::engine::Engine;
 use crate::engine::baselines::catalog::SEALED_VERSION_NOTE;
 use crate::engine::baselines::drafts::FoundDrafts;
 use crate::engine::baselines::file::BaselineFile;
@@ -76,7 +77,7 @@ pub enum SealMatch {
     Mismatch(String),
 }
 
-impl Engine {
+impl BaselineEdits {
     /// Opens a baseline for an editor.
     ///
     /// # Errors
@@ -86,10 +87,10 @@ impl Engine {
             let message = format!("{name} is not the name of a baseline");
             return Err(Error::new(ErrorKind::User, message));
         }
-        let users = self.baseline_users(name);
-        let path = self.baseline_file_path(name);
+        let users = self.context.config().baseline_users(name);
+        let path = self.files.baseline_file_path(name);
         let found = match users.first() {
-            Some(agent) => self.inspect_baseline(agent)?,
+            Some(agent) => self.baselines.inspect_baseline(agent)?,
             None => {
                 let (bytes, is_sealed, seal_mismatch) = self.read_unused_baseline(name)?;
                 InspectedBaseline {
@@ -138,7 +139,7 @@ impl Engine {
         match self.open_baseline(name) {
             Ok(opened) => (BaselineFile::Readable(opened.bytes), opened.seal),
             Err(error) => {
-                let file = match BaselineFile::read(&self.baseline_file_path(name)) {
+                let file = match BaselineFile::read(&self.files.baseline_file_path(name)) {
                     // The ledger, for example, cannot be read.
                     BaselineFile::Readable(_) => BaselineFile::Unreadable(error.to_string()),
                     file => file,
@@ -150,7 +151,7 @@ impl Engine {
 
     /// Returns whether the file of a baseline is immutable (`chattr +i`).
     pub fn is_baseline_immutable(&self, name: &str) -> bool {
-        durable::is_immutable(&self.baseline_file_path(name))
+        durable::is_immutable(&self.files.baseline_file_path(name))
     }
 
     /// Returns why a save cannot unlock an immutable baseline, and the commands that do. None if it
@@ -159,7 +160,7 @@ impl Engine {
         let is_refused = self.is_baseline_immutable(name)
             && probe::has_capability(probe::CAP_LINUX_IMMUTABLE) == Some(false);
         is_refused.then(|| {
-            let commands = durable::flag_commands(&self.baseline_file_path(name));
+            let commands = durable::flag_commands(&self.files.baseline_file_path(name));
             format!("{name} is immutable, which only root may change; {commands}")
         })
     }
@@ -168,19 +169,24 @@ impl Engine {
     /// does not.
     fn read_unused_baseline(&self, name: &str) -> Result<(Vec<u8>, bool, Option<String>)> {
         let read = || {
-            let bytes = self.read_baseline(name)?;
+            let bytes = self.catalog.read_baseline(name)?;
             let (is_sealed, mismatch) = self.check_unused_baseline(name, Digest::of(&bytes));
             Ok((bytes, is_sealed, mismatch))
         };
         let is_fault = |found: &Result<_>| !matches!(found, Ok((_, _, None)));
-        self.seal_verifier
+        self.baselines
+            .seal_verifier()
             .read_settled(&mut WriterWait::default(), read, is_fault)
     }
 
     /// Returns whether a seal covers a baseline that no agent uses, and why it does not match, if it
     /// does not. A file that the seal does not list is not a fault: no reset pushes it.
     fn check_unused_baseline(&self, name: &str, digest: Digest) -> (bool, Option<String>) {
-        match self.seal_verifier.read_seal(self.config()) {
+        match self
+            .baselines
+            .seal_verifier()
+            .read_seal(self.context.config())
+        {
             Err(error) => (true, Some(error.to_string())),
             Ok(seal) => match seal.and_then(|seal| seal.expected_digest(name)) {
                 None => (false, None),
@@ -196,7 +202,7 @@ impl Engine {
 
     /// Whether a new seal needs a signature: the config requires it, or the seal has one.
     fn has_signed_seal(&self) -> bool {
-        let general = &self.config().general;
+        let general = &self.context.config().general;
         general.require_seal == SealRequirement::Signed
             || SealFiles::read(&general.baseline_dir).is_ok_and(|it| it.signature.is_some())
     }
@@ -209,7 +215,7 @@ impl Engine {
     /// The active file of the ledger cannot be read.
     pub(in crate::engine) fn unsealed_save(&self, name: &str) -> Result<Option<Digest>> {
         let mut unread = None;
-        let (mut back, _) = self.scan_ledger_backwards()?;
+        let (mut back, _) = self.ledger.scan_ledger_backwards()?;
         while let Some((_, record)) = back.next_readable(&mut unread, |it| it.is_about_archive())? {
             let event = record.event;
             if event.file.as_deref() != Some(name) || event.outcome != Outcome::Ok {
@@ -232,36 +238,54 @@ impl Engine {
     /// `accepts_lint_errors`: the operator has seen its lint errors.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] if the file is no longer that version; as [`Engine::plan_seal`] and
-    /// [`Engine::apply_seal`].
+    /// [`ErrorKind::Conflict`] if the file is no longer that version; as [`Seals::plan_seal`] and
+    /// [`Seals::apply_seal`].
     pub fn seal_saved_baseline(
         &self,
         name: &str,
         saved: Digest,
         accepts_lint_errors: bool,
     ) -> Result<SealReport> {
-        self.begin_baseline_change()?
-            .seal_saved(name, saved, accepts_lint_errors)
+        let writer = self.files.begin_baseline_change()?;
+        self.seal_saved(&writer, name, saved, accepts_lint_errors)
+    }
+
+    /// As [`BaselineEdits::seal_saved_baseline`], within the change that saved it.
+    ///
+    /// # Errors
+    /// As [`BaselineEdits::seal_saved_baseline`].
+    pub fn seal_saved(
+        &self,
+        writer: &BaselineWriter<'_>,
+        name: &str,
+        saved: Digest,
+        accepts_lint_errors: bool,
+    ) -> Result<SealReport> {
+        let plan = self.plan_saved_seal(name, saved, accepts_lint_errors)?;
+        let preview = self.seals.check_seal_plan(&plan, None)?;
+        self.seals.apply_checked_seal(writer, &plan, None, preview)
     }
 
     /// Plans to seal one baseline whose version `saved` was just saved, and nothing else.
     ///
     /// # Errors
-    /// As [`Engine::seal_saved_baseline`].
-    pub(in crate::engine) fn plan_saved_seal(
+    /// As [`BaselineEdits::seal_saved_baseline`].
+    fn plan_saved_seal(
         &self,
         name: &str,
         saved: Digest,
         accepts_lint_errors: bool,
     ) -> Result<SealPlan> {
         let scope = SealScope::Named(BTreeSet::from([name.to_string()]));
-        let mut plan = self.plan_seal(&scope, false)?;
+        let mut plan = self.seals.plan_seal(&scope, false)?;
         // Another program may have written to the file since.
         let mut changes = plan.changes.iter();
         if !changes.any(|it| it.name == name && it.sha256() == Some(saved)) {
-            let path = self.baseline_file_path(name);
+            let path = self.files.baseline_file_path(name);
             let message = format!("{} has changed since it was saved", path.display());
-            let show = self.command_line(&format!("seal --dry-run {}", quote_operand(name)));
+            let show = self
+                .context
+                .command_line(&format!("seal --dry-run {}", quote_operand(name)));
             return Err(Error::new(ErrorKind::Conflict, message)
                 .with_hint(format!("it is not sealed; to review the change: {show}")));
         }

@@ -2,6 +2,7 @@
 //! baselines. A plan holds the bytes before and after, and is applied to a file only while the file
 //! is what the plan saw. Seals have plans of their own.
 
+use crate::engine::baselines::BaselineEdits;
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
@@ -12,7 +13,6 @@ use crate::baseline::seal::is_baseline_name;
 use crate::config::SealRequirement;
 use crate::digest::Digest;
 use crate::durable::{self, ClearedFlag, ExpectedFile};
-use crate::engine::Engine;
 use crate::engine::baselines::catalog::{BASELINE_EXTENSION, SEALED_VERSION_NOTE};
 use crate::engine::baselines::file::BaselineFile;
 use crate::engine::baselines::save::{BaselineWriter, SaveCause, SavedBaseline, TextOrigin};
@@ -186,11 +186,11 @@ fn check_baseline_size(name: &str, text: &[u8]) -> Result<()> {
     Err(Error::new(ErrorKind::Conflict, message).with_hint("use a shorter replacement"))
 }
 
-impl Engine {
+impl BaselineEdits {
     /// Plans to put a version of baselines back; those that are that version already stay out.
     ///
     /// # Errors
-    /// As [`Engine::find_baseline_version`].
+    /// As [`BaselineCatalog::find_baseline_version`].
     pub fn plan_restore(&self, names: &[String], version: &str) -> Result<BaselinePlan> {
         let mut plan = BaselinePlan {
             action: BaselineAction::Restore {
@@ -199,14 +199,14 @@ impl Engine {
             files: Vec::new(),
             unchanged: Vec::new(),
         };
-        let known = self.known_versions()?;
-        let seal = self.accepted_seal().unwrap_or_default().seal;
-        let is_checked = self.config().general.require_seal != SealRequirement::Never;
+        let known = self.baselines.known_versions()?;
+        let seal = self.baselines.accepted_seal().unwrap_or_default().seal;
+        let is_checked = self.context.config().general.require_seal != SealRequirement::Never;
         let has_seal = is_checked && seal.names().next().is_some();
         let mut budget = PlanBudget::default();
         for name in names {
-            let (digest, bytes) = self.find_baseline_version(name, version)?;
-            let before = BaselineFile::read(&self.baseline_file_path(name));
+            let (digest, bytes) = self.catalog.find_baseline_version(name, version)?;
+            let before = BaselineFile::read(&self.files.baseline_file_path(name));
             if before.bytes() == Some(&bytes) {
                 plan.unchanged.push(name.clone());
                 continue;
@@ -235,28 +235,30 @@ impl Engine {
         // control characters cannot be typed.
         let can_be_typed =
             !name.starts_with('-') && untrusted::visible_line(name.as_bytes()) == name;
-        if !is_baseline_name(name) || !can_be_typed || self.config().agent(name).is_some() {
+        if !is_baseline_name(name) || !can_be_typed || self.context.config().agent(name).is_some() {
             let message = format!("a new baseline cannot have the name `{name}`");
             return Err(Error::new(ErrorKind::User, message)
                 .with_hint("name a file in baseline_dir, such as scout-MEMORY.md"));
         }
-        if !name.ends_with(BASELINE_EXTENSION) && self.baseline_users(name).is_empty() {
+        if !name.ends_with(BASELINE_EXTENSION)
+            && self.context.config().baseline_users(name).is_empty()
+        {
             let message = format!("`{name}` does not end in {BASELINE_EXTENSION}");
             return Err(Error::new(ErrorKind::User, message).with_hint(format!(
                 "a file that no agent uses is a baseline only with that end: {name}{BASELINE_EXTENSION}"
             )));
         }
-        let path = self.baseline_file_path(name);
+        let path = self.files.baseline_file_path(name);
         let before = BaselineFile::read(&path);
         if before != BaselineFile::Absent {
             let message = format!("{} exists already", path.display());
             return Err(Error::new(ErrorKind::Conflict, message).with_hint("choose another name"));
         }
         let (bytes, is_foreign) = match source {
-            "template" => (self.find_baseline_version(name, source)?.1, false),
+            "template" => (self.catalog.find_baseline_version(name, source)?.1, false),
             other => {
-                let bytes = self.read_baseline(other)?;
-                let known = self.known_versions()?;
+                let bytes = self.catalog.read_baseline(other)?;
+                let known = self.baselines.known_versions()?;
                 let is_foreign = known.is_foreign_base(other, Digest::of(&bytes));
                 (Arc::new(bytes), is_foreign)
             }
@@ -287,11 +289,11 @@ impl Engine {
             files: Vec::new(),
             unchanged: Vec::new(),
         };
-        let known = self.known_versions()?;
+        let known = self.baselines.known_versions()?;
         let mut seen = BTreeSet::new();
         let mut budget = PlanBudget::default();
         for name in names.iter().filter(|name| seen.insert(*name)) {
-            let before = self.read_baseline(name)?;
+            let before = self.catalog.read_baseline(name)?;
             match replacement.apply(&regex, name, &before)? {
                 Some((after, count)) if after != before => {
                     budget.spend(&before, &after)?;
@@ -314,7 +316,7 @@ impl Engine {
         after: Arc<Vec<u8>>,
         replaced: usize,
     ) -> PlannedBaseline {
-        let users = self.baseline_users(name).into_iter();
+        let users = self.context.config().baseline_users(name).into_iter();
         PlannedBaseline {
             name: name.to_string(),
             before,
@@ -330,13 +332,13 @@ impl Engine {
     /// Writes one file of a plan, as [`BaselineWriter::apply`] does.
     ///
     /// # Errors
-    /// As [`BaselineWriter::apply`] and [`Engine::begin_baseline_change`].
+    /// As [`BaselineWriter::apply`] and [`BaselineFiles::begin_baseline_change`].
     pub fn apply_planned_baseline(
         &self,
         plan: &BaselinePlan,
         file: &PlannedBaseline,
     ) -> Result<SavedBaseline> {
-        self.begin_baseline_change()?.apply(plan, file)
+        self.files.begin_baseline_change()?.apply(plan, file)
     }
 }
 
@@ -348,7 +350,7 @@ impl BaselineWriter<'_> {
     /// [`ErrorKind::Conflict`] if the file has changed since the plan was made; otherwise the system's
     /// error. The file is then unchanged.
     pub fn apply(&self, plan: &BaselinePlan, file: &PlannedBaseline) -> Result<SavedBaseline> {
-        let path = self.engine.baseline_file_path(&file.name);
+        let path = self.files.baseline_file_path(&file.name);
         let flag = durable::is_immutable(&path).then(|| durable::clear_immutable(&path));
         let flag = flag.transpose()?;
         let saved = self.write_planned(plan, file)?;
@@ -361,7 +363,7 @@ impl BaselineWriter<'_> {
             let expected = file.before.bytes().map(Digest::of);
             return self.save(&file.name, &file.after, expected, TextOrigin::Operator);
         };
-        let path = self.engine.baseline_file_path(&file.name);
+        let path = self.files.baseline_file_path(&file.name);
         let found = BaselineFile::read(&path);
         if found != file.before {
             let path = path.display();
@@ -388,6 +390,6 @@ impl BaselineWriter<'_> {
                 BaselineFile::Unreadable(_) => ExpectedFile::Any,
             },
         };
-        self.engine.replace_baseline(&file.name, &file.after, cause)
+        self.files.replace_baseline(&file.name, &file.after, cause)
     }
 }

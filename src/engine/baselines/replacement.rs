@@ -2,11 +2,12 @@
 //! without what they displaced.
 //!
 //! `replacing.json` names the random names beside the files, and holds the records of the change, before
-//! a file changes. After a kill at any call, [`Engine::recover_replacements`] stores what was
+//! a file changes. After a kill at any call, [`BaselineFiles::recover_replacements`] stores what was
 //! displaced, appends the records that the ledger lacks, and removes what is left beside the files. It
 //! may be killed and repeated: no record is written twice, and no bytes are removed that neither a
 //! record nor a file beside the baseline names.
 
+use crate::engine::baselines::BaselineFiles;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -19,7 +20,6 @@ use crate::durable::{
     self, DisplacedFile, ExpectedFile, InstalledFile, LostAttributes, Replacement,
     ReplacementNames, ReplacementPaths,
 };
-use crate::engine::Engine;
 use crate::engine::store::record::{FileState, Operation, RunEvent, new_run_id};
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
@@ -84,7 +84,7 @@ pub(in crate::engine) struct ReplacedFile {
 /// Files that were replaced, before that is recorded. Where this is dropped, the next recovery records
 /// it.
 pub(in crate::engine) struct UnrecordedChange<'e> {
-    engine: &'e Engine,
+    baseline_files: &'e BaselineFiles,
     journaled: JournaledChange,
     /// In the order of the new contents.
     pub files: Vec<ReplacedFile>,
@@ -148,7 +148,7 @@ impl JournaledChange {
     }
 }
 
-impl Engine {
+impl BaselineFiles {
     /// Replaces files of `baseline_dir`, in this order, and stores the bytes that they displace; all of
     /// them, or none if the system allows to put the first ones back. `record` is what a later recovery
     /// records. The caller holds the lock of the seal, and has recovered earlier changes.
@@ -174,7 +174,7 @@ impl Engine {
         }
         let mut journaled = JournaledChange {
             run: record.run.clone(),
-            ledger_seq: self.ledger_head()?.0,
+            ledger_seq: self.ledger.ledger_head()?.0,
             files,
             events: record.events.clone(),
         };
@@ -218,7 +218,7 @@ impl Engine {
             files.push(ReplacedFile { displaced, lost });
         }
         Ok(UnrecordedChange {
-            engine: self,
+            baseline_files: self,
             journaled,
             files,
             is_stored,
@@ -256,7 +256,9 @@ impl Engine {
     /// # Errors
     /// The journal is damaged, the archive cannot be written, or the system's error.
     pub(in crate::engine) fn recover_replacements(&self) -> Result<Vec<Error>> {
-        self.archive.remove_leftovers(&[JOURNAL_FILE_NAME]);
+        self.context
+            .archive()
+            .remove_leftovers(&[JOURNAL_FILE_NAME]);
         let changes = self.read_replacement_journal()?;
         let count = changes.len();
         let journal = self.replacement_journal_path();
@@ -294,7 +296,9 @@ impl Engine {
     pub(in crate::engine) fn has_interrupted_change(&self) -> Result<bool> {
         let has_change = !self.read_replacement_journal()?.is_empty();
         if !has_change {
-            self.archive.remove_leftovers(&[JOURNAL_FILE_NAME]);
+            self.context
+                .archive()
+                .remove_leftovers(&[JOURNAL_FILE_NAME]);
         }
         Ok(has_change)
     }
@@ -350,7 +354,7 @@ impl Engine {
 
     /// Returns the events behind a record that concern baselines and no agent, newest first.
     fn archive_events_since(&self, seq: u64) -> Result<Vec<RunEvent>> {
-        let (back, _) = self.scan_ledger_backwards()?;
+        let (back, _) = self.ledger.scan_ledger_backwards()?;
         let mut back = back.stopping_after(seq);
         let mut events = Vec::new();
         while let Some((_, record)) = back.next_readable(&mut None, |it| it.is_about_archive())? {
@@ -401,9 +405,9 @@ impl Engine {
     /// Stores displaced bytes and returns them; none of what is not a plain file of at most 16 MiB that
     /// can be read, or that a program keeps writing to.
     fn store_displaced(&self, file: &mut DisplacedFile) -> Result<Option<Vec<u8>>> {
-        let bytes = file.read_settled(MAX_BASELINE_BYTES, self.clock())?;
+        let bytes = file.read_settled(MAX_BASELINE_BYTES, self.context.clock())?;
         if let Some(bytes) = &bytes {
-            self.baseline_versions.store(bytes)?;
+            self.context.baseline_versions().store(bytes)?;
         }
         Ok(bytes)
     }
@@ -426,7 +430,10 @@ impl Engine {
                 newest = late;
             }
             let path = content.file.path().to_path_buf();
-            match content.file.remove(MAX_BASELINE_BYTES, self.clock()) {
+            match content
+                .file
+                .remove(MAX_BASELINE_BYTES, self.context.clock())
+            {
                 Ok(Some(late)) if late != newest => self.store_late(&name, &late)?,
                 Ok(_) => {}
                 // An append-only directory, for example.
@@ -442,12 +449,12 @@ impl Engine {
     }
 
     fn store_late(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        self.baseline_versions.store(bytes)?;
+        self.context.baseline_versions().store(bytes)?;
         self.record_left_version(name, bytes)
     }
 
     fn replacement_journal_path(&self) -> PathBuf {
-        self.archive.program_path(JOURNAL_FILE_NAME)
+        self.context.archive().program_path(JOURNAL_FILE_NAME)
     }
 
     fn read_replacement_journal(&self) -> Result<Vec<JournaledChange>> {
@@ -469,13 +476,13 @@ impl Engine {
     fn write_replacement_journal(&self, changes: &[JournaledChange]) -> Result<()> {
         let journal = self.replacement_journal_path();
         if changes.is_empty() {
-            return self.archive.remove_program_file(&journal);
+            return self.context.archive().remove_program_file(&journal);
         }
         let text = serde_json::to_vec(changes).map_err(|error| {
             let message = format!("cannot serialize the names of new files: {error}");
             Error::new(ErrorKind::Internal, message)
         })?;
-        self.archive.replace_program_file(&journal, &text)
+        self.context.archive().replace_program_file(&journal, &text)
     }
 }
 
@@ -486,25 +493,28 @@ impl UnrecordedChange<'_> {
     /// # Errors
     /// The change cannot be recorded; the next recovery does it.
     pub fn complete(self, record: ChangeRecord) -> Result<Vec<PathBuf>> {
-        let recorded = self
-            .engine
-            .record_baseline_run(&record.run, record.events, record.lines);
+        let recorded =
+            self.baseline_files
+                .record_baseline_run(&record.run, record.events, record.lines);
         recorded.map_err(|error| self.unrecorded_error(error))?;
         let displaced = self.files.into_iter().filter_map(|file| file.displaced);
-        let kept = self.engine.remove_recorded(displaced.collect())?;
+        let kept = self.baseline_files.remove_recorded(displaced.collect())?;
         let (run, is_stored) = (&self.journaled.run, self.is_stored);
-        let settled = self.engine.read_replacement_journal().and_then(|changes| {
-            let settle = |mut change: JournaledChange| {
-                if change.run != *run {
-                    return Some(change);
-                }
-                // Only what could not be stored is left to a recovery.
-                change.events.clear();
-                (!is_stored).then_some(change)
-            };
-            let left: Vec<_> = changes.into_iter().filter_map(settle).collect();
-            self.engine.write_replacement_journal(&left)
-        });
+        let settled = self
+            .baseline_files
+            .read_replacement_journal()
+            .and_then(|changes| {
+                let settle = |mut change: JournaledChange| {
+                    if change.run != *run {
+                        return Some(change);
+                    }
+                    // Only what could not be stored is left to a recovery.
+                    change.events.clear();
+                    (!is_stored).then_some(change)
+                };
+                let left: Vec<_> = changes.into_iter().filter_map(settle).collect();
+                self.baseline_files.write_replacement_journal(&left)
+            });
         // The next recovery finds nothing to do, and forgets it.
         if let Err(error) = settled {
             tracing::debug!("cannot forget a recorded change: {error}");
@@ -516,16 +526,16 @@ impl UnrecordedChange<'_> {
     /// displaced, and no record of the change.
     ///
     /// # Errors
-    /// As [`Engine::recover_replacements`].
+    /// As [`BaselineFiles::recover_replacements`].
     pub fn give_up(self) -> Result<()> {
-        let engine = self.engine;
-        let mut changes = engine.read_replacement_journal()?;
+        let baseline_files = self.baseline_files;
+        let mut changes = baseline_files.read_replacement_journal()?;
         let given_up = changes.iter_mut().filter(|it| it.run == self.journaled.run);
         given_up.for_each(|change| change.events.clear());
-        engine.write_replacement_journal(&changes)?;
+        baseline_files.write_replacement_journal(&changes)?;
         // Releases the leases on what the recovery reads.
         drop(self.files);
-        engine.recover_replacements().map(drop)
+        baseline_files.recover_replacements().map(drop)
     }
 
     /// Says that the files are replaced although that is not recorded, and where what they displaced is.
@@ -536,7 +546,7 @@ impl UnrecordedChange<'_> {
         let replaced = last.paths.path().display();
         let displaced = self.files.iter().filter_map(|it| it.displaced.as_ref());
         let error = displaced.fold(error, |error, content| {
-            let path = self.engine.baseline_file_path(&content.name);
+            let path = self.baseline_files.baseline_file_path(&content.name);
             let (path, aside) = (path.display(), content.file.path().display());
             error.with_hint(format!(
                 "what was {path} before is {aside}: once the archive can be written, the guard or the \

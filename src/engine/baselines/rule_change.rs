@@ -1,12 +1,12 @@
 //! What a text of a baseline would change in the rules of its agents at their next reset.
 
+use crate::engine::baselines::Baselines;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::diff;
 use crate::digest::Digest;
-use crate::engine::Engine;
 
 /// What the next reset of an agent would change in its rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,19 +51,19 @@ impl PushedVersions {
     }
 }
 
-impl Engine {
+impl Baselines {
     /// Returns the versions that the agents of a baseline got last. Agents with an unreadable history
     /// are left out.
     pub fn pushed_versions(&self, baseline: &str) -> PushedVersions {
         let mut found = PushedVersions::default();
-        for agent in self.baseline_users(baseline) {
-            let Ok(history) = self.ledger_history(&agent.name) else {
+        for agent in self.context.config().baseline_users(baseline) {
+            let Ok(history) = self.ledger.ledger_history(&agent.name) else {
                 continue;
             };
             let pushed = history.pushed_versions.first().copied();
             if let Some(digest) = pushed
                 && !found.texts.contains_key(&digest)
-                && let Ok(bytes) = self.baseline_versions.read_version(digest)
+                && let Ok(bytes) = self.context.baseline_versions().read_version(digest)
             {
                 found.texts.insert(digest, bytes);
             }

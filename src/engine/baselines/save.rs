@@ -1,6 +1,7 @@
 //! Saves of baseline files: atomic, with owner and mode kept, the version from before stored first,
 //! and a record in the ledger. Editors, restores and the guard save in this way.
 
+use crate::engine::baselines::BaselineFiles;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, lstat};
@@ -12,7 +13,6 @@ use crate::baseline::seal::BaselineSeal;
 use crate::baseline::{self, MAX_BASELINE_BYTES};
 use crate::digest::Digest;
 use crate::durable::{self, ExpectedFile, LostAttributes};
-use crate::engine::Engine;
 use crate::engine::baselines::file::{BaselineFile, read_optional};
 use crate::engine::baselines::replacement::{ChangeRecord, NewContent, ReplacedFile, file_state};
 use crate::engine::store::lock;
@@ -39,9 +39,8 @@ pub struct BaselineEdit {
 /// The right to change baselines and their seal. Other processes take what it changes for one change:
 /// until this is dropped, or its process ends, they wait before they believe that a file does not
 /// match its seal.
-#[derive(Debug)]
 pub struct BaselineWriter<'e> {
-    pub(in crate::engine) engine: &'e Engine,
+    pub(in crate::engine) files: &'e BaselineFiles,
     _seal_lock: Permit,
     _edit: BaselineEdit,
     _root_pin: RootPin,
@@ -83,26 +82,26 @@ pub(in crate::engine) struct SaveCause {
     pub expected: ExpectedFile,
 }
 
-impl Engine {
+impl BaselineFiles {
     /// Marks that an operator edits baselines, until the result is dropped.
     ///
     /// # Errors
     /// The archive cannot be written, or the guard is at work for longer than a minute.
     pub fn begin_baseline_edit(&self) -> Result<BaselineEdit> {
-        let permit = lock::mark_baseline_edit(&self.archive, self.clock())?;
+        let permit = lock::mark_baseline_edit(self.context.archive(), self.context.clock())?;
         Ok(BaselineEdit { _permit: permit })
     }
 
     /// Begins a change of baselines and their seal.
     ///
     /// # Errors
-    /// As [`Engine::begin_baseline_edit`]; another process changes them for longer than a minute.
+    /// As [`BaselineFiles::begin_baseline_edit`]; another process changes them for longer than a minute.
     pub fn begin_baseline_change(&self) -> Result<BaselineWriter<'_>> {
-        let root_pin = self.archive.pin_root();
+        let root_pin = self.context.archive().pin_root();
         let edit = self.begin_baseline_edit()?;
         Ok(BaselineWriter {
-            engine: self,
-            _seal_lock: lock::lock_seal(&self.archive, self.clock())?,
+            files: self,
+            _seal_lock: lock::lock_seal(self.context.archive(), self.context.clock())?,
             _edit: edit,
             _root_pin: root_pin,
         })
@@ -126,7 +125,7 @@ impl Engine {
 
     /// Path of a baseline file.
     pub(in crate::engine) fn baseline_file_path(&self, name: &str) -> PathBuf {
-        self.config().general.baseline_dir.join(name)
+        self.context.config().general.baseline_dir.join(name)
     }
 
     /// Replaces a baseline file. The caller holds the lock of the seal.
@@ -137,16 +136,16 @@ impl Engine {
         cause: SaveCause,
     ) -> Result<SavedBaseline> {
         // A broken ledger could not record it.
-        self.ledger_head()?;
+        self.ledger.ledger_head()?;
         let path = self.baseline_file_path(name);
         self.recover_replacements()?;
         let before = read_state(&path)?;
         let sealed = match cause.operation {
             // A seal that cannot be read vouches for nothing.
-            Operation::Save => self.accepted_seal().unwrap_or_default().seal,
+            Operation::Save => self.baselines.accepted_seal().unwrap_or_default().seal,
             _ => BaselineSeal::default(),
         };
-        let digest = self.baseline_versions.store(bytes)?;
+        let digest = self.context.baseline_versions().store(bytes)?;
         let run = new_run_id();
         let event = RunEvent {
             file: Some(name.to_string()),
@@ -207,7 +206,7 @@ impl Engine {
 
     /// Creates the event of a run that concerns a baseline file.
     pub(in crate::engine) fn baseline_event(&self, run: &str, operation: Operation) -> RunEvent {
-        RunEvent::for_archive(run, operation, self.setup.trigger, &self.setup.user)
+        RunEvent::for_archive(run, operation, self.context.trigger(), self.context.user())
     }
 
     /// Records a run that concerns baseline files, in the ledger and in `reset.log`.
@@ -221,15 +220,15 @@ impl Engine {
             1 => "1 baseline".to_string(),
             count => format!("{count} baselines"),
         };
-        self.append_to_ledger(events)?;
-        let end = run_log::format_run_end(run, &counts, self.recorded_head());
-        let now = self.clock().now();
+        self.ledger.append_to_ledger(events)?;
+        let end = run_log::format_run_end(run, &counts, self.ledger.recorded_head());
+        let now = self.context.clock().now();
         let lines: Vec<String> = lines
             .into_iter()
             .chain([end])
             .map(|line| run_log::format_line(now, &line))
             .collect();
-        run_log::append_lines(&self.archive, &lines)
+        run_log::append_lines(self.context.archive(), &lines)
     }
 
     /// Recovers an interrupted change of baselines, and removes what killed processes have left of the
@@ -241,20 +240,20 @@ impl Engine {
         if !self.has_interrupted_change()? {
             return Ok(());
         }
-        let _lock = lock::lock_seal(&self.archive, self.clock())?;
+        let _lock = lock::lock_seal(self.context.archive(), self.context.clock())?;
         self.recover_replacements().map(drop)
     }
 
-    /// Recovers interrupted changes as [`Engine::recover_baseline_changes`] does. Returns whether one of
+    /// Recovers interrupted changes as [`BaselineFiles::recover_baseline_changes`] does. Returns whether one of
     /// them had replaced the file of this baseline.
     ///
     /// # Errors
-    /// As [`Engine::recover_baseline_changes`], or the ledger cannot be read.
+    /// As [`BaselineFiles::recover_baseline_changes`], or the ledger cannot be read.
     pub fn recover_interrupted_save(&self, name: &str) -> Result<bool> {
         if !self.has_interrupted_change()? {
             return Ok(false);
         }
-        let _lock = lock::lock_seal(&self.archive, self.clock())?;
+        let _lock = lock::lock_seal(self.context.archive(), self.context.clock())?;
         // A change in progress has ended by now.
         let is_interrupted = self.was_replacement_interrupted(name)?;
         self.recover_replacements()?;
@@ -263,10 +262,10 @@ impl Engine {
 }
 
 impl BaselineWriter<'_> {
-    /// Saves an edited baseline as [`Engine::save_baseline`] does.
+    /// Saves an edited baseline as [`BaselineFiles::save_baseline`] does.
     ///
     /// # Errors
-    /// As [`Engine::save_baseline`].
+    /// As [`BaselineFiles::save_baseline`].
     pub fn save(
         &self,
         name: &str,
@@ -274,7 +273,7 @@ impl BaselineWriter<'_> {
         expected: Option<Digest>,
         origin: TextOrigin,
     ) -> Result<SavedBaseline> {
-        let path = self.engine.baseline_file_path(name);
+        let path = self.files.baseline_file_path(name);
         let found = read_optional(&path)?.map(|bytes| Digest::of(&bytes));
         if found != expected {
             let message = format!("{} has changed since it was opened", path.display());
@@ -286,7 +285,7 @@ impl BaselineWriter<'_> {
             note: (origin == TextOrigin::Merged).then(|| MERGED_TEXT_NOTE.to_string()),
             expected: expected.map_or(ExpectedFile::Absent, ExpectedFile::Content),
         };
-        self.engine.replace_baseline(name, bytes, cause)
+        self.files.replace_baseline(name, bytes, cause)
     }
 
     /// Saves an edited baseline over an object that cannot be read as a file, which is kept beside
@@ -301,7 +300,7 @@ impl BaselineWriter<'_> {
         bytes: &[u8],
         seen: &str,
     ) -> Result<SavedBaseline> {
-        let path = self.engine.baseline_file_path(name);
+        let path = self.files.baseline_file_path(name);
         if BaselineFile::read(&path) != BaselineFile::Unreadable(seen.to_string()) {
             let message = format!("{} has changed since it was shown", path.display());
             return Err(Error::new(ErrorKind::Conflict, message)
@@ -312,7 +311,7 @@ impl BaselineWriter<'_> {
             note: None,
             expected: ExpectedFile::Any,
         };
-        self.engine.replace_baseline(name, bytes, cause)
+        self.files.replace_baseline(name, bytes, cause)
     }
 
     /// Saves an edited baseline as [`BaselineWriter::save`] does, though its file is immutable: the
@@ -320,7 +319,7 @@ impl BaselineWriter<'_> {
     /// without its flag.
     ///
     /// # Errors
-    /// As [`Engine::save_baseline`], or the flag cannot be changed.
+    /// As [`BaselineFiles::save_baseline`], or the flag cannot be changed.
     pub fn save_immutable(
         &self,
         name: &str,
@@ -328,7 +327,7 @@ impl BaselineWriter<'_> {
         expected: Option<Digest>,
         origin: TextOrigin,
     ) -> Result<SavedBaseline> {
-        let flag = durable::clear_immutable(&self.engine.baseline_file_path(name))?;
+        let flag = durable::clear_immutable(&self.files.baseline_file_path(name))?;
         let saved = self.save(name, bytes, expected, origin)?;
         flag.set_again()?;
         Ok(saved)

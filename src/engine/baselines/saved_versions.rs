@@ -4,11 +4,15 @@
 //! that another program has changed saves the stranger's lines with his own, perhaps unseen: such a
 //! version is not known here, whichever program saved it, until a seal accepts it by name.
 
+use crate::boundary::Baseline;
+use crate::config::Agent;
+use crate::engine::baselines::Baselines;
+use crate::engine::store::ledger::AgentHistory;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use super::accepted_seal::AcceptedSeal;
 use crate::digest::Digest;
-use crate::engine::Engine;
 use crate::engine::baselines::catalog::SEALED_VERSION_NOTE;
 use crate::engine::store::record::{FileState, Operation, Outcome, RunEvent};
 use crate::error::Result;
@@ -151,7 +155,7 @@ impl SavedVersions {
     }
 }
 
-impl Engine {
+impl Baselines {
     /// Reads from the ledger which versions of baselines are known. `accepted`: the seal whose lines
     /// the operator has accepted. Fewer are known if a segment cannot be read.
     ///
@@ -172,7 +176,7 @@ impl Engine {
         }
         // A seal that was made elsewhere is in no record.
         let sealed_at = accepted.meta.as_ref().map(|meta| meta.time);
-        let (mut back, _) = self.scan_ledger_backwards()?;
+        let (mut back, _) = self.ledger.scan_ledger_backwards()?;
         let (mut events, mut unread) = (Vec::new(), None);
         while let Some((_, record)) = back.next_readable(&mut unread, |it| it.is_about_archive())? {
             let mut event = record.event;
@@ -194,5 +198,39 @@ impl Engine {
     pub(in crate::engine) fn known_versions(&self) -> Result<SavedVersions> {
         let accepted = self.accepted_seal().unwrap_or_default();
         self.saved_versions(&accepted)
+    }
+
+    pub(in crate::engine) fn load_version(
+        &self,
+        agent: &Agent,
+        digest: Digest,
+    ) -> Option<Baseline> {
+        let bytes = self.context.baseline_versions().read_version(digest).ok()?;
+        Some(Baseline::new(bytes.to_vec(), &agent.separator))
+    }
+
+    /// Returns the versions that runs pushed to an agent or found in its memory, newest first. One
+    /// that is the current baseline stays in its place: a drifted memory is measured against what
+    /// was pushed last.
+    pub(in crate::engine) fn earlier_versions(
+        &self,
+        agent: &Agent,
+        history: &AgentHistory,
+        current: Option<&Arc<Baseline>>,
+    ) -> Vec<Arc<Baseline>> {
+        let version = |digest: &Digest| match current {
+            Some(current) if current.digest() == *digest => Some(Arc::clone(current)),
+            _ => self.load_version(agent, *digest).map(Arc::new),
+        };
+        history.pushed_versions.iter().filter_map(version).collect()
+    }
+
+    /// Returns the operator parts of a pushed version and of the current baseline of an agent;
+    /// `None` if one of them cannot be read.
+    pub fn rules_since(&self, agent: &str, version: Digest) -> Option<[Vec<u8>; 2]> {
+        let agent = self.context.config().agent(agent)?;
+        let old = self.load_version(agent, version)?;
+        let new = self.baseline_cache().load(agent).ok()?;
+        Some([&old, &new].map(|version| version.operator_part().to_vec()))
     }
 }

@@ -1,6 +1,7 @@
 //! A new seal for the files that the operator accepts, with a signature or without. Other lines of
 //! the manifest keep every byte.
 
+use crate::engine::baselines::Seals;
 use std::path::{Path, PathBuf};
 
 use chrono::{Duration, Timelike};
@@ -8,13 +9,12 @@ use chrono::{Duration, Timelike};
 use super::accepted_seal::KeptSeal;
 use super::seal_plan::SealPlan;
 use crate::baseline::seal::{
-    self, BaselineSeal, META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME, SealFiles, SealMeta,
+    BaselineSeal, META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME, SealFiles, SealMeta,
 };
 use crate::baseline::signatures::{SignedSeal, SigningKey};
 use crate::config::SealRequirement;
 use crate::digest::Digest;
 use crate::durable::ExpectedFile;
-use crate::engine::Engine;
 use crate::engine::baselines::file::read_optional;
 use crate::engine::baselines::replacement::{ChangeRecord, NewContent};
 use crate::engine::baselines::save::BaselineWriter;
@@ -37,7 +37,7 @@ pub struct SealReport {
     pub signed: Option<SignedSeal>,
 }
 
-impl Engine {
+impl Seals {
     /// Writes the seal of a plan, and signs it if `key` is given.
     ///
     /// # Errors
@@ -49,16 +49,35 @@ impl Engine {
         if is_seal_unchanged(plan, key) {
             return Ok(preview);
         }
-        self.begin_baseline_change()?.apply_seal(plan, key, preview)
+        let writer = self.files.begin_baseline_change()?;
+        self.apply_checked_seal(&writer, plan, key, preview)
     }
 
-    /// Refuses what [`Engine::apply_seal`] would refuse, and writes nothing.
+    /// Writes the seal of a plan that was checked, and signs it if `key` is given. `_writer` keeps
+    /// other processes from changing baselines.
+    ///
+    /// # Errors
+    /// As [`Seals::apply_seal`].
+    pub(in crate::engine) fn apply_checked_seal(
+        &self,
+        _writer: &BaselineWriter<'_>,
+        plan: &SealPlan,
+        key: Option<&SigningKey<'_>>,
+        preview: SealReport,
+    ) -> Result<SealReport> {
+        if is_seal_unchanged(plan, key) {
+            return Ok(preview);
+        }
+        self.write_seal(plan, key, preview)
+    }
+
+    /// Refuses what [`Seals::apply_seal`] would refuse, and writes nothing.
     pub(in crate::engine) fn check_seal_plan(
         &self,
         plan: &SealPlan,
         key: Option<&SigningKey<'_>>,
     ) -> Result<SealReport> {
-        plan.check_lint_errors(self.config(), key)?;
+        plan.check_lint_errors(self.context.config(), key)?;
         self.preview_seal(plan, key)
     }
 
@@ -69,10 +88,10 @@ impl Engine {
         key: Option<&SigningKey<'_>>,
         preview: SealReport,
     ) -> Result<SealReport> {
-        let directory = &self.config().general.baseline_dir;
+        let directory = &self.context.config().general.baseline_dir;
         // A broken ledger could not record it.
-        self.ledger_head()?;
-        self.recover_replacements()?;
+        self.ledger.ledger_head()?;
+        self.files.recover_replacements()?;
         let check_files = || {
             if SealFiles::read(directory)? == plan.files {
                 Ok(())
@@ -83,12 +102,12 @@ impl Engine {
         check_files()?;
         let mut seal = plan.accepted.seal.clone();
         for change in plan.selected() {
-            if read_optional(&self.baseline_file_path(&change.name))? != change.bytes {
+            if read_optional(&self.files.baseline_file_path(&change.name))? != change.bytes {
                 return Err(moved_error(&change.name));
             }
             match &change.bytes {
                 Some(bytes) => {
-                    let digest = self.baseline_versions.store(bytes)?;
+                    let digest = self.context.baseline_versions().store(bytes)?;
                     seal.set(&change.name, digest);
                 }
                 None => seal.remove(&change.name),
@@ -102,7 +121,7 @@ impl Engine {
         let run = record.run.clone();
         self.install_seal(&kept, Some(&plan.files), record, || {
             if let Some(signed) = &signed {
-                self.seal_verifier.remember_serial(signed);
+                self.baselines.seal_verifier().remember_serial(signed);
             }
         })?;
         Ok(SealReport {
@@ -114,10 +133,10 @@ impl Engine {
         })
     }
 
-    /// Refuses what [`Engine::apply_seal`] would refuse, lint errors aside, and writes nothing.
+    /// Refuses what [`Seals::apply_seal`] would refuse, lint errors aside, and writes nothing.
     ///
     /// # Errors
-    /// As [`Engine::apply_seal`].
+    /// As [`Seals::apply_seal`].
     pub fn preview_seal(
         &self,
         plan: &SealPlan,
@@ -131,11 +150,13 @@ impl Engine {
             self.check_unsigned(plan)?;
         } else {
             // "Nothing to seal" would hide a seal that has expired.
-            self.seal_verifier.read_seal(self.config())?;
+            self.baselines
+                .seal_verifier()
+                .read_seal(self.context.config())?;
         }
         Ok(SealReport {
             run: None,
-            path: self.seal_path(),
+            path: self.baselines.seal_path(),
             sealed: Vec::new(),
             meta: None,
             signed: None,
@@ -144,7 +165,7 @@ impl Engine {
 
     /// Refuses a seal without a signature where one is required or there is one.
     fn check_unsigned(&self, plan: &SealPlan) -> Result<()> {
-        let is_required = self.config().general.require_seal == SealRequirement::Signed;
+        let is_required = self.context.config().general.require_seal == SealRequirement::Signed;
         if !plan.needs_key() {
             return Ok(());
         }
@@ -155,7 +176,9 @@ impl Engine {
         } else {
             names.join(" ")
         };
-        let sign = self.command_line(&format!("seal {names} --sign KEYFILE"));
+        let sign = self
+            .context
+            .command_line(&format!("seal {names} --sign KEYFILE"));
         let hint = format!("sign the seal: {sign}");
         if is_required {
             let message = "require_seal=signed, and a seal without a signature is refused";
@@ -184,7 +207,9 @@ impl Engine {
             "a signature accepts every line of the seal, and no good signature covers them yet: \
              {why}"
         );
-        let all = self.command_line("seal --all --sign KEYFILE --dry-run");
+        let all = self
+            .context
+            .command_line("seal --all --sign KEYFILE --dry-run");
         Err(Error::new(ErrorKind::Conflict, message)
             .with_hint(format!("review every baseline: {all}")))
     }
@@ -208,7 +233,7 @@ impl Engine {
             return Ok((kept, None, None));
         };
         let serial = self.next_serial(plan)?;
-        let now = self.clock().now();
+        let now = self.context.clock().now();
         let time = now.with_nanosecond(0).unwrap_or(now);
         let meta = SealMeta {
             serial,
@@ -216,22 +241,26 @@ impl Engine {
             expires: key
                 .lifetime_days
                 .map(|days| time + Duration::days(days.into())),
-            fleet: Some(self.config().general.fleet_name.clone()),
+            fleet: Some(self.context.config().general.fleet_name.clone()),
         };
         let meta_bytes = meta.to_bytes();
         seal.set(META_FILE_NAME, Digest::of(&meta_bytes));
         let manifest = seal.to_text();
-        let signature = self.seal_verifier.sign(manifest.as_bytes(), key)?;
+        let signature = self
+            .baselines
+            .seal_verifier()
+            .sign(manifest.as_bytes(), key)?;
         let files = SealFiles {
             manifest: Some(manifest.clone().into_bytes()),
             meta: Some(meta_bytes.clone()),
             signature: Some(signature.clone()),
         };
-        let signed = match &self.config().general.seal_signers {
+        let signed = match &self.context.config().general.seal_signers {
             None => None,
             Some(path) => Some(
-                self.seal_verifier
-                    .check_signature(self.config(), &files, Some(&seal))
+                self.baselines
+                    .seal_verifier()
+                    .check_signature(self.context.config(), &files, Some(&seal))
                     .map_err(|error| {
                         let message = format!("the seal was not changed: {}", error.message());
                         Error::new(error.kind(), message).with_hint(format!(
@@ -254,7 +283,11 @@ impl Engine {
     /// nothing.
     fn next_serial(&self, plan: &SealPlan) -> Result<u64> {
         let accepted = plan.accepted.meta.as_ref().map(|meta| meta.serial);
-        let highest = self.seal_verifier.highest_serial()?.max(accepted);
+        let highest = self
+            .baselines
+            .seal_verifier()
+            .highest_serial()?
+            .max(accepted);
         highest.unwrap_or(0).checked_add(1).ok_or_else(|| {
             let message = "the serial of the seal is the highest that there is";
             Error::new(ErrorKind::Integrity, message).with_hint(
@@ -307,17 +340,18 @@ impl Engine {
                 })
             })
             .collect();
-        let kept_before = self.read_kept_seal();
-        self.keep_seal(seal)?;
-        let installed = self.replace_files(&files, &record).and_then(|change| {
-            match self.check_installed_seal(seal) {
+        let kept_before = self.baselines.read_kept_seal();
+        self.baselines.keep_seal(seal)?;
+        let installed = self
+            .files
+            .replace_files(&files, &record)
+            .and_then(|change| match self.check_installed_seal(seal) {
                 Err(error) if error.kind() == ErrorKind::Conflict => {
                     change.give_up()?;
                     Err(error)
                 }
                 checked => Ok((change, checked)),
-            }
-        });
+            });
         match installed {
             Ok((change, checked)) => {
                 // What cannot be read is recorded by the next recovery, if it is this seal.
@@ -327,8 +361,8 @@ impl Engine {
             }
             Err(error) => {
                 match kept_before {
-                    Some(kept) => self.keep_seal(&kept)?,
-                    None => self.forget_kept_seal()?,
+                    Some(kept) => self.baselines.keep_seal(&kept)?,
+                    None => self.baselines.forget_kept_seal()?,
                 }
                 Err(error)
             }
@@ -337,7 +371,7 @@ impl Engine {
 
     /// Reads a seal again that was put in its place.
     fn check_installed_seal(&self, seal: &KeptSeal) -> Result<()> {
-        let directory = &self.config().general.baseline_dir;
+        let directory = &self.context.config().general.baseline_dir;
         let (new, found) = (seal.to_files(), SealFiles::read(directory)?);
         let is_there = |new: &Option<Vec<u8>>, found| new.is_none() || new == found;
         if is_there(&new.manifest, &found.manifest)
@@ -369,7 +403,7 @@ impl Engine {
             let digest = change.bytes.as_deref().map(Digest::of);
             let was = change.sealed.map(|it| format!("was {}", it.short_hex(8)));
             let note: Vec<String> = was.into_iter().chain(signature.clone()).collect();
-            let mut event = self.baseline_event(&run, Operation::Seal);
+            let mut event = self.files.baseline_event(&run, Operation::Seal);
             event.file = Some(change.name.clone());
             event.baseline = digest;
             event.note = (!note.is_empty()).then(|| note.join("; "));
@@ -380,54 +414,12 @@ impl Engine {
             });
         }
         if events.is_empty() {
-            let mut event = self.baseline_event(&run, Operation::Seal);
+            let mut event = self.files.baseline_event(&run, Operation::Seal);
             event.note = signature;
             events.push(event);
             lines.push("Signed the seal".to_string());
         }
         ChangeRecord { run, events, lines }
-    }
-
-    /// Path of the manifest.
-    pub(in crate::engine) fn seal_path(&self) -> PathBuf {
-        let directory = &self.config().general.baseline_dir;
-        directory.join(seal::SEAL_FILE_NAME)
-    }
-}
-
-impl BaselineWriter<'_> {
-    /// Seals one baseline whose version `saved` was just saved, and nothing else.
-    /// `accepts_lint_errors`: the operator has seen its lint errors.
-    ///
-    /// # Errors
-    /// As [`Engine::seal_saved_baseline`].
-    pub fn seal_saved(
-        &self,
-        name: &str,
-        saved: Digest,
-        accepts_lint_errors: bool,
-    ) -> Result<SealReport> {
-        let plan = self
-            .engine
-            .plan_saved_seal(name, saved, accepts_lint_errors)?;
-        let preview = self.engine.check_seal_plan(&plan, None)?;
-        self.apply_seal(&plan, None, preview)
-    }
-
-    /// Writes the seal of a plan that was checked, and signs it if `key` is given.
-    ///
-    /// # Errors
-    /// As [`Engine::apply_seal`].
-    pub(in crate::engine) fn apply_seal(
-        &self,
-        plan: &SealPlan,
-        key: Option<&SigningKey<'_>>,
-        preview: SealReport,
-    ) -> Result<SealReport> {
-        if is_seal_unchanged(plan, key) {
-            return Ok(preview);
-        }
-        self.engine.write_seal(plan, key, preview)
     }
 }
 

@@ -3,6 +3,7 @@
 //! A change that this program saved is known. Any other change may be an attacker's, so it is sealed
 //! only if the operator names the file, or says that all are accepted.
 
+use crate::engine::baselines::Seals;
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -18,9 +19,9 @@ use crate::baseline::seal::{BaselineSeal, META_FILE_NAME, SealFiles, is_baseline
 use crate::baseline::signatures::SigningKey;
 use crate::config::{Agent, Config};
 use crate::digest::{Digest, Hasher};
-use crate::engine::Engine;
-use crate::engine::baselines::change::{DirectoryDigests, FileOwner};
+use crate::engine::baselines::change::DirectoryDigests;
 use crate::engine::baselines::file::read_optional;
+use crate::engine::file_owner::FileOwner;
 use crate::engine::plan_budget::PlanBudget;
 use crate::error::{Error, ErrorKind, Result};
 use crate::invocation::quote_operand;
@@ -253,17 +254,17 @@ impl SealChange {
     }
 }
 
-impl Engine {
+impl Seals {
     /// Returns the name in `baseline_dir` of a baseline that the operator typed: an agent, or a path
     /// from `baseline_dir` or from `cwd`.
     ///
     /// # Errors
     /// [`ErrorKind::User`] if it is neither.
     pub fn baseline_name(&self, typed: &str, cwd: &Path) -> Result<String> {
-        if let Some(agent) = self.config().agent(typed) {
+        if let Some(agent) = self.context.config().agent(typed) {
             return Ok(agent.baseline.clone());
         }
-        let directory = &self.config().general.baseline_dir;
+        let directory = &self.context.config().general.baseline_dir;
         let from_cwd = cwd.join(typed);
         let path = match from_cwd.strip_prefix(directory) {
             Ok(below) => below.to_path_buf(),
@@ -283,7 +284,7 @@ impl Engine {
             );
             return Err(Error::new(ErrorKind::User, message).with_hint(format!(
                 "run `{}` to list all baselines",
-                self.command_line("baseline list")
+                self.context.command_line("baseline list")
             )));
         }
         Ok(name)
@@ -297,23 +298,31 @@ impl Engine {
     /// A seal, a file or a ledger that cannot be read; a named file that neither exists nor is
     /// sealed.
     pub fn plan_seal(&self, scope: &SealScope, is_for_signature: bool) -> Result<SealPlan> {
-        let files = SealFiles::read(&self.config().general.baseline_dir)?;
-        let needs_signature = self.counts_only_signed(self.read_kept_seal().as_ref());
+        let files = SealFiles::read(&self.context.config().general.baseline_dir)?;
+        let needs_signature = self
+            .baselines
+            .counts_only_signed(self.baselines.read_kept_seal().as_ref());
         let is_vouched_for = needs_signature || is_for_signature;
-        let mut accepted = self.accepted_seal_among(&files, is_vouched_for)?;
+        let mut accepted = self.baselines.accepted_seal_among(&files, is_vouched_for)?;
         let problem = accepted.problem.take();
         let comparison = SealComparison {
-            saved: self.saved_versions(&accepted)?,
+            saved: self.baselines.saved_versions(&accepted)?,
             accepted,
             scope,
             beside: OnceCell::new(),
         };
         let sealed = &comparison.accepted.seal;
         // A decision file that cannot be used allows nothing.
-        let decisions = self.load_lint_decisions().unwrap_or_default();
-        let counted = self.counted_seal();
+        let decisions = self.lint.load_lint_decisions().unwrap_or_default();
+        let counted = self.lint.counted_seal();
         let mut names: BTreeSet<String> = sealed.names().map(str::to_string).collect();
-        names.extend(self.config().agents.iter().map(|it| it.baseline.clone()));
+        names.extend(
+            self.context
+                .config()
+                .agents
+                .iter()
+                .map(|it| it.baseline.clone()),
+        );
         names.retain(|name| is_baseline_name(name));
         if let SealScope::Named(named) = scope {
             names.extend(named.iter().cloned());
@@ -355,7 +364,7 @@ impl Engine {
         name: &str,
         with: &SealComparison<'_>,
     ) -> Result<Option<SealChange>> {
-        let path = self.baseline_file_path(name);
+        let path = self.files.baseline_file_path(name);
         let bytes = read_optional(&path)?;
         let digest = bytes.as_deref().map(Digest::of);
         let sealed = with.accepted.seal.expected_digest(name);
@@ -371,7 +380,7 @@ impl Engine {
             (Some(sealed), Some(digest)) if sealed == digest => SealChangeKind::Unchanged,
             (Some(_), Some(_)) => SealChangeKind::Changed,
         };
-        let agents = self.config().agents.iter();
+        let agents = self.context.config().agents.iter();
         let users: Vec<&Agent> = agents.filter(|agent| agent.baseline == name).collect();
         let is_saved_here = digest.is_some_and(|it| with.saved.is_last_saved(name, it));
         let (is_accepted, is_in_scope) = match with.scope {
@@ -382,7 +391,10 @@ impl Engine {
         let is_shown = is_in_scope && kind != SealChangeKind::Unchanged;
         let known = sealed.filter(|_| is_shown);
         let known = known
-            .and_then(|sealed| self.find_sealed_version(sealed, &users, &with.beside))
+            .and_then(|sealed| {
+                self.baselines
+                    .find_sealed_version(sealed, &users, &with.beside)
+            })
             .map(|known| known.bytes);
         Ok(Some(SealChange {
             name: name.to_string(),
@@ -394,7 +406,7 @@ impl Engine {
             is_selected: is_accepted && kind != SealChangeKind::Unchanged,
             owner: lstat(&path)
                 .ok()
-                .and_then(|stat| FileOwner::from_stat(&stat, self.clock().zone())),
+                .and_then(|stat| FileOwner::from_stat(&stat, self.context.clock().zone())),
             agents: users.into_iter().map(|it| it.name.clone()).collect(),
             lint_errors: Vec::new(),
         }))
@@ -414,8 +426,8 @@ impl Engine {
         let sealed = counted.and_then(|seal| seal.expected_digest(&change.name));
         let is_counted = sealed.is_some() && sealed == change.sealed;
         let sealed_bytes = change.sealed_bytes.as_ref().filter(|_| is_counted);
-        let mut agents = self.config().agents.iter();
-        let mut findings = self.baseline_findings(
+        let mut agents = self.context.config().agents.iter();
+        let mut findings = self.lint.baseline_findings(
             &change.name,
             agents.find(|agent| agent.baseline == change.name),
             bytes,

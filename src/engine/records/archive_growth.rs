@@ -1,11 +1,11 @@
 //! How fast the archive grows: what runs archived within the last month.
 
+use crate::engine::records::RunHistory;
 use std::collections::HashSet;
 use std::path::PathBuf;
 
 use chrono::{DateTime, FixedOffset};
 
-use crate::engine::Engine;
 use crate::error::Result;
 
 /// Number of days that the growth is taken from.
@@ -35,19 +35,19 @@ impl ArchiveGrowth {
     }
 }
 
-impl Engine {
+impl RunHistory {
     /// Returns what runs archived within the last 30 days, by the ledger.
     ///
     /// # Errors
     /// The ledger cannot be read.
     pub fn archive_growth(&self) -> Result<ArchiveGrowth> {
-        let now = self.clock().now();
+        let now = self.context.clock().now();
         let begin = now - chrono::Duration::days(GROWTH_DAYS);
         let mut oldest: DateTime<FixedOffset> = now;
         // A later record of a run names its entry once more.
         let mut counted: HashSet<PathBuf> = HashSet::new();
         let mut bytes = 0_u64;
-        self.for_each_record_backwards(|record| {
+        self.ledger.for_each_record_backwards(|record| {
             let is_recent = record.time >= begin;
             oldest = oldest.min(record.time.max(begin));
             if is_recent {

@@ -1,10 +1,10 @@
 //! When agents were last reset, by the ledger: for alerts and metrics.
 
+use crate::engine::records::RunHistory;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use chrono::{DateTime, FixedOffset};
 
-use crate::engine::Engine;
 use crate::engine::store::record::{LastRun, Outcome, Trigger};
 use crate::error::Result;
 
@@ -28,13 +28,13 @@ pub struct TimedReset {
     pub outcome: Outcome,
 }
 
-impl Engine {
+impl RunHistory {
     /// Returns the last reset, push or undo of an agent, with any outcome.
     ///
     /// # Errors
     /// The ledger cannot be read, or its chain is broken.
     pub fn last_run(&self, agent: &str) -> Result<Option<LastRun>> {
-        Ok(self.ledger_history(agent)?.last_run)
+        Ok(self.ledger.ledger_history(agent)?.last_run)
     }
 
     /// Returns when each agent was last reset or pushed to with success. An agent that was found
@@ -49,7 +49,7 @@ impl Engine {
     ) -> Result<BTreeMap<String, DateTime<FixedOffset>>> {
         let mut times = BTreeMap::new();
         let mut missing = 0;
-        for agent in &self.config().agents {
+        for agent in &self.context.config().agents {
             match self.last_run(&agent.name)? {
                 Some(last) if last.operation.installs_baselines() && !last.outcome.is_failure() => {
                     times.insert(agent.name.clone(), last.time);
@@ -61,12 +61,12 @@ impl Engine {
         if missing == 0 {
             return Ok(times);
         }
-        self.for_each_record_backwards(|record| {
+        self.ledger.for_each_record_backwards(|record| {
             let time = record.time;
             for event in record.event.into_views() {
                 let is_success =
                     event.operation.installs_baselines() && !event.outcome.is_failure();
-                if is_success && self.config().agent(&event.agent).is_some() {
+                if is_success && self.context.config().agent(&event.agent).is_some() {
                     times.entry(event.agent).or_insert(time);
                 }
             }
@@ -83,7 +83,7 @@ impl Engine {
     pub fn last_installs(&self) -> Result<BTreeMap<String, DateTime<FixedOffset>>> {
         let mut times = BTreeMap::new();
         let mut undone = BTreeSet::new();
-        for agent in &self.config().agents {
+        for agent in &self.context.config().agents {
             match self.last_run(&agent.name)? {
                 Some(last) if last.operation.installs_baselines() => {
                     times.insert(agent.name.clone(), last.time);
@@ -97,7 +97,7 @@ impl Engine {
         if undone.is_empty() {
             return Ok(times);
         }
-        self.for_each_record_backwards(|record| {
+        self.ledger.for_each_record_backwards(|record| {
             let time = record.time;
             for event in record.event.into_views() {
                 if event.operation.installs_baselines() && undone.remove(&event.agent) {
@@ -115,7 +115,7 @@ impl Engine {
     /// The ledger cannot be read, or its chain is broken.
     pub fn has_timed_run(&self, limit: DateTime<FixedOffset>) -> Result<bool> {
         let mut is_found = false;
-        self.for_each_record_backwards(|record| {
+        self.ledger.for_each_record_backwards(|record| {
             let is_recent = record.time >= limit;
             is_found |= is_recent && record.event.trigger == Trigger::Timer;
             is_recent && !is_found
@@ -133,7 +133,7 @@ impl Engine {
         limit: DateTime<FixedOffset>,
     ) -> Result<HashMap<String, TimedReset>> {
         let mut resets = HashMap::new();
-        self.for_each_record_backwards(|record| {
+        self.ledger.for_each_record_backwards(|record| {
             let time = record.time;
             let is_timed = record.event.trigger == Trigger::Timer;
             if time < limit || !is_timed {
@@ -148,7 +148,7 @@ impl Engine {
                     });
                 }
             }
-            resets.len() < self.config().agents.len()
+            resets.len() < self.context.config().agents.len()
         })?;
         Ok(resets)
     }
@@ -159,7 +159,7 @@ impl Engine {
     /// The ledger cannot be read, or its chain is broken.
     pub fn count_runs(&self, begin: DateTime<FixedOffset>) -> Result<RunCounts> {
         let mut failures: HashMap<String, bool> = HashMap::new();
-        self.for_each_record_backwards(|record| {
+        self.ledger.for_each_record_backwards(|record| {
             let is_recent = record.time >= begin;
             let event = record.event;
             if is_recent && event.operation.replaces_memories() {

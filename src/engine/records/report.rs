@@ -5,10 +5,10 @@ mod collector;
 mod growth;
 mod rows;
 
+use crate::engine::records::Reports;
 use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
-use crate::engine::Engine;
 use crate::engine::store::record::{Operation, Outcome};
 use crate::engine::store::state::State;
 use crate::engine::store::state_log::StateObserver;
@@ -250,17 +250,17 @@ impl FleetReport {
     }
 }
 
-impl Engine {
+impl Reports {
     /// Reports what happened since a moment.
     ///
     /// # Errors
     /// The ledger cannot be read, or its chain is broken.
     pub fn report(&self, since: DateTime<FixedOffset>) -> Result<FleetReport> {
-        let now = self.clock().now();
+        let now = self.context.clock().now();
         let mut collector = ReportCollector::new(self, since, now);
         // The clock may have been set back in between.
         let limit = collector.first_needed_time() - chrono::Duration::days(1);
-        let unread = self.for_each_record_backwards(|record| {
+        let unread = self.ledger.for_each_record_backwards(|record| {
             let is_needed = record.time >= limit;
             if is_needed {
                 collector.add_record(record);
@@ -270,7 +270,7 @@ impl Engine {
         if let Some(error) = unread {
             collector.add_note(format!("older records are not reported: {error}"));
         }
-        match self.state_changes() {
+        match self.state_log.state_changes() {
             Ok(changes) => collector.add_changes(changes),
             Err(error) => {
                 let note = format!("state changes are unknown: {error}");

@@ -1,5 +1,6 @@
 //! Runs of an agent, and the memory before and after each.
 
+use crate::engine::records::RunHistory;
 use std::collections::HashMap;
 use std::io::Read;
 
@@ -7,13 +8,13 @@ use chrono::{DateTime, FixedOffset, TimeDelta};
 
 use crate::config::Agent;
 use crate::digest::Digest;
+use crate::engine::MAX_WINDOW_BYTES;
 use crate::engine::runs::push;
 use crate::engine::runs::push::{DividedMemory, KeptBytes};
 use crate::engine::runs::undo;
 use crate::engine::runs::undo::{InstallSource, Replacement, UndoRecords};
 use crate::engine::store::ledger::RecordSummary;
 use crate::engine::store::record::{FileState, LedgerPosition, LedgerRecord, Operation, RunEvent};
-use crate::engine::{Engine, MAX_WINDOW_BYTES};
 use crate::error::{Error, ErrorKind, Result};
 use crate::transport::SpecialFile;
 
@@ -111,7 +112,7 @@ pub enum RunDiffSide {
     Unavailable(String),
 }
 
-impl Engine {
+impl RunHistory {
     /// Returns the last records of an agent, newest first, at most `max_entries`.
     ///
     /// # Errors
@@ -119,7 +120,7 @@ impl Engine {
     /// record behind it is about the agent.
     pub fn agent_history(&self, agent: &str, max_entries: usize) -> Result<AgentHistoryPage> {
         let mut unread = None;
-        let (mut back, _) = self.scan_ledger_backwards()?;
+        let (mut back, _) = self.ledger.scan_ledger_backwards()?;
         let mut marks = UndoMarks::default();
         let mut past: Vec<HistoryEntry> = Vec::new();
         while (past.len() < max_entries || marks.has_unresolved())
@@ -159,7 +160,7 @@ impl Engine {
     pub fn last_run_of_user(&self) -> Result<Option<UserRun>> {
         let mut marks: HashMap<String, UndoMarks> = HashMap::new();
         let mut found: Option<UserRun> = None;
-        let unread = self.for_each_record_backwards(|record| {
+        let unread = self.ledger.for_each_record_backwards(|record| {
             if found
                 .as_ref()
                 .is_some_and(|it| record.time < it.time - MAX_RUN_TIME)
@@ -170,7 +171,7 @@ impl Engine {
             let marks = marks.entry(event.agent.clone()).or_default();
             let is_undone = marks.add(&event, 0).is_some();
             let is_install = event.operation.installs_baselines() && event.has_changed_memory();
-            if is_undone || !is_install || event.user != self.setup.user {
+            if is_undone || !is_install || event.user != self.context.user() {
                 return true;
             }
             match &mut found {
@@ -199,7 +200,11 @@ impl Engine {
     /// The ledger cannot be read, or its chain is broken.
     pub fn is_redo(&self, event: &RunEvent) -> Result<bool> {
         match &event.undone_run {
-            Some(run) => Ok(self.ledger_history(&event.agent)?.undo_runs.contains(run)),
+            Some(run) => Ok(self
+                .ledger
+                .ledger_history(&event.agent)?
+                .undo_runs
+                .contains(run)),
             None => Ok(false),
         }
     }
@@ -210,7 +215,7 @@ impl Engine {
     /// # Errors
     /// The ledger cannot be read, or has no such record.
     pub fn run_diff(&self, agent: &Agent, seq: u64) -> Result<RunDiff> {
-        let (back, _) = self.scan_ledger_backwards()?;
+        let (back, _) = self.ledger.scan_ledger_backwards()?;
         let mut back = back.stopping_after(seq.saturating_sub(1));
         let name = &agent.name;
         let is_wanted = |it: &RecordSummary<'_>| it.seq == seq && it.is_about_agent(name);
@@ -236,14 +241,16 @@ impl Engine {
         if record.event.before.is_none() && record.event.after.is_none() {
             return Ok(RunDiffSide::Unchanged);
         }
-        let records = UndoRecords::from_record(self, position, record)?;
+        let records = UndoRecords::from_record(&self.undo_sources, position, record)?;
         let Some(records) = records.get(&agent.name) else {
             return Ok(RunDiffSide::Unchanged);
         };
-        Ok(match undo::rebuild_source(self, agent, records) {
-            Ok(source) => self.side_from_source(source),
-            Err(error) => RunDiffSide::Unavailable(error.to_string()),
-        })
+        Ok(
+            match undo::rebuild_source(&self.undo_sources, agent, records) {
+                Ok(source) => self.side_from_source(source),
+                Err(error) => RunDiffSide::Unavailable(error.to_string()),
+            },
+        )
     }
 
     /// The beginning of the content that an undo would restore.
@@ -252,7 +259,9 @@ impl Engine {
             Replacement::Absent => return RunDiffSide::Absent,
             Replacement::Symlink(target) => {
                 let link = SpecialFile::Symlink(target);
-                return RunDiffSide::Unavailable(self.mask_secrets_in(&format!("it was {link}")));
+                return RunDiffSide::Unavailable(
+                    self.scanner.mask_secrets_in(&format!("it was {link}")),
+                );
             }
             Replacement::File(parts) => parts,
             Replacement::KeptObject { name, .. } => {
@@ -266,9 +275,9 @@ impl Engine {
             _ => 0,
         };
         let mut text = Vec::new();
-        let read = parts.open_reader(self).and_then(|reader| {
+        let read = parts.open_reader(&self.undo_sources).and_then(|reader| {
             let read = reader.take(MAX_WINDOW_BYTES as u64).read_to_end(&mut text);
-            read.map_err(|error| Error::from_io("read", self.archive().root(), &error))
+            read.map_err(|error| Error::from_io("read", self.context.archive().root(), &error))
         });
         match read {
             Ok(length) => RunDiffSide::Text(text, size.saturating_sub(length as u64)),
@@ -288,7 +297,7 @@ impl Engine {
         let (Some(kept), Some(baseline)) = (&event.kept_scratch, event.baseline) else {
             return Ok(None);
         };
-        let Some(baseline) = self.load_version(agent, baseline) else {
+        let Some(baseline) = self.baselines.load_version(agent, baseline) else {
             return Ok(None);
         };
         let before = self.side_before(agent, position, record.clone())?;
@@ -300,7 +309,7 @@ impl Engine {
         // What a late writer added was not there yet.
         before.truncate(*size as usize);
         let version = undo::boundary_version(event);
-        let version = version.and_then(|version| self.load_version(agent, version));
+        let version = version.and_then(|version| self.baselines.load_version(agent, version));
         let memory = DividedMemory {
             prefix: &before,
             size: before.len() as u64,
@@ -334,7 +343,7 @@ impl Engine {
             }
             None => return Ok(RunDiffSide::Unchanged),
         };
-        if let Ok(version) = self.baseline_versions.read_version(wanted) {
+        if let Ok(version) = self.context.baseline_versions().read_version(wanted) {
             let shown = &version[..version.len().min(MAX_WINDOW_BYTES)];
             let more = (version.len() - shown.len()) as u64;
             return Ok(RunDiffSide::Text(shown.to_vec(), more));
@@ -344,7 +353,7 @@ impl Engine {
         {
             return Ok(RunDiffSide::Text(pushed, 0));
         }
-        let (mut back, _) = self.scan_ledger_backwards()?;
+        let (mut back, _) = self.ledger.scan_ledger_backwards()?;
         while let Some((place, other)) = back.next_matching(|it| it.agent == agent.name)? {
             let before = other.event.before.as_ref().and_then(FileState::digest);
             if other.event.has_changed_memory()

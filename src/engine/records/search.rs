@@ -10,6 +10,7 @@ mod relaxations;
 mod similar;
 mod texts;
 
+use crate::engine::records::ArchiveSearch;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::PoisonError;
@@ -20,12 +21,11 @@ use crate::archive::ArchiveEntry;
 use crate::archive::index::CandidateOrder;
 pub use crate::archive::index::{IndexProgress, SyncReport};
 use crate::archive::search::{Query, Source, TextHits};
-use crate::engine::Engine;
 use crate::engine::store::entry_directories::EntryDirectory;
 use crate::engine::store::lock;
 use crate::error::{Error, ErrorKind, Result};
 pub(in crate::engine) use candidates::IndexState;
-pub(in crate::engine) use memories::RemoteTexts;
+
 pub use relaxations::SearchRelaxation;
 pub use texts::{ComparedTexts, EntryComparison, SourceText, TextSource};
 
@@ -117,7 +117,7 @@ pub struct FoundEntry {
     pub agent: String,
     /// Whether the agent is not in the config.
     pub has_left: bool,
-    /// When it was made, by its name; [`Engine::recorded_entries`] knows better.
+    /// When it was made, by its name; [`Ledger::recorded_entries`] knows better.
     pub time: DateTime<FixedOffset>,
     /// Whether retention never deletes it.
     pub is_pinned: bool,
@@ -211,7 +211,7 @@ fn char_start(text: &[u8], at: usize) -> usize {
         .unwrap_or(at)
 }
 
-impl Engine {
+impl ArchiveSearch {
     /// Brings the index up to date with the archive. `goes_on` gets the progress, and stops the
     /// update when it returns false; what was indexed until then stays.
     ///
@@ -221,7 +221,7 @@ impl Engine {
         &self,
         goes_on: &mut dyn FnMut(IndexProgress) -> bool,
     ) -> Result<SyncReport> {
-        let Some(_changes) = lock::try_lock_index(&self.archive)? else {
+        let Some(_changes) = lock::try_lock_index(self.context.archive())? else {
             self.index_state().note_behind();
             let message = "the search index is being updated by another process";
             return Err(Error::new(ErrorKind::Busy, message));
@@ -233,22 +233,28 @@ impl Engine {
         &self,
         goes_on: &mut dyn FnMut(IndexProgress) -> bool,
     ) -> Result<SyncReport> {
-        let directories = self.entry_directories()?;
+        let directories = self.entries.entry_directories()?;
         let paths: Vec<&Path> = directories.iter().map(|it| it.path.as_path()).collect();
         let mut state = self.index_state();
-        state.update(&self.archive, &paths, self.clock(), goes_on)
+        state.update(
+            self.context.archive(),
+            &paths,
+            self.context.clock(),
+            goes_on,
+        )
     }
 
     /// Removes the index and builds it again.
     ///
     /// # Errors
-    /// The same as of [`Engine::update_index`].
+    /// The same as of [`ArchiveSearch::update_index`].
     pub fn rebuild_index(
         &self,
         goes_on: &mut dyn FnMut(IndexProgress) -> bool,
     ) -> Result<SyncReport> {
-        let _changes = lock::lock_index(&self.archive, self.clock())?;
-        self.index_state().replace(&self.archive, self.clock())?;
+        let _changes = lock::lock_index(self.context.archive(), self.context.clock())?;
+        self.index_state()
+            .replace(self.context.archive(), self.context.clock())?;
         self.update_locked_index(goes_on)
     }
 

@@ -1,6 +1,7 @@
 //! Three versions of an agent's rules: as pushed last, as the baseline is now, and as the memory is
 //! now; and how much agents drifted at earlier runs. Changes nothing.
 
+use crate::engine::records::RunHistory;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -12,7 +13,6 @@ use crate::config::Agent;
 use crate::diff::drift::{self, ThreeWay};
 use crate::diff::{MAX_COMPARED_LINES, count_lines};
 use crate::digest::Digest;
-use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Time limit of each of the two comparisons; after it, they are coarser.
@@ -44,17 +44,17 @@ pub struct DriftPoint {
     pub removed: usize,
 }
 
-impl Engine {
+impl RunHistory {
     /// Compares the rules that were pushed to an agent last with those of the baseline and those in
     /// the memory now.
     ///
     /// # Errors
     /// The memory or the baseline cannot be read, or has too many lines.
     pub fn compare_rules(&self, agent: &Agent) -> Result<RuleComparison> {
-        let baselines = Mutex::new(self.baseline_cache());
-        let seen = self.observe_with_bytes(agent, &baselines);
+        let baselines = Mutex::new(self.baselines.baseline_cache());
+        let seen = self.observer.observe_with_bytes(agent, &baselines);
         let Some(baseline) = &seen.baseline else {
-            let refusal = self.baseline_cache().load(agent).err();
+            let refusal = self.baselines.baseline_cache().load(agent).err();
             let error = refusal.map(|refusal| refusal.error().clone());
             return Err(error
                 .unwrap_or_else(|| Error::new(ErrorKind::Internal, "the baseline was not read")));
@@ -70,7 +70,7 @@ impl Engine {
             });
         };
         let pushed = seen.pushed_version;
-        let version = pushed.and_then(|version| self.load_version(agent, version));
+        let version = pushed.and_then(|version| self.baselines.load_version(agent, version));
         let old = version.as_ref().unwrap_or(baseline.as_ref());
         let end = content
             .boundary
@@ -87,7 +87,7 @@ impl Engine {
             );
             return Err(Error::new(ErrorKind::Host, message));
         }
-        let deadline = self.clock().instant() + COMPARISON_TIMEOUT;
+        let deadline = self.context.clock().instant() + COMPARISON_TIMEOUT;
         Ok(RuleComparison {
             pushed: pushed.filter(|_| version.is_some()),
             baseline: baseline.digest(),

@@ -5,13 +5,13 @@ mod merge;
 mod scan;
 mod subject;
 
+use crate::engine::records::Timelines;
 use std::path::PathBuf;
 
 use chrono::{DateTime, FixedOffset, NaiveDateTime};
 
 use super::run_history::HistoryEntry;
 use crate::archive::{EntryKind, Pins};
-use crate::engine::Engine;
 use crate::error::Result;
 
 /// The agent whose timeline is wanted.
@@ -109,7 +109,7 @@ impl AgentTimeline {
     }
 }
 
-impl Engine {
+impl Timelines {
     /// Returns what happened to an agent, also to one that left the config: at most `max_rows` rows,
     /// the newest. `goes_on` is asked before each record, and stops the work when it returns false;
     /// the result is what was found until then.
@@ -126,20 +126,25 @@ impl Engine {
         let subject = self.resolve_timeline_subject(subject, goes_on)?;
         let mut notes = Vec::new();
         let scanned = self.scan_timeline(&subject, max_rows, goes_on, &mut notes)?;
-        let pins = Pins::read(&self.archive);
+        let pins = Pins::read(self.context.archive());
         if let Err(error) = &pins {
             notes.push(format!("pins are not shown: {}", error.message()));
         }
         let disk = self.list_timeline_entries(&subject, &scanned, &mut notes);
-        let mut rows = merge::merge_rows(&scanned, disk, pins.ok().as_ref(), self.clock().zone());
+        let mut rows = merge::merge_rows(
+            &scanned,
+            disk,
+            pins.ok().as_ref(),
+            self.context.clock().zone(),
+        );
         let has_more = scanned.has_more || rows.len() > max_rows;
         rows.truncate(max_rows);
         if rows.is_empty() && !subject.is_known {
             // Says which agents there are.
-            self.agent(&subject.agent)?;
+            self.context.agent(&subject.agent)?;
         }
         Ok(AgentTimeline {
-            has_left: self.config().agent(&subject.agent).is_none(),
+            has_left: self.context.config().agent(&subject.agent).is_none(),
             agent: subject.agent,
             rows,
             has_more,

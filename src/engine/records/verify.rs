@@ -5,6 +5,7 @@
 
 mod baselines;
 
+use crate::engine::records::Verifier;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,6 @@ use crate::archive::{self, Archive, WrittenEntry};
 use crate::baseline::signatures::SignedSeal;
 use crate::digest::Digest;
 use crate::durable;
-use crate::engine::Engine;
 use crate::engine::store::ledger;
 use crate::engine::store::ledger::{LedgerFiles, LedgerScan, ScannedLine};
 use crate::engine::store::record::{LedgerPosition, LedgerRecord, Operation, RunEvent};
@@ -308,7 +308,7 @@ impl ArchiveClaims {
     }
 }
 
-impl Engine {
+impl Verifier {
     /// Checks the archive, the baselines and their seal against the ledger, and the ledger itself.
     /// `anchor` is a head of the ledger that the operator noted elsewhere. Setting `cancel` stops it.
     ///
@@ -321,11 +321,11 @@ impl Engine {
         cancel: &AtomicBool,
         report: &mut dyn FnMut(VerifyProgress),
     ) -> Result<Verification> {
-        self.archive().check_expected()?;
+        self.context.archive().check_expected()?;
         let progress = &mut ProgressReport { cancel, report };
         let mut verification = Verification {
             ledger: LedgerSummary {
-                path: self.ledger_path(),
+                path: self.ledger.ledger_path(),
                 seq: 0,
                 sha256: Digest::ZERO,
                 segments: 0,
@@ -342,7 +342,7 @@ impl Engine {
         let mut claims = ArchiveClaims::default();
         // Read the log before the ledger: a run may end in between.
         let logged: BTreeSet<(u64, Digest)> =
-            match run_log::read_logged_heads(self.archive().root()) {
+            match run_log::read_logged_heads(self.context.archive().root()) {
                 Ok(heads) => heads.into_iter().collect(),
                 Err(error) => {
                     verification.add_finding(FindingSubject::Log, error.kind(), error.message());
@@ -389,8 +389,8 @@ impl Engine {
     /// # Errors
     /// The log cannot be read.
     pub fn last_logged_head(&self) -> Result<Option<(u64, Digest)>> {
-        self.archive().check_expected()?;
-        let heads = run_log::read_logged_heads(self.archive().root())?;
+        self.context.archive().check_expected()?;
+        let heads = run_log::read_logged_heads(self.context.archive().root())?;
         Ok(heads.into_iter().max())
     }
 
@@ -408,7 +408,7 @@ impl Engine {
             progress.step(VerifyProgress::Entries(number as u64, of))?;
             if Archive::is_quarantined(path) {
                 let directory = Archive::agent_directory_of(path);
-                if self.archive().has_hidden_quarantine(directory) {
+                if self.context.archive().has_hidden_quarantine(directory) {
                     *hidden.entry(directory).or_default() += 1;
                     continue;
                 }
@@ -464,7 +464,7 @@ impl Engine {
         if !archive::is_below_archive(path) {
             return broken("is named by the ledger but is not a path of an entry");
         }
-        let whole = self.archive().root().join(path);
+        let whole = self.context.archive().root().join(path);
         match std::fs::symlink_metadata(&whole) {
             Err(error) if durable::is_absent(&error) => return Ok(false),
             Err(error) => return Err(Error::from_io("stat the entry", &whole, &error)),
@@ -477,7 +477,7 @@ impl Engine {
             }
             Ok(_) => {}
         }
-        if self.archive().digest_entry(path)? != digest {
+        if self.context.archive().digest_entry(path)? != digest {
             return broken("was changed: its digest differs");
         }
         Ok(true)
@@ -489,7 +489,7 @@ impl Engine {
         verification: &mut Verification,
         claims: &ArchiveClaims,
     ) -> Result<()> {
-        let agents = self.config().agents.iter();
+        let agents = self.context.config().agents.iter();
         let mut directories: BTreeSet<&Path> =
             agents.map(|it| it.archive_subdir.as_ref()).collect();
         directories.extend(
@@ -503,7 +503,7 @@ impl Engine {
             .into_iter()
             .filter(|directory| archive::is_below_archive(directory))
         {
-            let listed = self.archive().list_entries(directory)?;
+            let listed = self.context.archive().list_entries(directory)?;
             let paths = listed.into_iter().map(|entry| entry.path);
             unknown.extend(paths.filter(|path| !claims.entries.contains_key(path)));
         }

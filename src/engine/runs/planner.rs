@@ -1,6 +1,7 @@
 //! Makes plans: observes agents, and decides for each what a reset or an undo would do to it, or why
 //! it is skipped. Changes nothing.
 
+use crate::engine::runs::Planner;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,7 +20,6 @@ use crate::boundary::{Baseline, BoundaryRule, with_line_ends_of};
 use crate::config::Agent;
 use crate::diff;
 use crate::digest::Digest;
-use crate::engine::Engine;
 use crate::engine::baselines::lint::PlanLint;
 use crate::engine::kept_scratch::{ChosenLines, ScratchRequest, ScratchSelection};
 use crate::engine::shared_memories::sharing_error;
@@ -38,7 +38,7 @@ use crate::transport::SwapForecast;
 /// counts are those of a coarser diff.
 const BASELINE_DIFF_TIMEOUT: Duration = Duration::from_millis(200);
 
-impl Engine {
+impl Planner {
     /// Plans a reset of these agents. With `is_unlocked`, agents that are protected as read-only
     /// are planned like others.
     ///
@@ -90,20 +90,20 @@ impl Engine {
         request: Option<&ScratchRequest>,
         is_unlocked: bool,
     ) -> Result<Plan> {
-        self.refresh_shared_memories();
-        let agents = unique_names(names).map(|name| self.agent(name));
+        self.shared_memories.refresh_shared_memories();
+        let agents = unique_names(names).map(|name| self.context.agent(name));
         let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
-        self.archive().check_expected_for_write()?;
+        self.context.archive().check_expected_for_write()?;
         let (steps, skipped) = self.plan_installation_steps(&agents, request, is_unlocked);
         let operation = match request {
             Some(_) => Operation::Push,
             None => Operation::Reset,
         };
         let count = steps.len() + skipped.len();
-        let is_whole_fleet = count == self.config().agents.len();
+        let is_whole_fleet = count == self.context.config().agents.len();
         let plan = Plan {
             is_whole_fleet: is_whole_fleet && count > 1,
-            ..Plan::new(operation, self.clock().now(), steps, skipped)
+            ..Plan::new(operation, self.context.clock().now(), steps, skipped)
         };
         Ok(self.with_retention(plan))
     }
@@ -115,10 +115,10 @@ impl Engine {
         request: Option<&ScratchRequest>,
         is_unlocked: bool,
     ) -> (Vec<PlanStep>, Vec<SkippedAgent>) {
-        let baselines = Mutex::new(self.baseline_cache());
-        let lint = PlanLint::new(self);
+        let baselines = Mutex::new(self.baselines.baseline_cache());
+        let lint = PlanLint::new(&self.lint);
         plan_agents(self, agents, |agent| {
-            let seen = self.observe_with_bytes(agent, &baselines);
+            let seen = self.observer.observe_with_bytes(agent, &baselines);
             let state = seen.observation.state;
             match self.installation_step(agent, &seen, request, is_unlocked, &lint) {
                 Ok(Some(step)) => Ok(step),
@@ -126,8 +126,11 @@ impl Engine {
                     let is_push = request.is_some() && state != State::Clean;
                     let reason = if is_push { PUSHED_REASON } else { EQUAL_REASON };
                     let mut reason = reason.to_string();
-                    if self.has_journal(&agent.name) {
-                        reason.push_str(&format!("; {}", self.describe_unsettled_run(agent)));
+                    if self.journals.has_journal(&agent.name) {
+                        reason.push_str(&format!(
+                            "; {}",
+                            self.observer.describe_unsettled_run(agent)
+                        ));
                     }
                     Err(SkippedAgent {
                         baseline: seen.baseline.map(|baseline| baseline.digest()),
@@ -141,7 +144,9 @@ impl Engine {
 
     /// Adds to a plan what is deleted from the archive afterwards.
     fn with_retention(&self, mut plan: Plan) -> Plan {
-        let retention = self.plan_retention(&RetentionScope::from_plan(self.config(), &plan));
+        let retention = self
+            .retention
+            .plan_retention(&RetentionScope::from_plan(self.context.config(), &plan));
         if !retention.entries.is_empty() || !retention.versions.is_empty() {
             let entries = retention.entries.iter().map(|it| it.to_string_lossy());
             let versions = retention.versions.iter().map(|it| it.to_string().into());
@@ -163,9 +168,9 @@ impl Engine {
     /// # Errors
     /// An agent that is not configured.
     pub fn plan_unobserved(&self, names: &[String], is_unlocked: bool) -> Result<Plan> {
-        let agents = unique_names(names).map(|name| self.agent(name));
+        let agents = unique_names(names).map(|name| self.context.agent(name));
         let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
-        self.archive().check_expected_for_write()?;
+        self.context.archive().check_expected_for_write()?;
         // A protected agent is refused only if it has something to reset, so it is observed.
         let is_protected = |agent: &&Agent| {
             Protection::from(agent.protect) == Protection::ReadOnly && !is_unlocked
@@ -177,7 +182,7 @@ impl Engine {
         let mut steps = Vec::new();
         let mut skipped = Vec::new();
         for agent in agents {
-            if let Some(other) = self.known_sharing_agent(agent) {
+            if let Some(other) = self.shared_memories.known_sharing_agent(agent) {
                 let error = sharing_error(&other);
                 skipped.push(SkippedAgent::from_error(agent, State::Error, &error));
             } else if let Some(skip) = refused.remove(&agent.name) {
@@ -188,14 +193,14 @@ impl Engine {
         }
         Ok(Plan {
             hash: String::new(),
-            ..Plan::new(Operation::Reset, self.clock().now(), steps, skipped)
+            ..Plan::new(Operation::Reset, self.context.clock().now(), steps, skipped)
         })
     }
 
     /// Error for an agent that is protected as read-only. Its hint names the section that has the
     /// setting.
     fn read_only_error(&self, agent: &Agent) -> Error {
-        let config = self.config();
+        let config = self.context.config();
         let [own, general] =
             [agent.name.as_str(), "general"].map(|it| config.origin(it, "protect"));
         let place = config.path.display();
@@ -233,7 +238,7 @@ impl Engine {
         }
         // A memory is replaced only if the ledger can record that.
         if let Some(why) = &seen.observation.ledger_error {
-            let error = self.ledger_head().err();
+            let error = self.ledger.ledger_head().err();
             return Err(error.unwrap_or_else(|| Error::new(ErrorKind::Host, why)));
         }
         if seen.observation.protection == Protection::ReadOnly && !is_unlocked {
@@ -340,7 +345,10 @@ impl Engine {
         agent: &Agent,
         content: &PushContent,
     ) -> Result<()> {
-        let limit = self.transport_for(&agent.location).max_memory_bytes();
+        let limit = self
+            .context
+            .transport_for(&agent.location)
+            .max_memory_bytes();
         let size = content.size();
         if size <= limit {
             return Ok(());
@@ -352,9 +360,9 @@ impl Engine {
     /// Describes how a baseline differs from the version that was pushed to an agent last.
     fn describe_baseline_change(&self, pushed: Digest, baseline: &[u8]) -> String {
         // The version may be gone; that the baseline differs is known from its digest.
-        match self.baseline_versions.read_version(pushed) {
+        match self.context.baseline_versions().read_version(pushed) {
             Ok(version) => {
-                let deadline = self.clock().instant() + BASELINE_DIFF_TIMEOUT;
+                let deadline = self.context.clock().instant() + BASELINE_DIFF_TIMEOUT;
                 let version = with_line_ends_of(&version, baseline);
                 let (added, removed) = diff::count_changes(&version, baseline, Some(deadline));
                 format!("baseline changed: +{added} -{removed} lines since it was pushed last")
@@ -387,11 +395,11 @@ impl Engine {
                 found.and_then(|found| found.entry_kind),
             ),
         };
-        if let Some(error) = self.archive.read_only_error() {
+        if let Some(error) = self.context.archive().read_only_error() {
             return Err(error);
         }
         let mut notes = Vec::new();
-        let directory = self.open_directory(agent)?;
+        let directory = self.context.open_directory(agent)?;
         let properties = directory.properties()?;
         let mut degradations =
             degraded::accepted_degradations(agent, &properties.missing_extensions)?;
@@ -406,7 +414,7 @@ impl Engine {
         notes.extend(
             seen.special_file
                 .as_ref()
-                .map(|special| self.describe_special(agent, special)),
+                .map(|special| self.scanner.describe_special(agent, special)),
         );
         Ok(PlanStep {
             agent: agent.name.clone(),
@@ -450,11 +458,11 @@ impl Engine {
         mode: UndoMode,
         is_unlocked: bool,
     ) -> Result<Plan> {
-        self.archive().check_expected_for_write()?;
+        self.context.archive().check_expected_for_write()?;
         let (agents, records) = self.find_undo_records(target)?;
-        let baselines = Mutex::new(self.baseline_cache());
+        let baselines = Mutex::new(self.baselines.baseline_cache());
         let plan = |agent| {
-            let seen = self.observe_with_bytes(agent, &baselines);
+            let seen = self.observer.observe_with_bytes(agent, &baselines);
             let of_agent = records.get(&agent.name);
             let state = seen.observation.state;
             let refuse = |error| SkippedAgent::from_error(agent, state, &error);
@@ -486,10 +494,12 @@ impl Engine {
         };
         let (steps, mut skipped) = plan_agents(self, &agents, plan);
         if matches!(target, UndoTarget::Run(_)) {
-            let removed = records.agents().filter(|name| self.agent(name).is_err());
+            let removed = records
+                .agents()
+                .filter(|name| self.context.agent(name).is_err());
             skipped.extend(removed.map(SkippedAgent::not_configured));
         }
-        let plan = Plan::new(Operation::Undo, self.clock().now(), steps, skipped);
+        let plan = Plan::new(Operation::Undo, self.context.clock().now(), steps, skipped);
         Ok(self.with_retention(plan))
     }
 
@@ -497,32 +507,34 @@ impl Engine {
     fn find_undo_records(&self, target: &UndoTarget) -> Result<(Vec<&Agent>, UndoRecords)> {
         let run = match target {
             UndoTarget::Agents(names) | UndoTarget::Redo(names) => {
-                let agents = unique_names(names).map(|name| self.agent(name));
+                let agents = unique_names(names).map(|name| self.context.agent(name));
                 let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
                 let redo = matches!(target, UndoTarget::Redo(_));
-                let records = UndoRecords::from_last_runs(self, &agents, redo)?;
+                let records = UndoRecords::from_last_runs(&self.undo_sources, &agents, redo)?;
                 return Ok((agents, records));
             }
             UndoTarget::RunAgents(run, names) => {
-                let agents = unique_names(names).map(|name| self.agent(name));
+                let agents = unique_names(names).map(|name| self.context.agent(name));
                 let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
                 let runs = agents
                     .iter()
                     .map(|agent| (agent.name.as_str(), run.as_str()));
-                let records = UndoRecords::from_runs(self, &runs.collect())?;
+                let records = UndoRecords::from_runs(&self.undo_sources, &runs.collect())?;
                 return Ok((agents, records));
             }
             UndoTarget::Run(run) => run,
         };
-        let records = UndoRecords::from_run(self, run)?;
-        let agents = records.agents().filter_map(|name| self.agent(name).ok());
+        let records = UndoRecords::from_run(&self.undo_sources, run)?;
+        let agents = records
+            .agents()
+            .filter_map(|name| self.context.agent(name).ok());
         let agents: Vec<&Agent> = agents.collect();
         if records.agents().next().is_none() {
             if let Some(error) = records.unread().cloned() {
                 return Err(error.with_context(format!("cannot find run {run}")));
             }
             let mut is_recorded = false;
-            self.for_each_record_backwards(|record| {
+            self.ledger.for_each_record_backwards(|record| {
                 is_recorded = record.event.run == *run;
                 !is_recorded
             })?;
@@ -531,7 +543,7 @@ impl Engine {
             } else {
                 format!("no run {run} in the ledger")
             };
-            let log = self.command_line("log");
+            let log = self.context.command_line("log");
             return Err(Error::new(ErrorKind::User, message)
                 .with_hint(format!("run `{log}` to list all runs")));
         }
@@ -559,7 +571,7 @@ impl Engine {
         {
             return Err(block.to_error(&block.reason));
         }
-        let source = undo::rebuild_source(self, agent, records)?;
+        let source = undo::rebuild_source(&self.undo_sources, agent, records)?;
         let special = seen.special_file.clone().map(FileState::Special);
         let object = if seen.observation.is_absent {
             Some(FileState::Absent)
@@ -592,7 +604,7 @@ impl Engine {
             (Replacement::Symlink(_), FileState::Special(link)) => {
                 step.action = StepAction::PutBack;
                 step.notes
-                    .push(self.mask_secrets_in(&format!("puts back {link}")));
+                    .push(self.scanner.mask_secrets_in(&format!("puts back {link}")));
             }
             _ => step.action = StepAction::Remove,
         }
@@ -632,13 +644,13 @@ fn check_one_agent(names: &[String]) -> Result<()> {
 
 /// Plans each of these agents; hosts, and several processors, work at the same time.
 fn plan_agents<'a>(
-    engine: &Engine,
+    planner: &Planner,
     agents: &[&'a Agent],
     plan: impl Fn(&'a Agent) -> Result<PlanStep, SkippedAgent> + Sync,
 ) -> (Vec<PlanStep>, Vec<SkippedAgent>) {
     let plan = &plan;
     let planned = parallel::read_agents_by_site(
-        engine,
+        &planner.hosts,
         agents,
         || plan,
         |agents, threads| threads.map(agents.to_vec(), plan),

@@ -49,6 +49,7 @@ mod states;
 mod turn;
 mod unrecorded;
 
+use crate::engine::runs::Runs;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,6 +69,7 @@ use crate::baseline::BaselineCache;
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::durable;
+use crate::engine::Trigger;
 use crate::engine::store::address::RecordedAddress;
 use crate::engine::store::journal::UNCLAIMED_JOURNAL_HINT;
 use crate::engine::store::ledger::open_for_append;
@@ -78,14 +80,13 @@ use crate::engine::store::semaphore::Permit;
 use crate::engine::store::state_log::SeenState;
 use crate::engine::store::unchanged_record::merge_unchanged;
 use crate::engine::watch::parallel::{Site, batch_size, map_agents_by_site, run_local_and_remote};
-use crate::engine::{Engine, Trigger};
 use crate::error::{Error, ErrorKind};
 
 /// Callback for run progress.
 type ProgressCallback<'a> = &'a mut (dyn FnMut(RunProgress) + Send);
 
 struct Run<'a> {
-    engine: &'a Engine,
+    runs: &'a Runs,
     plan: &'a Plan,
     id: String,
     is_bound: bool,
@@ -130,7 +131,7 @@ struct LastRunSeen {
     version: Option<Digest>,
 }
 
-impl Engine {
+impl Runs {
     /// Applies a plan. With `bound`, an agent whose memory, baseline or boundary differs from the
     /// plan is refused; without it, the agent is reset in its current state. When `cancel` is set,
     /// the run finishes the agents at work and starts no more.
@@ -141,13 +142,13 @@ impl Engine {
         cancel: &AtomicBool,
         progress: ProgressCallback<'_>,
     ) -> RunReport {
-        let began = self.clock().instant();
-        let _root_pin = self.archive().pin_root();
+        let began = self.context.clock().instant();
+        let _root_pin = self.context.archive().pin_root();
         let run = Run::new(self, plan, bound, cancel, progress);
         let id = &run.id;
         let _span = tracing::debug_span!("run", id, operation = ?plan.operation).entered();
         if plan.operation.installs_baselines() {
-            self.refresh_shared_memories();
+            self.shared_memories.refresh_shared_memories();
         }
         run.remove_stale_files();
         run.recover_skipped();
@@ -156,8 +157,8 @@ impl Engine {
         let mut others: BTreeMap<Site<'_>, ResetLane<'_, '_>> = BTreeMap::new();
         for step in &plan.steps {
             // An agent that is not configured is refused in its turn.
-            let agent = self.agent(&step.agent).ok();
-            match agent.map_or(Site::Trusted, |agent| self.site_of(agent)) {
+            let agent = self.context.agent(&step.agent).ok();
+            match agent.map_or(Site::Trusted, |agent| self.hosts.site_of(agent)) {
                 Site::Trusted => trusted_lane.enqueue(step),
                 site => {
                     let lane = || ResetLane::new(&run, site.clone());
@@ -187,24 +188,24 @@ impl Engine {
 
 impl<'a> Run<'a> {
     fn new(
-        engine: &'a Engine,
+        runs: &'a Runs,
         plan: &'a Plan,
         is_bound: bool,
         cancel: &'a AtomicBool,
         progress: ProgressCallback<'a>,
     ) -> Run<'a> {
         Run {
-            engine,
+            runs,
             plan,
             id: new_run_id(),
             is_bound,
-            begins_archive: engine.is_before_new_archive(),
+            begins_archive: runs.ledger.is_before_new_archive(),
             cancel,
             replacing_permit: Mutex::default(),
             undo_records: Mutex::default(),
             shared: Mutex::new(RunShared {
                 errors: Vec::new(),
-                baselines: engine.baseline_cache(),
+                baselines: runs.baselines.baseline_cache(),
                 unchanged_agents: Vec::new(),
                 drafted_versions: HashSet::new(),
                 pending_log_lines: Vec::new(),
@@ -225,14 +226,16 @@ impl<'a> Run<'a> {
     /// # Errors
     /// Why no memory may be replaced.
     fn ensure_can_replace(&self) -> Result<(), Error> {
-        let archive = self.engine.archive();
+        let archive = self.runs.context.archive();
         let mut place = self
             .replacing_permit
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let take = || {
             open_for_append(archive)?;
-            lock::acquire_replacing_permit(archive, self.engine.clock(), &|| self.is_cancelled())
+            lock::acquire_replacing_permit(archive, self.runs.context.clock(), &|| {
+                self.is_cancelled()
+            })
         };
         match place.get_or_insert_with(take) {
             Ok(_) => Ok(()),
@@ -244,7 +247,7 @@ impl<'a> Run<'a> {
     fn finish(&self, mut results: Vec<AgentResult>, began: Instant) -> RunReport {
         let plan = self.plan;
         let is_whole_fleet =
-            plan.steps.len() + plan.skipped.len() == self.engine.config().agents.len();
+            plan.steps.len() + plan.skipped.len() == self.runs.context.config().agents.len();
         if is_whole_fleet && plan.operation.installs_baselines() {
             self.report_unclaimed_journals();
         }
@@ -254,9 +257,9 @@ impl<'a> Run<'a> {
             agents.enumerate().map(|(at, agent)| (agent, at)).collect();
         let place = |result: &AgentResult| places.get(result.agent.as_str()).copied();
         results.sort_by_key(|result| place(result).unwrap_or(usize::MAX));
-        let duration_ms = elapsed_millis(began, self.engine.clock().instant());
+        let duration_ms = elapsed_millis(began, self.runs.context.clock().instant());
         self.record_unchanged(&mut results);
-        let scope = RetentionScope::from_results(self.engine.config(), &results);
+        let scope = RetentionScope::from_results(self.runs.context.config(), &results);
         let (retired, mut notes) = if self.is_cancelled() {
             self.skip_retention()
         } else {
@@ -273,7 +276,7 @@ impl<'a> Run<'a> {
             retired_entries: retired.entries,
             retired_versions: retired.versions,
             notes,
-            ledger_head: self.engine.recorded_head(),
+            ledger_head: self.runs.ledger.recorded_head(),
             duration_ms,
         };
         let half = |it: &&AgentResult| it.outcome == Outcome::Ok && it.kind.is_some();
@@ -301,7 +304,7 @@ impl<'a> Run<'a> {
             .unwrap_or_else(PoisonError::into_inner);
         drop(place.take());
         self.compact_ledger(&mut report);
-        self.engine.renew_ledger_reserve();
+        self.runs.ledger.renew_ledger_reserve();
         report
     }
 
@@ -311,7 +314,7 @@ impl<'a> Run<'a> {
         if self.is_cancelled() {
             return;
         }
-        match self.engine.compact_ledger() {
+        match self.runs.ledger.compact_ledger() {
             Ok(None) => return,
             Ok(Some(moved)) => self.log_line(&moved.to_string()),
             Err(error) => {
@@ -328,7 +331,7 @@ impl<'a> Run<'a> {
 
     /// Returns the last run of an agent, and the version that its memory has by the ledger.
     fn last_run_seen(&self, agent: &str) -> LastRunSeen {
-        let history = self.engine.ledger_history(agent).unwrap_or_default();
+        let history = self.runs.ledger.ledger_history(agent).unwrap_or_default();
         LastRunSeen {
             version: history.pushed_versions.first().copied(),
             run: history.last_run.map(|it| it.run),
@@ -338,7 +341,11 @@ impl<'a> Run<'a> {
     /// Returns the run that has changed an agent since it was found unchanged, with what it did: the
     /// agent is not locked any more.
     fn later_change(&self, unchanged: &UnchangedAgent) -> Option<String> {
-        let history = self.engine.ledger_history(&unchanged.event.agent).ok()?;
+        let history = self
+            .runs
+            .ledger
+            .ledger_history(&unchanged.event.agent)
+            .ok()?;
         let last = history.last_run?;
         let LastRunSeen { run, version } = &unchanged.seen;
         let is_same = *run == Some(last.run.clone())
@@ -372,12 +379,12 @@ impl<'a> Run<'a> {
         }
         let names: HashSet<String> = events.iter().map(|event| event.agent.clone()).collect();
         let has_known_address = |event: &RunEvent| {
-            let history = self.engine.ledger_history(&event.agent);
+            let history = self.runs.ledger.ledger_history(&event.agent);
             let known = history.ok().and_then(|history| history.file_address);
             known.is_some_and(|known| *known == RecordedAddress::from_event(event))
         };
         let merged = merge_unchanged(events, has_known_address);
-        let Err(error) = self.engine.append_to_ledger(merged) else {
+        let Err(error) = self.runs.ledger.append_to_ledger(merged) else {
             return;
         };
         let is_unchanged =
@@ -397,10 +404,10 @@ impl<'a> Run<'a> {
     /// Removes stale files of killed runs from the directories of the archive, except those that a
     /// transaction record names: recovery settles these.
     fn remove_stale_files(&self) {
-        let archive = self.engine.archive();
+        let archive = self.runs.context.archive();
         archive.remove_leftovers(&[]);
         let agents = self.plan.steps.iter();
-        let agents = agents.filter_map(|step| self.engine.agent(&step.agent).ok());
+        let agents = agents.filter_map(|step| self.runs.context.agent(&step.agent).ok());
         let entries = agents.flat_map(|agent| {
             let directory = archive.root().join(&agent.archive_subdir);
             let quarantine = directory.join(QUARANTINE_DIRECTORY_NAME);
@@ -412,9 +419,9 @@ impl<'a> Run<'a> {
             .into_iter()
             .chain(entries.flatten())
             .collect();
-        let now = self.engine.clock().now().into();
+        let now = self.runs.context.clock().now().into();
         for directory in directories {
-            let named = || self.engine.names_in_journals();
+            let named = || self.runs.journals.names_in_journals();
             if let Err(error) = durable::remove_stale_files(&directory, now, named) {
                 self.report_error(error.with_context("sweeping"));
             }
@@ -423,20 +430,21 @@ impl<'a> Run<'a> {
 
     /// Deletes what has expired. Returns that, and notes for the report.
     fn apply_retention(&self, scope: &RetentionScope<'_>) -> (Deletion, Vec<String>) {
-        let engine = self.engine;
+        let runs = self.runs;
         let unseen = || {
             self.plan
                 .is_unobserved()
-                .then(|| engine.plan_retention(scope))
+                .then(|| runs.retention.plan_retention(scope))
         };
         let planned = self.plan.retention.clone().or_else(unseen);
         let Some(planned) = planned else {
             return Default::default();
         };
-        let mut deletion = engine
+        let mut deletion = runs
+            .retention
             .delete_expired(&self.id, &planned, scope)
             .unwrap_or_else(Deletion::from_error);
-        for line in deletion.describe(engine) {
+        for line in deletion.describe(&runs.retention) {
             self.log_line(&line);
         }
         for error in deletion.errors.drain(..) {
@@ -449,12 +457,12 @@ impl<'a> Run<'a> {
                 notes.push(note);
             }
         }
-        if let Ok(Some((seq, time))) = engine.future_record() {
+        if let Ok(Some((seq, time))) = runs.retention.future_record() {
             let time = time.format("%Y-%m-%d %H:%M:%S");
             notes.push(format!(
                 "record {seq} of the ledger is of {time}, which has not come yet; retention does \
                  not go by it, and `{}` says what to do",
-                engine.command_line("doctor")
+                runs.context.command_line("doctor")
             ));
         }
         notes.iter().for_each(|note| self.log_line(note));
@@ -465,7 +473,7 @@ impl<'a> Run<'a> {
     fn note_new_archive(&self) -> Option<String> {
         let note = self
             .begins_archive
-            .then(|| self.engine.new_archive_note())??;
+            .then(|| self.runs.ledger.new_archive_note())??;
         self.log_line(&note);
         Some(note)
     }
@@ -489,7 +497,7 @@ impl<'a> Run<'a> {
             return;
         }
         let messages: Vec<&str> = trouble.iter().map(Error::message).collect();
-        let setup = &self.engine.setup;
+        let context = &self.runs.context;
         let event = RunEvent {
             outcome: Outcome::Failed,
             note: Some(messages.join("; ")),
@@ -497,18 +505,23 @@ impl<'a> Run<'a> {
                 .iter()
                 .map(Error::kind)
                 .reduce(ErrorKind::more_serious),
-            ..RunEvent::for_archive(&self.id, self.plan.operation, setup.trigger, &setup.user)
+            ..RunEvent::for_archive(
+                &self.id,
+                self.plan.operation,
+                context.trigger(),
+                context.user(),
+            )
         };
-        if let Err(error) = self.engine.append_to_ledger(vec![event]) {
+        if let Err(error) = self.runs.ledger.append_to_ledger(vec![event]) {
             self.log_line(&format!("cannot record errors of the run: {error}"));
         }
     }
 
     fn new_event(&self, agent: &str) -> RunEvent {
-        let trigger: Trigger = self.engine.setup.trigger;
-        let user = &self.engine.setup.user;
+        let trigger: Trigger = self.runs.context.trigger();
+        let user = self.runs.context.user();
         let event = RunEvent::new(&self.id, self.plan.operation, trigger, user, agent);
-        let Ok(agent) = self.engine.agent(agent) else {
+        let Ok(agent) = self.runs.context.agent(agent) else {
             return event;
         };
         let RecordedAddress {
@@ -527,7 +540,7 @@ impl<'a> Run<'a> {
     /// Recovers agents that the plan skips: after a crash behind the swap, a memory is clean but
     /// the transaction is still open.
     fn recover_skipped(&self) {
-        let journals = match self.engine.journals() {
+        let journals = match self.runs.journals.journals() {
             Ok(left) => left,
             Err(error) => return self.report_error(error),
         };
@@ -536,7 +549,7 @@ impl<'a> Run<'a> {
         let skipped = skipped.filter(|skipped| skipped.kind != Some(ErrorKind::Busy));
         let agents: Vec<&Agent> = skipped
             .filter(|skipped| names.contains(skipped.agent.as_str()))
-            .filter_map(|skipped| self.engine.agent(&skipped.agent).ok())
+            .filter_map(|skipped| self.runs.context.agent(&skipped.agent).ok())
             .collect();
         let settle = |agent: &Agent| {
             let settled = self.lock_agent(agent).and_then(|lock| {
@@ -547,7 +560,7 @@ impl<'a> Run<'a> {
                 self.report_error(error.with_context(&agent.name));
             }
         };
-        map_agents_by_site(self.engine, &agents, &settle);
+        map_agents_by_site(&self.runs.hosts, &agents, &settle);
     }
 
     fn is_cancelled(&self) -> bool {
@@ -573,7 +586,7 @@ impl<'a> Run<'a> {
 
     /// Writes a line to `reset.log` and to the progress callback.
     fn log_line(&self, text: &str) {
-        let line = run_log::format_line(self.engine.clock().now(), text);
+        let line = run_log::format_line(self.runs.context.clock().now(), text);
         let mut shared = self.shared();
         shared.pending_log_lines.push(line.clone());
         (shared.progress)(RunProgress::LogLine(line));
@@ -582,14 +595,14 @@ impl<'a> Run<'a> {
     /// Writes the pending lines to `reset.log`.
     fn write_log_lines(&self) {
         let lines = std::mem::take(&mut self.shared().pending_log_lines);
-        if let Err(error) = run_log::append_lines(self.engine.archive(), &lines) {
+        if let Err(error) = run_log::append_lines(self.runs.context.archive(), &lines) {
             self.report_error(error);
         }
     }
 
     /// Reports the journals of agents that are not configured.
     fn report_unclaimed_journals(&self) {
-        match self.engine.unclaimed_journals() {
+        match self.runs.journals.unclaimed_journals() {
             Ok(records) => {
                 for record in records {
                     let message = format!(
@@ -607,7 +620,7 @@ impl<'a> Run<'a> {
 
     /// Removes the journal of an ended turn; a failure is reported.
     fn remove_journal(&self, path: &Path) {
-        if let Err(error) = self.engine.remove_journal(path) {
+        if let Err(error) = self.runs.journals.remove_journal(path) {
             self.report_error(error);
         }
     }

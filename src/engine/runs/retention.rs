@@ -3,7 +3,7 @@
 //! Retention runs after every run: for agents that the run finished without a failure, or that the full
 //! disk of the archive kept it from resetting, and, once a day, for agents that left the config and
 //! have no record within the retention time.
-//! [`Engine::prune_archive`] applies it without a run, and [`Engine::retention_overview`] shows what
+//! [`Retention::prune_archive`] applies it without a run, and [`Retention::retention_overview`] shows what
 //! it would delete and why the rest stays. An entry expires when its name, its file's time and its
 //! record are older than the retention time, unless it is pinned, the newest of its agent, or of
 //! unknown owner.
@@ -31,12 +31,12 @@ mod record_dates;
 mod scope;
 mod unused_versions;
 
+use crate::engine::runs::Retention;
 use chrono::{DateTime, FixedOffset};
 
 use super::plan::RetentionPlan;
 use crate::archive::ArchiveEntry;
 use crate::clock::MAX_CLOCK_LEAD;
-use crate::engine::Engine;
 use crate::engine::store::observation::Blocker;
 use crate::error::Result;
 pub use assessment::KeepReason;
@@ -49,13 +49,13 @@ pub use overview::{
 pub use prune::PruneReport;
 pub(in crate::engine) use scope::RetentionScope;
 
-impl Engine {
+impl Retention {
     /// Returns the entries that retention would delete after a run in which every agent succeeds.
     ///
     /// # Errors
     /// The archive or ledger cannot be read.
     pub fn expired_entries(&self) -> Result<Vec<ArchiveEntry>> {
-        let scope = RetentionScope::from_failures(self.config(), std::iter::empty(), None);
+        let scope = RetentionScope::from_failures(self.context.config(), std::iter::empty(), None);
         let dates = self.retention_dates()?;
         Ok(self.find_expired_at(&scope, &dates, false)?.entries)
     }
@@ -82,9 +82,9 @@ impl Engine {
     /// # Errors
     /// The ledger cannot be read.
     pub fn future_record(&self) -> Result<Option<(u64, DateTime<FixedOffset>)>> {
-        let latest = self.ledger().latest_record_time()?;
+        let latest = self.ledger.state().latest_record_time()?;
         // Read the clock last: other runs may append records in between.
-        let now = self.clock().now();
+        let now = self.context.clock().now();
         Ok(latest.filter(|(_, time)| *time > now + MAX_CLOCK_LEAD))
     }
 }

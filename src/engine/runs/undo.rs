@@ -3,6 +3,8 @@
 
 mod records;
 
+use crate::engine::context::Context;
+use crate::engine::store::Ledger;
 use std::io::{Cursor, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +14,6 @@ use crate::archive::{EntryKind, WrittenEntry, strip_scratch_header};
 use crate::boundary::{Baseline, BoundaryRule};
 use crate::config::Agent;
 use crate::digest::Digest;
-use crate::engine::Engine;
 use crate::engine::store::address::RecordedAddress;
 use crate::engine::store::record::{FileState, RunEvent};
 use crate::engine::watch::classify::MemoryAccumulator;
@@ -21,6 +22,22 @@ use crate::transport::{
     Attributes, ByteSink, MemoryDirectory, MemoryObject, ObjectId, SpecialFile, SwapMethod,
 };
 pub(in crate::engine) use records::{AgentRecords, UndoRecords, UndoneReset};
+
+/// What the reading of earlier states needs.
+#[derive(Clone)]
+pub struct UndoSources {
+    context: Arc<Context>,
+    ledger: Arc<Ledger>,
+}
+
+impl UndoSources {
+    pub(in crate::engine) fn new(context: &Arc<Context>, ledger: &Arc<Ledger>) -> UndoSources {
+        UndoSources {
+            context: Arc::clone(context),
+            ledger: Arc::clone(ledger),
+        }
+    }
+}
 
 /// A part of the content to install.
 #[derive(Clone)]
@@ -37,15 +54,16 @@ pub(in crate::engine) struct ContentParts(pub Vec<ContentPart>);
 
 impl ContentParts {
     /// Feeds all bytes to `sink`.
-    pub fn write_to(&self, engine: &Engine, sink: ByteSink<'_>) -> Result<()> {
+    pub fn write_to(&self, sources: &UndoSources, sink: ByteSink<'_>) -> Result<()> {
         for part in &self.0 {
             match part {
                 ContentPart::Bytes(bytes) => sink(bytes)?,
                 ContentPart::Baseline(baseline) => sink(baseline.bytes())?,
                 ContentPart::Entry(path, skip) => {
-                    let mut file = engine.archive().open_entry(path)?;
-                    let failed =
-                        |error| Error::from_io("read", &engine.archive().root().join(path), &error);
+                    let mut file = sources.context.archive().open_entry(path)?;
+                    let failed = |error| {
+                        Error::from_io("read", &sources.context.archive().root().join(path), &error)
+                    };
                     let mut skip = *skip;
                     let mut buffer = vec![0; 128 * 1024];
                     loop {
@@ -64,16 +82,16 @@ impl ContentParts {
     }
 
     /// Opens a reader of the same bytes.
-    pub fn open_reader(&self, engine: &Engine) -> Result<Box<dyn Read>> {
+    pub fn open_reader(&self, sources: &UndoSources) -> Result<Box<dyn Read>> {
         let mut all: Box<dyn Read> = Box::new(std::io::empty());
         for part in &self.0 {
             let next: Box<dyn Read> = match part {
                 ContentPart::Bytes(bytes) => Box::new(Cursor::new(bytes.to_vec())),
                 ContentPart::Baseline(baseline) => Box::new(Cursor::new(baseline.bytes().to_vec())),
                 ContentPart::Entry(path, skip) => {
-                    let mut file = engine.archive().open_entry(path)?;
+                    let mut file = sources.context.archive().open_entry(path)?;
                     file.seek(SeekFrom::Start(*skip))
-                        .with_path("read", &engine.archive().root().join(path))?;
+                        .with_path("read", &sources.context.archive().root().join(path))?;
                     Box::new(file)
                 }
             };
@@ -83,10 +101,10 @@ impl ContentParts {
     }
 
     /// Returns the file state of these bytes, and whether they end with a complete line.
-    pub fn measure(&self, engine: &Engine) -> Result<(FileState, bool)> {
+    pub fn measure(&self, sources: &UndoSources) -> Result<(FileState, bool)> {
         let mut reading = MemoryAccumulator::default();
         let mut last = b'\n';
-        self.write_to(engine, &mut |bytes| {
+        self.write_to(sources, &mut |bytes| {
             last = bytes.last().copied().unwrap_or(last);
             reading.push(bytes, 0);
             Ok(())
@@ -141,7 +159,7 @@ impl InstallSource {
 
     /// Replaces the baseline to install by what a push makes of it. Returns the offset in the
     /// memory of scratch that is still to be appended from the entry, whatever its size.
-    pub fn apply_push(&mut self, engine: &Engine, push: PushContent) -> Result<Option<u64>> {
+    pub fn apply_push(&mut self, sources: &UndoSources, push: PushContent) -> Result<Option<u64>> {
         let mut parts = ContentParts(vec![ContentPart::Bytes(Arc::new(push.head))]);
         let offset = match push.scratch {
             KeptBytes::From(offset) => Some(offset),
@@ -150,7 +168,7 @@ impl InstallSource {
                 None
             }
         };
-        (self.state, _) = parts.measure(engine)?;
+        (self.state, _) = parts.measure(sources)?;
         self.replacement = Replacement::File(parts);
         Ok(offset)
     }
@@ -180,11 +198,11 @@ fn check_address(agent: &Agent, event: &RunEvent) -> Result<()> {
 
 /// Returns the reason if retention has deleted an entry.
 fn retired_entry_reason(
-    engine: &Engine,
+    sources: &UndoSources,
     records: &AgentRecords,
     entry: &WrittenEntry,
 ) -> Option<String> {
-    let (time, run) = records.retired_by(engine, &entry.path)?;
+    let (time, run) = records.retired_by(sources, &entry.path)?;
     Some(format!(
         "its entry {} was deleted by retention on {} (run {run})",
         entry.path.display(),
@@ -197,7 +215,7 @@ fn retired_entry_reason(
 /// # Errors
 /// An entry is missing or does not match the ledger; the undo then restores nothing.
 pub(in crate::engine) fn rebuild_source(
-    engine: &Engine,
+    sources: &UndoSources,
     agent: &Agent,
     records: &AgentRecords,
 ) -> Result<InstallSource> {
@@ -207,17 +225,17 @@ pub(in crate::engine) fn rebuild_source(
     check_address(agent, event).map_err(cannot_undo)?;
     // What the run displaced counts, which need not be what it captured before.
     if records.has_kept_object()
-        && let Some(kept) = find_kept_object(engine, agent, records)?
+        && let Some(kept) = find_kept_object(sources, agent, records)?
     {
         return Ok(kept);
     }
     let late_writes = late_writes(records);
     match &event.before {
         Some(FileState::Special(special)) if late_writes.is_empty() => {
-            let error = || displaced_object_error(engine, agent, records, special);
+            let error = || displaced_object_error(sources, agent, records, special);
             removed_link(records).ok_or_else(error)
         }
-        _ => rebuild_file(engine, agent, records, &late_writes).map_err(cannot_undo),
+        _ => rebuild_file(sources, agent, records, &late_writes).map_err(cannot_undo),
     }
 }
 
@@ -247,7 +265,7 @@ fn late_writes(records: &AgentRecords) -> Vec<(&RunEvent, &WrittenEntry)> {
 
 /// Rebuilds a memory that was absent or a file when it was displaced, from its entries.
 fn rebuild_file(
-    engine: &Engine,
+    sources: &UndoSources,
     agent: &Agent,
     records: &AgentRecords,
     late_writes: &[(&RunEvent, &WrittenEntry)],
@@ -274,27 +292,27 @@ fn rebuild_file(
     let is_whole = late.first().is_some_and(|first| first.base.is_none());
     let entries = event.entry.iter().filter(|_| !is_whole);
     for entry in entries.chain(late.iter().copied()) {
-        if let Some(reason) = retired_entry_reason(engine, records, entry) {
+        if let Some(reason) = retired_entry_reason(sources, records, entry) {
             return refuse(reason);
         }
     }
     let candidates = if is_whole {
         vec![ContentParts(Vec::new())]
     } else {
-        rebuild_candidates(engine, agent, event)?
+        rebuild_candidates(sources, agent, event)?
     };
     let expected = late.last().map_or(before, |last| last.whole_content().0);
     for mut parts in candidates {
         let late_parts = late.iter().map(|it| ContentPart::Entry(it.path.clone(), 0));
         parts.0.extend(late_parts);
-        let (state, _) = parts.measure(engine)?;
+        let (state, _) = parts.measure(sources)?;
         if state.digest() == Some(expected) {
             // Its owner and mode are in the record that names it.
             let named_by = late_writes.last().map_or(event, |(of, _)| of);
             return Ok(InstallSource {
                 replacement: Replacement::File(parts),
                 state,
-                attributes: engine.event_attributes(named_by)?,
+                attributes: sources.ledger.event_attributes(named_by)?,
                 baseline: boundary_version(event),
             });
         }
@@ -302,7 +320,7 @@ fn rebuild_file(
     let message = "what was archived does not match the ledger";
     Err(Error::new(ErrorKind::Integrity, message).with_hint(format!(
         "`{}` names the entry; something changed it",
-        engine.command_line("log")
+        sources.context.command_line("log")
     )))
 }
 
@@ -317,12 +335,16 @@ pub(in crate::engine) fn boundary_version(event: &RunEvent) -> Option<Digest> {
 /// Returns the memory as it was read, from its entry and the version that it was split by; where it
 /// held nothing of the agent's, there may be two candidates.
 fn rebuild_candidates(
-    engine: &Engine,
+    sources: &UndoSources,
     agent: &Agent,
     event: &RunEvent,
 ) -> Result<Vec<ContentParts>> {
     let version = || match event.split_version {
-        Some(split) => engine.baseline_versions.read_version(split).map(Some),
+        Some(split) => sources
+            .context
+            .baseline_versions()
+            .read_version(split)
+            .map(Some),
         None => Ok(None),
     };
     let refuse = |why| Err(Error::new(ErrorKind::Conflict, why));
@@ -347,7 +369,7 @@ fn rebuild_candidates(
     match version()? {
         Some(bytes) => Ok(vec![ContentParts(vec![
             ContentPart::Bytes(operator_part_of(&bytes, event, agent)),
-            ContentPart::Entry(entry.path.clone(), scratch_header_length(engine, entry)?),
+            ContentPart::Entry(entry.path.clone(), scratch_header_length(sources, entry)?),
         ])]),
         None => refuse("the ledger does not say which baseline it was split by"),
     }
@@ -371,9 +393,10 @@ fn order_late_entries<'a>(lates: &[(&'a RunEvent, &'a WrittenEntry)]) -> Vec<&'a
 }
 
 /// Returns the current state of a file beside an agent's memory.
-fn read_sibling_state(engine: &Engine, agent: &Agent, name: &str) -> Result<FileState> {
-    let directory =
-        engine.open_directory_at(agent, &agent.location.memory().with_file_name(name))?;
+fn read_sibling_state(sources: &UndoSources, agent: &Agent, name: &str) -> Result<FileState> {
+    let directory = sources
+        .context
+        .open_directory_at(agent, &agent.location.memory().with_file_name(name))?;
     Ok(match directory.stat_memory()? {
         MemoryObject::Absent => FileState::Absent,
         MemoryObject::Special(special) => FileState::Special(special),
@@ -391,17 +414,17 @@ fn read_sibling_state(engine: &Engine, agent: &Agent, name: &str) -> Result<File
 /// Finds the object that a run displaced unread and kept; `None` if it is not there any more, or on
 /// a host, where it cannot be put back.
 fn find_kept_object(
-    engine: &Engine,
+    sources: &UndoSources,
     agent: &Agent,
     records: &AgentRecords,
 ) -> Result<Option<InstallSource>> {
     if agent.location.host().is_some() {
         return Ok(None);
     }
-    let directory = engine.open_directory(agent)?;
+    let directory = sources.context.open_directory(agent)?;
     let before = records.record.event.before.as_ref();
     for (name, id) in records.kept_objects() {
-        let state = read_sibling_state(engine, agent, name)?;
+        let state = read_sibling_state(sources, agent, name)?;
         if is_kept_object(directory.as_ref(), name, id, &state, before)? {
             return Ok(Some(InstallSource {
                 replacement: Replacement::KeptObject {
@@ -419,7 +442,7 @@ fn find_kept_object(
 
 /// Returns why an undo cannot put back what a run displaced after it had captured `special`.
 fn displaced_object_error(
-    engine: &Engine,
+    sources: &UndoSources,
     agent: &Agent,
     records: &AgentRecords,
     special: &SpecialFile,
@@ -440,7 +463,7 @@ fn displaced_object_error(
     };
     let is_replaced = description.is_some();
     let (fate, hint) = if records.has_kept_object() {
-        kept_object_fate(engine, agent, records, special)
+        kept_object_fate(sources, agent, records, special)
     } else if !is_replaced && event.method == Some(SwapMethod::Create) {
         ("was gone when the memory was created".to_string(), None)
     } else if !is_replaced && *special == SpecialFile::Leased {
@@ -449,7 +472,7 @@ fn displaced_object_error(
     } else if !is_replaced && *special == SpecialFile::Directory {
         // Earlier versions did not record its name.
         let fate = "was kept beside the memory under a name that begins with .shepherd-";
-        let log = engine.command_line("log");
+        let log = sources.context.command_line("log");
         let hint = format!("the notes of that run in `{log}` name it; move it back by hand");
         (fate.to_string(), Some(hint))
     } else {
@@ -481,7 +504,7 @@ fn remote_link_hint(agent: &Agent) -> String {
 
 /// Returns what became of the object that a run kept and that cannot be put back, and a hint.
 fn kept_object_fate(
-    engine: &Engine,
+    sources: &UndoSources,
     agent: &Agent,
     records: &AgentRecords,
     special: &SpecialFile,
@@ -495,7 +518,7 @@ fn kept_object_fate(
         return (format!("is kept as {}", newest.display()), Some(hint));
     }
     let mut found = objects.iter().zip(paths).map(|((name, _), path)| {
-        let state = read_sibling_state(engine, agent, name);
+        let state = read_sibling_state(sources, agent, name);
         (path, state)
     });
     let Some((path, state)) = found.find(|(_, state)| !matches!(state, Ok(FileState::Absent)))
@@ -558,10 +581,10 @@ fn operator_part_of(version: &[u8], event: &RunEvent, agent: &Agent) -> Arc<Vec<
 }
 
 /// Length of the two header lines of a scratch entry.
-fn scratch_header_length(engine: &Engine, entry: &WrittenEntry) -> Result<u64> {
+fn scratch_header_length(sources: &UndoSources, entry: &WrittenEntry) -> Result<u64> {
     let mut head = Vec::new();
-    let file = engine.archive().open_entry(&entry.path)?;
-    let path = engine.archive().root().join(&entry.path);
+    let file = sources.context.archive().open_entry(&entry.path)?;
+    let path = sources.context.archive().root().join(&entry.path);
     file.take(4096)
         .read_to_end(&mut head)
         .map_err(|error| Error::from_io("read", &path, &error))?;

@@ -5,16 +5,16 @@ use super::ledger::read_archive_id;
 use super::record::{Operation, RunEvent, new_run_id};
 use super::run_log;
 use crate::digest::Digest;
-use crate::engine::Engine;
+use crate::engine::store::Ledger;
 use crate::error::{Error, ErrorKind, Result};
 
-impl Engine {
+impl Ledger {
     /// Returns the id of the archive; none before its first record.
     ///
     /// # Errors
     /// The ledger cannot be read.
     pub fn archive_id(&self) -> Result<Option<Digest>> {
-        read_archive_id(self.archive.root())
+        read_archive_id(self.context.archive().root())
     }
 
     /// Begins the archive with a first record, unless it has one. Returns its id.
@@ -25,7 +25,7 @@ impl Engine {
         if let Some(id) = self.archive_id()? {
             return Ok(id);
         }
-        let (trigger, user) = (self.setup.trigger, &self.setup.user);
+        let (trigger, user) = (self.context.trigger(), self.context.user());
         let run = new_run_id();
         self.append_to_ledger(vec![RunEvent::for_archive(
             &run,
@@ -34,7 +34,8 @@ impl Engine {
             user,
         )])?;
         let head = self.recorded_head();
-        self.log_text(&run_log::format_run_end(&run, "began the archive", head))?;
+        self.context
+            .log_text(&run_log::format_run_end(&run, "began the archive", head))?;
         self.archive_id()?.ok_or_else(|| {
             let message = "the first record of the archive cannot be read back";
             Error::new(ErrorKind::Integrity, message)
@@ -49,7 +50,7 @@ impl Engine {
     /// Returns whether the next record begins an archive, and no `archive_id` says which one has to be
     /// there.
     pub(in crate::engine) fn is_before_new_archive(&self) -> bool {
-        self.config().general.archive_id.is_none()
+        self.context.config().general.archive_id.is_none()
             && self.ledger_head().is_ok_and(|(seq, _)| seq == 0)
     }
 
@@ -59,8 +60,8 @@ impl Engine {
         Some(format!(
             "began a new archive in {}; if there should have been one, its disk is not mounted, else \
              add to [general]: {}",
-            self.archive.root().display(),
-            Engine::archive_id_line(id)
+            self.context.archive().root().display(),
+            Ledger::archive_id_line(id)
         ))
     }
 }

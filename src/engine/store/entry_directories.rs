@@ -1,10 +1,15 @@
 //! Directories of the archive, the agents whose entries are in them, and entries at typed paths.
 
+use crate::archive::WrittenEntry;
+use crate::config::Agent;
+use crate::digest::Hasher;
+use crate::engine::store::Entries;
+use crate::error::PathContext;
 use std::collections::BTreeMap;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use crate::archive::ArchiveEntry;
-use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A directory of the archive.
@@ -45,7 +50,7 @@ impl EntryDirectory {
     }
 }
 
-impl Engine {
+impl Entries {
     /// Returns the directories of all agents, those of agents that left the config, and `archive_dir`
     /// itself if it has entries.
     ///
@@ -53,17 +58,17 @@ impl Engine {
     /// The archive cannot be read.
     pub fn entry_directories(&self) -> Result<Vec<EntryDirectory>> {
         let mut by_path: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();
-        for agent in &self.config().agents {
+        for agent in &self.context.config().agents {
             let agents = by_path
                 .entry(PathBuf::from(&agent.archive_subdir))
                 .or_default();
             agents.push(agent.name.clone());
         }
         let is_claimed = |directory: &Path| by_path.contains_key(directory);
-        let unclaimed = self.archive.unclaimed_directories(&is_claimed)?;
+        let unclaimed = self.context.archive().unclaimed_directories(&is_claimed)?;
         by_path.extend(unclaimed.into_iter().map(|path| (path, Vec::new())));
         // An error here is one of every other directory as well.
-        let own_entries = self.archive.list_entries(Path::new(""));
+        let own_entries = self.context.archive().list_entries(Path::new(""));
         if own_entries.is_ok_and(|entries| !entries.is_empty()) {
             by_path.entry(PathBuf::new()).or_default();
         }
@@ -75,7 +80,7 @@ impl Engine {
 
     /// Returns the agents of the config that have their entries in a directory.
     pub(in crate::engine) fn agents_of_directory(&self, directory: &Path) -> Vec<&str> {
-        let agents = self.config().agents.iter();
+        let agents = self.context.config().agents.iter();
         let here = agents.filter(|it| Path::new(&it.archive_subdir) == directory);
         here.map(|it| it.name.as_str()).collect()
     }
@@ -85,10 +90,10 @@ impl Engine {
     /// # Errors
     /// There is none, or the archive cannot be read.
     pub fn find_entry(&self, typed: &Path) -> Result<ArchiveEntry> {
-        self.archive.check_expected()?;
-        let path = self.archive.resolve_typed_path(typed);
+        self.context.archive().check_expected()?;
+        let path = self.context.archive().resolve_typed_path(typed);
         let found = path
-            .map(|path| self.archive.find_entry(&path))
+            .map(|path| self.context.archive().find_entry(&path))
             .transpose()?;
         found
             .flatten()
@@ -98,7 +103,51 @@ impl Engine {
     /// The error of a typed path that leads to no entry.
     pub(in crate::engine) fn unknown_entry_error(&self, typed: &Path) -> Error {
         let message = format!("no entry {} in the archive", typed.display());
-        let list = self.command_line("archive list");
+        let list = self.context.command_line("archive list");
         Error::new(ErrorKind::User, message).with_hint(format!("run `{list}` to list all entries"))
+    }
+
+    /// Returns the archive directory of an agent, and the number and total size of its entries.
+    pub fn archive_usage(&self, agent: &Agent) -> (PathBuf, Result<(usize, u64)>) {
+        let subdir = Path::new(&agent.archive_subdir);
+        let usage = self
+            .context
+            .archive()
+            .list_entries(subdir)
+            .map(|entries| (entries.len(), entries.iter().map(|entry| entry.size).sum()));
+        (self.context.archive().root().join(subdir), usage)
+    }
+
+    /// Reads the beginning of an entry, up to `max_bytes` bytes, and checks the digest of all of it
+    /// against the ledger.
+    ///
+    /// # Errors
+    /// The entry cannot be read, or its digest differs.
+    pub fn read_entry(&self, written: &WrittenEntry, max_bytes: usize) -> Result<Vec<u8>> {
+        let path = self.context.archive().root().join(&written.path);
+        let mut file = self.context.archive().open_entry(&written.path)?;
+        let mut bytes = Vec::new();
+        (&mut file)
+            .take(max_bytes as u64)
+            .read_to_end(&mut bytes)
+            .with_path("read", &path)?;
+        let mut hasher = Hasher::default();
+        hasher.update(&bytes);
+        let mut buffer = vec![0; 128 * 1024];
+        loop {
+            match file.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => hasher.update(&buffer[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::from_io("read", &path, &error)),
+            }
+        }
+        if hasher.finish() == written.digest {
+            return Ok(bytes);
+        }
+        let message = format!("{} does not match its digest in the ledger", path.display());
+        let verify = self.context.command_line("verify");
+        Err(Error::new(ErrorKind::Integrity, message)
+            .with_hint(format!("run `{verify}` to check all entries")))
     }
 }

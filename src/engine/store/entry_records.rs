@@ -1,5 +1,6 @@
 //! What the ledger records of entries: when each was made, and what the scan found in it.
 
+use crate::engine::store::Ledger;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
@@ -8,7 +9,6 @@ use chrono::{DateTime, FixedOffset};
 
 use super::ledger::RecordSummary;
 use super::record::LedgerPosition;
-use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::lint::ScanSummary;
 
@@ -51,7 +51,7 @@ pub struct RecordedEntries {
     pub unread: Option<Error>,
 }
 
-impl Engine {
+impl Ledger {
     /// Returns what the ledger records of these entries. `goes_on` is called for each record, and ends the
     /// reading when it returns false: what only older records name is then left out.
     ///

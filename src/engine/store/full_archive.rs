@@ -1,19 +1,19 @@
 //! A full disk of the archive: which failures it explains, what an operator can do about it, and the
 //! space that is kept for the records of deletions.
 
+use crate::engine::store::Ledger;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::ledger::{self, LockedLedger};
-use crate::engine::Engine;
 use crate::engine::watch::parallel::Site;
 use crate::error::Error;
 
-impl Engine {
+impl Ledger {
     /// Returns whether an error of an agent at `site` says that the disk of the archive is full: for a
     /// file of the archive, or for one of the agent's on the same disk.
     pub(in crate::engine) fn is_archive_full(&self, error: &Error, site: &Site<'_>) -> bool {
-        let root = self.archive.root();
+        let root = self.context.archive().root();
         error.full_disk().is_some_and(|full| {
             // A quota beside the archive may be that of the agent's user.
             full.path.starts_with(root)
@@ -23,8 +23,8 @@ impl Engine {
 
     /// Returns the hint for such an error.
     pub(in crate::engine) fn full_archive_hint(&self) -> String {
-        let root = self.archive.root().display();
-        let prune = self.command_line("archive prune");
+        let root = self.context.archive().root().display();
+        let prune = self.context.command_line("archive prune");
         format!(
             "the disk of {root}, or a quota there, is full: each run deletes what has expired, as \
              `{prune}` does; `{prune} --dry-run` says what a shorter archive_retention_days would free"
@@ -36,11 +36,11 @@ impl Engine {
         if error.full_disk().is_none() {
             return error;
         }
-        let root = self.archive.root().display();
+        let root = self.context.archive().root().display();
         error.with_hint(format!(
             "a deletion is recorded before it is done: free 64 KiB on the disk of {root} by other \
              means, then `{}` frees the rest",
-            self.command_line("archive prune")
+            self.context.command_line("archive prune")
         ))
     }
 
@@ -48,12 +48,14 @@ impl Engine {
     /// while another process appends to the ledger, and on a disk that is still full; the next run
     /// does it.
     pub(in crate::engine) fn renew_ledger_reserve(&self) {
-        if !ledger::is_reserve_due(&self.archive) {
+        if !ledger::is_reserve_due(self.context.archive()) {
             return;
         }
-        if let Ok(Some(locked)) = LockedLedger::try_lock(&self.archive, self.clock()) {
+        if let Ok(Some(locked)) =
+            LockedLedger::try_lock(self.context.archive(), self.context.clock())
+        {
             // Without the reserve, nothing is worse than before.
-            let _ = ledger::write_reserve(&self.archive, &locked);
+            let _ = ledger::write_reserve(self.context.archive(), &locked);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The journal of a transaction (the "transaction record" of messages and documents): its format,
 //! reading and writing.
 
+use crate::engine::store::Journals;
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -14,7 +15,6 @@ use crate::archive::{PROGRAM_DIRECTORY_NAME, WrittenEntry};
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::durable::{self, NewFile, UnsyncedObject};
-use crate::engine::Engine;
 use crate::engine::store::lock;
 use crate::engine::store::record::RunEvent;
 use crate::error::{Error, ErrorKind, PathContext, Result};
@@ -175,7 +175,7 @@ pub const UNCLAIMED_JOURNAL_HINT: &str = "if another config has the agent, its n
      settles it; otherwise configure the agent under its old name for one reset, or archive the \
      .shepherd-* files in its directory by hand and then delete the record";
 
-impl Engine {
+impl Journals {
     /// Returns the journals of agents that are not configured, for example because they were
     /// renamed: no run of this config settles them. The journals of a run in progress are left out:
     /// another config may name its agents.
@@ -185,8 +185,8 @@ impl Engine {
     pub fn unclaimed_journals(&self) -> Result<Vec<PathBuf>> {
         let mut records = self.journals()?;
         records.retain(|(agent, _)| {
-            let is_idle = || !lock::is_agent_locked(&self.archive, agent);
-            self.config().agent(agent).is_none() && is_idle()
+            let is_idle = || !lock::is_agent_locked(self.context.archive(), agent);
+            self.context.config().agent(agent).is_none() && is_idle()
         });
         Ok(records.into_iter().map(|(_, record)| record).collect())
     }
@@ -206,7 +206,7 @@ impl Engine {
 
     /// Returns the paths of all journals, each with its agent.
     pub(in crate::engine) fn journals(&self) -> Result<Vec<(String, PathBuf)>> {
-        let path = self.archive().program_path("tx");
+        let path = self.context.archive().program_path("tx");
         let items = match std::fs::read_dir(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             items => items.with_path("list", &path)?,
@@ -279,7 +279,7 @@ impl Engine {
         agent: &Agent,
         transaction: &Transaction,
     ) -> Result<(Journal, [UnsyncedObject; 2]), Error> {
-        let archive = &self.archive;
+        let archive = self.context.archive();
         let directory = Arc::new(
             archive.open_or_create_directory(&Path::new(PROGRAM_DIRECTORY_NAME).join("tx"))?,
         );
@@ -311,7 +311,7 @@ impl Engine {
     /// # Errors
     /// The archive is gone, or the system's error.
     pub(in crate::engine) fn remove_journal(&self, path: &Path) -> Result<()> {
-        self.archive.check_root()?;
+        self.context.archive().check_root()?;
         std::fs::remove_file(path).with_path("remove", path)
     }
 }

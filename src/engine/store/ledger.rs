@@ -24,11 +24,12 @@
 //! truncation records, and turning the last record into another record, which only a head that was
 //! noted elsewhere exposes.
 //!
-//! No reader loads the whole ledger. [`Ledger::history`] and [`Ledger::latest_record_time`] read an
+//! No reader loads the whole ledger. [`ArchiveLedger::history`] and [`ArchiveLedger::latest_record_time`] read an
 //! index and the records behind it; [`ReverseScan`] reads the last records, [`RecordRange`] and
 //! [`LedgerScan`] read many, one at a time. A position is a record's number and digest, which find
 //! it in whichever file it is; its offsets in the active file are a hint.
 
+mod access;
 mod active_lines;
 mod agent_history;
 mod archive_id;
@@ -85,7 +86,7 @@ const MAX_LATE_ENTRIES_PER_RECORD: usize = 1000;
 const TORN_TAIL_FILE_NAME: &str = "ledger.torn";
 
 /// The ledger of one archive.
-pub struct Ledger {
+pub struct ArchiveLedger {
     archive: Archive,
     path: PathBuf,
     /// The zone of the times that it returns.
@@ -102,10 +103,10 @@ pub struct Ledger {
     last_appended: Option<(u64, Digest)>,
 }
 
-impl Ledger {
+impl ArchiveLedger {
     /// Creates the ledger of `archive`, which returns times in UTC; reads nothing yet.
-    pub fn new(archive: &Archive) -> Ledger {
-        Ledger {
+    pub fn new(archive: &Archive) -> ArchiveLedger {
+        ArchiveLedger {
             zone: Zone::UTC,
             archive: archive.clone(),
             path: archive.program_path(LEDGER_FILE_NAME),
@@ -119,8 +120,8 @@ impl Ledger {
 
     /// Sets the zone of the times that it returns.
     #[must_use]
-    pub fn with_zone(self, zone: Zone) -> Ledger {
-        Ledger { zone, ..self }
+    pub fn with_zone(self, zone: Zone) -> ArchiveLedger {
+        ArchiveLedger { zone, ..self }
     }
 
     /// Path of the active file.
@@ -137,11 +138,11 @@ impl Ledger {
         self.indexed_history(agent)
     }
 
-    /// As [`Ledger::history`], by the records up to the last call of another method: for a caller that
-    /// asks about many agents after [`Ledger::head`].
+    /// As [`ArchiveLedger::history`], by the records up to the last call of another method: for a caller that
+    /// asks about many agents after [`ArchiveLedger::head`].
     ///
     /// # Errors
-    /// As [`Ledger::history`].
+    /// As [`ArchiveLedger::history`].
     pub fn indexed_history(&mut self, agent: &str) -> Result<AgentHistory> {
         let mut history = match self.index.history(agent) {
             Some(history) => history,
@@ -161,7 +162,7 @@ impl Ledger {
     /// if they are not known, as in the first call.
     ///
     /// # Errors
-    /// As [`Ledger::history`].
+    /// As [`ArchiveLedger::history`].
     pub fn take_recorded_agents(&mut self) -> Result<Option<HashSet<String>>> {
         self.catch_up()?;
         Ok(self.index.take_recorded_agents())
@@ -170,7 +171,7 @@ impl Ledger {
     /// Returns number and time of the record with the latest time.
     ///
     /// # Errors
-    /// As [`Ledger::history`].
+    /// As [`ArchiveLedger::history`].
     pub fn latest_record_time(&mut self) -> Result<Option<(u64, DateTime<FixedOffset>)>> {
         self.catch_up()?;
         let latest = self.index.latest_record();
@@ -180,7 +181,7 @@ impl Ledger {
     /// Returns the latest record time that is not after `time`, among the records of the last days.
     ///
     /// # Errors
-    /// As [`Ledger::history`].
+    /// As [`ArchiveLedger::history`].
     pub fn last_record_time_before(
         &mut self,
         time: DateTime<FixedOffset>,
@@ -193,7 +194,7 @@ impl Ledger {
     /// Returns number and digest of the last record.
     ///
     /// # Errors
-    /// As [`Ledger::history`].
+    /// As [`ArchiveLedger::history`].
     pub fn head(&mut self) -> Result<(u64, Digest)> {
         self.catch_up()?;
         let end = self.index.position();
@@ -204,7 +205,7 @@ impl Ledger {
     /// other processes have appended since may not be on the disk yet.
     ///
     /// # Errors
-    /// As [`Ledger::history`].
+    /// As [`ArchiveLedger::history`].
     pub fn durable_head(&mut self) -> Result<(u64, Digest)> {
         let head = self.head()?;
         Ok(self.last_appended.unwrap_or(head))
@@ -213,7 +214,7 @@ impl Ledger {
     /// Returns the records, last one first, and the position of the last one.
     ///
     /// # Errors
-    /// As [`Ledger::history`].
+    /// As [`ArchiveLedger::history`].
     pub fn scan_backwards(&mut self) -> Result<(ReverseScan, LedgerPosition)> {
         let files = self.catch_up()?;
         let end = self.index.position();
@@ -501,7 +502,7 @@ mod tests {
     fn append(archive: &Archive, notes: &[&str]) -> Result<()> {
         let locked = LockedLedger::lock(archive, &SystemClock)?;
         let events = notes.iter().map(|note| event_with_note(note)).collect();
-        Ledger::new(archive).append(locked, events, &SystemClock)
+        ArchiveLedger::new(archive).append(locked, events, &SystemClock)
     }
 
     fn record_notes(archive: &Archive) -> Vec<String> {
@@ -529,7 +530,7 @@ mod tests {
         let archive = Archive::new(&root, 0o600, None);
         let long = "x".repeat(100_000);
         append(&archive, &[&long, "last"]).unwrap();
-        let mut ledger = Ledger::new(&archive);
+        let mut ledger = ArchiveLedger::new(&archive);
         ledger.history("scout").unwrap();
         let Some(before) = read_bytes_of_thread() else {
             return crate::skip::skip_unsupported("no counter of the bytes that a thread reads");
@@ -554,7 +555,7 @@ mod tests {
     }
 
     /// The numbers of an agent's records, last one first.
-    fn newest_first_seqs(ledger: &mut Ledger, agent: &str) -> Vec<u64> {
+    fn newest_first_seqs(ledger: &mut ArchiveLedger, agent: &str) -> Vec<u64> {
         let (mut back, _) = ledger.scan_backwards().unwrap();
         let mut seqs = Vec::new();
         while let Some((place, record)) = back.next_matching(|it| it.agent == agent).unwrap() {
@@ -629,7 +630,7 @@ mod tests {
                 act: Box::new(release),
             };
             let locked = LockedLedger::lock(&archive, &clock)?;
-            Ledger::new(&archive).append(locked, vec![event_with_note("note")], &clock)
+            ArchiveLedger::new(&archive).append(locked, vec![event_with_note("note")], &clock)
         };
         append_while_held(50).unwrap();
         assert_eq!(append_while_held(70).unwrap_err().kind(), ErrorKind::Busy);
@@ -641,7 +642,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().canonicalize().unwrap();
         let archive = Archive::new(&root, 0o600, None);
-        let mut reader = Ledger::new(&archive);
+        let mut reader = ArchiveLedger::new(&archive);
         assert_eq!(reader.history("scout").unwrap(), AgentHistory::default());
         for number in 1..=3 {
             append(&archive, &["one", "two"]).unwrap();

@@ -30,6 +30,7 @@
 
 mod lock_directory;
 
+use crate::engine::store::Locks;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek};
 use std::os::fd::AsFd;
@@ -51,7 +52,6 @@ use crate::clock::Clock;
 use crate::config::config_identity;
 use crate::digest::Digest;
 use crate::durable;
-use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::moment::Zone;
 use crate::quantity::describe_duration;
@@ -431,14 +431,28 @@ pub enum HolderLockKind {
     Scheduler,
 }
 
-impl Engine {
+impl Locks {
+    /// Makes the runs of this process wait up to `timeout`, from now, for agents that other runs have
+    /// locked. A second call changes nothing.
+    pub(in crate::engine) fn set_timeout(&self, timeout: Duration) {
+        if !timeout.is_zero() {
+            let end = self.context.clock().instant() + timeout;
+            let _ = self.deadline.set(end);
+        }
+    }
+
+    /// Returns whether runs wait for agents that other runs have locked.
+    pub fn has_timeout(&self) -> bool {
+        self.deadline.get().is_some()
+    }
+
     /// Tries to take a lock, and writes who holds it.
     ///
     /// # Errors
     /// The archive cannot be written.
     pub fn try_lock_with_holder(&self, kind: HolderLockKind) -> Result<Option<HolderLock>> {
         let path = self.holder_lock_path(kind);
-        let file = open_lock_file(&self.archive, &path)?;
+        let file = open_lock_file(self.context.archive(), &path)?;
         let description = file.try_clone().with_path("lock", &path)?;
         let Some(permit) = try_acquire_all(file, &path)? else {
             return Ok(None);
@@ -478,12 +492,12 @@ impl Engine {
             HolderLockKind::AlertDelivery => ".alert-delivery.lock".to_string(),
             // Configs may share an archive.
             HolderLockKind::Scheduler => {
-                let config = config_identity(&self.config().path);
+                let config = config_identity(&self.context.config().path);
                 let hash = Digest::of(config.as_os_str().as_bytes()).short_hex(8);
                 format!(".scheduler-{hash}.lock")
             }
         };
-        self.archive.program_path("locks").join(name)
+        self.context.archive().program_path("locks").join(name)
     }
 }
 
@@ -493,15 +507,26 @@ pub struct ScheduleLock {
     _permit: Permit,
 }
 
-impl Engine {
+impl Locks {
     /// Acquires the lock for changes of the file of pauses and skips.
     ///
     /// # Errors
     /// As `lock_pins`.
     pub fn lock_schedule(&self) -> Result<ScheduleLock> {
-        let path = self.archive.program_path("locks").join(".schedule.lock");
+        let path = self
+            .context
+            .archive()
+            .program_path("locks")
+            .join(".schedule.lock");
         let busy = "the schedule is being changed by another process";
-        let permit = acquire_permit(&self.archive, &path, 1, self.clock(), &|| false, busy)?;
+        let permit = acquire_permit(
+            self.context.archive(),
+            &path,
+            1,
+            self.context.clock(),
+            &|| false,
+            busy,
+        )?;
         Ok(ScheduleLock { _permit: permit })
     }
 }
@@ -560,7 +585,7 @@ pub struct LockQueue {
     _permits: Vec<Permit>,
 }
 
-impl Engine {
+impl Locks {
     /// Waits until no run holds the locks of these agents, if runs of this engine wait at all
     /// ([`Engine::with_lock_timeout`]). Waiting runs take turns, provided that each keeps the
     /// result until it has ended. They hold no agent's lock while they wait, so two runs that want
@@ -576,10 +601,10 @@ impl Engine {
         agents: impl IntoIterator<Item = &'n str>,
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<LockQueue> {
-        let archive = self.archive();
-        let clock = self.clock();
+        let archive = self.context.archive();
+        let clock = self.context.clock();
         let mut places = Vec::new();
-        let Some(end) = self.lock_deadline else {
+        let Some(end) = self.deadline.get().copied() else {
             return Ok(LockQueue { _permits: places });
         };
         let _span = tracing::debug_span!("wait for locks").entered();
@@ -604,8 +629,12 @@ impl Engine {
 
     /// Sleeps for one poll interval; false when the deadline has passed.
     pub fn wait_lock_interval(&self) -> bool {
-        let clock = self.clock();
-        let end = self.lock_deadline.unwrap_or_else(|| clock.instant());
+        let clock = self.context.clock();
+        let end = self
+            .deadline
+            .get()
+            .copied()
+            .unwrap_or_else(|| clock.instant());
         let left = end.saturating_duration_since(clock.instant());
         if !left.is_zero() {
             clock.sleep(left.min(LOCK_POLL_INTERVAL));
@@ -616,14 +645,14 @@ impl Engine {
     /// Returns the run that holds the lock of an agent now; none if the lock is free, or its holder has
     /// not written who it is.
     pub fn lock_holder(&self, agent: &str) -> Option<LockHolder> {
-        find_held_lock(self.archive(), agent)?.holder
+        find_held_lock(self.context.archive(), agent)?.holder
     }
 
     /// Returns the locks of agents that runs hold now.
     pub fn held_locks(&self) -> Vec<HeldLock> {
-        let agents = self.config().agents.iter();
+        let agents = self.context.config().agents.iter();
         agents
-            .filter_map(|agent| find_held_lock(self.archive(), &agent.name))
+            .filter_map(|agent| find_held_lock(self.context.archive(), &agent.name))
             .collect()
     }
 
@@ -632,10 +661,10 @@ impl Engine {
         let machine = rustix::system::uname();
         LockHolder {
             pid: std::process::id(),
-            user: self.setup.user.clone(),
-            since: self.clock().now(),
+            user: self.context.user().to_string(),
+            since: self.context.clock().now(),
             run: run.to_string(),
-            trigger: Some(self.setup.trigger),
+            trigger: Some(self.context.trigger()),
             host: Some(machine.nodename().to_string_lossy().into_owned()),
         }
     }
@@ -648,8 +677,13 @@ impl Engine {
     /// system's error.
     pub fn hold_agent_lock(&self, agent: &str) -> Result<AgentLock> {
         let holder = self.new_lock_holder(&new_run_id());
-        let zone = self.clock().zone();
-        acquire_agent_lock(self.archive(), &self.agent(agent)?.name, &holder, zone)
+        let zone = self.context.clock().zone();
+        acquire_agent_lock(
+            self.context.archive(),
+            &self.context.agent(agent)?.name,
+            &holder,
+            zone,
+        )
     }
 }
 

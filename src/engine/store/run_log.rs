@@ -1,6 +1,7 @@
 //! `reset.log`: one line per event of a run, in the original tool's format. The last line of a run
 //! has the ledger's head, which exposes what the ledger alone cannot: a truncated end.
 
+use crate::engine::store::Ledger;
 use std::fs::OpenOptions;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -12,7 +13,6 @@ use super::record::{FileState, Operation, RunEvent};
 use crate::archive::Archive;
 use crate::digest::Digest;
 use crate::durable;
-use crate::engine::Engine;
 use crate::error::{PathContext, Result};
 use crate::untrusted;
 
@@ -60,15 +60,7 @@ pub(in crate::engine) fn append_lines(archive: &Archive, lines: &[String]) -> Re
     Ok(())
 }
 
-impl Engine {
-    /// Appends a line to `reset.log`, about an operation that is not a run.
-    ///
-    /// # Errors
-    /// The archive cannot be written.
-    pub fn log_text(&self, text: &str) -> Result<()> {
-        append_lines(&self.archive, &[format_line(self.clock().now(), text)])
-    }
-}
+impl Ledger {}
 
 /// Formats the last line of a run, with the ledger's head if that is known.
 pub(in crate::engine) fn format_run_end(

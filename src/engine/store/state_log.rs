@@ -11,6 +11,7 @@
 
 mod known_states;
 
+use crate::engine::store::StateLog;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -29,7 +30,6 @@ use super::semaphore::Permit;
 use super::state::State;
 use crate::config::is_agent_name;
 use crate::durable;
-use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// The log, and the one before it.
@@ -253,7 +253,7 @@ fn read_uncovered(
     Ok(Some(changes))
 }
 
-impl Engine {
+impl StateLog {
     /// Records what changed since the last observations, by any process. Best effort: an observer
     /// that may not write the archive records nothing.
     pub fn record_observations(&self, observations: &[Observation]) {
@@ -262,7 +262,7 @@ impl Engine {
 
     /// Returns what is to be noted about observations of this process.
     pub(in crate::engine) fn notes_of(&self, observations: &[Observation]) -> Vec<StateNote> {
-        let observer = StateObserver::from(self.setup.trigger);
+        let observer = StateObserver::from(self.context.trigger());
         let seen = observations.iter().map(SeenState::from);
         seen.map(|seen| StateNote::Seen { seen, observer })
             .collect()
@@ -270,10 +270,10 @@ impl Engine {
 
     /// Path of the log of state changes.
     pub(in crate::engine) fn state_log_path(&self) -> PathBuf {
-        self.archive.program_path(LOG_FILE_NAME)
+        self.context.archive().program_path(LOG_FILE_NAME)
     }
 
-    /// Whether [`Engine::note_states`] has changes to record.
+    /// Whether [`StateLog::note_states`] has changes to record.
     pub(in crate::engine) fn changes_states(&self, notes: &[StateNote]) -> bool {
         if notes.is_empty() {
             return false;
@@ -281,15 +281,15 @@ impl Engine {
         let mut states = self.known_states();
         // The first note that changes anything does so to the states as they are.
         let mut has_effect = |note: &StateNote| {
-            let known = states.get(note.agent(), self.clock());
+            let known = states.get(note.agent(), self.context.clock());
             note.effect_on(known).is_some()
         };
         notes.iter().any(&mut has_effect)
     }
 
-    /// Records the changes in notes. Best effort, as [`Engine::record_observations`].
+    /// Records the changes in notes. Best effort, as [`StateLog::record_observations`].
     pub(in crate::engine) fn note_states(&self, notes: &[StateNote]) {
-        if !self.changes_states(notes) || !self.archive.program_path("").is_dir() {
+        if !self.changes_states(notes) || !self.context.archive().program_path("").is_dir() {
             return;
         }
         if let Err(error) = self.write_states(notes) {
@@ -299,15 +299,15 @@ impl Engine {
 
     /// Returns since when an agent is known to be in a state; none if another one was seen last.
     pub fn state_since(&self, agent: &str, state: State) -> Option<DateTime<FixedOffset>> {
-        let known = self.known_states().get(agent, self.clock())?;
+        let known = self.known_states().get(agent, self.context.clock())?;
         (known.state == state).then_some(known.since)
     }
 
-    /// As [`Engine::state_since`], for the state of each observation.
+    /// As [`StateLog::state_since`], for the state of each observation.
     pub fn states_since(&self, observations: &[Observation]) -> Vec<Option<DateTime<FixedOffset>>> {
         let mut states = self.known_states();
         let since = |seen: &Observation| {
-            let known = states.get(&seen.agent, self.clock())?;
+            let known = states.get(&seen.agent, self.context.clock())?;
             (known.state == seen.state).then_some(known.since)
         };
         observations.iter().map(since).collect()
@@ -315,7 +315,7 @@ impl Engine {
 
     /// Returns the last known state of an agent, and since when it is known.
     pub fn last_known_state(&self, agent: &str) -> Option<(State, DateTime<FixedOffset>)> {
-        let known = self.known_states().get(agent, self.clock())?;
+        let known = self.known_states().get(agent, self.context.clock())?;
         Some((known.state, known.since))
     }
 
@@ -324,10 +324,10 @@ impl Engine {
     /// # Errors
     /// The system's error. Without a log there are no changes.
     pub fn state_changes(&self) -> Result<Vec<StateChange>> {
-        self.archive.check_expected()?;
-        let (mut changes, zone) = (Vec::new(), self.clock().zone());
+        self.context.archive().check_expected()?;
+        let (mut changes, zone) = (Vec::new(), self.context.clock().zone());
         for name in [OLD_LOG_FILE_NAME, LOG_FILE_NAME] {
-            let path = self.archive.program_path(name);
+            let path = self.context.archive().program_path(name);
             let file = match durable::open_own_file(&path, OpenOptions::new().read(true)) {
                 Err(error) if durable::is_absent(&error) => continue,
                 file => file.with_path("read", &path)?,
@@ -352,8 +352,8 @@ impl Engine {
     fn known_states(&self) -> MutexGuard<'_, KnownStates> {
         let states = self.state_cache.0.lock();
         let mut states = states.unwrap_or_else(PoisonError::into_inner);
-        if self.archive.check_expected().is_ok() {
-            states.refresh(&self.archive.program_path(STATES_FILE_NAME));
+        if self.context.archive().check_expected().is_ok() {
+            states.refresh(&self.context.archive().program_path(STATES_FILE_NAME));
         } else {
             *states = KnownStates::default();
         }
@@ -375,7 +375,7 @@ impl Engine {
             return Ok(());
         }
         if self.is_state_log_full(&log, length) {
-            let old = self.archive.program_path(OLD_LOG_FILE_NAME);
+            let old = self.context.archive().program_path(OLD_LOG_FILE_NAME);
             std::fs::rename(&log_path, old).with_path("move", &log_path)?;
             log = self.open_state_log()?;
             length = 0;
@@ -397,7 +397,7 @@ impl Engine {
         }
         if length == 0 && !text.is_empty() {
             // Its name may be new, too.
-            let directory = self.archive.program_path("");
+            let directory = self.context.archive().program_path("");
             rustix::fs::fsync(durable::open_directory(&directory)?)
                 .with_path("sync", &directory)?;
         }
@@ -416,7 +416,7 @@ impl Engine {
         let mut changed = ChangedStates::new();
         for change in logged {
             let known = changed.get(&change.agent).copied();
-            let known = known.unwrap_or_else(|| states.get(&change.agent, self.clock()));
+            let known = known.unwrap_or_else(|| states.get(&change.agent, self.context.clock()));
             if known.is_none_or(|known| known.since <= change.time) {
                 let known = KnownState {
                     state: change.to,
@@ -428,55 +428,56 @@ impl Engine {
         let mut changes = Vec::new();
         for note in notes {
             let known = changed.get(note.agent()).copied();
-            let known = known.unwrap_or_else(|| states.get(note.agent(), self.clock()));
+            let known = known.unwrap_or_else(|| states.get(note.agent(), self.context.clock()));
             if let Some(effect) = note.effect_on(known) {
                 changed.insert(note.agent().to_string(), effect.known);
                 changes.extend(effect.change);
             }
         }
-        changed.retain(|agent, known| *known != states.get(agent, self.clock()));
+        changed.retain(|agent, known| *known != states.get(agent, self.context.clock()));
         (changed, changes)
     }
 
     /// Records changed states, and that the last known states cover this number of bytes of the log.
     fn save_known_states(&self, changed: &ChangedStates, log_bytes: u64) -> Result<()> {
-        let path = self.archive.program_path(STATES_FILE_NAME);
+        let path = self.context.archive().program_path(STATES_FILE_NAME);
         let mut states = self.known_states();
         let lines = states.lines_to_append(changed, log_bytes);
         let Some(lines) = lines.map_err(serialization_error)? else {
-            let text = states.sorted_text(changed, log_bytes, self.clock());
+            let text = states.sorted_text(changed, log_bytes, self.context.clock());
             drop(states);
             return self
-                .archive
+                .context
+                .archive()
                 .replace_program_file(&path, &text.map_err(serialization_error)?);
         };
         // Other threads need not wait for the disk.
         drop(states);
         let file = durable::open_own_file(&path, OpenOptions::new().append(true))
             .with_path("open", &path)?;
-        self.archive.repair_program_file(&file, &path)?;
+        self.context.archive().repair_program_file(&file, &path)?;
         (&file).write_all(&lines).with_path("append to", &path)?;
         file.sync_data().with_path("sync", &path)
     }
 
     fn lock_states(&self) -> Result<Permit> {
         for _ in 0..LOCK_ATTEMPTS {
-            if let Some(permit) = lock::try_lock_states(&self.archive)? {
+            if let Some(permit) = lock::try_lock_states(self.context.archive())? {
                 return Ok(permit);
             }
-            self.clock().sleep(LOCK_INTERVAL);
+            self.context.clock().sleep(LOCK_INTERVAL);
         }
         let message = "the states are locked by another process";
         Err(Error::new(ErrorKind::Busy, message))
     }
 
     fn open_state_log(&self) -> Result<File> {
-        let path = self.archive.program_path(LOG_FILE_NAME);
+        let path = self.context.archive().program_path(LOG_FILE_NAME);
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true);
-        options.mode(self.archive.file_mode().as_raw_mode());
+        options.mode(self.context.archive().file_mode().as_raw_mode());
         let file = durable::open_own_file(&path, &mut options).with_path("open", &path)?;
-        self.archive.repair_program_file(&file, &path)?;
+        self.context.archive().repair_program_file(&file, &path)?;
         Ok(file)
     }
 
@@ -493,7 +494,7 @@ impl Engine {
         let first = read
             .ok()
             .and_then(|_| serde_json::from_slice::<StateChange>(&line).ok());
-        let limit = self.clock().now() - chrono::Duration::days(MIN_KEPT_DAYS);
+        let limit = self.context.clock().now() - chrono::Duration::days(MIN_KEPT_DAYS);
         length > MAX_FLAPPING_LOG_BYTES || first.is_none_or(|first| first.time < limit)
     }
 }

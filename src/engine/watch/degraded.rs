@@ -2,7 +2,7 @@
 //! operator accepts that.
 
 use crate::config::{ACCEPT_IN_PLACE, Agent, SftpExtension};
-use crate::engine::Engine;
+use crate::engine::watch::Observer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::transport::{MemoryDirectory, SwapForecast};
 
@@ -75,7 +75,7 @@ pub(in crate::engine) fn accepted_degradations(
     Ok(lacks.iter().map(note).collect())
 }
 
-impl Engine {
+impl Observer {
     /// Returns the degradation of an agent's memory that is written in place; none where it can be
     /// replaced, as far as that can be told without trying, or is on a host.
     ///
@@ -85,7 +85,7 @@ impl Engine {
         if agent.location.host().is_some() {
             return Ok(None);
         }
-        match self.open_directory(agent) {
+        match self.context.open_directory(agent) {
             Ok(directory) => replacement_degradation(agent, directory.as_ref()),
             Err(_) => Ok(None),
         }
@@ -94,12 +94,12 @@ impl Engine {
     /// Returns why processes that write an agent's memory cannot be detected, whatever rights
     /// this process has; none where they can, or where the directory cannot be opened.
     pub fn undetectable_writers_reason(&self, agent: &Agent) -> Option<String> {
-        undetectable_writers_reason(self.open_directory(agent).ok()?.as_ref())
+        undetectable_writers_reason(self.context.open_directory(agent).ok()?.as_ref())
     }
 }
 
 /// Returns the degradation of an agent's memory in an open directory, as
-/// [`Engine::replacement_degradation`] does.
+/// [`Observer::replacement_degradation`] does.
 ///
 /// # Errors
 /// Why no reset can replace it.

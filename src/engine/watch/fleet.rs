@@ -10,6 +10,7 @@ mod observation_stamps;
 mod rereads;
 mod sweep;
 
+use crate::engine::watch::Watch;
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::io;
@@ -36,7 +37,7 @@ use self::sweep::{EarlierStamps, Sweep, UnwatchedChanges};
 use super::observe::QuickObservation;
 use crate::config::Agent;
 use crate::engine::store::state_log::StateNote;
-use crate::engine::{Engine, HostStatus, Observation};
+use crate::engine::{HostStatus, Observation};
 use crate::error::{Error, Result};
 use crate::sys;
 
@@ -155,8 +156,8 @@ impl FleetWatcher {
     ///
     /// # Errors
     /// The system refuses the thread.
-    pub fn start(engine: Arc<Engine>, events: Sender<FleetEvent>) -> Result<FleetWatcher> {
-        FleetWatcher::start_after(|| (), engine, events)
+    pub fn start(watch: Arc<Watch>, events: Sender<FleetEvent>) -> Result<FleetWatcher> {
+        FleetWatcher::start_after(|| (), watch, events)
     }
 
     /// As [`FleetWatcher::start`], after `first`, which the reads would delay.
@@ -165,7 +166,7 @@ impl FleetWatcher {
     /// As [`FleetWatcher::start`].
     pub fn start_after(
         first: impl FnOnce() + Send + 'static,
-        engine: Arc<Engine>,
+        watch: Arc<Watch>,
         events: Sender<FleetEvent>,
     ) -> Result<FleetWatcher> {
         let (messages, inbox) = unbounded();
@@ -178,18 +179,18 @@ impl FleetWatcher {
             jobs: Arc::clone(&jobs),
             ended,
         };
-        let agents = engine.config().agents.iter();
+        let agents = watch.context.config().agents.iter();
         let remote = agents.filter(|agent| agent.location.host().is_some());
         fleet.request_read(remote.map(|agent| agent.name.clone()).collect());
         let watch = move || {
             let _running = running;
-            engine.refresh_shared_memories();
+            watch.shared_memories.refresh_shared_memories();
             // From here on it is known which agents runs have changed.
-            let _ = engine.ledger().take_recorded_agents();
+            let _ = watch.ledger.state().take_recorded_agents();
             // The list of hosts arrives before the first status of any.
-            let hosts = engine.host_statuses();
+            let hosts = watch.hosts.host_statuses();
             if hosts.is_empty() || events.send(FleetEvent::HostsChanged(hosts)).is_ok() {
-                WatchLoop::start(first, engine, messages, events, jobs).run(&inbox);
+                WatchLoop::start(first, watch, messages, events, jobs).run(&inbox);
             }
         };
         match thread::Builder::new().spawn(watch) {
@@ -243,7 +244,7 @@ impl Drop for FleetWatcher {
 }
 
 struct WatchLoop {
-    engine: Arc<Engine>,
+    watch: Arc<Watch>,
     events: Sender<FleetEvent>,
     jobs: Arc<JobCounter>,
     read_queue: Sender<String>,
@@ -297,38 +298,38 @@ impl WatchLoop {
     /// there are many directories.
     fn start(
         first: impl FnOnce(),
-        engine: Arc<Engine>,
+        watch: Arc<Watch>,
         messages: Sender<FleetMessage>,
         events: Sender<FleetEvent>,
         jobs: Arc<JobCounter>,
     ) -> WatchLoop {
-        let stamps = Arc::new(ObservationStamps::new(&engine));
-        let workers = READ_WORKERS.min(engine.local_agents().len());
+        let stamps = Arc::new(ObservationStamps::new(&watch));
+        let workers = READ_WORKERS.min(watch.context.local_agents().len());
         let (work, queue) = bounded::<String>(workers);
-        let sweep = Arc::new(Sweep::new(&engine, &stamps));
-        let memory_directories = memory_directories(&engine);
+        let sweep = Arc::new(Sweep::new(&watch, &stamps));
+        let memory_directories = memory_directories(&watch);
         let is_read_first = memory_directories.len() > MAX_WATCHED_FIRST;
         let backlog = Arc::new(ChangeBacklog::default());
         let watcher = start_change_watcher(messages.clone(), Arc::clone(&backlog));
         // From its stamp on, the sweep notices changes of the config; this, those before.
-        let has_config_changed = engine.config().has_changed_since_read();
+        let has_config_changed = watch.context.config().has_changed_since_read();
         // A fault there must not end the watch.
         let _ = catch_unwind(AssertUnwindSafe(first));
-        let host_polls = HostPolls::start(&engine, &events, &jobs, &stamps);
+        let host_polls = HostPolls::start(&watch, &events, &jobs, &stamps);
         if is_read_first {
-            start_first_read(&engine, &sweep, &messages);
+            start_first_read(&watch, &sweep, &messages);
         }
         let worker_count = start_workers(workers, &events, || {
-            let (engine, sweep) = (Arc::clone(&engine), Arc::clone(&sweep));
+            let (watch, sweep) = (Arc::clone(&watch), Arc::clone(&sweep));
             let (queue, messages) = (queue.clone(), messages.clone());
-            let work = move || run_read_worker(&engine, &sweep, &queue, &messages);
+            let work = move || run_read_worker(&watch, &sweep, &queue, &messages);
             thread::Builder::new().spawn(work).map(drop)
         });
-        let now = engine.clock().instant();
+        let now = watch.context.clock().instant();
         let mut watch = WatchLoop {
             memory_directories,
             change_scopes: ChangeScopes::new(),
-            engine,
+            watch,
             events,
             jobs,
             read_queue: work,
@@ -360,7 +361,7 @@ impl WatchLoop {
         if is_read_first {
             return watch;
         }
-        watch.change_scopes = change_scopes(&watch.engine);
+        watch.change_scopes = change_scopes(&watch.watch);
         let trusted = watch.trusted_directories();
         // A sweep finds out which of the others exist.
         let has_others = trusted.len() < watch.change_scopes.len();
@@ -371,15 +372,15 @@ impl WatchLoop {
             (false, true) => UNWATCHED_SWEEP_INTERVAL,
             (false, false) => SWEEP_INTERVAL,
         };
-        watch.next_sweep = Some(watch.engine.clock().instant() + interval);
-        start_first_read(&watch.engine, &watch.sweep, &watch.messages);
+        watch.next_sweep = Some(watch.watch.context.clock().instant() + interval);
+        start_first_read(&watch.watch, &watch.sweep, &watch.messages);
         watch
     }
 
     fn run(mut self, inbox: &Receiver<FleetMessage>) {
         loop {
             self.dispatch_due_reads();
-            let now = self.engine.clock().instant();
+            let now = self.watch.context.clock().instant();
             let times = [
                 self.next_sweep,
                 self.next_dispatch(),
@@ -411,8 +412,9 @@ impl WatchLoop {
                 }
             }
             if !observed.is_empty() {
-                self.unrecorded.extend(self.engine.notes_of(&observed));
-                let due = self.engine.clock().instant() + STATE_RECORD_DELAY;
+                self.unrecorded
+                    .extend(self.watch.state_log.notes_of(&observed));
+                let due = self.watch.context.clock().instant() + STATE_RECORD_DELAY;
                 self.record_due.get_or_insert(due);
             }
             if is_stopped
@@ -420,7 +422,7 @@ impl WatchLoop {
             {
                 break; // The watch is dropped, or the receiver is gone.
             }
-            let now = self.engine.clock().instant();
+            let now = self.watch.context.clock().instant();
             if self.backlog.has_overflowed.swap(false, Ordering::Relaxed) {
                 self.schedule_all_reads(now);
             }
@@ -464,7 +466,8 @@ impl WatchLoop {
     /// Records the states of the last observations.
     fn record_states(&mut self) {
         self.record_due = None;
-        self.engine
+        self.watch
+            .state_log
             .note_states(&std::mem::take(&mut self.unrecorded));
     }
 
@@ -495,11 +498,11 @@ impl WatchLoop {
 
     /// Handles a message; false when the watch should stop.
     fn handle_message(&mut self, message: FleetMessage, observed: &mut Vec<Observation>) -> bool {
-        let now = self.engine.clock().instant();
+        let now = self.watch.context.clock().instant();
         match message {
             FleetMessage::Stop => return false,
             FleetMessage::ReadRequested(names) => {
-                self.engine.forget_contents(&names);
+                self.watch.observer.forget_contents(&names);
                 for name in &names {
                     if self.is_read_here(name) && self.due_reads.request(name.clone(), now) {
                         self.jobs.add(1);
@@ -611,13 +614,15 @@ impl WatchLoop {
 
     /// Schedules reads of agents whose memories have not been read for long.
     fn schedule_rereads(&mut self, now: Instant) {
-        let names = self.rereads.take_due(&self.engine.config().agents, now);
+        let names = self
+            .rereads
+            .take_due(&self.watch.context.config().agents, now);
         self.reread(names, now);
     }
 
     /// Schedules reads of agents whatever their stamps.
     fn reread(&mut self, names: Vec<String>, now: Instant) {
-        self.engine.forget_contents(&names);
+        self.watch.observer.forget_contents(&names);
         for name in &names {
             self.stamps.forget(name);
         }
@@ -625,7 +630,7 @@ impl WatchLoop {
     }
 
     fn agent_names(&self) -> Vec<String> {
-        let agents = self.engine.config().agents.iter();
+        let agents = self.watch.context.config().agents.iter();
         agents.map(|agent| agent.name.clone()).collect()
     }
 
@@ -648,7 +653,7 @@ impl WatchLoop {
     /// Whether an agent is one of this machine. A name that this config does not have came from an
     /// earlier one.
     fn is_read_here(&self, name: &str) -> bool {
-        !self.host_polls.has_agent(name) && self.engine.config().agent(name).is_some()
+        !self.host_polls.has_agent(name) && self.watch.context.config().agent(name).is_some()
     }
 
     /// Schedules a read of an agent of this machine, as soon as its limits allow.
@@ -670,7 +675,7 @@ impl WatchLoop {
 
     /// Gives due reads to free workers, the longest due first.
     fn dispatch_due_reads(&mut self) {
-        let now = self.engine.clock().instant();
+        let now = self.watch.context.clock().instant();
         while self.due_reads.running_count() < self.worker_count
             && let Some(name) = self.due_reads.start_next(now)
         {
@@ -684,7 +689,7 @@ impl WatchLoop {
 /// Reads the fleet in a thread of its own, as far as that takes no time: while it does, watcher and
 /// workers continue. The directories of a large fleet are watched afterwards, and a sweep then finds
 /// what has changed between.
-fn start_first_read(engine: &Arc<Engine>, sweep: &Arc<Sweep>, messages: &Sender<FleetMessage>) {
+fn start_first_read(watch: &Arc<Watch>, sweep: &Arc<Sweep>, messages: &Sender<FleetMessage>) {
     let end = |messages: &Sender<FleetMessage>, left: &[&Agent]| {
         let left = left.iter().map(|agent| agent.name.clone());
         // The watch may have ended.
@@ -694,9 +699,9 @@ fn start_first_read(engine: &Arc<Engine>, sweep: &Arc<Sweep>, messages: &Sender<
         });
     };
     let read = {
-        let (engine, sweep, messages) = (Arc::clone(engine), Arc::clone(sweep), messages.clone());
+        let (watch, sweep, messages) = (Arc::clone(watch), Arc::clone(sweep), messages.clone());
         move || {
-            let local = engine.local_agents();
+            let local = watch.context.local_agents();
             let report = |seen: Vec<(EarlierStamps, QuickObservation)>| {
                 let record = |(stamps, quick): (_, QuickObservation)| {
                     sweep.record_quick(stamps, &quick);
@@ -709,14 +714,14 @@ fn start_first_read(engine: &Arc<Engine>, sweep: &Arc<Sweep>, messages: &Sender<
             };
             let observe = || {
                 let prepare = sweep.read_earlier_stamps();
-                engine.observe_quick_agents(&local, prepare, report)
+                watch.observer.observe_quick_agents(&local, prepare, report)
             };
             let left = catch_unwind(AssertUnwindSafe(observe));
             end(&messages, left.as_ref().unwrap_or(&local));
         }
     };
     if thread::Builder::new().spawn(read).is_err() {
-        end(messages, &engine.local_agents());
+        end(messages, &watch.context.local_agents());
     }
 }
 
@@ -775,24 +780,24 @@ fn start_workers(
 }
 
 fn run_read_worker(
-    engine: &Engine,
+    watch: &Watch,
     sweep: &Sweep,
     queue: &Receiver<String>,
     messages: &Sender<FleetMessage>,
 ) {
     for name in queue {
-        let began = engine.clock().instant();
+        let began = watch.context.clock().instant();
         let observe = || {
-            engine.agent(&name).map(|agent| {
+            watch.context.agent(&name).map(|agent| {
                 sweep.record_stamps(agent);
-                Box::new(engine.observe(agent))
+                Box::new(watch.observer.observe(agent))
             })
         };
         let observation = catch_unwind(AssertUnwindSafe(observe))
             .ok()
             .and_then(Result::ok);
         sweep.record_outcome(&name, observation.as_deref());
-        let took = engine.clock().instant().duration_since(began);
+        let took = watch.context.clock().instant().duration_since(began);
         if messages
             .send(FleetMessage::AgentRead(name, observation, took))
             .is_err()

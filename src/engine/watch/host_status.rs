@@ -1,11 +1,11 @@
 //! Connection status of the fleet's hosts; opens and closes their connections.
 
+use crate::engine::watch::Hosts;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::parallel;
 use crate::config::{Agent, SshHost};
-use crate::engine::Engine;
 use crate::error::Result;
 use crate::transport::{ConnectionSetting, ConnectionStatus, OnConnected, Transport};
 
@@ -37,12 +37,12 @@ impl HostStatus {
     }
 }
 
-impl Engine {
+impl Hosts {
     /// All hosts, in the order of the config. Contacts no host.
     pub fn host_statuses(&self) -> Vec<HostStatus> {
         let mut found: Vec<HostStatus> = Vec::new();
         let mut places: HashMap<&SshHost, usize> = HashMap::new();
-        for agent in &self.config().agents {
+        for agent in &self.context.config().agents {
             let Some(host) = agent.location.host() else {
                 continue;
             };
@@ -90,24 +90,24 @@ impl Engine {
     }
 
     fn host_transport(&self, host: &SshHost) -> Arc<dyn Transport> {
-        self.setup.transports.transport_for(Some(host))
+        self.context.transports().transport_for(Some(host))
     }
 
     /// Closes connections of an earlier engine to hosts that the config does not name.
     pub fn close_other_hosts(&self) {
-        let agents = self.config().agents.iter();
+        let agents = self.context.config().agents.iter();
         let kept: Vec<&SshHost> = agents.filter_map(|agent| agent.location.host()).collect();
-        self.setup.transports.close_others(&kept);
+        self.context.transports().close_others(&kept);
     }
 
     /// Closes all connections to hosts; later requests do not open them again.
     pub fn close_all_hosts(&self) {
-        self.setup.transports.close_all();
+        self.context.transports().close_all();
     }
 
     /// Returns the agents of these names, without those that the config does not have.
     pub(in crate::engine) fn agents_named<'a>(&'a self, names: &[String]) -> Vec<&'a Agent> {
-        let config = self.config();
+        let config = self.context.config();
         names.iter().filter_map(|name| config.agent(name)).collect()
     }
 }

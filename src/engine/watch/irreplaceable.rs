@@ -2,6 +2,7 @@
 //! file, a mount point, a path through a symlink. Such an object counts as the agent's doing where
 //! the ledger has a file at that path before.
 
+use crate::engine::watch::MemoryChecks;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -10,20 +11,20 @@ use std::time::Duration;
 use super::{degraded, parallel};
 use crate::config::Agent;
 use crate::durable;
-use crate::engine::{AgentHistory, Engine};
+use crate::engine::store::ledger::AgentHistory;
 use crate::error::{Error, ErrorKind};
 use crate::transport::{MemoryObject, SpecialFile};
 
 /// Maximum wait for a file system to resolve a path.
 const PATH_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
-impl Engine {
+impl MemoryChecks {
     /// Agents of this machine whose memory no reset can replace, for want of another
     /// `memory_file` or of `accept_degraded`, each with the reason.
     pub fn irreplaceable_memories(&self) -> Vec<(&Agent, Error)> {
         let mut found = self.local_agents_with_fault(|agent| {
             let mount_error = || {
-                let properties = self.open_directory(agent).ok()?.properties().ok()?;
+                let properties = self.context.open_directory(agent).ok()?.properties().ok()?;
                 degraded::in_place_degradation(agent, &properties.swap_forecast).err()
             };
             self.find_misplacement(agent).or_else(mount_error)
@@ -42,11 +43,11 @@ impl Engine {
     /// Returns the agents of this machine whose memory is behind a symlink. Resolves only the path,
     /// and does not open its target.
     fn symlinked_memories(&self) -> Vec<(&Agent, Error)> {
-        let local = self.local_agents();
+        let local = self.context.local_agents();
         let directory = |agent: &&Agent| agent.location.memory().parent().map(Path::to_path_buf);
         let directories = local.iter().map(|it| directory(it).unwrap_or_default());
         let without_link = || durable::resolve_first_symlink;
-        let systems = self.file_systems();
+        let systems = self.context.file_systems();
         let real = systems.inspect_paths(directories.collect(), PATH_CHECK_TIMEOUT, without_link);
         let linked = local.into_iter().zip(real).filter_map(|(agent, real)| {
             let memory = agent.location.memory();
@@ -64,9 +65,9 @@ impl Engine {
         &self,
         fault: impl Fn(&Agent) -> Option<Error> + Sync,
     ) -> Vec<(&Agent, Error)> {
-        let local = self.local_agents();
+        let local = self.context.local_agents();
         let found = parallel::read_agents_by_site(
-            self,
+            &self.hosts,
             &local,
             || &fault,
             |agents, _| vec![None; agents.len()],
@@ -78,14 +79,14 @@ impl Engine {
     }
 
     fn find_misplacement(&self, agent: &Agent) -> Option<Error> {
-        match self.probe_memory(&agent.location) {
+        match self.context.probe_memory(&agent.location) {
             Ok(MemoryObject::Special(special)) => {
-                let history = self.ledger_history(&agent.name).unwrap_or_default();
+                let history = self.ledger.ledger_history(&agent.name).unwrap_or_default();
                 self.misplacement_error(agent, &history, &special)
             }
             Ok(MemoryObject::Absent) => {
-                let directory = self.open_directory(agent).ok()?;
-                let history = self.ledger_history(&agent.name).unwrap_or_default();
+                let directory = self.context.open_directory(agent).ok()?;
+                let history = self.ledger.ledger_history(&agent.name).unwrap_or_default();
                 self.find_similar_file(agent, &history, directory.as_ref())?
                     .refusal
             }
@@ -107,7 +108,7 @@ impl Engine {
         history: &AgentHistory,
         special: &SpecialFile,
     ) -> Option<Error> {
-        if !special.needs_file_record() || Engine::has_file_record(agent, history) {
+        if !special.needs_file_record() || MemoryChecks::has_file_record(agent, history) {
             return None;
         }
         let memory = agent.location.memory();
@@ -131,7 +132,7 @@ impl Engine {
             }
             _ => format!("set {key} to the path of a file; if the path is right, remove {special}"),
         };
-        let error = Error::new(ErrorKind::Conflict, self.mask_secrets_in(&message));
-        Some(error.with_hint(self.mask_secrets_in(&hint)))
+        let error = Error::new(ErrorKind::Conflict, self.scanner.mask_secrets_in(&message));
+        Some(error.with_hint(self.scanner.mask_secrets_in(&hint)))
     }
 }

@@ -1,12 +1,13 @@
 //! Objects that runs displaced and kept beside a memory, because no entry holds them.
 
+use crate::engine::watch::MemoryChecks;
 use std::path::{Path, PathBuf};
 
 use crate::config::Agent;
-use crate::engine::{AgentHistory, Engine};
+use crate::engine::store::ledger::AgentHistory;
 use crate::transport::MemoryObject;
 
-impl Engine {
+impl MemoryChecks {
     /// Returns the kept objects that still exist beside an agent's memory and what to do about
     /// them, as one sentence.
     pub(in crate::engine) fn kept_objects_note(
@@ -21,7 +22,7 @@ impl Engine {
         let names = history.kept_names.iter();
         let paths: Vec<PathBuf> = names.map(|name| memory.with_file_name(name)).collect();
         let probed: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
-        let found = self.transport_for(&agent.location).probe(&probed);
+        let found = self.context.transport_for(&agent.location).probe(&probed);
         let stands = |object| matches!(object, Ok(object) if object != MemoryObject::Absent);
         let names = history.kept_names.iter().zip(found);
         let (own, others): (Vec<&String>, Vec<&String>) = names
@@ -58,6 +59,7 @@ impl Engine {
             return true;
         };
         let found = self
+            .context
             .open_directory(agent)
             .and_then(|directory| directory.object_id(name));
         !matches!(found, Ok(Some(found)) if found != *id)

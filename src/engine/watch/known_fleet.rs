@@ -1,11 +1,12 @@
 //! What is known of the whole fleet before its agents are observed.
 
+use crate::engine::store::Ledger;
 use std::collections::HashSet;
 
 use crate::config::Agent;
 use crate::digest::Digest;
+use crate::engine::store::ledger::AgentHistory;
 use crate::engine::store::lock::LockDirectory;
-use crate::engine::{AgentHistory, Engine};
 use crate::error::Result;
 
 /// What is known of the whole fleet before its agents are observed.
@@ -19,8 +20,8 @@ pub(in crate::engine) struct KnownFleet {
 }
 
 impl KnownFleet {
-    pub fn history(&self, engine: &Engine, agent: &Agent) -> Result<AgentHistory> {
+    pub fn history(&self, ledger: &Ledger, agent: &Agent) -> Result<AgentHistory> {
         self.ledger_head.clone()?;
-        engine.ledger().indexed_history(&agent.name)
+        ledger.state().indexed_history(&agent.name)
     }
 }

@@ -3,6 +3,7 @@
 
 pub(in crate::engine) mod memory_text;
 
+use crate::engine::watch::Observer;
 use std::cell::OnceCell;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,11 +24,11 @@ use crate::config::Agent;
 use crate::digest::Digest;
 use crate::engine::shared_memories::sharing_error;
 use crate::engine::store::address::{MemoryAddress, host_name};
+use crate::engine::store::ledger::AgentHistory;
 use crate::engine::store::lock;
 use crate::engine::store::lock::{LockDirectory, LockHolder};
 use crate::engine::store::observation::{Blocker, Observation};
 use crate::engine::store::state::State;
-use crate::engine::{AgentHistory, Engine};
 use crate::error::{Error, ErrorKind};
 use crate::transport::{
     FailureCause, FileMetadata, MemoryDirectory, MemoryObject, SpecialFile, Stamp, Transport,
@@ -102,7 +103,7 @@ pub(in crate::engine) struct QuickObservation {
 
 /// An agent before its memory is probed, with what this machine knows of it.
 struct ObservationSubject<'c> {
-    engine: &'c Engine,
+    observer: &'c Observer,
     agent: &'c Agent,
     generation: u64,
     history: AgentHistory,
@@ -128,7 +129,8 @@ impl ObservationSubject<'_> {
     fn earlier_versions(&self) -> &[Arc<Baseline>] {
         self.earlier_versions.get_or_init(|| {
             let current = self.baseline.as_ref().ok();
-            self.engine
+            self.observer
+                .baselines
                 .earlier_versions(self.agent, &self.history, current)
         })
     }
@@ -204,19 +206,20 @@ impl Conditions {
     }
 }
 
-impl Engine {
+impl Observer {
     /// Makes sure that the observations of agents that begin from now on read their memories, whatever
     /// their stamps, and scan them by the decisions that are in force now.
     pub(in crate::engine) fn forget_contents(&self, agents: &[String]) {
-        self.forget_scan_decisions();
+        self.scanner.forget_scan_decisions();
         self.content_cache.forget(agents, self.next_generation());
     }
 
     /// Observes an agent. Reads its memory only if its stamp changed.
     pub fn observe(&self, agent: &Agent) -> Observation {
         let _span = tracing::debug_span!("observe", agent = agent.name).entered();
-        let baselines = Mutex::new(self.baseline_cache());
-        let subject = self.prepare_subject(agent, self.ledger_history(&agent.name), &baselines);
+        let baselines = Mutex::new(self.baselines.baseline_cache());
+        let subject =
+            self.prepare_subject(agent, self.ledger.ledger_history(&agent.name), &baselines);
         self.observe_prepared(subject, false).observation
     }
 
@@ -232,7 +235,7 @@ impl Engine {
         self.observe_prepared(subject, false).observation
     }
 
-    /// As [`Engine::observe_as_one_of_many`], if the memory is a file that is read in no time.
+    /// As [`Observer::observe_as_one_of_many`], if the memory is a file that is read in no time.
     pub(in crate::engine) fn observe_if_quick<'c>(
         &'c self,
         agent: &'c Agent,
@@ -240,7 +243,7 @@ impl Engine {
         known: &KnownFleet,
     ) -> Option<QuickObservation> {
         let _span = tracing::debug_span!("observe", agent = agent.name).entered();
-        let directory = self.open_directory(agent).ok()?;
+        let directory = self.context.open_directory(agent).ok()?;
         let directory_stamp = directory.stamp()?;
         let stamp = match directory.stat_memory() {
             Ok(MemoryObject::File(file)) if file.stamp.size <= MAX_WINDOW_BYTES as u64 => {
@@ -269,7 +272,7 @@ impl Engine {
         ObservationSubject {
             may_have_journal: known.journaled.contains(&agent.name),
             locks: Some(&known.locks),
-            ..self.prepare_subject(agent, known.history(self, agent), baselines)
+            ..self.prepare_subject(agent, known.history(&self.ledger, agent), baselines)
         }
     }
 
@@ -285,7 +288,7 @@ impl Engine {
             agents = agents.len()
         )
         .entered();
-        let transport = self.transport_for(&first.location);
+        let transport = self.context.transport_for(&first.location);
         let subjects = self.prepare_subjects(agents);
         let probed = transport.probe(&memories_of(agents));
         let (mut outcomes, changed) = self.split_probed(&subjects, probed);
@@ -318,11 +321,11 @@ impl Engine {
 
     /// Prepares agents of one host.
     fn prepare_subjects<'c>(&'c self, agents: &[&'c Agent]) -> Vec<ObservationSubject<'c>> {
-        let baselines = Mutex::new(self.baseline_cache());
-        let journaled = self.agents_with_journals();
+        let baselines = Mutex::new(self.baselines.baseline_cache());
+        let journaled = self.journals.agents_with_journals();
         let subjects = agents.iter().map(|agent| ObservationSubject {
             may_have_journal: journaled.contains(&agent.name),
-            ..self.prepare_subject(agent, self.ledger_history(&agent.name), &baselines)
+            ..self.prepare_subject(agent, self.ledger.ledger_history(&agent.name), &baselines)
         });
         subjects.collect()
     }
@@ -387,7 +390,7 @@ impl Engine {
             .iter()
             .map(|(number, _)| subjects[*number].reference_or_empty());
         let windows: Vec<usize> = measures.map(|it| window_size(&it)).collect();
-        let began = self.clock().now();
+        let began = self.context.clock().now();
         let mut readings: Vec<MemoryAccumulator> =
             files.iter().map(|_| MemoryAccumulator::default()).collect();
         let read = transport.read_batch(&files, &mut |place, piece| {
@@ -407,7 +410,7 @@ impl Engine {
         agent: &'c Agent,
         baselines: &Mutex<BaselineCache<'c>>,
     ) -> ObservedAgent {
-        let history = self.ledger_history(&agent.name);
+        let history = self.ledger.ledger_history(&agent.name);
         self.observe_prepared(self.prepare_subject(agent, history, baselines), true)
     }
 
@@ -416,7 +419,8 @@ impl Engine {
         let agent = subject.agent;
         // A read that happens in any case needs no probe first, which would cost a round trip to a
         // host. On this machine one open directory serves all that follows.
-        let opened = (bytes || agent.location.host().is_none()).then(|| self.open_directory(agent));
+        let opened =
+            (bytes || agent.location.host().is_none()).then(|| self.context.open_directory(agent));
         match opened.transpose() {
             Ok(directory) => {
                 let outcome = self.observe_memory(&subject, directory.as_deref(), bytes);
@@ -442,7 +446,7 @@ impl Engine {
             .unwrap_or_else(PoisonError::into_inner)
             .load(agent);
         ObservationSubject {
-            engine: self,
+            observer: self,
             agent,
             generation,
             history,
@@ -498,7 +502,7 @@ impl Engine {
             blocker: None,
             hints: Vec::new(),
             protection: agent.protect.into(),
-            read_at: self.clock().now(),
+            read_at: self.context.clock().now(),
             generation: subject.generation,
             max_size: agent.max_memory_size,
             content: None,
@@ -525,20 +529,23 @@ impl Engine {
         match memory {
             Ok(ObservedMemory::Absent) => {
                 observation.is_absent = true;
-                seen.similar_file =
-                    directory.and_then(|it| self.find_similar_file(agent, &subject.history, it));
+                seen.similar_file = directory
+                    .and_then(|it| self.checks.find_similar_file(agent, &subject.history, it));
                 conditions.add_missing(seen.similar_file.as_ref());
             }
             Ok(ObservedMemory::Special(special)) => {
                 if let SpecialFile::ForeignHardLink(_) = special {
                     observation.hints.push(foreign_link_hint(agent));
                 }
-                if let Some(error) = self.misplacement_error(agent, &subject.history, &special) {
+                if let Some(error) =
+                    self.checks
+                        .misplacement_error(agent, &subject.history, &special)
+                {
                     let reason = format!("it is {special}; a reset refuses it");
-                    conditions.add(State::Error, self.mask_secrets_in(&reason));
+                    conditions.add(State::Error, self.scanner.mask_secrets_in(&reason));
                     conditions.blockers.push(Blocker::from_error(&error));
                 } else {
-                    conditions.add(State::Error, self.describe_special(agent, &special));
+                    conditions.add(State::Error, self.scanner.describe_special(agent, &special));
                 }
                 seen.special_file = Some(special);
             }
@@ -588,11 +595,11 @@ impl Engine {
         {
             conditions.add_blocking(State::Error, &error);
         }
-        if let Some(note) = self.kept_objects_note(agent, &subject.history) {
+        if let Some(note) = self.checks.kept_objects_note(agent, &subject.history) {
             // This has no state of its own.
             conditions.add(State::Clean, note);
         }
-        if let Some(other) = self.known_sharing_agent(agent) {
+        if let Some(other) = self.shared_memories.known_sharing_agent(agent) {
             conditions.add_blocking(State::Error, &sharing_error(&other));
         }
     }
@@ -606,22 +613,22 @@ impl Engine {
     ) -> Option<LockHolder> {
         let agent = subject.agent;
         let held = match subject.locks {
-            Some(locks) => locks.find_held(self.archive(), &agent.name),
-            None => lock::find_held_lock(self.archive(), &agent.name),
+            Some(locks) => locks.find_held(self.context.archive(), &agent.name),
+            None => lock::find_held_lock(self.context.archive(), &agent.name),
         };
         match held {
             Some(held) => {
                 let reason = lock::describe_lock(
                     held.holder.as_ref(),
-                    self.clock().now(),
-                    self.clock().zone(),
+                    self.context.clock().now(),
+                    self.context.clock().zone(),
                 );
                 conditions.add_blocking(State::Busy, &Error::new(ErrorKind::Busy, reason));
                 return held.holder;
             }
             // This has no state of its own: the classification of the memory holds.
             // A run may have ended since the journals were listed.
-            None if subject.may_have_journal && self.has_journal(&agent.name) => {
+            None if subject.may_have_journal && self.journals.has_journal(&agent.name) => {
                 conditions.add(State::Clean, self.describe_unsettled_run(agent));
             }
             None => {}
@@ -633,7 +640,7 @@ impl Engine {
     /// now. A plan skips an unchanged agent, so only the command line settles it in any case.
     pub(in crate::engine) fn describe_unsettled_run(&self, agent: &Agent) -> String {
         let reset = format!("reset {}", agent.name);
-        let command = self.config().invocation.command_line(&reset);
+        let command = self.context.config().invocation.command_line(&reset);
         format!("a run left something unsettled; `{command}` settles it")
     }
 
@@ -645,7 +652,7 @@ impl Engine {
     ) -> Result<ObservedMemory, TransportError> {
         let object = match directory {
             Some(directory) => directory.stat_memory()?,
-            None => self.probe_memory(&subject.agent.location)?,
+            None => self.context.probe_memory(&subject.agent.location)?,
         };
         let file = match object {
             MemoryObject::Absent => return Ok(ObservedMemory::Absent),
@@ -667,7 +674,7 @@ impl Engine {
             return Ok(ObservedMemory::File(classified, None));
         }
         let agent = subject.agent;
-        let began = self.clock().now();
+        let began = self.context.clock().now();
         let mut reading = MemoryAccumulator::default();
         let window = window_size(&subject.reference_or_empty());
         let mut add = |piece: &[u8]| {
@@ -676,7 +683,7 @@ impl Engine {
         };
         let read = match directory {
             Some(directory) => directory.read_memory(&mut add),
-            None => self.open_directory(agent)?.read_memory(&mut add),
+            None => self.context.open_directory(agent)?.read_memory(&mut add),
         };
         self.classify_and_cache(subject, began, read, reading, bytes)
     }
@@ -691,7 +698,7 @@ impl Engine {
         let key = subject.content_key(stamp);
         let content = self.content_cache.get(&subject.agent.name, &key)?;
         self.remote_texts
-            .confirm(&subject.agent.name, self.clock().now());
+            .confirm(&subject.agent.name, self.context.clock().now());
         Some(Box::new(content))
     }
 
@@ -719,7 +726,7 @@ impl Engine {
         if classification.is_identical {
             reading.set_digest(current.digest());
         }
-        let decisions = self.scan_decisions();
+        let decisions = self.scanner.scan_decisions();
         let scanned = ScannedText {
             sha256: reading.digest(),
             boundary: classification.boundary,
@@ -729,7 +736,10 @@ impl Engine {
         let known = self
             .content_cache
             .findings_in(&subject.agent.name, &scanned);
-        let scan = || self.scan_memory(subject.agent, &reading, &classification, &decisions);
+        let scan = || {
+            self.scanner
+                .scan_memory(subject.agent, &reading, &classification, &decisions)
+        };
         let findings = known.unwrap_or_else(scan);
         let content = ClassifiedContent::new(
             &mut reading,
@@ -737,7 +747,7 @@ impl Engine {
             &classification,
             &current,
             (findings, decisions.basis),
-            self.clock(),
+            self.context.clock(),
         );
         // The cause of a failed read may pass without a new stamp.
         if subject.are_earlier_versions_known() {
@@ -746,11 +756,11 @@ impl Engine {
                 subject.content_key(file.stamp),
                 content.clone(),
                 began,
-                self.clock(),
+                self.context.clock(),
             );
         }
         if subject.agent.location.host().is_some() {
-            let now = self.clock().now();
+            let now = self.context.clock().now();
             let texts = &self.remote_texts;
             texts.keep(
                 &subject.agent.name,
@@ -768,7 +778,7 @@ impl Engine {
 
     /// Probes again after a read found another type of file.
     fn recheck_kind(&self, agent: &Agent) -> Result<ObservedMemory, TransportError> {
-        match self.open_directory(agent)?.stat_memory()? {
+        match self.context.open_directory(agent)?.stat_memory()? {
             MemoryObject::Absent => Ok(ObservedMemory::Absent),
             MemoryObject::Special(special) => Ok(ObservedMemory::Special(special)),
             MemoryObject::File(_) => Err(Error::new(

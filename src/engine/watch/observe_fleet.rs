@@ -1,5 +1,6 @@
 //! Observation of many agents: what they have in common is read once.
 
+use crate::engine::watch::Observer;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,8 +8,8 @@ use super::known_fleet::KnownFleet;
 use super::observe::QuickObservation;
 use super::parallel;
 use crate::config::Agent;
+use crate::engine::Observation;
 use crate::engine::store::lock::LockDirectory;
-use crate::engine::{Engine, Observation};
 use crate::threads::map_chunks_on_processors;
 
 /// Fewer agents than this are observed one by one as fast.
@@ -23,7 +24,7 @@ fn split_agents<'c>(
     (agents(some), agents(others))
 }
 
-impl Engine {
+impl Observer {
     /// Observes many agents, on several hosts and by several processors at the same time. The
     /// results are in the order of `agents`.
     pub fn observe_all<'c>(&'c self, agents: &[&'c Agent]) -> Vec<Observation> {
@@ -44,7 +45,7 @@ impl Engine {
         report: impl Fn(Vec<(P, QuickObservation)>) -> bool + Sync,
     ) -> Vec<&'c Agent> {
         let memories = agents.iter().map(|agent| agent.location.memory());
-        let systems = self.file_systems().find_untrusted_all(memories);
+        let systems = self.context.file_systems().find_untrusted_all(memories);
         let systems = agents.iter().copied().zip(systems);
         let (trusted, mut others) = split_agents(systems.map(|(agent, it)| (agent, it.is_none())));
         if trusted.len() < MIN_QUICK_AGENTS {
@@ -54,7 +55,7 @@ impl Engine {
         let known = self.read_known_fleet();
         let is_ended = AtomicBool::new(false);
         let start = || {
-            let baselines = Mutex::new(self.baseline_cache());
+            let baselines = Mutex::new(self.baselines.baseline_cache());
             let (known, is_ended, prepare, report) = (&known, &is_ended, &prepare, &report);
             move |agents: &[&'c Agent]| {
                 let mut seen = Vec::with_capacity(agents.len());
@@ -82,20 +83,20 @@ impl Engine {
     }
 
     fn read_known_fleet(&self) -> KnownFleet {
-        self.refresh_shared_memories();
+        self.shared_memories.refresh_shared_memories();
         KnownFleet {
-            journaled: self.agents_with_journals(),
-            locks: LockDirectory::open(self.archive()),
-            ledger_head: self.ledger().head(),
+            journaled: self.journals.agents_with_journals(),
+            locks: LockDirectory::open(self.context.archive()),
+            ledger_head: self.ledger.state().head(),
         }
     }
 
     fn observe_with<'c>(&'c self, agents: &[&'c Agent], known: &KnownFleet) -> Vec<Observation> {
         let start_local = || {
-            let baselines = Mutex::new(self.baseline_cache());
+            let baselines = Mutex::new(self.baselines.baseline_cache());
             move |agent| self.observe_as_one_of_many(agent, &baselines, known)
         };
-        parallel::read_agents_by_site(self, agents, start_local, |agents, _| {
+        parallel::read_agents_by_site(&self.hosts, agents, start_local, |agents, _| {
             self.observe_host_agents(agents)
         })
     }
@@ -106,14 +107,14 @@ impl Engine {
         known: &KnownFleet,
         seen: impl Iterator<Item = &'o mut Observation>,
     ) {
-        if self.ledger().head() == known.ledger_head {
+        if self.ledger.state().head() == known.ledger_head {
             return;
         }
         for seen in seen {
-            let Ok(agent) = self.agent(&seen.agent) else {
+            let Ok(agent) = self.context.agent(&seen.agent) else {
                 continue;
             };
-            let history = self.ledger().indexed_history(&agent.name);
+            let history = self.ledger.state().indexed_history(&agent.name);
             let is_known = history.is_ok_and(|history| history.last_run == seen.last_run);
             if !is_known && agent.location.host().is_none() {
                 *seen = self.observe(agent);

@@ -1,12 +1,12 @@
 //! Parallel work on several sites: a host, or a file system that may hang, delays only its own
 //! agents, and the agents of one host wait for its replies at the same time.
 
+use crate::engine::watch::Hosts;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use crate::config::{Agent, SshHost};
-use crate::engine::Engine;
 use crate::file_systems::FileSystem;
 use crate::threads::{KeptThreads, available_open_files, map_on_processors, run_on_threads};
 use crate::transport::OnConnected;
@@ -60,13 +60,16 @@ impl Site<'_> {
     }
 }
 
-impl Engine {
+impl Hosts {
     /// Returns the site of an agent's memory.
     pub(in crate::engine) fn site_of<'a>(&self, agent: &'a Agent) -> Site<'a> {
         if let Some(host) = agent.location.host() {
             return Site::Host(host);
         }
-        let system = self.file_systems().find_untrusted(agent.location.memory());
+        let system = self
+            .context
+            .file_systems()
+            .find_untrusted(agent.location.memory());
         Site::of_file_system(system)
     }
 
@@ -74,7 +77,11 @@ impl Engine {
     fn sites_of<'a>(&self, agents: &[&'a Agent]) -> Vec<Site<'a>> {
         let local = agents.iter().filter(|it| it.location.host().is_none());
         let memories = local.map(|agent| agent.location.memory());
-        let mut systems = self.file_systems().find_untrusted_all(memories).into_iter();
+        let mut systems = self
+            .context
+            .file_systems()
+            .find_untrusted_all(memories)
+            .into_iter();
         let site = |agent: &&'a Agent| match agent.location.host() {
             Some(host) => Site::Host(host),
             None => Site::of_file_system(systems.next().flatten()),
@@ -92,7 +99,7 @@ impl Engine {
     ) {
         match site {
             Site::Host(host) => return self.start_connecting(host, when_done),
-            Site::FileSystem(_) => drop(self.probe_memory(&agent.location)),
+            Site::FileSystem(_) => drop(self.context.probe_memory(&agent.location)),
             Site::Trusted => {}
         }
         when_done();
@@ -241,34 +248,34 @@ pub(in crate::engine) fn batch_size(lanes: usize) -> usize {
 /// Runs `act` for each agent: for those of this machine one after the other on each file system, for
 /// those of a host at the same time. The results are in the order of the agents.
 pub(in crate::engine) fn map_agents_by_site<'env, 'a: 'env, U: Send + 'env>(
-    engine: &Engine,
+    hosts: &Hosts,
     agents: &[&'a Agent],
     act: &'env (impl Fn(&'a Agent) -> U + Sync),
 ) -> Vec<U> {
     let one_by_one = |agents: Vec<&'a Agent>| agents.into_iter().map(act).collect();
     let at_once =
         |agents: &[&'a Agent], threads: &KeptThreads<'_, 'env>| threads.map(agents.to_vec(), act);
-    map_sites(engine, agents, one_by_one, one_by_one, at_once)
+    map_sites(hosts, agents, one_by_one, one_by_one, at_once)
 }
 
 /// As [`map_agents_by_site`], for a function that only reads: several processors work on the agents
 /// on the archive's own file systems. `start_local` makes the function of a thread.
 pub(in crate::engine) fn read_agents_by_site<'env, 'a, U: Send, A: FnMut(&'a Agent) -> U>(
-    engine: &Engine,
+    hosts: &Hosts,
     agents: &[&'a Agent],
     start_local: impl Fn() -> A + Sync,
     map_host_batch: impl for<'scope> Fn(&[&'a Agent], &KeptThreads<'scope, 'env>) -> Vec<U> + Sync,
 ) -> Vec<U> {
     let on_processors = |agents| map_on_processors(agents, &start_local);
     let one_by_one = |agents: Vec<&'a Agent>| agents.into_iter().map(start_local()).collect();
-    map_sites(engine, agents, on_processors, one_by_one, map_host_batch)
+    map_sites(hosts, agents, on_processors, one_by_one, map_host_batch)
 }
 
 /// Runs `map_trusted` for the agents on the archive's own file systems, and at the same time
 /// `map_file_system` for those of each file system that may hang and `map_host_batch` for those of
 /// each host.
 fn map_sites<'env, 'a, U: Send>(
-    engine: &Engine,
+    hosts: &Hosts,
     agents: &[&'a Agent],
     map_trusted: impl FnOnce(Vec<&'a Agent>) -> Vec<U>,
     map_file_system: impl Fn(Vec<&'a Agent>) -> Vec<U> + Sync,
@@ -276,7 +283,7 @@ fn map_sites<'env, 'a, U: Send>(
 ) -> Vec<U> {
     let mut here = Vec::new();
     let mut others: BTreeMap<Site<'a>, Vec<usize>> = BTreeMap::new();
-    for (place, site) in engine.sites_of(agents).into_iter().enumerate() {
+    for (place, site) in hosts.sites_of(agents).into_iter().enumerate() {
         match site {
             Site::Trusted => here.push(place),
             site => others.entry(site).or_default().push(place),
@@ -293,13 +300,13 @@ fn map_sites<'env, 'a, U: Send>(
             return numbered(places, done);
         }
         let mut done = Vec::with_capacity(places.len());
-        for places in places.chunks(engine.limit_batch_size(&site, batch_size)) {
+        for places in places.chunks(hosts.limit_batch_size(&site, batch_size)) {
             done.extend(map_host_batch(&at(places), threads));
         }
         numbered(places, done)
     };
     let connect = |(site, places): &(Site<'a>, Vec<usize>), when_done| {
-        engine.connect_site(site, agents[places[0]], when_done);
+        hosts.connect_site(site, agents[places[0]], when_done);
     };
     let file_systems = others.keys().filter(|site| site.is_file_system()).count();
     let others = others.into_iter().collect();

@@ -1,6 +1,7 @@
 //! The observations of the last session, which the first screen of the next one shows until the fleet
 //! is read: one line of JSON for each agent, so that several processors parse them.
 
+use crate::engine::watch::Observer;
 use std::fs::{Metadata, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +10,7 @@ use rustix::process::geteuid;
 
 use crate::archive;
 use crate::durable;
-use crate::engine::{Engine, Observation};
+use crate::engine::Observation;
 use crate::error::{Error, ErrorKind, Result};
 use crate::threads::map_chunks_on_processors;
 
@@ -30,7 +31,7 @@ fn is_written_here(meta: &Metadata) -> bool {
     meta.uid() == geteuid().as_raw() && meta.mode() & 0o022 == 0
 }
 
-impl Engine {
+impl Observer {
     /// Saves observations for the next session.
     ///
     /// # Errors
@@ -39,7 +40,8 @@ impl Engine {
         &self,
         seen: impl IntoIterator<Item = &'o Observation>,
     ) -> Result<()> {
-        self.archive
+        self.context
+            .archive()
             .open_or_create_directory(archive::PROGRAM_DIRECTORY_NAME.as_ref())?;
         let mut text = Vec::new();
         for seen in seen {
@@ -51,9 +53,10 @@ impl Engine {
                     Error::new(ErrorKind::Internal, message)
                 })?;
         }
-        self.archive
-            .replace_program_file(&self.archive.program_path(FLEET_FILE_NAME), &text)?;
-        let old = self.archive.program_path(OLD_FLEET_FILE_NAME);
+        self.context
+            .archive()
+            .replace_program_file(&self.context.archive().program_path(FLEET_FILE_NAME), &text)?;
+        let old = self.context.archive().program_path(OLD_FLEET_FILE_NAME);
         // It only wastes space.
         let _ = std::fs::remove_file(old);
         Ok(())
@@ -62,10 +65,10 @@ impl Engine {
     /// Loads the observations of the last session, without those that cannot be read. The scan of the
     /// texts that they are about is not repeated, unless another user may have written the file.
     pub fn load_observations(&self) -> SavedObservations {
-        if self.archive.check_expected().is_err() {
+        if self.context.archive().check_expected().is_err() {
             return SavedObservations::new();
         }
-        let path = self.archive.program_path(FLEET_FILE_NAME);
+        let path = self.context.archive().program_path(FLEET_FILE_NAME);
         let Ok(file) = durable::open_own_file(&path, OpenOptions::new().read(true)) else {
             return SavedObservations::new();
         };
@@ -75,7 +78,7 @@ impl Engine {
         let begins = [0].into_iter().chain(ends.clone().map(|end| end + 1));
         let lines = begins.zip(ends).map(|(begin, end)| &text[begin..end]);
         let lines: Vec<&[u8]> = lines.collect();
-        let zone = self.clock().zone();
+        let zone = self.context.clock().zone();
         let parse = |lines: &[&[u8]]| {
             let seen = lines.iter().filter_map(|line| {
                 let mut seen: Box<Observation> = serde_json::from_slice(line).ok()?;

@@ -1,6 +1,7 @@
 //! Scans what agents wrote for secrets and injections: memories when they are observed, and entries
 //! before they are recorded. A scan never fails: what it cannot read, it reports as not scanned.
 
+use crate::engine::watch::Scanner;
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -12,7 +13,6 @@ use crate::archive::{EntryDraft, EntryKind, QUARANTINE_DIRECTORY_NAME, WrittenEn
 use crate::boundary::Boundary;
 use crate::config::Agent;
 use crate::digest::Digest;
-use crate::engine::Engine;
 use crate::engine::baselines::lint::{LintDecisions, end_of_last_separator};
 use crate::engine::store::record::RunEvent;
 use crate::engine::store::scan_basis::ScanBasis;
@@ -65,11 +65,11 @@ struct ScanInput<'t> {
     operator_text: Option<&'t [u8]>,
 }
 
-impl Engine {
+impl Scanner {
     /// Returns the decisions of `[lint]`; the defaults if they cannot be read, which the verb `lint`
     /// reports.
     pub(in crate::engine) fn scan_decisions(&self) -> Arc<ScanDecisions> {
-        let now = self.clock().instant();
+        let now = self.context.clock().instant();
         let cache = &self.scan_decisions.0;
         let lock = || cache.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((read_at, decisions)) = &*lock()
@@ -78,7 +78,7 @@ impl Engine {
             return Arc::clone(decisions);
         }
         // The files are read without the lock: a disk may hang.
-        let decisions = self.load_lint_decisions().unwrap_or_default();
+        let decisions = self.lint.load_lint_decisions().unwrap_or_default();
         let decisions = Arc::new(ScanDecisions {
             basis: self.scan_basis(&decisions),
             decisions,
@@ -94,8 +94,8 @@ impl Engine {
     }
 
     fn scan_basis(&self, decisions: &LintDecisions) -> ScanBasis {
-        let today = self.clock().now().date_naive();
-        let config = self.config().text_digest();
+        let today = self.context.clock().now().date_naive();
+        let config = self.context.config().text_digest();
         let source = decisions.source.unwrap_or(Digest::ZERO);
         let allowances = decisions.allowances.iter();
         let expired = allowances.filter(|it| !it.is_valid_on(today)).count();
@@ -132,7 +132,7 @@ impl Engine {
         input: &ScanInput<'_>,
         decisions: &ScanDecisions,
     ) -> Result<ScanReport> {
-        let settings = self.lint_settings(Some(agent), &decisions.decisions);
+        let settings = self.lint.lint_settings(Some(agent), &decisions.decisions);
         let lint_input = LintInput {
             agent: Some(&agent.name),
             path: &agent.location.memory().to_string_lossy(),
@@ -205,9 +205,9 @@ impl Engine {
         let subdir = Path::new(&agent.archive_subdir);
         if agent.archive_findings.has_quarantine() {
             let quarantine = subdir.join(QUARANTINE_DIRECTORY_NAME);
-            self.archive.start_entry(&quarantine)
+            self.context.archive().start_entry(&quarantine)
         } else {
-            self.archive.start_entry(subdir)
+            self.context.archive().start_entry(subdir)
         }
     }
 
@@ -237,7 +237,7 @@ impl Engine {
         let version = event.split_version.or(event.baseline);
         let operator_text = version
             .filter(|_| is_memory)
-            .and_then(|version| self.baseline_versions.read_version(version).ok());
+            .and_then(|version| self.context.baseline_versions().read_version(version).ok());
         let role = if is_memory {
             let boundary = event
                 .boundary
@@ -264,11 +264,11 @@ impl Engine {
 
     /// Reads the beginning of an entry.
     fn read_for_scan(&self, entry: &WrittenEntry) -> Result<Vec<u8>> {
-        let file = self.archive.open_entry(&entry.path)?;
+        let file = self.context.archive().open_entry(&entry.path)?;
         let mut text = Vec::with_capacity(entry.size.min(MAX_SCANNED_BYTES as u64) as usize);
         file.take(MAX_SCANNED_BYTES as u64)
             .read_to_end(&mut text)
-            .with_path("read", &self.archive.root().join(&entry.path))?;
+            .with_path("read", &self.context.archive().root().join(&entry.path))?;
         Ok(text)
     }
 }

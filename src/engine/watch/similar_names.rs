@@ -2,12 +2,13 @@
 //! characters in another form, as programs of other systems write them. On the disk that is another
 //! name, so a reset would create a second memory, and never archive the first.
 
+use crate::engine::watch::MemoryChecks;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::config::Agent;
-use crate::engine::{AgentHistory, Engine};
+use crate::engine::store::ledger::AgentHistory;
 use crate::error::{Error, ErrorKind};
 use crate::file_systems::SpellingDifference;
 use crate::transport::MemoryDirectory;
@@ -39,7 +40,7 @@ impl SimilarFile {
     }
 }
 
-impl Engine {
+impl MemoryChecks {
     /// Returns the file that a missing memory may be, unless it is the memory of another agent.
     pub(in crate::engine) fn find_similar_file(
         &self,
@@ -51,7 +52,7 @@ impl Engine {
         let name = directory.find_similar_name()?;
         let difference = SpellingDifference::between(memory.file_name()?, &name)?;
         let path = memory.with_file_name(&name);
-        let mut agents = self.config().agents.iter();
+        let mut agents = self.context.config().agents.iter();
         let is_configured = |other: &Agent| {
             let is_on_same_host = other.location.host() == agent.location.host();
             is_on_same_host && other.location.memory() == path
@@ -64,7 +65,7 @@ impl Engine {
             difference,
             refusal: None,
         };
-        if !Engine::has_file_record(agent, history) {
+        if !MemoryChecks::has_file_record(agent, history) {
             found.refusal = Some(refusal_of(agent, memory, &found));
         }
         Some(found)

@@ -98,7 +98,10 @@ fn assert_delayed_is_harmless(
         let _ = fs::write(kept, "planted");
     }
     let next = engine_with_connector(&scene.world, sftp_server_program());
-    let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
+    let plan = next
+        .planner()
+        .plan_unobserved(&[AGENT.to_string()], false)
+        .unwrap();
     let report = run(&next, &plan);
     let said = format!("{fault}\nthen {report:?}");
     assert_eq!(report.worst_kind(), None, "{said}");
@@ -211,7 +214,10 @@ fn late_recovery_operations_lose_nothing() {
         let between = FilteredServer::new(sftp_server_program(), delay_from(second));
         let late = between.delayed_requests();
         let next = engine_with_connector(&scene.world, between);
-        let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
+        let plan = next
+            .planner()
+            .plan_unobserved(&[AGENT.to_string()], false)
+            .unwrap();
         let report = run(&next, &plan);
         drop(next);
         let fault =
@@ -293,7 +299,10 @@ fn late_operations_during_next_run_lose_nothing() {
             &scene.world,
             FilteredServer::new(sftp_server_program(), then),
         );
-        let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
+        let plan = next
+            .planner()
+            .plan_unobserved(&[AGENT.to_string()], false)
+            .unwrap();
         let again = run(&next, &plan);
         drop(next);
         let said = format!(

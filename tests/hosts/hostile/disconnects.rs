@@ -77,7 +77,7 @@ fn unsettled_run_is_reported_until_settled() {
         ));
         let next = engine_with_connector(&scene.world, sftp_server_program());
         let look = || {
-            let seen = next.observe(next.agent(AGENT).unwrap());
+            let seen = next.observer().observe(next.agent(AGENT).unwrap());
             seen.reason.contains("unsettled")
         };
         let left = !scene.world.pending_journals().is_empty();
@@ -133,6 +133,7 @@ fn recovery_cut_as_well_loses_nothing() {
             ),
         );
         let plan = next
+            .planner()
             .plan_unobserved(&[super::scenario::AGENT.to_string()], false)
             .unwrap();
         let report = run(&next, &plan);
@@ -194,6 +195,7 @@ fn undone_step_of_cut_run_is_not_recorded() {
     scene.world.set_baseline(super::scenario::AGENT, BASELINE);
     let next = engine_with_connector(&scene.world, sftp_server_program());
     let plan = next
+        .planner()
         .plan_unobserved(&[super::scenario::AGENT.to_string()], false)
         .unwrap();
     run(&next, &plan);

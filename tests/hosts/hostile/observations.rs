@@ -15,7 +15,7 @@ use crate::servers::{
 /// Observes the scene's memory through this server; returns its state and the reason.
 fn observed_state(scene: &HostScenario, between: FilteredServer) -> (State, String) {
     let engine = engine_with_connector(&scene.world, between);
-    let seen = engine.observe(engine.agent(AGENT).unwrap());
+    let seen = engine.observer().observe(engine.agent(AGENT).unwrap());
     (seen.state, seen.reason)
 }
 

@@ -27,7 +27,10 @@ fn other_machine(scene: &HostScenario) -> World {
 
 fn assert_resets(world: &World, said: &str) {
     let by = engine_with_connector(world, sftp_server_program());
-    let plan = by.plan_unobserved(&[AGENT.to_string()], false).unwrap();
+    let plan = by
+        .planner()
+        .plan_unobserved(&[AGENT.to_string()], false)
+        .unwrap();
     let report = run(&by, &plan);
     assert_eq!(report.worst_kind(), None, "{said}: {report:?}");
 }
@@ -135,7 +138,10 @@ fn leftover_is_settled_after_agent_moved() {
             let mut world = move_agent(scene.world, &new, host);
             let run_once = |world: &World| {
                 let by = engine_with_connector(world, sftp_server_program());
-                let plan = by.plan_unobserved(&[AGENT.to_string()], false).unwrap();
+                let plan = by
+                    .planner()
+                    .plan_unobserved(&[AGENT.to_string()], false)
+                    .unwrap();
                 run(&by, &plan)
             };
             let report = run_once(&world);

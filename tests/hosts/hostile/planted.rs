@@ -183,7 +183,10 @@ fn planting_points() -> Vec<(HostOperation, usize, PlantedPlace, PlantedObject)>
 /// reports.
 fn reset_repeatedly(scene: &HostScenario, directory: &Path) -> String {
     let engine = engine_with_connector(&scene.world, sftp_server_program());
-    let plan = engine.plan_unobserved(&[AGENT.to_string()], false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_unobserved(&[AGENT.to_string()], false)
+        .unwrap();
     let mut reports = String::new();
     for _ in 0..3 {
         let report = run(&engine, &plan);
@@ -310,7 +313,10 @@ fn displaced_file_is_settled_despite_planted_names() {
     }
     for _ in 0..4 {
         let next = engine_with_connector(&scene.world, sftp_server_program());
-        let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
+        let plan = next
+            .planner()
+            .plan_unobserved(&[AGENT.to_string()], false)
+            .unwrap();
         run(&next, &plan);
     }
     let archive = scene.world.archive_directory().join(AGENT);
@@ -331,14 +337,20 @@ fn kept_directory_is_where_ledger_says() {
     let memory = scene.world.memory_path(AGENT);
     // From now on a record says that a file was here.
     let first = engine_with_connector(&scene.world, sftp_server_program());
-    let plan = first.plan_unobserved(&[AGENT.to_string()], false).unwrap();
+    let plan = first
+        .planner()
+        .plan_unobserved(&[AGENT.to_string()], false)
+        .unwrap();
     run(&first, &plan);
     fs::remove_file(&memory).unwrap();
     fs::create_dir(&memory).unwrap();
     fs::write(memory.join("inside"), NOTE).unwrap();
     run_interrupted_reset(&scene);
     let next = engine_with_connector(&scene.world, sftp_server_program());
-    let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
+    let plan = next
+        .planner()
+        .plan_unobserved(&[AGENT.to_string()], false)
+        .unwrap();
     let report = run(&next, &plan);
     let mut records = scene.world.read_records().into_iter();
     let kept = records.find_map(|mut record| record.event.kept_names.pop());
@@ -371,7 +383,10 @@ fn symlink_replacing_run_directory_is_not_followed() {
     }
     symlink(&away, &run_directory).unwrap();
     let next = engine_with_connector(&scene.world, sftp_server_program());
-    let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
+    let plan = next
+        .planner()
+        .plan_unobserved(&[AGENT.to_string()], false)
+        .unwrap();
     let report = run(&next, &plan);
     let mut expected = vec!["new".to_string(), old];
     expected.sort();
@@ -419,7 +434,10 @@ fn assert_put_back(gone: bool) {
     );
     world.add_agent(AGENT, &lines);
     let next = engine_with_connector(&world, sftp_server_program());
-    let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
+    let plan = next
+        .planner()
+        .plan_unobserved(&[AGENT.to_string()], false)
+        .unwrap();
     let report = run(&next, &plan);
     let records = world.read_records();
     assert!(

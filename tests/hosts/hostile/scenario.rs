@@ -177,9 +177,10 @@ impl HostScenario {
             }
         };
         let plan = match act {
-            HostOperation::Reset | HostOperation::Create => {
-                first.plan_unobserved(&[AGENT.to_string()], false).unwrap()
-            }
+            HostOperation::Reset | HostOperation::Create => first
+                .planner()
+                .plan_unobserved(&[AGENT.to_string()], false)
+                .unwrap(),
             HostOperation::Undo | HostOperation::UndoCreate => plan_undo(&first),
         };
         HostScenario {
@@ -255,7 +256,10 @@ impl HostScenario {
     /// undone to the exact bytes.
     pub fn assert_next_run_settles(&self, said: &str) {
         let next = engine_with_connector(&self.world, sftp_server_program());
-        let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
+        let plan = next
+            .planner()
+            .plan_unobserved(&[AGENT.to_string()], false)
+            .unwrap();
         let report = run(&next, &plan);
         let said = format!("{said}\nthen {report:?}");
         assert_eq!(report.worst_kind(), None, "{said}");
@@ -287,12 +291,17 @@ impl HostScenario {
 }
 
 pub fn run(engine: &Engine, plan: &Plan) -> RunReport {
-    engine.apply_plan(plan, false, &AtomicBool::new(false), &mut |_| {})
+    engine
+        .runs()
+        .apply_plan(plan, false, &AtomicBool::new(false), &mut |_| {})
 }
 
 pub fn plan_undo(engine: &Engine) -> Plan {
     let target = UndoTarget::Agents(vec![AGENT.to_string()]);
-    engine.plan_undo(&target, UndoMode::Refuse, false).unwrap()
+    engine
+        .planner()
+        .plan_undo(&target, UndoMode::Refuse, false)
+        .unwrap()
 }
 
 /// Returns whether a file in a directory, or one level below it, has these bytes.

@@ -245,7 +245,9 @@ fn age_alert_lock(site: &Site, name: &str) {
 fn process_that_holds_the_alerts_is_named() {
     let site = site_with_alerts("command = sh -c 'cat >>events'");
     let held = {
-        let lock = site_engine(&site).try_lock_with_holder(HolderLockKind::AlertDelivery);
+        let lock = site_engine(&site)
+            .locks()
+            .try_lock_with_holder(HolderLockKind::AlertDelivery);
         lock.unwrap().unwrap()
     };
     let holder = format!("held by process {} of ", std::process::id());

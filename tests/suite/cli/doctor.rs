@@ -415,7 +415,7 @@ fn doctor_warns_of_a_run_that_takes_long() {
     let site = site_with_notes_and_drift();
     let _ = site.run(["reset", "--all"]).assert_code(0);
     let engine = site_engine(&site);
-    let held = engine.hold_agent_lock("monitor-bot").unwrap();
+    let held = engine.locks().hold_agent_lock("monitor-bot").unwrap();
     let _ = site
         .run(["doctor"])
         .assert_code(0)

@@ -414,7 +414,10 @@ fn free_space_is_compared_with_last_months_growth() {
 #[test]
 fn lock_is_described_with_its_duration_everywhere() {
     let site = site_with_notes_and_drift();
-    let held = site_engine(&site).hold_agent_lock("code-reviewer").unwrap();
+    let held = site_engine(&site)
+        .locks()
+        .hold_agent_lock("code-reviewer")
+        .unwrap();
     // The lock was taken two hours ago, as its note says.
     let path = site.path("archives/.shepherd/locks/code-reviewer.lock");
     let text = fs::read_to_string(&path).unwrap();

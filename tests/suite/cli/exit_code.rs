@@ -142,7 +142,10 @@ fn integrity_breach_exits_4() {
 #[test]
 fn held_lock_exits_5() {
     let site = site_with_notes_and_drift();
-    let held = site_engine(&site).hold_agent_lock("monitor-bot").unwrap();
+    let held = site_engine(&site)
+        .locks()
+        .hold_agent_lock("monitor-bot")
+        .unwrap();
     let _ = site
         .run(["reset", "monitor-bot"])
         .assert_code(5)
@@ -323,7 +326,10 @@ fn memory_in_other_characters_exits_6_with_bytes() {
 fn most_serious_exit_code_wins() {
     let site = site_with_notes_and_drift();
     site.append("memory-shepherd.conf", "protect=readonly\n");
-    let _held = site_engine(&site).hold_agent_lock("code-reviewer").unwrap();
+    let _held = site_engine(&site)
+        .locks()
+        .hold_agent_lock("code-reviewer")
+        .unwrap();
     let _ = site
         .run(["reset", "code-reviewer", "monitor-bot"])
         .assert_code(6);
@@ -403,7 +409,7 @@ fn config_check_prints_all_hints() {
     )
     .unwrap();
     let engine = site_engine(&site);
-    let faults = engine.irreplaceable_memories();
+    let faults = engine.checks().irreplaceable_memories();
     let hints = faults[0].1.hints();
     assert!(hints.len() > 1, "{hints:?}");
     let check = site.run(["config", "check"]).assert_code(2);
@@ -485,7 +491,7 @@ fn interrupted_wait_for_a_lock_exits_130() {
         world.write_scratch("scout", "- note\n");
         let records = world.read_records();
         let engine = world.engine();
-        let held = engine.hold_agent_lock("scout").unwrap();
+        let held = engine.locks().hold_agent_lock("scout").unwrap();
         // The tests may run where HUP is ignored.
         let child = Command::new("env")
             .arg("--default-signal=INT,TERM,HUP")

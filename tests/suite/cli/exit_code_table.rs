@@ -99,7 +99,7 @@ fn sealed(site: &Site) -> Hindrance {
 fn edited_while_sealed(site: &Site) -> Hindrance {
     tampered_baseline(site);
     Hindrance {
-        _edit: Some(site_engine(site).begin_baseline_edit().unwrap()),
+        _edit: Some(site_engine(site).files().begin_baseline_edit().unwrap()),
         ..Hindrance::default()
     }
 }
@@ -123,7 +123,12 @@ fn missing_baseline(site: &Site) -> Hindrance {
 
 fn lock_monitor(site: &Site) -> Hindrance {
     Hindrance {
-        _lock: Some(site_engine(site).hold_agent_lock("monitor-bot").unwrap()),
+        _lock: Some(
+            site_engine(site)
+                .locks()
+                .hold_agent_lock("monitor-bot")
+                .unwrap(),
+        ),
         ..Hindrance::default()
     }
 }
@@ -157,7 +162,9 @@ fn held_alerts(site: &Site) -> Hindrance {
         "memory-shepherd.conf",
         "[alerts]\non=drifted\ncommand=/bin/true\n",
     );
-    let lock = site_engine(site).try_lock_with_holder(HolderLockKind::AlertDelivery);
+    let lock = site_engine(site)
+        .locks()
+        .try_lock_with_holder(HolderLockKind::AlertDelivery);
     Hindrance {
         _held: Some(lock.unwrap().unwrap()),
         ..Hindrance::default()
@@ -165,7 +172,9 @@ fn held_alerts(site: &Site) -> Hindrance {
 }
 
 fn other_scheduler(site: &Site) -> Hindrance {
-    let lock = site_engine(site).try_lock_with_holder(HolderLockKind::Scheduler);
+    let lock = site_engine(site)
+        .locks()
+        .try_lock_with_holder(HolderLockKind::Scheduler);
     Hindrance {
         _held: Some(lock.unwrap().unwrap()),
         ..Hindrance::default()

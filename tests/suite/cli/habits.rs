@@ -73,8 +73,8 @@ fn undo_last_is_about_runs_of_this_user() {
     let site = site_with_notes_and_drift();
     let _ = site.run(["reset", "monitor-bot"]).assert_code(0);
     let engine = site_engine(&site);
-    assert_ne!(engine.user(), "");
-    let seen = engine.last_run_of_user().unwrap();
+    assert_ne!(engine.context().user(), "");
+    let seen = engine.history().last_run_of_user().unwrap();
     // The engine of the tests has a user of its own.
     assert_eq!(seen, None);
 }

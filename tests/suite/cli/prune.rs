@@ -101,7 +101,7 @@ fn prune_exit_codes_are_those_of_the_contract() {
         .assert_code(2)
         .assert_stderr_has("no agent named nobody");
     let engine = site_engine(&site);
-    let held = engine.hold_agent_lock("monitor-bot").unwrap();
+    let held = engine.locks().hold_agent_lock("monitor-bot").unwrap();
     let _ = site
         .run(["archive", "prune"])
         .assert_code(5)

@@ -27,10 +27,15 @@ pub(super) fn crash_undo(site: &Site) -> String {
         None,
     );
     let target = UndoTarget::Agents(vec!["monitor-bot".to_string()]);
-    let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_undo(&target, UndoMode::Refuse, false)
+        .unwrap();
     let run = plan.steps[0].undone_run.as_ref().unwrap().run.clone();
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        engine.apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {})
+        engine
+            .runs()
+            .apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {})
     }));
     assert!(ended.is_err());
     run

@@ -63,7 +63,7 @@ fn scheduler_makes_up_for_a_missed_reset_and_ends() {
     // The runs of the past are those of a clock in March: all have missed their times.
     world.reset();
     let began = world.read_records()[0].time;
-    let has_timed_run = || world.engine().has_timed_run(began).unwrap();
+    let has_timed_run = || world.engine().history().has_timed_run(began).unwrap();
     assert!(!has_timed_run());
     for agent in ["scout", "triage", "weekly"] {
         world.write_scratch(agent, "- note\n");
@@ -162,7 +162,9 @@ fn scheduler_ends_where_the_new_archive_has_one() {
     let mut config = world.config();
     config.general.archive_dir = world.root.join("moved");
     let other = world.engine_with_config(config);
-    let held = other.try_lock_with_holder(HolderLockKind::Scheduler);
+    let held = other
+        .locks()
+        .try_lock_with_holder(HolderLockKind::Scheduler);
     let _held = held.unwrap().unwrap();
     let world = world.with_general("archive_dir = moved");
     let _ = world.config();
@@ -185,7 +187,7 @@ fn scheduled_reset_waits_for_a_locked_agent() {
     world.reset();
     world.write_scratch("scout", "- note\n");
     let engine = world.engine();
-    let held = engine.hold_agent_lock("scout").unwrap();
+    let held = engine.locks().hold_agent_lock("scout").unwrap();
     let mut scheduler = start_scheduler(&world);
     let queue = world
         .archive_directory()
@@ -256,7 +258,7 @@ fn reset_that_is_still_running_is_skipped() {
     world.reset();
     world.write_scratch("scout", "- note\n");
     let engine = world.engine();
-    let _held = engine.hold_agent_lock("scout").unwrap();
+    let _held = engine.locks().hold_agent_lock("scout").unwrap();
     let mut scheduler = start_hasty_scheduler(&world, fake_time);
     let line = wait_for_error(&mut scheduler, "skipped a reset of scout");
     assert!(line.contains("warning"), "{line}");
@@ -384,7 +386,7 @@ fn missed_resets_of_many_agents_start_by_turns() {
     // A run of a clock in March: all have missed their times.
     world.reset();
     let engine = world.engine();
-    let hold = |name: &String| engine.hold_agent_lock(name).unwrap();
+    let hold = |name: &String| engine.locks().hold_agent_lock(name).unwrap();
     let mut held: Vec<_> = names.iter().map(hold).collect();
     let scheduler = start_scheduler(&world);
     let locks = world.archive_directory().join(".shepherd/locks");

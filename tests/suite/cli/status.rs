@@ -44,7 +44,10 @@ fn attention_states_exit_1_only_with_flag() {
     // Every edit of a baseline leads to it, and the next reset out of it.
     assert_eq!(exit_codes(&site), [0, 0], "BEHIND");
     site.append(MONITOR_MEMORY, "x".repeat(20_000));
-    let held = site_engine(&site).hold_agent_lock("code-reviewer").unwrap();
+    let held = site_engine(&site)
+        .locks()
+        .hold_agent_lock("code-reviewer")
+        .unwrap();
     assert_eq!(exit_codes(&site), [0, 1], "BUSY");
     drop(held);
     let only = site.run(["status", "--exit-code", "code-reviewer"]);

@@ -8,7 +8,7 @@ use super::*;
 
 /// The id of the archive of a world.
 fn archive_id(world: &World) -> Digest {
-    world.engine().archive_id().unwrap().unwrap()
+    world.engine().ledger().archive_id().unwrap().unwrap()
 }
 
 /// The world with a config that names an archive.
@@ -35,17 +35,22 @@ fn assert_nothing_is_written(world: &World, there: &str) {
     let scout = ["scout".to_string()];
     let target = UndoTarget::Agents(scout.to_vec());
     let errors = [
-        engine.plan_reset(&scout, false).unwrap_err(),
-        engine.plan_unobserved(&scout, false).unwrap_err(),
+        engine.planner().plan_reset(&scout, false).unwrap_err(),
+        engine.planner().plan_unobserved(&scout, false).unwrap_err(),
         engine
+            .planner()
             .plan_undo(&target, UndoMode::Refuse, false)
             .unwrap_err(),
-        engine.set_pinned(&["scout/x.md".into()], true).unwrap_err(),
-        engine.begin_baseline_edit().map(drop).unwrap_err(),
-        engine.log_text("a line").unwrap_err(),
         engine
+            .retention()
+            .set_pinned(&["scout/x.md".into()], true)
+            .unwrap_err(),
+        engine.files().begin_baseline_edit().map(drop).unwrap_err(),
+        engine.context().log_text("a line").unwrap_err(),
+        engine
+            .seals()
             .plan_seal(&SealScope::All, false)
-            .and_then(|plan| engine.apply_seal(&plan, None))
+            .and_then(|plan| engine.seals().apply_seal(&plan, None))
             .map(drop)
             .unwrap_err(),
     ];
@@ -90,10 +95,10 @@ fn archive_that_is_not_mounted_is_refused() {
 fn archive_that_is_unmounted_later_is_refused() {
     let world = world_with_archive_id();
     let engine = world.engine();
-    engine.log_text("a line").unwrap();
+    engine.context().log_text("a line").unwrap();
     fs::rename(world.archive_directory(), world.root.join("disk")).unwrap();
     fs::create_dir(world.archive_directory()).unwrap();
-    let error = engine.log_text("a line").unwrap_err();
+    let error = engine.context().log_text("a line").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Host);
     assert_eq!(files_below(&world.archive_directory()), []);
 }
@@ -155,6 +160,7 @@ fn unknown_archive_is_read_and_not_written() {
     fs::remove_file(program_directory(&world).join("archive-id")).unwrap();
     let engine = world.engine();
     let error = engine
+        .planner()
         .plan_reset(&["scout".to_string()], false)
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Integrity);
@@ -191,10 +197,10 @@ fn run_that_begins_an_archive_says_so() {
 fn archive_is_begun_once() {
     let world = World::new(&["scout"]);
     let engine = world.engine();
-    assert_eq!(engine.archive_id(), Ok(None));
-    let id = engine.begin_archive().unwrap();
-    assert_eq!(engine.begin_archive(), Ok(id));
-    assert_eq!(world.engine().archive_id(), Ok(Some(id)));
+    assert_eq!(engine.ledger().archive_id(), Ok(None));
+    let id = engine.ledger().begin_archive().unwrap();
+    assert_eq!(engine.ledger().begin_archive(), Ok(id));
+    assert_eq!(world.engine().ledger().archive_id(), Ok(Some(id)));
     assert_eq!(world.read_records().len(), 1);
     let world = with_archive_id(world, id);
     world.write_scratch("scout", "- a note\n");

@@ -44,7 +44,9 @@ fn long_attributes_are_recorded_once_and_restored() {
         fake.replace_file(&memory, BASELINE.as_bytes());
         let engine = world.engine_with_transport(Arc::new(fake.clone()));
         let target = UndoTarget::Run(run);
-        let plan = engine.plan_undo(&target, UndoMode::Overwrite, false);
+        let plan = engine
+            .planner()
+            .plan_undo(&target, UndoMode::Overwrite, false);
         apply_plan(&engine, &plan.unwrap()).assert_ok();
         assert_eq!(fake.attributes(&memory).unwrap(), attributes(value));
     }
@@ -76,6 +78,7 @@ fn changed_attributes_record_refuses_undo() {
     let engine = world.engine_with_transport(Arc::new(fake));
     let target = UndoTarget::Agents(vec!["scout".to_string()]);
     let plan = engine
+        .planner()
         .plan_undo(&target, UndoMode::Overwrite, false)
         .unwrap();
     assert_eq!(plan.skipped[0].kind, Some(ErrorKind::Integrity));

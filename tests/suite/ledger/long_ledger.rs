@@ -62,7 +62,10 @@ fn world_with_index() -> World {
     other.set_baseline("ranger", super::super::world::BASELINE);
     other.write_memory("ranger", super::super::world::BASELINE);
     let engine = other.engine();
-    let plan = engine.plan_reset(&["ranger".to_string()], false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_reset(&["ranger".to_string()], false)
+        .unwrap();
     super::super::world::apply_plan(&engine, &plan).assert_outcome(Outcome::Unchanged);
     assert!(index_path(&other).exists());
     other
@@ -228,7 +231,7 @@ fn retention_reads_ledger_only_for_old_entries() {
         .unwrap()
         .replacen("tester", "hacker", 1);
     fs::write(ledger_path(&world), broken).unwrap();
-    assert_eq!(world.engine().expired_entries().unwrap(), []);
+    assert_eq!(world.engine().retention().expired_entries().unwrap(), []);
     let directory = world.archive_directory().join("scout");
     let old = directory.join("2026-01-01_0900.md");
     fs::write(&old, "x").unwrap();
@@ -240,7 +243,7 @@ fn retention_reads_ledger_only_for_old_entries() {
         .unwrap()
         .set_modified(past)
         .unwrap();
-    let error = world.engine().expired_entries().unwrap_err();
+    let error = world.engine().retention().expired_entries().unwrap_err();
     assert_eq!(
         error.kind(),
         ErrorKind::Integrity,

@@ -55,7 +55,11 @@ fn random_world(random: &mut Random) -> (World, Vec<PathBuf>) {
         .into_iter()
         .filter(|_| random.below(5) == 0)
         .collect();
-    world.engine().set_pinned(&pinned, true).unwrap();
+    world
+        .engine()
+        .retention()
+        .set_pinned(&pinned, true)
+        .unwrap();
     world.undo("scout", UndoMode::Overwrite);
     (world, pinned)
 }
@@ -63,6 +67,7 @@ fn random_world(random: &mut Random) -> (World, Vec<PathBuf>) {
 fn statuses(world: &World) -> Vec<EntryStatus> {
     let engine = world.engine();
     engine
+        .retention()
         .entry_statuses(&[], &Default::default())
         .unwrap()
         .entries

@@ -78,9 +78,11 @@ fn deleted_entries_are_recorded_and_verify() {
     assert_single_finding(&world, FindingSubject::Entry, "is missing");
     fs::write(&path, bytes).unwrap();
     // The old run cannot be undone, and the message says why.
-    let plan = world
-        .engine()
-        .plan_undo(&UndoTarget::Run(run.clone()), UndoMode::Refuse, false);
+    let plan =
+        world
+            .engine()
+            .planner()
+            .plan_undo(&UndoTarget::Run(run.clone()), UndoMode::Refuse, false);
     let skipped = &plan.unwrap().skipped[0];
     assert_eq!(skipped.kind, Some(ErrorKind::Conflict));
     assert_eq!(
@@ -108,7 +110,10 @@ fn unconfirmed_date_note_says_what_is_recorded() {
     }
     world.clock.advance(DAY * 400);
     let note = || {
-        let plan = world.engine().plan_reset(&["scout".to_string()], false);
+        let plan = world
+            .engine()
+            .planner()
+            .plan_reset(&["scout".to_string()], false);
         plan.unwrap().retention.unwrap().notes.join("; ")
     };
     assert_eq!(
@@ -141,6 +146,7 @@ fn recorded_deletion_left_undone_verifies() {
     let target = UndoTarget::Run(run);
     let plan = world
         .engine()
+        .planner()
         .plan_undo(&target, UndoMode::Refuse, false)
         .unwrap();
     assert_eq!(
@@ -162,26 +168,31 @@ fn recorded_deletion_left_undone_verifies() {
 fn unrecordable_deletion_is_not_made() {
     let (world, entry, _) = world_with_expired_entry();
     let engine = world.engine();
-    let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_reset(&["scout".to_string()], false)
+        .unwrap();
     assert_eq!(
         plan.retention.as_ref().unwrap().entries,
         std::slice::from_ref(&entry)
     );
     let file = ledger_path(&world);
     let mut lines = Vec::new();
-    let report = engine.apply_plan(&plan, true, &AtomicBool::new(false), &mut |progress| {
-        match progress {
-            // Its reset is recorded; from here on the ledger is readable, and the
-            // program writes nothing to the object at that path.
-            RunProgress::AgentDone(_) => {
-                let away = file.with_extension("away");
-                fs::rename(&file, &away).unwrap();
-                std::os::unix::fs::symlink(&away, &file).unwrap();
+    let report = engine
+        .runs()
+        .apply_plan(&plan, true, &AtomicBool::new(false), &mut |progress| {
+            match progress {
+                // Its reset is recorded; from here on the ledger is readable, and the
+                // program writes nothing to the object at that path.
+                RunProgress::AgentDone(_) => {
+                    let away = file.with_extension("away");
+                    fs::rename(&file, &away).unwrap();
+                    std::os::unix::fs::symlink(&away, &file).unwrap();
+                }
+                RunProgress::LogLine(line) => lines.push(line),
+                RunProgress::Stage(..) => {}
             }
-            RunProgress::LogLine(line) => lines.push(line),
-            RunProgress::Stage(..) => {}
-        }
-    });
+        });
     assert_eq!(report.retired_entries, Vec::<PathBuf>::new());
     assert_eq!(report.worst_kind(), Some(ErrorKind::Host), "{lines:?}");
     assert!(world.archive_directory().join(entry).exists());
@@ -191,12 +202,18 @@ fn unrecordable_deletion_is_not_made() {
 fn retention_deletes_only_planned_entries() {
     let (world, entry, _) = world_with_expired_entry();
     let engine = world.engine();
-    let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_reset(&["scout".to_string()], false)
+        .unwrap();
     // Two more entries have appeared since: an old one, and one at the other's name.
     let later = Path::new("scout/2026-01-01_0900.md");
     fs::write(world.archive_directory().join(later), "x").unwrap();
     set_entry_age(&world, later, 60);
-    let again = engine.plan_reset(&["scout".to_string()], false).unwrap();
+    let again = engine
+        .planner()
+        .plan_reset(&["scout".to_string()], false)
+        .unwrap();
     assert_ne!(again.hash, plan.hash, "same hash for another deletion");
     let ran = super::super::world::apply_plan(&engine, &plan);
     assert_eq!(ran.report.retired_entries, [entry]);
@@ -210,11 +227,15 @@ fn retention_deletes_only_planned_entries() {
 fn plan_shows_entries_that_expire_with_its_reset() {
     let (world, entry, _) = world_with_expired_entry();
     // Still the newest, so it is kept.
-    assert_eq!(world.engine().expired_entries().unwrap(), []);
+    assert_eq!(world.engine().retention().expired_entries().unwrap(), []);
     let engine = world.engine();
     let shown = |names: &[&str]| {
         let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
-        engine.plan_reset(&names, false).unwrap().retention
+        engine
+            .planner()
+            .plan_reset(&names, false)
+            .unwrap()
+            .retention
     };
     assert_eq!(shown(&["scout"]).unwrap().entries, [entry]);
     world.write_scratch("scout", "");
@@ -364,7 +385,10 @@ fn run_of_one_agent_deletes_its_own_entries() {
     let world = World::new(&["ranger", "scout"]);
     let old = expired_entries(&world, &["ranger", "scout"]);
     let engine = world.engine();
-    let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_reset(&["scout".to_string()], false)
+        .unwrap();
     assert_eq!(plan.retention.as_ref().unwrap().entries, old[1..]);
     let ran = super::super::world::apply_plan(&engine, &plan);
     assert_eq!(ran.report.retired_entries, old[1..]);
@@ -465,6 +489,7 @@ fn clock_far_ahead_deletes_nothing() {
     );
     let (seq, _) = world
         .engine_with_clock(clock_at(4, 4), world.local_transport())
+        .retention()
         .future_record()
         .unwrap()
         .unwrap();
@@ -570,7 +595,7 @@ fn prune_with_copy(copied_at: usize) -> (World, Vec<PathBuf>, PruneReport, usize
         hook: Box::new(hook),
     };
     let engine = world.engine_with_clock(Arc::new(clock), world.local_transport());
-    let report = engine.prune_archive(&[]).unwrap();
+    let report = engine.retention().prune_archive(&[]).unwrap();
     let count = count.load(Ordering::Relaxed);
     (world, entries.into(), report, count)
 }

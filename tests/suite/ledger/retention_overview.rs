@@ -13,11 +13,11 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 
 pub(super) fn overview(world: &World) -> RetentionOverview {
-    world.engine().retention_overview(&[]).unwrap()
+    world.engine().retention().retention_overview(&[]).unwrap()
 }
 
 pub(super) fn prune(world: &World) -> PruneReport {
-    world.engine().prune_archive(&[]).unwrap()
+    world.engine().retention().prune_archive(&[]).unwrap()
 }
 
 /// Returns the entries that an overview shows as expiring.
@@ -84,6 +84,7 @@ fn prune_deletes_exactly_what_overview_shows() {
     let pinned = extra[2].clone();
     world
         .engine()
+        .retention()
         .set_pinned(std::slice::from_ref(&pinned), true)
         .unwrap();
     for foreign in ["scout/notes.md", "scout/2020-01-01_0900.txt", "notes.md"] {
@@ -91,9 +92,9 @@ fn prune_deletes_exactly_what_overview_shows() {
         set_entry_age(&world, Path::new(foreign), 400);
     }
     let engine = world.engine();
-    let shown = engine.retention_overview(&[]).unwrap();
+    let shown = engine.retention().retention_overview(&[]).unwrap();
     let before = archive_files(&world);
-    let report = engine.prune_archive(&[]).unwrap();
+    let report = engine.retention().prune_archive(&[]).unwrap();
     assert_eq!(report.worst_kind(), None, "{:?}", report.errors);
     let gone: BTreeSet<PathBuf> = before.difference(&archive_files(&world)).cloned().collect();
     // The one of 31 days is younger than 30 days before the confirmed date.
@@ -153,6 +154,7 @@ fn overview_counts_every_reason_once() {
     create_old_entry(&world, "elsewhere", 80);
     world
         .engine()
+        .retention()
         .set_pinned(std::slice::from_ref(&pinned), true)
         .unwrap();
     let shown = overview(&world);
@@ -256,7 +258,10 @@ fn prune_keeps_entries_of_failed_and_tampered_agents() {
     });
     world.write_scratch("failed", "- note\n");
     let engine = world.engine_with_transport(transport);
-    let plan = engine.plan_reset(&["failed".to_string()], false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_reset(&["failed".to_string()], false)
+        .unwrap();
     let ran = apply_plan(&engine, &plan);
     assert!(ran.result_of("failed").outcome.is_failure());
     let shown = overview(&world);
@@ -308,13 +313,16 @@ fn prune_of_named_agent_leaves_others() {
     confirm_date(&world);
     let engine = world.engine();
     let ranger = ["ranger".to_string()];
-    let shown = engine.retention_overview(&ranger).unwrap();
+    let shown = engine.retention().retention_overview(&ranger).unwrap();
     assert_eq!(shown.agents.len(), 1);
     assert_eq!(shown.versions, None);
-    let report = engine.prune_archive(&ranger).unwrap();
+    let report = engine.retention().prune_archive(&ranger).unwrap();
     assert_eq!(report.deleted_entries.len(), 1);
     assert!(report.deleted_entries[0].starts_with("team"));
-    let error = engine.prune_archive(&["ragner".to_string()]).unwrap_err();
+    let error = engine
+        .retention()
+        .prune_archive(&["ragner".to_string()])
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::User);
     assert!(error.hints()[0].contains("ranger"), "{error}");
 }
@@ -328,7 +336,7 @@ fn locked_agent_keeps_its_entries() {
     }
     confirm_date(&world);
     let other = world.engine();
-    let _held = other.hold_agent_lock("scout").unwrap();
+    let _held = other.locks().hold_agent_lock("scout").unwrap();
     let report = prune(&world);
     assert_eq!(report.worst_kind(), Some(ErrorKind::Busy));
     assert_eq!(report.errors.len(), 1);
@@ -363,9 +371,9 @@ fn unreadable_ledger_deletes_nothing() {
     let text = fs::read_to_string(ledger_path(&world)).unwrap();
     fs::write(ledger_path(&world), text.replacen("tester", "hacker", 1)).unwrap();
     let engine = world.engine();
-    let error = engine.retention_overview(&[]).unwrap_err();
+    let error = engine.retention().retention_overview(&[]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Integrity);
-    let error = engine.prune_archive(&[]).unwrap_err();
+    let error = engine.retention().prune_archive(&[]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Integrity);
     // A run says so, too.
     let ran = world.reset();
@@ -465,7 +473,10 @@ fn left_agent_below_a_claimed_directory_expires() {
     assert_eq!(expiring(&overview(&world)), [old.clone()].into());
     // A run of one other agent deletes it.
     let engine = world.engine();
-    let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_reset(&["scout".to_string()], false)
+        .unwrap();
     assert_eq!(apply_plan(&engine, &plan).report.retired_entries, [old]);
 }
 
@@ -553,7 +564,10 @@ fn run_names_an_agent_that_failed_after_the_plan() {
         _ => Ok(()),
     });
     let engine = world.engine_with_transport(transport);
-    let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_reset(&["scout".to_string()], false)
+        .unwrap();
     let planned = plan.retention.as_ref().unwrap();
     assert_eq!(
         (&planned.entries, planned.notes.len()),
@@ -571,9 +585,12 @@ fn run_names_an_agent_that_failed_after_the_plan() {
 fn interrupted_run_says_that_retention_was_skipped() {
     let (world, entry, _) = world_with_expired_entry();
     let engine = world.engine();
-    let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_reset(&["scout".to_string()], false)
+        .unwrap();
     let cancel = AtomicBool::new(true);
-    let report = engine.apply_plan(&plan, true, &cancel, &mut |_| {});
+    let report = engine.runs().apply_plan(&plan, true, &cancel, &mut |_| {});
     assert_eq!(
         report.notes,
         ["retention was skipped: the run was interrupted"]
@@ -598,13 +615,14 @@ fn prune_deletes_nothing_that_was_not_shown() {
     };
     let engine = world.engine();
     engine
+        .retention()
         .set_pinned(std::slice::from_ref(pinned), true)
         .unwrap();
     fs::write(world.archive_directory().join(replaced), "another text\n").unwrap();
     set_entry_age(&world, replaced, 60);
     fs::remove_file(world.archive_directory().join(gone)).unwrap();
     assert!(expiring(&overview(&world)).contains(&later));
-    let report = engine.prune_shown(&shown).unwrap();
+    let report = engine.retention().prune_shown(&shown).unwrap();
     assert_eq!(report.worst_kind(), None, "{:?}", report.errors);
     assert_eq!(report.deleted_entries, std::slice::from_ref(kept));
     assert_eq!(report.deleted_bytes(), "- of the original\n".len() as u64);
@@ -614,7 +632,7 @@ fn prune_deletes_nothing_that_was_not_shown() {
     }
     // What was shown and is gone leaves nothing to delete, and no record.
     let count = world.read_records().len();
-    let again = engine.prune_shown(&shown).unwrap();
+    let again = engine.retention().prune_shown(&shown).unwrap();
     assert_eq!((again.run, again.deleted_entries), (None, Vec::new()));
     assert_eq!(world.read_records().len(), count);
 }

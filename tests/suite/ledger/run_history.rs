@@ -7,7 +7,11 @@ use memory_shepherd::console::text::{self, LineKind};
 use memory_shepherd::engine::{HistoryEntry, Operation, Outcome, RunDiffSide, UndoMode};
 
 fn scout_history(world: &World) -> Vec<HistoryEntry> {
-    let page = world.engine().agent_history("scout", 1000).unwrap();
+    let page = world
+        .engine()
+        .history()
+        .agent_history("scout", 1000)
+        .unwrap();
     page.entries
 }
 
@@ -16,6 +20,7 @@ fn run_diff_sides(world: &World, back: usize) -> (RunDiffSide, RunDiffSide) {
     let seq = scout_history(world)[back].record.seq;
     let engine = world.engine();
     let passed = engine
+        .history()
         .run_diff(engine.agent("scout").unwrap(), seq)
         .unwrap();
     (passed.before, passed.after)
@@ -162,10 +167,13 @@ fn long_ledger_lists_last_records_of_agent() {
         super::long_ledger::append_records(&world, 400);
     }
     let engine = world.engine();
-    let last = engine.agent_history("scout", 2).unwrap().entries;
+    let last = engine.history().agent_history("scout", 2).unwrap().entries;
     assert_eq!(last.len(), 2);
     assert!(last[0].record.seq > last[1].record.seq);
-    assert_eq!(engine.agent_history("nobody", 2).unwrap().entries, []);
+    assert_eq!(
+        engine.history().agent_history("nobody", 2).unwrap().entries,
+        []
+    );
     assert_eq!(
         run_diff_sides(&world, 2),
         (
@@ -174,6 +182,7 @@ fn long_ledger_lists_last_records_of_agent() {
         )
     );
     let error = engine
+        .history()
         .run_diff(engine.agent("scout").unwrap(), 2)
         .unwrap_err();
     assert_eq!(
@@ -193,6 +202,7 @@ fn old_reset_is_shown_as_diff() {
     let engine = world.engine();
     let seq = scout_history(&world)[1].record.seq;
     let passed = engine
+        .history()
         .run_diff(engine.agent("scout").unwrap(), seq)
         .unwrap();
     let lines = text::prepare_run_diff(&passed, None).lines;

@@ -195,7 +195,10 @@ fn damaged_segment_is_found_and_stops_no_reset() {
             let memory = String::from_utf8(world.read_memory("scout")).unwrap();
             assert_eq!(memory, format!("{BASELINE}{note}"), "{what}");
             let target = UndoTarget::Run(ran.report.run.clone());
-            let plan = world.engine().plan_undo(&target, UndoMode::Refuse, false);
+            let plan = world
+                .engine()
+                .planner()
+                .plan_undo(&target, UndoMode::Refuse, false);
             assert!(plan.is_ok(), "{what}");
         }
         for name in sorted_names(&program_directory(world)) {
@@ -221,8 +224,8 @@ fn damaged_segment_stops_no_guard_and_no_seal() {
     let world = World::new(&["ranger", "scout"]);
     let seal_all = || {
         let engine = world.engine();
-        let plan = engine.plan_seal(&SealScope::All, false).unwrap();
-        engine.apply_seal(&plan, None).unwrap()
+        let plan = engine.seals().plan_seal(&SealScope::All, false).unwrap();
+        engine.seals().apply_seal(&plan, None).unwrap()
     };
     seal_all();
     reset_with_note(&world, "- one\n");
@@ -233,30 +236,37 @@ fn damaged_segment_stops_no_guard_and_no_seal() {
     // The guard knows of no save, restores, and keeps the bytes that it replaces.
     let changed = format!("{BASELINE}more\n");
     world.set_baseline("scout", &changed);
-    let opened = world.engine().open_baseline("scout.md").unwrap();
+    let opened = world.engine().edits().open_baseline("scout.md").unwrap();
     assert!(
         matches!(opened.seal, SealMatch::Mismatch(_)),
         "{:?}",
         opened.seal
     );
-    let pass = world.engine().guard_baselines().unwrap();
+    let pass = world.engine().guard().guard_baselines().unwrap();
     let actions: Vec<_> = pass.events.iter().map(|it| it.action).collect();
     assert_eq!(actions, [GuardAction::Restored]);
     let name = format!("baselines/{}.md", Digest::of(changed.as_bytes()));
     assert!(program_directory(&world).join(name).exists());
     // A version in a record behind the damage is restored and sealed.
     let engine = world.engine();
-    let page = engine.baseline_history_page("scout.md", 99).unwrap();
+    let page = engine
+        .catalog()
+        .baseline_history_page("scout.md", 99)
+        .unwrap();
     assert!(!page.versions.is_empty());
     let words = segment.file_name().unwrap().to_str().unwrap();
     assert!(page.unread.unwrap().message().contains(words));
-    let pushed = engine.find_baseline_version("scout.md", "pushed").unwrap();
+    let pushed = engine
+        .catalog()
+        .find_baseline_version("scout.md", "pushed")
+        .unwrap();
     assert_eq!(*pushed.1, BASELINE.as_bytes());
     let error = engine
+        .catalog()
         .find_baseline_version("scout.md", "0123456789")
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Integrity);
-    let list = engine.list_baselines();
+    let list = engine.catalog().list_baselines();
     assert!(list.baselines.iter().all(|it| it.last_push.is_some()));
     world.set_baseline("ranger", &changed);
     assert_eq!(seal_all().sealed, ["ranger.md"]);
@@ -325,10 +335,10 @@ fn flipped_byte_of_segment_accuses_nothing_else() {
         assert!(is_restore_hint(&finding.hints, segment), "{finding:?}");
         // Readers of the whole ledger, as `doctor` is one.
         let engine = world.engine();
-        let range = engine.records(None, None).unwrap();
+        let range = engine.ledger().records(None, None).unwrap();
         let error = range.for_each(&mut |_| Ok(())).unwrap_err();
         assert!(is_restore_hint(error.hints(), segment), "{error:?}");
-        let unread = engine.for_each_record_backwards(|_| true).unwrap();
+        let unread = engine.ledger().for_each_record_backwards(|_| true).unwrap();
         assert!(is_restore_hint(unread.unwrap().hints(), segment));
     }
 }
@@ -345,10 +355,10 @@ fn changed_line_of_segment_is_to_be_restored() {
     };
     assert!(is_restore_hint(&finding.hints[1..], segment), "{finding:?}");
     let engine = world.engine();
-    let range = engine.records(None, None).unwrap();
+    let range = engine.ledger().records(None, None).unwrap();
     let error = range.for_each(&mut |_| Ok(())).unwrap_err();
     assert!(is_restore_hint(error.hints(), segment), "{error:?}");
-    let unread = engine.for_each_record_backwards(|_| true).unwrap();
+    let unread = engine.ledger().for_each_record_backwards(|_| true).unwrap();
     assert!(is_restore_hint(unread.unwrap().hints(), segment));
 }
 
@@ -362,7 +372,7 @@ fn missing_entry_may_be_retired_by_unread_record() {
     let anchor = (seq["seq"].as_u64().unwrap(), Digest::of(line.as_bytes()));
     fs::write(segment, "no gzip").unwrap();
     let engine = world.engine();
-    let newest = engine.records(Some("scout"), Some(1)).unwrap();
+    let newest = engine.ledger().records(Some("scout"), Some(1)).unwrap();
     let mut last = PathBuf::new();
     newest
         .for_each(&mut |record| {
@@ -407,6 +417,7 @@ fn undo_that_needs_a_damaged_segment_says_so() {
     // The run in the damaged segment.
     let target = UndoTarget::Run(sited.runs[1].clone());
     let error = engine
+        .planner()
         .plan_undo(&target, UndoMode::Overwrite, false)
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Integrity);
@@ -416,6 +427,7 @@ fn undo_that_needs_a_damaged_segment_says_so() {
     // A later run says that it may have changed more.
     let target = UndoTarget::Run(sited.runs[3].clone());
     let plan = engine
+        .planner()
         .plan_undo(&target, UndoMode::Overwrite, false)
         .unwrap();
     assert_eq!(plan.steps.len(), 2);
@@ -431,6 +443,7 @@ fn undo_that_needs_a_damaged_segment_says_so() {
     let both = UndoTarget::Agents(vec!["ranger".to_string(), "scout".to_string()]);
     let plan = world
         .engine()
+        .planner()
         .plan_undo(&both, UndoMode::Overwrite, false)
         .unwrap();
     assert_eq!(plan.steps.len(), 1);
@@ -444,16 +457,26 @@ fn undo_that_needs_a_damaged_segment_says_so() {
         skipped.reason
     );
     // The history and the log show what is behind it, and no more.
-    let page = world.engine().agent_history("scout", 1000).unwrap();
+    let page = world
+        .engine()
+        .history()
+        .agent_history("scout", 1000)
+        .unwrap();
     assert_eq!(page.entries.len(), 4);
     assert!(page.unread.unwrap().message().contains(name));
     let engine = world.engine();
     assert_eq!(
-        engine.records(Some("scout"), Some(4)).unwrap().head().0,
+        engine
+            .ledger()
+            .records(Some("scout"), Some(4))
+            .unwrap()
+            .head()
+            .0,
         3 * MANY + 10
     );
     assert_eq!(
         engine
+            .ledger()
             .records(Some("scout"), Some(5))
             .err()
             .map(|error| error.kind()),

@@ -160,7 +160,7 @@ fn log_and_history_page_back_through_segments() {
     let engine = world.engine();
     let runs_of = |last: Option<usize>| {
         let mut found = Vec::new();
-        let range = engine.records(Some("scout"), last).unwrap();
+        let range = engine.ledger().records(Some("scout"), last).unwrap();
         range
             .for_each(&mut |record| {
                 found.push(record.event.run.clone());
@@ -175,7 +175,7 @@ fn log_and_history_page_back_through_segments() {
     assert_eq!(all.len() as u64, 3 * MANY + 8);
     for last in [1, 100, 600, 1_400] {
         let mut seqs = Vec::new();
-        let range = engine.records(None, Some(last)).unwrap();
+        let range = engine.ledger().records(None, Some(last)).unwrap();
         range
             .for_each(&mut |record| {
                 seqs.push(record.seq);
@@ -185,7 +185,7 @@ fn log_and_history_page_back_through_segments() {
         let first = all.len() as u64 - last as u64 + 1;
         assert!(seqs.into_iter().eq(first..=all.len() as u64), "{last}");
     }
-    let page = engine.agent_history("scout", 1000).unwrap();
+    let page = engine.history().agent_history("scout", 1000).unwrap();
     assert!(page.unread.is_none());
     let past: Vec<_> = page
         .entries
@@ -195,6 +195,7 @@ fn log_and_history_page_back_through_segments() {
     assert!(past.iter().rev().eq(&runs));
     let first = page.entries.last().unwrap().record.seq;
     let diff = engine
+        .history()
         .run_diff(engine.agent("scout").unwrap(), first)
         .unwrap();
     let before = RunDiffSide::Text(format!("{BASELINE}- one\n").into_bytes(), 0);
@@ -222,7 +223,7 @@ fn engine_goes_on_after_another_process_compacts() {
     let world = World::new(&["ranger", "scout"]);
     reset_with_note(&world, "- one\n");
     let engine = world.engine();
-    let seen = |name: &str| engine.observe(engine.agent(name).unwrap());
+    let seen = |name: &str| engine.observer().observe(engine.agent(name).unwrap());
     append_many(&world);
     assert_eq!(seen("scout").ledger_error, None);
     let ran = reset_with_note(&world, "- two\n");
@@ -301,7 +302,7 @@ fn older_ledger_is_named_and_stops_no_reset() {
         panic!("{:?}", found.findings)
     };
     assert!(finding.hints[0].contains("restore the newest ledger.jsonl"));
-    let report = world.engine().check_ledger_files().unwrap();
+    let report = world.engine().ledger().check_ledger_files().unwrap();
     assert_eq!(report.active_error.unwrap().message(), finding.message);
     assert_eq!(report.errors, []);
 }
@@ -350,7 +351,10 @@ fn segments_have_owner_group_and_mode_of_the_ledger() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     world.write_scratch("scout", "- two\n");
     let engine = world.engine_with_archive_group(2);
-    let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_reset(&["scout".to_string()], false)
+        .unwrap();
     apply_plan(&engine, &plan).assert_ok();
     let [segment] = segment_paths(&world).try_into().unwrap();
     for path in [segment, path] {

@@ -15,7 +15,10 @@ fn of_agent(name: &str) -> TimelineSubject {
 
 fn timeline(world: &World, subject: &TimelineSubject, max_rows: usize) -> AgentTimeline {
     let engine = world.engine();
-    engine.agent_timeline(subject, max_rows, &|| true).unwrap()
+    engine
+        .timelines()
+        .agent_timeline(subject, max_rows, &|| true)
+        .unwrap()
 }
 
 /// Returns each row in words.
@@ -65,6 +68,7 @@ fn timeline_has_runs_with_entries_newest_first() {
     let entry = second.result_of("scout").entries[0].path.clone();
     world
         .engine()
+        .retention()
         .set_pinned(std::slice::from_ref(&entry), true)
         .unwrap();
     let found = timeline(&world, &TimelineSubject::Entry(entry), 1000);
@@ -171,7 +175,9 @@ fn left_agent_has_timeline_under_recorded_name() {
         assert_eq!(rows(&found), expected);
     }
     let engine = world.engine();
-    let unknown = engine.agent_timeline(&of_agent("nobody"), 9, &|| true);
+    let unknown = engine
+        .timelines()
+        .agent_timeline(&of_agent("nobody"), 9, &|| true);
     assert_eq!(unknown.unwrap_err().kind(), ErrorKind::User);
 }
 
@@ -246,6 +252,7 @@ fn cancelled_timeline_reads_no_further_record() {
         asked.get() <= 2
     };
     let found = engine
+        .timelines()
         .agent_timeline(&of_agent("scout"), 1000, &goes_on)
         .unwrap();
     assert!(found.has_more && found.rows.len() <= 4, "{found:?}");

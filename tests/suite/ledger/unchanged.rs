@@ -30,7 +30,7 @@ fn lines(world: &World) -> Vec<LedgerRecord> {
 fn shown(world: &World, agent: Option<&str>, last: Option<usize>) -> Vec<(u64, String, Outcome)> {
     let engine = world.engine();
     let mut shown = Vec::new();
-    let range = engine.records(agent, last).unwrap();
+    let range = engine.ledger().records(agent, last).unwrap();
     range
         .for_each(&mut |record| {
             let event = &record.event;
@@ -65,7 +65,10 @@ fn unchanged_agents_share_one_record_per_run() {
     assert_eq!((details(0), details(1), details(3)), (4, 0, 0));
     // One unchanged agent has a record of its own.
     let engine = world.engine();
-    let plan = engine.plan_reset(&["delta".to_string()], false).unwrap();
+    let plan = engine
+        .planner()
+        .plan_reset(&["delta".to_string()], false)
+        .unwrap();
     apply_plan(&engine, &plan);
     let record = &lines(&world)[4].event;
     assert_eq!((record.agent.as_str(), &record.unchanged), ("delta", &None));
@@ -83,7 +86,7 @@ fn every_agent_has_its_view_of_a_shared_record() {
         }
         let engine = world.engine();
         for agent in AGENTS {
-            let seen = engine.observe(engine.agent(agent).unwrap());
+            let seen = engine.observer().observe(engine.agent(agent).unwrap());
             let last = seen.last_run.unwrap();
             assert_eq!(last.run, ran.report.run);
             let expected = if agent == "bravo" {
@@ -109,7 +112,7 @@ fn every_agent_has_its_view_of_a_shared_record() {
         assert_eq!(shown(&world, None, Some(last)), all[8 - last..], "{last}");
     }
     let engine = world.engine();
-    let page = engine.agent_history("charlie", 10).unwrap();
+    let page = engine.history().agent_history("charlie", 10).unwrap();
     let views: Vec<_> = page.entries.iter().map(|it| &it.record.event).collect();
     assert_eq!(views.len(), 2);
     assert!(
@@ -129,6 +132,7 @@ fn every_agent_has_its_view_of_a_shared_record() {
     );
     let seq = page.entries[0].record.seq;
     let diff = engine
+        .history()
         .run_diff(engine.agent("charlie").unwrap(), seq)
         .unwrap();
     assert_eq!(diff.after, RunDiffSide::Unchanged);
@@ -149,8 +153,11 @@ fn undo_skips_shared_records() {
     assert_eq!(ran.report.results[0].outcome, Outcome::Refused);
     assert!(ran.note().contains("nothing to undo"), "{}", ran.note());
     let engine = world.engine();
-    let run =
-        |run: &str| engine.plan_undo(&UndoTarget::Run(run.to_string()), UndoMode::Refuse, false);
+    let run = |run: &str| {
+        engine
+            .planner()
+            .plan_undo(&UndoTarget::Run(run.to_string()), UndoMode::Refuse, false)
+    };
     let error = run(&first.report.run).unwrap_err();
     assert!(error.message().contains("changed no memory"), "{error}");
     let plan = run(&second.report.run).unwrap();
@@ -265,19 +272,21 @@ fn unrecorded_unchanged_agents_all_fail() {
 fn reset_with_act_after(world: &World, agent: &str, mut act: impl FnMut() + Send) -> RunReport {
     let engine = world.engine();
     let names: Vec<String> = AGENTS.map(str::to_string).to_vec();
-    let plan = engine.plan_reset(&names, false).unwrap();
+    let plan = engine.planner().plan_reset(&names, false).unwrap();
     let (mut is_done, mut has_acted) = (false, false);
-    engine.apply_plan(&plan, true, &AtomicBool::new(false), &mut |progress| {
-        match progress {
-            RunProgress::AgentDone(result) if result.agent == agent => is_done = true,
-            // Of an agent behind it.
-            RunProgress::AgentDone(_) | RunProgress::Stage(..) if is_done && !has_acted => {
-                has_acted = true;
-                act();
+    engine
+        .runs()
+        .apply_plan(&plan, true, &AtomicBool::new(false), &mut |progress| {
+            match progress {
+                RunProgress::AgentDone(result) if result.agent == agent => is_done = true,
+                // Of an agent behind it.
+                RunProgress::AgentDone(_) | RunProgress::Stage(..) if is_done && !has_acted => {
+                    has_acted = true;
+                    act();
+                }
+                _ => {}
             }
-            _ => {}
-        }
-    })
+        })
 }
 
 #[test]
@@ -289,7 +298,10 @@ fn agent_changed_since_is_not_recorded_unchanged() {
     let report = reset_with_act_after(&world, "alpha", || {
         world.set_baseline("alpha", "# New rules\n\n- be brief\n\n---\n");
         let engine = world.engine();
-        let plan = engine.plan_reset(&["alpha".to_string()], false).unwrap();
+        let plan = engine
+            .planner()
+            .plan_reset(&["alpha".to_string()], false)
+            .unwrap();
         let ran = apply_plan(&engine, &plan);
         ran.assert_ok();
         other = ran.report.run;

@@ -57,7 +57,7 @@ fn world_with_four_versions() -> World {
 }
 
 fn versions(world: &World) -> VersionRetention {
-    let overview = world.engine().retention_overview(&[]).unwrap();
+    let overview = world.engine().retention().retention_overview(&[]).unwrap();
     overview.versions.unwrap()
 }
 
@@ -70,7 +70,7 @@ fn stored_rules(world: &World) -> Vec<u32> {
 /// Deletes the entries first: what they are split by is unused only then.
 fn prune_twice(world: &World) {
     for _ in 0..2 {
-        let report = world.engine().prune_archive(&[]).unwrap();
+        let report = world.engine().retention().prune_archive(&[]).unwrap();
         assert_eq!(report.worst_kind(), None, "{:?}", report.errors);
     }
 }
@@ -80,14 +80,14 @@ fn unused_versions_are_deleted_and_recorded() {
     let world = world_with_four_versions();
     // The undos of existing entries need them.
     assert_eq!(versions(&world).expiring, []);
-    let first = world.engine().prune_archive(&[]).unwrap();
+    let first = world.engine().retention().prune_archive(&[]).unwrap();
     assert_eq!(first.deleted_entries.len(), 3);
     assert_eq!(first.deleted_versions, []);
     let mut unused = vec![digest(&rules(1)), digest(&rules(2))];
     unused.sort();
     let shown = versions(&world);
     assert_eq!((shown.stored, shown.expiring), (4, unused.clone()));
-    let report = world.engine().prune_archive(&[]).unwrap();
+    let report = world.engine().retention().prune_archive(&[]).unwrap();
     assert_eq!(report.deleted_versions, unused);
     assert_eq!(stored_rules(&world), [3, 4]);
     let last = world.read_records().pop().unwrap().event;
@@ -104,9 +104,12 @@ fn unused_versions_are_deleted_and_recorded() {
 #[test]
 fn run_deletes_planned_versions_once_a_day() {
     let world = world_with_four_versions();
-    world.engine().prune_archive(&[]).unwrap();
+    world.engine().retention().prune_archive(&[]).unwrap();
     let plan = || {
-        let plan = world.engine().plan_reset(&["scout".to_string()], false);
+        let plan = world
+            .engine()
+            .planner()
+            .plan_reset(&["scout".to_string()], false);
         plan.unwrap()
     };
     // The last check was a moment ago.
@@ -156,6 +159,7 @@ fn version_of_a_pinned_entry_stays() {
     let pinned = Path::new("scout").join(name);
     let engine = world.engine();
     engine
+        .retention()
         .set_pinned(std::slice::from_ref(&pinned), true)
         .unwrap();
     prune_twice(&world);
@@ -184,6 +188,7 @@ fn version_named_within_the_retention_time_stays() {
     for (text, before) in [(rules(7), rules(4)), (rules(4), rules(7))] {
         let expected = Some(digest(&before));
         engine
+            .files()
             .save_baseline("scout.md", text.as_bytes(), expected)
             .unwrap();
     }
@@ -218,7 +223,7 @@ fn young_version_without_a_record_stays() {
 #[test]
 fn sealed_version_stays() {
     let world = world_with_four_versions();
-    world.engine().prune_archive(&[]).unwrap();
+    world.engine().retention().prune_archive(&[]).unwrap();
     // A seal made by hand is over a file that is no longer there.
     let line = format!("{}  old.md\n", digest(&rules(1)));
     fs::write(world.root.join("baselines/.checksums"), line).unwrap();
@@ -242,8 +247,9 @@ fn sealed_version_stays() {
 fn beginning_of_a_draft_stays() {
     let world = world_with_four_versions();
     let engine = world.engine();
-    let mut draft = engine.new_baseline_draft("scout.md");
+    let mut draft = engine.edits().new_baseline_draft("scout.md");
     engine
+        .edits()
         .write_baseline_draft(&mut draft, rules(1).as_bytes(), b"# New\n")
         .unwrap();
     set_version_ages(&world, 100);

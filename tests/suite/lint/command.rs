@@ -140,7 +140,9 @@ fn missing_separator_has_one_severity() {
         assert_eq!(found.len(), 1, "{document:#}");
         assert_eq!(found[0]["severity"], "warning", "{text:.40}");
         let engine = site_engine(&site);
-        let lint = engine.baseline_lint("code-reviewer-MEMORY.md", &LintDecisions::default());
+        let lint = engine
+            .lint()
+            .baseline_lint("code-reviewer-MEMORY.md", &LintDecisions::default());
         let report = lint.lint(text.as_bytes());
         let found = report
             .findings

@@ -110,7 +110,14 @@ fn retention_keeps_files_that_are_not_entries() {
     world.write_scratch("scout", "- note\n");
     world.reset().assert_ok();
     world.clock.advance(Duration::from_secs(1 << 30));
-    assert!(world.engine().expired_entries().unwrap().is_empty());
+    assert!(
+        world
+            .engine()
+            .retention()
+            .expired_entries()
+            .unwrap()
+            .is_empty()
+    );
     world.write_scratch("scout", "- note\n");
     world.reset().assert_ok();
     assert!(

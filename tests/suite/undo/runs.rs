@@ -21,6 +21,7 @@ fn run_is_undone_for_the_agents_that_are_named() {
     let target = UndoTarget::RunAgents("ffffffff".to_string(), vec!["scout".to_string()]);
     let plan = world
         .engine()
+        .planner()
         .plan_undo(&target, UndoMode::Refuse, false)
         .unwrap();
     assert!(plan.steps.is_empty());
@@ -52,7 +53,7 @@ fn run_is_undone_for_all_agents_and_can_be_redone() {
         None
     );
     assert_eq!(world.read_memory("a"), BASELINE.as_bytes());
-    let unknown = world.engine().plan_undo(
+    let unknown = world.engine().planner().plan_undo(
         &UndoTarget::Run("ffffffff".to_string()),
         UndoMode::Refuse,
         false,
@@ -67,10 +68,17 @@ fn run_without_change_is_not_unknown() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
     let entry = world.reset().assert_ok().entries[0].path.clone();
-    world.engine().set_pinned(&[entry], true).unwrap();
+    world
+        .engine()
+        .retention()
+        .set_pinned(&[entry], true)
+        .unwrap();
     let run = world.read_records().pop().unwrap().event.run;
     let target = UndoTarget::Run(run.clone());
-    let plan = world.engine().plan_undo(&target, UndoMode::Refuse, false);
+    let plan = world
+        .engine()
+        .planner()
+        .plan_undo(&target, UndoMode::Refuse, false);
     let error = plan.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::User);
     let expected = format!("run {run} changed no memory; there is nothing to undo");
@@ -86,7 +94,10 @@ fn undone_run_is_not_undone_again() {
     let undo = world.undo("a", UndoMode::Refuse).report.run;
     world.write_scratch("a", "- one\n- new\n");
     let reasons = |target: &UndoTarget| {
-        let plan = world.engine().plan_undo(target, UndoMode::Refuse, false);
+        let plan = world
+            .engine()
+            .planner()
+            .plan_undo(target, UndoMode::Refuse, false);
         let skipped = plan.unwrap().skipped.into_iter();
         let skipped = skipped.map(|it| (it.agent, it.kind, it.reason));
         skipped.collect::<Vec<_>>()

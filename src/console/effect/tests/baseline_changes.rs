@@ -75,9 +75,9 @@ fn sealed_save_and_restore_are_one_change() {
         trigger: Trigger::Console,
         archive_group: None,
     });
-    let mut plan = engine.plan_seal(&SealScope::All, false).unwrap();
+    let mut plan = engine.seals().plan_seal(&SealScope::All, false).unwrap();
     plan.accept_lint_errors();
-    engine.apply_seal(&plan, None).unwrap();
+    engine.seals().apply_seal(&plan, None).unwrap();
     let factory = Arc::new(|_| unreachable!("the config does not change"));
     let (mut runner, inbox) = start_runner(&root, engine, factory);
     let wait_for = |is_expected: &dyn Fn(&Msg) -> bool| {

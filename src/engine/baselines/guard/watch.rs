@@ -1,6 +1,7 @@
 //! The guard's loop: a pass after each change in the directories of the baselines, and a slow sweep
 //! behind that, since a watcher can miss changes.
 
+use crate::engine::baselines::Guard;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::{EDIT_DEFERRAL, GuardAction, GuardPass};
 use crate::durable;
-use crate::engine::{Engine, describe_watch_error, start_directory_watcher};
+use crate::engine::{describe_watch_error, start_directory_watcher};
 use crate::error::Result;
 
 /// Interval between two passes without a change.
@@ -118,20 +119,20 @@ enum Wake {
     Stop,
 }
 
-impl Engine {
+impl Guard {
     /// Guards the baselines once: makes passes until none leaves anything to the next, unless an
     /// operator edits.
     ///
     /// # Errors
-    /// As [`Engine::guard_baselines`].
+    /// As [`Guard::guard_baselines`].
     pub fn guard_once(&self) -> Result<GuardPass> {
-        let end = self.clock().instant() + MAX_LOOK_TIME;
+        let end = self.context.clock().instant() + MAX_LOOK_TIME;
         let mut pass = self.guard_baselines()?;
         while pass.is_unfinished()
             && pass.deferred != Some(EDIT_DEFERRAL)
-            && self.clock().instant() < end
+            && self.context.clock().instant() < end
         {
-            self.clock().sleep(DEFERRED_INTERVAL);
+            self.context.clock().sleep(DEFERRED_INTERVAL);
             let mut events = std::mem::take(&mut pass.events);
             events.retain(|event| event.action == GuardAction::Restored);
             pass = self.guard_baselines()?;
@@ -165,7 +166,7 @@ impl Engine {
         // Before the first pass, so that no change after it is missed.
         watch.watch(&self.baseline_directories());
         let stops = || stop.load(Ordering::Relaxed);
-        let mut began = self.clock().instant();
+        let mut began = self.context.clock().instant();
         let first = self.guard_until(&stops)?;
         let mut is_unfinished = first.is_unfinished();
         report(GuardProgress::Pass(Ok(first)));
@@ -180,14 +181,18 @@ impl Engine {
             match self.wait_for_change(&changes, interval, stop) {
                 Wake::Stop => return Ok(()),
                 Wake::Change => {
-                    let passed = self.clock().instant().saturating_duration_since(began);
+                    let passed = self
+                        .context
+                        .clock()
+                        .instant()
+                        .saturating_duration_since(began);
                     let rest = MIN_PASS_INTERVAL.saturating_sub(passed);
-                    self.clock().sleep(rest.max(SETTLE_INTERVAL));
+                    self.context.clock().sleep(rest.max(SETTLE_INTERVAL));
                 }
                 Wake::Sweep => {}
             }
             while changes.try_recv().is_ok() {}
-            began = self.clock().instant();
+            began = self.context.clock().instant();
             let pass = self.guard_until(&stops);
             is_unfinished = pass.as_ref().is_ok_and(GuardPass::is_unfinished);
             report(GuardProgress::Pass(pass));
@@ -196,7 +201,7 @@ impl Engine {
 
     /// Returns the directories of the baselines.
     fn baseline_directories(&self) -> BTreeSet<PathBuf> {
-        let config = self.config();
+        let config = self.context.config();
         let files = config
             .agents
             .iter()
@@ -214,18 +219,18 @@ impl Engine {
         interval: Duration,
         stop: &AtomicBool,
     ) -> Wake {
-        let end = self.clock().instant() + interval;
+        let end = self.context.clock().instant() + interval;
         while !stop.load(Ordering::Relaxed) {
             match changes.recv_timeout(STOP_INTERVAL) {
                 Ok(()) => return Wake::Change,
-                Err(RecvTimeoutError::Timeout) if self.clock().instant() >= end => {
+                Err(RecvTimeoutError::Timeout) if self.context.clock().instant() >= end => {
                     return Wake::Sweep;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 // Without a watcher, only the sweep finds changes.
                 Err(RecvTimeoutError::Disconnected) => {
-                    self.clock().sleep(STOP_INTERVAL);
-                    if self.clock().instant() >= end {
+                    self.context.clock().sleep(STOP_INTERVAL);
+                    if self.context.clock().instant() >= end {
                         return Wake::Sweep;
                     }
                 }

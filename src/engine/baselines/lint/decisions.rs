@@ -1,6 +1,7 @@
 //! What the operator has decided about the lint: the files of `[lint]`, which name findings that are
 //! allowed or accepted, and the fleet's words.
 
+use crate::engine::baselines::Lint;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +10,6 @@ use serde::Deserialize;
 
 use crate::digest::Digest;
 use crate::durable;
-use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::lint::{Allowance, RuleId, Words};
 
@@ -53,13 +53,13 @@ struct AcceptedFinding {
     fingerprint: String,
 }
 
-impl Engine {
+impl Lint {
     /// Reads the files of `[lint]`: which findings the operator knows, and the fleet's words.
     ///
     /// # Errors
     /// [`ErrorKind::Config`]: one of them cannot be read or has another format.
     pub fn load_lint_decisions(&self) -> Result<LintDecisions> {
-        let settings = &self.config().lint;
+        let settings = &self.context.config().lint;
         let mut decisions = LintDecisions::default();
         let mut source = String::new();
         if let Some(path) = &settings.allow_file {

@@ -1,12 +1,12 @@
 //! Numbers of findings of a list of baselines: the seal is read once for all of them, and a baseline
 //! is checked again only when its text or a fact that the lint needs has changed.
 
+use crate::engine::baselines::Lint;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::{BaselineLint, LintDecisions, LintSources};
 use crate::digest::{Digest, Hasher};
-use crate::engine::Engine;
 use crate::engine::baselines::catalog::FindingCounts;
 
 /// The last numbers of each baseline, by its name, with the digest of what they came from.
@@ -17,17 +17,17 @@ pub(in crate::engine) struct FindingCountCache {
 
 /// Counts the findings of the baselines of one list.
 pub(in crate::engine) struct FindingCounter<'e> {
-    engine: &'e Engine,
+    lint: &'e Lint,
     decisions: LintDecisions,
     sources: LintSources,
     counted: HashMap<String, (Digest, FindingCounts)>,
 }
 
-impl Engine {
+impl Lint {
     /// Begins a list; none where the decisions of `[lint]` cannot be read, which the lint reports.
     pub(in crate::engine) fn start_finding_counts(&self) -> Option<FindingCounter<'_>> {
         Some(FindingCounter {
-            engine: self,
+            lint: self,
             decisions: self.load_lint_decisions().ok()?,
             sources: LintSources::new(self.counted_seal()),
             counted: HashMap::new(),
@@ -38,11 +38,16 @@ impl Engine {
 impl FindingCounter<'_> {
     /// Counts the findings in the text of a baseline.
     pub(in crate::engine) fn count(&mut self, name: &str, text: &[u8]) -> FindingCounts {
-        let engine = self.engine;
-        let user = engine.baseline_users(name).into_iter().next();
-        let lint = engine.lint_beside_versions(name, user, &self.decisions, &self.sources);
+        let service = self.lint;
+        let user = service
+            .context
+            .config()
+            .baseline_users(name)
+            .into_iter()
+            .next();
+        let lint = service.lint_beside_versions(name, user, &self.decisions, &self.sources);
         let inputs = digest_inputs(&lint, &self.decisions, text);
-        let cache = &engine.finding_counts.counts;
+        let cache = &service.finding_counts.counts;
         let cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
         let known = cache.get(name).filter(|(digest, _)| *digest == inputs);
         let known = known.map(|(_, counts)| *counts);
@@ -54,7 +59,7 @@ impl FindingCounter<'_> {
 
     /// Ends the list: of names that it does not have, nothing is kept.
     pub(in crate::engine) fn finish(self) {
-        let cache = &self.engine.finding_counts.counts;
+        let cache = &self.lint.finding_counts.counts;
         *cache.lock().unwrap_or_else(PoisonError::into_inner) = self.counted;
     }
 }

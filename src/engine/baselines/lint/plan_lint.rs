@@ -1,5 +1,6 @@
 //! The lint of what a plan installs: baselines, and the scratch that a push keeps.
 
+use crate::engine::baselines::Lint;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +9,6 @@ use crate::baseline::seal::BaselineSeal;
 use crate::boundary::Baseline;
 use crate::config::Agent;
 use crate::digest::Digest;
-use crate::engine::Engine;
 use crate::lint::{Finding, FleetFacts, LintInput, Severity, TextRole, lint};
 
 /// Identifies a baseline version, its separator and the agent that it is allowed for, if the
@@ -17,7 +17,7 @@ type LintedVersion<'e> = (Digest, &'e str, Option<&'e str>);
 
 /// Lints the baselines of a plan, each version once.
 pub(in crate::engine) struct PlanLint<'e> {
-    engine: &'e Engine,
+    lint: &'e Lint,
     decisions: LintDecisions,
     seal: Option<BaselineSeal>,
     described: Mutex<HashMap<LintedVersion<'e>, Vec<String>>>,
@@ -25,11 +25,11 @@ pub(in crate::engine) struct PlanLint<'e> {
 
 impl<'e> PlanLint<'e> {
     /// A plan is not refused because of a lint file: the verb `lint` reports its fault.
-    pub(in crate::engine) fn new(engine: &'e Engine) -> PlanLint<'e> {
+    pub(in crate::engine) fn new(lint: &'e Lint) -> PlanLint<'e> {
         PlanLint {
-            engine,
-            decisions: engine.load_lint_decisions().unwrap_or_default(),
-            seal: engine.counted_seal(),
+            lint,
+            decisions: lint.load_lint_decisions().unwrap_or_default(),
+            seal: lint.counted_seal(),
             described: Mutex::default(),
         }
     }
@@ -52,7 +52,7 @@ impl<'e> PlanLint<'e> {
         let seal = self.seal.as_ref();
         let sealed = seal.and_then(|it| it.expected_digest(&agent.baseline));
         let sealed_version = sealed.filter(|it| *it == baseline.digest());
-        let findings = self.engine.baseline_findings(
+        let findings = self.lint.baseline_findings(
             &agent.baseline,
             Some(agent),
             text,
@@ -83,7 +83,7 @@ impl<'e> PlanLint<'e> {
             separator: &agent.separator,
             facts: &FleetFacts::default(),
         };
-        let settings = self.engine.lint_settings(Some(agent), &self.decisions);
+        let settings = self.lint.lint_settings(Some(agent), &self.decisions);
         let findings = lint(&input, &settings).findings.into_iter();
         let errors = findings.filter(|it| it.severity == Severity::Error);
         errors

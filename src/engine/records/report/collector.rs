@@ -1,6 +1,7 @@
 //! Collects a report: from the ledger, newest record first, then from the state changes, oldest
 //! first.
 
+use crate::engine::records::Reports;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 
@@ -14,7 +15,6 @@ use super::{
 use crate::archive::{Archive, EntryKind};
 use crate::clock::MAX_CLOCK_LEAD;
 use crate::config::Agent;
-use crate::engine::Engine;
 use crate::engine::store::record::{LedgerRecord, Operation, Outcome, RunEvent, Trigger};
 use crate::engine::store::state::State;
 use crate::engine::store::state_log::StateChange;
@@ -69,7 +69,7 @@ struct RunOutcome {
 
 /// Collects a report.
 pub(super) struct ReportCollector<'e> {
-    engine: &'e Engine,
+    reports: &'e Reports,
     since: DateTime<FixedOffset>,
     until: DateTime<FixedOffset>,
     runs: HashMap<String, RunOutcome>,
@@ -92,12 +92,12 @@ pub(super) struct ReportCollector<'e> {
 
 impl<'e> ReportCollector<'e> {
     pub fn new(
-        engine: &'e Engine,
+        reports: &'e Reports,
         since: DateTime<FixedOffset>,
         until: DateTime<FixedOffset>,
     ) -> ReportCollector<'e> {
         ReportCollector {
-            engine,
+            reports,
             since,
             until,
             runs: HashMap::new(),
@@ -308,7 +308,7 @@ impl<'e> ReportCollector<'e> {
             period.ended_by = success.map(|it| it.operation);
             let ends = period.ended.into_iter().chain(success.map(|it| it.time));
             period.ended = ends.min();
-            let known = self.engine.last_known_state(&period.agent);
+            let known = self.reports.state_log.last_known_state(&period.agent);
             if period.ended.is_none() && known.is_none_or(|(state, _)| state != period.began.to) {
                 let since = known.map(|(_, since)| since);
                 period.ended = since.filter(|since| *since >= began).or(Some(began));
@@ -318,7 +318,7 @@ impl<'e> ReportCollector<'e> {
     }
 
     fn agent(&self, name: &str) -> Option<&'e Agent> {
-        self.engine.config().agent(name)
+        self.reports.context.config().agent(name)
     }
 
     /// Returns the periods with these states that were open at some time since the moment, by what

@@ -1,5 +1,6 @@
 //! Search in entries: each candidate is read and compared with the query.
 
+use crate::engine::records::ArchiveSearch;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
@@ -7,12 +8,11 @@ use super::candidates::{Candidates, ProposedEntry};
 use super::{FoundEntry, FoundText, MAX_SEARCHED_BYTES, SearchRequest, SearchResult};
 use crate::archive::search::{EntryFacts, Query};
 use crate::archive::{ArchiveEntry, Pins, has_scratch_header};
-use crate::engine::Engine;
 use crate::engine::store::entry_directories::EntryDirectory;
 use crate::engine::store::lock;
 use crate::error::{Error, ErrorKind, Result};
 
-impl Engine {
+impl ArchiveSearch {
     pub(super) fn search_entries(
         &self,
         request: &SearchRequest,
@@ -20,9 +20,9 @@ impl Engine {
         goes_on: &dyn Fn() -> bool,
         result: &mut SearchResult,
     ) -> Result<()> {
-        let pins = Pins::read(&self.archive)?;
+        let pins = Pins::read(self.context.archive())?;
         let mut matcher = EntryMatcher {
-            engine: self,
+            search: self,
             max_lines: request.max_lines,
             directories,
             pins: &pins,
@@ -32,21 +32,25 @@ impl Engine {
         // Until the end of the search, no process replaces the file of the index.
         let use_mark = self
             .has_open_index()
-            .then(|| lock::mark_index_use(&self.archive, self.clock()));
+            .then(|| lock::mark_index_use(self.context.archive(), self.context.clock()));
         let candidates = if let Some(Err(error)) = &use_mark {
-            Candidates::list_instead(&self.archive, directories, request.order, error)
+            Candidates::list_instead(self.context.archive(), directories, request.order, error)
         } else {
             let mut state = self.index_state();
             state.forget_replaced();
             result.archive_size = state.archive_size();
-            Candidates::find(&self.archive, &state, directories, request, &pins)
+            Candidates::find(self.context.archive(), &state, directories, request, &pins)
         };
         let compared = self.compare_candidates(request, candidates, &mut matcher, goes_on, result);
         let mut is_damaged = false;
         if let Err(error) = compared {
             is_damaged = error.kind() == ErrorKind::Integrity;
-            let listed =
-                Candidates::list_instead(&self.archive, directories, request.order, &error);
+            let listed = Candidates::list_instead(
+                self.context.archive(),
+                directories,
+                request.order,
+                &error,
+            );
             self.compare_candidates(request, listed, &mut matcher, goes_on, result)?;
         }
         if is_damaged {
@@ -81,16 +85,18 @@ impl Engine {
     /// Replaces an index that is damaged by an empty one. Returns what to say of that; nothing where it
     /// cannot be replaced now.
     fn replace_damaged_index(&self) -> Option<String> {
-        let _changes = lock::try_lock_index(&self.archive).ok()??;
+        let _changes = lock::try_lock_index(self.context.archive()).ok()??;
         let mut state = self.index_state();
-        state.replace(&self.archive, self.clock()).ok()?;
+        state
+            .replace(self.context.archive(), self.context.clock())
+            .ok()?;
         Some("the damaged index was removed; the next search builds it again".to_string())
     }
 
     /// Returns the directories of the agents that a query allows.
     pub(super) fn searched_directories(&self, query: &Query) -> Result<Vec<EntryDirectory>> {
         let filter = &query.filter;
-        let mut directories = self.entry_directories()?;
+        let mut directories = self.entries.entry_directories()?;
         directories.retain(|directory| {
             let is_left = directory.has_left();
             filter.has_left.is_none_or(|it| it == is_left)
@@ -103,7 +109,7 @@ impl Engine {
     pub(super) fn quarantine_note(&self, directories: &[EntryDirectory]) -> Option<String> {
         let counts = directories
             .iter()
-            .map(|it| self.archive.count_quarantined(&it.path));
+            .map(|it| self.context.archive().count_quarantined(&it.path));
         match counts.sum() {
             0 => None,
             1 => {
@@ -163,7 +169,7 @@ impl Engine {
 
 /// Reads entries and compares them with queries.
 pub(super) struct EntryMatcher<'s> {
-    engine: &'s Engine,
+    search: &'s ArchiveSearch,
     max_lines: usize,
     /// The directories that are searched, sorted by path.
     pub directories: &'s [EntryDirectory],
@@ -199,11 +205,14 @@ impl EntryMatcher<'_> {
         let mut agent = directory.label();
         let mut text = None;
         if query.has_text() {
-            let source = self.engine.read_entry_text(&entry.path, MAX_SEARCHED_BYTES);
+            let source = self.search.read_entry_text(&entry.path, MAX_SEARCHED_BYTES);
             let source = match source {
                 Ok(source) => source,
                 Err(error) => {
-                    let is_gone = matches!(self.engine.archive.find_entry(&entry.path), Ok(None));
+                    let is_gone = matches!(
+                        self.search.context.archive().find_entry(&entry.path),
+                        Ok(None)
+                    );
                     if !is_gone {
                         self.unread_entries.insert(entry.path, error);
                     }
@@ -229,7 +238,7 @@ impl EntryMatcher<'_> {
             text = Some(FoundText::new(&source.bytes, hits, self.max_lines));
         }
         Some(FoundEntry {
-            time: self.engine.clock().zone().resolve(entry.stamp),
+            time: self.search.context.clock().zone().resolve(entry.stamp),
             entry,
             agent,
             has_left: directory.has_left(),

@@ -1,11 +1,11 @@
 //! Relaxations: for a query that finds nothing, the nearest queries that find something.
 
+use crate::engine::records::ArchiveSearch;
 use std::cmp::Reverse;
 
 use super::SearchRequest;
 use crate::archive::index::CandidateOrder;
 use crate::archive::search::{Query, QueryChange, RelaxedQuery, relax_query};
-use crate::engine::Engine;
 use crate::error::Result;
 use crate::quantity::format_count;
 
@@ -57,10 +57,10 @@ impl SearchRelaxation {
     }
 }
 
-impl Engine {
+impl ArchiveSearch {
     /// Returns the nearest queries that find something, at most five: those with the smallest change
     /// first, then those that find most. With `is_unfinished`, the last word of each is the beginning
-    /// of a word. `goes_on` is asked as by [`Engine::search_archive`]; when it returns false, the
+    /// of a word. `goes_on` is asked as by [`ArchiveSearch::search_archive`]; when it returns false, the
     /// result is what was found until then.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl Engine {
     ) -> Result<Vec<SearchRelaxation>> {
         let mut found: Vec<SearchRelaxation> = Vec::new();
         for relaxed in relax_query(query).into_iter().take(MAX_TRIED_QUERIES) {
-            let Ok(parsed) = Query::parse(&relaxed.query, self.clock().now()) else {
+            let Ok(parsed) = Query::parse(&relaxed.query, self.context.clock().now()) else {
                 continue;
             };
             let request = SearchRequest {

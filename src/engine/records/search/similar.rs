@@ -5,13 +5,13 @@
 //! beside its own, and the product of the similarities of the words that the entry has, each the best
 //! of its term.
 
+use crate::engine::records::ArchiveSearch;
 use std::collections::HashSet;
 use std::path::PathBuf;
 
 use super::entries::EntryMatcher;
 use super::{FoundEntry, SearchRequest, SearchResult};
 use crate::archive::search::{Query, SimilarWord};
-use crate::engine::Engine;
 
 /// With as many entries, a search found enough.
 const ENOUGH_ENTRIES: usize = 10;
@@ -25,7 +25,7 @@ const MAX_NAMED_FORMS: usize = 3;
 /// Maximum number of entries that are added.
 const MAX_ADDED_ENTRIES: usize = 50;
 
-impl Engine {
+impl ArchiveSearch {
     /// Adds entries with similar words. Where the index fails, nothing is added: what has the words
     /// themselves was found.
     pub(super) fn add_similar_entries(

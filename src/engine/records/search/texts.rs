@@ -1,5 +1,6 @@
 //! The texts behind the results of a search, and entries compared with other texts.
 
+use crate::engine::records::ArchiveSearch;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -8,7 +9,7 @@ use super::memories::searched_start;
 use crate::archive::search::{Query, TextHits};
 use crate::archive::{Archive, EntryKind, has_scratch_header, strip_scratch_header};
 use crate::config::Agent;
-use crate::engine::{Engine, LedgerRecord};
+use crate::engine::LedgerRecord;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// Where a text of a result comes from.
@@ -51,7 +52,7 @@ pub struct ComparedTexts {
     pub titles: [String; 2],
 }
 
-impl Engine {
+impl ArchiveSearch {
     /// Reads the beginning of a text of a result.
     ///
     /// # Errors
@@ -60,11 +61,12 @@ impl Engine {
         match source {
             TextSource::Entry(path) => self.read_entry_text(path, max_bytes),
             TextSource::Memory(name) => {
-                let agent = self.agent(name)?;
+                let agent = self.context.agent(name)?;
                 let memory = if agent.location.host().is_none() {
-                    self.read_memory_text(agent, &Mutex::new(self.baseline_cache()))?
+                    self.observer
+                        .read_memory_text(agent, &Mutex::new(self.baselines.baseline_cache()))?
                 } else {
-                    let kept = self.remote_texts.get(name);
+                    let kept = self.observer.kept_remote_text(name);
                     kept.ok_or_else(|| never_read_error(name))?
                 };
                 let mut bytes = memory.text;
@@ -84,7 +86,7 @@ impl Engine {
         path: &Path,
         max_bytes: u64,
     ) -> Result<SourceText> {
-        let file = self.archive.open_entry(path)?;
+        let file = self.context.archive().open_entry(path)?;
         let size = file.metadata().with_path("stat", path)?.len();
         let mut bytes = Vec::new();
         let mut file = file.take(max_bytes);
@@ -116,9 +118,10 @@ impl Engine {
         max_bytes: u64,
     ) -> Result<ComparedTexts> {
         let found = self
-            .archive
+            .context
+            .archive()
             .find_entry(entry)?
-            .ok_or_else(|| self.unknown_entry_error(entry))?;
+            .ok_or_else(|| self.entries.unknown_entry_error(entry))?;
         let text = self.read_entry_text(entry, max_bytes)?.bytes;
         let title = entry.display().to_string();
         match other {
@@ -131,7 +134,7 @@ impl Engine {
             }
             EntryComparison::Memory => {
                 let agent = self.agent_of_entry(entry)?;
-                let detail = self.read_detail(agent);
+                let detail = self.observer.read_detail(agent);
                 if let Some(error) = detail.error {
                     return Err(Error::new(ErrorKind::Host, error));
                 }
@@ -165,6 +168,7 @@ impl Engine {
     fn agent_of_entry(&self, entry: &Path) -> Result<&Agent> {
         let directory = Archive::agent_directory_of(entry);
         let mut agents = self
+            .context
             .config()
             .agents
             .iter()
@@ -176,7 +180,9 @@ impl Engine {
         match agents.next() {
             None => Ok(first),
             // Only the record knows which of the agents that share a directory it was.
-            Some(_) => self.agent(&self.record_of_entry(entry)?.event.agent),
+            Some(_) => self
+                .context
+                .agent(&self.record_of_entry(entry)?.event.agent),
         }
     }
 
@@ -187,7 +193,11 @@ impl Engine {
             let message = format!("the record of {} names no baseline", entry.display());
             Error::new(ErrorKind::Conflict, message)
         })?;
-        Ok(self.baseline_versions.read_version(version)?.to_vec())
+        Ok(self
+            .context
+            .baseline_versions()
+            .read_version(version)?
+            .to_vec())
     }
 
     /// Returns the record of the run that wrote an entry.
@@ -196,7 +206,7 @@ impl Engine {
     /// There is none: the original tool wrote it, or the record is gone; or the ledger cannot be read.
     pub fn record_of_entry(&self, entry: &Path) -> Result<LedgerRecord> {
         let mut found = None;
-        let unread = self.for_each_record_backwards(|record| {
+        let unread = self.ledger.for_each_record_backwards(|record| {
             let event = &record.event;
             let written = event.entry.iter().chain(&event.late_entries);
             let mut written = written.chain(&event.redacted_entries);

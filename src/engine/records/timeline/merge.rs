@@ -1,5 +1,6 @@
 //! The rows of a timeline: the runs of the ledger, and at its place in time each entry.
 
+use crate::engine::records::Timelines;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,6 @@ use super::{EntryPresence, TimelineEntry, TimelineRow, UnchangedRuns};
 use crate::archive::{
     Archive, ArchiveEntry, EntryKind, Pins, WrittenEntry, has_scratch_header, parse_entry_name,
 };
-use crate::engine::Engine;
 use crate::moment::Zone;
 
 /// The entries of an agent as far as the disk and the ledger tell.
@@ -23,7 +23,7 @@ pub(super) struct EntriesOnDisk {
     unrecorded: Vec<TimelineEntry>,
 }
 
-impl Engine {
+impl Timelines {
     /// Lists the directories of an agent, and looks for its recorded entries elsewhere.
     pub(super) fn list_timeline_entries(
         &self,
@@ -35,7 +35,7 @@ impl Engine {
         let mut unreadable = BTreeSet::new();
         let mut listed = BTreeSet::new();
         for directory in &subject.directories {
-            let entries = match self.archive.list_entries(directory) {
+            let entries = match self.context.archive().list_entries(directory) {
                 Ok(entries) => entries,
                 Err(error) => {
                     notes.push(error.message().to_string());
@@ -44,7 +44,7 @@ impl Engine {
                 }
             };
             listed.extend(entries.iter().map(|it| it.path.clone()));
-            let others = self.agents_of_directory(directory).into_iter();
+            let others = self.entries.agents_of_directory(directory).into_iter();
             let others: Vec<&str> = others.filter(|it| *it != subject.agent).collect();
             let unrecorded = entries.into_iter().filter(|it| !scanned.names(&it.path));
             self.add_unrecorded(unrecorded, directory, &others, &mut disk, notes);
@@ -62,7 +62,11 @@ impl Engine {
             let is_present = if subject.directories.contains(directory) {
                 Some(listed.contains(path)).filter(|_| !unreadable.contains(directory))
             } else {
-                self.archive.find_entry(path).ok().map(|it| it.is_some())
+                self.context
+                    .archive()
+                    .find_entry(path)
+                    .ok()
+                    .map(|it| it.is_some())
             };
             let presence = match (is_present, scanned.retired.get(path)) {
                 (Some(true), _) => EntryPresence::Present,
@@ -115,7 +119,11 @@ impl Engine {
         if others.is_empty() {
             return Some(false);
         }
-        let text = self.read_entry_text(path, MAX_HEADER_BYTES).ok()?.bytes;
+        let text = self
+            .search
+            .read_entry_text(path, MAX_HEADER_BYTES)
+            .ok()?
+            .bytes;
         if others.iter().any(|it| has_scratch_header(&text, it)) {
             return Some(true);
         }

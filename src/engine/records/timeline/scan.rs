@@ -1,5 +1,6 @@
 //! What the ledger says of an agent and of the entries in its directories, newest first.
 
+use crate::engine::records::Timelines;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
@@ -7,7 +8,6 @@ use chrono::{DateTime, FixedOffset};
 
 use super::subject::ResolvedSubject;
 use crate::archive::Archive;
-use crate::engine::Engine;
 use crate::engine::records::run_history::{HistoryEntry, UndoMarks};
 use crate::engine::store::record::{Operation, Outcome, RunEvent};
 use crate::error::Result;
@@ -45,7 +45,7 @@ pub(super) struct ScannedLedger {
     pub has_more: bool,
 }
 
-impl Engine {
+impl Timelines {
     /// Reads the records about an agent until they fill `max_rows` rows.
     pub(super) fn scan_timeline(
         &self,
@@ -55,7 +55,7 @@ impl Engine {
         notes: &mut Vec<String>,
     ) -> Result<ScannedLedger> {
         let agent = subject.agent.as_str();
-        let (mut back, _) = self.scan_ledger_backwards()?;
+        let (mut back, _) = self.ledger.scan_ledger_backwards()?;
         let mut unread = None;
         let mut marks = UndoMarks::default();
         let mut found = ScannedLedger::default();

@@ -1,11 +1,11 @@
 //! Whose timeline it is: the agent, and the directories of the archive that hold its entries.
 
+use crate::engine::records::Timelines;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::TimelineSubject;
 use crate::archive::{Archive, WrittenEntry, has_scratch_header};
-use crate::engine::Engine;
 use crate::engine::store::entry_directories::EntryDirectory;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -22,7 +22,7 @@ pub(super) struct ResolvedSubject {
     pub is_known: bool,
 }
 
-impl Engine {
+impl Timelines {
     /// Finds the agent of a timeline.
     ///
     /// # Errors
@@ -35,11 +35,11 @@ impl Engine {
     ) -> Result<ResolvedSubject> {
         match subject {
             TimelineSubject::Agent(name) => {
-                if let Some(agent) = self.config().agent(name) {
+                if let Some(agent) = self.context.config().agent(name) {
                     let directories = BTreeSet::from([PathBuf::from(&agent.archive_subdir)]);
                     return Ok(ResolvedSubject::known(name, directories));
                 }
-                let directories = self.entry_directories()?.into_iter();
+                let directories = self.entries.entry_directories()?.into_iter();
                 let mut left = directories.filter(|it| it.has_left());
                 match left.find(|it| it.names().any(|known| known == *name)) {
                     Some(found) => self.resolve_left_agent(&found.path, goes_on),
@@ -52,7 +52,7 @@ impl Engine {
             }
             TimelineSubject::Entry(path) => {
                 let directory = Archive::agent_directory_of(path);
-                match self.agents_of_directory(directory).as_slice() {
+                match self.entries.agents_of_directory(directory).as_slice() {
                     [] => self.resolve_left_agent(directory, goes_on),
                     [one] => {
                         let directories = BTreeSet::from([directory.to_path_buf()]);
@@ -82,7 +82,7 @@ impl Engine {
             agents: Vec::new(),
         };
         let agent = recorded.unwrap_or_else(|| left.label());
-        let configured = self.config().agent(&agent);
+        let configured = self.context.config().agent(&agent);
         directories.extend(configured.map(|it| PathBuf::from(&it.archive_subdir)));
         Ok(ResolvedSubject::known(&agent, directories))
     }
@@ -92,7 +92,7 @@ impl Engine {
         directory: &Path,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<Option<String>> {
-        let (mut back, _) = self.scan_ledger_backwards()?;
+        let (mut back, _) = self.ledger.scan_ledger_backwards()?;
         let mut unread = None;
         while goes_on()
             && let Some((_, record)) = back.next_readable(&mut unread, |it| !it.agent.is_empty())?
@@ -108,10 +108,10 @@ impl Engine {
     /// Returns which of the agents that share a directory an entry is of: its record says so, or
     /// its header.
     fn agent_of_shared_entry(&self, path: &Path, agents: &[&str]) -> Result<String> {
-        if let Ok(record) = self.record_of_entry(path) {
+        if let Ok(record) = self.search.record_of_entry(path) {
             return Ok(record.event.agent);
         }
-        let text = self.read_entry_text(path, MAX_HEADER_BYTES)?.bytes;
+        let text = self.search.read_entry_text(path, MAX_HEADER_BYTES)?.bytes;
         let named = agents.iter().find(|it| has_scratch_header(&text, it));
         named.map(|it| it.to_string()).ok_or_else(|| {
             let agents = agents.join(", ");

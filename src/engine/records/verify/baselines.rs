@@ -1,6 +1,7 @@
 //! Verification of baselines: their versions in the archive, the seal with its signature, serial and
 //! expiry, and the files in use.
 
+use crate::engine::records::Verifier;
 use std::collections::HashSet;
 use std::fs::OpenOptions;
 use std::io;
@@ -18,14 +19,13 @@ use crate::baseline::{BaselineRefusal, WriterWait};
 use crate::config::SealRequirement;
 use crate::digest::Digest;
 use crate::durable;
-use crate::engine::Engine;
 use crate::engine::store::record::LedgerPosition;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// Time before the expiry of a seal in which a note announces it.
 const EXPIRY_NOTICE_DAYS: i64 = 14;
 
-impl Engine {
+impl Verifier {
     pub(super) fn check_versions(
         &self,
         verification: &mut Verification,
@@ -33,7 +33,7 @@ impl Engine {
         end: LedgerPosition,
         progress: &mut ProgressReport<'_>,
     ) -> Result<()> {
-        let directory = self.archive().program_path("baselines");
+        let directory = self.context.archive().program_path("baselines");
         let items = match std::fs::read_dir(&directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             items => Some(items.with_path("list", &directory)?),
@@ -84,7 +84,7 @@ impl Engine {
 
     /// Checks the seal by itself. Returns whether baselines can be compared with it.
     pub(super) fn check_seal(&self, verification: &mut Verification) -> bool {
-        let general = &self.config().general;
+        let general = &self.context.config().general;
         if general.require_seal == SealRequirement::Never {
             return true;
         }
@@ -104,14 +104,17 @@ impl Engine {
             verification.notes.push(note.to_string());
             return true;
         }
-        let checked = self.seal_verifier.read_signed_seal(self.config());
+        let checked = self
+            .baselines
+            .seal_verifier()
+            .read_signed_seal(self.context.config());
         match checked.and_then(|(_, signature)| signature) {
             Ok(signed) => {
                 if let Some(expires) = signed.meta.expires
-                    && expires - self.clock().now() < Duration::days(EXPIRY_NOTICE_DAYS)
+                    && expires - self.context.clock().now() < Duration::days(EXPIRY_NOTICE_DAYS)
                 {
                     let expires = expires.format("%Y-%m-%d %H:%M:%S");
-                    let seal = self.command_line("seal --sign KEYFILE");
+                    let seal = self.context.command_line("seal --sign KEYFILE");
                     let note = format!("the seal expires at {expires}; seal again before: {seal}");
                     verification.notes.push(note);
                 }
@@ -130,16 +133,16 @@ impl Engine {
         if !self.check_seal(verification) {
             return;
         }
-        let general = &self.config().general;
+        let general = &self.context.config().general;
         let is_checked = general.require_seal != SealRequirement::Never;
         let seal = BaselineSeal::read(&general.baseline_dir);
         let seal = seal.ok().flatten().filter(|_| is_checked);
         let is_sealed = seal.is_some();
         let mut seal = seal.unwrap_or_default();
         let mut wait = WriterWait::default();
-        let mut baselines = self.baseline_cache();
+        let mut baselines = self.baselines.baseline_cache();
         let mut checked = HashSet::new();
-        for agent in &self.config().agents {
+        for agent in &self.context.config().agents {
             if !checked.insert(&agent.baseline) {
                 continue;
             }
@@ -181,12 +184,13 @@ impl Engine {
         let mut is_first = true;
         let compare = || {
             if !mem::take(&mut is_first) {
-                *seal =
-                    BaselineSeal::read(&self.config().general.baseline_dir)?.unwrap_or_default();
+                *seal = BaselineSeal::read(&self.context.config().general.baseline_dir)?
+                    .unwrap_or_default();
             }
             self.compare_sealed_file(name, seal)
         };
-        self.seal_verifier
+        self.baselines
+            .seal_verifier()
             .read_settled(wait, compare, Result::is_err)
     }
 
@@ -196,7 +200,7 @@ impl Engine {
         let Some(sealed) = seal.expected_digest(name) else {
             return Ok(());
         };
-        let is = match self.read_baseline(name) {
+        let is = match self.catalog.read_baseline(name) {
             Ok(bytes) if Digest::of(&bytes) == sealed => return Ok(()),
             Ok(bytes) => format!(
                 "baseline does not match its seal: {name} has {}…, sealed {}…",
@@ -205,6 +209,7 @@ impl Engine {
             ),
             Err(error) => format!("{name} is sealed, but {}", error.message()),
         };
-        Err(Error::new(ErrorKind::Integrity, is).with_hint(reseal_hint(self.config(), name)))
+        Err(Error::new(ErrorKind::Integrity, is)
+            .with_hint(reseal_hint(self.context.config(), name)))
     }
 }

@@ -14,10 +14,10 @@ use crate::baseline::VersionDraft;
 use crate::boundary::Baseline;
 use crate::config::Agent;
 use crate::digest::Digest;
-use crate::engine::AgentHistory;
 use crate::engine::runs::plan::{BoundMemory, PlanBinding, PlanStep};
 use crate::engine::runs::push::DividedMemory;
 use crate::engine::runs::undo::{ContentPart, ContentParts, InstallSource, Replacement};
+use crate::engine::store::ledger::AgentHistory;
 use crate::engine::store::record::{FileState, RunEvent};
 use crate::engine::watch::classify::{Classification, MemoryAccumulator, describe_oversize};
 use crate::error::{Error, ErrorKind, Result};
@@ -45,12 +45,12 @@ impl<'a> Run<'a> {
         event: &mut RunEvent,
         may_wait_for_lease: bool,
     ) -> Result<Option<Captured>, EarlyEnd> {
-        let (engine, step) = (self.engine, queued.step);
-        let history = engine.ledger_history(&agent.name)?;
+        let (runs, step) = (self.runs, queued.step);
+        let history = runs.ledger.ledger_history(&agent.name)?;
         let references = self.load_references(agent, step, &history)?;
-        let now = engine.clock().now();
+        let now = runs.context.clock().now();
         let mut reading = MemoryAccumulator::default();
-        let mut entry_writer = EntryWriter::new(engine, agent, &references, now);
+        let mut entry_writer = EntryWriter::new(runs, agent, &references, now);
         let (object, attributes) = read_object(directory, may_wait_for_lease, &mut |bytes| {
             entry_writer.write(&mut reading, bytes)
         })?;
@@ -78,7 +78,7 @@ impl<'a> Run<'a> {
         let appended_to = self.check_undo(agent, step, &source, event)?;
         event.kept_scratch = push.as_ref().map(|push| push.summary.clone());
         let kept_offset = push
-            .map(|push| source.apply_push(engine, push))
+            .map(|push| source.apply_push(&self.runs.undo_sources, push))
             .transpose()?;
         event.after = Some(source.state.clone());
         event.baseline = match step.undone_run {
@@ -123,12 +123,16 @@ impl<'a> Run<'a> {
     ) -> Result<(), Error> {
         match object {
             MemoryObject::Special(special) => self
-                .engine
+                .runs
+                .checks
                 .misplacement_error(agent, history, special)
                 .map_or(Ok(()), Err),
             // An undo restores what was at the memory's own path.
             MemoryObject::Absent if event.undone_run.is_none() => {
-                let similar = self.engine.find_similar_file(agent, history, directory);
+                let similar = self
+                    .runs
+                    .checks
+                    .find_similar_file(agent, history, directory);
                 if let Some(similar) = similar {
                     let note = similar.note();
                     similar.refusal.map_or(Ok(()), Err)?;
@@ -163,7 +167,7 @@ impl<'a> Run<'a> {
         reading: &MemoryAccumulator,
     ) {
         event.boundary = classification.boundary;
-        event.drift = classification.count_drift(&reading.prefix, self.engine.clock());
+        event.drift = classification.count_drift(&reading.prefix, self.runs.context.clock());
         if let MemoryObject::File(_) = object {
             event.scratch_lines = Some(classification.scratch_lines);
             if let Some(reason) = describe_oversize(reading.size, agent.max_memory_size) {
@@ -185,7 +189,10 @@ impl<'a> Run<'a> {
         let loaded = self.shared().baselines.load(agent);
         match (loaded, &step.undone_run) {
             (Ok(current), _) => {
-                let earlier = self.engine.earlier_versions(agent, history, Some(&current));
+                let earlier = self
+                    .runs
+                    .baselines
+                    .earlier_versions(agent, history, Some(&current));
                 Ok(References { current, earlier })
             }
             (Err(refusal), None) => {
@@ -195,7 +202,7 @@ impl<'a> Run<'a> {
             // An undo restores old bytes, so a damaged baseline does not stop it; the
             // memory is then classified against the last baseline that was pushed.
             (Err(_), Some(_)) => {
-                let earlier = self.engine.earlier_versions(agent, history, None);
+                let earlier = self.runs.baselines.earlier_versions(agent, history, None);
                 let none = || Arc::new(Baseline::new(Vec::new(), &agent.separator));
                 let current = earlier.first().cloned().unwrap_or_else(none);
                 Ok(References { current, earlier })
@@ -256,28 +263,29 @@ impl<'a> Run<'a> {
         captured: &mut Captured,
         event: &mut RunEvent,
     ) -> Result<Vec<UnsyncedObject>, Error> {
-        let engine = self.engine;
+        let runs = self.runs;
         let mut unsynced = Vec::new();
         for version in captured.versions.drain(..) {
             let mut is_on_disk = version.was_pushed;
             if let Some(draft) = version.draft {
                 is_on_disk = false;
-                engine.baseline_versions.assign_name(draft)?;
+                runs.context.baseline_versions().assign_name(draft)?;
             } else if !version.is_checked
-                && let Some(draft) = engine
-                    .baseline_versions
+                && let Some(draft) = runs
+                    .context
+                    .baseline_versions()
                     .start_version(version.baseline.digest(), version.baseline.bytes())?
             {
                 // The agent that should have written it has failed.
                 is_on_disk = false;
                 draft.unsynced_content().sync()?;
-                engine.baseline_versions.assign_name(draft)?;
+                runs.context.baseline_versions().assign_name(draft)?;
             }
             // Every agent that needs the version syncs it, also one that did not write it.
             if !is_on_disk {
                 unsynced.extend(
-                    engine
-                        .baseline_versions
+                    runs.context
+                        .baseline_versions()
                         .open_unsynced(version.baseline.digest())?,
                 );
             }
@@ -285,7 +293,7 @@ impl<'a> Run<'a> {
         event.entry = match std::mem::replace(&mut captured.entry, PendingEntry::None) {
             PendingEntry::None => None,
             PendingEntry::Reused(written) => {
-                unsynced.extend(engine.archive().open_unsynced(&written.path)?);
+                unsynced.extend(runs.context.archive().open_unsynced(&written.path)?);
                 Some(written)
             }
             PendingEntry::Draft(mut draft, kind) => {
@@ -301,12 +309,12 @@ impl<'a> Run<'a> {
         if let (Some(skip), Replacement::File(parts)) =
             (captured.append_offset, &mut captured.source.replacement)
         {
-            let (_, whole_lines) = parts.measure(engine)?;
+            let (_, whole_lines) = parts.measure(&runs.undo_sources)?;
             if !whole_lines {
                 parts.0.push(ContentPart::Bytes(Arc::new(b"\n".to_vec())));
             }
             parts.0.push(ContentPart::Entry(written.path.clone(), skip));
-            (captured.source.state, _) = parts.measure(engine)?;
+            (captured.source.state, _) = parts.measure(&runs.undo_sources)?;
             event.after = Some(captured.source.state.clone());
         }
         Ok(unsynced)
@@ -319,8 +327,9 @@ impl<'a> Run<'a> {
     ) -> Result<PendingVersion, Error> {
         let checked = self.shared().drafted_versions.insert(version.digest());
         let draft = checked.then(|| {
-            self.engine
-                .baseline_versions
+            self.runs
+                .context
+                .baseline_versions()
                 .start_version(version.digest(), version.bytes())
         });
         Ok(PendingVersion {
@@ -337,16 +346,22 @@ impl<'a> Run<'a> {
     /// # Errors
     /// The ledger cannot be read, or the archive cannot be written.
     pub(super) fn store_found_version(&self, agent: &str, version: Digest) -> Result<bool> {
-        let history = self.engine.ledger_history(agent)?;
+        let history = self.runs.ledger.ledger_history(agent)?;
         if history.pushed_versions.first() == Some(&version) {
             return Ok(false);
         }
-        let loaded = self.shared().baselines.load(self.engine.agent(agent)?);
+        let loaded = self
+            .shared()
+            .baselines
+            .load(self.runs.context.agent(agent)?);
         // The file may have changed since the plan.
         let Some(baseline) = loaded.ok().filter(|it| it.digest() == version) else {
             return Ok(false);
         };
-        self.engine.baseline_versions.store(baseline.bytes())?;
+        self.runs
+            .context
+            .baseline_versions()
+            .store(baseline.bytes())?;
         Ok(true)
     }
 
@@ -361,7 +376,7 @@ impl<'a> Run<'a> {
         let failed_attempt = match &queued.failed_attempt {
             Some(attempt) => Some(attempt.clone()),
             None => {
-                let history = self.engine.ledger_history(&agent.name)?;
+                let history = self.runs.ledger.ledger_history(&agent.name)?;
                 history.failed_attempt.map(|attempt| *attempt)
             }
         };
@@ -370,11 +385,12 @@ impl<'a> Run<'a> {
         });
         let entry = same.map(|past| past.entry);
         Ok(entry.filter(|entry| {
-            let found = self.engine.archive().digest_entry(&entry.path);
+            let found = self.runs.context.archive().digest_entry(&entry.path);
             let is_allowed_place =
                 !agent.archive_findings.has_quarantine() || Archive::is_quarantined(&entry.path);
             let is_clean = || {
-                self.engine
+                self.runs
+                    .scanner
                     .scan_entry(agent, event, entry)
                     .summary
                     .is_clean()
@@ -390,7 +406,7 @@ impl<'a> Run<'a> {
         special: &SpecialFile,
         now: DateTime<FixedOffset>,
     ) -> Result<archive::EntryDraft, Error> {
-        let mut draft = self.engine.start_entry(agent)?;
+        let mut draft = self.runs.scanner.start_entry(agent)?;
         let after = match special {
             SpecialFile::Leased => {
                 " Its content follows in an entry of its own when the lease is released."

@@ -1,5 +1,6 @@
 //! The entry of a memory, written while the memory is read. It gets its name in step 3 of a reset.
 
+use crate::engine::runs::Runs;
 use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset};
@@ -8,7 +9,6 @@ use crate::archive::{self, EntryDraft, EntryKind, WrittenEntry};
 use crate::boundary::Baseline;
 use crate::config::Agent;
 use crate::digest::Digest;
-use crate::engine::Engine;
 use crate::engine::store::record::FileState;
 use crate::engine::watch::classify::{Classification, MemoryAccumulator, classify, window_size};
 use crate::error::Error;
@@ -128,7 +128,7 @@ fn unchanged_length(memory: &[u8], left: &FileState) -> Option<usize> {
 /// Writes a memory to an entry while it is read: keeps its beginning until the boundary can be
 /// found, and writes the rest directly.
 pub(super) struct EntryWriter<'i> {
-    engine: &'i Engine,
+    runs: &'i Runs,
     agent: &'i Agent,
     header: String,
     references: &'i References,
@@ -138,13 +138,13 @@ pub(super) struct EntryWriter<'i> {
 
 impl<'i> EntryWriter<'i> {
     pub(super) fn new(
-        engine: &'i Engine,
+        runs: &'i Runs,
         agent: &'i Agent,
         references: &'i References,
         now: DateTime<FixedOffset>,
     ) -> EntryWriter<'i> {
         EntryWriter {
-            engine,
+            runs,
             agent,
             header: archive::format_scratch_header(&agent.name, now),
             references,
@@ -182,7 +182,7 @@ impl<'i> EntryWriter<'i> {
         let Some(kind) = classification.entry_kind else {
             return Ok(None);
         };
-        let mut draft = self.engine.start_entry(self.agent)?;
+        let mut draft = self.runs.scanner.start_entry(self.agent)?;
         match classification.boundary {
             Some(boundary) if kind == EntryKind::Scratch => {
                 draft.write(self.header.as_bytes())?;

@@ -1,12 +1,12 @@
 //! The recovery of interrupted runs before a command decides what it is about: a target such as "the
 //! last run" depends on what recovery appends to the ledger.
 
+use crate::engine::runs::Runs;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::{ProgressCallback, Run};
 use crate::config::Agent;
-use crate::engine::Engine;
 use crate::engine::runs::plan::Plan;
 use crate::engine::store::journal::{Transaction, read_journal};
 use crate::engine::store::lock;
@@ -38,7 +38,7 @@ impl InterruptedTurn {
     }
 }
 
-impl Engine {
+impl Runs {
     /// Recovers the interrupted runs of these agents, and returns the turns that had replaced a memory:
     /// the ledger has them as finished now. Agents that another run has locked are left to it.
     ///
@@ -54,12 +54,17 @@ impl Engine {
         if agents.is_empty() {
             return Ok(Vec::new());
         }
-        self.archive().check_expected()?;
-        let _root_pin = self.archive().pin_root();
-        let plan = Plan::new(Operation::Undo, self.clock().now(), Vec::new(), Vec::new());
+        self.context.archive().check_expected()?;
+        let _root_pin = self.context.archive().pin_root();
+        let plan = Plan::new(
+            Operation::Undo,
+            self.context.clock().now(),
+            Vec::new(),
+            Vec::new(),
+        );
         let run = Run::new(self, &plan, false, cancel, progress);
         let recover = |agent| run.recover_alone(agent);
-        let recovered = map_agents_by_site(self, &agents, &recover);
+        let recovered = map_agents_by_site(&self.hosts, &agents, &recover);
         run.write_log_lines();
         let recovered: Result<Vec<()>> = recovered.into_iter().collect();
         recovered?;
@@ -82,11 +87,14 @@ impl Engine {
 
     /// Returns those of these agents that have a journal and are not locked by a run.
     fn idle_agents_with_journals(&self, names: &[String]) -> Vec<&Agent> {
-        let left = self.agents_with_journals();
+        let left = self.journals.agents_with_journals();
         let mut agents: Vec<&Agent> = Vec::new();
-        for agent in names.iter().filter_map(|name| self.agent(name).ok()) {
+        for agent in names
+            .iter()
+            .filter_map(|name| self.context.agent(name).ok())
+        {
             let is_listed = agents.iter().any(|it| it.name == agent.name);
-            let is_idle = || !lock::is_agent_locked(self.archive(), &agent.name);
+            let is_idle = || !lock::is_agent_locked(self.context.archive(), &agent.name);
             if !is_listed && left.contains(&agent.name) && is_idle() {
                 agents.push(agent);
             }
@@ -96,7 +104,12 @@ impl Engine {
 
     fn unrecorded_transactions(&self, agent: &str) -> Result<Vec<Transaction>> {
         let mut found = Vec::new();
-        for (_, journal) in self.journals()?.iter().filter(|(name, _)| name == agent) {
+        for (_, journal) in self
+            .journals
+            .journals()?
+            .iter()
+            .filter(|(name, _)| name == agent)
+        {
             if let Some((transaction, _)) = read_journal(journal)?
                 && !transaction.is_recorded_by(
                     &self.ledger_events_after(&transaction.event, transaction.ledger_seq)?,
@@ -116,7 +129,7 @@ impl Run<'_> {
         let lock = Arc::new(self.lock_agent(agent)?);
         match self.recover(agent, Some(&lock)) {
             Ok(_) => Ok(()),
-            Err(error) => match self.engine.unrecorded_transactions(&agent.name) {
+            Err(error) => match self.runs.unrecorded_transactions(&agent.name) {
                 Ok(left) if left.is_empty() => Ok(()),
                 _ => Err(error.with_context(&agent.name)),
             },

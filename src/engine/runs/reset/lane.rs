@@ -135,10 +135,10 @@ impl<'r, 'a> ResetLane<'r, 'a> {
 
     /// Calls `when_done` once the site answers or its connection fails.
     pub(super) fn connect_site(&self, when_done: OnConnected) {
-        let engine = self.run.engine;
+        let runs = self.run.runs;
         let first = self.queue.front();
-        match first.and_then(|it| engine.agent(&it.step.agent).ok()) {
-            Some(agent) => engine.connect_site(&self.site, agent, when_done),
+        match first.and_then(|it| runs.context.agent(&it.step.agent).ok()) {
+            Some(agent) => runs.hosts.connect_site(&self.site, agent, when_done),
             None => when_done(),
         }
     }
@@ -151,7 +151,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         threads: Threads<'_, '_, 'r>,
     ) -> Vec<AgentResult> {
         let threads = threads.filter(|_| matches!(self.site, Site::Host(_)));
-        self.batch_size = self.run.engine.limit_batch_size(&self.site, batch_size);
+        self.batch_size = self.run.runs.hosts.limit_batch_size(&self.site, batch_size);
         while !self.queue.is_empty() {
             if self.run.is_cancelled() {
                 self.end_not_started();
@@ -178,12 +178,12 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         let Some((first, _)) = self.lost_turns.first() else {
             return;
         };
-        let clock = run.engine.clock();
+        let clock = run.runs.context.clock();
         let end = clock.instant() + RECONNECT_TIMEOUT;
         let location = &first.agent.location;
         while clock.instant() < end
             && !run.is_cancelled()
-            && matches!(run.engine.probe_memory(location), Err(error) if error.cause == FailureCause::Unreachable)
+            && matches!(run.runs.context.probe_memory(location), Err(error) if error.cause == FailureCause::Unreachable)
         {
             clock.sleep(RECONNECT_INTERVAL);
         }
@@ -216,7 +216,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         lock: Option<Arc<AgentLock>>,
     ) {
         let FinishedTurn { mut event, kind } = finished;
-        event.duration_ms = elapsed_millis(began_at, self.run.engine.clock().instant());
+        event.duration_ms = elapsed_millis(began_at, self.run.runs.context.clock().instant());
         event.note = Some(match event.note {
             Some(note) => format!("{error}; {note}"),
             None => error.to_string(),
@@ -337,7 +337,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
     /// turn are in displaced files, which its journal names.
     fn abort_or_requeue(&mut self, turn: Turn<'a>, early_end: EarlyEnd) {
         let early_end = match early_end {
-            EarlyEnd::HostLost(error) if self.run.engine.can_have_journal(turn.agent) => {
+            EarlyEnd::HostLost(error) if self.run.runs.journals.can_have_journal(turn.agent) => {
                 return self.lost_turns.push((turn, error));
             }
             early_end => early_end,
@@ -411,7 +411,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
     /// first.
     fn start_lease_wait(&self, mut queued: QueuedTurn<'a>) -> QueuedTurn<'a> {
         queued.attempts -= 1;
-        let now = self.run.engine.clock().instant();
+        let now = self.run.runs.context.clock().instant();
         queued.leased_since.get_or_insert(now);
         queued
     }
@@ -419,7 +419,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
     /// Takes steps 1 and 2 for the next agents: locks, and entries without names.
     fn begin_turns(&mut self, threads: Threads<'_, '_, 'r>) -> Turns<'a, Captured> {
         let run = self.run;
-        let began = run.engine.clock().instant();
+        let began = run.runs.context.clock().instant();
         let mut locked: VecDeque<(QueuedTurn<'a>, &'a Agent)> = VecDeque::new();
         let is_alone = self.queue.front().is_some_and(|next| next.is_alone);
         let limit = if is_alone { 1 } else { self.batch_size };
@@ -436,7 +436,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             }
         }
         // Read after the locks: no other run of these agents can write a journal from here on.
-        let journals = match run.engine.journals() {
+        let journals = match run.runs.journals.journals() {
             Ok(left) => left,
             Err(error) => {
                 for (queued, _) in locked {
@@ -457,7 +457,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         }
         while let Some((queued, agent)) = locked.pop_front() {
             done.push(run.capture(queued, agent, &journals));
-            let passed = run.engine.clock().instant().duration_since(began);
+            let passed = run.runs.context.clock().instant().duration_since(began);
             if passed > MAX_LOCAL_BATCH_TIME || run.is_cancelled() {
                 break;
             }
@@ -519,7 +519,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
                     // Settling appends it again, and fails without it.
                     unmarked_swap: (!is_journaled).then_some(method),
                 },
-                deadline: run.engine.clock().instant() + SETTLE_TIMEOUT,
+                deadline: run.runs.context.clock().instant() + SETTLE_TIMEOUT,
                 scratch_lines: captured.scratch_lines,
                 notes: turn.event.note.take().into_iter().collect(),
                 kind: None,
@@ -543,7 +543,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
 
     /// Waits for late writers, then tries to settle again.
     fn wait_for_writers(&mut self, threads: Threads<'_, '_, 'r>) {
-        let clock = self.run.engine.clock();
+        let clock = self.run.runs.context.clock();
         let now = clock.instant();
         let delay = match (self.last_settle_time(), threads.is_some()) {
             (Some(due), _) => due.saturating_duration_since(now),
@@ -581,7 +581,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
                     "the displaced file keeps changing; it stays as {left} until a run finds it \
                      unchanged"
                 )),
-                Ok(()) if run.engine.clock().instant() < replaced.deadline => {
+                Ok(()) if run.runs.context.clock().instant() < replaced.deadline => {
                     self.unsettled.push(replaced);
                     continue;
                 }
@@ -644,7 +644,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         } = replaced;
         let mut event = turn.event;
         event.outcome = Outcome::Ok;
-        event.duration_ms = elapsed_millis(turn.began_at, self.run.engine.clock().instant());
+        event.duration_ms = elapsed_millis(turn.began_at, self.run.runs.context.clock().instant());
         event.note = (!notes.is_empty()).then(|| notes.join("; "));
         let journal = EntryJournal::Open(&displaced.journal);
         let released = self.run.screen_entries(turn.agent, &mut event, journal);

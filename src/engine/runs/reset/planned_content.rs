@@ -45,7 +45,7 @@ impl Run<'_> {
             });
         };
         let records = self.undo_records(agent, &undo.run)?;
-        undo::rebuild_source(self.engine, agent, &records)
+        undo::rebuild_source(&self.runs.undo_sources, agent, &records)
     }
 
     /// Returns the ledger records that the undo of an agent depends on, up to date.
@@ -56,14 +56,17 @@ impl Run<'_> {
             .unwrap_or_else(PoisonError::into_inner);
         let records = match undone.as_mut() {
             Some(records) => {
-                records.catch_up(self.engine)?;
+                records.catch_up(&self.runs.undo_sources)?;
                 records
             }
             None => {
                 let steps = self.plan.steps.iter();
                 let undos = steps.filter_map(|step| Some((&step.agent, step.undone_run.as_ref()?)));
                 let runs = undos.map(|(agent, undo)| (agent.as_str(), undo.run.as_str()));
-                undone.insert(UndoRecords::from_runs(self.engine, &runs.collect())?)
+                undone.insert(UndoRecords::from_runs(
+                    &self.runs.undo_sources,
+                    &runs.collect(),
+                )?)
             }
         };
         records.get(&agent.name).cloned().ok_or_else(|| {
@@ -123,7 +126,7 @@ impl Run<'_> {
                 error
             }
         })?;
-        self.engine.check_push_size(agent, &content)?;
+        self.runs.planner.check_push_size(agent, &content)?;
         Ok(Some(content))
     }
 

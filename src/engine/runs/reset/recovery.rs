@@ -1,5 +1,6 @@
 //! The recovery of interrupted runs from their journals.
 
+use crate::engine::runs::Runs;
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,6 @@ use super::turn::hold_lock_guard;
 use crate::archive::WrittenEntry;
 use crate::config::Agent;
 use crate::durable;
-use crate::engine::Engine;
 use crate::engine::store::address::{connection_target, host_name};
 use crate::engine::store::journal::{
     Journal, JournalRecord, Transaction, damaged_journal_error, read_journal,
@@ -202,14 +202,14 @@ impl Recovery<'_> {
     }
 }
 
-impl Engine {
+impl Runs {
     /// Returns the events in the ledger of the same agent and run after a record, oldest first.
     pub(super) fn ledger_events_after(
         &self,
         event: &RunEvent,
         after_seq: u64,
     ) -> Result<Vec<RunEvent>> {
-        let (back, _) = self.scan_ledger_backwards()?;
+        let (back, _) = self.ledger.scan_ledger_backwards()?;
         let mut back = back.stopping_after(after_seq);
         let is_wanted = |run: &str, agent: &str| run == event.run && agent == event.agent;
         let mut events = Vec::new();
@@ -251,7 +251,7 @@ impl Run<'_> {
         agent: &Agent,
         lock: Option<&Arc<AgentLock>>,
     ) -> Result<Option<FinishedTurn>, Error> {
-        let journals = self.engine.journals()?;
+        let journals = self.runs.journals.journals()?;
         self.recover_from_journals(agent, &journals, lock)
     }
 
@@ -327,7 +327,8 @@ impl Run<'_> {
         let file_name = journal_path.file_name().unwrap_or_default();
         let run_names = durable::find_random_names(file_name.as_bytes());
         let directory = match self
-            .engine
+            .runs
+            .context
             .open_directory_at(agent, agent.location.memory())
         {
             Ok(directory) => Some(directory),
@@ -372,7 +373,11 @@ impl Run<'_> {
             return Ok(None);
         }
         let is_same_path = transaction.memory == agent.location.memory();
-        match self.engine.open_directory_at(agent, &transaction.memory) {
+        match self
+            .runs
+            .context
+            .open_directory_at(agent, &transaction.memory)
+        {
             Ok(directory) => Ok(Some(directory)),
             // It may answer again soon, and then recovery must come before any other change in it.
             Err(error) if is_same_path && can_become_reachable(agent, &error) => Err(error.into()),
@@ -414,7 +419,7 @@ impl Run<'_> {
         mut progress: JournalProgress,
     ) -> Result<Option<Recovery<'a>>, Error> {
         let past = self
-            .engine
+            .runs
             .ledger_events_after(&transaction.event, transaction.ledger_seq)?;
         let is_recorded = transaction.is_recorded_by(&past);
         let journal = Journal::open(journal_path)?;
@@ -496,7 +501,7 @@ impl Run<'_> {
             settled
         };
         let mut settled = settle(displaced);
-        let clock = self.engine.clock();
+        let clock = self.runs.context.clock();
         let end = clock.instant() + RECOVERY_SETTLE_TIMEOUT;
         while let Some(due) = directory.next_settle_time()
             && settled.is_ok()
@@ -611,7 +616,7 @@ impl Run<'_> {
             let journal = EntryJournal::Open(&displaced.journal);
             released.extend(self.screen_entries(agent, &mut event, journal));
             event.entry = recorded_entry.or(event.entry);
-            self.engine.append_to_ledger(vec![event.clone()])?;
+            self.runs.ledger.append_to_ledger(vec![event.clone()])?;
         }
         self.end_releases(&released);
         Ok(is_finished_turn.then_some(FinishedTurn { event, kind }))

@@ -48,7 +48,7 @@ impl Run<'_> {
         entries.extend(event.late_entries.iter().cloned());
         for entry in entries.iter_mut().filter(|entry| entry.findings.is_none()) {
             let quarantined = entry.path.clone();
-            let mut scanned = self.engine.scan_entry(agent, event, entry);
+            let mut scanned = self.runs.scanner.scan_entry(agent, event, entry);
             let failure = scanned.failure.take();
             let failure =
                 failure.map(|error| format!("cannot scan {}: {error}", entry.path.display()));
@@ -113,7 +113,7 @@ impl Run<'_> {
         if matches!(journal, EntryJournal::LeftForNextRun) || self.is_recorded(agent, entry) {
             return;
         }
-        match self.engine.archive().release_entry(entry) {
+        match self.runs.context.archive().release_entry(entry) {
             Ok(released) => placed.entry = released,
             Err(error) => {
                 let path = entry.path.display();
@@ -128,7 +128,8 @@ impl Run<'_> {
     /// run uses again.
     fn is_recorded(&self, agent: &Agent, entry: &WrittenEntry) -> bool {
         // Without the ledger, it may.
-        self.engine
+        self.runs
+            .ledger
             .ledger_history(&agent.name)
             .ok()
             .is_none_or(|history| {
@@ -143,7 +144,7 @@ impl Run<'_> {
             return;
         };
         let path = &placed.entry.path;
-        match self.engine.archive().write_redacted_copy(path, &text) {
+        match self.runs.context.archive().write_redacted_copy(path, &text) {
             Ok(copy) => placed.copy = Some(copy),
             Err(error) => {
                 let problem = format!("no redacted copy of {}: {error}", path.display());
@@ -197,7 +198,12 @@ impl Run<'_> {
             released,
         } in released
         {
-            if let Err(error) = self.engine.archive().end_release(quarantined, released) {
+            if let Err(error) = self
+                .runs
+                .context
+                .archive()
+                .end_release(quarantined, released)
+            {
                 self.report_error(error);
             }
         }

@@ -183,7 +183,7 @@ impl Run<'_> {
         event: &mut RunEvent,
     ) -> Result<(), Error> {
         if event.before != Some(FileState::Special(special.clone())) {
-            let now = self.engine.clock().now();
+            let now = self.runs.context.clock().now();
             let draft = self.draft_description(agent, special, now)?;
             event
                 .late_entries
@@ -293,8 +293,8 @@ impl Run<'_> {
         {
             return Ok(archived);
         }
-        let now = self.engine.clock().now();
-        let mut draft = self.engine.start_entry(agent)?;
+        let now = self.runs.context.clock().now();
+        let mut draft = self.runs.scanner.start_entry(agent)?;
         let file = read(&mut |bytes| draft.write(bytes))?;
         let written = draft.finish(EntryKind::Late, now)?;
         Ok(Inspection::Archived(Box::new(written), file.attributes))
@@ -308,7 +308,7 @@ impl Run<'_> {
         (sha256, size): (Digest, u64),
         read: FileReader<'_>,
     ) -> Result<Option<Inspection>, Error> {
-        let mut draft = self.engine.start_entry(agent)?;
+        let mut draft = self.runs.scanner.start_entry(agent)?;
         let (mut beginning, mut whole) = (Hasher::default(), Hasher::default());
         let mut left = size;
         let file = read(&mut |bytes| {
@@ -331,7 +331,7 @@ impl Run<'_> {
             size,
             whole_digest: whole.finish(),
         };
-        let now = self.engine.clock().now();
+        let now = self.runs.context.clock().now();
         let written = draft.finish(EntryKind::Appended, now)?.with_base(base);
         Ok(Some(Inspection::Archived(
             Box::new(written),
@@ -346,7 +346,7 @@ impl Run<'_> {
         parts: &ContentParts,
         read: FileReader<'_>,
     ) -> Result<bool, TransportError> {
-        let Ok(mut archived) = parts.open_reader(self.engine) else {
+        let Ok(mut archived) = parts.open_reader(&self.runs.undo_sources) else {
             return Ok(false);
         };
         let mut same = true;

@@ -22,9 +22,10 @@ impl Run<'_> {
     ) {
         let (state, reason) = match object {
             MemoryObject::Absent => (State::Missing, NO_MEMORY_REASON.to_string()),
-            MemoryObject::Special(special) => {
-                (State::Error, self.engine.describe_special(agent, special))
-            }
+            MemoryObject::Special(special) => (
+                State::Error,
+                self.runs.scanner.describe_special(agent, special),
+            ),
             MemoryObject::File(_) => {
                 let state = classification.state();
                 let oversize = describe_oversize(size, agent.max_memory_size);
@@ -66,7 +67,7 @@ impl Run<'_> {
             agent: agent.name.clone(),
             state,
             reason,
-            time: self.engine.clock().now(),
+            time: self.runs.context.clock().now(),
         };
         self.shared().found_states.push(seen);
     }
@@ -74,13 +75,13 @@ impl Run<'_> {
     /// Records the states in which the run found its agents, and those in which it left them.
     pub(super) fn record_states(&self, results: &[AgentResult]) {
         let operation = self.plan.operation;
-        let observer = StateObserver::from(self.engine.setup.trigger);
+        let observer = StateObserver::from(self.runs.context.trigger());
         let mut found = std::mem::take(&mut self.shared().found_states);
         // Most agents have notes that the run takes away; it does not matter since when.
         found.retain(|seen| seen.state != State::Scratch);
         let notes = found.into_iter();
         let found = notes.map(|seen| StateNote::Seen { seen, observer });
-        let time = self.engine.clock().now();
+        let time = self.runs.context.clock().now();
         let left = results.iter().filter_map(|result| {
             let agent = result.agent.clone();
             match (operation, result.outcome) {
@@ -98,6 +99,6 @@ impl Run<'_> {
             }
         });
         let notes: Vec<StateNote> = found.chain(left).collect();
-        self.engine.note_states(&notes);
+        self.runs.state_log.note_states(&notes);
     }
 }

@@ -83,7 +83,7 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn ensure_locked(&self, queued: &mut QueuedTurn<'a>) -> Result<&'a Agent, Error> {
-        let agent = self.engine.agent(&queued.step.agent)?;
+        let agent = self.runs.context.agent(&queued.step.agent)?;
         if queued.lock.is_none() {
             queued.lock = Some(Arc::new(self.lock_agent(agent)?));
         }
@@ -93,16 +93,16 @@ impl<'a> Run<'a> {
     pub(super) fn lock_agent(&self, agent: &Agent) -> Result<AgentLock, Error> {
         let _span = tracing::debug_span!("lock", agent = agent.name).entered();
         loop {
-            let holder = self.engine.new_lock_holder(&self.id);
+            let holder = self.runs.locks.new_lock_holder(&self.id);
             let locked = lock::acquire_agent_lock(
-                self.engine.archive(),
+                self.runs.context.archive(),
                 &agent.name,
                 &holder,
-                self.engine.clock().zone(),
+                self.runs.context.clock().zone(),
             );
             // Another run may have taken the lock between the wait and this attempt.
             let is_busy = matches!(&locked, Err(error) if error.kind() == ErrorKind::Busy);
-            if !is_busy || self.is_cancelled() || !self.engine.wait_lock_interval() {
+            if !is_busy || self.is_cancelled() || !self.runs.locks.wait_lock_interval() {
                 return locked;
             }
         }
@@ -116,17 +116,18 @@ impl<'a> Run<'a> {
         journals: &[(String, PathBuf)],
     ) -> CaptureOutcome<'a> {
         queued.attempts += 1;
-        let began = self.engine.clock().instant();
+        let began = self.runs.context.clock().instant();
         let directory = || -> Result<_, Error> {
             self.recover_from_journals(agent, journals, queued.lock.as_ref())?;
             // An undo restores bytes of the same file, so sharing does not matter to it.
             if queued.step.undone_run.is_none()
-                && let Some(other) = self.engine.find_sharing_agent(agent)
+                && let Some(other) = self.runs.shared_memories.find_sharing_agent(agent)
             {
                 return Err(sharing_error(&other));
             }
             let directory = self
-                .engine
+                .runs
+                .context
                 .open_directory(agent)
                 .inspect_err(|error| self.note_unreachable(agent, error.cause, error))?;
             hold_lock_guard(directory.as_ref(), queued.lock.as_ref());
@@ -198,9 +199,12 @@ impl<'a> Run<'a> {
             },
             memory_inode: captured.inode,
             known_digests: before.filter_map(FileState::digest).collect(),
-            ledger_seq: self.engine.ledger_head()?.0,
+            ledger_seq: self.runs.ledger.ledger_head()?.0,
         };
-        let (journal, written) = self.engine.create_journal(turn.agent, &transaction)?;
+        let (journal, written) = self
+            .runs
+            .journals
+            .create_journal(turn.agent, &transaction)?;
         changed.extend(written);
         let archived_content = captured.take_archived_content(turn.event.entry.as_ref());
         let archived = PreparedSwap {
@@ -231,7 +235,7 @@ impl<'a> Run<'a> {
             Some(it) => StagedAttributes::OfDirectoryOwner(it),
             None => StagedAttributes::Inherited,
         };
-        let mut write = |sink: ByteSink<'_>| parts.write_to(self.engine, sink);
+        let mut write = |sink: ByteSink<'_>| parts.write_to(&self.runs.undo_sources, sink);
         let missing = turn
             .directory
             .stage(&prepared.staged_name, &mut write, attributes)?;

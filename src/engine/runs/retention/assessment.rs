@@ -4,6 +4,7 @@
 //! It expires when that is before the retention time, reckoned from the confirmed date, and nothing
 //! else keeps it.
 
+use crate::engine::runs::Retention;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +17,6 @@ use super::ledger_facts::{EntryRecord, LedgerFacts, LedgerQuery};
 use super::scope::RetentionScope;
 use super::unused_versions::VersionCandidates;
 use crate::archive::{Archive, ArchiveEntry, PinFault, Pins};
-use crate::engine::Engine;
 use crate::error::{Error, Result};
 
 /// Why retention keeps an entry.
@@ -122,7 +122,7 @@ impl Assessment {
     }
 }
 
-impl Engine {
+impl Retention {
     /// Judges the entries in the directories of a scope.
     ///
     /// # Errors
@@ -143,7 +143,7 @@ impl Engine {
         if candidates.is_empty() && versions.is_empty() {
             return Ok(assessment);
         }
-        let pins = Pins::read(&self.archive)?;
+        let pins = Pins::read(self.context.archive())?;
         let is_pinned = |it: &Candidate| pins.contains(&it.entry.path);
         if matches!(depth, Depth::Old) && versions.is_empty() && candidates.iter().all(is_pinned) {
             return Ok(assessment);
@@ -191,10 +191,11 @@ impl Engine {
             let keeps_newest = !growing.contains(directory.as_path());
             let listed = match depth {
                 Depth::Old => self
-                    .archive
+                    .context
+                    .archive()
                     .expired_entries(directory, limit, dates.zone, keeps_newest)
                     .map(|entries| entries.into_iter().map(|it| (it, 0)).collect()),
-                Depth::All => self.archive.list_entries_with_usage(directory),
+                Depth::All => self.context.archive().list_entries_with_usage(directory),
             };
             let listed: Vec<(ArchiveEntry, u64)> = match listed {
                 Ok(listed) => listed,
@@ -230,25 +231,28 @@ impl Engine {
             let claimed = self.agent_directories().into_iter();
             let claimed: HashSet<&Path> = claimed.map(Path::new).collect();
             directories = self
-                .archive
+                .context
+                .archive()
                 .unclaimed_directories(&|directory| claimed.contains(directory))?;
             directories.insert(PathBuf::new());
         }
-        let agents = scope.agents().filter_map(|name| self.config().agent(name));
+        let agents = scope
+            .agents()
+            .filter_map(|name| self.context.config().agent(name));
         directories.extend(agents.map(|agent| PathBuf::from(&agent.archive_subdir)));
         Ok(directories)
     }
 
     /// The directories of all agents, without duplicates.
     pub(in crate::engine) fn agent_directories(&self) -> BTreeSet<&str> {
-        let agents = self.config().agents.iter();
+        let agents = self.context.config().agents.iter();
         agents.map(|agent| agent.archive_subdir.as_str()).collect()
     }
 }
 
 /// Judges one entry at a time.
 struct Judge<'j> {
-    engine: &'j Engine,
+    retention: &'j Retention,
     scope: &'j RetentionScope<'j>,
     dates: &'j RetentionDates,
     pins: &'j Pins,
@@ -263,7 +267,7 @@ struct Judge<'j> {
 
 impl<'j> Judge<'j> {
     fn new(
-        engine: &'j Engine,
+        retention: &'j Retention,
         scope: &'j RetentionScope<'j>,
         dates: &'j RetentionDates,
         pins: &'j Pins,
@@ -271,7 +275,7 @@ impl<'j> Judge<'j> {
         faults: &'j [PinFault],
     ) -> Judge<'j> {
         let mut by_directory: HashMap<&Path, Vec<String>> = HashMap::new();
-        for agent in &engine.config().agents {
+        for agent in &retention.context.config().agents {
             let directory = Path::new(&agent.archive_subdir);
             let agents = by_directory.entry(directory).or_default();
             agents.push(agent.name.clone());
@@ -279,7 +283,7 @@ impl<'j> Judge<'j> {
         let by_directory = by_directory.into_iter();
         let agents = facts.agents.iter();
         Judge {
-            engine,
+            retention,
             scope,
             dates,
             pins,
@@ -367,7 +371,7 @@ impl<'j> Judge<'j> {
             };
             times.push((record.recorded_at, reason));
             let agent = &self.facts.agents[record.agent];
-            if self.engine.config().agent(&agent.name).is_none() {
+            if self.retention.context.config().agent(&agent.name).is_none() {
                 times.push((agent.last_at, KeepReason::ActiveElsewhere));
             }
         }

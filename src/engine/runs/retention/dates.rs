@@ -1,8 +1,8 @@
 //! The dates that retention goes by: the present one, and the one that an earlier run confirms.
 
+use crate::engine::runs::Retention;
 use chrono::{DateTime, Duration, FixedOffset};
 
-use crate::engine::Engine;
 use crate::error::Result;
 use crate::moment::Zone;
 
@@ -64,21 +64,22 @@ pub(super) fn describe_days(number: u32) -> String {
     }
 }
 
-impl Engine {
+impl Retention {
     /// Reads the dates that retention goes by.
     ///
     /// # Errors
     /// The ledger cannot be read.
     pub(super) fn retention_dates(&self) -> Result<RetentionDates> {
-        let now = self.clock().now();
+        let now = self.context.clock().now();
         let confirmed = self
-            .ledger()
+            .ledger
+            .state()
             .last_record_time_before(now - MIN_CONFIRMATION_AGE)?;
         Ok(RetentionDates {
             now,
-            zone: self.clock().zone(),
+            zone: self.context.clock().zone(),
             confirmed,
-            days: self.config().general.archive_retention_days,
+            days: self.context.config().general.archive_retention_days,
         })
     }
 
@@ -87,7 +88,7 @@ impl Engine {
     /// # Errors
     /// The ledger cannot be read.
     pub(super) fn describe_unconfirmed_date(&self, dates: &RetentionDates) -> Result<String> {
-        let has_records = self.ledger().latest_record_time()?.is_some();
+        let has_records = self.ledger.state().latest_record_time()?.is_some();
         let since = match dates.confirmed {
             None if has_records => {
                 return Ok(

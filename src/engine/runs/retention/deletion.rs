@@ -1,5 +1,6 @@
 //! The deletion of entries and versions that were planned and have expired.
 
+use crate::engine::runs::Retention;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,6 @@ use crate::digest::Digest;
 use crate::engine::runs::plan::RetentionPlan;
 use crate::engine::store::lock;
 use crate::engine::store::record::{Operation, RunEvent};
-use crate::engine::{Engine, EngineSetup};
 use crate::error::{Error, Result};
 
 /// Maximum number of entries or versions that one record names. With paths of up to 300 bytes, the
@@ -58,10 +58,10 @@ impl Deletion {
     }
 
     /// Returns the lines about it for `reset.log`.
-    pub fn describe(&self, engine: &Engine) -> Vec<String> {
+    pub fn describe(&self, retention: &Retention) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.entries.is_empty() {
-            let days = engine.config().general.archive_retention_days;
+            let days = retention.context.config().general.archive_retention_days;
             let entries = describe_older_entries(self.entries.len(), days);
             lines.push(format!("Deleted {entries}"));
         }
@@ -73,7 +73,7 @@ impl Deletion {
     }
 }
 
-impl Engine {
+impl Retention {
     /// Deletes what was planned and what retention would still delete now. The record precedes the
     /// deletion, so a crash in between does not look like a loss.
     ///
@@ -94,7 +94,7 @@ impl Engine {
             self.delete_planned(run, shown_plan, scope)?
         };
         if shown_plan.is_full_check {
-            self.baseline_versions.note_check();
+            self.context.baseline_versions().note_check();
         }
         Ok(deletion)
     }
@@ -106,7 +106,7 @@ impl Engine {
         scope: &RetentionScope<'_>,
     ) -> Result<Deletion> {
         // A process that pins an entry now waits, and then finds it deleted.
-        let _lock = lock::lock_pins(&self.archive, self.clock())?;
+        let _lock = lock::lock_pins(self.context.archive(), self.context.clock())?;
         let dates = self.retention_dates()?;
         let mut expired = self.find_expired_at(scope, &dates, shown_plan.is_full_check)?;
         let paths: HashSet<&Path> = shown_plan.entries.iter().map(PathBuf::as_path).collect();
@@ -131,7 +131,7 @@ impl Engine {
                 Err(error) => return Err(error),
             }
             self.delete_recorded(&part, &mut deletion);
-            if let Err(moved) = self.archive.check_root() {
+            if let Err(moved) = self.context.archive().check_root() {
                 deletion.errors.push(moved);
                 break;
             }
@@ -141,11 +141,11 @@ impl Engine {
 
     /// Records that entries or versions are about to be deleted.
     fn record_deletion(&self, run: &str, part: &ExpiredPart<'_>) -> Result<()> {
-        let EngineSetup { trigger, user, .. } = &self.setup;
-        let mut event = RunEvent::for_archive(run, Operation::Retire, *trigger, user);
+        let (trigger, user) = (self.context.trigger(), self.context.user());
+        let mut event = RunEvent::for_archive(run, Operation::Retire, trigger, user);
         match part {
             ExpiredPart::Entries(entries) => {
-                let days = self.config().general.archive_retention_days;
+                let days = self.context.config().general.archive_retention_days;
                 event.retired_entries = entries.iter().map(|entry| entry.path.clone()).collect();
                 event.note = Some(describe_older_entries(entries.len(), days));
             }
@@ -154,25 +154,27 @@ impl Engine {
                 event.note = Some(describe_unused_versions(versions.len()));
             }
         }
-        let recorded = self.append_to_ledger(vec![event]);
-        recorded.map_err(|error| self.explain_unrecorded_deletion(error))
+        let recorded = self.ledger.append_to_ledger(vec![event]);
+        recorded.map_err(|error| self.ledger.explain_unrecorded_deletion(error))
     }
 
     fn delete_recorded(&self, part: &ExpiredPart<'_>, deletion: &mut Deletion) {
         match part {
             ExpiredPart::Entries(entries) => {
                 for entry in *entries {
-                    match self.archive.delete_entry(entry) {
+                    match self.context.archive().delete_entry(entry) {
                         Ok(true) => deletion.entries.push(entry.path.clone()),
                         Ok(false) => {}
                         // One error about the archive stands for all entries that stay.
-                        Err(_) if self.archive.check_root().is_err() => return,
+                        Err(_) if self.context.archive().check_root().is_err() => return,
                         Err(error) => deletion.errors.push(error),
                     }
                 }
             }
             ExpiredPart::Versions(versions) => match self.delete_versions(versions, deletion) {
-                Err(error) if self.archive.check_root().is_ok() => deletion.errors.push(error),
+                Err(error) if self.context.archive().check_root().is_ok() => {
+                    deletion.errors.push(error)
+                }
                 _ => {}
             },
         }
@@ -180,12 +182,12 @@ impl Engine {
 
     /// Deletes recorded versions, except those that another process has begun to rely on since.
     fn delete_versions(&self, versions: &[StoredVersion], deletion: &mut Deletion) -> Result<()> {
-        let lock = self.baseline_versions.lock_for_deletion()?;
+        let lock = self.context.baseline_versions().lock_for_deletion()?;
         for version in versions {
-            match self.baseline_versions.delete(version, &lock) {
+            match self.context.baseline_versions().delete(version, &lock) {
                 Ok(true) => deletion.versions.push(version.digest),
                 Ok(false) => {}
-                Err(_) if self.archive.check_root().is_err() => return Ok(()),
+                Err(_) if self.context.archive().check_root().is_err() => return Ok(()),
                 Err(error) => deletion.errors.push(error),
             }
         }

@@ -1,5 +1,6 @@
 //! The list of entries, and their pins.
 
+use crate::engine::runs::Retention;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,6 @@ use crate::archive::{Archive, ArchiveEntry, PinFault, Pins};
 use crate::engine::store::entry_directories::EntryDirectory;
 use crate::engine::store::lock;
 use crate::engine::store::record::{Operation, RunEvent, new_run_id};
-use crate::engine::{Engine, EngineSetup};
 use crate::error::{Error, Result};
 use crate::lint::ScanSummary;
 
@@ -55,7 +55,7 @@ pub struct EntryList {
     pub ledger_error: Option<Error>,
 }
 
-impl Engine {
+impl Retention {
     /// Returns the entries of some agents, or of all where none is named, that a filter allows:
     /// oldest first within a directory. Agents that left the config have the names of their
     /// directories.
@@ -66,12 +66,12 @@ impl Engine {
         let directories = self.named_directories(agents)?;
         let mut entries = Vec::new();
         for directory in &directories {
-            let listed = self.archive.list_entries(&directory.path)?;
+            let listed = self.context.archive().list_entries(&directory.path)?;
             entries.extend(listed.into_iter().map(|entry| (directory, entry)));
         }
-        let pins = Pins::read(&self.archive)?;
-        let now = self.clock().now();
-        let limit = now - dates::days(self.config().general.archive_retention_days);
+        let pins = Pins::read(self.context.archive())?;
+        let now = self.context.clock().now();
+        let limit = now - dates::days(self.context.config().general.archive_retention_days);
         let facts = self.read_ledger_facts(&LedgerQuery {
             entries: entries
                 .iter()
@@ -88,7 +88,7 @@ impl Engine {
             |facts| (facts, None),
         );
         let is_known = ledger_error.is_none();
-        let zone = self.clock().zone();
+        let zone = self.context.clock().zone();
         let mut statuses = Vec::new();
         let all = entries.into_iter().zip(facts.entries).enumerate();
         for (place, ((directory, entry), record)) in all {
@@ -144,14 +144,14 @@ impl Engine {
     /// # Errors
     /// An unknown agent, or an archive that cannot be read.
     fn named_directories(&self, agents: &[String]) -> Result<Vec<EntryDirectory>> {
-        let mut directories = self.entry_directories()?;
+        let mut directories = self.entries.entry_directories()?;
         let has_directory = |name: &String| {
             directories
                 .iter()
                 .any(|it| it.names().any(|known| known == *name))
         };
         for name in agents.iter().filter(|name| !has_directory(name)) {
-            self.agent(name)?;
+            self.context.agent(name)?;
         }
         directories.retain(|directory| {
             agents.is_empty() || directory.names().any(|name| agents.contains(&name))
@@ -164,11 +164,15 @@ impl Engine {
     /// # Errors
     /// The archive cannot be read.
     pub fn agents_with_hidden_quarantine(&self, agents: &[String]) -> Result<Vec<String>> {
-        let mut directories = self.entry_directories()?;
+        let mut directories = self.entries.entry_directories()?;
         directories.retain(|directory| {
             let is_named =
                 agents.is_empty() || directory.names().any(|name| agents.contains(&name));
-            is_named && self.archive.has_hidden_quarantine(&directory.path)
+            is_named
+                && self
+                    .context
+                    .archive()
+                    .has_hidden_quarantine(&directory.path)
         });
         Ok(directories.iter().map(EntryDirectory::label).collect())
     }
@@ -178,7 +182,7 @@ impl Engine {
     /// # Errors
     /// The pins cannot be read.
     pub fn pin_faults(&self) -> Result<Vec<PinFault>> {
-        Ok(Pins::read(&self.archive)?.find_faults())
+        Ok(Pins::read(self.context.archive())?.find_faults())
     }
 
     /// Pins or unpins entries, all of them or none, and records that; also what an earlier call did and
@@ -188,18 +192,19 @@ impl Engine {
     /// # Errors
     /// A path that leads to no entry, or the system's error.
     pub fn set_pinned(&self, entries: &[PathBuf], is_pinned: bool) -> Result<Vec<PathBuf>> {
-        let _lock = lock::lock_pins(&self.archive, self.clock())?;
-        let mut pins = Pins::read(&self.archive)?;
+        let _lock = lock::lock_pins(self.context.archive(), self.context.clock())?;
+        let mut pins = Pins::read(self.context.archive())?;
         let (mut changed, mut pinned) = (Vec::new(), Vec::new());
         for typed in entries {
-            let entry = self.archive.resolve_typed_path(typed);
+            let entry = self.context.archive().resolve_typed_path(typed);
             // A deleted entry can still be unpinned.
             let is_known = |entry: &PathBuf| -> Result<bool> {
-                Ok(!is_pinned && pins.contains(entry) || self.archive.find_entry(entry)?.is_some())
+                Ok(!is_pinned && pins.contains(entry)
+                    || self.context.archive().find_entry(entry)?.is_some())
             };
             let is_known = entry.as_ref().map(is_known).transpose()?;
             let (Some(entry), Some(true)) = (entry, is_known) else {
-                return Err(self.unknown_entry_error(typed));
+                return Err(self.entries.unknown_entry_error(typed));
             };
             let is_new = if is_pinned {
                 pins.add(&entry)?
@@ -213,9 +218,9 @@ impl Engine {
             }
         }
         if !changed.is_empty()
-            && let Err(error) = pins.write(&self.archive)
+            && let Err(error) = pins.write(self.context.archive())
         {
-            let now = Pins::read(&self.archive);
+            let now = Pins::read(self.context.archive());
             let is_done = |now: &Pins| changed.iter().all(|it| now.contains(it) == is_pinned);
             let has_taken_effect = now.is_ok_and(|now| is_done(&now));
             return Err(if has_taken_effect {
@@ -239,7 +244,7 @@ impl Engine {
             return Ok(pinned);
         }
         let (mut unrecorded, mut unread) = (Vec::new(), None);
-        let (mut back, _) = self.scan_ledger_backwards()?;
+        let (mut back, _) = self.ledger.scan_ledger_backwards()?;
         while !pinned.is_empty() {
             let next = back.next_readable(&mut unread, |it| it.is_about_archive())?;
             let Some((_, record)) = next else { break };
@@ -264,8 +269,8 @@ impl Engine {
         };
         let run = new_run_id();
         let events = entries.chunks(MAX_NAMES_PER_RECORD).map(|some| {
-            let EngineSetup { trigger, user, .. } = &self.setup;
-            let mut event = RunEvent::for_archive(&run, act, *trigger, user);
+            let (trigger, user) = (self.context.trigger(), self.context.user());
+            let mut event = RunEvent::for_archive(&run, act, trigger, user);
             let first = some.first().map(|entry| entry.display().to_string());
             let more = some.len() - 1;
             event.note = first.map(|first| match more {
@@ -275,8 +280,10 @@ impl Engine {
             event.pinned_entries = some.to_vec();
             event
         });
-        self.append_to_ledger(events.collect()).map_err(|error| {
-            error.with_context(format!("{word}, but cannot record it in the ledger"))
-        })
+        self.ledger
+            .append_to_ledger(events.collect())
+            .map_err(|error| {
+                error.with_context(format!("{word}, but cannot record it in the ledger"))
+            })
     }
 }

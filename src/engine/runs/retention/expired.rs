@@ -1,5 +1,6 @@
 //! What retention may delete at the end of a run, and the reasons why other old entries stay.
 
+use crate::engine::runs::Retention;
 use std::collections::BTreeMap;
 
 use super::assessment::{Assessment, Depth, KeepReason, Verdict};
@@ -8,7 +9,6 @@ use super::scope::RetentionScope;
 use super::unused_versions::{UnusedVersions, VersionCandidates, describe_unused_versions};
 use crate::archive::ArchiveEntry;
 use crate::baseline::StoredVersion;
-use crate::engine::Engine;
 use crate::error::Result;
 
 /// What retention may delete now, and why other things stay.
@@ -27,7 +27,7 @@ pub(super) fn describe_older_entries(entries: usize, days: u32) -> String {
     format!("{entries} entr{plural} older than {}", describe_days(days))
 }
 
-impl Engine {
+impl Retention {
     /// Finds the expired entries that may be deleted after a run, and the reasons why others stay; if
     /// that check is due, also the entries of no agent, and unused versions.
     pub(super) fn find_expired(&self, scope: &RetentionScope<'_>) -> Result<Expired> {

@@ -1,6 +1,7 @@
 //! What the ledger records about entries, agents and baseline versions, gathered in one pass that
 //! holds one record at a time.
 
+use crate::engine::runs::Retention;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,6 @@ use super::record_dates::{RecordDates, RecordPlace};
 use crate::archive::{self, Archive, EntryKind, Pins, parse_entry_name};
 use crate::boundary::BoundaryRule;
 use crate::digest::Digest;
-use crate::engine::Engine;
 use crate::engine::store::record::{FileState, LedgerRecord, Operation, Outcome, RunEvent};
 use crate::engine::store::unchanged_agents::UnchangedAgents;
 use crate::error::Result;
@@ -350,15 +350,15 @@ fn is_appended(entry: &Path) -> bool {
     kind == Some(EntryKind::Appended)
 }
 
-impl Engine {
+impl Retention {
     /// Reads what the ledger records about entries and versions.
     ///
     /// # Errors
     /// The ledger cannot be read, or its chain is broken.
     pub(super) fn read_ledger_facts(&self, query: &LedgerQuery<'_>) -> Result<LedgerFacts> {
-        let boot = self.clock().boot_time();
-        let mut pass = LedgerPass::new(&self.archive, query);
-        self.records(None, None)?.for_each(&mut |record| {
+        let boot = self.context.clock().boot_time();
+        let mut pass = LedgerPass::new(self.context.archive(), query);
+        self.ledger.records(None, None)?.for_each(&mut |record| {
             pass.add_record(record);
             Ok(())
         })?;

@@ -1,6 +1,7 @@
 //! The retention overview: what the archive holds for each agent, what expires now, why the rest
 //! stays and until when, and what a shorter retention time would free. Changes nothing.
 
+use crate::engine::runs::Retention;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,6 @@ use super::scope::RetentionScope;
 use super::unused_versions::{UnusedVersions, VersionCandidates};
 use crate::archive::{self, Archive, DiskSpace, EntryKind, format_stamp};
 use crate::digest::Digest;
-use crate::engine::Engine;
 use crate::engine::store::record::Outcome;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -225,7 +225,7 @@ pub(super) struct AssessedOverview {
     pub owners: BTreeSet<String>,
 }
 
-impl Engine {
+impl Retention {
     /// Returns what retention would delete now and why the rest stays, for these agents, which may
     /// have left the config, or for the whole archive. It takes no lock and writes nothing.
     ///
@@ -244,12 +244,12 @@ impl Engine {
     /// The ledger cannot be read.
     pub(super) fn failed_agents(&self) -> Result<FailedAgents> {
         let mut failed = FailedAgents::new();
-        for agent in &self.config().agents {
-            if let Some(last) = self.ledger_history(&agent.name)?.last_run
+        for agent in &self.context.config().agents {
+            if let Some(last) = self.ledger.ledger_history(&agent.name)?.last_run
                 && last.outcome.is_failure()
                 && !last.is_archive_full
             {
-                let time = self.clock().zone().format_minute(last.time);
+                let time = self.context.clock().zone().format_minute(last.time);
                 let run = &last.run;
                 let outcome = match last.outcome {
                     Outcome::Refused => "was refused",
@@ -260,7 +260,7 @@ impl Engine {
                 failed.insert(agent.name.clone(), reason);
             }
         }
-        for (agent, error) in self.refused_baselines() {
+        for (agent, error) in self.baselines.refused_baselines() {
             let reason = || format!("resets refuse it: {}", error.message());
             failed.entry(agent.name.clone()).or_insert_with(reason);
         }
@@ -277,7 +277,7 @@ impl Engine {
         let is_limited = !named.is_empty();
         let failures = failed.keys().map(String::as_str);
         let named = is_limited.then_some(named);
-        let scope = RetentionScope::from_failures(self.config(), failures, named);
+        let scope = RetentionScope::from_failures(self.context.config(), failures, named);
         let dates = self.retention_dates()?;
         let candidates = if is_limited {
             VersionCandidates::default()
@@ -301,14 +301,14 @@ impl Engine {
         };
         let faults = assessment.pin_faults.iter();
         let overview = RetentionOverview {
-            archive: self.archive.root().to_path_buf(),
+            archive: self.context.archive().root().to_path_buf(),
             days: dates.days,
             time: dates.now,
             confirmed: dates.confirmed,
             unconfirmed,
             shorter: count_shorter(&assessment, &dates),
             versions: (!is_limited).then(|| summarize_versions(&candidates, unused)),
-            disk: self.archive.disk_space(),
+            disk: self.context.archive().disk_space(),
             unclear_pins: faults.map(|(fault, _)| fault.to_string()).collect(),
             unreadable,
             agents: groups,
@@ -341,17 +341,17 @@ impl Engine {
             .into_iter()
             .map(|((name, directory), group)| {
                 let failure = name.and_then(|it| failed.get(it).cloned());
-                let configured = name.is_some_and(|it| self.config().agent(it).is_some());
+                let configured = name.is_some_and(|it| self.context.config().agent(it).is_some());
                 group.finish(name.map(str::to_string), configured, directory, failure)
             })
             .collect();
         let known: HashSet<String> = found.iter().filter_map(|it| it.agent.clone()).collect();
         for name in agents {
             if !known.contains(name) {
-                self.agent(name)?;
+                self.context.agent(name)?;
             }
         }
-        for agent in &self.config().agents {
+        for agent in &self.context.config().agents {
             let is_asked = agents.is_empty() || agents.contains(&agent.name);
             if is_asked && !known.contains(&agent.name) {
                 let directory = Path::new(&agent.archive_subdir);
@@ -379,7 +379,7 @@ impl Engine {
         let mut errors = assessment.unreadable.clone();
         for error in others
             .into_iter()
-            .filter_map(|it| self.archive.list_entries(it).err())
+            .filter_map(|it| self.context.archive().list_entries(it).err())
         {
             if !errors.contains(&error) {
                 errors.push(error);

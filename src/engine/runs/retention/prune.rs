@@ -1,5 +1,6 @@
 //! Retention without a run: deletes what the overview shows, in the same way as a run does.
 
+use crate::engine::runs::Retention;
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 
@@ -8,7 +9,6 @@ use super::overview::{AssessedOverview, ExpiringEntry, FailedAgents, RetentionOv
 use super::scope::RetentionScope;
 use crate::config::is_agent_name;
 use crate::digest::Digest;
-use crate::engine::Engine;
 use crate::engine::runs::plan::RetentionPlan;
 use crate::engine::store::lock::{AgentLock, acquire_agent_lock};
 use crate::engine::store::record::new_run_id;
@@ -52,28 +52,28 @@ impl PruneReport {
     }
 }
 
-impl Engine {
-    /// Deletes what [`Engine::retention_overview`] shows, under the locks of the agents concerned.
+impl Retention {
+    /// Deletes what [`Retention::retention_overview`] shows, under the locks of the agents concerned.
     /// The entries of an agent that a run has locked stay.
     ///
     /// # Errors
-    /// As [`Engine::retention_overview`]; nothing was deleted.
+    /// As [`Retention::retention_overview`]; nothing was deleted.
     pub fn prune_archive(&self, agents: &[String]) -> Result<PruneReport> {
         self.prune(agents, None)
     }
 
-    /// Deletes what an overview of the whole archive has shown, as [`Engine::prune_archive`] does,
+    /// Deletes what an overview of the whole archive has shown, as [`Retention::prune_archive`] does,
     /// and nothing that has expired since.
     ///
     /// # Errors
-    /// As [`Engine::retention_overview`]; nothing was deleted.
+    /// As [`Retention::retention_overview`]; nothing was deleted.
     pub fn prune_shown(&self, shown: &RetentionOverview) -> Result<PruneReport> {
         self.prune(&[], Some(shown))
     }
 
     fn prune(&self, agents: &[String], shown: Option<&RetentionOverview>) -> Result<PruneReport> {
-        let _root_pin = self.archive().pin_root();
-        self.archive().check_expected_for_write()?;
+        let _root_pin = self.context.archive().pin_root();
+        self.context.archive().check_expected_for_write()?;
         let failed = self.failed_agents()?;
         let AssessedOverview { overview, owners } = self.assess_overview(agents, &failed)?;
         let shown_entries: Option<HashSet<&ExpiringEntry>> =
@@ -124,10 +124,10 @@ impl Engine {
         failed.extend(locked);
         let named = (!agents.is_empty()).then(|| agents.iter().map(String::as_str).collect());
         let failures = failed.keys().map(String::as_str);
-        let scope = RetentionScope::from_failures(self.config(), failures, named);
+        let scope = RetentionScope::from_failures(self.context.config(), failures, named);
         let deletion = self.delete_expired(&run, &plan, &scope)?;
         self.log_pruning(&run, &deletion, &mut report);
-        self.renew_ledger_reserve();
+        self.ledger.renew_ledger_reserve();
         let Deletion {
             entries,
             versions,
@@ -153,13 +153,18 @@ impl Engine {
         let mut locks = Vec::new();
         let mut locked = FailedAgents::new();
         for agent in owners {
-            let holder = self.new_lock_holder(run);
+            let holder = self.locks.new_lock_holder(run);
             // The file of its lock is named after it.
             if !is_agent_name(&agent) {
                 locked.insert(agent, "its name is not that of an agent".to_string());
                 continue;
             }
-            match acquire_agent_lock(self.archive(), &agent, &holder, self.clock().zone()) {
+            match acquire_agent_lock(
+                self.context.archive(),
+                &agent,
+                &holder,
+                self.context.clock().zone(),
+            ) {
                 Ok(lock) => locks.push(lock),
                 Err(error) if error.kind() == ErrorKind::Busy => {
                     locked.insert(agent.clone(), error.message().to_string());
@@ -173,7 +178,7 @@ impl Engine {
 
     /// Writes to `reset.log` what was deleted.
     fn log_pruning(&self, run: &str, deletion: &Deletion, report: &mut PruneReport) {
-        report.ledger_head = self.recorded_head();
+        report.ledger_head = self.ledger.recorded_head();
         let problems = report.errors.iter().chain(&deletion.errors);
         let mut lines = deletion.describe(self);
         lines.extend(problems.map(|error| format!("retention: {}", error.message())));
@@ -184,12 +189,12 @@ impl Engine {
             deletion.versions.len()
         );
         lines.push(run_log::format_run_end(run, &counts, report.ledger_head));
-        let now = self.clock().now();
+        let now = self.context.clock().now();
         let lines: Vec<String> = lines
             .iter()
             .map(|line| run_log::format_line(now, line))
             .collect();
-        if let Err(error) = run_log::append_lines(self.archive(), &lines)
+        if let Err(error) = run_log::append_lines(self.context.archive(), &lines)
             && !deletion.errors.contains(&error)
         {
             report.errors.push(error);

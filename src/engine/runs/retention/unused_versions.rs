@@ -13,13 +13,13 @@
 //! All versions stay while another config may use the archive, and while one of these sources
 //! cannot be read.
 
+use crate::engine::runs::Retention;
 use std::collections::HashSet;
 
 use super::dates::RetentionDates;
 use super::ledger_facts::{KEPT_PUSHED_VERSIONS, LedgerFacts};
 use crate::baseline::{self, StoredVersion};
 use crate::digest::Digest;
-use crate::engine::Engine;
 use crate::error::Result;
 
 /// Seconds between two full checks by runs: each reads the whole ledger and lists the whole archive.
@@ -61,12 +61,12 @@ impl VersionCandidates {
     }
 }
 
-impl Engine {
+impl Retention {
     /// Returns whether a run has to check the versions and the directories of no agent: the last such
     /// check was a day ago.
     pub(super) fn is_full_check_due(&self, dates: &RetentionDates) -> bool {
         let since = |check: i64| dates.now.timestamp().saturating_sub(check);
-        let last = self.baseline_versions.last_check();
+        let last = self.context.baseline_versions().last_check();
         // A check in the future is one by a wrong clock.
         last.is_none_or(|check| !(0..CHECK_INTERVAL_SECONDS).contains(&since(check)))
     }
@@ -79,7 +79,7 @@ impl Engine {
         &self,
         dates: &RetentionDates,
     ) -> Result<VersionCandidates> {
-        let mut versions = self.baseline_versions.list()?;
+        let mut versions = self.context.baseline_versions().list()?;
         let mut candidates = VersionCandidates {
             stored_count: versions.len(),
             stored_disk_bytes: versions.iter().map(|it| it.disk_bytes).sum(),
@@ -108,16 +108,16 @@ impl Engine {
     /// One of the sources cannot be read.
     fn versions_in_use(&self) -> Result<HashSet<Digest>> {
         // Before the ledger is read: a journal goes after its record was written.
-        let mut used = self.journal_digests()?;
-        used.extend(self.draft_bases()?);
-        used.extend(self.sealed_digests()?);
+        let mut used = self.journals.journal_digests()?;
+        used.extend(self.edits.draft_bases()?);
+        used.extend(self.baselines.sealed_digests()?);
         let mut files = HashSet::new();
-        for agent in &self.config().agents {
-            let pushed = self.ledger_history(&agent.name)?.pushed_versions;
+        for agent in &self.context.config().agents {
+            let pushed = self.ledger.ledger_history(&agent.name)?.pushed_versions;
             used.extend(pushed.into_iter().take(KEPT_PUSHED_VERSIONS));
             // No reset pushes a file that cannot be read.
             if files.insert(&agent.baseline)
-                && let Ok(bytes) = baseline::read_file(&self.config().baseline_path(agent))
+                && let Ok(bytes) = baseline::read_file(&self.context.config().baseline_path(agent))
             {
                 used.insert(Digest::of(&bytes));
             }
@@ -163,10 +163,9 @@ impl Engine {
         dates: &RetentionDates,
     ) -> Option<String> {
         let limit = dates.expiry_limit()?;
-        let foreign = facts
-            .agents
-            .iter()
-            .filter(|agent| agent.last_at >= limit && self.config().agent(&agent.name).is_none());
+        let foreign = facts.agents.iter().filter(|agent| {
+            agent.last_at >= limit && self.context.config().agent(&agent.name).is_none()
+        });
         let mut names: Vec<&str> = foreign.map(|agent| agent.name.as_str()).collect();
         names.sort_unstable();
         let more = names.len().saturating_sub(MAX_NAMED_AGENTS);

@@ -7,10 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::archive::WrittenEntry;
 use crate::digest::Digest;
-use crate::engine::MAX_EARLIER_VERSIONS;
 use crate::engine::store::address::RecordedAddress;
 use crate::engine::store::record::{FileState, LastRun, LedgerPosition, Outcome, RunEvent};
 use crate::transport::{Attributes, ObjectId};
+
+/// Maximum number of earlier versions of its baseline that are tried on a memory.
+const MAX_EARLIER_VERSIONS: usize = 8;
 
 /// Attributes with more bytes of extended attributes than this are long.
 const LONG_ATTRIBUTES_BYTES: usize = 1024;

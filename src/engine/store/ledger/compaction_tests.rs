@@ -80,7 +80,7 @@ impl LedgerSite {
     fn append(&self, count: usize) {
         for _ in 0..count {
             let locked = LockedLedger::lock(&self.archive, &SystemClock).unwrap();
-            let mut ledger = Ledger::new(&self.archive);
+            let mut ledger = ArchiveLedger::new(&self.archive);
             let seq = ledger.head().unwrap().0 + 1;
             let agent = ["ada", "ben", "cyd"][seq as usize % 3];
             let run = format!("{seq:08x}");
@@ -102,7 +102,7 @@ impl LedgerSite {
         for _ in 0..20 {
             let locked = LockedLedger::lock(&self.archive, &SystemClock).unwrap();
             if let Some(moved) = move_records(&self.archive, &locked, &SMALL).unwrap() {
-                Ledger::new(&self.archive).adopt_replaced(moved.last + 1);
+                ArchiveLedger::new(&self.archive).adopt_replaced(moved.last + 1);
                 return moved;
             }
         }
@@ -135,7 +135,7 @@ impl LedgerSite {
             if !has_index {
                 let _ = fs::remove_file(self.index_path());
             }
-            let mut ledger = Ledger::new(&self.archive);
+            let mut ledger = ArchiveLedger::new(&self.archive);
             assert_eq!(ledger.head().unwrap().0, count);
             let mut scan = LedgerScan::open(&self.path()).unwrap().unwrap();
             let mut seqs = Vec::new();
@@ -221,7 +221,7 @@ fn crash_states() -> Vec<(&'static str, LedgerSite)> {
     fs::remove_file(&one_of_two.segments()[1].path).unwrap();
     let before_index = LedgerSite::with_records(40);
     // The index of the file that was replaced.
-    let mut ledger = Ledger::new(&before_index.archive);
+    let mut ledger = ArchiveLedger::new(&before_index.archive);
     ledger.head().unwrap();
     ledger.index.write_now(&before_index.archive);
     while before_index.compact().unwrap().is_none() {}
@@ -271,7 +271,7 @@ fn differing_leftover_segment_is_never_trusted() {
     assert_eq!(check_segments(&files).unwrap().active_error, Some(error));
     // The ledger goes on without it.
     site.append(1);
-    assert_eq!(Ledger::new(&site.archive).head().unwrap().0, 41);
+    assert_eq!(ArchiveLedger::new(&site.archive).head().unwrap().0, 41);
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn active_file_older_than_segments_is_named() {
     site.append(40);
     let error = check("has another record 31 ");
     assert_eq!(site.compact(), Err(error));
-    assert_eq!(Ledger::new(&site.archive).head().unwrap().0, 73);
+    assert_eq!(ArchiveLedger::new(&site.archive).head().unwrap().0, 73);
     // What the hint says.
     fs::remove_file(site.path()).unwrap();
     site.append(1);
@@ -370,7 +370,7 @@ fn record_with_the_largest_number_is_no_record() {
             let files = LedgerFiles::open(&site.path()).unwrap();
             let expected = (!before.is_empty()).then_some(1);
             assert_eq!(files.first_seq().unwrap(), expected);
-            let _ = Ledger::new(&site.archive).scan_backwards();
+            let _ = ArchiveLedger::new(&site.archive).scan_backwards();
         }
     }
 }
@@ -380,7 +380,7 @@ fn index_with_a_passing_gap_is_not_written() {
     let site = LedgerSite::with_records(60);
     site.compact_all();
     fs::remove_file(site.index_path()).unwrap();
-    let mut ledger = Ledger::new(&site.archive);
+    let mut ledger = ArchiveLedger::new(&site.archive);
     ledger.head().unwrap();
     ledger.index.set_incomplete();
     ledger.index.write_now(&site.archive);
@@ -391,7 +391,7 @@ fn index_with_a_passing_gap_is_not_written() {
 #[test]
 fn readers_of_replaced_file_finish_their_scan() {
     let site = LedgerSite::with_records(60);
-    let mut ledger = Ledger::new(&site.archive);
+    let mut ledger = ArchiveLedger::new(&site.archive);
     let (mut back, end) = ledger.scan_backwards().unwrap();
     let mut scan = LedgerScan::open(&site.path()).unwrap().unwrap();
     let mut first = scan.next_record().unwrap().unwrap();
@@ -427,7 +427,7 @@ fn readers_of_replaced_file_finish_their_scan() {
 fn foreign_position_is_an_error_in_every_file() {
     let site = LedgerSite::with_records(60);
     site.compact_all();
-    let (_, end) = Ledger::new(&site.archive).scan_backwards().unwrap();
+    let (_, end) = ArchiveLedger::new(&site.archive).scan_backwards().unwrap();
     for seq in 1..=60 {
         let foreign = LedgerPosition {
             seq,
@@ -449,11 +449,11 @@ fn cold_run_reads_no_segment() {
     for segment in site.segments() {
         fs::write(&segment.path, "not gzip").unwrap();
     }
-    let mut ledger = Ledger::new(&site.archive);
+    let mut ledger = ArchiveLedger::new(&site.archive);
     let run = ledger.history("ada").unwrap().last_run.unwrap().run;
     assert_eq!(run, format!("{:08x}", 60));
     site.append(1);
-    assert_eq!(Ledger::new(&site.archive).head().unwrap().0, 61);
+    assert_eq!(ArchiveLedger::new(&site.archive).head().unwrap().0, 61);
     // The last records are in the active file.
     let (mut back, _) = ledger.scan_backwards().unwrap();
     assert!(
@@ -479,7 +479,7 @@ fn lost_index_is_rebuilt_around_damaged_segment() {
             None => fs::remove_file(&damaged.path).unwrap(),
         }
         let _ = fs::remove_file(site.index_path());
-        let mut ledger = Ledger::new(&site.archive);
+        let mut ledger = ArchiveLedger::new(&site.archive);
         assert_eq!(ledger.head().unwrap().0, 60);
         assert!(ledger.history("ada").unwrap().last_run.is_some());
         ledger.index.write_now(&site.archive);
@@ -501,7 +501,7 @@ fn foreign_index_is_not_merged_with_segments() {
     let other = LedgerSite::new();
     other.clock.now();
     other.append(20);
-    let mut ledger = Ledger::new(&other.archive);
+    let mut ledger = ArchiveLedger::new(&other.archive);
     ledger.head().unwrap();
     ledger.index.write_now(&other.archive);
     fs::copy(other.index_path(), site.index_path()).unwrap();
@@ -511,7 +511,7 @@ fn foreign_index_is_not_merged_with_segments() {
     let other = LedgerSite::new();
     other.clock.now();
     other.append(segment.last as usize);
-    let mut ledger = Ledger::new(&other.archive);
+    let mut ledger = ArchiveLedger::new(&other.archive);
     ledger.head().unwrap();
     ledger.index.write_now(&other.archive);
     fs::copy(other.index_path(), site.index_path()).unwrap();
@@ -642,7 +642,7 @@ fn torn_tail_stays_in_active_file() {
     );
     site.assert_readable(40);
     site.append(1);
-    let mut ledger = Ledger::new(&site.archive);
+    let mut ledger = ArchiveLedger::new(&site.archive);
     let (mut back, _) = ledger.scan_backwards().unwrap();
     let repair = back.next_matching(|it| it.seq == 41).unwrap().unwrap().1;
     assert_eq!(repair.event.operation, Operation::Repair);
@@ -654,7 +654,7 @@ fn missing_active_file_is_continued_behind_segments() {
     let site = LedgerSite::with_records(40);
     let moved = site.compact_all();
     fs::remove_file(site.path()).unwrap();
-    let mut ledger = Ledger::new(&site.archive);
+    let mut ledger = ArchiveLedger::new(&site.archive);
     assert_eq!(ledger.head().unwrap().0, moved.last);
     site.append(1);
     site.assert_readable(moved.last + 1);

@@ -4,13 +4,13 @@
 use super::reverse_scan::RecordSummary;
 use super::scan::LedgerScan;
 use crate::digest::Digest;
-use crate::engine::Engine;
+use crate::engine::store::Ledger;
 use crate::engine::store::record::{LedgerPosition, LedgerRecord};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A range of records of a ledger; only one is held in memory at a time.
 pub struct RecordRange<'e> {
-    engine: &'e Engine,
+    ledger: &'e Ledger,
     agent: Option<String>,
     /// The position before the first record.
     start: LedgerPosition,
@@ -31,16 +31,16 @@ impl<'e> RecordRange<'e> {
     /// # Errors
     /// The ledger cannot be read, or has lost records of this range.
     pub fn continued(&self) -> Result<RecordRange<'e>> {
-        let (_, end) = self.engine.scan_ledger_backwards()?;
+        let (_, end) = self.ledger.scan_ledger_backwards()?;
         let is_replaced = end.seq == self.end.seq && end.line_digest != self.end.line_digest;
         if end.seq < self.end.seq || is_replaced {
-            let path = self.engine.ledger_path().display().to_string();
+            let path = self.ledger.ledger_path().display().to_string();
             let message = format!("{path} does not have record {} any more", self.end.seq);
             return Err(Error::new(ErrorKind::Integrity, message)
                 .with_hint("`verify` says more; another process has replaced the file"));
         }
         Ok(RecordRange {
-            engine: self.engine,
+            ledger: self.ledger,
             agent: self.agent.clone(),
             start: self.end,
             skipped_views: 0,
@@ -55,7 +55,7 @@ impl<'e> RecordRange<'e> {
     /// The ledger cannot be read, its chain is broken, or `visit` returned an error, which ends the
     /// iteration.
     pub fn for_each(&self, visit: &mut dyn FnMut(&LedgerRecord) -> Result<()>) -> Result<()> {
-        let Some(mut scan) = LedgerScan::open_at(&self.engine.ledger_path(), self.start)? else {
+        let Some(mut scan) = LedgerScan::open_at(&self.ledger.ledger_path(), self.start)? else {
             return Ok(());
         };
         let mut skipped = self.skipped_views;
@@ -80,7 +80,7 @@ impl<'e> RecordRange<'e> {
     }
 }
 
-impl Engine {
+impl Ledger {
     /// Returns the records of an agent, or of all agents; with `last`, only that many of the
     /// newest. Unchanged agents that share a record of a run count each.
     ///
@@ -108,7 +108,7 @@ impl Engine {
             }
         }
         Ok(RecordRange {
-            engine: self,
+            ledger: self,
             agent: agent.map(str::to_string),
             start,
             skipped_views,
@@ -120,7 +120,7 @@ impl Engine {
     /// records cannot be read, if it ends before a damaged segment.
     ///
     /// # Errors
-    /// As [`Engine::records`], in the active file.
+    /// As [`Ledger::records`], in the active file.
     pub fn for_each_record_backwards(
         &self,
         mut visit: impl FnMut(LedgerRecord) -> bool,

@@ -1,12 +1,12 @@
 //! What changes in the watched directories affect.
 
+use crate::engine::watch::Watch;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::baseline::seal;
 use crate::config::MemoryLocation;
-use crate::engine::Engine;
 use crate::engine::store::lock;
 
 #[derive(Clone)]
@@ -25,8 +25,8 @@ pub(super) enum ChangeTarget {
 pub(super) type ChangeScopes = HashMap<PathBuf, HashMap<OsString, Vec<ChangeTarget>>>;
 
 /// Returns what changes in each directory affect.
-pub(super) fn change_scopes(engine: &Engine) -> ChangeScopes {
-    let config = engine.config();
+pub(super) fn change_scopes(watch: &Watch) -> ChangeScopes {
+    let config = watch.context.config();
     let mut scopes = ChangeScopes::new();
     let mut add = |path: &Path, target: ChangeTarget| {
         if let (Some(directory), Some(name)) = (path.parent(), path.file_name()) {
@@ -44,7 +44,7 @@ pub(super) fn change_scopes(engine: &Engine) -> ChangeScopes {
         }
         let baseline = config.baseline_path(agent);
         add(&baseline, ChangeTarget::Agent(agent.name.clone()));
-        let lock = lock::holder_path(engine.archive(), &agent.name);
+        let lock = lock::holder_path(watch.context.archive(), &agent.name);
         add(&lock, ChangeTarget::Agent(agent.name.clone()));
     }
     for name in [
@@ -62,9 +62,9 @@ pub(super) fn change_scopes(engine: &Engine) -> ChangeScopes {
     {
         add(path, ChangeTarget::LintFiles);
     }
-    add(&engine.ledger_path(), ChangeTarget::Ledger);
-    add(&engine.schedule_path(), ChangeTarget::Pauses);
-    add(&engine.state_log_path(), ChangeTarget::StateLog);
+    add(&watch.ledger.ledger_path(), ChangeTarget::Ledger);
+    add(&watch.context.schedule_path(), ChangeTarget::Pauses);
+    add(&watch.state_log.state_log_path(), ChangeTarget::StateLog);
     add(&config.path, ChangeTarget::Config);
     scopes
 }

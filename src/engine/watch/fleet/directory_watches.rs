@@ -1,5 +1,6 @@
 //! The watches on the directories of a fleet.
 
+use crate::engine::watch::Watch;
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,8 +13,8 @@ use rustix::io::Errno;
 use super::change_scopes::{ChangeTarget, change_scopes};
 use super::{FleetEvent, UNWATCHED_SWEEP_INTERVAL, WatchLoop};
 use crate::durable;
+use crate::engine::Observation;
 use crate::engine::store::lock;
-use crate::engine::{Engine, Observation};
 use crate::error::ErrorKind;
 
 /// Maximum number of directories that are watched per turn after the first read.
@@ -54,8 +55,8 @@ pub fn describe_watch_error(error: &notify::Error) -> String {
 }
 
 /// Returns the directories of the memories of this machine.
-pub(super) fn memory_directories(engine: &Engine) -> HashSet<PathBuf> {
-    let agents = engine.local_agents().into_iter();
+pub(super) fn memory_directories(watch: &Watch) -> HashSet<PathBuf> {
+    let agents = watch.context.local_agents().into_iter();
     let directories = agents.filter_map(|agent| agent.location.memory().parent());
     directories.map(Path::to_path_buf).collect()
 }
@@ -79,7 +80,12 @@ impl WatchLoop {
     /// Watches a directory that may be new; returns whether it was not watched before. A directory
     /// on a file system that may hang waits for the next sweep: nothing probes it here.
     pub(super) fn rewatch_directory(&mut self, path: &Path) -> bool {
-        let is_trusted = self.engine.file_systems().find_untrusted(path).is_none();
+        let is_trusted = self
+            .watch
+            .context
+            .file_systems()
+            .find_untrusted(path)
+            .is_none();
         !self.watched_directories.contains(path)
             && is_trusted
             && self.is_directory(path)
@@ -95,7 +101,7 @@ impl WatchLoop {
         {
             return;
         }
-        let lock = lock::holder_path(self.engine.archive(), &observation.agent);
+        let lock = lock::holder_path(self.watch.context.archive(), &observation.agent);
         let locks = lock.parent();
         if locks.is_some_and(|locks| self.rewatch_directory(locks)) {
             self.schedule_read(observation.agent.clone(), now);
@@ -140,7 +146,8 @@ impl WatchLoop {
     /// The directories on file systems that never hang.
     pub(super) fn trusted_directories(&self) -> Vec<PathBuf> {
         let systems = self
-            .engine
+            .watch
+            .context
             .file_systems()
             .find_untrusted_all(self.change_scopes.keys());
         let directories = self.change_scopes.keys().zip(systems);
@@ -157,7 +164,7 @@ impl WatchLoop {
     /// sweep that follows also finds out which of the others exist.
     pub(super) fn watch_some_directories(&mut self) {
         if self.change_scopes.is_empty() {
-            self.change_scopes = change_scopes(&self.engine);
+            self.change_scopes = change_scopes(&self.watch);
             self.directories_to_watch = self.trusted_directories();
         }
         let rest = self.directories_to_watch.len();
@@ -175,7 +182,7 @@ impl WatchLoop {
 
     pub(super) fn stop_watching(&mut self, error: &notify::Error) {
         if !std::mem::replace(&mut self.is_unwatched, true) {
-            let soon = self.engine.clock().instant() + UNWATCHED_SWEEP_INTERVAL;
+            let soon = self.watch.context.clock().instant() + UNWATCHED_SWEEP_INTERVAL;
             self.next_sweep = self.next_sweep.map(|next| next.min(soon));
             let seconds = UNWATCHED_SWEEP_INTERVAL.as_secs();
             let error = describe_watch_error(error);

@@ -4,6 +4,7 @@
 
 mod poll_schedule;
 
+use crate::engine::watch::Watch;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -17,7 +18,7 @@ use self::poll_schedule::PollSchedule;
 use super::observation_stamps::{AgentStamps, MemoryStamps, ObservationStamps};
 use super::{FleetEvent, JobCounter};
 use crate::engine::store::state_log::StateNote;
-use crate::engine::{Engine, HostStatus, Observation};
+use crate::engine::{HostStatus, Observation};
 use crate::error::Error;
 use crate::transport::{
     ConnectionStatus, MemoryObject, ProbeOutcome, Reachability, Transport, TransportError,
@@ -122,12 +123,12 @@ impl Drop for HostPolls {
 impl HostPolls {
     /// Starts the threads. No agent is polled before a request.
     pub(super) fn start(
-        engine: &Arc<Engine>,
+        watch: &Arc<Watch>,
         events: &Sender<FleetEvent>,
         jobs: &Arc<JobCounter>,
         stamps: &Arc<ObservationStamps>,
     ) -> HostPolls {
-        let hosts = engine.host_statuses();
+        let hosts = watch.hosts.host_statuses();
         let (messages, inbox) = unbounded();
         let agents_of = |(number, status): (usize, &HostStatus)| {
             let agents = status.agents.iter();
@@ -141,7 +142,7 @@ impl HostPolls {
             host_by_agent,
             jobs: Arc::clone(jobs),
         };
-        let started = start_threads(engine, events, jobs, stamps, hosts, messages, inbox);
+        let started = start_threads(watch, events, jobs, stamps, hosts, messages, inbox);
         if let Err(error) = started {
             let error = Error::from_thread_start(&error);
             let note = format!("hosts are not polled until a restart: {error}");
@@ -176,7 +177,7 @@ impl HostPolls {
 }
 
 fn start_threads(
-    engine: &Arc<Engine>,
+    watch: &Arc<Watch>,
     events: &Sender<FleetEvent>,
     jobs: &Arc<JobCounter>,
     stamps: &Arc<ObservationStamps>,
@@ -192,10 +193,10 @@ fn start_threads(
     let count = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
     let schedules = hosts.iter().zip(1..=count);
     let schedules =
-        schedules.map(|(status, number)| PollSchedule::new(engine, status, (number, count)));
+        schedules.map(|(status, number)| PollSchedule::new(watch, status, (number, count)));
     let schedules = schedules.collect();
     let scheduler = PollScheduler {
-        engine: Arc::clone(engine),
+        watch: Arc::clone(watch),
         jobs: Arc::clone(jobs),
         schedules,
         probe_steps: probe_steps.clone(),
@@ -205,7 +206,7 @@ fn start_threads(
         probed_count: 0,
     };
     let worker = Arc::new(PollWorker {
-        engine: Arc::clone(engine),
+        watch: Arc::clone(watch),
         events: events.clone(),
         jobs: Arc::clone(jobs),
         stamps: Arc::clone(stamps),
@@ -227,7 +228,7 @@ fn start_threads(
 
 /// The thread that decides which host is polled when.
 struct PollScheduler {
-    engine: Arc<Engine>,
+    watch: Arc<Watch>,
     jobs: Arc<JobCounter>,
     schedules: Vec<PollSchedule>,
     probe_steps: Sender<PollStep>,
@@ -260,7 +261,7 @@ impl PollScheduler {
         loop {
             let first = match self.due_hosts.first() {
                 Some((next, _)) => {
-                    let now = self.engine.clock().instant();
+                    let now = self.watch.context.clock().instant();
                     inbox.recv_timeout(next.saturating_duration_since(now))
                 }
                 None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -271,7 +272,7 @@ impl PollScheduler {
             for message in first.into_iter().chain(inbox.try_iter()) {
                 match message {
                     PollMessage::Requested { host, request } => {
-                        let now = self.engine.clock().instant();
+                        let now = self.watch.context.clock().instant();
                         self.schedules[host].apply_request(&request, now);
                         self.reschedule(host);
                         self.jobs.add(-1);
@@ -303,7 +304,7 @@ impl PollScheduler {
     }
 
     fn start_due_polls(&mut self) {
-        let now = self.engine.clock().instant();
+        let now = self.watch.context.clock().instant();
         while let Some((_, host)) = self.due_hosts.first().filter(|(next, _)| *next <= now) {
             self.waiting_hosts.push_back(*host);
             self.schedules[*host].is_running = true;
@@ -323,7 +324,7 @@ impl PollScheduler {
 
 /// Carries out the steps of polls, on several threads.
 struct PollWorker {
-    engine: Arc<Engine>,
+    watch: Arc<Watch>,
     events: Sender<FleetEvent>,
     jobs: Arc<JobCounter>,
     stamps: Arc<ObservationStamps>,
@@ -377,9 +378,9 @@ impl PollWorker {
                 }
             },
             PollStep::ProbeAgain(poll) => {
-                let generation = self.engine.next_generation();
+                let generation = self.watch.observer.next_generation();
                 let transport = self.transport_of(poll.host);
-                let agents = self.engine.agents_named(&poll.agents);
+                let agents = self.watch.hosts.agents_named(&poll.agents);
                 let memories = agents.iter().map(|agent| agent.location.memory());
                 let memories: Vec<&Path> = memories.collect();
                 let probe = || transport.probe(&memories);
@@ -387,8 +388,8 @@ impl PollWorker {
                 self.evaluate(poll, generation, objects);
             }
             PollStep::Read { poll, unread } => {
-                let agents = self.engine.agents_named(&unread.agents);
-                let read = || self.engine.observe_host_agents(&agents);
+                let agents = self.watch.hosts.agents_named(&unread.agents);
+                let read = || self.watch.observer.observe_host_agents(&agents);
                 // A panic in one poll must not end the thread.
                 let result = PollResult {
                     observations: catch_unwind(AssertUnwindSafe(read)).unwrap_or_default(),
@@ -404,7 +405,7 @@ impl PollWorker {
 
     fn transport_of(&self, host: usize) -> Arc<dyn Transport> {
         let host = self.reported(host).host.clone();
-        self.engine.setup.transports.transport_for(Some(&host))
+        self.watch.context.transports().transport_for(Some(&host))
     }
 
     fn reported(&self, host: usize) -> MutexGuard<'_, HostStatus> {
@@ -422,7 +423,7 @@ impl PollWorker {
             if before.reachability == Reachability::Connected {
                 return self.probe(poll, &before);
             }
-            let now = self.engine.clock().instant();
+            let now = self.watch.context.clock().instant();
             let is_paused = before.next_attempt_instant.is_some_and(|until| now < until);
             if !(is_paused || before.is_blocked || before.pending_prompt.is_some()) {
                 let trying = ConnectionStatus {
@@ -448,8 +449,8 @@ impl PollWorker {
         }
         drop(reported);
         // Before the probe: what is seen later has a later one.
-        let generation = self.engine.next_generation();
-        let agents = self.engine.agents_named(&poll.agents);
+        let generation = self.watch.observer.next_generation();
+        let agents = self.watch.hosts.agents_named(&poll.agents);
         let memories = agents.iter().map(|agent| agent.location.memory());
         let memories: Vec<&Path> = memories.collect();
         let next_steps = self.probe_steps.clone();
@@ -490,7 +491,7 @@ impl PollWorker {
             }
         };
         let notes = self.report_poll(poll, result);
-        if self.engine.changes_states(&notes) {
+        if self.watch.state_log.changes_states(&notes) {
             // That may wait for a lock.
             let _ = self.read_steps.send(PollStep::Record(notes));
         } else {
@@ -519,10 +520,11 @@ impl PollWorker {
     ) -> Result<PollResult, UnreadAgents> {
         let mut confirmed = Vec::new();
         let (mut agents, mut probed) = (Vec::new(), Vec::new());
-        let began = self.engine.clock().now();
+        let began = self.watch.context.clock().now();
         let reader = self.stamps.read();
         for (agent, object) in self
-            .engine
+            .watch
+            .hosts
             .agents_named(&poll.agents)
             .into_iter()
             .zip(objects)
@@ -547,7 +549,8 @@ impl PollWorker {
         let observations = if agents.is_empty() {
             Some(Vec::new())
         } else {
-            self.engine
+            self.watch
+                .observer
                 .observe_probed_agents(&agents, generation, probed)
         };
         for (index, agent) in agents.iter().enumerate() {
@@ -570,19 +573,19 @@ impl PollWorker {
     fn report_poll(&self, poll: HostPoll, result: PollResult) -> Vec<StateNote> {
         let connection = self.transport_of(poll.host).connection_status();
         let connection = connection.unwrap_or_default();
-        let notes = self.engine.notes_of(&result.observations);
+        let notes = self.watch.state_log.notes_of(&result.observations);
         self.report_status(poll.host, &connection);
         let ended = EndedPoll {
             poll,
             connection,
-            at: self.engine.clock().instant(),
+            at: self.watch.context.clock().instant(),
         };
         if !result.observations.is_empty() {
             self.report(FleetEvent::Observed(result.observations));
         }
         if !result.confirmed.is_empty() {
-            let (agents, at) = (result.confirmed, self.engine.clock().now());
-            self.engine.confirm_texts(&agents, at);
+            let (agents, at) = (result.confirmed, self.watch.context.clock().now());
+            self.watch.observer.confirm_texts(&agents, at);
             self.report(FleetEvent::Confirmed { agents, at });
         }
         let _ = self.messages.send(PollMessage::PollEnded(Box::new(ended)));
@@ -590,7 +593,7 @@ impl PollWorker {
     }
 
     fn record(&self, notes: &[StateNote]) {
-        self.engine.note_states(notes);
+        self.watch.state_log.note_states(notes);
         self.jobs.add(-1);
     }
 

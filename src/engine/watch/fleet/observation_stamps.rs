@@ -1,6 +1,7 @@
 //! The stamps that observations depend on. An agent whose stamps are as they were before its last
 //! observation is not observed again, so that an idle fleet of thousands costs next to nothing.
 
+use crate::engine::watch::Watch;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,16 +11,16 @@ use chrono::{DateTime, FixedOffset};
 use crate::baseline;
 use crate::baseline::seal::{self, SealMeta};
 use crate::config::Agent;
+use crate::engine::Observation;
 use crate::engine::store::lock::LockDirectory;
 use crate::engine::store::observation::Blocker;
 use crate::engine::watch::content_cache::RECENT_CHANGE;
-use crate::engine::{Engine, Observation};
 use crate::error::ErrorKind;
 use crate::transport::{FileMetadata, MemoryObject, Stamp, TransportError};
 
 /// The known stamps of agents.
 pub(super) struct ObservationStamps {
-    engine: Arc<Engine>,
+    watch: Arc<Watch>,
     /// The stamps of each agent before its last observation. An agent without known stamps has to be
     /// observed.
     known: Mutex<HashMap<String, AgentStamps>>,
@@ -73,7 +74,7 @@ struct SealExpiry {
 
 /// Reads the stamps on this machine, those that agents share once.
 pub(super) struct StampReader<'a> {
-    engine: &'a Engine,
+    watch: &'a Watch,
     shared: Arc<SharedStamps>,
     /// The agents with journals.
     journaled: HashSet<String>,
@@ -96,9 +97,9 @@ impl MemoryStamps {
 
 impl ObservationStamps {
     /// Creates the collection without known stamps.
-    pub(super) fn new(engine: &Arc<Engine>) -> ObservationStamps {
+    pub(super) fn new(watch: &Arc<Watch>) -> ObservationStamps {
         ObservationStamps {
-            engine: Arc::clone(engine),
+            watch: Arc::clone(watch),
             known: Mutex::default(),
             seal_expiry: Mutex::default(),
         }
@@ -107,10 +108,10 @@ impl ObservationStamps {
     /// Starts to read the stamps on this machine as they are now.
     pub(super) fn read(&self) -> StampReader<'_> {
         StampReader {
-            engine: &self.engine,
+            watch: &self.watch,
             shared: Arc::new(self.shared_stamps()),
-            journaled: self.engine.agents_with_journals(),
-            locks: LockDirectory::open(self.engine.archive()),
+            journaled: self.watch.journals.agents_with_journals(),
+            locks: LockDirectory::open(self.watch.context.archive()),
             baselines: Mutex::default(),
         }
     }
@@ -152,11 +153,17 @@ impl ObservationStamps {
     /// since the last call. Returns them; all, if that is not known.
     pub(super) fn forget_recorded(&self) -> Vec<String> {
         // Of a ledger that cannot be read, the observations of all agents say why.
-        let recorded = self.engine.ledger().take_recorded_agents().ok().flatten();
+        let recorded = self
+            .watch
+            .ledger
+            .state()
+            .take_recorded_agents()
+            .ok()
+            .flatten();
         let mut known = self.known();
         let Some(names) = recorded else {
             known.clear();
-            let agents = self.engine.config().agents.iter();
+            let agents = self.watch.context.config().agents.iter();
             return agents.map(|agent| agent.name.clone()).collect();
         };
         for name in &names {
@@ -175,7 +182,7 @@ impl ObservationStamps {
     }
 
     fn shared_stamps(&self) -> SharedStamps {
-        let general = &self.engine.config().general;
+        let general = &self.watch.context.config().general;
         let meta_path = general.baseline_dir.join(seal::META_FILE_NAME);
         let meta = stamp_of(&meta_path);
         let signers = general.seal_signers.as_deref();
@@ -206,7 +213,7 @@ impl ObservationStamps {
             };
         }
         let meta = known.meta.as_ref();
-        meta.is_some_and(|meta| meta.is_expired(self.engine.clock().now()))
+        meta.is_some_and(|meta| meta.is_expired(self.watch.context.clock().now()))
     }
 }
 
@@ -215,7 +222,9 @@ impl<'a> StampReader<'a> {
     pub(super) fn other_stamps(&self, agent: &'a Agent) -> OtherStamps {
         OtherStamps {
             baseline: self.baseline_stamp(agent),
-            lock: self.locks.holder_stamp(self.engine.archive(), &agent.name),
+            lock: self
+                .locks
+                .holder_stamp(self.watch.context.archive(), &agent.name),
             has_journal: self.journaled.contains(&agent.name),
             shared: Arc::clone(&self.shared),
         }
@@ -226,7 +235,7 @@ impl<'a> StampReader<'a> {
             .baselines
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let read = || stamp_of(&self.engine.config().baseline_path(agent));
+        let read = || stamp_of(&self.watch.context.config().baseline_path(agent));
         *known.entry(&agent.baseline).or_insert_with(read)
     }
 }

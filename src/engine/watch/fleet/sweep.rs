@@ -1,6 +1,7 @@
 //! The sweep that backs up the file watcher: it reads only the stamps of local agents, and finds
 //! those that the watcher did not report.
 
+use crate::engine::watch::Watch;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,8 +13,8 @@ use super::observation_stamps::{
 };
 use crate::config::Agent;
 use crate::durable;
+use crate::engine::Observation;
 use crate::engine::watch::observe::QuickObservation;
-use crate::engine::{Engine, Observation};
 use crate::file_systems::GroupedByFileSystem;
 use crate::threads::map_on_processors;
 use crate::transport::Stamp;
@@ -37,7 +38,7 @@ pub(super) struct EarlierStamps {
 
 /// Looks for changes of local agents.
 pub(super) struct Sweep {
-    engine: Arc<Engine>,
+    watch: Arc<Watch>,
     stamps: Arc<ObservationStamps>,
     config_stamp: Mutex<Option<Stamp>>,
 }
@@ -58,19 +59,19 @@ fn read_memory_stamps(memory: &Path) -> MemoryStamps {
 
 impl Sweep {
     /// Creates a sweep that compares with these stamps.
-    pub(super) fn new(engine: &Arc<Engine>, stamps: &Arc<ObservationStamps>) -> Sweep {
+    pub(super) fn new(watch: &Arc<Watch>, stamps: &Arc<ObservationStamps>) -> Sweep {
         Sweep {
             // The config may be a symlink.
-            config_stamp: Mutex::new(target_stamp_of(&engine.config().path)),
+            config_stamp: Mutex::new(target_stamp_of(&watch.context.config().path)),
             stamps: Arc::clone(stamps),
-            engine: Arc::clone(engine),
+            watch: Arc::clone(watch),
         }
     }
 
     /// Records the stamps of a local agent right before its observation, whose outcome then has to be
     /// recorded.
     pub(super) fn record_stamps(&self, agent: &Agent) {
-        let time = self.engine.clock().now();
+        let time = self.watch.context.clock().now();
         for stamps in self.agent_stamps(&[agent]) {
             self.stamps.record(&agent.name, stamps, time);
         }
@@ -79,7 +80,7 @@ impl Sweep {
     /// Returns what reads the stamps of local agents besides those of their memories, right before
     /// these are observed.
     pub(super) fn read_earlier_stamps<'a>(&'a self) -> impl Fn(&'a Agent) -> EarlierStamps + Sync {
-        let time = self.engine.clock().now();
+        let time = self.watch.context.clock().now();
         let reader = self.stamps.read();
         move |agent| EarlierStamps {
             other: reader.other_stamps(agent),
@@ -114,7 +115,7 @@ impl Sweep {
     /// directories among those of memories and `others`.
     pub(super) fn find_changes(&self, others: Vec<PathBuf>) -> UnwatchedChanges {
         let mut agents = self.stamps.forget_recorded();
-        let local_agents = self.engine.local_agents();
+        let local_agents = self.watch.context.local_agents();
         let stamps = self.agent_stamps(&local_agents);
         let mut directories: HashSet<PathBuf> = local_agents
             .iter()
@@ -132,7 +133,7 @@ impl Sweep {
                 (!is_known).then(|| agent.name.clone())
             });
         agents.extend(changed);
-        let now = target_stamp_of(&self.engine.config().path);
+        let now = target_stamp_of(&self.watch.context.config().path);
         let mut before = self
             .config_stamp
             .lock()
@@ -180,7 +181,7 @@ impl Sweep {
         paths: Vec<PathBuf>,
         probe: fn(&Path) -> T,
     ) -> Vec<Option<T>> {
-        let systems = self.engine.file_systems();
+        let systems = self.watch.context.file_systems();
         let mut found: Vec<Option<T>> = paths.iter().map(|_| None).collect();
         let mut groups = GroupedByFileSystem::default();
         for (index, system) in systems.find_untrusted_all(&paths).into_iter().enumerate() {

@@ -1,5 +1,6 @@
 //! The beginning of a memory and its boundary, for searches: neither scanned nor cached.
 
+use crate::engine::watch::Observer;
 use std::sync::Mutex;
 
 use chrono::{DateTime, FixedOffset};
@@ -7,7 +8,6 @@ use chrono::{DateTime, FixedOffset};
 use crate::baseline::BaselineCache;
 use crate::boundary::Boundary;
 use crate::config::Agent;
-use crate::engine::Engine;
 use crate::engine::watch::classify::{MemoryAccumulator, classify, window_size};
 use crate::error::{Error, ErrorKind};
 
@@ -18,7 +18,7 @@ pub(in crate::engine) struct MemoryText {
     pub read_at: DateTime<FixedOffset>,
 }
 
-impl Engine {
+impl Observer {
     /// Reads the beginning of a memory and finds its boundary, without a scan of the text.
     ///
     /// # Errors
@@ -37,16 +37,20 @@ impl Engine {
         agent: &'c Agent,
         baselines: &Mutex<BaselineCache<'c>>,
     ) -> Option<MemoryText> {
-        let history = self.ledger_history(&agent.name);
+        let history = self.ledger.ledger_history(&agent.name);
         let subject = self.prepare_subject(agent, history, baselines);
         let current = subject.reference_or_empty();
-        let read_at = self.clock().now();
+        let read_at = self.context.clock().now();
         let mut reading = MemoryAccumulator::default();
         let window = window_size(&current);
-        let read = self.open_directory(agent).ok()?.read_memory(&mut |piece| {
-            reading.push(piece, window);
-            Ok(())
-        });
+        let read = self
+            .context
+            .open_directory(agent)
+            .ok()?
+            .read_memory(&mut |piece| {
+                reading.push(piece, window);
+                Ok(())
+            });
         read.ok()?;
         let boundary = classify(&reading, &current, subject.earlier_versions()).boundary;
         Some(MemoryText {

@@ -41,6 +41,7 @@ pub fn ledger(bytes: &[u8]) {
     let read = read_records(&archive_engine(site.path()));
     // A verification continues where a run stops, and reaches the same result.
     let verified = archive_engine(site.path())
+        .verifier()
         .verify(None, &AtomicBool::new(false), &mut |_| {})
         .unwrap();
     let broken = |finding: &Finding| finding.subject == FindingSubject::Ledger;
@@ -92,6 +93,7 @@ fn ledger_segment(segment: &[u8]) {
     fs::write(own.join(SEGMENT_NAME), segment).unwrap();
     let engine = archive_engine(site.path());
     let verified = engine
+        .verifier()
         .verify(None, &AtomicBool::new(false), &mut |_| {})
         .unwrap();
     let broken = |finding: &Finding| finding.subject == FindingSubject::Ledger;
@@ -108,8 +110,12 @@ fn ledger_segment(segment: &[u8]) {
         }
     }
     // The records behind it are read in any case.
-    assert_eq!(engine.ledger_head().unwrap().0, RECORD_COUNT as u64);
+    assert_eq!(
+        engine.ledger().ledger_head().unwrap().0,
+        RECORD_COUNT as u64
+    );
     let last = engine
+        .ledger()
         .records(None, Some(RECORD_COUNT - SEGMENT_RECORDS))
         .unwrap();
     last.for_each(&mut |_| Ok(())).unwrap();
@@ -136,10 +142,13 @@ pub fn valid_segment() -> Vec<u8> {
 
 fn read_records(engine: &Engine) -> Result<Vec<LedgerRecord>, Error> {
     let mut records = Vec::new();
-    engine.records(None, None)?.for_each(&mut |record| {
-        records.push(record.clone());
-        Ok(())
-    })?;
+    engine
+        .ledger()
+        .records(None, None)?
+        .for_each(&mut |record| {
+            records.push(record.clone());
+            Ok(())
+        })?;
     Ok(records)
 }
 

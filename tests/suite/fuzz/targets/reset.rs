@@ -39,7 +39,12 @@ pub fn reset(bytes: &[u8]) {
     };
     let fake = FakeTransport::new(Arc::new(SystemClock));
     let engine = engine_with_scout(site.path(), &fake);
-    let plan = || engine.plan_reset(&["scout".to_string()], false).unwrap();
+    let plan = || {
+        engine
+            .planner()
+            .plan_reset(&["scout".to_string()], false)
+            .unwrap()
+    };
 
     baseline(first.bytes());
     assert_success(&apply_plan(&engine, &plan()));
@@ -57,7 +62,9 @@ pub fn reset(bytes: &[u8]) {
     let held = fake.content(SCOUT_MEMORY);
     let kept = [&first, &second].map(Baseline::operator_part);
     assert_memory_is_kept(&report, held.as_deref(), &memory, kept, site.path());
-    engine.read_detail(engine.agent("scout").unwrap());
+    engine
+        .observer()
+        .read_detail(engine.agent("scout").unwrap());
     if !record.is_empty() {
         return;
     }
@@ -69,11 +76,14 @@ pub fn reset(bytes: &[u8]) {
     }
     assert_eq!(held.unwrap(), second.bytes());
     let target = UndoTarget::Agents(vec!["scout".to_string()]);
-    let undo = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
+    let undo = engine
+        .planner()
+        .plan_undo(&target, UndoMode::Refuse, false)
+        .unwrap();
     assert_success(&apply_plan(&engine, &undo));
     assert_eq!(fake.content(SCOUT_MEMORY).unwrap(), memory);
     assert_eq!(fake.list_names("/agents/scout"), ["MEMORY.md"]);
-    assert_eq!(engine.ledger_head().unwrap().0, 3);
+    assert_eq!(engine.ledger().ledger_head().unwrap().0, 3);
 }
 
 fn engine_with_scout(root: &Path, fake: &FakeTransport) -> Engine {
@@ -114,7 +124,9 @@ fn assert_memory_is_kept(
 }
 
 fn apply_plan(engine: &Engine, plan: &Plan) -> RunReport {
-    engine.apply_plan(plan, true, &AtomicBool::new(false), &mut |_| {})
+    engine
+        .runs()
+        .apply_plan(plan, true, &AtomicBool::new(false), &mut |_| {})
 }
 
 fn assert_success(report: &RunReport) {

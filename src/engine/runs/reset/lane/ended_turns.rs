@@ -62,7 +62,7 @@ impl<'a> ResetLane<'_, 'a> {
         let ended = std::mem::take(&mut self.ended_turns);
         let unrecorded = ended.iter().filter(|ended| !ended.is_recorded);
         let events: Vec<RunEvent> = unrecorded.map(|ended| ended.event.clone()).collect();
-        let failed = self.run.engine.append_to_ledger(events).err();
+        let failed = self.run.runs.ledger.append_to_ledger(events).err();
         for mut ended in ended {
             if failed.is_none() {
                 self.run.end_releases(&ended.released);
@@ -189,10 +189,10 @@ impl<'a> ResetLane<'_, 'a> {
         event: RunEvent,
         lock: Option<Arc<AgentLock>>,
     ) {
-        let engine = self.run.engine;
-        let is_archive_full = engine.is_archive_full(&error, &self.site);
+        let runs = self.run.runs;
+        let is_archive_full = runs.ledger.is_archive_full(&error, &self.site);
         let error = if is_archive_full {
-            error.with_hint(engine.full_archive_hint())
+            error.with_hint(runs.ledger.full_archive_hint())
         } else {
             error
         };
@@ -225,9 +225,9 @@ impl<'a> ResetLane<'_, 'a> {
     /// Screens the entries of a turn that failed.
     fn screen_refused(&self, event: &mut RunEvent) -> Vec<ReleasedEntry> {
         let run = self.run;
-        match run.engine.agent(&event.agent) {
+        match run.runs.context.agent(&event.agent) {
             Ok(agent) if event.entries().next().is_some() => {
-                let journal = if run.engine.can_have_journal(agent) {
+                let journal = if run.runs.journals.can_have_journal(agent) {
                     EntryJournal::LeftForNextRun
                 } else {
                     EntryJournal::Absent

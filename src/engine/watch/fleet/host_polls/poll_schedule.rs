@@ -1,11 +1,12 @@
 //! When the agents of a host are polled.
 
+use crate::engine::watch::Watch;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::{EndedPoll, HostPoll, PollRequest};
 use crate::config::MemoryLocation;
-use crate::engine::{Engine, HostStatus};
+use crate::engine::HostStatus;
 
 /// The shortest time between two polls of a host that local changes cause: of a baseline, a lock,
 /// the ledger.
@@ -31,8 +32,13 @@ pub(super) struct PollSchedule {
 impl PollSchedule {
     /// Creates a schedule without due polls. `share` is the host's number, from 1 on, and that of all
     /// hosts.
-    pub(super) fn new(engine: &Engine, host: &HostStatus, share: (u32, u32)) -> PollSchedule {
-        let poll = |name: &String| match engine.config().agent(name).map(|agent| &agent.location) {
+    pub(super) fn new(watch: &Watch, host: &HostStatus, share: (u32, u32)) -> PollSchedule {
+        let poll = |name: &String| match watch
+            .context
+            .config()
+            .agent(name)
+            .map(|agent| &agent.location)
+        {
             Some(MemoryLocation::Remote {
                 poll_seconds: poll, ..
             }) => Duration::from_secs((*poll).max(1).into()),
@@ -166,7 +172,7 @@ mod tests {
     use super::*;
     use crate::clock::{Clock, SystemClock};
     use crate::config::{self, ConfigEnvironment};
-    use crate::engine::{EngineSetup, Trigger};
+    use crate::engine::{Engine, EngineSetup, Trigger};
     use crate::transport::local::LocalTransport;
     use crate::transport::{ConnectionStatus, Reachability, SingleTransport};
 
@@ -312,9 +318,9 @@ mod tests {
             trigger: Trigger::Console,
             archive_group: None,
         });
-        let hosts = engine.host_statuses();
+        let hosts = engine.hosts().host_statuses();
         assert_eq!(hosts.len(), 1, "they share a session");
-        let mut schedule = PollSchedule::new(&engine, &hosts[0], (1, 1));
+        let mut schedule = PollSchedule::new(engine.watch(), &hosts[0], (1, 1));
         let start = SystemClock.instant();
         schedule.apply_request(&poll_request(&["slow", "quick", "slowest"], true), start);
         poll_due(&mut schedule, start, start);

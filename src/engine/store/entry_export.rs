@@ -1,5 +1,6 @@
 //! Export of entries: exact copies outside the archive, with checksums.
 
+use crate::engine::store::Entries;
 use std::ffi::OsStr;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,6 @@ use rustix::fs::Mode;
 use crate::archive::ArchiveEntry;
 use crate::digest::{Digest, Hasher, format_checksum_line};
 use crate::durable::OperatorDirectory;
-use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// Mode of exported entries and checksums.
@@ -28,7 +28,7 @@ pub struct ExportReport {
     pub bytes: u64,
 }
 
-impl Engine {
+impl Entries {
     /// Copies entries into a new or an empty directory at an absolute path, with their paths below `archive_dir`
     /// and their times, readable by the operator alone. `SHA256SUMS` there fits `sha256sum --check`.
     ///
@@ -79,7 +79,7 @@ impl Engine {
 
     /// Refuses an export into the archive: a copy there would be taken for an entry.
     fn refuse_place_in_archive(&self, to: &Path, hint: &str) -> Result<()> {
-        match self.archive.resolve_typed_path(to) {
+        match self.context.archive().resolve_typed_path(to) {
             Some(_) => {
                 let message = format!("{} is in the archive", to.display());
                 Err(Error::new(ErrorKind::Conflict, message).with_hint(hint))
@@ -108,7 +108,7 @@ impl Engine {
         name: &OsStr,
     ) -> Result<(Digest, u64)> {
         let mut copy = directory.new_file(FILE_MODE)?;
-        let mut source = self.archive.open_entry(&entry.path)?;
+        let mut source = self.context.archive().open_entry(&entry.path)?;
         let mut hasher = Hasher::default();
         let mut size = 0;
         let mut buffer = vec![0; 128 * 1024];

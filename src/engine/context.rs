@@ -1,0 +1,271 @@
+//! What every service needs: the config, the clock, the archive, and access to memories.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::bounded;
+
+use crate::archive::{Archive, ExpectedArchive};
+use crate::baseline::BaselineVersions;
+use crate::clock::Clock;
+use crate::config::{Agent, Config, MemoryLocation};
+use crate::durable;
+use crate::engine::EngineSetup;
+use crate::engine::file_owner::FileOwner;
+use crate::engine::store;
+use crate::engine::store::record::Trigger;
+use crate::engine::store::run_log;
+use crate::error::{Error, ErrorKind, Result};
+use crate::file_systems::{FileSystem, FileSystems};
+use crate::transport::bounded::BoundedTransport;
+use crate::transport::{MemoryDirectory, MemoryObject, Transport, TransportError, Transports};
+
+/// The config, the clock, the archive, and access to memories.
+pub struct Context {
+    setup: EngineSetup,
+    archive: Archive,
+    baseline_versions: BaselineVersions,
+    /// Knows which file systems of this machine may hang.
+    file_systems: Arc<FileSystems>,
+}
+
+impl Context {
+    /// Creates a context. It reads and writes nothing yet.
+    pub(super) fn new(setup: EngineSetup) -> Context {
+        let general = &setup.config.general;
+        let archive = Archive::new(
+            &general.archive_dir,
+            general.archive_mode,
+            setup.archive_group,
+        );
+        let expected =
+            |id| ExpectedArchive::new(id, store::ledger::read_archive_id, &setup.config.path);
+        let archive = archive.with_expected(general.archive_id.map(expected));
+        let limit = Duration::from_secs(general.local_timeout.into());
+        let file_systems = Arc::new(FileSystems::new(
+            &general.archive_dir,
+            limit,
+            Arc::clone(&setup.clock),
+        ));
+        Context {
+            baseline_versions: BaselineVersions::new(&archive, Arc::clone(&setup.clock)),
+            archive,
+            file_systems,
+            setup,
+        }
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.setup.config
+    }
+
+    /// Returns the command line of a verb with its arguments, for messages.
+    pub fn command_line(&self, verb: &str) -> String {
+        self.config().invocation.command_line(verb)
+    }
+
+    /// The operator's user name.
+    pub fn user(&self) -> &str {
+        &self.setup.user
+    }
+
+    /// What starts the runs of this process.
+    pub fn trigger(&self) -> Trigger {
+        self.setup.trigger
+    }
+
+    /// Access to memories, on this machine and on hosts.
+    pub(super) fn transports(&self) -> &Arc<dyn Transports> {
+        &self.setup.transports
+    }
+
+    /// The stored versions of baselines.
+    pub(super) fn baseline_versions(&self) -> &BaselineVersions {
+        &self.baseline_versions
+    }
+
+    /// The archive.
+    pub fn archive(&self) -> &Archive {
+        &self.archive
+    }
+
+    /// Source of all times.
+    pub fn clock(&self) -> &dyn Clock {
+        self.setup.clock.as_ref()
+    }
+
+    /// Shared handle to the clock, for threads that outlive the context.
+    pub fn clock_handle(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.setup.clock)
+    }
+
+    /// Returns the transport that reaches an agent's memory.
+    pub(super) fn transport_for(&self, location: &MemoryLocation) -> Arc<dyn Transport> {
+        match location.host() {
+            None => {
+                let local = self.setup.transports.transport_for(None);
+                Arc::new(BoundedTransport::new(local, Arc::clone(&self.file_systems)))
+            }
+            host => self.setup.transports.transport_for(host),
+        }
+    }
+
+    /// The file systems of this machine, for calls about an agent's directory that no transport
+    /// makes.
+    pub fn file_systems(&self) -> &Arc<FileSystems> {
+        &self.file_systems
+    }
+
+    /// Opens the directory of an agent's memory.
+    pub(super) fn open_directory(
+        &self,
+        agent: &Agent,
+    ) -> Result<Box<dyn MemoryDirectory>, TransportError> {
+        self.open_directory_at(agent, agent.location.memory())
+    }
+
+    /// Opens the directory of an agent's former memory, on the agent's current host.
+    pub(super) fn open_directory_at(
+        &self,
+        agent: &Agent,
+        memory: &Path,
+    ) -> Result<Box<dyn MemoryDirectory>, TransportError> {
+        self.transport_for(&agent.location).open_directory(memory)
+    }
+
+    /// Reads the beginning of an agent's memory, up to `max_bytes` bytes.
+    ///
+    /// # Errors
+    /// It cannot be read as a file.
+    pub(super) fn read_memory_prefix(
+        &self,
+        agent: &Agent,
+        max_bytes: usize,
+    ) -> Result<Vec<u8>, TransportError> {
+        let mut prefix = Vec::new();
+        self.open_directory(agent)?.read_memory(&mut |piece| {
+            prefix.extend(&piece[..piece.len().min(max_bytes - prefix.len())]);
+            Ok(())
+        })?;
+        Ok(prefix)
+    }
+
+    /// Returns the agent of this name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::User`], with a suggestion, when the config has no such agent.
+    pub fn agent(&self, name: &str) -> Result<&Agent> {
+        let config = self.config();
+        config.agent(name).ok_or_else(|| {
+            let error = Error::new(ErrorKind::User, format!("no agent named {name}"));
+            match config.suggest_agent(name) {
+                Some(near) => error.with_hint(format!("did you mean {near}?")),
+                None => error.with_hint(format!(
+                    "run `{}` to list all agents",
+                    self.command_line("status")
+                )),
+            }
+        })
+    }
+
+    /// Returns the agents whose memories are on this machine.
+    pub(super) fn local_agents(&self) -> Vec<&Agent> {
+        let agents = self.config().agents.iter();
+        agents.filter(|it| it.location.host().is_none()).collect()
+    }
+
+    /// Probes what the path of an agent's memory holds now.
+    pub(super) fn probe_memory(
+        &self,
+        location: &MemoryLocation,
+    ) -> Result<MemoryObject, TransportError> {
+        match self
+            .transport_for(location)
+            .probe(&[location.memory()])
+            .pop()
+        {
+            Some(answer) => answer,
+            None => Err(Error::new(ErrorKind::Internal, "no reply to a probe").into()),
+        }
+    }
+
+    /// Path of the file of pauses and skips of scheduled resets.
+    pub fn schedule_path(&self) -> PathBuf {
+        self.archive.program_path("schedule.json")
+    }
+
+    /// Returns the owner of an agent's memory on this machine; `None` if the memory is on a host
+    /// or its file system does not answer.
+    pub fn memory_owner(&self, agent: &Agent) -> Option<FileOwner> {
+        let MemoryLocation::Local { memory, .. } = &agent.location else {
+            return None;
+        };
+        let path = memory.clone();
+        let stat = self
+            .file_systems
+            .call(memory, move || durable::stat_no_symlinks(&path));
+        FileOwner::from_stat(&stat.ok()?.ok()?, self.clock().zone())
+    }
+
+    /// Returns the owner of a memory of this machine or, if it does not exist, of its directory;
+    /// then the owner of the directory, who can replace any file in it.
+    pub fn memory_owners(&self, agent: &Agent) -> Vec<u32> {
+        if agent.location.host().is_some() {
+            return Vec::new();
+        }
+        let memory = agent.location.memory();
+        let directory = memory.parent().unwrap_or(memory);
+        let owner = |path| durable::stat_no_symlinks(path).ok().map(|it| it.st_uid);
+        let directory_owner = owner(directory);
+        let memory_owner = owner(memory).or(directory_owner);
+        memory_owner.into_iter().chain(directory_owner).collect()
+    }
+
+    /// Returns the errors of this machine's file systems that do not answer, each with the agents
+    /// whose memories are there.
+    pub fn silent_file_systems(&self) -> Vec<(Error, Vec<&str>)> {
+        let mut groups: BTreeMap<String, (Arc<FileSystem>, &Path, Vec<&str>)> = BTreeMap::new();
+        for agent in self.local_agents() {
+            let memory = agent.location.memory();
+            if let Some(system) = self.file_systems.find_untrusted(memory) {
+                let group = groups
+                    .entry(system.display_mount_points())
+                    .or_insert_with(|| (system, memory, Vec::new()));
+                group.2.push(&agent.name);
+            }
+        }
+        // All probes start before the first is waited for.
+        let pending: Vec<_> = groups
+            .into_values()
+            .map(|(system, memory, agents)| {
+                let (reply, answer) = bounded(1);
+                let path = memory.to_path_buf();
+                let probe = move || {
+                    let _ = reply.send(durable::stat_no_symlinks(&path).is_ok());
+                };
+                (system.start_call(probe).map(|call| (call, answer)), agents)
+            })
+            .collect();
+        pending
+            .into_iter()
+            .filter_map(|(call, agents)| {
+                let answer = call.and_then(|(call, answer)| call.receive(&answer));
+                answer.err().map(|error| (error, agents))
+            })
+            .collect()
+    }
+
+    /// Appends a line to `reset.log`, about an operation that is not a run.
+    ///
+    /// # Errors
+    /// The archive cannot be written.
+    pub fn log_text(&self, text: &str) -> Result<()> {
+        run_log::append_lines(
+            &self.archive,
+            &[run_log::format_line(self.clock().now(), text)],
+        )
+    }
+}

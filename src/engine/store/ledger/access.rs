@@ -1,0 +1,117 @@
+//! Access to the ledger for all services of this process: one lock, one clock.
+
+use std::path::PathBuf;
+use std::sync::{MutexGuard, PoisonError};
+
+use super::{
+    AgentHistory, ArchiveLedger, LedgerFiles, LockedLedger, MovedRecords, ReverseScan,
+    SegmentReport, check_repeated_segments, check_segments, is_compaction_due, move_old_records,
+    read_record_at,
+};
+use crate::digest::Digest;
+use crate::engine::store::Ledger;
+use crate::engine::store::record::{LedgerPosition, LedgerRecord, RunEvent};
+use crate::error::Result;
+use crate::transport::Attributes;
+
+impl Ledger {
+    /// Returns the records of the ledger, last one first, and the ledger's end. What the index
+    /// covers is checked only as far as it is read.
+    pub(in crate::engine) fn scan_ledger_backwards(&self) -> Result<(ReverseScan, LedgerPosition)> {
+        self.state().scan_backwards()
+    }
+
+    /// Reads the record that ends at a position of the ledger.
+    pub(in crate::engine) fn read_record_at(
+        &self,
+        position: LedgerPosition,
+    ) -> Result<LedgerRecord> {
+        let mut record = read_record_at(&self.ledger_path(), position)?;
+        record.time = self.context.clock().zone().at(record.time);
+        Ok(record)
+    }
+
+    /// Returns the attributes in an event, or in the record that the event names instead.
+    pub(in crate::engine) fn event_attributes(
+        &self,
+        event: &RunEvent,
+    ) -> Result<Option<Attributes>> {
+        match (&event.attributes, event.attributes_position) {
+            (None, Some(place)) => Ok(self.read_record_at(place)?.event.attributes),
+            (attributes, _) => Ok(attributes.clone()),
+        }
+    }
+
+    /// Appends to the ledger: either all of the events are on the disk when this returns, or none
+    /// is recorded. Readers never wait for the lock, which another process may hold for long.
+    pub(in crate::engine) fn append_to_ledger(&self, events: Vec<RunEvent>) -> Result<()> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        let locked = LockedLedger::lock(self.context.archive(), self.context.clock())?;
+        self.state().append(locked, events, self.context.clock())
+    }
+
+    /// Returns number and digest of the ledger's last record that is on the disk; none where there is
+    /// no record, or another directory is at `archive_dir` by now.
+    pub(in crate::engine) fn recorded_head(&self) -> Option<(u64, Digest)> {
+        self.context.archive().check_root().ok()?;
+        let head = self.state().durable_head().ok()?;
+        (head.0 > 0).then_some(head)
+    }
+
+    /// Moves older records of a ledger that has grown to segments, at the end of a run. Does nothing
+    /// while another process appends to the ledger; the next run does it. Readers do not wait for
+    /// it.
+    ///
+    /// # Errors
+    /// The system's error, or files of the ledger that contradict each other. No record is lost.
+    pub(in crate::engine) fn compact_ledger(&self) -> Result<Option<MovedRecords>> {
+        if !is_compaction_due(self.context.archive()) {
+            // Only an older ledger.jsonl can be short and have records of segments.
+            let files = LedgerFiles::open(&self.ledger_path())?;
+            return check_repeated_segments(&files).map(|()| None);
+        }
+        let Some(locked) = LockedLedger::try_lock(self.context.archive(), self.context.clock())?
+        else {
+            return Ok(None);
+        };
+        let moved = move_old_records(self.context.archive(), &locked)?;
+        if let Some(MovedRecords { last, .. }) = moved {
+            self.state().adopt_replaced(last + 1);
+        }
+        Ok(moved)
+    }
+
+    /// Returns number and digest of the ledger's last record.
+    ///
+    /// # Errors
+    /// The ledger cannot be read.
+    pub fn ledger_head(&self) -> Result<(u64, Digest)> {
+        self.state().head()
+    }
+
+    /// Checks the files of the ledger for what a scan of its records does not show.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn check_ledger_files(&self) -> Result<SegmentReport> {
+        let files = LedgerFiles::open(&self.ledger_path())?;
+        check_segments(&files)
+    }
+
+    /// Path of the ledger.
+    pub fn ledger_path(&self) -> PathBuf {
+        self.state().path().to_path_buf()
+    }
+
+    /// Locks what this process knows of the ledger.
+    pub(in crate::engine) fn state(&self) -> MutexGuard<'_, ArchiveLedger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns what the records say of an agent.
+    pub(in crate::engine) fn ledger_history(&self, agent: &str) -> Result<AgentHistory> {
+        self.state().history(agent)
+    }
+}
