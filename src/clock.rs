@@ -26,6 +26,10 @@ pub trait Clock: Send + Sync {
     fn boot_time(&self) -> Option<BootTime> {
         None
     }
+    /// Returns the processor time that this thread has used; zero where that is unknown.
+    fn thread_time(&self) -> Duration {
+        Duration::ZERO
+    }
     /// Waits for `duration`, for instance for a late writer to finish.
     fn sleep(&self, duration: Duration);
 }
@@ -98,6 +102,10 @@ impl Clock for SystemClock {
             id: boot_id()?,
             seconds: u64::try_from(since.tv_sec).ok()?,
         })
+    }
+
+    fn thread_time(&self) -> Duration {
+        Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
     }
 
     fn sleep(&self, duration: Duration) {

@@ -12,11 +12,11 @@ use crate::fake_transport::{FakeOperation, FakeTransport};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use memory_shepherd::clock::{Clock, SystemClock};
 use memory_shepherd::config::SshHost;
-use memory_shepherd::engine::{FleetEvent, FleetWatcher, Observation, State};
+use memory_shepherd::engine::{Engine, FleetEvent, FleetWatcher, Observation, State};
 use memory_shepherd::schedule::{ScheduleAction, ScheduleChange, change_schedule};
 use memory_shepherd::transport::{Transport, Transports};
 
-use super::world::{BASELINE, World};
+use super::world::{BASELINE, InterposingTransport, TransportCall, World};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -259,6 +259,37 @@ fn replaced_directory_is_no_error() {
         states.contains(&State::Scratch)
     });
     assert!(!states.contains(&State::Error), "{states:?}");
+}
+
+/// Waits until the watch has received the changes of this thread, by one that the kernel reports after
+/// them and the watch at once. The archive has a run.
+fn wait_for_changes(engine: &Engine, events: &Receiver<FleetEvent>) {
+    fs::write(engine.schedule_path(), "").unwrap();
+    wait_for_event(events, |event| matches!(event, FleetEvent::PausesChanged));
+}
+
+#[test]
+fn change_after_a_slow_read_is_seen_promptly() {
+    let world = World::new(&["a"]);
+    world.write_scratch("a", "");
+    let clock = Arc::clone(&world.clock);
+    // Each read takes as long as on an overloaded machine.
+    let transport = InterposingTransport::new(world.disk(), move |call| {
+        if matches!(call, TransportCall::Before("read")) {
+            clock.advance(Duration::from_secs(2));
+        }
+        Ok(())
+    });
+    let engine = Arc::new(world.engine_with_transport(transport));
+    world.reset_with_engine(&engine);
+    let (sender, events) = unbounded();
+    let fleet = FleetWatcher::start(Arc::clone(&engine), sender).unwrap();
+    wait_for_state(&events, "a", State::Clean);
+    assert!(fleet.wait_idle(WAIT_TIMEOUT));
+    world.write_scratch("a", "- note\n");
+    wait_for_changes(&engine, &events);
+    let passed = time_until_state(&world, (&fleet, &events), State::Scratch);
+    assert!(passed < Duration::from_secs(10), "{passed:?}");
 }
 
 #[test]

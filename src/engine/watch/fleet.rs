@@ -29,7 +29,7 @@ use notify::{EventKind, RecommendedWatcher};
 use self::change_scopes::{ChangeScopes, ChangeTarget, change_scopes};
 use self::directory_watches::memory_directories;
 pub use self::directory_watches::{describe_watch_error, start_directory_watcher};
-use self::due_reads::DueReads;
+use self::due_reads::{DueReads, ReadCost};
 use self::host_polls::HostPolls;
 use self::observation_stamps::ObservationStamps;
 use self::rereads::Rereads;
@@ -43,12 +43,6 @@ use crate::sys;
 
 /// Maximum number of agents that are read at the same time.
 const READ_WORKERS: usize = 8;
-
-/// Minimum time between two reads of an agent that writes all the time.
-const MIN_READ_INTERVAL: Duration = Duration::from_millis(200);
-
-/// Reading a slow file takes at most one part in this many of the time.
-const MAX_READ_SHARE: u32 = 20;
 
 /// Interval of the sweeps that look for changes which the watcher missed.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
@@ -119,7 +113,7 @@ enum FleetMessage {
         left: Option<Vec<String>>,
     },
     /// A worker is free again. There is no observation when the read panicked or failed.
-    AgentRead(String, Option<Box<Observation>>, Duration),
+    AgentRead(String, Option<Box<Observation>>, ReadCost),
     /// None when the sweep panicked or could not start.
     SweepFinished(Option<UnwatchedChanges>),
     Stop,
@@ -525,8 +519,8 @@ impl WatchLoop {
                     }
                 }
             }
-            FleetMessage::AgentRead(name, observation, took) => {
-                let rested = now + MIN_READ_INTERVAL.max(took * MAX_READ_SHARE);
+            FleetMessage::AgentRead(name, observation, cost) => {
+                let rested = now + cost.pause();
                 // The file may have changed again during the read.
                 self.due_reads.end(&name, rested);
                 self.not_before.insert(name, rested);
@@ -786,7 +780,8 @@ fn run_read_worker(
     messages: &Sender<FleetMessage>,
 ) {
     for name in queue {
-        let began = watch.context.clock().instant();
+        let clock = watch.context.clock();
+        let (began, used) = (clock.instant(), clock.thread_time());
         let observe = || {
             watch.context.agent(&name).map(|agent| {
                 sweep.record_stamps(agent);
@@ -797,9 +792,12 @@ fn run_read_worker(
             .ok()
             .and_then(Result::ok);
         sweep.record_outcome(&name, observation.as_deref());
-        let took = watch.context.clock().instant().duration_since(began);
+        let cost = ReadCost {
+            elapsed: clock.instant().duration_since(began),
+            processor: clock.thread_time().saturating_sub(used),
+        };
         if messages
-            .send(FleetMessage::AgentRead(name, observation, took))
+            .send(FleetMessage::AgentRead(name, observation, cost))
             .is_err()
         {
             return;

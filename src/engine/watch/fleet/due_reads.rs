@@ -1,7 +1,37 @@
-//! The reads of agents that are due, in the order of their times.
+//! The reads of agents that are due, in the order of their times, and the pauses between those of
+//! one agent.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Minimum pause between two reads of an agent that writes all the time.
+const MIN_READ_PAUSE: Duration = Duration::from_millis(200);
+
+/// Reading an agent takes at most one part in this many of the time of a processor.
+const MAX_READ_SHARE: u32 = 20;
+
+/// Maximum pause after a read that was slow because it waited for a disk, or for a processor that
+/// other programs used: its elapsed time does not say that the next read is slow as well.
+const MAX_PAUSE_AFTER_WAIT: Duration = Duration::from_secs(1);
+
+/// What a read took.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadCost {
+    /// Time from its begin to its end.
+    pub elapsed: Duration,
+    /// Time of a processor that it used; long for a large memory alone.
+    pub processor: Duration,
+}
+
+impl ReadCost {
+    /// Returns how long a changed agent waits for its next read.
+    pub(super) fn pause(self) -> Duration {
+        let after_wait = (self.elapsed * MAX_READ_SHARE).min(MAX_PAUSE_AFTER_WAIT);
+        MIN_READ_PAUSE
+            .max(after_wait)
+            .max(self.processor * MAX_READ_SHARE)
+    }
+}
 
 /// Reads by agent, of which those that run keep later ones of the same agent waiting.
 #[derive(Default)]
@@ -75,9 +105,25 @@ impl DueReads {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+
+    #[test]
+    fn read_that_waited_delays_the_next_at_most_1_s() {
+        let pause = |elapsed, processor| {
+            let cost = ReadCost {
+                elapsed: Duration::from_millis(elapsed),
+                processor: Duration::from_millis(processor),
+            };
+            cost.pause().as_millis()
+        };
+        assert_eq!(pause(1, 1), 200);
+        assert_eq!(pause(20, 1), 400);
+        // The machine is overloaded, or a disk does not answer for a minute.
+        assert_eq!(pause(600, 2), 1000);
+        assert_eq!(pause(60_000, 2), 1000);
+        // The memory is large.
+        assert_eq!(pause(700, 600), 12_000);
+    }
 
     #[test]
     fn reads_start_in_order_and_once_per_agent() {
