@@ -293,6 +293,32 @@ fn change_after_a_slow_read_is_seen_promptly() {
 }
 
 #[test]
+fn change_below_a_replaced_parent_is_seen_promptly() {
+    let world = World::new(&["a"]);
+    world.write_scratch("a", "");
+    let engine = Arc::new(world.engine());
+    // All watched directories exist after a run, so the sweeps are rare.
+    world.reset_with_engine(&engine);
+    let (sender, events) = unbounded();
+    let fleet = FleetWatcher::start(Arc::clone(&engine), sender).unwrap();
+    wait_for_state(&events, "a", State::Clean);
+    assert!(fleet.wait_idle(WAIT_TIMEOUT));
+    let parent = world.agent_directory("a");
+    let parent = parent.parent().unwrap();
+    fs::rename(parent, world.root.join("away")).unwrap();
+    fs::create_dir_all(world.agent_directory("a")).unwrap();
+    world.write_scratch("a", "- note\n");
+    // A sweep finds it,
+    time_until_state(&world, (&fleet, &events), State::Scratch);
+    assert!(fleet.wait_idle(WAIT_TIMEOUT));
+    // and the watch reports what follows.
+    world.write_scratch("a", "");
+    wait_for_changes(&engine, &events);
+    let passed = time_until_state(&world, (&fleet, &events), State::Clean);
+    assert!(passed < Duration::from_secs(3), "{passed:?}");
+}
+
+#[test]
 fn sweep_observes_only_unwatched_changes() {
     let world = World::new(&["a", "b"]);
     world.write_scratch("a", "");

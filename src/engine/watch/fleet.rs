@@ -27,7 +27,7 @@ use notify::event::{AccessKind, AccessMode};
 use notify::{EventKind, RecommendedWatcher};
 
 use self::change_scopes::{ChangeScopes, ChangeTarget, change_scopes};
-use self::directory_watches::memory_directories;
+use self::directory_watches::{DirectoryInodes, memory_directories};
 pub use self::directory_watches::{describe_watch_error, start_directory_watcher};
 use self::due_reads::{DueReads, ReadCost};
 use self::host_polls::HostPolls;
@@ -245,7 +245,7 @@ struct WatchLoop {
     worker_count: usize,
     host_polls: HostPolls,
     watcher: Option<RecommendedWatcher>,
-    watched_directories: HashSet<PathBuf>,
+    watched_directories: DirectoryInodes,
     /// Directories that are watched after the first read.
     directories_to_watch: Vec<PathBuf>,
     /// Whether the first read has ended.
@@ -330,7 +330,7 @@ impl WatchLoop {
             worker_count,
             host_polls,
             watcher: None,
-            watched_directories: HashSet::new(),
+            watched_directories: DirectoryInodes::new(),
             directories_to_watch: Vec::new(),
             is_fleet_read: false,
             due_reads: DueReads::default(),
@@ -359,8 +359,9 @@ impl WatchLoop {
         let trusted = watch.trusted_directories();
         // A sweep finds out which of the others exist.
         let has_others = trusted.len() < watch.change_scopes.len();
-        let existing = trusted.into_iter().filter(|path| watch.is_directory(path));
-        watch.watch_existing_directories(&existing.collect());
+        let inode_of = |path: PathBuf| watch.directory_inode(&path).map(|inode| (path, inode));
+        let existing: DirectoryInodes = trusted.into_iter().filter_map(inode_of).collect();
+        watch.watch_existing_directories(&existing);
         let interval = match (has_others, watch.is_unwatched) {
             (true, _) => Duration::ZERO,
             (false, true) => UNWATCHED_SWEEP_INTERVAL,

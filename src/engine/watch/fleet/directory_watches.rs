@@ -1,13 +1,15 @@
 //! The watches on the directories of a fleet.
 
 use crate::engine::watch::Watch;
-use std::collections::HashSet;
-use std::fs::File;
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::change_scopes::{ChangeTarget, change_scopes};
@@ -19,6 +21,10 @@ use crate::error::ErrorKind;
 
 /// Maximum number of directories that are watched per turn after the first read.
 const MAX_WATCHES_PER_TURN: usize = 256;
+
+/// Directories with their inode numbers: where another directory took the place of one, it has another
+/// number.
+pub(super) type DirectoryInodes = HashMap<PathBuf, u64>;
 
 /// Starts a watcher of directories that calls `handler`. The notify crate panics later if the
 /// system refuses its thread, so this tries one first.
@@ -61,35 +67,59 @@ pub(super) fn memory_directories(watch: &Watch) -> HashSet<PathBuf> {
     directories.map(Path::to_path_buf).collect()
 }
 
+/// Returns the inode number of a directory, with symlinks followed; none if the path is not one.
+pub(super) fn target_directory_inode(path: &Path) -> Option<u64> {
+    let metadata = fs::metadata(path).ok()?;
+    metadata.is_dir().then(|| metadata.ino())
+}
+
+/// The same of a directory without symlinks in its path.
+fn directory_inode_no_symlinks(path: &Path) -> Option<u64> {
+    let stat = durable::stat_no_symlinks(path).ok()?;
+    (FileType::from_raw_mode(stat.st_mode) == FileType::Directory).then_some(stat.st_ino)
+}
+
 impl WatchLoop {
     /// Watches exactly those of the directories that exist. Returns those that were not watched before.
     pub(super) fn watch_existing_directories(
         &mut self,
-        existing: &HashSet<PathBuf>,
+        existing: &DirectoryInodes,
     ) -> Vec<PathBuf> {
-        self.watched_directories
-            .retain(|path| existing.contains(path));
-        let new = existing
-            .iter()
-            .filter(|path| !self.watched_directories.contains(*path));
-        let mut new: Vec<PathBuf> = new.cloned().collect();
-        new.retain(|path| self.watch_directory(path));
+        self.forget_replaced_directories(existing);
+        let mut new: Vec<PathBuf> = Vec::new();
+        for (path, inode) in existing {
+            if !self.watched_directories.contains_key(path) && self.watch_directory(path, *inode) {
+                new.push(path.clone());
+            }
+        }
         new
+    }
+
+    /// Ends the watches on directories that are no longer at their paths. The kernel reports only a
+    /// move of the watched directory itself, not that of one above it.
+    fn forget_replaced_directories(&mut self, existing: &DirectoryInodes) {
+        let watcher = &mut self.watcher;
+        self.watched_directories.retain(|path, watched| {
+            let found = existing.get(path);
+            if found.is_some_and(|inode| inode != watched)
+                && let Some(watcher) = watcher
+            {
+                // The watch may have ended by itself.
+                let _ = watcher.unwatch(path);
+            }
+            found == Some(watched)
+        });
     }
 
     /// Watches a directory that may be new; returns whether it was not watched before. A directory
     /// on a file system that may hang waits for the next sweep: nothing probes it here.
     pub(super) fn rewatch_directory(&mut self, path: &Path) -> bool {
-        let is_trusted = self
-            .watch
-            .context
-            .file_systems()
-            .find_untrusted(path)
-            .is_none();
-        !self.watched_directories.contains(path)
-            && is_trusted
-            && self.is_directory(path)
-            && self.watch_directory(path)
+        let is_trusted = self.watch.context.file_systems().find_untrusted(path).is_none();
+        if self.watched_directories.contains_key(path) || !is_trusted {
+            return false;
+        }
+        let inode = self.directory_inode(path);
+        inode.is_some_and(|inode| self.watch_directory(path, inode))
     }
 
     /// Makes sure that the release of a lock is reported: the directory of the locks may be as new as
@@ -119,12 +149,16 @@ impl WatchLoop {
         self.schedule_reads(agents.collect(), now);
     }
 
-    pub(super) fn watch_directory(&mut self, path: &Path) -> bool {
+    /// Watches a directory that had this inode number before; returns whether it was not watched.
+    fn watch_directory(&mut self, path: &Path, inode: u64) -> bool {
         let Some(watcher) = &mut self.watcher else {
             return false;
         };
         match watcher.watch(path, RecursiveMode::NonRecursive) {
-            Ok(()) => self.watched_directories.insert(path.to_path_buf()),
+            Ok(()) => {
+                let before = self.watched_directories.insert(path.to_path_buf(), inode);
+                before.is_none()
+            }
             Err(error) => {
                 if matches!(error.kind, notify::ErrorKind::MaxFilesWatch) {
                     self.stop_watching(&error);
@@ -134,12 +168,13 @@ impl WatchLoop {
         }
     }
 
-    /// A symlink in an agent's directory may lead to a file system that hangs.
-    pub(super) fn is_directory(&self, path: &Path) -> bool {
+    /// Returns the inode number of a directory; none if there is none. A symlink in an agent's
+    /// directory may lead to a file system that hangs.
+    pub(super) fn directory_inode(&self, path: &Path) -> Option<u64> {
         if self.memory_directories.contains(path) {
-            durable::is_directory_no_symlinks(path)
+            directory_inode_no_symlinks(path)
         } else {
-            path.is_dir()
+            target_directory_inode(path)
         }
     }
 
@@ -170,8 +205,10 @@ impl WatchLoop {
         let rest = self.directories_to_watch.len();
         let some = rest.saturating_sub(MAX_WATCHES_PER_TURN);
         for path in self.directories_to_watch.split_off(some) {
-            if !self.watched_directories.contains(&path) && self.is_directory(&path) {
-                self.watch_directory(&path);
+            if !self.watched_directories.contains_key(&path)
+                && let Some(inode) = self.directory_inode(&path)
+            {
+                self.watch_directory(&path, inode);
             }
         }
         if self.directories_to_watch.is_empty() {

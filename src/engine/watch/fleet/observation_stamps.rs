@@ -241,12 +241,12 @@ impl<'a> StampReader<'a> {
 }
 
 impl AgentStamps {
-    /// Whether the directory of a local memory exists.
-    pub(super) fn has_directory(&self) -> bool {
-        let MemoryStamps::Local { directory, .. } = &self.memory else {
-            return false;
-        };
-        directory.is_some()
+    /// Returns the inode number of the directory of a local memory; none if it does not exist.
+    pub(super) fn directory_inode(&self) -> Option<u64> {
+        match &self.memory {
+            MemoryStamps::Local { directory, .. } => directory.map(|stamp| stamp.inode),
+            MemoryStamps::Remote(_) => None,
+        }
     }
 
     /// Whether any of the objects on this machine changed so shortly before a time that it may change

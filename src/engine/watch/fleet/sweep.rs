@@ -2,12 +2,12 @@
 //! those that the watcher did not report.
 
 use crate::engine::watch::Watch;
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use chrono::{DateTime, FixedOffset};
 
+use super::directory_watches::{DirectoryInodes, target_directory_inode};
 use super::observation_stamps::{
     AgentStamps, MemoryStamps, ObservationStamps, OtherStamps, target_stamp_of,
 };
@@ -26,7 +26,7 @@ pub(super) struct UnwatchedChanges {
     /// Whether the configuration file has changed.
     pub has_config_changed: bool,
     /// The directories to watch that exist.
-    pub existing_directories: HashSet<PathBuf>,
+    pub existing_directories: DirectoryInodes,
 }
 
 /// Stamps of an agent from before an observation, without those of its memory.
@@ -117,12 +117,13 @@ impl Sweep {
         let mut agents = self.stamps.forget_recorded();
         let local_agents = self.watch.context.local_agents();
         let stamps = self.agent_stamps(&local_agents);
-        let mut directories: HashSet<PathBuf> = local_agents
+        let mut directories: DirectoryInodes = local_agents
             .iter()
             .zip(&stamps)
-            .filter(|(_, stamps)| stamps.has_directory())
-            .filter_map(|(agent, _)| agent.location.memory().parent())
-            .map(Path::to_path_buf)
+            .filter_map(|(agent, stamps)| {
+                let directory = agent.location.memory().parent()?;
+                Some((directory.to_path_buf(), stamps.directory_inode()?))
+            })
             .collect();
         directories.extend(self.existing_directories(others));
         let changed = local_agents
@@ -145,13 +146,15 @@ impl Sweep {
         }
     }
 
-    fn existing_directories(&self, directories: Vec<PathBuf>) -> impl Iterator<Item = PathBuf> {
-        let exists = self.map_by_file_system(directories.clone(), Path::is_dir);
+    fn existing_directories(
+        &self,
+        directories: Vec<PathBuf>,
+    ) -> impl Iterator<Item = (PathBuf, u64)> {
+        let inodes = self.map_by_file_system(directories.clone(), target_directory_inode);
         directories
             .into_iter()
-            .zip(exists)
-            .filter(|(_, exists)| exists.unwrap_or_default())
-            .map(|(path, _)| path)
+            .zip(inodes)
+            .filter_map(|(path, inode)| Some((path, inode.flatten()?)))
     }
 
     /// Returns the stamps of agents. A memory whose file system does not answer gets no stamps, so the
