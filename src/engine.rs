@@ -21,6 +21,14 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::archive::Archive;
+use crate::clock::Clock;
+use crate::config::{Agent, Config};
+pub use crate::durable::resolve_first_symlink;
+use crate::error::Result;
+use crate::transport::Transports;
+pub use crate::transport::{ConnectionSetting, ConnectionStatus, Reachability, SwapMethod};
+use baselines::BaselineServices;
 pub use baselines::accepted_seal::SealStatus;
 pub use baselines::catalog::{
     BaselineHistoryPage, BaselineList, BaselineState, BaselineSummary, BaselineVersion,
@@ -39,10 +47,12 @@ pub use baselines::rule_change::{NextRuleChange, PushedVersions};
 pub use baselines::save::{BaselineEdit, BaselineWriter, SavedBaseline, TextOrigin};
 pub use baselines::seal::SealReport;
 pub use baselines::seal_plan::{SealChange, SealChangeKind, SealPlan, SealScope, list_lint_errors};
+pub use baselines::{BaselineCatalog, BaselineEdits, BaselineFiles, Baselines, Guard, Lint, Seals};
 pub use context::Context;
 pub use file_owner::FileOwner;
 pub use kept_scratch::{ChosenLines, KeptScratch, LineRange, ScratchRequest, ScratchSelection};
 pub use probe::{CAP_CHOWN, CAP_LEASE, has_capability};
+use records::RecordServices;
 pub use records::archive_growth::ArchiveGrowth;
 pub use records::last_success::{RunCounts, TimedReset};
 pub use records::report::{
@@ -61,6 +71,8 @@ pub use records::timeline::{
 pub use records::verify::{
     Finding, FindingSubject, LedgerSummary, Verification, VerifiedCounts, VerifyProgress,
 };
+pub use records::{ArchiveSearch, Reports, RunHistory, Timelines, Verifier};
+use runs::RunServices;
 pub use runs::plan::{
     Plan, PlanBinding, PlanStep, READ_ONLY_REASON, RetentionPlan, SkippedAgent, StepAction,
     UndoMode, UndoTarget, UndoneRun,
@@ -71,7 +83,10 @@ pub use runs::retention::{
     RetentionOverview, ShorterRetention, VersionRetention,
 };
 pub use runs::run_report::{AgentResult, RunProgress, RunReport, RunStage};
+pub use runs::{Planner, Retention, Runs};
 pub use shared_memories::HardLinks;
+pub use shared_memories::SharedMemories;
+use store::Store;
 pub use store::address::MemoryAddress;
 pub use store::entry_directories::EntryDirectory;
 pub use store::entry_export::ExportReport;
@@ -88,29 +103,12 @@ pub use store::scan_basis::ScanBasis;
 pub use store::state::State;
 pub use store::state_log::{StateChange, StateObserver};
 pub use store::unchanged_agents::{UnchangedAgents, UnchangedDetails};
+pub use store::{Entries, Journals, Ledger, Locks, StateLog};
 pub use watch::agent_detail::AgentDetail;
 pub use watch::classify::MAX_WINDOW_BYTES;
 pub use watch::fleet::{FleetEvent, FleetWatcher, describe_watch_error, start_directory_watcher};
 pub use watch::host_status::HostStatus;
 pub use watch::saved_observations::SavedObservations;
-
-use crate::archive::Archive;
-use crate::clock::Clock;
-use crate::config::{Agent, Config};
-pub use crate::durable::resolve_first_symlink;
-use crate::error::Result;
-use crate::transport::Transports;
-pub use crate::transport::{ConnectionSetting, ConnectionStatus, Reachability, SwapMethod};
-use baselines::BaselineServices;
-use records::RecordServices;
-use runs::RunServices;
-use store::Store;
-
-pub use baselines::{BaselineCatalog, BaselineEdits, BaselineFiles, Baselines, Guard, Lint, Seals};
-pub use records::{ArchiveSearch, Reports, RunHistory, Timelines, Verifier};
-pub use runs::{Planner, Retention, Runs};
-pub use shared_memories::SharedMemories;
-pub use store::{Entries, Journals, Ledger, Locks, StateLog};
 pub use watch::{Hosts, MemoryChecks, Observer, Watch};
 
 /// Everything that an [`Engine`] is built from.

@@ -17,14 +17,13 @@ pub(super) mod saved_versions;
 pub(super) mod seal;
 pub(super) mod seal_plan;
 
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
 use crate::baseline::signatures::SealVerifier;
 use crate::engine::context::Context;
 use crate::engine::shared_memories::SharedMemories;
-use crate::engine::store::Ledger;
-use crate::engine::store::StateLog;
-use crate::engine::store::Store;
-use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use crate::engine::store::{Ledger, StateLog, Store};
 
 /// What is known of baselines: the accepted seal, saved and pushed versions.
 pub struct Baselines {

@@ -1,13 +1,13 @@
 //! Probes of the kernel and of the archive's file system: tries operations that resets rely on, on
 //! files that are removed at once.
 
-use crate::engine::context::Context;
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::fs::{Mode, OFlags};
 
 use crate::durable;
+use crate::engine::context::Context;
 use crate::error::{Error, Result};
 use crate::sys::{self, LeaseOutcome};
 

@@ -9,19 +9,13 @@ pub(super) mod three_way;
 pub(super) mod timeline;
 pub(super) mod verify;
 
-use crate::engine::baselines::BaselineCatalog;
-use crate::engine::baselines::BaselineServices;
-use crate::engine::baselines::Baselines;
+use std::sync::{Arc, Mutex};
+
+use crate::engine::baselines::{BaselineCatalog, BaselineServices, Baselines};
 use crate::engine::context::Context;
 use crate::engine::runs::undo::UndoSources;
-use crate::engine::store::Entries;
-use crate::engine::store::Ledger;
-use crate::engine::store::StateLog;
-use crate::engine::store::Store;
-use crate::engine::watch::Observer;
-use crate::engine::watch::Scanner;
-use crate::engine::watch::Watch;
-use std::sync::{Arc, Mutex};
+use crate::engine::store::{Entries, Ledger, StateLog, Store};
+use crate::engine::watch::{Observer, Scanner, Watch};
 
 /// What runs did to agents.
 pub struct RunHistory {

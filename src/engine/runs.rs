@@ -9,24 +9,13 @@ pub(super) mod retention;
 pub(super) mod run_report;
 pub(super) mod undo;
 
-use crate::engine::baselines::BaselineEdits;
-use crate::engine::baselines::BaselineServices;
-use crate::engine::baselines::Baselines;
-use crate::engine::baselines::Lint;
+use std::sync::Arc;
+
+use crate::engine::baselines::{BaselineEdits, BaselineServices, Baselines, Lint};
 use crate::engine::context::Context;
 use crate::engine::shared_memories::SharedMemories;
-use crate::engine::store::Entries;
-use crate::engine::store::Journals;
-use crate::engine::store::Ledger;
-use crate::engine::store::Locks;
-use crate::engine::store::StateLog;
-use crate::engine::store::Store;
-use crate::engine::watch::Hosts;
-use crate::engine::watch::MemoryChecks;
-use crate::engine::watch::Observer;
-use crate::engine::watch::Scanner;
-use crate::engine::watch::Watch;
-use std::sync::Arc;
+use crate::engine::store::{Entries, Journals, Ledger, Locks, StateLog, Store};
+use crate::engine::watch::{Hosts, MemoryChecks, Observer, Scanner, Watch};
 use undo::UndoSources;
 
 /// Deletes what has expired from the archive.

@@ -20,10 +20,11 @@ pub(super) mod state_log;
 pub(super) mod unchanged_agents;
 pub(super) mod unchanged_record;
 
-use crate::engine::context::Context;
-use ledger::ArchiveLedger;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
+
+use crate::engine::context::Context;
+use ledger::ArchiveLedger;
 
 /// The ledger, for all services of this process: one lock, one clock.
 pub struct Ledger {

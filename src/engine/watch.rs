@@ -18,18 +18,14 @@ pub(super) mod saved_observations;
 pub(super) mod scan;
 pub(super) mod similar_names;
 
-use crate::engine::baselines::BaselineServices;
-use crate::engine::baselines::Baselines;
-use crate::engine::baselines::Lint;
-use crate::engine::context::Context;
-use crate::engine::shared_memories::SharedMemories;
-use crate::engine::store::Journals;
-use crate::engine::store::Ledger;
-use crate::engine::store::StateLog;
-use crate::engine::store::Store;
-use content_cache::ContentCache;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+
+use crate::engine::baselines::{BaselineServices, Baselines, Lint};
+use crate::engine::context::Context;
+use crate::engine::shared_memories::SharedMemories;
+use crate::engine::store::{Journals, Ledger, StateLog, Store};
+use content_cache::ContentCache;
 
 /// The connections to hosts.
 pub struct Hosts {

@@ -4,22 +4,20 @@
 //! or that of the kept copy. A manifest that no good signature covers says nothing there, whatever
 //! it claims. Elsewhere the manifest in `baseline_dir` counts, as resets check it.
 
-use crate::baseline::seal::{self};
-use crate::baseline::signatures::SealVerifier;
-use crate::baseline::{self, BaselineCache, InspectedBaseline};
-use crate::boundary::Baseline;
-use crate::config::Agent;
-use crate::engine::baselines::Baselines;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::baseline::seal::{BaselineSeal, SealFiles, SealMeta};
-use crate::config::SealRequirement;
+use crate::baseline::seal::{self, BaselineSeal, SealFiles, SealMeta};
+use crate::baseline::signatures::SealVerifier;
+use crate::baseline::{self, BaselineCache, InspectedBaseline};
+use crate::boundary::Baseline;
+use crate::config::{Agent, SealRequirement};
 use crate::digest::Digest;
 use crate::durable;
+use crate::engine::baselines::Baselines;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// The last seal that this program wrote or accepted, in its own directory of the archive: the guard

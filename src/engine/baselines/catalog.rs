@@ -1,7 +1,6 @@
 //! Baselines as their operator sees them: the state of each, its known versions, and the way back to
 //! one of them.
 
-use crate::engine::baselines::BaselineCatalog;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,6 +18,7 @@ use crate::baseline::seal::{BaselineSeal, is_baseline_name};
 use crate::baseline::signatures::SignedSeal;
 use crate::config::SealRequirement;
 use crate::digest::Digest;
+use crate::engine::baselines::BaselineCatalog;
 use crate::engine::baselines::file::read_optional;
 use crate::engine::file_owner::FileOwner;
 use crate::engine::store::record::{FileState, LedgerRecord, Operation};

@@ -3,9 +3,6 @@
 //!
 //! It classifies no memory and writes nothing.
 
-use crate::baseline::MAX_BASELINE_BYTES;
-use crate::engine::baselines::Baselines;
-use crate::engine::file_owner::FileOwner;
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::fs;
@@ -15,8 +12,11 @@ use std::sync::Arc;
 use rustix::fs::lstat;
 
 use crate::baseline;
+use crate::baseline::MAX_BASELINE_BYTES;
 use crate::config::Agent;
 use crate::digest::Digest;
+use crate::engine::baselines::Baselines;
+use crate::engine::file_owner::FileOwner;
 use crate::error::{Error, Result};
 
 /// Maximum number of files that are searched for the bytes of a version.

@@ -3,7 +3,6 @@
 //! that edits holds a lock on its draft; a draft without one was left, and is offered to the next
 //! edit. No process changes or removes the draft of another one that still runs.
 
-use crate::engine::baselines::BaselineEdits;
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -22,6 +21,7 @@ use crate::archive::PROGRAM_DIRECTORY_NAME;
 use crate::baseline::MAX_BASELINE_BYTES;
 use crate::digest::Digest;
 use crate::durable;
+use crate::engine::baselines::BaselineEdits;
 use crate::engine::store::lock::is_still_at;
 use crate::engine::store::record::new_run_id;
 use crate::error::{Error, ErrorKind, PathContext, Result};

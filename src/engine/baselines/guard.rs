@@ -12,18 +12,12 @@ mod backoff;
 mod byte_budget;
 mod watch;
 
-pub use watch::GuardProgress;
-
-use crate::engine::baselines::Guard;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use chrono::Duration;
 use rustix::fs::lstat;
 use serde::Serialize;
-
-use backoff::Backoff;
-use byte_budget::ByteBudget;
 
 use super::accepted_seal::KeptSeal;
 use crate::baseline::seal::{
@@ -33,6 +27,7 @@ use crate::baseline::seal::{
 use crate::config::{Agent, SealRequirement};
 use crate::digest::Digest;
 use crate::durable::ExpectedFile;
+use crate::engine::baselines::Guard;
 use crate::engine::baselines::file::read_optional;
 use crate::engine::baselines::replacement::{ChangeRecord, JOURNAL_FILE_NAME, file_state};
 use crate::engine::baselines::save::SaveCause;
@@ -43,6 +38,9 @@ use crate::engine::store::state::State;
 use crate::engine::store::state_log::{SeenState, StateNote, StateObserver};
 use crate::error::{Error, ErrorKind, Result};
 use crate::invocation::quote_operand;
+use backoff::Backoff;
+use byte_budget::ByteBudget;
+pub use watch::GuardProgress;
 
 /// How often the guard restores a file within [`FIGHT_WINDOW`]. A seal, save or restore by an
 /// operator resets the count.

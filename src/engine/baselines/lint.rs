@@ -6,7 +6,6 @@ mod finding_counts;
 mod plan_lint;
 mod writable_paths;
 
-use crate::engine::baselines::Lint;
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -17,10 +16,6 @@ use std::sync::Arc;
 
 use rustix::fs::Mode;
 
-pub use decisions::LintDecisions;
-pub(in crate::engine) use finding_counts::{FindingCountCache, FindingCounter};
-pub(in crate::engine) use plan_lint::PlanLint;
-
 use crate::baseline::seal::{BaselineSeal, is_baseline_name};
 use crate::baseline::{self, BaselineRefusal, MAX_BASELINE_BYTES};
 use crate::boundary::SeparatorLines;
@@ -28,11 +23,15 @@ use crate::clock::Clock;
 use crate::config::{Agent, SealRequirement};
 use crate::digest::Digest;
 use crate::durable::{self, ExpectedFile, OperatorDirectory, Replacement, ReplacementNames};
+use crate::engine::baselines::Lint;
 use crate::engine::baselines::change::DirectoryDigests;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::lint::{
     Finding, FleetFacts, LintInput, LintReport, LintSettings, TextRole, apply_safe_fixes, lint,
 };
+pub use decisions::LintDecisions;
+pub(in crate::engine) use finding_counts::{FindingCountCache, FindingCounter};
+pub(in crate::engine) use plan_lint::PlanLint;
 use writable_paths::writable_paths;
 
 /// A file that was linted.

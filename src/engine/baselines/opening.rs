@@ -1,7 +1,5 @@
 //! Opens baselines for an editor: the bytes, who uses them, and what stands in the way of a save.
 
-use crate::engine::baselines::BaselineEdits;
-use crate::engine::baselines::save::BaselineWriter;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -12,9 +10,11 @@ use crate::baseline::{InspectedBaseline, WriterWait};
 use crate::config::SealRequirement;
 use crate::digest::Digest;
 use crate::durable;
+use crate::engine::baselines::BaselineEdits;
 use crate::engine::baselines::catalog::SEALED_VERSION_NOTE;
 use crate::engine::baselines::drafts::FoundDrafts;
 use crate::engine::baselines::file::BaselineFile;
+use crate::engine::baselines::save::BaselineWriter;
 use crate::engine::probe;
 use crate::engine::store::observation::Protection;
 use crate::engine::store::record::{Operation, Outcome};

@@ -2,7 +2,6 @@
 //! baselines. A plan holds the bytes before and after, and is applied to a file only while the file
 //! is what the plan saw. Seals have plans of their own.
 
-use crate::engine::baselines::BaselineEdits;
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
@@ -13,6 +12,7 @@ use crate::baseline::seal::is_baseline_name;
 use crate::config::SealRequirement;
 use crate::digest::Digest;
 use crate::durable::{self, ClearedFlag, ExpectedFile};
+use crate::engine::baselines::BaselineEdits;
 use crate::engine::baselines::catalog::{BASELINE_EXTENSION, SEALED_VERSION_NOTE};
 use crate::engine::baselines::file::BaselineFile;
 use crate::engine::baselines::save::{BaselineWriter, SaveCause, SavedBaseline, TextOrigin};

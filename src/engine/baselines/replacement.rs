@@ -7,7 +7,6 @@
 //! may be killed and repeated: no record is written twice, and no bytes are removed that neither a
 //! record nor a file beside the baseline names.
 
-use crate::engine::baselines::BaselineFiles;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -20,6 +19,7 @@ use crate::durable::{
     self, DisplacedFile, ExpectedFile, InstalledFile, LostAttributes, Replacement,
     ReplacementNames, ReplacementPaths,
 };
+use crate::engine::baselines::BaselineFiles;
 use crate::engine::store::record::{FileState, Operation, RunEvent, new_run_id};
 use crate::error::{Error, ErrorKind, PathContext, Result};
 

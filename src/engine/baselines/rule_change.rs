@@ -1,12 +1,12 @@
 //! What a text of a baseline would change in the rules of its agents at their next reset.
 
-use crate::engine::baselines::Baselines;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::diff;
 use crate::digest::Digest;
+use crate::engine::baselines::Baselines;
 
 /// What the next reset of an agent would change in its rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

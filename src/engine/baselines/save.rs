@@ -1,7 +1,6 @@
 //! Saves of baseline files: atomic, with owner and mode kept, the version from before stored first,
 //! and a record in the ledger. Editors, restores and the guard save in this way.
 
-use crate::engine::baselines::BaselineFiles;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, lstat};
@@ -13,12 +12,12 @@ use crate::baseline::seal::BaselineSeal;
 use crate::baseline::{self, MAX_BASELINE_BYTES};
 use crate::digest::Digest;
 use crate::durable::{self, ExpectedFile, LostAttributes};
+use crate::engine::baselines::BaselineFiles;
 use crate::engine::baselines::file::{BaselineFile, read_optional};
 use crate::engine::baselines::replacement::{ChangeRecord, NewContent, ReplacedFile, file_state};
-use crate::engine::store::lock;
 use crate::engine::store::record::{FileState, Operation, Outcome, RunEvent, new_run_id};
-use crate::engine::store::run_log;
 use crate::engine::store::semaphore::Permit;
+use crate::engine::store::{lock, run_log};
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// Whose lines a saved text holds.

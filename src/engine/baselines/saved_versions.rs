@@ -4,16 +4,16 @@
 //! that another program has changed saves the stranger's lines with his own, perhaps unseen: such a
 //! version is not known here, whichever program saved it, until a seal accepts it by name.
 
-use crate::boundary::Baseline;
-use crate::config::Agent;
-use crate::engine::baselines::Baselines;
-use crate::engine::store::ledger::AgentHistory;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::accepted_seal::AcceptedSeal;
+use crate::boundary::Baseline;
+use crate::config::Agent;
 use crate::digest::Digest;
+use crate::engine::baselines::Baselines;
 use crate::engine::baselines::catalog::SEALED_VERSION_NOTE;
+use crate::engine::store::ledger::AgentHistory;
 use crate::engine::store::record::{FileState, Operation, Outcome, RunEvent};
 use crate::error::Result;
 use crate::lint;

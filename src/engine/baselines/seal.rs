@@ -1,7 +1,6 @@
 //! A new seal for the files that the operator accepts, with a signature or without. Other lines of
 //! the manifest keep every byte.
 
-use crate::engine::baselines::Seals;
 use std::path::{Path, PathBuf};
 
 use chrono::{Duration, Timelike};
@@ -15,6 +14,7 @@ use crate::baseline::signatures::{SignedSeal, SigningKey};
 use crate::config::SealRequirement;
 use crate::digest::Digest;
 use crate::durable::ExpectedFile;
+use crate::engine::baselines::Seals;
 use crate::engine::baselines::file::read_optional;
 use crate::engine::baselines::replacement::{ChangeRecord, NewContent};
 use crate::engine::baselines::save::BaselineWriter;

@@ -3,7 +3,6 @@
 //! A change that this program saved is known. Any other change may be an attacker's, so it is sealed
 //! only if the operator names the file, or says that all are accepted.
 
-use crate::engine::baselines::Seals;
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -19,6 +18,7 @@ use crate::baseline::seal::{BaselineSeal, META_FILE_NAME, SealFiles, is_baseline
 use crate::baseline::signatures::SigningKey;
 use crate::config::{Agent, Config};
 use crate::digest::{Digest, Hasher};
+use crate::engine::baselines::Seals;
 use crate::engine::baselines::change::DirectoryDigests;
 use crate::engine::baselines::file::read_optional;
 use crate::engine::file_owner::FileOwner;

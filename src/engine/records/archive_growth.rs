@@ -1,11 +1,11 @@
 //! How fast the archive grows: what runs archived within the last month.
 
-use crate::engine::records::RunHistory;
 use std::collections::HashSet;
 use std::path::PathBuf;
 
 use chrono::{DateTime, FixedOffset};
 
+use crate::engine::records::RunHistory;
 use crate::error::Result;
 
 /// Number of days that the growth is taken from.

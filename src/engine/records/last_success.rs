@@ -1,10 +1,10 @@
 //! When agents were last reset, by the ledger: for alerts and metrics.
 
-use crate::engine::records::RunHistory;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use chrono::{DateTime, FixedOffset};
 
+use crate::engine::records::RunHistory;
 use crate::engine::store::record::{LastRun, Outcome, Trigger};
 use crate::error::Result;
 

@@ -5,10 +5,10 @@ mod collector;
 mod growth;
 mod rows;
 
-use crate::engine::records::Reports;
 use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
+use crate::engine::records::Reports;
 use crate::engine::store::record::{Operation, Outcome};
 use crate::engine::store::state::State;
 use crate::engine::store::state_log::StateObserver;

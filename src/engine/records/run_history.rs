@@ -1,6 +1,5 @@
 //! Runs of an agent, and the memory before and after each.
 
-use crate::engine::records::RunHistory;
 use std::collections::HashMap;
 use std::io::Read;
 
@@ -9,10 +8,9 @@ use chrono::{DateTime, FixedOffset, TimeDelta};
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::engine::MAX_WINDOW_BYTES;
-use crate::engine::runs::push;
-use crate::engine::runs::push::{DividedMemory, KeptBytes};
-use crate::engine::runs::undo;
-use crate::engine::runs::undo::{InstallSource, Replacement, UndoRecords};
+use crate::engine::records::RunHistory;
+use crate::engine::runs::push::{self, DividedMemory, KeptBytes};
+use crate::engine::runs::undo::{self, InstallSource, Replacement, UndoRecords};
 use crate::engine::store::ledger::RecordSummary;
 use crate::engine::store::record::{FileState, LedgerPosition, LedgerRecord, Operation, RunEvent};
 use crate::error::{Error, ErrorKind, Result};

@@ -10,7 +10,6 @@ mod relaxations;
 mod similar;
 mod texts;
 
-use crate::engine::records::ArchiveSearch;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::PoisonError;
@@ -21,11 +20,11 @@ use crate::archive::ArchiveEntry;
 use crate::archive::index::CandidateOrder;
 pub use crate::archive::index::{IndexProgress, SyncReport};
 use crate::archive::search::{Query, Source, TextHits};
+use crate::engine::records::ArchiveSearch;
 use crate::engine::store::entry_directories::EntryDirectory;
 use crate::engine::store::lock;
 use crate::error::{Error, ErrorKind, Result};
 pub(in crate::engine) use candidates::IndexState;
-
 pub use relaxations::SearchRelaxation;
 pub use texts::{ComparedTexts, EntryComparison, SourceText, TextSource};
 

@@ -1,7 +1,6 @@
 //! Three versions of an agent's rules: as pushed last, as the baseline is now, and as the memory is
 //! now; and how much agents drifted at earlier runs. Changes nothing.
 
-use crate::engine::records::RunHistory;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use crate::config::Agent;
 use crate::diff::drift::{self, ThreeWay};
 use crate::diff::{MAX_COMPARED_LINES, count_lines};
 use crate::digest::Digest;
+use crate::engine::records::RunHistory;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Time limit of each of the two comparisons; after it, they are coarser.

@@ -5,13 +5,13 @@ mod merge;
 mod scan;
 mod subject;
 
-use crate::engine::records::Timelines;
 use std::path::PathBuf;
 
 use chrono::{DateTime, FixedOffset, NaiveDateTime};
 
 use super::run_history::HistoryEntry;
 use crate::archive::{EntryKind, Pins};
+use crate::engine::records::Timelines;
 use crate::error::Result;
 
 /// The agent whose timeline is wanted.

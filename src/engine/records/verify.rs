@@ -5,7 +5,6 @@
 
 mod baselines;
 
-use crate::engine::records::Verifier;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +15,8 @@ use crate::archive::{self, Archive, WrittenEntry};
 use crate::baseline::signatures::SignedSeal;
 use crate::digest::Digest;
 use crate::durable;
-use crate::engine::store::ledger;
-use crate::engine::store::ledger::{LedgerFiles, LedgerScan, ScannedLine};
+use crate::engine::records::Verifier;
+use crate::engine::store::ledger::{self, LedgerFiles, LedgerScan, ScannedLine};
 use crate::engine::store::record::{LedgerPosition, LedgerRecord, Operation, RunEvent};
 use crate::engine::store::run_log;
 use crate::error::{Error, ErrorKind, Result};

@@ -1,7 +1,6 @@
 //! Makes plans: observes agents, and decides for each what a reset or an undo would do to it, or why
 //! it is skipped. Changes nothing.
 
-use crate::engine::runs::Planner;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,15 +21,15 @@ use crate::diff;
 use crate::digest::Digest;
 use crate::engine::baselines::lint::PlanLint;
 use crate::engine::kept_scratch::{ChosenLines, ScratchRequest, ScratchSelection};
+use crate::engine::runs::Planner;
 use crate::engine::shared_memories::sharing_error;
 use crate::engine::store::address::host_name;
 use crate::engine::store::observation::Protection;
 use crate::engine::store::record::{FileState, Operation};
 use crate::engine::store::state::State;
-use crate::engine::watch::degraded;
 use crate::engine::watch::observe::ObservedAgent;
-use crate::engine::watch::parallel;
 use crate::engine::watch::similar_names::SimilarFile;
+use crate::engine::watch::{degraded, parallel};
 use crate::error::{Error, ErrorKind, Result};
 use crate::transport::SwapForecast;
 

@@ -1,7 +1,6 @@
 //! What resets rely on besides the memories: file systems that answer, baselines and their seal,
 //! owners of directories and files. Answers questions of `doctor`, and changes nothing.
 
-use crate::engine::runs::Runs;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -10,6 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::archive::{PROGRAM_DIRECTORY_NAME, QUARANTINE_DIRECTORY_NAME};
 use crate::baseline::seal::{META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME};
 use crate::config::Agent;
+use crate::engine::runs::Runs;
 use crate::error::{Error, PathContext, Result};
 
 impl Runs {

@@ -49,16 +49,11 @@ mod states;
 mod turn;
 mod unrecorded;
 
-use crate::engine::runs::Runs;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-
-pub use interrupted_turns::InterruptedTurn;
-use lane::ResetLane;
-use unrecorded::append_unrecorded_note;
 
 use super::plan::Plan;
 use super::retention::{Deletion, RetentionScope};
@@ -70,17 +65,20 @@ use crate::config::Agent;
 use crate::digest::Digest;
 use crate::durable;
 use crate::engine::Trigger;
+use crate::engine::runs::Runs;
 use crate::engine::store::address::RecordedAddress;
 use crate::engine::store::journal::UNCLAIMED_JOURNAL_HINT;
 use crate::engine::store::ledger::open_for_append;
-use crate::engine::store::lock;
 use crate::engine::store::record::{Outcome, RunEvent, new_run_id};
-use crate::engine::store::run_log;
 use crate::engine::store::semaphore::Permit;
 use crate::engine::store::state_log::SeenState;
 use crate::engine::store::unchanged_record::merge_unchanged;
+use crate::engine::store::{lock, run_log};
 use crate::engine::watch::parallel::{Site, batch_size, map_agents_by_site, run_local_and_remote};
 use crate::error::{Error, ErrorKind};
+pub use interrupted_turns::InterruptedTurn;
+use lane::ResetLane;
+use unrecorded::append_unrecorded_note;
 
 /// Callback for run progress.
 type ProgressCallback<'a> = &'a mut (dyn FnMut(RunProgress) + Send);

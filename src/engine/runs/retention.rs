@@ -31,12 +31,12 @@ mod record_dates;
 mod scope;
 mod unused_versions;
 
-use crate::engine::runs::Retention;
 use chrono::{DateTime, FixedOffset};
 
 use super::plan::RetentionPlan;
 use crate::archive::ArchiveEntry;
 use crate::clock::MAX_CLOCK_LEAD;
+use crate::engine::runs::Retention;
 use crate::engine::store::observation::Blocker;
 use crate::error::Result;
 pub use assessment::KeepReason;

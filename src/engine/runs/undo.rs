@@ -3,8 +3,6 @@
 
 mod records;
 
-use crate::engine::context::Context;
-use crate::engine::store::Ledger;
 use std::io::{Cursor, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +12,8 @@ use crate::archive::{EntryKind, WrittenEntry, strip_scratch_header};
 use crate::boundary::{Baseline, BoundaryRule};
 use crate::config::Agent;
 use crate::digest::Digest;
+use crate::engine::context::Context;
+use crate::engine::store::Ledger;
 use crate::engine::store::address::RecordedAddress;
 use crate::engine::store::record::{FileState, RunEvent};
 use crate::engine::watch::classify::MemoryAccumulator;

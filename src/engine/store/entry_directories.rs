@@ -1,16 +1,14 @@
 //! Directories of the archive, the agents whose entries are in them, and entries at typed paths.
 
-use crate::archive::WrittenEntry;
-use crate::config::Agent;
-use crate::digest::Hasher;
-use crate::engine::store::Entries;
-use crate::error::PathContext;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use crate::archive::ArchiveEntry;
-use crate::error::{Error, ErrorKind, Result};
+use crate::archive::{ArchiveEntry, WrittenEntry};
+use crate::config::Agent;
+use crate::digest::Hasher;
+use crate::engine::store::Entries;
+use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// A directory of the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]

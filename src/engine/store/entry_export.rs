@@ -1,6 +1,5 @@
 //! Export of entries: exact copies outside the archive, with checksums.
 
-use crate::engine::store::Entries;
 use std::ffi::OsStr;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -11,6 +10,7 @@ use rustix::fs::Mode;
 use crate::archive::ArchiveEntry;
 use crate::digest::{Digest, Hasher, format_checksum_line};
 use crate::durable::OperatorDirectory;
+use crate::engine::store::Entries;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// Mode of exported entries and checksums.

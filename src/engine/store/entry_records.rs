@@ -1,6 +1,5 @@
 //! What the ledger records of entries: when each was made, and what the scan found in it.
 
-use crate::engine::store::Ledger;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
@@ -9,6 +8,7 @@ use chrono::{DateTime, FixedOffset};
 
 use super::ledger::RecordSummary;
 use super::record::LedgerPosition;
+use crate::engine::store::Ledger;
 use crate::error::{Error, Result};
 use crate::lint::ScanSummary;
 

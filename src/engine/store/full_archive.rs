@@ -1,11 +1,11 @@
 //! A full disk of the archive: which failures it explains, what an operator can do about it, and the
 //! space that is kept for the records of deletions.
 
-use crate::engine::store::Ledger;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::ledger::{self, LockedLedger};
+use crate::engine::store::Ledger;
 use crate::engine::watch::parallel::Site;
 use crate::error::Error;
 

@@ -1,7 +1,6 @@
 //! The journal of a transaction (the "transaction record" of messages and documents): its format,
 //! reading and writing.
 
-use crate::engine::store::Journals;
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -15,8 +14,8 @@ use crate::archive::{PROGRAM_DIRECTORY_NAME, WrittenEntry};
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::durable::{self, NewFile, UnsyncedObject};
-use crate::engine::store::lock;
 use crate::engine::store::record::RunEvent;
+use crate::engine::store::{Journals, lock};
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::transport::{Attributes, Stamp, SwapMethod};
 

@@ -30,7 +30,6 @@
 
 mod lock_directory;
 
-use crate::engine::store::Locks;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek};
 use std::os::fd::AsFd;
@@ -42,8 +41,6 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
-pub(in crate::engine) use lock_directory::LockDirectory;
-
 use super::record::{Trigger, new_run_id};
 use super::semaphore::{Permit, WaitLimit, acquire, try_acquire_all};
 use crate::archive::{Archive, PROGRAM_DIRECTORY_NAME};
@@ -52,10 +49,12 @@ use crate::clock::Clock;
 use crate::config::config_identity;
 use crate::digest::Digest;
 use crate::durable;
+use crate::engine::store::Locks;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::moment::Zone;
 use crate::quantity::describe_duration;
 use crate::sys::{self, LockConflict};
+pub(in crate::engine) use lock_directory::LockDirectory;
 
 /// Maximum number of runs that replace memories at the same time. It bounds the records that wait
 /// for the ledger and must not be given up.

@@ -1,7 +1,6 @@
 //! `reset.log`: one line per event of a run, in the original tool's format. The last line of a run
 //! has the ledger's head, which exposes what the ledger alone cannot: a truncated end.
 
-use crate::engine::store::Ledger;
 use std::fs::OpenOptions;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -13,6 +12,7 @@ use super::record::{FileState, Operation, RunEvent};
 use crate::archive::Archive;
 use crate::digest::Digest;
 use crate::durable;
+use crate::engine::store::Ledger;
 use crate::error::{PathContext, Result};
 use crate::untrusted;
 

@@ -11,7 +11,6 @@
 
 mod known_states;
 
-use crate::engine::store::StateLog;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -20,7 +19,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
-use known_states::{ChangedStates, KnownState, KnownStates};
 use serde::{Deserialize, Serialize};
 
 use super::lock;
@@ -30,7 +28,9 @@ use super::semaphore::Permit;
 use super::state::State;
 use crate::config::is_agent_name;
 use crate::durable;
+use crate::engine::store::StateLog;
 use crate::error::{Error, ErrorKind, PathContext, Result};
+use known_states::{ChangedStates, KnownState, KnownStates};
 
 /// The log, and the one before it.
 const LOG_FILE_NAME: &str = "states.jsonl";

@@ -10,7 +10,6 @@ mod observation_stamps;
 mod rereads;
 mod sweep;
 
-use crate::engine::watch::Watch;
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::io;
@@ -37,6 +36,7 @@ use self::sweep::{EarlierStamps, Sweep, UnwatchedChanges};
 use super::observe::QuickObservation;
 use crate::config::Agent;
 use crate::engine::store::state_log::StateNote;
+use crate::engine::watch::Watch;
 use crate::engine::{HostStatus, Observation};
 use crate::error::{Error, Result};
 use crate::sys;

@@ -1,11 +1,11 @@
 //! Connection status of the fleet's hosts; opens and closes their connections.
 
-use crate::engine::watch::Hosts;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::parallel;
 use crate::config::{Agent, SshHost};
+use crate::engine::watch::Hosts;
 use crate::error::Result;
 use crate::transport::{ConnectionSetting, ConnectionStatus, OnConnected, Transport};
 

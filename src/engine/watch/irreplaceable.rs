@@ -2,7 +2,6 @@
 //! file, a mount point, a path through a symlink. Such an object counts as the agent's doing where
 //! the ledger has a file at that path before.
 
-use crate::engine::watch::MemoryChecks;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -12,6 +11,7 @@ use super::{degraded, parallel};
 use crate::config::Agent;
 use crate::durable;
 use crate::engine::store::ledger::AgentHistory;
+use crate::engine::watch::MemoryChecks;
 use crate::error::{Error, ErrorKind};
 use crate::transport::{MemoryObject, SpecialFile};
 

@@ -1,10 +1,10 @@
 //! Objects that runs displaced and kept beside a memory, because no entry holds them.
 
-use crate::engine::watch::MemoryChecks;
 use std::path::{Path, PathBuf};
 
 use crate::config::Agent;
 use crate::engine::store::ledger::AgentHistory;
+use crate::engine::watch::MemoryChecks;
 use crate::transport::MemoryObject;
 
 impl MemoryChecks {

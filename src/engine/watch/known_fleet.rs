@@ -1,10 +1,10 @@
 //! What is known of the whole fleet before its agents are observed.
 
-use crate::engine::store::Ledger;
 use std::collections::HashSet;
 
 use crate::config::Agent;
 use crate::digest::Digest;
+use crate::engine::store::Ledger;
 use crate::engine::store::ledger::AgentHistory;
 use crate::engine::store::lock::LockDirectory;
 use crate::error::Result;

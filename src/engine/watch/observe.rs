@@ -3,7 +3,6 @@
 
 pub(in crate::engine) mod memory_text;
 
-use crate::engine::watch::Observer;
 use std::cell::OnceCell;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,6 +28,7 @@ use crate::engine::store::lock;
 use crate::engine::store::lock::{LockDirectory, LockHolder};
 use crate::engine::store::observation::{Blocker, Observation};
 use crate::engine::store::state::State;
+use crate::engine::watch::Observer;
 use crate::error::{Error, ErrorKind};
 use crate::transport::{
     FailureCause, FileMetadata, MemoryDirectory, MemoryObject, SpecialFile, Stamp, Transport,

@@ -1,6 +1,5 @@
 //! Observation of many agents: what they have in common is read once.
 
-use crate::engine::watch::Observer;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,6 +9,7 @@ use super::parallel;
 use crate::config::Agent;
 use crate::engine::Observation;
 use crate::engine::store::lock::LockDirectory;
+use crate::engine::watch::Observer;
 use crate::threads::map_chunks_on_processors;
 
 /// Fewer agents than this are observed one by one as fast.

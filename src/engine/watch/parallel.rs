@@ -1,12 +1,12 @@
 //! Parallel work on several sites: a host, or a file system that may hang, delays only its own
 //! agents, and the agents of one host wait for its replies at the same time.
 
-use crate::engine::watch::Hosts;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use crate::config::{Agent, SshHost};
+use crate::engine::watch::Hosts;
 use crate::file_systems::FileSystem;
 use crate::threads::{KeptThreads, available_open_files, map_on_processors, run_on_threads};
 use crate::transport::OnConnected;

@@ -1,6 +1,5 @@
 //! The memories of hosts as this process read them last, for searches.
 
-use crate::engine::watch::Observer;
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +10,7 @@ use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 
 use crate::boundary::Boundary;
+use crate::engine::watch::Observer;
 use crate::engine::watch::observe::memory_text::MemoryText;
 
 /// Maximum size of a kept text; the rest of a longer one is not found.

@@ -1,7 +1,6 @@
 //! The observations of the last session, which the first screen of the next one shows until the fleet
 //! is read: one line of JSON for each agent, so that several processors parse them.
 
-use crate::engine::watch::Observer;
 use std::fs::{Metadata, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -11,6 +10,7 @@ use rustix::process::geteuid;
 use crate::archive;
 use crate::durable;
 use crate::engine::Observation;
+use crate::engine::watch::Observer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::threads::map_chunks_on_processors;
 

@@ -1,7 +1,6 @@
 //! Scans what agents wrote for secrets and injections: memories when they are observed, and entries
 //! before they are recorded. A scan never fails: what it cannot read, it reports as not scanned.
 
-use crate::engine::watch::Scanner;
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -16,6 +15,7 @@ use crate::digest::Digest;
 use crate::engine::baselines::lint::{LintDecisions, end_of_last_separator};
 use crate::engine::store::record::RunEvent;
 use crate::engine::store::scan_basis::ScanBasis;
+use crate::engine::watch::Scanner;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::lint::{
     FleetFacts, LintInput, ScanReport, ScanSummary, TextRole, mask_secrets, redact_secrets, scan,

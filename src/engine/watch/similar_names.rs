@@ -2,13 +2,13 @@
 //! characters in another form, as programs of other systems write them. On the disk that is another
 //! name, so a reset would create a second memory, and never archive the first.
 
-use crate::engine::watch::MemoryChecks;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::config::Agent;
 use crate::engine::store::ledger::AgentHistory;
+use crate::engine::watch::MemoryChecks;
 use crate::error::{Error, ErrorKind};
 use crate::file_systems::SpellingDifference;
 use crate::transport::MemoryDirectory;

@@ -1,7 +1,6 @@
 //! The guard's loop: a pass after each change in the directories of the baselines, and a slow sweep
 //! behind that, since a watcher can miss changes.
 
-use crate::engine::baselines::Guard;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +12,7 @@ use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::{EDIT_DEFERRAL, GuardAction, GuardPass};
 use crate::durable;
+use crate::engine::baselines::Guard;
 use crate::engine::{describe_watch_error, start_directory_watcher};
 use crate::error::Result;
 

@@ -1,7 +1,6 @@
 //! What the operator has decided about the lint: the files of `[lint]`, which name findings that are
 //! allowed or accepted, and the fleet's words.
 
-use crate::engine::baselines::Lint;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use serde::Deserialize;
 
 use crate::digest::Digest;
 use crate::durable;
+use crate::engine::baselines::Lint;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::lint::{Allowance, RuleId, Words};
 

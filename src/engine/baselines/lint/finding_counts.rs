@@ -1,12 +1,12 @@
 //! Numbers of findings of a list of baselines: the seal is read once for all of them, and a baseline
 //! is checked again only when its text or a fact that the lint needs has changed.
 
-use crate::engine::baselines::Lint;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::{BaselineLint, LintDecisions, LintSources};
 use crate::digest::{Digest, Hasher};
+use crate::engine::baselines::Lint;
 use crate::engine::baselines::catalog::FindingCounts;
 
 /// The last numbers of each baseline, by its name, with the digest of what they came from.

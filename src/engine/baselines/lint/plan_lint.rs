@@ -1,6 +1,5 @@
 //! The lint of what a plan installs: baselines, and the scratch that a push keeps.
 
-use crate::engine::baselines::Lint;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,6 +8,7 @@ use crate::baseline::seal::BaselineSeal;
 use crate::boundary::Baseline;
 use crate::config::Agent;
 use crate::digest::Digest;
+use crate::engine::baselines::Lint;
 use crate::lint::{Finding, FleetFacts, LintInput, Severity, TextRole, lint};
 
 /// Identifies a baseline version, its separator and the agent that it is allowed for, if the

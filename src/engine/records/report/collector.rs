@@ -1,7 +1,6 @@
 //! Collects a report: from the ledger, newest record first, then from the state changes, oldest
 //! first.
 
-use crate::engine::records::Reports;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 
@@ -15,6 +14,7 @@ use super::{
 use crate::archive::{Archive, EntryKind};
 use crate::clock::MAX_CLOCK_LEAD;
 use crate::config::Agent;
+use crate::engine::records::Reports;
 use crate::engine::store::record::{LedgerRecord, Operation, Outcome, RunEvent, Trigger};
 use crate::engine::store::state::State;
 use crate::engine::store::state_log::StateChange;

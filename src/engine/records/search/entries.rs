@@ -1,6 +1,5 @@
 //! Search in entries: each candidate is read and compared with the query.
 
-use crate::engine::records::ArchiveSearch;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
@@ -8,6 +7,7 @@ use super::candidates::{Candidates, ProposedEntry};
 use super::{FoundEntry, FoundText, MAX_SEARCHED_BYTES, SearchRequest, SearchResult};
 use crate::archive::search::{EntryFacts, Query};
 use crate::archive::{ArchiveEntry, Pins, has_scratch_header};
+use crate::engine::records::ArchiveSearch;
 use crate::engine::store::entry_directories::EntryDirectory;
 use crate::engine::store::lock;
 use crate::error::{Error, ErrorKind, Result};

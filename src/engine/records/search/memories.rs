@@ -2,13 +2,13 @@
 //! process read last. It looks at what agents wrote: at scratch, and where a memory has drifted or
 //! has no boundary, at the whole text.
 
-use crate::engine::records::ArchiveSearch;
 use std::sync::Mutex;
 
 use super::{FoundMemory, FoundText, SearchRequest, SearchResult};
 use crate::archive::search::Source;
 use crate::boundary::Boundary;
 use crate::config::Agent;
+use crate::engine::records::ArchiveSearch;
 use crate::engine::watch::observe::memory_text::MemoryText;
 
 impl ArchiveSearch {

@@ -1,11 +1,11 @@
 //! Relaxations: for a query that finds nothing, the nearest queries that find something.
 
-use crate::engine::records::ArchiveSearch;
 use std::cmp::Reverse;
 
 use super::SearchRequest;
 use crate::archive::index::CandidateOrder;
 use crate::archive::search::{Query, QueryChange, RelaxedQuery, relax_query};
+use crate::engine::records::ArchiveSearch;
 use crate::error::Result;
 use crate::quantity::format_count;
 

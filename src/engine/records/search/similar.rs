@@ -5,13 +5,13 @@
 //! beside its own, and the product of the similarities of the words that the entry has, each the best
 //! of its term.
 
-use crate::engine::records::ArchiveSearch;
 use std::collections::HashSet;
 use std::path::PathBuf;
 
 use super::entries::EntryMatcher;
 use super::{FoundEntry, SearchRequest, SearchResult};
 use crate::archive::search::{Query, SimilarWord};
+use crate::engine::records::ArchiveSearch;
 
 /// With as many entries, a search found enough.
 const ENOUGH_ENTRIES: usize = 10;

@@ -1,6 +1,5 @@
 //! The texts behind the results of a search, and entries compared with other texts.
 
-use crate::engine::records::ArchiveSearch;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -10,6 +9,7 @@ use crate::archive::search::{Query, TextHits};
 use crate::archive::{Archive, EntryKind, has_scratch_header, strip_scratch_header};
 use crate::config::Agent;
 use crate::engine::LedgerRecord;
+use crate::engine::records::ArchiveSearch;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// Where a text of a result comes from.

@@ -1,6 +1,5 @@
 //! The rows of a timeline: the runs of the ledger, and at its place in time each entry.
 
-use crate::engine::records::Timelines;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
@@ -12,6 +11,7 @@ use super::{EntryPresence, TimelineEntry, TimelineRow, UnchangedRuns};
 use crate::archive::{
     Archive, ArchiveEntry, EntryKind, Pins, WrittenEntry, has_scratch_header, parse_entry_name,
 };
+use crate::engine::records::Timelines;
 use crate::moment::Zone;
 
 /// The entries of an agent as far as the disk and the ledger tell.

@@ -1,6 +1,5 @@
 //! What the ledger says of an agent and of the entries in its directories, newest first.
 
-use crate::engine::records::Timelines;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
@@ -8,6 +7,7 @@ use chrono::{DateTime, FixedOffset};
 
 use super::subject::ResolvedSubject;
 use crate::archive::Archive;
+use crate::engine::records::Timelines;
 use crate::engine::records::run_history::{HistoryEntry, UndoMarks};
 use crate::engine::store::record::{Operation, Outcome, RunEvent};
 use crate::error::Result;

@@ -1,11 +1,11 @@
 //! Whose timeline it is: the agent, and the directories of the archive that hold its entries.
 
-use crate::engine::records::Timelines;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::TimelineSubject;
 use crate::archive::{Archive, WrittenEntry, has_scratch_header};
+use crate::engine::records::Timelines;
 use crate::engine::store::entry_directories::EntryDirectory;
 use crate::error::{Error, ErrorKind, Result};
 

@@ -1,7 +1,6 @@
 //! Verification of baselines: their versions in the archive, the seal with its signature, serial and
 //! expiry, and the files in use.
 
-use crate::engine::records::Verifier;
 use std::collections::HashSet;
 use std::fs::OpenOptions;
 use std::io;
@@ -19,6 +18,7 @@ use crate::baseline::{BaselineRefusal, WriterWait};
 use crate::config::SealRequirement;
 use crate::digest::Digest;
 use crate::durable;
+use crate::engine::records::Verifier;
 use crate::engine::store::record::LedgerPosition;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 

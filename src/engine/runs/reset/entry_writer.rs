@@ -1,6 +1,5 @@
 //! The entry of a memory, written while the memory is read. It gets its name in step 3 of a reset.
 
-use crate::engine::runs::Runs;
 use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset};
@@ -9,6 +8,7 @@ use crate::archive::{self, EntryDraft, EntryKind, WrittenEntry};
 use crate::boundary::Baseline;
 use crate::config::Agent;
 use crate::digest::Digest;
+use crate::engine::runs::Runs;
 use crate::engine::store::record::FileState;
 use crate::engine::watch::classify::{Classification, MemoryAccumulator, classify, window_size};
 use crate::error::Error;

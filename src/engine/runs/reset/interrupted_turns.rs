@@ -1,12 +1,12 @@
 //! The recovery of interrupted runs before a command decides what it is about: a target such as "the
 //! last run" depends on what recovery appends to the ledger.
 
-use crate::engine::runs::Runs;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::{ProgressCallback, Run};
 use crate::config::Agent;
+use crate::engine::runs::Runs;
 use crate::engine::runs::plan::Plan;
 use crate::engine::store::journal::{Transaction, read_journal};
 use crate::engine::store::lock;

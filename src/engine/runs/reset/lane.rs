@@ -8,8 +8,6 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ended_turns::EndedTurn;
-
 use super::capture::Captured;
 use super::early_end::EarlyEnd;
 use super::queued_turn::QueuedTurn;
@@ -29,6 +27,7 @@ use crate::engine::watch::parallel::Site;
 use crate::error::{Error, ErrorKind};
 use crate::threads::KeptThreads;
 use crate::transport::{FailureCause, OnConnected, SwapOutcome, UnsyncedObject};
+use ended_turns::EndedTurn;
 
 /// How long a writer may keep a displaced file open before the run leaves it to the next run.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);

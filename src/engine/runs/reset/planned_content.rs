@@ -10,11 +10,9 @@ use crate::engine::kept_scratch::KeptScratch;
 use crate::engine::runs::plan::{
     PlanBinding, PlanStep, StepAction, UndoMode, nothing_to_append_to_error,
 };
-use crate::engine::runs::push;
-use crate::engine::runs::push::{DividedMemory, PushContent};
-use crate::engine::runs::undo;
+use crate::engine::runs::push::{self, DividedMemory, PushContent};
 use crate::engine::runs::undo::{
-    AgentRecords, ContentPart, ContentParts, InstallSource, Replacement, UndoRecords,
+    self, AgentRecords, ContentPart, ContentParts, InstallSource, Replacement, UndoRecords,
 };
 use crate::engine::store::record::{FileState, RunEvent};
 use crate::engine::watch::classify::count_lines;

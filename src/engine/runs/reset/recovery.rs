@@ -1,6 +1,5 @@
 //! The recovery of interrupted runs from their journals.
 
-use crate::engine::runs::Runs;
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -15,6 +14,7 @@ use super::turn::hold_lock_guard;
 use crate::archive::WrittenEntry;
 use crate::config::Agent;
 use crate::durable;
+use crate::engine::runs::Runs;
 use crate::engine::store::address::{connection_target, host_name};
 use crate::engine::store::journal::{
     Journal, JournalRecord, Transaction, damaged_journal_error, read_journal,

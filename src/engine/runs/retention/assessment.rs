@@ -4,7 +4,6 @@
 //! It expires when that is before the retention time, reckoned from the confirmed date, and nothing
 //! else keeps it.
 
-use crate::engine::runs::Retention;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use super::ledger_facts::{EntryRecord, LedgerFacts, LedgerQuery};
 use super::scope::RetentionScope;
 use super::unused_versions::VersionCandidates;
 use crate::archive::{Archive, ArchiveEntry, PinFault, Pins};
+use crate::engine::runs::Retention;
 use crate::error::{Error, Result};
 
 /// Why retention keeps an entry.

@@ -1,8 +1,8 @@
 //! The dates that retention goes by: the present one, and the one that an earlier run confirms.
 
-use crate::engine::runs::Retention;
 use chrono::{DateTime, Duration, FixedOffset};
 
+use crate::engine::runs::Retention;
 use crate::error::Result;
 use crate::moment::Zone;
 

@@ -1,6 +1,5 @@
 //! The deletion of entries and versions that were planned and have expired.
 
-use crate::engine::runs::Retention;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +9,7 @@ use super::unused_versions::describe_unused_versions;
 use crate::archive::ArchiveEntry;
 use crate::baseline::StoredVersion;
 use crate::digest::Digest;
+use crate::engine::runs::Retention;
 use crate::engine::runs::plan::RetentionPlan;
 use crate::engine::store::lock;
 use crate::engine::store::record::{Operation, RunEvent};

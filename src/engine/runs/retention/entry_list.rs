@@ -1,6 +1,5 @@
 //! The list of entries, and their pins.
 
-use crate::engine::runs::Retention;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +10,7 @@ use super::deletion::MAX_NAMES_PER_RECORD;
 use super::ledger_facts::{LedgerFacts, LedgerQuery};
 use crate::archive::search::{EntryFacts, EntryFilter};
 use crate::archive::{Archive, ArchiveEntry, PinFault, Pins};
+use crate::engine::runs::Retention;
 use crate::engine::store::entry_directories::EntryDirectory;
 use crate::engine::store::lock;
 use crate::engine::store::record::{Operation, RunEvent, new_run_id};

@@ -1,6 +1,5 @@
 //! What retention may delete at the end of a run, and the reasons why other old entries stay.
 
-use crate::engine::runs::Retention;
 use std::collections::BTreeMap;
 
 use super::assessment::{Assessment, Depth, KeepReason, Verdict};
@@ -9,6 +8,7 @@ use super::scope::RetentionScope;
 use super::unused_versions::{UnusedVersions, VersionCandidates, describe_unused_versions};
 use crate::archive::ArchiveEntry;
 use crate::baseline::StoredVersion;
+use crate::engine::runs::Retention;
 use crate::error::Result;
 
 /// What retention may delete now, and why other things stay.

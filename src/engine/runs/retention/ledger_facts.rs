@@ -1,7 +1,6 @@
 //! What the ledger records about entries, agents and baseline versions, gathered in one pass that
 //! holds one record at a time.
 
-use crate::engine::runs::Retention;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
@@ -11,6 +10,7 @@ use super::record_dates::{RecordDates, RecordPlace};
 use crate::archive::{self, Archive, EntryKind, Pins, parse_entry_name};
 use crate::boundary::BoundaryRule;
 use crate::digest::Digest;
+use crate::engine::runs::Retention;
 use crate::engine::store::record::{FileState, LedgerRecord, Operation, Outcome, RunEvent};
 use crate::engine::store::unchanged_agents::UnchangedAgents;
 use crate::error::Result;

@@ -1,7 +1,6 @@
 //! The retention overview: what the archive holds for each agent, what expires now, why the rest
 //! stays and until when, and what a shorter retention time would free. Changes nothing.
 
-use crate::engine::runs::Retention;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
@@ -14,6 +13,7 @@ use super::scope::RetentionScope;
 use super::unused_versions::{UnusedVersions, VersionCandidates};
 use crate::archive::{self, Archive, DiskSpace, EntryKind, format_stamp};
 use crate::digest::Digest;
+use crate::engine::runs::Retention;
 use crate::engine::store::record::Outcome;
 use crate::error::{Error, ErrorKind, Result};
 

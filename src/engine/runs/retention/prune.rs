@@ -1,6 +1,5 @@
 //! Retention without a run: deletes what the overview shows, in the same way as a run does.
 
-use crate::engine::runs::Retention;
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 
@@ -9,6 +8,7 @@ use super::overview::{AssessedOverview, ExpiringEntry, FailedAgents, RetentionOv
 use super::scope::RetentionScope;
 use crate::config::is_agent_name;
 use crate::digest::Digest;
+use crate::engine::runs::Retention;
 use crate::engine::runs::plan::RetentionPlan;
 use crate::engine::store::lock::{AgentLock, acquire_agent_lock};
 use crate::engine::store::record::new_run_id;

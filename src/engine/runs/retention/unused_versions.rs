@@ -13,13 +13,13 @@
 //! All versions stay while another config may use the archive, and while one of these sources
 //! cannot be read.
 
-use crate::engine::runs::Retention;
 use std::collections::HashSet;
 
 use super::dates::RetentionDates;
 use super::ledger_facts::{KEPT_PUSHED_VERSIONS, LedgerFacts};
 use crate::baseline::{self, StoredVersion};
 use crate::digest::Digest;
+use crate::engine::runs::Retention;
 use crate::error::Result;
 
 /// Seconds between two full checks by runs: each reads the whole ledger and lists the whole archive.

@@ -2,13 +2,13 @@
 //! after it. They are found by a scan from the ledger's last record backwards, and kept up to date
 //! with records that are appended later.
 
-use super::UndoSources;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, FixedOffset};
 
+use super::UndoSources;
 use crate::archive;
 use crate::config::Agent;
 use crate::engine::store::address::{AddressFilter, RecordedAddress};

@@ -1,6 +1,5 @@
 //! What changes in the watched directories affect.
 
-use crate::engine::watch::Watch;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::baseline::seal;
 use crate::config::MemoryLocation;
 use crate::engine::store::lock;
+use crate::engine::watch::Watch;
 
 #[derive(Clone)]
 pub(super) enum ChangeTarget {

@@ -1,6 +1,5 @@
 //! The watches on the directories of a fleet.
 
-use crate::engine::watch::Watch;
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -17,6 +16,7 @@ use super::{FleetEvent, UNWATCHED_SWEEP_INTERVAL, WatchLoop};
 use crate::durable;
 use crate::engine::Observation;
 use crate::engine::store::lock;
+use crate::engine::watch::Watch;
 use crate::error::ErrorKind;
 
 /// Maximum number of directories that are watched per turn after the first read.
@@ -114,7 +114,12 @@ impl WatchLoop {
     /// Watches a directory that may be new; returns whether it was not watched before. A directory
     /// on a file system that may hang waits for the next sweep: nothing probes it here.
     pub(super) fn rewatch_directory(&mut self, path: &Path) -> bool {
-        let is_trusted = self.watch.context.file_systems().find_untrusted(path).is_none();
+        let is_trusted = self
+            .watch
+            .context
+            .file_systems()
+            .find_untrusted(path)
+            .is_none();
         if self.watched_directories.contains_key(path) || !is_trusted {
             return false;
         }

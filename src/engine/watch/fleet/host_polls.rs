@@ -4,7 +4,6 @@
 
 mod poll_schedule;
 
-use crate::engine::watch::Watch;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -18,6 +17,7 @@ use self::poll_schedule::PollSchedule;
 use super::observation_stamps::{AgentStamps, MemoryStamps, ObservationStamps};
 use super::{FleetEvent, JobCounter};
 use crate::engine::store::state_log::StateNote;
+use crate::engine::watch::Watch;
 use crate::engine::{HostStatus, Observation};
 use crate::error::Error;
 use crate::transport::{

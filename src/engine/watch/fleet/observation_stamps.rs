@@ -1,7 +1,6 @@
 //! The stamps that observations depend on. An agent whose stamps are as they were before its last
 //! observation is not observed again, so that an idle fleet of thousands costs next to nothing.
 
-use crate::engine::watch::Watch;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +13,7 @@ use crate::config::Agent;
 use crate::engine::Observation;
 use crate::engine::store::lock::LockDirectory;
 use crate::engine::store::observation::Blocker;
+use crate::engine::watch::Watch;
 use crate::engine::watch::content_cache::RECENT_CHANGE;
 use crate::error::ErrorKind;
 use crate::transport::{FileMetadata, MemoryObject, Stamp, TransportError};

@@ -1,7 +1,6 @@
 //! The sweep that backs up the file watcher: it reads only the stamps of local agents, and finds
 //! those that the watcher did not report.
 
-use crate::engine::watch::Watch;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,6 +13,7 @@ use super::observation_stamps::{
 use crate::config::Agent;
 use crate::durable;
 use crate::engine::Observation;
+use crate::engine::watch::Watch;
 use crate::engine::watch::observe::QuickObservation;
 use crate::file_systems::GroupedByFileSystem;
 use crate::threads::map_on_processors;

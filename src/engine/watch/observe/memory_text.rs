@@ -1,6 +1,5 @@
 //! The beginning of a memory and its boundary, for searches: neither scanned nor cached.
 
-use crate::engine::watch::Observer;
 use std::sync::Mutex;
 
 use chrono::{DateTime, FixedOffset};
@@ -8,6 +7,7 @@ use chrono::{DateTime, FixedOffset};
 use crate::baseline::BaselineCache;
 use crate::boundary::Boundary;
 use crate::config::Agent;
+use crate::engine::watch::Observer;
 use crate::engine::watch::classify::{MemoryAccumulator, classify, window_size};
 use crate::error::{Error, ErrorKind};
 

@@ -1,12 +1,12 @@
 //! When the agents of a host are polled.
 
-use crate::engine::watch::Watch;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::{EndedPoll, HostPoll, PollRequest};
 use crate::config::MemoryLocation;
 use crate::engine::HostStatus;
+use crate::engine::watch::Watch;
 
 /// The shortest time between two polls of a host that local changes cause: of a baseline, a lock,
 /// the ledger.
