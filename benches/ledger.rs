@@ -217,7 +217,7 @@ fn print_sizes(
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let engine = engine_of(&year.fleet, clock);
-    let (seq, _) = engine.ledger().ledger_head().unwrap();
+    let (seq, _) = engine.ledger().head().unwrap();
     let megabytes = |bytes: u64| bytes as f64 / 1e6;
     println!(
         "{name}: {AGENTS} agents, {RUNS_PER_DAY} runs a day, {days} days (simulated in {:.0} s): \

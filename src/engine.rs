@@ -14,6 +14,7 @@ mod records;
 mod runs;
 mod shared_memories;
 mod store;
+mod trigger;
 mod watch;
 
 use std::fmt;
@@ -98,12 +99,13 @@ pub use store::lock::{
     describe_holder, describe_lock,
 };
 pub use store::observation::{Blocker, MemoryContent, Observation, Protection};
-pub use store::record::{FileState, LastRun, LedgerRecord, Operation, Outcome, RunEvent, Trigger};
+pub use store::record::{FileState, LastRun, LedgerRecord, Operation, Outcome, RunEvent};
 pub use store::scan_basis::ScanBasis;
 pub use store::state::State;
 pub use store::state_log::{StateChange, StateObserver};
 pub use store::unchanged_agents::{UnchangedAgents, UnchangedDetails};
 pub use store::{Entries, Journals, Ledger, Locks, StateLog};
+pub use trigger::Trigger;
 pub use watch::agent_detail::AgentDetail;
 pub use watch::classify::MAX_WINDOW_BYTES;
 pub use watch::fleet::{FleetEvent, FleetWatcher, describe_watch_error, start_directory_watcher};
@@ -147,7 +149,8 @@ impl fmt::Debug for Engine {
 impl Engine {
     /// Creates an engine. It reads and writes nothing yet.
     pub fn new(setup: EngineSetup) -> Engine {
-        let context = Arc::new(Context::new(setup));
+        let archive = store::locate_archive(&setup);
+        let context = Arc::new(Context::new(setup, archive));
         let shared_memories = Arc::new(SharedMemories::new(&context));
         let store = Store::new(&context);
         let baselines = BaselineServices::new(&context, &shared_memories, &store);

@@ -469,7 +469,7 @@ impl CommandContext<'_> {
         }
         let Some(known) = &change.reference else {
             // Without a readable ledger the pushed version is unknown, which is another error.
-            engine.ledger().ledger_head()?;
+            engine.ledger().head()?;
             if let Some(error) = change.unread_version.clone() {
                 return Err(error.into());
             }

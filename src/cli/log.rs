@@ -202,7 +202,7 @@ impl CommandContext<'_> {
         }
         let (seq, sha256) = range.head();
         let document = LogDocument {
-            ledger: engine.ledger().ledger_path().display().to_string(),
+            ledger: engine.ledger().path().display().to_string(),
             head: LedgerHead { seq, sha256 },
             records: RecordRows {
                 engine: &engine,

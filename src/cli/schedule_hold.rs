@@ -205,7 +205,7 @@ impl CommandContext<'_> {
     fn log_skipped_agents(&mut self, engine: &Engine, held: &[HeldAgent]) {
         for skipped in held.iter().filter(|it| it.is_skip) {
             let text = format!("Not reset {}: {}", skipped.agent, skipped.reason);
-            if let Err(error) = engine.context().log_text(&text) {
+            if let Err(error) = engine.ledger().log_text(&text) {
                 self.output.print_warning(error.message());
             }
         }

@@ -334,7 +334,7 @@ impl CommandContext<'_> {
             .find_map(|seen| seen.ledger_error.clone());
         let ledger_problem = ledger_error
             .as_ref()
-            .and_then(|_| engine.ledger().ledger_head().err());
+            .and_then(|_| engine.ledger().head().err());
         let now = engine.clock().now();
         let status = StatusDocument {
             config: engine.config().path.display().to_string(),

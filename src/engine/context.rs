@@ -7,15 +7,14 @@ use std::time::Duration;
 
 use crossbeam_channel::bounded;
 
-use crate::archive::{Archive, ExpectedArchive};
+use crate::archive::Archive;
 use crate::baseline::BaselineVersions;
 use crate::clock::Clock;
 use crate::config::{Agent, Config, MemoryLocation};
 use crate::durable;
 use crate::engine::EngineSetup;
 use crate::engine::file_owner::FileOwner;
-use crate::engine::store::record::Trigger;
-use crate::engine::store::{self, run_log};
+use crate::engine::trigger::Trigger;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file_systems::{FileSystem, FileSystems};
 use crate::transport::bounded::BoundedTransport;
@@ -32,16 +31,8 @@ pub struct Context {
 
 impl Context {
     /// Creates a context. It reads and writes nothing yet.
-    pub(super) fn new(setup: EngineSetup) -> Context {
+    pub(super) fn new(setup: EngineSetup, archive: Archive) -> Context {
         let general = &setup.config.general;
-        let archive = Archive::new(
-            &general.archive_dir,
-            general.archive_mode,
-            setup.archive_group,
-        );
-        let expected =
-            |id| ExpectedArchive::new(id, store::ledger::read_archive_id, &setup.config.path);
-        let archive = archive.with_expected(general.archive_id.map(expected));
         let limit = Duration::from_secs(general.local_timeout.into());
         let file_systems = Arc::new(FileSystems::new(
             &general.archive_dir,
@@ -255,16 +246,5 @@ impl Context {
                 answer.err().map(|error| (error, agents))
             })
             .collect()
-    }
-
-    /// Appends a line to `reset.log`, about an operation that is not a run.
-    ///
-    /// # Errors
-    /// The archive cannot be written.
-    pub fn log_text(&self, text: &str) -> Result<()> {
-        run_log::append_lines(
-            &self.archive,
-            &[run_log::format_line(self.clock().now(), text)],
-        )
     }
 }

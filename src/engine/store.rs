@@ -23,6 +23,8 @@ pub(super) mod unchanged_record;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
+use crate::archive::{Archive, ExpectedArchive};
+use crate::engine::EngineSetup;
 use crate::engine::context::Context;
 use ledger::ArchiveLedger;
 
@@ -97,4 +99,16 @@ impl Store {
             state_log,
         }
     }
+}
+
+/// Returns the archive of a config. Reads and writes nothing.
+pub(super) fn locate_archive(setup: &EngineSetup) -> Archive {
+    let general = &setup.config.general;
+    let archive = Archive::new(
+        &general.archive_dir,
+        general.archive_mode,
+        setup.archive_group,
+    );
+    let expected = |id| ExpectedArchive::new(id, ledger::read_archive_id, &setup.config.path);
+    archive.with_expected(general.archive_id.map(expected))
 }

@@ -405,7 +405,7 @@ pub fn change_schedule<Tz: TimeZone>(
     let archive = engine.archive();
     archive.replace_program_file(&engine.context().schedule_path(), &text)?;
     for change in changes {
-        engine.context().log_text(&format!(
+        engine.ledger().log_text(&format!(
             "{}; by {}",
             change.describe(),
             engine.context().user()

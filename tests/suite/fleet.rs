@@ -264,7 +264,7 @@ fn replaced_directory_is_no_error() {
 /// Waits until the watch has received the changes of this thread, by one that the kernel reports after
 /// them and the watch at once. The archive has a run.
 fn wait_for_changes(engine: &Engine, events: &Receiver<FleetEvent>) {
-    fs::write(engine.schedule_path(), "").unwrap();
+    fs::write(engine.context().schedule_path(), "").unwrap();
     wait_for_event(events, |event| matches!(event, FleetEvent::PausesChanged));
 }
 
@@ -283,7 +283,7 @@ fn change_after_a_slow_read_is_seen_promptly() {
     let engine = Arc::new(world.engine_with_transport(transport));
     world.reset_with_engine(&engine);
     let (sender, events) = unbounded();
-    let fleet = FleetWatcher::start(Arc::clone(&engine), sender).unwrap();
+    let fleet = FleetWatcher::start(Arc::clone(engine.watch()), sender).unwrap();
     wait_for_state(&events, "a", State::Clean);
     assert!(fleet.wait_idle(WAIT_TIMEOUT));
     world.write_scratch("a", "- note\n");
@@ -300,7 +300,7 @@ fn change_below_a_replaced_parent_is_seen_promptly() {
     // All watched directories exist after a run, so the sweeps are rare.
     world.reset_with_engine(&engine);
     let (sender, events) = unbounded();
-    let fleet = FleetWatcher::start(Arc::clone(&engine), sender).unwrap();
+    let fleet = FleetWatcher::start(Arc::clone(engine.watch()), sender).unwrap();
     wait_for_state(&events, "a", State::Clean);
     assert!(fleet.wait_idle(WAIT_TIMEOUT));
     let parent = world.agent_directory("a");

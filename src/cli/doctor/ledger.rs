@@ -27,13 +27,10 @@ pub(super) fn check_ledger(report: &mut DoctorReport, fleet: &FleetSubject<'_>) 
             report.add_error(&error);
             None
         });
-    let files = engine
-        .ledger()
-        .check_ledger_files()
-        .unwrap_or_else(|error| {
-            report.add_error(&error);
-            SegmentReport::default()
-        });
+    let files = engine.ledger().check_files().unwrap_or_else(|error| {
+        report.add_error(&error);
+        SegmentReport::default()
+    });
     for error in files.all_errors() {
         report.add_error(error);
     }

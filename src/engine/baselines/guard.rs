@@ -486,7 +486,7 @@ impl Guard {
 
     /// Puts the kept seal back and records it.
     fn restore_seal(&self, kept: &KeptSeal, why: &Error) -> Result<()> {
-        self.ledger.ledger_head()?;
+        self.ledger.head()?;
         // An unreadable object is not a file; it stays under a random name beside the seal.
         let found =
             SealFiles::read(&self.context.config().general.baseline_dir).unwrap_or_default();
@@ -693,7 +693,7 @@ impl Guard {
         let now = self.context.clock().now();
         let begin = now - FIGHT_WINDOW;
         let mut recent = RecentRestores::default();
-        let (mut back, _) = self.ledger.scan_ledger_backwards()?;
+        let (mut back, _) = self.ledger.scan_backwards()?;
         while let Some((_, record)) = back.next_readable(&mut None, |_| true)? {
             if record.time < begin {
                 break;

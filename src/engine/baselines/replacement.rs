@@ -174,7 +174,7 @@ impl BaselineFiles {
         }
         let mut journaled = JournaledChange {
             run: record.run.clone(),
-            ledger_seq: self.ledger.ledger_head()?.0,
+            ledger_seq: self.ledger.head()?.0,
             files,
             events: record.events.clone(),
         };
@@ -354,7 +354,7 @@ impl BaselineFiles {
 
     /// Returns the events behind a record that concern baselines and no agent, newest first.
     fn archive_events_since(&self, seq: u64) -> Result<Vec<RunEvent>> {
-        let (back, _) = self.ledger.scan_ledger_backwards()?;
+        let (back, _) = self.ledger.scan_backwards()?;
         let mut back = back.stopping_after(seq);
         let mut events = Vec::new();
         while let Some((_, record)) = back.next_readable(&mut None, |it| it.is_about_archive())? {

@@ -135,7 +135,7 @@ impl BaselineFiles {
         cause: SaveCause,
     ) -> Result<SavedBaseline> {
         // A broken ledger could not record it.
-        self.ledger.ledger_head()?;
+        self.ledger.head()?;
         let path = self.baseline_file_path(name);
         self.recover_replacements()?;
         let before = read_state(&path)?;
@@ -219,7 +219,7 @@ impl BaselineFiles {
             1 => "1 baseline".to_string(),
             count => format!("{count} baselines"),
         };
-        self.ledger.append_to_ledger(events)?;
+        self.ledger.append(events)?;
         let end = run_log::format_run_end(run, &counts, self.ledger.recorded_head());
         let now = self.context.clock().now();
         let lines: Vec<String> = lines

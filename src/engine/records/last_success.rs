@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use chrono::{DateTime, FixedOffset};
 
 use crate::engine::records::RunHistory;
-use crate::engine::store::record::{LastRun, Outcome, Trigger};
+use crate::engine::store::record::{LastRun, Outcome};
+use crate::engine::trigger::Trigger;
 use crate::error::Result;
 
 /// Numbers of runs by their result.
@@ -34,7 +35,7 @@ impl RunHistory {
     /// # Errors
     /// The ledger cannot be read, or its chain is broken.
     pub fn last_run(&self, agent: &str) -> Result<Option<LastRun>> {
-        Ok(self.ledger.ledger_history(agent)?.last_run)
+        Ok(self.ledger.history(agent)?.last_run)
     }
 
     /// Returns when each agent was last reset or pushed to with success. An agent that was found

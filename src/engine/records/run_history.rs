@@ -118,7 +118,7 @@ impl RunHistory {
     /// record behind it is about the agent.
     pub fn agent_history(&self, agent: &str, max_entries: usize) -> Result<AgentHistoryPage> {
         let mut unread = None;
-        let (mut back, _) = self.ledger.scan_ledger_backwards()?;
+        let (mut back, _) = self.ledger.scan_backwards()?;
         let mut marks = UndoMarks::default();
         let mut past: Vec<HistoryEntry> = Vec::new();
         while (past.len() < max_entries || marks.has_unresolved())
@@ -198,11 +198,7 @@ impl RunHistory {
     /// The ledger cannot be read, or its chain is broken.
     pub fn is_redo(&self, event: &RunEvent) -> Result<bool> {
         match &event.undone_run {
-            Some(run) => Ok(self
-                .ledger
-                .ledger_history(&event.agent)?
-                .undo_runs
-                .contains(run)),
+            Some(run) => Ok(self.ledger.history(&event.agent)?.undo_runs.contains(run)),
             None => Ok(false),
         }
     }
@@ -213,7 +209,7 @@ impl RunHistory {
     /// # Errors
     /// The ledger cannot be read, or has no such record.
     pub fn run_diff(&self, agent: &Agent, seq: u64) -> Result<RunDiff> {
-        let (back, _) = self.ledger.scan_ledger_backwards()?;
+        let (back, _) = self.ledger.scan_backwards()?;
         let mut back = back.stopping_after(seq.saturating_sub(1));
         let name = &agent.name;
         let is_wanted = |it: &RecordSummary<'_>| it.seq == seq && it.is_about_agent(name);
@@ -351,7 +347,7 @@ impl RunHistory {
         {
             return Ok(RunDiffSide::Text(pushed, 0));
         }
-        let (mut back, _) = self.ledger.scan_ledger_backwards()?;
+        let (mut back, _) = self.ledger.scan_backwards()?;
         while let Some((place, other)) = back.next_matching(|it| it.agent == agent.name)? {
             let before = other.event.before.as_ref().and_then(FileState::digest);
             if other.event.has_changed_memory()

@@ -237,7 +237,7 @@ impl Planner {
         }
         // A memory is replaced only if the ledger can record that.
         if let Some(why) = &seen.observation.ledger_error {
-            let error = self.ledger.ledger_head().err();
+            let error = self.ledger.head().err();
             return Err(error.unwrap_or_else(|| Error::new(ErrorKind::Host, why)));
         }
         if seen.observation.protection == Protection::ReadOnly && !is_unlocked {

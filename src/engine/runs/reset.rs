@@ -312,7 +312,7 @@ impl<'a> Run<'a> {
         if self.is_cancelled() {
             return;
         }
-        match self.runs.ledger.compact_ledger() {
+        match self.runs.ledger.compact() {
             Ok(None) => return,
             Ok(Some(moved)) => self.log_line(&moved.to_string()),
             Err(error) => {
@@ -329,7 +329,7 @@ impl<'a> Run<'a> {
 
     /// Returns the last run of an agent, and the version that its memory has by the ledger.
     fn last_run_seen(&self, agent: &str) -> LastRunSeen {
-        let history = self.runs.ledger.ledger_history(agent).unwrap_or_default();
+        let history = self.runs.ledger.history(agent).unwrap_or_default();
         LastRunSeen {
             version: history.pushed_versions.first().copied(),
             run: history.last_run.map(|it| it.run),
@@ -339,11 +339,7 @@ impl<'a> Run<'a> {
     /// Returns the run that has changed an agent since it was found unchanged, with what it did: the
     /// agent is not locked any more.
     fn later_change(&self, unchanged: &UnchangedAgent) -> Option<String> {
-        let history = self
-            .runs
-            .ledger
-            .ledger_history(&unchanged.event.agent)
-            .ok()?;
+        let history = self.runs.ledger.history(&unchanged.event.agent).ok()?;
         let last = history.last_run?;
         let LastRunSeen { run, version } = &unchanged.seen;
         let is_same = *run == Some(last.run.clone())
@@ -377,12 +373,12 @@ impl<'a> Run<'a> {
         }
         let names: HashSet<String> = events.iter().map(|event| event.agent.clone()).collect();
         let has_known_address = |event: &RunEvent| {
-            let history = self.runs.ledger.ledger_history(&event.agent);
+            let history = self.runs.ledger.history(&event.agent);
             let known = history.ok().and_then(|history| history.file_address);
             known.is_some_and(|known| *known == RecordedAddress::from_event(event))
         };
         let merged = merge_unchanged(events, has_known_address);
-        let Err(error) = self.runs.ledger.append_to_ledger(merged) else {
+        let Err(error) = self.runs.ledger.append(merged) else {
             return;
         };
         let is_unchanged =
@@ -510,7 +506,7 @@ impl<'a> Run<'a> {
                 context.user(),
             )
         };
-        if let Err(error) = self.runs.ledger.append_to_ledger(vec![event]) {
+        if let Err(error) = self.runs.ledger.append(vec![event]) {
             self.log_line(&format!("cannot record errors of the run: {error}"));
         }
     }

@@ -27,15 +27,14 @@ impl Ledger {
         }
         let (trigger, user) = (self.context.trigger(), self.context.user());
         let run = new_run_id();
-        self.append_to_ledger(vec![RunEvent::for_archive(
+        self.append(vec![RunEvent::for_archive(
             &run,
             Operation::Begin,
             trigger,
             user,
         )])?;
         let head = self.recorded_head();
-        self.context
-            .log_text(&run_log::format_run_end(&run, "began the archive", head))?;
+        self.log_text(&run_log::format_run_end(&run, "began the archive", head))?;
         self.archive_id()?.ok_or_else(|| {
             let message = "the first record of the archive cannot be read back";
             Error::new(ErrorKind::Integrity, message)
@@ -51,7 +50,7 @@ impl Ledger {
     /// there.
     pub(in crate::engine) fn is_before_new_archive(&self) -> bool {
         self.context.config().general.archive_id.is_none()
-            && self.ledger_head().is_ok_and(|(seq, _)| seq == 0)
+            && self.head().is_ok_and(|(seq, _)| seq == 0)
     }
 
     /// Returns what a run says that has begun an archive; none if it has recorded nothing.

@@ -66,7 +66,7 @@ impl Ledger {
             .known_entries
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let (back, end) = self.scan_ledger_backwards()?;
+        let (back, end) = self.scan_backwards()?;
         // Another ledger is read from its beginning.
         let is_continued = known.end.is_none_or(|known| self.is_in_ledger(known, end));
         if !is_continued {
@@ -122,7 +122,7 @@ impl Ledger {
             return earlier.line_digest == end.line_digest;
         }
         // The record that follows names the digest of the one before.
-        let Ok((back, _)) = self.scan_ledger_backwards() else {
+        let Ok((back, _)) = self.scan_backwards() else {
             return false;
         };
         let mut back = back.stopping_after(earlier.seq);

@@ -41,7 +41,8 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
-use super::record::{Trigger, new_run_id};
+use super::record::new_run_id;
+
 use super::semaphore::{Permit, WaitLimit, acquire, try_acquire_all};
 use crate::archive::{Archive, PROGRAM_DIRECTORY_NAME};
 use crate::baseline::seal::SEAL_LOCK_FILE_NAME;
@@ -50,6 +51,7 @@ use crate::config::config_identity;
 use crate::digest::Digest;
 use crate::durable;
 use crate::engine::store::Locks;
+use crate::engine::trigger::Trigger;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::moment::Zone;
 use crate::quantity::describe_duration;

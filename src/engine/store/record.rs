@@ -15,6 +15,7 @@ use crate::diff::drift::DriftCounts;
 use crate::digest::Digest;
 use crate::durable;
 use crate::engine::kept_scratch::KeptScratch;
+use crate::engine::trigger::Trigger;
 use crate::error::ErrorKind;
 use crate::lint::ScanSummary;
 use crate::transport::{Attributes, ObjectId, SpecialFile, SwapMethod};
@@ -81,29 +82,6 @@ impl Operation {
     /// Returns whether its runs replace memories.
     pub fn replaces_memories(self) -> bool {
         self.installs_baselines() || self == Operation::Undo
-    }
-}
-
-/// What started a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Trigger {
-    /// An operator in the console.
-    Console,
-    /// A command.
-    Cli,
-    /// A timer.
-    Timer,
-}
-
-impl Trigger {
-    /// The name for people.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Trigger::Console => "console",
-            Trigger::Cli => "cli",
-            Trigger::Timer => "timer",
-        }
     }
 }
 

@@ -62,6 +62,19 @@ pub(in crate::engine) fn append_lines(archive: &Archive, lines: &[String]) -> Re
 
 impl Ledger {}
 
+impl Ledger {
+    /// Appends a line to `reset.log`, about an operation that is not a run.
+    ///
+    /// # Errors
+    /// The archive cannot be written.
+    pub fn log_text(&self, text: &str) -> Result<()> {
+        append_lines(
+            self.context.archive(),
+            &[format_line(self.context.clock().now(), text)],
+        )
+    }
+}
+
 /// Formats the last line of a run, with the ledger's head if that is known.
 pub(in crate::engine) fn format_run_end(
     run: &str,

@@ -23,12 +23,12 @@ use serde::{Deserialize, Serialize};
 
 use super::lock;
 use super::observation::Observation;
-use super::record::Trigger;
 use super::semaphore::Permit;
 use super::state::State;
 use crate::config::is_agent_name;
 use crate::durable;
 use crate::engine::store::StateLog;
+use crate::engine::trigger::Trigger;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use known_states::{ChangedStates, KnownState, KnownStates};
 

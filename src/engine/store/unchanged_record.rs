@@ -168,7 +168,8 @@ fn most_frequent_note(events: &[RunEvent]) -> String {
 mod tests {
     use super::*;
     use crate::digest::Digest;
-    use crate::engine::store::record::{Operation, Outcome, Trigger};
+    use crate::engine::store::record::{Operation, Outcome};
+    use crate::engine::trigger::Trigger;
 
     fn unchanged_event(agent: &str, note: &str) -> RunEvent {
         RunEvent {

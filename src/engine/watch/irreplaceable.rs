@@ -81,12 +81,12 @@ impl MemoryChecks {
     fn find_misplacement(&self, agent: &Agent) -> Option<Error> {
         match self.context.probe_memory(&agent.location) {
             Ok(MemoryObject::Special(special)) => {
-                let history = self.ledger.ledger_history(&agent.name).unwrap_or_default();
+                let history = self.ledger.history(&agent.name).unwrap_or_default();
                 self.misplacement_error(agent, &history, &special)
             }
             Ok(MemoryObject::Absent) => {
                 let directory = self.context.open_directory(agent).ok()?;
-                let history = self.ledger.ledger_history(&agent.name).unwrap_or_default();
+                let history = self.ledger.history(&agent.name).unwrap_or_default();
                 self.find_similar_file(agent, &history, directory.as_ref())?
                     .refusal
             }

@@ -218,8 +218,7 @@ impl Observer {
     pub fn observe(&self, agent: &Agent) -> Observation {
         let _span = tracing::debug_span!("observe", agent = agent.name).entered();
         let baselines = Mutex::new(self.baselines.baseline_cache());
-        let subject =
-            self.prepare_subject(agent, self.ledger.ledger_history(&agent.name), &baselines);
+        let subject = self.prepare_subject(agent, self.ledger.history(&agent.name), &baselines);
         self.observe_prepared(subject, false).observation
     }
 
@@ -325,7 +324,7 @@ impl Observer {
         let journaled = self.journals.agents_with_journals();
         let subjects = agents.iter().map(|agent| ObservationSubject {
             may_have_journal: journaled.contains(&agent.name),
-            ..self.prepare_subject(agent, self.ledger.ledger_history(&agent.name), &baselines)
+            ..self.prepare_subject(agent, self.ledger.history(&agent.name), &baselines)
         });
         subjects.collect()
     }
@@ -410,7 +409,7 @@ impl Observer {
         agent: &'c Agent,
         baselines: &Mutex<BaselineCache<'c>>,
     ) -> ObservedAgent {
-        let history = self.ledger.ledger_history(&agent.name);
+        let history = self.ledger.history(&agent.name);
         self.observe_prepared(self.prepare_subject(agent, history, baselines), true)
     }
 

@@ -46,7 +46,7 @@ fn assert_nothing_is_written(world: &World, there: &str) {
             .set_pinned(&["scout/x.md".into()], true)
             .unwrap_err(),
         engine.files().begin_baseline_edit().map(drop).unwrap_err(),
-        engine.context().log_text("a line").unwrap_err(),
+        engine.ledger().log_text("a line").unwrap_err(),
         engine
             .seals()
             .plan_seal(&SealScope::All, false)
@@ -95,10 +95,10 @@ fn archive_that_is_not_mounted_is_refused() {
 fn archive_that_is_unmounted_later_is_refused() {
     let world = world_with_archive_id();
     let engine = world.engine();
-    engine.context().log_text("a line").unwrap();
+    engine.ledger().log_text("a line").unwrap();
     fs::rename(world.archive_directory(), world.root.join("disk")).unwrap();
     fs::create_dir(world.archive_directory()).unwrap();
-    let error = engine.context().log_text("a line").unwrap_err();
+    let error = engine.ledger().log_text("a line").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Host);
     assert_eq!(files_below(&world.archive_directory()), []);
 }

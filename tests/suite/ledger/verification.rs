@@ -73,7 +73,7 @@ fn anchor_reveals_truncated_or_replaced_ledger() {
     let world = world_with_three_runs();
     let engine = world.engine();
     super::super::world::records(&engine).unwrap();
-    let head = engine.ledger().ledger_head().unwrap();
+    let head = engine.ledger().head().unwrap();
     let text = fs::read(ledger_path(&world)).unwrap();
     assert_eq!(verify(&engine, Some(head)).is_anchor_valid, Some(true));
     // An older head remains valid after further runs.

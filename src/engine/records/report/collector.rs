@@ -15,9 +15,10 @@ use crate::archive::{Archive, EntryKind};
 use crate::clock::MAX_CLOCK_LEAD;
 use crate::config::Agent;
 use crate::engine::records::Reports;
-use crate::engine::store::record::{LedgerRecord, Operation, Outcome, RunEvent, Trigger};
+use crate::engine::store::record::{LedgerRecord, Operation, Outcome, RunEvent};
 use crate::engine::store::state::State;
 use crate::engine::store::state_log::StateChange;
+use crate::engine::trigger::Trigger;
 use crate::lint::ScanSummary;
 
 /// A shorter period may be that of a run which found a state and ended it.

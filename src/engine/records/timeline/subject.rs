@@ -92,7 +92,7 @@ impl Timelines {
         directory: &Path,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<Option<String>> {
-        let (mut back, _) = self.ledger.scan_ledger_backwards()?;
+        let (mut back, _) = self.ledger.scan_backwards()?;
         let mut unread = None;
         while goes_on()
             && let Some((_, record)) = back.next_readable(&mut unread, |it| !it.agent.is_empty())?

@@ -46,7 +46,7 @@ impl<'a> Run<'a> {
         may_wait_for_lease: bool,
     ) -> Result<Option<Captured>, EarlyEnd> {
         let (runs, step) = (self.runs, queued.step);
-        let history = runs.ledger.ledger_history(&agent.name)?;
+        let history = runs.ledger.history(&agent.name)?;
         let references = self.load_references(agent, step, &history)?;
         let now = runs.context.clock().now();
         let mut reading = MemoryAccumulator::default();
@@ -346,7 +346,7 @@ impl<'a> Run<'a> {
     /// # Errors
     /// The ledger cannot be read, or the archive cannot be written.
     pub(super) fn store_found_version(&self, agent: &str, version: Digest) -> Result<bool> {
-        let history = self.runs.ledger.ledger_history(agent)?;
+        let history = self.runs.ledger.history(agent)?;
         if history.pushed_versions.first() == Some(&version) {
             return Ok(false);
         }
@@ -376,7 +376,7 @@ impl<'a> Run<'a> {
         let failed_attempt = match &queued.failed_attempt {
             Some(attempt) => Some(attempt.clone()),
             None => {
-                let history = self.runs.ledger.ledger_history(&agent.name)?;
+                let history = self.runs.ledger.history(&agent.name)?;
                 history.failed_attempt.map(|attempt| *attempt)
             }
         };

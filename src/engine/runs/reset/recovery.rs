@@ -209,7 +209,7 @@ impl Runs {
         event: &RunEvent,
         after_seq: u64,
     ) -> Result<Vec<RunEvent>> {
-        let (back, _) = self.ledger.scan_ledger_backwards()?;
+        let (back, _) = self.ledger.scan_backwards()?;
         let mut back = back.stopping_after(after_seq);
         let is_wanted = |run: &str, agent: &str| run == event.run && agent == event.agent;
         let mut events = Vec::new();
@@ -616,7 +616,7 @@ impl Run<'_> {
             let journal = EntryJournal::Open(&displaced.journal);
             released.extend(self.screen_entries(agent, &mut event, journal));
             event.entry = recorded_entry.or(event.entry);
-            self.runs.ledger.append_to_ledger(vec![event.clone()])?;
+            self.runs.ledger.append(vec![event.clone()])?;
         }
         self.end_releases(&released);
         Ok(is_finished_turn.then_some(FinishedTurn { event, kind }))

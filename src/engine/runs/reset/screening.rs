@@ -130,7 +130,7 @@ impl Run<'_> {
         // Without the ledger, it may.
         self.runs
             .ledger
-            .ledger_history(&agent.name)
+            .history(&agent.name)
             .ok()
             .is_none_or(|history| {
                 let failed = history.failed_attempt.as_ref();

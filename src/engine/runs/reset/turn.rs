@@ -199,7 +199,7 @@ impl<'a> Run<'a> {
             },
             memory_inode: captured.inode,
             known_digests: before.filter_map(FileState::digest).collect(),
-            ledger_seq: self.runs.ledger.ledger_head()?.0,
+            ledger_seq: self.runs.ledger.head()?.0,
         };
         let (journal, written) = self
             .runs

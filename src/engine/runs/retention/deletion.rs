@@ -154,7 +154,7 @@ impl Retention {
                 event.note = Some(describe_unused_versions(versions.len()));
             }
         }
-        let recorded = self.ledger.append_to_ledger(vec![event]);
+        let recorded = self.ledger.append(vec![event]);
         recorded.map_err(|error| self.ledger.explain_unrecorded_deletion(error))
     }
 

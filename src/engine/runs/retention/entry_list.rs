@@ -244,7 +244,7 @@ impl Retention {
             return Ok(pinned);
         }
         let (mut unrecorded, mut unread) = (Vec::new(), None);
-        let (mut back, _) = self.ledger.scan_ledger_backwards()?;
+        let (mut back, _) = self.ledger.scan_backwards()?;
         while !pinned.is_empty() {
             let next = back.next_readable(&mut unread, |it| it.is_about_archive())?;
             let Some((_, record)) = next else { break };
@@ -280,10 +280,8 @@ impl Retention {
             event.pinned_entries = some.to_vec();
             event
         });
-        self.ledger
-            .append_to_ledger(events.collect())
-            .map_err(|error| {
-                error.with_context(format!("{word}, but cannot record it in the ledger"))
-            })
+        self.ledger.append(events.collect()).map_err(|error| {
+            error.with_context(format!("{word}, but cannot record it in the ledger"))
+        })
     }
 }

@@ -113,7 +113,7 @@ impl Retention {
         used.extend(self.baselines.sealed_digests()?);
         let mut files = HashSet::new();
         for agent in &self.context.config().agents {
-            let pushed = self.ledger.ledger_history(&agent.name)?.pushed_versions;
+            let pushed = self.ledger.history(&agent.name)?.pushed_versions;
             used.extend(pushed.into_iter().take(KEPT_PUSHED_VERSIONS));
             // No reset pushes a file that cannot be read.
             if files.insert(&agent.baseline)

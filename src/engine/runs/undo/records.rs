@@ -115,7 +115,7 @@ impl UndoRecords {
         agents: &[&Agent],
         is_redo: bool,
     ) -> Result<UndoRecords> {
-        let (mut reverse_scan, end) = sources.ledger.scan_ledger_backwards()?;
+        let (mut reverse_scan, end) = sources.ledger.scan_backwards()?;
         let searches = agents
             .iter()
             .map(|agent| (agent.name.as_str(), RunSearch::new(agent)));
@@ -161,7 +161,7 @@ impl UndoRecords {
     /// # Errors
     /// As [`UndoRecords::from_last_runs`].
     pub fn from_run(sources: &UndoSources, run: &str) -> Result<UndoRecords> {
-        let (reverse_scan, end) = sources.ledger.scan_ledger_backwards()?;
+        let (reverse_scan, end) = sources.ledger.scan_backwards()?;
         let (found, unread) = last_changes_of_runs(reverse_scan, |it, _| it == run, usize::MAX)?;
         let mut records = UndoRecords::new(sources, found, end)?;
         records.unread = unread;
@@ -173,7 +173,7 @@ impl UndoRecords {
     /// # Errors
     /// As [`UndoRecords::from_last_runs`].
     pub fn from_runs(sources: &UndoSources, runs: &BTreeMap<&str, &str>) -> Result<UndoRecords> {
-        let (reverse_scan, end) = sources.ledger.scan_ledger_backwards()?;
+        let (reverse_scan, end) = sources.ledger.scan_backwards()?;
         let is_wanted = |run: &str, agent: &str| runs.get(agent) == Some(&run);
         let (found, unread) = last_changes_of_runs(reverse_scan, is_wanted, runs.len())?;
         let mut records = UndoRecords::new(sources, found, end)?;
@@ -228,7 +228,7 @@ impl UndoRecords {
     /// # Errors
     /// As [`UndoRecords::from_last_runs`].
     pub fn catch_up(&mut self, sources: &UndoSources) -> Result<()> {
-        let path = sources.ledger.ledger_path();
+        let path = sources.ledger.path();
         // Few runs are undone; what the others displaced would fill the memory.
         self.undone_runs
             .extend(read_undone_runs(&path, self.position)?);

@@ -17,7 +17,7 @@ use crate::transport::Attributes;
 impl Ledger {
     /// Returns the records of the ledger, last one first, and the ledger's end. What the index
     /// covers is checked only as far as it is read.
-    pub(in crate::engine) fn scan_ledger_backwards(&self) -> Result<(ReverseScan, LedgerPosition)> {
+    pub(in crate::engine) fn scan_backwards(&self) -> Result<(ReverseScan, LedgerPosition)> {
         self.state().scan_backwards()
     }
 
@@ -26,7 +26,7 @@ impl Ledger {
         &self,
         position: LedgerPosition,
     ) -> Result<LedgerRecord> {
-        let mut record = read_record_at(&self.ledger_path(), position)?;
+        let mut record = read_record_at(&self.path(), position)?;
         record.time = self.context.clock().zone().at(record.time);
         Ok(record)
     }
@@ -44,7 +44,7 @@ impl Ledger {
 
     /// Appends to the ledger: either all of the events are on the disk when this returns, or none
     /// is recorded. Readers never wait for the lock, which another process may hold for long.
-    pub(in crate::engine) fn append_to_ledger(&self, events: Vec<RunEvent>) -> Result<()> {
+    pub(in crate::engine) fn append(&self, events: Vec<RunEvent>) -> Result<()> {
         if events.is_empty() {
             return Ok(());
         }
@@ -66,10 +66,10 @@ impl Ledger {
     ///
     /// # Errors
     /// The system's error, or files of the ledger that contradict each other. No record is lost.
-    pub(in crate::engine) fn compact_ledger(&self) -> Result<Option<MovedRecords>> {
+    pub(in crate::engine) fn compact(&self) -> Result<Option<MovedRecords>> {
         if !is_compaction_due(self.context.archive()) {
             // Only an older ledger.jsonl can be short and have records of segments.
-            let files = LedgerFiles::open(&self.ledger_path())?;
+            let files = LedgerFiles::open(&self.path())?;
             return check_repeated_segments(&files).map(|()| None);
         }
         let Some(locked) = LockedLedger::try_lock(self.context.archive(), self.context.clock())?
@@ -87,7 +87,7 @@ impl Ledger {
     ///
     /// # Errors
     /// The ledger cannot be read.
-    pub fn ledger_head(&self) -> Result<(u64, Digest)> {
+    pub fn head(&self) -> Result<(u64, Digest)> {
         self.state().head()
     }
 
@@ -95,13 +95,13 @@ impl Ledger {
     ///
     /// # Errors
     /// The system's error.
-    pub fn check_ledger_files(&self) -> Result<SegmentReport> {
-        let files = LedgerFiles::open(&self.ledger_path())?;
+    pub fn check_files(&self) -> Result<SegmentReport> {
+        let files = LedgerFiles::open(&self.path())?;
         check_segments(&files)
     }
 
     /// Path of the ledger.
-    pub fn ledger_path(&self) -> PathBuf {
+    pub fn path(&self) -> PathBuf {
         self.state().path().to_path_buf()
     }
 
@@ -111,7 +111,7 @@ impl Ledger {
     }
 
     /// Returns what the records say of an agent.
-    pub(in crate::engine) fn ledger_history(&self, agent: &str) -> Result<AgentHistory> {
+    pub(in crate::engine) fn history(&self, agent: &str) -> Result<AgentHistory> {
         self.state().history(agent)
     }
 }

@@ -31,10 +31,10 @@ impl<'e> RecordRange<'e> {
     /// # Errors
     /// The ledger cannot be read, or has lost records of this range.
     pub fn continued(&self) -> Result<RecordRange<'e>> {
-        let (_, end) = self.ledger.scan_ledger_backwards()?;
+        let (_, end) = self.ledger.scan_backwards()?;
         let is_replaced = end.seq == self.end.seq && end.line_digest != self.end.line_digest;
         if end.seq < self.end.seq || is_replaced {
-            let path = self.ledger.ledger_path().display().to_string();
+            let path = self.ledger.path().display().to_string();
             let message = format!("{path} does not have record {} any more", self.end.seq);
             return Err(Error::new(ErrorKind::Integrity, message)
                 .with_hint("`verify` says more; another process has replaced the file"));
@@ -55,7 +55,7 @@ impl<'e> RecordRange<'e> {
     /// The ledger cannot be read, its chain is broken, or `visit` returned an error, which ends the
     /// iteration.
     pub fn for_each(&self, visit: &mut dyn FnMut(&LedgerRecord) -> Result<()>) -> Result<()> {
-        let Some(mut scan) = LedgerScan::open_at(&self.ledger.ledger_path(), self.start)? else {
+        let Some(mut scan) = LedgerScan::open_at(&self.ledger.path(), self.start)? else {
             return Ok(());
         };
         let mut skipped = self.skipped_views;
@@ -87,7 +87,7 @@ impl Ledger {
     /// # Errors
     /// The ledger cannot be read, or its chain is broken.
     pub fn records(&self, agent: Option<&str>, last: Option<usize>) -> Result<RecordRange<'_>> {
-        let (mut reverse_scan, end) = self.scan_ledger_backwards()?;
+        let (mut reverse_scan, end) = self.scan_backwards()?;
         let mut start = LedgerPosition::default();
         let mut skipped_views = 0;
         if let Some(last) = last {
@@ -126,7 +126,7 @@ impl Ledger {
         mut visit: impl FnMut(LedgerRecord) -> bool,
     ) -> Result<Option<Error>> {
         let mut unread = None;
-        let (mut reverse_scan, _) = self.scan_ledger_backwards()?;
+        let (mut reverse_scan, _) = self.scan_backwards()?;
         while let Some((_, record)) = reverse_scan.next_readable(&mut unread, |_| true)? {
             if !visit(record) {
                 break;

@@ -62,7 +62,7 @@ pub(super) fn change_scopes(watch: &Watch) -> ChangeScopes {
     {
         add(path, ChangeTarget::LintFiles);
     }
-    add(&watch.ledger.ledger_path(), ChangeTarget::Ledger);
+    add(&watch.ledger.path(), ChangeTarget::Ledger);
     add(&watch.context.schedule_path(), ChangeTarget::Pauses);
     add(&watch.state_log.state_log_path(), ChangeTarget::StateLog);
     add(&config.path, ChangeTarget::Config);

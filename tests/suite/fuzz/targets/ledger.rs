@@ -110,10 +110,7 @@ fn ledger_segment(segment: &[u8]) {
         }
     }
     // The records behind it are read in any case.
-    assert_eq!(
-        engine.ledger().ledger_head().unwrap().0,
-        RECORD_COUNT as u64
-    );
+    assert_eq!(engine.ledger().head().unwrap().0, RECORD_COUNT as u64);
     let last = engine
         .ledger()
         .records(None, Some(RECORD_COUNT - SEGMENT_RECORDS))

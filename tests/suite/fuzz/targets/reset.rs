@@ -83,7 +83,7 @@ pub fn reset(bytes: &[u8]) {
     assert_success(&apply_plan(&engine, &undo));
     assert_eq!(fake.content(SCOUT_MEMORY).unwrap(), memory);
     assert_eq!(fake.list_names("/agents/scout"), ["MEMORY.md"]);
-    assert_eq!(engine.ledger().ledger_head().unwrap().0, 3);
+    assert_eq!(engine.ledger().head().unwrap().0, 3);
 }
 
 fn engine_with_scout(root: &Path, fake: &FakeTransport) -> Engine {

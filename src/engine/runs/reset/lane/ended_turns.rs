@@ -62,7 +62,7 @@ impl<'a> ResetLane<'_, 'a> {
         let ended = std::mem::take(&mut self.ended_turns);
         let unrecorded = ended.iter().filter(|ended| !ended.is_recorded);
         let events: Vec<RunEvent> = unrecorded.map(|ended| ended.event.clone()).collect();
-        let failed = self.run.runs.ledger.append_to_ledger(events).err();
+        let failed = self.run.runs.ledger.append(events).err();
         for mut ended in ended {
             if failed.is_none() {
                 self.run.end_releases(&ended.released);
