@@ -416,7 +416,7 @@ impl CommandContext<'_> {
 
     fn pin_entries(&mut self, entries: &[PathBuf], pinned: bool) -> CommandResult {
         let engine = self.open_engine()?;
-        let changed = engine.retention().set_pinned(entries, pinned)?;
+        let changed = engine.entries().set_pinned(entries, pinned)?;
         self.output.print_document(&PinDocument {
             pinned,
             changed,

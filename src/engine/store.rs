@@ -5,6 +5,7 @@ pub(super) mod address;
 pub(super) mod archive_identity;
 pub(super) mod entry_directories;
 pub(super) mod entry_export;
+pub(super) mod entry_pins;
 pub(super) mod entry_records;
 pub(super) mod full_archive;
 pub(super) mod journal;
@@ -38,6 +39,7 @@ pub struct Ledger {
 /// The directories of entries, and the entries in them.
 pub struct Entries {
     context: Arc<Context>,
+    ledger: Arc<Ledger>,
 }
 
 /// The locks of agents and of the schedule.
@@ -79,6 +81,7 @@ impl Store {
         });
         let entries = Arc::new(Entries {
             context: Arc::clone(context),
+            ledger: Arc::clone(&ledger),
         });
         let locks = Arc::new(Locks {
             context: Arc::clone(context),

@@ -289,7 +289,7 @@ fn entries_in_quarantine_are_not_searched() {
     let ran = world.reset();
     let engine = world.engine();
     let entry = ran.assert_ok().entries[0].path.clone();
-    engine.retention().set_pinned(&[entry], true).unwrap();
+    engine.entries().set_pinned(&[entry], true).unwrap();
     // Without the index, and with it.
     let without = search_as_it_is(&engine, "walrus in:archive");
     let found = search(&engine, "walrus in:archive");

@@ -540,7 +540,7 @@ fn pins_and_retention_cover_quarantine() {
     world.reset().assert_ok();
     world.clock.advance(2 * day);
     let engine = world.engine();
-    let pinned = engine.retention().set_pinned(&paths[..1], true).unwrap();
+    let pinned = engine.entries().set_pinned(&paths[..1], true).unwrap();
     assert_eq!(pinned, paths[..1]);
     assert!(
         !engine
@@ -550,7 +550,7 @@ fn pins_and_retention_cover_quarantine() {
             .iter()
             .any(|it| it.path == paths[0])
     );
-    engine.retention().set_pinned(&paths[..1], false).unwrap();
+    engine.entries().set_pinned(&paths[..1], false).unwrap();
     assert!(
         engine
             .retention()

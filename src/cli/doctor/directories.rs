@@ -129,7 +129,7 @@ pub(super) fn check_agent_directories(report: &mut DoctorReport, fleet: &FleetSu
         let name = agent.name.as_str();
         let memory = agent.location.memory();
         let directory = memory.parent().unwrap_or(memory);
-        let degradation = engine.observer().replacement_degradation(agent);
+        let degradation = engine.checks().replacement_degradation(agent);
         in_place_count += usize::from(matches!(degradation, Ok(Some(_))));
         // The target of a symlink is not examined: an agent may have created the link.
         if report_symlink(report, &format!("the directory of {name},"), directory) {

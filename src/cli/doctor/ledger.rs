@@ -128,7 +128,7 @@ pub(super) fn check_archive_directories(report: &mut DoctorReport, fleet: &Fleet
 /// Reports lines of the pins file that retention cannot apply.
 pub(super) fn check_pins(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     let engine = fleet.engine;
-    match engine.retention().pin_faults() {
+    match engine.entries().pin_faults() {
         Ok(faults) => {
             if faults.is_empty() {
                 report.add_ok("every pin names an entry");

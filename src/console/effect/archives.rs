@@ -122,7 +122,7 @@ impl EffectRunner {
     pub(super) fn set_pinned(&self, entry: PathBuf, is_pinned: bool) {
         self.submit(JobClass::Handoff, None, move |engine| {
             let changed = engine.and_then(|it| {
-                it.retention()
+                it.entries()
                     .set_pinned(std::slice::from_ref(&entry), is_pinned)
             });
             let outcome = changed.map(drop).map_err(|error| error.to_string());

@@ -20,6 +20,10 @@ use crate::error::ErrorKind;
 use crate::lint::ScanSummary;
 use crate::transport::{Attributes, ObjectId, SpecialFile, SwapMethod};
 
+/// Maximum number of entries or versions that one record names. With paths of up to 300 bytes, the
+/// record fits into the reserve of the ledger.
+pub(in crate::engine) const MAX_NAMES_PER_RECORD: usize = 200;
+
 /// The operation that a record describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -2,7 +2,7 @@
 //! operator accepts that.
 
 use crate::config::{ACCEPT_IN_PLACE, Agent, SftpExtension};
-use crate::engine::watch::Observer;
+use crate::engine::watch::MemoryChecks;
 use crate::error::{Error, ErrorKind, Result};
 use crate::transport::{MemoryDirectory, SwapForecast};
 
@@ -75,7 +75,7 @@ pub(in crate::engine) fn accepted_degradations(
     Ok(lacks.iter().map(note).collect())
 }
 
-impl Observer {
+impl MemoryChecks {
     /// Returns the degradation of an agent's memory that is written in place; none where it can be
     /// replaced, as far as that can be told without trying, or is on a host.
     ///
@@ -99,7 +99,7 @@ impl Observer {
 }
 
 /// Returns the degradation of an agent's memory in an open directory, as
-/// [`Observer::replacement_degradation`] does.
+/// [`MemoryChecks::replacement_degradation`] does.
 ///
 /// # Errors
 /// Why no reset can replace it.

@@ -75,7 +75,7 @@ impl RemoteTexts {
     }
 
     /// Returns the text that was read last.
-    fn get(&self, agent: &str) -> Option<MemoryText> {
+    pub fn get(&self, agent: &str) -> Option<MemoryText> {
         let kept = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
         let text = kept.by_agent.get(agent)?;
         let (boundary, read_at) = (text.boundary, text.read_at);
@@ -100,15 +100,8 @@ fn deflate(text: &[u8]) -> io::Result<Arc<[u8]>> {
 }
 
 impl Observer {
-    /// Notes that memories of hosts are still as they were read.
-    pub(super) fn confirm_texts(&self, agents: &[String], at: DateTime<FixedOffset>) {
-        for agent in agents {
-            self.remote_texts.confirm(agent, at);
-        }
-    }
-
-    /// Returns the text of a memory of a host that was read last.
-    pub(in crate::engine) fn kept_remote_text(&self, agent: &str) -> Option<MemoryText> {
-        self.remote_texts.get(agent)
+    /// The memories of hosts as they were read last.
+    pub(in crate::engine) fn remote_texts(&self) -> &RemoteTexts {
+        &self.remote_texts
     }
 }

@@ -42,7 +42,7 @@ fn assert_nothing_is_written(world: &World, there: &str) {
             .plan_undo(&target, UndoMode::Refuse, false)
             .unwrap_err(),
         engine
-            .retention()
+            .entries()
             .set_pinned(&["scout/x.md".into()], true)
             .unwrap_err(),
         engine.files().begin_baseline_edit().map(drop).unwrap_err(),

@@ -52,12 +52,12 @@ fn pin_accepts_every_spelling_of_a_path() {
     for typed in entry_path_spellings(&world, &entry) {
         let typed = [typed];
         assert_eq!(
-            engine.retention().set_pinned(&typed, true).unwrap(),
+            engine.entries().set_pinned(&typed, true).unwrap(),
             one,
             "{typed:?}"
         );
         assert_eq!(
-            engine.retention().set_pinned(&typed, true).unwrap(),
+            engine.entries().set_pinned(&typed, true).unwrap(),
             Vec::<PathBuf>::new()
         );
         let listed = world
@@ -73,7 +73,7 @@ fn pin_accepts_every_spelling_of_a_path() {
         );
         assert_eq!(expiring_entries(&world), Vec::<PathBuf>::new(), "{typed:?}");
         assert_eq!(
-            engine.retention().set_pinned(&typed, false).unwrap(),
+            engine.entries().set_pinned(&typed, false).unwrap(),
             one,
             "{typed:?}"
         );
@@ -101,11 +101,11 @@ fn pin_line_of_earlier_version_holds() {
         assert_eq!(expiring_entries(&world), Vec::<PathBuf>::new(), "{line}");
         let one = [entry.clone()];
         assert_eq!(
-            world.engine().retention().set_pinned(&one, true).unwrap(),
+            world.engine().entries().set_pinned(&one, true).unwrap(),
             Vec::<PathBuf>::new()
         );
         assert_eq!(
-            world.engine().retention().set_pinned(&one, false).unwrap(),
+            world.engine().entries().set_pinned(&one, false).unwrap(),
             one,
             "{line}"
         );
@@ -122,7 +122,7 @@ fn pin_without_a_record_is_recorded_when_repeated() {
     for _ in 0..2 {
         let changed = world
             .engine()
-            .retention()
+            .entries()
             .set_pinned(std::slice::from_ref(&entry), true);
         assert_eq!(changed.unwrap(), Vec::<PathBuf>::new());
         assert_eq!(world.read_records().len(), before + 1);
@@ -135,10 +135,10 @@ fn pins_are_recorded_in_the_ledger() {
     let engine = world.engine();
     let typed = [PathBuf::from(format!("./{}/", entry.display()))];
     let before = world.read_records().len();
-    engine.retention().set_pinned(&typed, true).unwrap();
+    engine.entries().set_pinned(&typed, true).unwrap();
     // Without a change there is no record.
-    engine.retention().set_pinned(&typed, true).unwrap();
-    engine.retention().set_pinned(&typed, false).unwrap();
+    engine.entries().set_pinned(&typed, true).unwrap();
+    engine.entries().set_pinned(&typed, false).unwrap();
     let records = world.read_records();
     let told: Vec<(Operation, &[PathBuf])> = records[before..]
         .iter()
@@ -173,9 +173,9 @@ fn pinned_entry_stays_until_unpinned() {
     .unwrap();
     let engine = world.engine();
     let one = [entry.clone()];
-    assert_eq!(engine.retention().set_pinned(&one, true).unwrap(), one);
+    assert_eq!(engine.entries().set_pinned(&one, true).unwrap(), one);
     assert_eq!(
-        engine.retention().set_pinned(&one, true).unwrap(),
+        engine.entries().set_pinned(&one, true).unwrap(),
         Vec::<PathBuf>::new()
     );
     let text = fs::read_to_string(pins_path(&world)).unwrap();
@@ -200,11 +200,11 @@ fn pinned_entry_stays_until_unpinned() {
     assert!(listed[1].is_needed == Some(true) && !listed[1].is_pinned);
     // By its full path, too.
     let whole = world.archive_directory().join(&entry);
-    assert_eq!(engine.retention().set_pinned(&[whole], false).unwrap(), one);
+    assert_eq!(engine.entries().set_pinned(&[whole], false).unwrap(), one);
     assert_eq!(fs::read_to_string(pins_path(&world)).unwrap(), kept);
     // A deleted entry can be unpinned, but not pinned.
     let gone = [PathBuf::from("gone/2020-01-01_0000.md")];
-    assert_eq!(engine.retention().set_pinned(&gone, false).unwrap(), gone);
+    assert_eq!(engine.entries().set_pinned(&gone, false).unwrap(), gone);
     assert_eq!(world.reset().report.retired_entries, one);
     for path in [
         "gone/2020-01-01_0000.md",
@@ -213,7 +213,7 @@ fn pinned_entry_stays_until_unpinned() {
         "/etc/passwd",
     ] {
         let error = engine
-            .retention()
+            .entries()
             .set_pinned(&[path.into()], true)
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::User, "{error}");
@@ -221,7 +221,7 @@ fn pinned_entry_stays_until_unpinned() {
     // All of the entries or none.
     let newest = PathBuf::from("scout").join(world.entry_names("scout").pop().unwrap());
     engine
-        .retention()
+        .entries()
         .set_pinned(&[newest, "nothing".into()], true)
         .unwrap_err();
     assert_eq!(
@@ -244,19 +244,13 @@ fn pin_of_a_path_like_a_comment_is_kept() {
         confirm_date(&world);
         let one = [entry.clone()];
         let engine = world.engine();
-        assert_eq!(engine.retention().set_pinned(&one, true).unwrap(), one);
-        assert!(
-            engine
-                .retention()
-                .set_pinned(&one, true)
-                .unwrap()
-                .is_empty()
-        );
-        assert_eq!(engine.retention().pin_faults().unwrap(), []);
+        assert_eq!(engine.entries().set_pinned(&one, true).unwrap(), one);
+        assert!(engine.entries().set_pinned(&one, true).unwrap().is_empty());
+        assert_eq!(engine.entries().pin_faults().unwrap(), []);
         world.write_scratch("scout", "- new\n");
         let retired = world.reset().report.retired_entries;
         assert_eq!(retired, Vec::<PathBuf>::new(), "{directory}");
-        assert_eq!(engine.retention().set_pinned(&one, false).unwrap(), one);
+        assert_eq!(engine.entries().set_pinned(&one, false).unwrap(), one);
         assert_eq!(world.reset().report.retired_entries, one);
     }
 }
@@ -270,7 +264,7 @@ fn pin_that_no_line_can_name_is_refused() {
     fs::write(&path, "- old\n").unwrap();
     let error = world
         .engine()
-        .retention()
+        .entries()
         .set_pinned(&[entry], true)
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
@@ -302,7 +296,7 @@ fn pin_line_without_an_entry_keeps_its_directory() {
             pins_path(&world).display()
         );
         assert!(notes.contains(&told), "{notes}");
-        let faults = world.engine().retention().pin_faults().unwrap();
+        let faults = world.engine().entries().pin_faults().unwrap();
         assert_eq!(faults.len(), 1, "{line}");
     }
     // An entry of another directory.
@@ -343,16 +337,16 @@ fn pin_of_an_appended_entry_keeps_its_beginning() {
     assert_eq!(expiring_entries(&world).len(), 2);
     let engine = world.engine();
     engine
-        .retention()
+        .entries()
         .set_pinned(std::slice::from_ref(begin), true)
         .unwrap();
     assert_eq!(expiring_entries(&world), std::slice::from_ref(end));
     engine
-        .retention()
+        .entries()
         .set_pinned(std::slice::from_ref(begin), false)
         .unwrap();
     engine
-        .retention()
+        .entries()
         .set_pinned(std::slice::from_ref(end), true)
         .unwrap();
     assert_eq!(expiring_entries(&world), Vec::<PathBuf>::new());

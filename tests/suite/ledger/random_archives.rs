@@ -55,11 +55,7 @@ fn random_world(random: &mut Random) -> (World, Vec<PathBuf>) {
         .into_iter()
         .filter(|_| random.below(5) == 0)
         .collect();
-    world
-        .engine()
-        .retention()
-        .set_pinned(&pinned, true)
-        .unwrap();
+    world.engine().entries().set_pinned(&pinned, true).unwrap();
     world.undo("scout", UndoMode::Overwrite);
     (world, pinned)
 }

@@ -84,7 +84,7 @@ fn prune_deletes_exactly_what_overview_shows() {
     let pinned = extra[2].clone();
     world
         .engine()
-        .retention()
+        .entries()
         .set_pinned(std::slice::from_ref(&pinned), true)
         .unwrap();
     for foreign in ["scout/notes.md", "scout/2020-01-01_0900.txt", "notes.md"] {
@@ -154,7 +154,7 @@ fn overview_counts_every_reason_once() {
     create_old_entry(&world, "elsewhere", 80);
     world
         .engine()
-        .retention()
+        .entries()
         .set_pinned(std::slice::from_ref(&pinned), true)
         .unwrap();
     let shown = overview(&world);
@@ -615,7 +615,7 @@ fn prune_deletes_nothing_that_was_not_shown() {
     };
     let engine = world.engine();
     engine
-        .retention()
+        .entries()
         .set_pinned(std::slice::from_ref(pinned), true)
         .unwrap();
     fs::write(world.archive_directory().join(replaced), "another text\n").unwrap();

@@ -68,7 +68,7 @@ fn timeline_has_runs_with_entries_newest_first() {
     let entry = second.result_of("scout").entries[0].path.clone();
     world
         .engine()
-        .retention()
+        .entries()
         .set_pinned(std::slice::from_ref(&entry), true)
         .unwrap();
     let found = timeline(&world, &TimelineSubject::Entry(entry), 1000);

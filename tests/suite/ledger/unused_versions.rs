@@ -159,7 +159,7 @@ fn version_of_a_pinned_entry_stays() {
     let pinned = Path::new("scout").join(name);
     let engine = world.engine();
     engine
-        .retention()
+        .entries()
         .set_pinned(std::slice::from_ref(&pinned), true)
         .unwrap();
     prune_twice(&world);

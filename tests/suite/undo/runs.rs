@@ -68,11 +68,7 @@ fn run_without_change_is_not_unknown() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
     let entry = world.reset().assert_ok().entries[0].path.clone();
-    world
-        .engine()
-        .retention()
-        .set_pinned(&[entry], true)
-        .unwrap();
+    world.engine().entries().set_pinned(&[entry], true).unwrap();
     let run = world.read_records().pop().unwrap().event.run;
     let target = UndoTarget::Run(run.clone());
     let plan = world

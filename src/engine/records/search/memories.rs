@@ -43,7 +43,7 @@ impl ArchiveSearch {
         }
         let mut never_read = 0;
         for agent in remote {
-            match self.observer.kept_remote_text(&agent.name) {
+            match self.observer.remote_texts().get(&agent.name) {
                 Some(memory) => add_memory(request, agent, &memory, result),
                 None => never_read += 1,
             }

@@ -66,7 +66,7 @@ impl ArchiveSearch {
                     self.observer
                         .read_memory_text(agent, &Mutex::new(self.baselines.baseline_cache()))?
                 } else {
-                    let kept = self.observer.kept_remote_text(name);
+                    let kept = self.observer.remote_texts().get(name);
                     kept.ok_or_else(|| never_read_error(name))?
                 };
                 let mut bytes = memory.text;

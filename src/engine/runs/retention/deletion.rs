@@ -12,12 +12,8 @@ use crate::digest::Digest;
 use crate::engine::runs::Retention;
 use crate::engine::runs::plan::RetentionPlan;
 use crate::engine::store::lock;
-use crate::engine::store::record::{Operation, RunEvent};
+use crate::engine::store::record::{MAX_NAMES_PER_RECORD, Operation, RunEvent};
 use crate::error::{Error, Result};
-
-/// Maximum number of entries or versions that one record names. With paths of up to 300 bytes, the
-/// record fits into the reserve of the ledger.
-pub(super) const MAX_NAMES_PER_RECORD: usize = 200;
 
 /// The entries or versions that one record of a deletion names.
 enum ExpiredPart<'e> {

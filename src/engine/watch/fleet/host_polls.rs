@@ -585,7 +585,8 @@ impl PollWorker {
         }
         if !result.confirmed.is_empty() {
             let (agents, at) = (result.confirmed, self.watch.context.clock().now());
-            self.watch.observer.confirm_texts(&agents, at);
+            let texts = self.watch.observer.remote_texts();
+            agents.iter().for_each(|agent| texts.confirm(agent, at));
             self.report(FleetEvent::Confirmed { agents, at });
         }
         let _ = self.messages.send(PollMessage::PollEnded(Box::new(ended)));
