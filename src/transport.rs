@@ -96,9 +96,8 @@ pub trait Transport: Send + Sync {
         None
     }
 
-    /// Returns the state of the connection without I/O; `None` where the transport needs no
-    /// connection.
-    fn connection_status(&self) -> Option<ConnectionStatus> {
+    /// The connection to the host; `None` where the transport needs none.
+    fn connection(&self) -> Option<&dyn Connection> {
         None
     }
 
@@ -107,28 +106,30 @@ pub trait Transport: Send + Sync {
     fn absolute_path(&self, _memory: &Path) -> Option<PathBuf> {
         None
     }
+}
+
+/// The connection to a host, apart from the files that are reached through it.
+pub trait Connection: Send + Sync {
+    /// Returns its state without I/O.
+    fn status(&self) -> ConnectionStatus;
 
     /// Starts to connect, unless connected or a pause after a failure is still running, and calls
     /// `when_done`, as [`Transport::start_probe`] does: once the attempt has succeeded or failed, or
     /// asks a question.
-    fn start_connecting(&self, when_done: OnConnected) {
-        when_done();
-    }
+    fn start_connecting(&self, when_done: OnConnected);
 
-    /// Leaves retries to the caller of [`Transport::start_connecting`] from now on: all others get
+    /// Leaves retries to the caller of [`Connection::start_connecting`] from now on: all others get
     /// the error of a failed host at once.
-    fn retry_in_background(&self) {}
+    fn retry_in_background(&self);
 
-    /// Ends a pause: the next [`Transport::start_connecting`] tries at once.
-    fn retry_now(&self) {}
+    /// Ends a pause: the next [`Connection::start_connecting`] tries at once.
+    fn retry_now(&self);
 
     /// Returns the effective settings of the connection, by name. Runs a program (`ssh -G`).
     ///
     /// # Errors
     /// The reason why the settings are unknown.
-    fn connection_settings(&self) -> Result<Vec<ConnectionSetting>, TransportError> {
-        Ok(Vec::new())
-    }
+    fn settings(&self) -> Result<Vec<ConnectionSetting>, TransportError>;
 }
 
 /// Determines the outcome of a probe from the replies; none if that needs further requests, and so a

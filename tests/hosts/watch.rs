@@ -21,7 +21,7 @@ use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::sftp::ssh::{Connector, SftpStream};
 use memory_shepherd::transport::sftp::{PerHostTransports, SftpTransport};
 use memory_shepherd::transport::{
-    FailureCause, MemoryObject, Transport, TransportError, Transports,
+    Connection, FailureCause, MemoryObject, Transport, TransportError, Transports,
 };
 
 use super::remote::{add_remote_agent, engine_with_connector};
@@ -461,9 +461,10 @@ fn manual_read_retries_host_at_once() {
 /// Connects and waits for the result.
 fn connect(transport: &dyn Transport) -> Result<(), TransportError> {
     let (sender, result) = unbounded();
-    transport.start_connecting(Box::new(move || sender.send(()).unwrap()));
+    let connection = transport.connection().unwrap();
+    connection.start_connecting(Box::new(move || sender.send(()).unwrap()));
     result.recv().unwrap();
-    match transport.connection_status().unwrap().reachability {
+    match connection.status().reachability {
         Reachability::Connected => Ok(()),
         // After a failure, or on a closed connection, this does not connect.
         _ => Err(transport.probe(&[Path::new("M.md")]).remove(0).unwrap_err()),
@@ -483,7 +484,7 @@ fn retry_pauses_double_and_only_fleet_retries() {
     let mut expected = 2.0_f64;
     for failures in 1..12 {
         assert_eq!(connect(&sftp).unwrap_err().cause, FailureCause::Unreachable);
-        let contact = sftp.connection_status().unwrap();
+        let contact = sftp.status();
         assert_eq!(
             (contact.reachability, contact.failures),
             (Reachability::Unreachable, failures)
@@ -504,7 +505,7 @@ fn retry_pauses_double_and_only_fleet_retries() {
     sftp.retry_now();
     assert!(sftp.probe(&[memory])[0].is_err(), "only the watch connects");
     connect(&sftp).unwrap();
-    assert_eq!(sftp.connection_status().unwrap().failures, 0);
+    assert_eq!(sftp.status().failures, 0);
     assert!(matches!(sftp.probe(&[memory])[0], Ok(MemoryObject::Absent)));
 }
 
@@ -515,7 +516,7 @@ fn connect_in_thread(host: &Arc<dyn Transport>) -> JoinHandle<TransportError> {
         thread::spawn(move || connect(&*host).unwrap_err())
     };
     let end = Instant::now() + WAIT_TIMEOUT;
-    while !host.connection_status().unwrap().is_connecting {
+    while !host.connection().unwrap().status().is_connecting {
         assert!(Instant::now() < end, "no connection attempt");
         thread::yield_now();
     }
@@ -539,7 +540,7 @@ fn leave_ends_pending_connects() {
     let error = waiting.join().unwrap();
     assert_eq!(error.cause, FailureCause::Unreachable);
     assert!(connect(&*mute).is_err());
-    assert!(!mute.connection_status().unwrap().is_connecting);
+    assert!(!mute.connection().unwrap().status().is_connecting);
 }
 
 /// A program that says nothing and ignores requests to exit.

@@ -7,7 +7,7 @@ use super::parallel;
 use crate::config::{Agent, SshHost};
 use crate::engine::watch::Hosts;
 use crate::error::Result;
-use crate::transport::{ConnectionSetting, ConnectionStatus, OnConnected, Transport};
+use crate::transport::{Connection, ConnectionSetting, ConnectionStatus, OnConnected, Transport};
 
 /// A host of the fleet and the status of its connection.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,8 +61,10 @@ impl Hosts {
 
     /// The last known connection status of a host. Contacts no host.
     pub fn connection_status(&self, host: &SshHost) -> ConnectionStatus {
-        self.host_transport(host)
-            .connection_status()
+        let transport = self.host_transport(host);
+        transport
+            .connection()
+            .map(Connection::status)
             .unwrap_or_default()
     }
 
@@ -71,7 +73,10 @@ impl Hosts {
     /// # Errors
     /// They cannot be determined.
     pub fn connection_settings(&self, host: &SshHost) -> Result<Vec<ConnectionSetting>> {
-        Ok(self.host_transport(host).connection_settings()?)
+        match self.host_transport(host).connection() {
+            Some(connection) => Ok(connection.settings()?),
+            None => Ok(Vec::new()),
+        }
     }
 
     /// Connects to all hosts at the same time and returns their status afterwards.
@@ -86,7 +91,10 @@ impl Hosts {
     /// Starts to connect to a host that is not connected, and calls `when_done` with the result known.
     /// The next request reports a failure.
     pub(in crate::engine) fn start_connecting(&self, host: &SshHost, when_done: OnConnected) {
-        self.host_transport(host).start_connecting(when_done);
+        match self.host_transport(host).connection() {
+            Some(connection) => connection.start_connecting(when_done),
+            None => when_done(),
+        }
     }
 
     fn host_transport(&self, host: &SshHost) -> Arc<dyn Transport> {

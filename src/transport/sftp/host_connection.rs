@@ -20,8 +20,9 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::{SftpExtension, SshHost};
 use crate::error::{Error, ErrorKind};
 use crate::transport::{
-    BatchSink, ConnectionSetting, ConnectionStatus, FailureCause, FileMetadata, HANDLE_LIMIT,
-    MemoryDirectory, OnConnected, OnProbed, Reachability, ServerFeature, Transport, TransportError,
+    BatchSink, Connection, ConnectionSetting, ConnectionStatus, FailureCause, FileMetadata,
+    HANDLE_LIMIT, MemoryDirectory, OnConnected, OnProbed, Reachability, ServerFeature, Transport,
+    TransportError,
 };
 
 /// First pause after a failed attempt; it doubles with each further failure.
@@ -556,7 +557,20 @@ impl Transport for SftpTransport {
         read.unwrap_or_else(|error| files.iter().map(|_| Err(error.clone())).collect())
     }
 
-    fn connection_status(&self) -> Option<ConnectionStatus> {
+    fn connection(&self) -> Option<&dyn Connection> {
+        Some(self)
+    }
+
+    fn absolute_path(&self, memory: &Path) -> Option<PathBuf> {
+        match &self.0.lock_current_state().phase {
+            ConnectPhase::Connected(connection) => Some(connection.absolute_path(memory)),
+            _ => None,
+        }
+    }
+}
+
+impl Connection for SftpTransport {
+    fn status(&self) -> ConnectionStatus {
         let state = self.0.lock_current_state();
         let mut status = ConnectionStatus {
             reachability: state.reachability,
@@ -588,14 +602,7 @@ impl Transport for SftpTransport {
             }
             ConnectPhase::Idle => {}
         }
-        Some(status)
-    }
-
-    fn absolute_path(&self, memory: &Path) -> Option<PathBuf> {
-        match &self.0.lock_current_state().phase {
-            ConnectPhase::Connected(connection) => Some(connection.absolute_path(memory)),
-            _ => None,
-        }
+        status
     }
 
     fn start_connecting(&self, when_done: OnConnected) {
@@ -613,7 +620,7 @@ impl Transport for SftpTransport {
         }
     }
 
-    fn connection_settings(&self) -> Result<Vec<ConnectionSetting>, TransportError> {
+    fn settings(&self) -> Result<Vec<ConnectionSetting>, TransportError> {
         self.0.connector.connection_settings(&self.0.host)
     }
 }

@@ -362,8 +362,8 @@ impl PollWorker {
         match step {
             PollStep::Connect(poll) => self.connect(poll),
             PollStep::Probe(poll) => {
-                let connection = self.transport_of(poll.host).connection_status();
-                self.probe(poll, &connection.unwrap_or_default());
+                let status = self.connection_status_of(poll.host);
+                self.probe(poll, &status);
             }
             PollStep::Evaluate {
                 poll,
@@ -408,6 +408,11 @@ impl PollWorker {
         self.watch.context.transports().transport_for(Some(&host))
     }
 
+    fn connection_status_of(&self, host: usize) -> ConnectionStatus {
+        let host = self.reported(host).host.clone();
+        self.watch.hosts.connection_status(&host)
+    }
+
     fn reported(&self, host: usize) -> MutexGuard<'_, HostStatus> {
         let status = self.reported[host].lock();
         status.unwrap_or_else(PoisonError::into_inner)
@@ -415,29 +420,31 @@ impl PollWorker {
 
     fn connect(&self, poll: HostPoll) {
         let transport = self.transport_of(poll.host);
-        transport.retry_in_background();
+        let Some(connection) = transport.connection() else {
+            return self.probe(poll, &ConnectionStatus::default());
+        };
+        connection.retry_in_background();
         if poll.is_forced {
-            transport.retry_now();
+            connection.retry_now();
         }
-        if let Some(before) = transport.connection_status() {
-            if before.reachability == Reachability::Connected {
-                return self.probe(poll, &before);
-            }
-            let now = self.watch.context.clock().instant();
-            let is_paused = before.next_attempt_instant.is_some_and(|until| now < until);
-            if !(is_paused || before.is_blocked || before.pending_prompt.is_some()) {
-                let trying = ConnectionStatus {
-                    is_connecting: true,
-                    ..before
-                };
-                self.report_status(poll.host, &trying);
-            }
+        let before = connection.status();
+        if before.reachability == Reachability::Connected {
+            return self.probe(poll, &before);
+        }
+        let now = self.watch.context.clock().instant();
+        let is_paused = before.next_attempt_instant.is_some_and(|until| now < until);
+        if !(is_paused || before.is_blocked || before.pending_prompt.is_some()) {
+            let trying = ConnectionStatus {
+                is_connecting: true,
+                ..before
+            };
+            self.report_status(poll.host, &trying);
         }
         let connecting = ConnectingPoll {
             poll: Some(poll),
             next_steps: self.probe_steps.clone(),
         };
-        transport.start_connecting(Box::new(move || drop(connecting)));
+        connection.start_connecting(Box::new(move || drop(connecting)));
     }
 
     fn probe(&self, mut poll: HostPoll, connection: &ConnectionStatus) {
@@ -571,8 +578,7 @@ impl PollWorker {
 
     /// Reports the result of a poll; returns what is to be recorded.
     fn report_poll(&self, poll: HostPoll, result: PollResult) -> Vec<StateNote> {
-        let connection = self.transport_of(poll.host).connection_status();
-        let connection = connection.unwrap_or_default();
+        let connection = self.connection_status_of(poll.host);
         let notes = self.watch.state_log.notes_of(&result.observations);
         self.report_status(poll.host, &connection);
         let ended = EndedPoll {
