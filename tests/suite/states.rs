@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memory_shepherd::clock::SystemClock;
 use memory_shepherd::engine::{
@@ -785,12 +785,15 @@ fn watch_without_receiver_records_what_it_saw() {
     let world = world_after_run();
     drift(&world);
     let (sender, events) = crossbeam_channel::unbounded();
-    let engine = Arc::new(world.engine());
-    let watch = Arc::downgrade(&engine);
+    let engine = world.engine();
+    let services = Arc::downgrade(engine.watch());
     drop(events);
     let _watcher = FleetWatcher::start(Arc::clone(engine.watch()), sender).unwrap();
-    // The watch has ended when it holds the engine no more.
-    while watch.strong_count() > 0 {
+    drop(engine);
+    // The watch has ended when it holds its services no more.
+    let end = Instant::now() + Duration::from_secs(60);
+    while services.strong_count() > 0 {
+        assert!(Instant::now() < end, "the watch goes on");
         std::thread::yield_now();
     }
     assert_eq!(targets(&world), [State::Drifted]);
