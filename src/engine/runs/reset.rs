@@ -37,6 +37,7 @@
 
 mod capture;
 mod early_end;
+mod ending;
 mod entry_writer;
 mod interrupted_turns;
 mod lane;
@@ -49,14 +50,12 @@ mod states;
 mod turn;
 mod unrecorded;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use super::plan::Plan;
-use super::retention::{Deletion, RetentionScope};
 use super::run_report::{AgentResult, RunProgress, RunReport, RunStage};
 use super::undo::UndoRecords;
 use crate::archive::QUARANTINE_DIRECTORY_NAME;
@@ -69,16 +68,18 @@ use crate::engine::runs::Runs;
 use crate::engine::store::address::RecordedAddress;
 use crate::engine::store::journal::UNCLAIMED_JOURNAL_HINT;
 use crate::engine::store::ledger::open_for_append;
-use crate::engine::store::record::{Outcome, RunEvent, new_run_id};
+use crate::engine::store::record::{RunEvent, new_run_id};
 use crate::engine::store::semaphore::Permit;
 use crate::engine::store::state_log::SeenState;
-use crate::engine::store::unchanged_record::merge_unchanged;
 use crate::engine::store::{lock, run_log};
 use crate::engine::watch::parallel::{Site, batch_size, map_agents_by_site, run_local_and_remote};
 use crate::error::{Error, ErrorKind};
+use capture::MemoryCapture;
+use ending::RunEnding;
 pub use interrupted_turns::InterruptedTurn;
 use lane::ResetLane;
-use unrecorded::append_unrecorded_note;
+use recovery::Recoverer;
+use screening::EntryScreening;
 
 /// Callback for run progress.
 type ProgressCallback<'a> = &'a mut (dyn FnMut(RunProgress) + Send);
@@ -180,7 +181,7 @@ impl Runs {
             |lane, threads| lane.run(batch_size, Some(threads)),
         );
         results.extend(others.into_iter().flatten());
-        run.finish(results, began)
+        run.ending().finish(results, began)
     }
 }
 
@@ -214,6 +215,26 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// The end of this run.
+    fn ending(&self) -> RunEnding<'_, 'a> {
+        RunEnding { run: self }
+    }
+
+    /// Recovers what interrupted runs have left.
+    fn recoverer(&self) -> Recoverer<'_, 'a> {
+        Recoverer { run: self }
+    }
+
+    /// Screens entries of this run.
+    fn screening(&self) -> EntryScreening<'_, 'a> {
+        EntryScreening { run: self }
+    }
+
+    /// Captures memories.
+    fn memory_capture(&self) -> MemoryCapture<'_, 'a> {
+        MemoryCapture { run: self }
+    }
+
     fn shared(&self) -> MutexGuard<'_, RunShared<'a>> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -241,157 +262,12 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Ends the run after its last agent: retention, and the report.
-    fn finish(&self, mut results: Vec<AgentResult>, began: Instant) -> RunReport {
-        let plan = self.plan;
-        let is_whole_fleet =
-            plan.steps.len() + plan.skipped.len() == self.runs.context.config().agents.len();
-        if is_whole_fleet && plan.operation.installs_baselines() {
-            self.report_unclaimed_journals();
-        }
-        let steps = plan.steps.iter().map(|step| step.agent.as_str());
-        let agents = steps.chain(plan.skipped.iter().map(|it| it.agent.as_str()));
-        let places: HashMap<&str, usize> =
-            agents.enumerate().map(|(at, agent)| (agent, at)).collect();
-        let place = |result: &AgentResult| places.get(result.agent.as_str()).copied();
-        results.sort_by_key(|result| place(result).unwrap_or(usize::MAX));
-        let duration_ms = elapsed_millis(began, self.runs.context.clock().instant());
-        self.record_unchanged(&mut results);
-        let scope = RetentionScope::from_results(self.runs.context.config(), &results);
-        let (retired, mut notes) = if self.is_cancelled() {
-            self.skip_retention()
-        } else {
-            self.apply_retention(&scope)
-        };
-        notes.extend(self.note_new_archive());
-        self.record_errors();
-        self.record_states(&results);
-        let mut report = RunReport {
-            run: self.id.clone(),
-            operation: plan.operation,
-            results,
-            errors: Vec::new(),
-            retired_entries: retired.entries,
-            retired_versions: retired.versions,
-            notes,
-            ledger_head: self.runs.ledger.recorded_head(),
-            duration_ms,
-        };
-        let half = |it: &&AgentResult| it.outcome == Outcome::Ok && it.kind.is_some();
-        let half = match report.results.iter().filter(half).count() {
-            0 => String::new(),
-            count => format!(" ({count} of them with something left to settle)"),
-        };
-        let counts = format!(
-            "{} ok{half}, {} unchanged, {} failed or refused",
-            report.count(Outcome::Ok),
-            report.count(Outcome::Unchanged),
-            report.results.len() - report.count(Outcome::Ok) - report.count(Outcome::Unchanged),
-        );
-        self.log_line(&run_log::format_run_end(
-            &report.run,
-            &counts,
-            report.ledger_head,
-        ));
-        self.write_log_lines();
-        report.errors = std::mem::take(&mut self.shared().errors);
-        // Releases it now, not when the last thread of this run drops it.
-        let mut place = self
-            .replacing_permit
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        drop(place.take());
-        self.compact_ledger(&mut report);
-        self.runs.ledger.renew_ledger_reserve();
-        report
-    }
-
-    /// Moves older records of the ledger to segments. The run is over by then: it holds no lock of
-    /// an agent, and its results are known.
-    fn compact_ledger(&self, report: &mut RunReport) {
-        if self.is_cancelled() {
-            return;
-        }
-        match self.runs.ledger.compact() {
-            Ok(None) => return,
-            Ok(Some(moved)) => self.log_line(&moved.to_string()),
-            Err(error) => {
-                let hints = error.hints().iter().map(|hint| format!("; {hint}"));
-                let hints: String = hints.collect();
-                let note = format!("the ledger is not compacted: {error}{hints}");
-                self.log_line(&note);
-                report.notes.push(note);
-            }
-        }
-        self.write_log_lines();
-        report.errors.append(&mut self.shared().errors);
-    }
-
     /// Returns the last run of an agent, and the version that its memory has by the ledger.
     fn last_run_seen(&self, agent: &str) -> LastRunSeen {
         let history = self.runs.ledger.history(agent).unwrap_or_default();
         LastRunSeen {
             version: history.pushed_versions.first().copied(),
             run: history.last_run.map(|it| it.run),
-        }
-    }
-
-    /// Returns the run that has changed an agent since it was found unchanged, with what it did: the
-    /// agent is not locked any more.
-    fn later_change(&self, unchanged: &UnchangedAgent) -> Option<String> {
-        let history = self.runs.ledger.history(&unchanged.event.agent).ok()?;
-        let last = history.last_run?;
-        let LastRunSeen { run, version } = &unchanged.seen;
-        let is_same = *run == Some(last.run.clone())
-            || last.run == self.id
-            || last.outcome == Outcome::Unchanged
-                && history.pushed_versions.first() == version.as_ref();
-        let verb = match last.outcome {
-            Outcome::Ok => "has changed it",
-            _ => "has worked on it",
-        };
-        (!is_same).then(|| format!("run {} {verb} since", last.run))
-    }
-
-    /// Records the agents that needed no change, in one record if that can hold them. Those that
-    /// another run has changed since are left out: their last record is that of the other run.
-    fn record_unchanged(&self, results: &mut [AgentResult]) {
-        let unchanged = std::mem::take(&mut self.shared().unchanged_agents);
-        let mut events = Vec::new();
-        for agent in unchanged {
-            let Some(note) = self.later_change(&agent) else {
-                events.push(agent.event);
-                continue;
-            };
-            let name = &agent.event.agent;
-            self.log_line(&format!("{name}: not recorded: {note}"));
-            let mut results = results.iter_mut();
-            if let Some(result) = results.find(|it| it.agent == *name) {
-                let before = result.note.take().map(|before| format!("{before}; "));
-                result.note = Some(before.unwrap_or_default() + &note);
-            }
-        }
-        let names: HashSet<String> = events.iter().map(|event| event.agent.clone()).collect();
-        let has_known_address = |event: &RunEvent| {
-            let history = self.runs.ledger.history(&event.agent);
-            let known = history.ok().and_then(|history| history.file_address);
-            known.is_some_and(|known| *known == RecordedAddress::from_event(event))
-        };
-        let merged = merge_unchanged(events, has_known_address);
-        let Err(error) = self.runs.ledger.append(merged) else {
-            return;
-        };
-        let is_unchanged =
-            |it: &&mut AgentResult| it.outcome == Outcome::Unchanged && names.contains(&it.agent);
-        for result in results.iter_mut().filter(is_unchanged) {
-            self.log_line(&format!("{}: not recorded: {error}", result.agent));
-            append_unrecorded_note(
-                "not recorded",
-                &error,
-                &mut result.note,
-                &mut result.kind,
-                &mut result.hints,
-            );
         }
     }
 
@@ -419,95 +295,6 @@ impl<'a> Run<'a> {
             if let Err(error) = durable::remove_stale_files(&directory, now, named) {
                 self.report_error(error.with_context("sweeping"));
             }
-        }
-    }
-
-    /// Deletes what has expired. Returns that, and notes for the report.
-    fn apply_retention(&self, scope: &RetentionScope<'_>) -> (Deletion, Vec<String>) {
-        let runs = self.runs;
-        let unseen = || {
-            self.plan
-                .is_unobserved()
-                .then(|| runs.retention.plan_retention(scope))
-        };
-        let planned = self.plan.retention.clone().or_else(unseen);
-        let Some(planned) = planned else {
-            return Default::default();
-        };
-        let mut deletion = runs
-            .retention
-            .delete_expired(&self.id, &planned, scope)
-            .unwrap_or_else(Deletion::from_error);
-        for line in deletion.describe(&runs.retention) {
-            self.log_line(&line);
-        }
-        for error in deletion.errors.drain(..) {
-            self.report_error(error.with_context("retention"));
-        }
-        // An agent may have failed since the plan was made.
-        let mut notes = planned.notes;
-        for note in deletion.notes.drain(..) {
-            if !notes.contains(&note) {
-                notes.push(note);
-            }
-        }
-        if let Ok(Some((seq, time))) = runs.retention.future_record() {
-            let time = time.format("%Y-%m-%d %H:%M:%S");
-            notes.push(format!(
-                "record {seq} of the ledger is of {time}, which has not come yet; retention does \
-                 not go by it, and `{}` says what to do",
-                runs.context.command_line("doctor")
-            ));
-        }
-        notes.iter().for_each(|note| self.log_line(note));
-        (deletion, notes)
-    }
-
-    /// Notes that this run has begun an archive: the disk of another one may not be mounted.
-    fn note_new_archive(&self) -> Option<String> {
-        let note = self
-            .begins_archive
-            .then(|| self.runs.ledger.new_archive_note())??;
-        self.log_line(&note);
-        Some(note)
-    }
-
-    /// Notes that nothing was deleted although something has expired.
-    fn skip_retention(&self) -> (Deletion, Vec<String>) {
-        let planned = self.plan.retention.iter();
-        let due: usize = planned.map(|it| it.entries.len() + it.versions.len()).sum();
-        if due == 0 && !self.plan.is_unobserved() {
-            return Default::default();
-        }
-        let note = "retention was skipped: the run was interrupted".to_string();
-        self.log_line(&note);
-        (Deletion::default(), vec![note])
-    }
-
-    /// Records errors that concern no single agent.
-    fn record_errors(&self) {
-        let trouble = self.shared().errors.clone();
-        if trouble.is_empty() {
-            return;
-        }
-        let messages: Vec<&str> = trouble.iter().map(Error::message).collect();
-        let context = &self.runs.context;
-        let event = RunEvent {
-            outcome: Outcome::Failed,
-            note: Some(messages.join("; ")),
-            kind: trouble
-                .iter()
-                .map(Error::kind)
-                .reduce(ErrorKind::more_serious),
-            ..RunEvent::for_archive(
-                &self.id,
-                self.plan.operation,
-                context.trigger(),
-                context.user(),
-            )
-        };
-        if let Err(error) = self.runs.ledger.append(vec![event]) {
-            self.log_line(&format!("cannot record errors of the run: {error}"));
         }
     }
 
@@ -548,7 +335,8 @@ impl<'a> Run<'a> {
         let settle = |agent: &Agent| {
             let settled = self.lock_agent(agent).and_then(|lock| {
                 let lock = Arc::new(lock);
-                self.recover_from_journals(agent, &journals, Some(&lock))
+                self.recoverer()
+                    .recover_from_journals(agent, &journals, Some(&lock))
             });
             if let Err(error) = settled {
                 self.report_error(error.with_context(&agent.name));
@@ -618,8 +406,4 @@ impl<'a> Run<'a> {
             self.report_error(error);
         }
     }
-}
-
-fn elapsed_millis(began: Instant, now: Instant) -> u64 {
-    now.duration_since(began).as_millis() as u64
 }

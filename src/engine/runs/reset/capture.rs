@@ -32,7 +32,12 @@ use crate::untrusted;
 /// hashing takes much longer.
 const LARGE_MEMORY_BYTES: u64 = 4 << 20;
 
-impl<'a> Run<'a> {
+/// Captures memories: reads them, and archives what a run takes out of them.
+pub(super) struct MemoryCapture<'r, 'a> {
+    pub(super) run: &'r Run<'a>,
+}
+
+impl<'a> MemoryCapture<'_, 'a> {
     /// Reads the memory and writes its entry in one pass; `None` if the memory already has the
     /// content to install. A memory under a lease ends the turn early, to be retried later. If
     /// `may_wait_for_lease` is false, it is displaced unread, and its content is archived when the
@@ -45,7 +50,7 @@ impl<'a> Run<'a> {
         event: &mut RunEvent,
         may_wait_for_lease: bool,
     ) -> Result<Option<Captured>, EarlyEnd> {
-        let (runs, step) = (self.runs, queued.step);
+        let (runs, step) = (self.run.runs, queued.step);
         let history = runs.ledger.history(&agent.name)?;
         let references = self.load_references(agent, step, &history)?;
         let now = runs.context.clock().now();
@@ -57,16 +62,18 @@ impl<'a> Run<'a> {
         self.check_object(agent, &history, directory, &object, event)?;
         set_state_before(event, &object, attributes.as_ref(), &mut reading);
         let classification = self.classify_found(agent, &object, &references, &reading);
-        let mut source = self.content_source(agent, step, &references.current)?;
+        let mut source = self.run.content_source(agent, step, &references.current)?;
         let divided = DividedMemory::new(&reading, &classification);
-        let push = self.push_content(agent, step, &object, &divided, &references.current)?;
+        let push = self
+            .run
+            .push_content(agent, step, &object, &divided, &references.current)?;
         let memory = BoundMemory::new(&object, classification.boundary, &reading.prefix);
         let is_installed = match &push {
             Some(push) => push.equals(&divided),
             None => matches!(object, MemoryObject::File(_)) && classification.is_clean,
         };
         let binding = PlanBinding::new(agent, source.digest(), &memory).with_push(push.as_ref());
-        if self.is_up_to_date(step, &binding, is_installed)? {
+        if self.run.is_up_to_date(step, &binding, is_installed)? {
             event.baseline = Some(references.current.digest());
             return Ok(None);
         }
@@ -75,10 +82,10 @@ impl<'a> Run<'a> {
         if source.is_in_place(event.before.as_ref()) {
             return Ok(None);
         }
-        let appended_to = self.check_undo(agent, step, &source, event)?;
+        let appended_to = self.run.check_undo(agent, step, &source, event)?;
         event.kept_scratch = push.as_ref().map(|push| push.summary.clone());
         let kept_offset = push
-            .map(|push| source.apply_push(&self.runs.undo_sources, push))
+            .map(|push| source.apply_push(&self.run.runs.undo_sources, push))
             .transpose()?;
         event.after = Some(source.state.clone());
         event.baseline = match step.undone_run {
@@ -123,6 +130,7 @@ impl<'a> Run<'a> {
     ) -> Result<(), Error> {
         match object {
             MemoryObject::Special(special) => self
+                .run
                 .runs
                 .checks
                 .misplacement_error(agent, history, special)
@@ -130,6 +138,7 @@ impl<'a> Run<'a> {
             // An undo restores what was at the memory's own path.
             MemoryObject::Absent if event.undone_run.is_none() => {
                 let similar = self
+                    .run
                     .runs
                     .checks
                     .find_similar_file(agent, history, directory);
@@ -153,7 +162,8 @@ impl<'a> Run<'a> {
         reading: &MemoryAccumulator,
     ) -> Classification {
         let classification = references.classify(reading);
-        self.note_found_state(agent, object, &classification, reading.size);
+        self.run
+            .note_found_state(agent, object, &classification, reading.size);
         classification
     }
 
@@ -167,7 +177,7 @@ impl<'a> Run<'a> {
         reading: &MemoryAccumulator,
     ) {
         event.boundary = classification.boundary;
-        event.drift = classification.count_drift(&reading.prefix, self.runs.context.clock());
+        event.drift = classification.count_drift(&reading.prefix, self.run.runs.context.clock());
         if let MemoryObject::File(_) = object {
             event.scratch_lines = Some(classification.scratch_lines);
             if let Some(reason) = describe_oversize(reading.size, agent.max_memory_size) {
@@ -186,23 +196,28 @@ impl<'a> Run<'a> {
         step: &PlanStep,
         history: &AgentHistory,
     ) -> Result<References, Error> {
-        let loaded = self.shared().baselines.load(agent);
+        let loaded = self.run.shared().baselines.load(agent);
         match (loaded, &step.undone_run) {
             (Ok(current), _) => {
-                let earlier = self
-                    .runs
-                    .baselines
-                    .earlier_versions(agent, history, Some(&current));
+                let earlier =
+                    self.run
+                        .runs
+                        .baselines
+                        .earlier_versions(agent, history, Some(&current));
                 Ok(References { current, earlier })
             }
             (Err(refusal), None) => {
-                self.note_refused_baseline(agent, &refusal);
+                self.run.note_refused_baseline(agent, &refusal);
                 Err(refusal.error().clone())
             }
             // An undo restores old bytes, so a damaged baseline does not stop it; the
             // memory is then classified against the last baseline that was pushed.
             (Err(_), Some(_)) => {
-                let earlier = self.runs.baselines.earlier_versions(agent, history, None);
+                let earlier = self
+                    .run
+                    .runs
+                    .baselines
+                    .earlier_versions(agent, history, None);
                 let none = || Arc::new(Baseline::new(Vec::new(), &agent.separator));
                 let current = earlier.first().cloned().unwrap_or_else(none);
                 Ok(References { current, earlier })
@@ -263,7 +278,7 @@ impl<'a> Run<'a> {
         captured: &mut Captured,
         event: &mut RunEvent,
     ) -> Result<Vec<UnsyncedObject>, Error> {
-        let runs = self.runs;
+        let runs = self.run.runs;
         let mut unsynced = Vec::new();
         for version in captured.versions.drain(..) {
             let mut is_on_disk = version.was_pushed;
@@ -325,9 +340,10 @@ impl<'a> Run<'a> {
         version: &Arc<Baseline>,
         history: &AgentHistory,
     ) -> Result<PendingVersion, Error> {
-        let checked = self.shared().drafted_versions.insert(version.digest());
+        let checked = self.run.shared().drafted_versions.insert(version.digest());
         let draft = checked.then(|| {
-            self.runs
+            self.run
+                .runs
                 .context
                 .baseline_versions()
                 .start_version(version.digest(), version.bytes())
@@ -346,19 +362,21 @@ impl<'a> Run<'a> {
     /// # Errors
     /// The ledger cannot be read, or the archive cannot be written.
     pub(super) fn store_found_version(&self, agent: &str, version: Digest) -> Result<bool> {
-        let history = self.runs.ledger.history(agent)?;
+        let history = self.run.runs.ledger.history(agent)?;
         if history.pushed_versions.first() == Some(&version) {
             return Ok(false);
         }
         let loaded = self
+            .run
             .shared()
             .baselines
-            .load(self.runs.context.agent(agent)?);
+            .load(self.run.runs.context.agent(agent)?);
         // The file may have changed since the plan.
         let Some(baseline) = loaded.ok().filter(|it| it.digest() == version) else {
             return Ok(false);
         };
-        self.runs
+        self.run
+            .runs
             .context
             .baseline_versions()
             .store(baseline.bytes())?;
@@ -376,7 +394,7 @@ impl<'a> Run<'a> {
         let failed_attempt = match &queued.failed_attempt {
             Some(attempt) => Some(attempt.clone()),
             None => {
-                let history = self.runs.ledger.history(&agent.name)?;
+                let history = self.run.runs.ledger.history(&agent.name)?;
                 history.failed_attempt.map(|attempt| *attempt)
             }
         };
@@ -385,11 +403,12 @@ impl<'a> Run<'a> {
         });
         let entry = same.map(|past| past.entry);
         Ok(entry.filter(|entry| {
-            let found = self.runs.context.archive().digest_entry(&entry.path);
+            let found = self.run.runs.context.archive().digest_entry(&entry.path);
             let is_allowed_place =
                 !agent.archive_findings.has_quarantine() || Archive::is_quarantined(&entry.path);
             let is_clean = || {
-                self.runs
+                self.run
+                    .runs
                     .scanner
                     .scan_entry(agent, event, entry)
                     .summary
@@ -406,7 +425,7 @@ impl<'a> Run<'a> {
         special: &SpecialFile,
         now: DateTime<FixedOffset>,
     ) -> Result<archive::EntryDraft, Error> {
-        let mut draft = self.runs.scanner.start_entry(agent)?;
+        let mut draft = self.run.runs.scanner.start_entry(agent)?;
         let after = match special {
             SpecialFile::Leased => {
                 " Its content follows in an entry of its own when the lease is released."
@@ -441,7 +460,7 @@ impl<'a> Run<'a> {
             _ => format!("Archived the whole memory of {}", agent.name),
         };
         let path = as_operand(&written.path);
-        self.log_line(&format!("{what} as {}", path.display()));
+        self.run.log_line(&format!("{what} as {}", path.display()));
     }
 }
 

@@ -127,7 +127,7 @@ impl Run<'_> {
     /// in the ledger stays for the agent's next turn.
     fn recover_alone(&self, agent: &Agent) -> Result<(), Error> {
         let lock = Arc::new(self.lock_agent(agent)?);
-        match self.recover(agent, Some(&lock)) {
+        match self.recoverer().recover(agent, Some(&lock)) {
             Ok(_) => Ok(()),
             Err(error) => match self.runs.unrecorded_transactions(&agent.name) {
                 Ok(left) if left.is_empty() => Ok(()),

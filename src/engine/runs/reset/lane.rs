@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use super::capture::Captured;
 use super::early_end::EarlyEnd;
+use super::ending::elapsed_millis;
 use super::queued_turn::QueuedTurn;
 use super::recovery::{FinishedTurn, ReadBack, describe_read_back};
 use super::screening::EntryJournal;
 use super::settle::DisplacedFiles;
 use super::turn::{CaptureOutcome, PreparedSwap, Turn};
-use super::{AgentResult, Run, RunStage, elapsed_millis};
+use super::{AgentResult, Run, RunStage};
 use crate::config::Agent;
 use crate::durable::SyncBatch;
 use crate::engine::runs::plan::{PlanStep, SkippedAgent};
@@ -188,7 +189,9 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         }
         let lost = std::mem::take(&mut self.lost_turns);
         let results = map_agents(threads, lost, move |(turn, error)| {
-            let recovered = run.recover(turn.agent, turn.queued.lock.as_ref());
+            let recovered = run
+                .recoverer()
+                .recover(turn.agent, turn.queued.lock.as_ref());
             (turn, error, recovered)
         });
         for (turn, error, recovered) in results {
@@ -357,7 +360,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             EarlyEnd::Leased(_) => return self.queue.push_back(self.start_lease_wait(queued)),
             EarlyEnd::Replaced(_) | EarlyEnd::HostLost(_) | EarlyEnd::Failed(_) => {}
         }
-        let recovered = self.run.recover(agent, queued.lock.as_ref());
+        let recovered = self.run.recoverer().recover(agent, queued.lock.as_ref());
         let is_recovered = recovered.is_ok();
         let finished = recovered.unwrap_or_else(|error| {
             self.run.report_error(error.with_context(&agent.name));
@@ -606,7 +609,9 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         let read = map_agents(threads, finished, move |replaced: ReplacedTurn<'a>| {
             let turn = &replaced.turn;
             run.report_stage(&turn.agent.name, RunStage::Verify);
-            let back = run.read_back(turn.directory.as_ref(), &turn.event);
+            let back = run
+                .recoverer()
+                .read_back(turn.directory.as_ref(), &turn.event);
             (replaced, back)
         });
         for (number, (replaced, back)) in read.into_iter().enumerate() {
@@ -646,7 +651,10 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         event.duration_ms = elapsed_millis(turn.began_at, self.run.runs.context.clock().instant());
         event.note = (!notes.is_empty()).then(|| notes.join("; "));
         let journal = EntryJournal::Open(&displaced.journal);
-        let released = self.run.screen_entries(turn.agent, &mut event, journal);
+        let released = self
+            .run
+            .screening()
+            .screen_entries(turn.agent, &mut event, journal);
         self.log_replaced(&event);
         self.ended_turns.push(EndedTurn {
             event,

@@ -220,7 +220,12 @@ impl Runs {
     }
 }
 
-impl Run<'_> {
+/// Recovers what interrupted runs have left.
+pub(super) struct Recoverer<'r, 'a> {
+    pub(super) run: &'r Run<'a>,
+}
+
+impl Recoverer<'_, '_> {
     /// Reads the memory again, and compares its beginning with what the run installed.
     pub(super) fn read_back(
         &self,
@@ -251,7 +256,7 @@ impl Run<'_> {
         agent: &Agent,
         lock: Option<&Arc<AgentLock>>,
     ) -> Result<Option<FinishedTurn>, Error> {
-        let journals = self.runs.journals.journals()?;
+        let journals = self.run.runs.journals.journals()?;
         self.recover_from_journals(agent, &journals, lock)
     }
 
@@ -304,14 +309,14 @@ impl Run<'_> {
                 recovery.display_names(),
                 recovery.event.run
             );
-            self.report_error(error.with_context(message));
+            self.run.report_error(error.with_context(message));
         }
         durable::sync_all(recovery.directory.take_unsynced())?;
         self.log_unsettled(&recovery, has_failed);
         let is_settled = recovery.is_settled();
         let finished = self.record_recovery(recovery)?;
         if is_settled {
-            self.remove_journal(journal_path);
+            self.run.remove_journal(journal_path);
         }
         Ok(finished)
     }
@@ -327,6 +332,7 @@ impl Run<'_> {
         let file_name = journal_path.file_name().unwrap_or_default();
         let run_names = durable::find_random_names(file_name.as_bytes());
         let directory = match self
+            .run
             .runs
             .context
             .open_directory_at(agent, agent.location.memory())
@@ -345,7 +351,7 @@ impl Run<'_> {
                 }
             }
         }
-        self.remove_journal(journal_path);
+        self.run.remove_journal(journal_path);
         Ok(())
     }
 
@@ -374,6 +380,7 @@ impl Run<'_> {
         }
         let is_same_path = transaction.memory == agent.location.memory();
         match self
+            .run
             .runs
             .context
             .open_directory_at(agent, &transaction.memory)
@@ -405,7 +412,8 @@ impl Run<'_> {
             journal_path.display()
         );
         let hint = "if that directory never comes back, delete the record";
-        self.report_error(Error::new(ErrorKind::Partial, message).with_hint(hint));
+        self.run
+            .report_error(Error::new(ErrorKind::Partial, message).with_hint(hint));
     }
 
     /// Recovers the memory's directory, as far as the ledger does not have the run already. Returns
@@ -419,6 +427,7 @@ impl Run<'_> {
         mut progress: JournalProgress,
     ) -> Result<Option<Recovery<'a>>, Error> {
         let past = self
+            .run
             .runs
             .ledger_events_after(&transaction.event, transaction.ledger_seq)?;
         let is_recorded = transaction.is_recorded_by(&past);
@@ -496,12 +505,13 @@ impl Run<'_> {
         } = recovery;
         let mut settle = |displaced: &mut DisplacedFiles| {
             let (more, settled) =
-                self.settle_displaced(agent, directory.as_ref(), event, displaced);
+                self.run
+                    .settle_displaced(agent, directory.as_ref(), event, displaced);
             notes.extend(more);
             settled
         };
         let mut settled = settle(displaced);
-        let clock = self.runs.context.clock();
+        let clock = self.run.runs.context.clock();
         let end = clock.instant() + RECOVERY_SETTLE_TIMEOUT;
         while let Some(due) = directory.next_settle_time()
             && settled.is_ok()
@@ -523,7 +533,7 @@ impl Run<'_> {
         let displaced = &recovery.displaced;
         if !displaced.names.is_empty() && !has_failed {
             let names = recovery.display_names();
-            self.log_line(&if displaced.is_deferred() {
+            self.run.log_line(&if displaced.is_deferred() {
                 format!(
                     "{agent}: {names}, displaced by run {run}, keeps changing; it stays until a \
                      run finds it unchanged"
@@ -536,7 +546,7 @@ impl Run<'_> {
             });
         }
         if !displaced.remaining_names.is_empty() {
-            self.log_line(&format!(
+            self.run.log_line(&format!(
                 "{agent}: {} more displaced files of run {run}; the next run settles them",
                 displaced.remaining_names.len()
             ));
@@ -560,11 +570,11 @@ impl Run<'_> {
             mut notes,
             ..
         } = recovery;
-        let is_own_run = event.run == self.id;
+        let is_own_run = event.run == self.run.id;
         // A displaced file that was still there may be one that a run has left to later ones.
         if was_swapped && !is_own_run && !(is_recorded && has_displaced) {
             let turn = InterruptedTurn::from_event(&event);
-            self.shared().recovered_turns.push(turn);
+            self.run.shared().recovered_turns.push(turn);
         }
         let has_news = !event.late_entries.is_empty() || !event.kept_names.is_empty();
         let (note, must_record) = match (is_recorded, was_swapped) {
@@ -608,17 +618,22 @@ impl Run<'_> {
             notes.insert(0, note.to_string());
         }
         for note in &notes {
-            self.log_line(&format!("{}: run {}: {note}", agent.name, event.run));
+            self.run
+                .log_line(&format!("{}: run {}: {note}", agent.name, event.run));
         }
         if must_record {
             event.note = Some(notes.join("; "));
             let recorded_entry = event.entry.take_if(|_| is_entry_recorded);
             let journal = EntryJournal::Open(&displaced.journal);
-            released.extend(self.screen_entries(agent, &mut event, journal));
+            released.extend(
+                self.run
+                    .screening()
+                    .screen_entries(agent, &mut event, journal),
+            );
             event.entry = recorded_entry.or(event.entry);
-            self.runs.ledger.append(vec![event.clone()])?;
+            self.run.runs.ledger.append(vec![event.clone()])?;
         }
-        self.end_releases(&released);
+        self.run.screening().end_releases(&released);
         Ok(is_finished_turn.then_some(FinishedTurn { event, kind }))
     }
 }

@@ -32,7 +32,12 @@ pub(super) enum EntryJournal<'a> {
     LeftForNextRun,
 }
 
-impl Run<'_> {
+/// Screens the entries of a run for secrets and injections.
+pub(super) struct EntryScreening<'r, 'a> {
+    pub(super) run: &'r Run<'a>,
+}
+
+impl EntryScreening<'_, '_> {
     /// Scans the entries of an event that is about to be recorded, and writes the findings into it.
     /// Returns the entries that were released; their names in the quarantine are to be removed once
     /// the event is recorded. An entry that has findings was screened before.
@@ -48,7 +53,7 @@ impl Run<'_> {
         entries.extend(event.late_entries.iter().cloned());
         for entry in entries.iter_mut().filter(|entry| entry.findings.is_none()) {
             let quarantined = entry.path.clone();
-            let mut scanned = self.runs.scanner.scan_entry(agent, event, entry);
+            let mut scanned = self.run.runs.scanner.scan_entry(agent, event, entry);
             let failure = scanned.failure.take();
             let failure =
                 failure.map(|error| format!("cannot scan {}: {error}", entry.path.display()));
@@ -56,7 +61,7 @@ impl Run<'_> {
             entry.findings = (!is_clean).then_some(scanned.summary);
             let placed = self.place_entry(agent, entry, scanned.redacted, journal);
             for problem in failure.into_iter().chain(placed.problems) {
-                self.log_line(&format!("{}: {problem}", agent.name));
+                self.run.log_line(&format!("{}: {problem}", agent.name));
                 event.add_note(&problem);
             }
             *entry = placed.entry;
@@ -113,7 +118,7 @@ impl Run<'_> {
         if matches!(journal, EntryJournal::LeftForNextRun) || self.is_recorded(agent, entry) {
             return;
         }
-        match self.runs.context.archive().release_entry(entry) {
+        match self.run.runs.context.archive().release_entry(entry) {
             Ok(released) => placed.entry = released,
             Err(error) => {
                 let path = entry.path.display();
@@ -128,7 +133,8 @@ impl Run<'_> {
     /// run uses again.
     fn is_recorded(&self, agent: &Agent, entry: &WrittenEntry) -> bool {
         // Without the ledger, it may.
-        self.runs
+        self.run
+            .runs
             .ledger
             .history(&agent.name)
             .ok()
@@ -144,7 +150,13 @@ impl Run<'_> {
             return;
         };
         let path = &placed.entry.path;
-        match self.runs.context.archive().write_redacted_copy(path, &text) {
+        match self
+            .run
+            .runs
+            .context
+            .archive()
+            .write_redacted_copy(path, &text)
+        {
             Ok(copy) => placed.copy = Some(copy),
             Err(error) => {
                 let problem = format!("no redacted copy of {}: {error}", path.display());
@@ -182,9 +194,9 @@ impl Run<'_> {
                 "see"
             };
             let copy = describe_copy(after, findings);
-            self.log_line(&format!("{what}; {place} {path}{copy}"));
+            self.run.log_line(&format!("{what}; {place} {path}{copy}"));
         } else if entry.path != before {
-            self.log_line(&format!(
+            self.run.log_line(&format!(
                 "No secrets or injections found in the entry of {}; it is {path} now",
                 agent.name
             ));
@@ -199,12 +211,13 @@ impl Run<'_> {
         } in released
         {
             if let Err(error) = self
+                .run
                 .runs
                 .context
                 .archive()
                 .end_release(quarantined, released)
             {
-                self.report_error(error);
+                self.run.report_error(error);
             }
         }
     }

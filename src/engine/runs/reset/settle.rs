@@ -184,7 +184,9 @@ impl Run<'_> {
     ) -> Result<(), Error> {
         if event.before != Some(FileState::Special(special.clone())) {
             let now = self.runs.context.clock().now();
-            let draft = self.draft_description(agent, special, now)?;
+            let draft = self
+                .memory_capture()
+                .draft_description(agent, special, now)?;
             event
                 .late_entries
                 .push(draft.finish(EntryKind::Special, now)?);

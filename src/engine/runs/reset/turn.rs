@@ -118,7 +118,8 @@ impl<'a> Run<'a> {
         queued.attempts += 1;
         let began = self.runs.context.clock().instant();
         let directory = || -> Result<_, Error> {
-            self.recover_from_journals(agent, journals, queued.lock.as_ref())?;
+            self.recoverer()
+                .recover_from_journals(agent, journals, queued.lock.as_ref())?;
             // An undo restores bytes of the same file, so sharing does not matter to it.
             if queued.step.undone_run.is_none()
                 && let Some(other) = self.runs.shared_memories.find_sharing_agent(agent)
@@ -149,7 +150,7 @@ impl<'a> Run<'a> {
         self.report_stage(&step.agent, RunStage::Archive);
         let since = turn.queued.leased_since;
         let patient = since.is_none_or(|since| began.duration_since(since) < LEASE_BREAK_TIMEOUT);
-        let captured = self.capture_memory(
+        let captured = self.memory_capture().capture_memory(
             agent,
             &turn.queued,
             turn.directory.as_ref(),
@@ -186,7 +187,9 @@ impl<'a> Run<'a> {
         {
             return Err(error.clone().into());
         }
-        let mut changed = self.name_entry(turn.agent, &mut captured, &mut turn.event)?;
+        let mut changed =
+            self.memory_capture()
+                .name_entry(turn.agent, &mut captured, &mut turn.event)?;
         let before = turn.event.before.iter();
         let transaction = Transaction {
             event: turn.event.clone(),

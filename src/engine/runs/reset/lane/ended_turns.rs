@@ -65,7 +65,7 @@ impl<'a> ResetLane<'_, 'a> {
         let failed = self.run.runs.ledger.append(events).err();
         for mut ended in ended {
             if failed.is_none() {
-                self.run.end_releases(&ended.released);
+                self.run.screening().end_releases(&ended.released);
             }
             match (&failed, &ended.journal_path) {
                 (None, Some(journal)) => self.run.remove_journal(journal),
@@ -162,7 +162,10 @@ impl<'a> ResetLane<'_, 'a> {
     ) {
         self.run.log_line(&format!("{agent}: {reason}"));
         let is_new = |version: &Digest| {
-            let stored = self.run.store_found_version(agent, *version);
+            let stored = self
+                .run
+                .memory_capture()
+                .store_found_version(agent, *version);
             stored.unwrap_or_else(|error| {
                 self.run.report_error(error);
                 false
@@ -232,7 +235,7 @@ impl<'a> ResetLane<'_, 'a> {
                 } else {
                     EntryJournal::Absent
                 };
-                run.screen_entries(agent, event, journal)
+                run.screening().screen_entries(agent, event, journal)
             }
             _ => Vec::new(),
         }
