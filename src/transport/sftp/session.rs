@@ -259,7 +259,7 @@ impl Session {
         });
         let owner = PipeOwner::new(link, Arc::clone(&shared), deadline)
             .map_err(|errno| failed(errno.into()))?;
-        shared.waker.add_session(owner);
+        shared.waker.add_session(Box::new(owner));
         Ok(Session(Arc::new(SessionHandle { shared })))
     }
 

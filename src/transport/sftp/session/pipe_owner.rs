@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::{Errno, read, write};
 
-use super::session_loop::{PipeRole, SessionPipe};
+use super::session_loop::{PipeRole, READ_CHUNK_BYTES, ReadyPipes, ServedPipes, SessionPipe};
 use super::stderr_excerpt::Excerpt;
 use super::{
     CloseReason, Deadline, MAX_EXPECTED_BYTES, MAX_REQUESTS_IN_FLIGHT, QueuedBatch, RequestError,
@@ -18,9 +18,6 @@ use crate::clock::{Clock, SystemClock};
 use crate::transport::sftp::wire::{
     self, FrameSplitter, MalformedPacket, Request, ServerExtensions,
 };
-
-/// Bytes per read.
-pub(super) const READ_CHUNK_BYTES: usize = 64 * 1024;
 
 /// Reads in a row before other work gets its turn.
 const MAX_CHUNKS_PER_TURN: usize = 16;
@@ -32,13 +29,6 @@ const TOTAL_REPLY_TIMEOUT: u32 = 4;
 
 /// Slowest transfer rate that a session tolerates.
 const MIN_BYTES_PER_SECOND: usize = 4096;
-
-/// The pipes that can be read. A write is tried in each turn.
-#[derive(Clone, Copy, Default)]
-pub(super) struct ReadyPipes {
-    pub(super) output: bool,
-    pub(super) stderr: bool,
-}
 
 pub(super) struct PipeOwner {
     shared: Arc<SessionShared>,
@@ -117,6 +107,23 @@ impl Drop for PipeOwner {
     }
 }
 
+impl ServedPipes for PipeOwner {
+    fn run_turn(&mut self, ready: ReadyPipes, chunk: &mut [u8]) -> Option<Instant> {
+        self.shared.waker.begin_turn();
+        match self.serve_pipes(ready, chunk) {
+            Ok(next) => next,
+            Err(why) => {
+                self.close_reason = Some(why);
+                None
+            }
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.close_reason.is_none()
+    }
+}
+
 impl PipeOwner {
     pub(super) fn new(
         link: SessionPipes,
@@ -159,24 +166,6 @@ impl PipeOwner {
             stderr_after_version: Excerpt::default(),
             close_reason: None,
         })
-    }
-
-    /// Whether the session goes on. If not, dropping this informs all callers.
-    pub(super) fn is_open(&self) -> bool {
-        self.close_reason.is_none()
-    }
-
-    /// Does what there is to do; waits for nothing. Returns the time of the next turn, unless
-    /// something else causes one before.
-    pub(super) fn run_turn(&mut self, ready: ReadyPipes, chunk: &mut [u8]) -> Option<Instant> {
-        self.shared.waker.begin_turn();
-        match self.serve_pipes(ready, chunk) {
-            Ok(next) => next,
-            Err(why) => {
-                self.close_reason = Some(why);
-                None
-            }
-        }
     }
 
     fn serve_pipes(

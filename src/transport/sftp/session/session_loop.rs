@@ -20,11 +20,13 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 use super::lock;
-use super::pipe_owner::{PipeOwner, READ_CHUNK_BYTES, ReadyPipes};
 use crate::clock::{Clock, SystemClock};
 
 /// Events that one call returns; others follow with the next call.
 const MAX_EVENTS: usize = 256;
+
+/// Bytes per read.
+pub(super) const READ_CHUNK_BYTES: usize = 64 * 1024;
 
 /// The event of the loop's own descriptor.
 const WAKE_KEY: u64 = u64::MAX;
@@ -40,9 +42,26 @@ pub(super) struct SessionLoop {
     inbox: Mutex<Inbox>,
 }
 
+/// The pipes that can be read. A write is tried in each turn.
+#[derive(Clone, Copy, Default)]
+pub(super) struct ReadyPipes {
+    pub(super) output: bool,
+    pub(super) stderr: bool,
+}
+
+/// What the loop serves.
+pub(super) trait ServedPipes: Send {
+    /// Reads and writes what is possible; waits for nothing. `chunk` is a buffer. Returns the time of
+    /// the next turn, unless something else causes one before.
+    fn run_turn(&mut self, ready: ReadyPipes, chunk: &mut [u8]) -> Option<Instant>;
+
+    /// Whether the session goes on. If not, dropping it informs all callers.
+    fn is_open(&self) -> bool;
+}
+
 #[derive(Default)]
 struct Inbox {
-    added_sessions: Vec<(u64, PipeOwner)>,
+    added_sessions: Vec<(u64, Box<dyn ServedPipes>)>,
     woken_sessions: Vec<u64>,
     last_id: u64,
     /// The thread, while it runs.
@@ -81,7 +100,7 @@ impl SessionWaker {
     }
 
     /// Adds the session to the loop. If the loop has ended, so does the session.
-    pub(super) fn add_session(&self, session: PipeOwner) {
+    pub(super) fn add_session(&self, session: Box<dyn ServedPipes>) {
         let mut inbox = self.session_loop.lock_inbox();
         if inbox.thread.is_some() {
             inbox.added_sessions.push((self.id, session));
@@ -220,7 +239,7 @@ impl SessionLoop {
 
 /// A session in the loop.
 struct ServedSession {
-    owner: PipeOwner,
+    owner: Box<dyn ServedPipes>,
     deadline: Option<Instant>,
 }
 
