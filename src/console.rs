@@ -36,6 +36,7 @@ mod toml_source;
 pub mod update;
 pub mod view;
 pub mod view_state;
+pub mod widgets;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -54,19 +55,10 @@ use effect::{EffectRunner, ObservationLoader, ScheduleAccess, UserFiles};
 pub use effect::{EngineFactory, load_runs, summarize_findings};
 use event_loop::{Console, ConsoleClock, FIRST_FRAME_WAIT, ThemeSources};
 use external_tools::ExternalTools;
-use model::{BackgroundJobs, Model, Moment, ReadOnlyState};
-use overlay::PendingKeys;
-use preferences::Preferences;
-use screen::Screen;
-use screens::agent::state::AgentScreen;
-use screens::baseline_plan::state::BaselinePlanScreen;
-use screens::baselines::state::BaselinesScreen;
-use screens::fleet::state::FleetScreen;
-use screens::hosts::state::HostsScreen;
-use screens::log::state::{LogScreen, MessageLevel};
-use screens::reset::state::ResetScreen;
-use screens::verify::state::VerifyScreen;
+use model::{Model, Moment, ReadOnlyState};
+use screens::log::state::MessageLevel;
 use terminal::{FramePacer, TerminalFeatures, TerminalScreen};
+use text::TextOptions;
 use theme::Themes;
 
 /// Options for starting the console.
@@ -126,41 +118,12 @@ pub fn initial_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model
     let mut model = Model {
         config: effect::fleet_model(config),
         rows: config.agents.iter().map(AgentRow::unread).collect(),
-        screen: Screen::Fleet,
-        previous_screen: None,
-        return_point: Default::default(),
-        fleet: FleetScreen::default(),
-        agent: AgentScreen {
+        theme_names: Themes::default().names(),
+        text_options: TextOptions {
             is_wrapping: true,
             context_lines: Some(3),
-            ..AgentScreen::default()
+            ..TextOptions::default()
         },
-        reset: ResetScreen::default(),
-        log: LogScreen::default(),
-        hosts: HostsScreen::default(),
-        baselines: BaselinesScreen::default(),
-        baseline_plan: BaselinePlanScreen::default(),
-        verify: VerifyScreen::default(),
-        trouble: Default::default(),
-        undo_offers: Default::default(),
-        editor: None,
-        overlay: None,
-        input_line: None,
-        pending_keys: PendingKeys::default(),
-        questions: Vec::new(),
-        visible_plan: None,
-        plan_guard: Default::default(),
-        typed_ahead_guard: Default::default(),
-        handoff_request: None,
-        background_jobs: BackgroundJobs::default(),
-        preferences: Preferences::default(),
-        theme_names: Themes::default().names(),
-        has_word_marks: false,
-        last_message: None,
-        preferences_error: None,
-        config_error: None,
-        ledger_error: None,
-        archives: Default::default(),
         read_only: ReadOnlyState {
             is_on: by_config,
             is_set_by_config: by_config,
@@ -169,9 +132,7 @@ pub fn initial_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model
         size,
         now: moment,
         is_dirty: true,
-        are_saved_states_known: false,
-        visible_ages: Vec::new(),
-        extra_command: None,
+        ..Model::default()
     };
     let names: Vec<String> = model.rows.iter().map(|row| row.name.clone()).collect();
     model.background_jobs.begin_reads(&names, moment);
@@ -264,7 +225,7 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
 /// Applies the options that the model knows, and reports what the operator should see first.
 fn apply_options(model: &mut Model, options: &ConsoleOptions) {
     // Side by side costs twice the bytes per scrolled line.
-    model.agent.is_unified = options.is_over_ssh;
+    model.text_options.is_unified = options.is_over_ssh;
     model.read_only.is_forced = options.is_read_only;
     model.fleet.initial_agent.clone_from(&options.initial_agent);
     model.extra_command = options.extra_command.as_ref().map(|extra| extra.spec);

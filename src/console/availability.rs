@@ -13,7 +13,8 @@ use super::screens::baselines::state::NO_BASELINE_REASON;
 use super::screens::editor::state::EditorDialog;
 use super::screens::hosts::state::NO_HOSTS_REASON;
 use super::screens::log::state::LogRow;
-use super::screens::reset::state::{Confirmation, PlanRequest, PlanView, ResetStage};
+use super::screens::reset::state::{PlanRequest, PlanView, ResetStage};
+use super::widgets::plan_pane::Confirmation;
 use crate::engine::{Protection, SealMatch, UndoMode};
 
 /// Returns the commands available in the current context. Omits the commands about hidden marks
@@ -327,10 +328,10 @@ pub fn check_baseline_plan(model: &Model, command: Command) -> Result<(), String
         Command::NameSigningKey if !is_seal => Err("only a seal is signed".to_string()),
         Command::NameSigningKey => Ok(()),
         _ => {
-            if let Some(why) = &view.refusal {
+            if let Some(why) = &view.prompt.refusal {
                 return Err(why.clone());
             }
-            match &view.confirmation {
+            match &view.prompt.confirmation {
                 Confirmation::NothingToRun => Err("nothing to write".to_string()),
                 Confirmation::TypedText(_) => {
                     Err("type the words to confirm this plan".to_string())
@@ -463,18 +464,14 @@ fn check_marked_lines(model: &Model) -> Result<(), String> {
 fn check_plan_command(command: Command, view: &PlanView, model: &Model) -> Result<(), String> {
     let key = |command| model.key_hint(command);
     let has_hidden_agents = !view.hidden_agents.is_empty();
-    match (command, &view.confirmation) {
+    match (command, &view.prompt.confirmation) {
         (Command::KeepHiddenAgents | Command::DropHiddenAgents, _) => {
             require(has_hidden_agents, "the filter hides no marked agent")
         }
         (Command::ConfirmPlan, _) if model.read_only.is_forced => {
             model.read_only_reason().map_or(Ok(()), Err)
         }
-        _ if has_hidden_agents => Err(format!(
-            "the filter hides marked agents: {} keeps them, {} drops them",
-            key(Command::KeepHiddenAgents),
-            key(Command::DropHiddenAgents)
-        )),
+        _ if has_hidden_agents => Err(model.hidden_agents_refusal()),
         (_, Confirmation::NothingToRun) => Err("nothing to run".to_string()),
         (Command::ConfirmPlan, Confirmation::SingleKey) => {
             model.read_only_reason().map_or(Ok(()), Err)

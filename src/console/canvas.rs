@@ -2,8 +2,6 @@
 //! formatted as sizes and counts. Drawable text has no control characters: it is text of the
 //! program, or untrusted text that was made visible.
 
-pub mod pane;
-
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
@@ -38,6 +36,16 @@ impl<'a> Canvas<'a> {
         self.area.width
     }
 
+    /// Returns the cells from a column on.
+    pub fn room(&self, x: u16) -> usize {
+        usize::from(self.width().saturating_sub(x))
+    }
+
+    /// Returns the area of some rows.
+    pub fn rows(&self, y: u16, height: u16) -> Rect {
+        Rect::new(0, y, self.width(), height)
+    }
+
     /// Puts text of the program and returns the column behind it.
     pub fn put_text(&mut self, x: u16, y: u16, text: &str, role: Role) -> u16 {
         self.put_styled(x, y, text, self.theme.style(role))
@@ -59,6 +67,39 @@ impl<'a> Canvas<'a> {
             x = self.put_text(x, y, &token.text, role);
         }
         x
+    }
+
+    /// Returns the cells of a text that begins in a column. One behind the margin in column 0 ends
+    /// before a margin, too.
+    fn text_room(&self, x: u16) -> usize {
+        self.room(x + u16::from(x == 1))
+    }
+
+    /// Puts a message to the right edge: what is too long loses its end.
+    pub fn put_start(&mut self, x: u16, y: u16, text: &str, role: Role) -> u16 {
+        let text = fit_start_of_sentence(text, self.text_room(x));
+        self.put_text(x, y, &text, role)
+    }
+
+    /// Puts a message to the right edge: what is too long loses text before its cause.
+    pub fn put_end(&mut self, x: u16, y: u16, text: &str, role: Role) -> u16 {
+        let text = fit_end_of_sentence(text, self.text_room(x));
+        self.put_text(x, y, &text, role)
+    }
+
+    /// Puts untrusted text to the right edge, cut at its end.
+    pub fn put_truncated(&mut self, x: u16, y: u16, text: &str, role: Role) -> u16 {
+        let text = truncate_untrusted(text, self.text_room(x));
+        self.put_text(x, y, &text, role)
+    }
+
+    /// Puts a message in as many rows as it needs, at most `max_rows`. Returns the row below it.
+    pub fn put_wrapped(&mut self, x: u16, y: u16, text: &str, role: Role, max_rows: usize) -> u16 {
+        let lines = wrap_text(&untrusted::visible_line(text), self.text_room(x), max_rows);
+        for (line, y) in lines.iter().zip(y..) {
+            self.put_text(x, y, line, role);
+        }
+        y + lines.len() as u16
     }
 
     /// Puts text that ends before column `end`.

@@ -307,8 +307,9 @@ use KeyContext::{
     Result as Outcome, Retention, Run, Schedule, Timeline, Verify, Versions,
 };
 
-/// Contexts with a list or a text to scroll.
-const SCROLLABLE_CONTEXTS: &[KeyContext] = &[
+/// Contexts that can be left.
+const LEAVABLE_CONTEXTS: &[KeyContext] = &[
+    EditorTyping,
     Fleet,
     Agent,
     Plan,
@@ -334,33 +335,8 @@ const SCROLLABLE_CONTEXTS: &[KeyContext] = &[
     EditorDialog,
 ];
 
-/// Contexts that can be left.
-const LEAVABLE_CONTEXTS: &[KeyContext] = &[
-    Fleet,
-    Agent,
-    Plan,
-    Run,
-    Outcome,
-    Log,
-    Schedule,
-    Hosts,
-    Baselines,
-    Versions,
-    Comparison,
-    BaselinePlan,
-    Verify,
-    Archives,
-    ArchiveText,
-    EntryDiff,
-    Timeline,
-    Retention,
-    PrunePlan,
-    Editor,
-    EditorSelection,
-    EditorTyping,
-    EditorPanel,
-    EditorDialog,
-];
+/// Contexts with a list or a text to scroll.
+const SCROLLABLE_CONTEXTS: &[KeyContext] = LEAVABLE_CONTEXTS.split_at(1).1;
 
 macro_rules! table {
     ($($command:ident $id:literal $hint:literal $category:ident $contexts:expr, [$($key:literal)*], $title:literal;)*) => {

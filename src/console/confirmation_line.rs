@@ -5,10 +5,13 @@ use unicode_width::UnicodeWidthStr;
 
 use super::canvas::{Canvas, end_of_untrusted, shorten_untrusted};
 use super::command::Command;
+use super::frame::KEYS_IGNORED_NOTICE;
 use super::keymap::CONFIRM_KEY;
 use super::model::Model;
+use super::screens::reset::state::ResetStage;
 use super::theme::Role;
-use crate::engine::{Plan, StepAction, UndoMode};
+use super::widgets::plan_pane::{Confirmation, PlanPrompt};
+use crate::engine::{StepAction, UndoMode};
 use crate::untrusted;
 
 /// Cells of the typed text that are visible at least.
@@ -20,8 +23,60 @@ const MIN_WORD_CELLS: usize = 12;
 /// A part of the line, with its role.
 type Part = (String, Role);
 
+/// What the line says about a plan.
+pub struct PlanWords<'a> {
+    /// What the key that confirms it does.
+    pub verb: &'a str,
+    /// What the typed words do.
+    pub act: &'a str,
+    /// What is said of a plan that changes nothing.
+    pub nothing: &'a str,
+    /// What the program was started without.
+    pub forbidden: &'a str,
+}
+
+/// Draws the line that says what confirms the plan on the screen, or why nothing does.
+pub fn draw_confirmation(
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    y: u16,
+    prompt: &PlanPrompt,
+    words: &PlanWords<'_>,
+) {
+    if draw_keys_ignored(model, canvas, y) || prompt.refusal.is_some() {
+        return;
+    }
+    match &prompt.confirmation {
+        Confirmation::NothingToRun => {
+            let text = format!("{}. Esc to go back.", words.nothing);
+            canvas.put_text(1, y, &text, Role::Text);
+        }
+        _ if model.read_only.is_forced => {
+            let why = format!(
+                "Started with --read-only: {}. Esc to go back.",
+                words.forbidden
+            );
+            canvas.put_text(1, y, &why, Role::Warn);
+        }
+        Confirmation::SingleKey => draw_key_confirmation(model, canvas, y, words.verb),
+        Confirmation::NewerNotes => draw_notes_choice(model, canvas, y),
+        Confirmation::TypedText(word) => {
+            draw_typed_confirmation(model, canvas, (y, words.act), word, &prompt.typed_text);
+        }
+    }
+}
+
+/// Draws the notice about ignored keys in place of a confirmation. Returns whether there is one.
+pub fn draw_keys_ignored(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> bool {
+    let ignores = model.key_guard_notice_until().is_some();
+    if ignores {
+        canvas.put_text(1, y, KEYS_IGNORED_NOTICE, Role::Warn);
+    }
+    ignores
+}
+
 /// Draws that one key confirms.
-pub fn draw_key_confirmation(model: &Model, canvas: &mut Canvas<'_>, y: u16, verb: &str) {
+fn draw_key_confirmation(model: &Model, canvas: &mut Canvas<'_>, y: u16, verb: &str) {
     let press = |rest: &str| {
         vec![
             text("Press "),
@@ -38,7 +93,11 @@ pub fn draw_key_confirmation(model: &Model, canvas: &mut Canvas<'_>, y: u16, ver
 }
 
 /// Draws which keys answer the question about newer notes.
-pub fn draw_notes_choice(model: &Model, canvas: &mut Canvas<'_>, y: u16, plan: &Plan) {
+fn draw_notes_choice(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
+    let ResetStage::Plan(view) = &model.reset.stage else {
+        return;
+    };
+    let plan = &view.plan;
     let removes_all = plan
         .steps
         .iter()
@@ -68,14 +127,14 @@ pub fn draw_notes_choice(model: &Model, canvas: &mut Canvas<'_>, y: u16, plan: &
 }
 
 /// Draws the word that confirms the plan, and the text typed so far.
-pub fn draw_typed_confirmation(
+fn draw_typed_confirmation(
     model: &Model,
     canvas: &mut Canvas<'_>,
     (y, act): (u16, &str),
     word: &str,
     typed: &str,
 ) {
-    let width = usize::from(canvas.width());
+    let width = canvas.room(0);
     let visible = untrusted::visible_line(word);
     let form = |unlock: Vec<Part>, word: &str, rest: String| {
         let word = (word.to_string(), Role::Key);
@@ -120,7 +179,7 @@ fn unlock_forms(model: &Model) -> [Vec<Part>; 2] {
 
 /// Draws the first form that fits behind the key that unlocks a read-only fleet.
 fn draw_first_fitting(model: &Model, canvas: &mut Canvas<'_>, y: u16, forms: &[Vec<Part>]) {
-    let width = usize::from(canvas.width());
+    let width = canvas.room(0);
     let unlocks = unlock_forms(model);
     let all = unlocks.iter().flat_map(|unlock| {
         let with_unlock = |form: &Vec<Part>| unlock.iter().chain(form).cloned().collect();

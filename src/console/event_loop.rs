@@ -676,7 +676,7 @@ impl Console {
             Err(lines) if loaded.is_requested => {
                 // The first error is reported last, so that it stays on the screen.
                 for line in lines.into_iter().rev() {
-                    self.model.report(MessageLevel::Error, line);
+                    self.model.report_error(line);
                 }
             }
             Err(_) => {}

@@ -11,14 +11,15 @@ use super::command::{Command, CommandCategory, CommandSpec, KeyContext, requests
 use super::key::format_sequence;
 use super::keymap;
 use super::model::Model;
-use super::overlay::InputLine;
 use super::screen::Screen;
 use super::screens::agent::state::AgentTab;
 use super::screens::archives::state::{ArchivesPage, MIN_PREVIEW_COLUMNS};
 use super::screens::log::state::MessageLevel;
 use super::screens::log::view::schedule::header_parts;
-use super::screens::reset::state::{Confirmation, PlanView, ResetStage};
+use super::screens::reset::state::{PlanView, ResetStage};
 use super::theme::{Role, role_of_state};
+use super::widgets::plan_pane::Confirmation;
+use super::widgets::text_pane;
 use crate::console::agent_row::AgentRow;
 use crate::engine::{SealMatch, State, UndoMode};
 use crate::untrusted;
@@ -167,42 +168,7 @@ pub fn draw_hints(model: &Model, canvas: &mut Canvas<'_>) {
     let (width, height) = model.size;
     let y = height - 1;
     if let Some(prompt) = &model.input_line {
-        let editor = model.editor.as_ref();
-        let command_line = editor.map_or("", |editor| editor.command_line.as_str());
-        let (label, text) = match prompt {
-            InputLine::Filter(_) => ("filter: ".to_string(), model.fleet.filter.as_str()),
-            InputLine::BaselineFilter(_) => {
-                ("filter: ".to_string(), model.baselines.filter.as_str())
-            }
-            InputLine::Search(_) => ("search: ".to_string(), model.search_query()),
-            InputLine::Baseline { prompt, text } => (prompt.label(), text.as_str()),
-            InputLine::SavePath(path) => {
-                ("save marked lines to new file: ".to_string(), path.as_str())
-            }
-            InputLine::ExportPath { path, .. } => {
-                ("export to new file: ".to_string(), path.as_str())
-            }
-            InputLine::EditorCommand => (":".to_string(), command_line),
-            InputLine::OverwriteWord => ("Type overwrite and Enter: ".to_string(), command_line),
-            InputLine::DiscardWord => ("Type discard and Enter: ".to_string(), command_line),
-        };
-        let apply = "Enter apply, Esc cancel";
-        let note = match prompt {
-            InputLine::EditorCommand => {
-                "w wq q w! q! or a line; Tab all commands, Esc cancel".to_string()
-            }
-            InputLine::OverwriteWord | InputLine::DiscardWord => "Esc cancel".to_string(),
-            InputLine::Baseline { prompt, .. } => match prompt.tab_hint() {
-                Some(tab) => format!("{apply}, Tab {tab}"),
-                None => apply.to_string(),
-            },
-            InputLine::Filter(_)
-            | InputLine::BaselineFilter(_)
-            | InputLine::Search(_)
-            | InputLine::SavePath(_)
-            | InputLine::ExportPath { .. } => apply.to_string(),
-        };
-        draw_input_line(canvas, y, [&label, text, &note]);
+        draw_input_line(canvas, y, [&prompt.label(), &prompt.text, &prompt.note()]);
         return;
     }
     if model.pending_keys.is_hint_shown {
@@ -242,7 +208,7 @@ const MIN_INPUT_CELLS: usize = 10;
 /// Draws an input line: its label, the end of the text, and the keys that end it. A long label is
 /// shortened.
 fn draw_input_line(canvas: &mut Canvas<'_>, y: u16, [label, text, note]: [&str; 3]) {
-    let width = usize::from(canvas.width());
+    let width = canvas.room(0);
     let room = width.saturating_sub(note.width() + MIN_INPUT_CELLS + 4);
     let room = room.clamp(MIN_INPUT_CELLS, width / 2);
     let x = canvas.put_text(0, y, &shorten_untrusted(label, room), Role::Key);
@@ -508,12 +474,12 @@ fn is_plan_hint_relevant(command: Command, view: &PlanView) -> bool {
     match command {
         Command::KeepHiddenAgents | Command::DropHiddenAgents => true,
         _ if !view.hidden_agents.is_empty() => command == Command::GoBack,
-        Command::ConfirmPlan => view.confirmation == Confirmation::SingleKey,
+        Command::ConfirmPlan => view.prompt.confirmation == Confirmation::SingleKey,
         Command::UndoAppend => view.offers_undo_mode(UndoMode::Append),
         Command::UndoOverwrite => view.offers_undo_mode(UndoMode::Overwrite),
         // Typed letters go into the confirmation.
         Command::Palette | Command::GoLog => {
-            !matches!(view.confirmation, Confirmation::TypedText(_))
+            !matches!(view.prompt.confirmation, Confirmation::TypedText(_))
         }
         _ => true,
     }
@@ -528,7 +494,7 @@ pub fn draw_state_counts(model: &Model, canvas: &mut Canvas<'_>) {
     let Some(y) = canvas.header_rule.filter(|_| model.screen != Screen::Fleet) else {
         return;
     };
-    let room = usize::from(canvas.width().saturating_sub(2 * RULE_MARGIN));
+    let room = canvas.room(2 * RULE_MARGIN);
     let counts = model.state_counts().into_iter();
     let mut left: Vec<(State, usize)> = counts.filter(|(it, _)| it.needs_attention()).collect();
     let mut words: Vec<(String, Role)> = Vec::new();
@@ -612,4 +578,45 @@ pub fn draw_message(model: &Model, canvas: &mut Canvas<'_>, (x, y): (u16, u16), 
         canvas.put_untrusted(x, y, message.text.as_bytes(), role)
     };
     canvas.put_text(x, y, &times, Role::Dim)
+}
+
+/// Draws how many rows of a list have each label, in the first row of the screen: equal labels are
+/// behind each other.
+pub fn draw_counts_in_row(
+    canvas: &mut Canvas<'_>,
+    mut x: u16,
+    labels: impl Iterator<Item = (&'static str, Role)>,
+) {
+    let labels: Vec<(&str, Role)> = labels.collect();
+    for same in labels.chunk_by(|a, b| a.0 == b.0) {
+        let (label, role) = same[0];
+        let text = format!("{} {label}", same.len());
+        if canvas.room(x) < text.width() {
+            break;
+        }
+        x = canvas.put_text(x, 0, &text, role) + 1;
+    }
+}
+
+/// Draws the text of the screen from a row on.
+pub fn draw_text_pane(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
+    if model.is_text_awaited() {
+        canvas.put_text(1, y, "reading …", Role::Dim);
+        return;
+    }
+    let area = canvas.rows(y, model.text_height() as u16);
+    model.text_pane().draw(canvas, area);
+    if model.screen == Screen::Agent && model.agent.is_cached() {
+        canvas.dim(area);
+    }
+}
+
+/// Draws the two compared texts of the screen from a row on; it has their titles where they are side
+/// by side.
+pub fn draw_compared_texts(model: &Model, canvas: &mut Canvas<'_>, y: u16, titles: &[String; 2]) {
+    let is_two_sided = model.is_side_by_side();
+    if is_two_sided {
+        text_pane::draw_side_titles(canvas, y, titles);
+    }
+    draw_text_pane(model, canvas, y + u16::from(is_two_sided));
 }

@@ -22,7 +22,7 @@ use super::screens::baselines::state::{ComparedVersion, ComparisonRequest};
 use super::screens::fleet::state::{FleetConfig, ViewState};
 use super::screens::log::state::{MessageLevel, ReportText, RunSummary};
 use super::screens::reset::state::{PlanRequest, RuleChangeRequest};
-use super::text::{PreparedText, TextLine, Tones};
+use super::text::{ComparedTexts, PreparedText, TextLine, Tones};
 use crate::archive::WrittenEntry;
 use crate::config::{Diagnostic, SshHost};
 use crate::console::agent_row::AgentRow;
@@ -122,7 +122,7 @@ pub enum Msg {
     /// Reply to [`Effect::ReadEntryText`].
     EntryTextRead(EntryTextRequest, Result<PreparedText, String>),
     /// Reply to [`Effect::CompareEntry`].
-    EntryCompared(EntryComparisonRequest, Result<Box<ComparedEntry>, String>),
+    EntryCompared(EntryComparisonRequest, Result<Box<ComparedTexts>, String>),
     /// Reply to [`Effect::FindEntryRun`]: the agent and the run.
     EntryRunFound(PathBuf, Result<(String, String), String>),
     /// Reply to [`Effect::SetPinned`].
@@ -284,24 +284,9 @@ pub struct AgentTexts {
 #[derive(Debug)]
 pub struct ComparisonTexts {
     /// The difference.
-    pub text: PreparedText,
+    pub texts: ComparedTexts,
     /// The old side, which is another one than requested if the baseline is not in the seal.
     pub old_side: ComparedVersion,
-    /// Titles of the two sides.
-    pub titles: [String; 2],
-    /// Numbers of added and removed lines.
-    pub changed_lines: (usize, usize),
-}
-
-/// An entry and another text, prepared for a pane.
-#[derive(Debug)]
-pub struct ComparedEntry {
-    /// The difference.
-    pub text: PreparedText,
-    /// Titles of the two sides.
-    pub titles: [String; 2],
-    /// Numbers of added and removed lines.
-    pub changed_lines: (usize, usize),
 }
 
 /// The copy of a baseline that an external editor had.

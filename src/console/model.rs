@@ -5,6 +5,7 @@ mod agent_rows;
 pub(super) mod background_jobs;
 mod baseline_targets;
 pub mod equivalent_command;
+mod plans;
 mod schedule_targets;
 mod targets;
 pub mod trouble;
@@ -18,6 +19,7 @@ use chrono::{DateTime, FixedOffset};
 
 pub use agent_rows::{AgentRows, RunSign};
 pub use background_jobs::{BackgroundJob, BackgroundJobs, REFRESH_INTERVAL};
+pub use plans::PlanKind;
 pub use trouble::{FittedTrouble, TroubleLine, TroubleOrigin, TroubleVisit, TroubleWatch};
 pub use undo_offers::{OfferedPlan, UndoOffer, UndoOffers};
 
@@ -27,7 +29,7 @@ use super::handoff::HandoffRequest;
 use super::key::{Key, KeyCode};
 use super::key_guard::KeyGuard;
 use super::keymap::CONFIRM_KEY;
-use super::overlay::{InputLine, Overlay, PendingKeys};
+use super::overlay::{Overlay, PendingKeys};
 use super::preferences::{self, Preferences};
 use super::screen::Screen;
 use super::screens::agent::state::{AgentScreen, AgentTab};
@@ -40,12 +42,14 @@ use super::screens::hosts::state::{HostProblem, HostsScreen, problem_of};
 use super::screens::log::state::{LogMessage, LogScreen, MAX_MESSAGES, MessageLevel};
 use super::screens::reset::state::{ResetScreen, ResetStage};
 use super::screens::verify::state::VerifyScreen;
+use super::text::TextOptions;
+use super::widgets::prompt::Prompt;
 use crate::config::Diagnostic;
 use crate::engine::{HostStatus, Observation, Reachability, State};
 use crate::transport::sftp::askpass::Question;
 
 /// Point in time, on the monotonic clock and on the wall clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
     /// Time since the console started.
     pub elapsed: Duration,
@@ -57,7 +61,7 @@ pub struct Moment {
 pub const MIN_TERMINAL_SIZE: (u16, u16) = (60, 15);
 
 /// State of the console.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Model {
     /// Name, tag and paths of the fleet.
     pub config: FleetConfig,
@@ -96,7 +100,7 @@ pub struct Model {
     /// Overlay on top of the screen.
     pub overlay: Option<Overlay>,
     /// Input line that is open.
-    pub input_line: Option<InputLine>,
+    pub input_line: Option<Prompt>,
     /// Keys of an incomplete sequence.
     pub pending_keys: PendingKeys,
     /// Unanswered questions of hosts, oldest first.
@@ -116,6 +120,8 @@ pub struct Model {
     pub preferences: Preferences,
     /// Available themes.
     pub theme_names: Vec<String>,
+    /// How texts are shown.
+    pub text_options: TextOptions,
     /// Whether the theme marks changed words with signs.
     pub has_word_marks: bool,
     /// Message line; it stays until the next key.
@@ -143,7 +149,7 @@ pub struct Model {
 }
 
 /// Screens to go back to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReturnPoint {
     /// From the agent screen.
     pub from_agent: Screen,
@@ -165,17 +171,6 @@ pub struct AgentView {
     pub tab: AgentTab,
     /// Where the agent screen goes back to.
     pub from_agent: Screen,
-}
-
-impl Default for ReturnPoint {
-    fn default() -> ReturnPoint {
-        ReturnPoint {
-            from_agent: Screen::Fleet,
-            from_reset: Screen::Fleet,
-            from_editor: Screen::Fleet,
-            agent_before_reset: None,
-        }
-    }
 }
 
 /// Whether changes are allowed.
@@ -273,29 +268,6 @@ impl Model {
         self.overlay.is_some() || self.input_line.is_some()
     }
 
-    /// Whether a plan is on the screen, or is being made for it.
-    pub fn has_plan(&self) -> bool {
-        let is_plan = matches!(
-            self.reset.stage,
-            ResetStage::Plan(_) | ResetStage::Planning(_)
-        );
-        is_plan && self.screen == Screen::Reset || self.has_baseline_plan() || self.has_prune_plan()
-    }
-
-    /// Whether a plan to prune the archive is on the screen.
-    pub fn has_prune_plan(&self) -> bool {
-        self.screen == Screen::Archives && self.archives.page == ArchivesPage::PrunePlan
-    }
-
-    /// Whether a plan over baselines is on the screen, or is being made for it.
-    pub fn has_baseline_plan(&self) -> bool {
-        let is_plan = matches!(
-            self.baseline_plan.stage,
-            BaselinePlanStage::Plan(_) | BaselinePlanStage::Planning(_)
-        );
-        is_plan && self.screen == Screen::BaselinePlan
-    }
-
     /// Returns a screen to go back to; the fleet, if what it showed has been closed.
     pub fn reopenable_screen(&self, screen: Screen) -> Screen {
         let is_closed = match screen {
@@ -312,36 +284,6 @@ impl Model {
     /// Whether a plan over baselines is being applied.
     pub fn is_writing_baselines(&self) -> bool {
         matches!(self.baseline_plan.stage, BaselinePlanStage::Applying(_))
-    }
-
-    /// Restarts the key guard when a plan becomes visible, so that it ignores keys typed before.
-    pub fn track_visible_plan(&mut self) {
-        let visible_plan = self.find_visible_plan();
-        if self.visible_plan != visible_plan {
-            self.visible_plan = visible_plan;
-            self.plan_guard.restart(self.now.elapsed);
-        }
-    }
-
-    /// Returns the screen of the plan that can be read now, and when that plan was made.
-    fn find_visible_plan(&self) -> Option<(Screen, Duration)> {
-        let made_at = match self.screen {
-            _ if self.is_screen_covered() || self.is_too_small() => None,
-            Screen::Reset => match &self.reset.stage {
-                ResetStage::Plan(view) => Some(view.made_at),
-                _ => None,
-            },
-            Screen::BaselinePlan => match &self.baseline_plan.stage {
-                BaselinePlanStage::Plan(view) => Some(view.made_at),
-                _ => None,
-            },
-            Screen::Archives => {
-                let plan = self.archives.retention.plan.as_ref();
-                plan.filter(|_| self.has_prune_plan()).map(|it| it.made_at)
-            }
-            _ => None,
-        };
-        made_at.map(|made_at| (self.screen, made_at))
     }
 
     /// Returns until when the screen shows that keys are ignored, if it does now.
@@ -365,6 +307,11 @@ impl Model {
             Screen::Archives if self.archives.page == ArchivesPage::List => &self.archives.query,
             _ => &self.visible_pane().query,
         }
+    }
+
+    /// Returns the rows of the screen beside a number of others, at least one.
+    pub fn rows_beside(&self, others: usize) -> usize {
+        usize::from(self.size.1).saturating_sub(others).max(1)
     }
 
     /// Whether the terminal is smaller than [`MIN_TERMINAL_SIZE`].
@@ -461,7 +408,7 @@ impl Model {
     /// fleet until the file is valid again.
     pub fn report_preference_problems(&mut self, problems: &[Diagnostic]) {
         for problem in problems {
-            self.report(MessageLevel::Error, preferences::format_problem(problem));
+            self.report_error(preferences::format_problem(problem));
         }
         // `keys` reads no config, so its command line needs no `--config`.
         self.preferences_error = preferences::summarize_problems(problems, "memory-shepherd keys");
@@ -482,7 +429,7 @@ impl Model {
         if key.code != KeyCode::Esc && key.printable_char() != Some('n') {
             self.typed_ahead_guard = KeyGuard::new(self.now.elapsed);
         }
-        self.report(MessageLevel::Info, consequence);
+        self.report_info(consequence);
     }
 
     /// Shows a message without adding it to the log.
@@ -504,8 +451,23 @@ impl Model {
         if last.is_some_and(|last| last.text == text) {
             self.show_hint(text);
         } else {
-            self.report(MessageLevel::Info, text);
+            self.report_info(text);
         }
+    }
+
+    /// Shows a note and adds it to the log.
+    pub fn report_info(&mut self, text: impl Into<String>) {
+        self.report(MessageLevel::Info, text);
+    }
+
+    /// Shows a warning and adds it to the log.
+    pub fn report_warning(&mut self, text: impl Into<String>) {
+        self.report(MessageLevel::Warn, text);
+    }
+
+    /// Shows an error and adds it to the log.
+    pub fn report_error(&mut self, text: impl Into<String>) {
+        self.report(MessageLevel::Error, text);
     }
 
     /// Shows a message and adds it to the log; repeats of the last one are counted.
@@ -539,11 +501,6 @@ impl Model {
         self.last_message = Some(message);
         self.is_dirty = true;
     }
-}
-
-/// Moves an index by rows within a list of `count` rows.
-pub fn step_index(index: usize, by: isize, count: usize) -> usize {
-    index.saturating_add_signed(by).min(count.saturating_sub(1))
 }
 
 /// Returns whether the connection tells more of a host than the observations of its agents.

@@ -1,13 +1,11 @@
 //! Overlays and input lines: what is open over a screen.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use super::command::Command;
 use super::key::Key;
 use super::key_guard::KeyGuard;
 use super::screens::agent::state::AgentTab;
-use super::screens::baseline_plan::state::BaselinePrompt;
 use super::screens::baselines::state::ComparedVersion;
 use super::screens::fleet::sort_order::SortOrder;
 use super::screens::log::state::schedule::TimerDialog;
@@ -96,39 +94,6 @@ pub enum ChooserItem {
     Tab(AgentTab, String),
     /// Compare this version on a side of the comparison: 0 is old, 1 is new.
     ComparisonSide(usize, ComparedVersion),
-}
-
-/// Input line; a filter and a search have the value to restore on Esc.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum InputLine {
-    /// Filter of the fleet, with the previous filter.
-    Filter(String),
-    /// Filter of the baselines, with the previous filter.
-    BaselineFilter(String),
-    /// Search, with the previous query.
-    Search(String),
-    /// Text that a plan over baselines needs.
-    Baseline {
-        /// The requested input.
-        prompt: BaselinePrompt,
-        /// The text typed so far.
-        text: String,
-    },
-    /// Path of a new file for the marked lines.
-    SavePath(String),
-    /// Path of a new file for an entry.
-    ExportPath {
-        /// The entry, as it was when the line was opened.
-        entry: PathBuf,
-        /// The text typed so far.
-        path: String,
-    },
-    /// Command of the editor.
-    EditorCommand,
-    /// The word that confirms a save over a file that has changed.
-    OverwriteWord,
-    /// The word that confirms the removal of a draft.
-    DiscardWord,
 }
 
 /// Keys of an incomplete sequence.

@@ -1,9 +1,10 @@
 //! The names of the screens.
 
 /// The screens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Screen {
     /// All agents.
+    #[default]
     Fleet,
     /// One agent.
     Agent,

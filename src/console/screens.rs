@@ -87,6 +87,8 @@ use super::key::{Key, KeyCode};
 use super::message::Effect;
 use super::model::Model;
 use super::screen::Screen;
+use super::widgets::prompt::{Prompt, PromptPurpose};
+use archives::state::ArchivesPage;
 
 /// Draws the current screen.
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
@@ -121,6 +123,53 @@ pub(super) fn page_rows(model: &Model) -> usize {
         | Screen::Baselines
         | Screen::BaselinePlan
         | Screen::Archives => model.text_height(),
+    }
+}
+
+/// Keeps the cursors of the fleet and of the screen's list on a row and on the screen.
+pub(super) fn fit_lists(model: &mut Model) {
+    model.keep_fleet_cursor_visible();
+    match model.screen {
+        Screen::Agent => {
+            let height = model.history_height();
+            let history = &mut model.agent.history;
+            history.list.cursor = history.cursor_index();
+            let count = history.loaded_records().len();
+            history.list.fit(count, height);
+        }
+        Screen::Baselines => {
+            let height = model.baselines_list_height();
+            let screen = &mut model.baselines;
+            screen.list_pane.cursor = screen.cursor_index();
+            let count = screen.visible_summaries().len();
+            screen.list_pane.fit(count, height);
+            let versions = &mut screen.versions;
+            let count = versions.records().len();
+            versions.list.fit(count, height);
+        }
+        Screen::Verify => {
+            let (count, height) = (model.verify_rows().len(), model.verify_list_height());
+            model.verify.list.fit(count, height);
+        }
+        Screen::Archives => {
+            let height = model.archives_list_height();
+            let screen = &mut model.archives;
+            let count = screen.row_count();
+            screen.list.fit(count, height);
+            let timeline = &mut screen.timeline;
+            let count = timeline.rows().len();
+            timeline.list.fit(count, height);
+            let view = &mut screen.retention;
+            let (list, detail) = (view.list_lines().len(), view.detail_lines().len());
+            view.list.fit(list, height);
+            view.detail.fit(detail, height);
+        }
+        Screen::Fleet
+        | Screen::Reset
+        | Screen::Log
+        | Screen::Hosts
+        | Screen::BaselinePlan
+        | Screen::Editor => {}
     }
 }
 
@@ -225,42 +274,49 @@ pub(super) fn visible_ages(model: &Model) -> Vec<String> {
     ages
 }
 
-/// Starts a search. Returns the previous query.
-pub(super) fn begin_search(model: &mut Model) -> String {
-    match model.screen {
-        Screen::Log => std::mem::take(&mut model.log.query),
-        Screen::Editor => editor::update::begin_search(model),
-        Screen::Archives => archives::update::begin_search(model),
-        _ => agent::update::begin_search(model),
+/// Starts a search of the screen. That of the archives continues the last query.
+pub(super) fn begin_search(model: &mut Model) {
+    let (old, is_kept) = match model.key_context() {
+        KeyContext::Log | KeyContext::Schedule => (std::mem::take(&mut model.log.query), false),
+        KeyContext::Archives => (model.archives.query.clone(), true),
+        _ if model.screen == Screen::Editor => (editor::update::begin_search(model), false),
+        _ => (model.begin_text_search(), false),
+    };
+    model.input_line = Some(Prompt {
+        text: if is_kept { old.clone() } else { String::new() },
+        old: Some(old),
+        ..Prompt::new(PromptPurpose::Search)
+    });
+}
+
+/// Sets the query of the screen's search.
+pub(super) fn set_query(model: &mut Model, query: String) {
+    match model.key_context() {
+        KeyContext::Log | KeyContext::Schedule => model.log.query = query,
+        KeyContext::Archives => archives::update::set_query(model, query),
+        _ if model.screen == Screen::Editor => editor::update::set_query(model, query),
+        _ => model.set_text_query(&query),
     }
 }
 
-/// Edits the query of the search.
-pub(super) fn edit_search(model: &mut Model, edit: impl FnOnce(&mut String)) {
-    match model.screen {
-        Screen::Log => edit(&mut model.log.query),
-        Screen::Editor => editor::update::edit_search(model, edit),
-        Screen::Archives => archives::update::edit_search(model, edit),
-        _ => agent::update::edit_search(model, edit),
-    }
-}
-
-/// Ends the input of a search. Returns the number of hits.
+/// Ends the typing of a query. Returns the number of hits.
 pub(super) fn finish_search(model: &mut Model) -> usize {
     match model.screen {
         Screen::Log => log::update::finish_search(model),
         Screen::Editor => editor::update::finish_search(model),
-        Screen::Archives => archives::update::finish_search(model),
+        Screen::Archives if model.archives.page == ArchivesPage::List => 0,
         _ => model.visible_pane().hits.len(),
     }
 }
 
-/// Goes to the next or previous search hit.
+/// Goes to the next or previous hit of the screen's search.
 pub(super) fn go_to_next_hit(model: &mut Model, is_forward: bool) {
     match model.screen {
         Screen::Log => log::update::go_to_next_hit(model, is_forward),
         Screen::Editor => editor::update::go_to_next_hit(model, is_forward),
-        Screen::Archives => archives::update::go_to_next_hit(model, is_forward),
-        _ => agent::update::go_to_next_hit(model, is_forward),
+        Screen::Archives if model.archives.page != ArchivesPage::Comparison => {
+            archives::update::go_to_next_hit(model, is_forward);
+        }
+        _ => model.go_to_next_hit(is_forward),
     }
 }

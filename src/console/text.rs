@@ -2,6 +2,7 @@
 //! are made visible only when they are drawn. Pure: no input or output.
 
 mod arrangement;
+mod comparison;
 mod cursor;
 mod prepare;
 mod rows;
@@ -12,6 +13,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 pub use arrangement::{Arrangement, PaneItem};
+pub use comparison::{ComparedTexts, Comparison, TextOptions};
 pub use prepare::{
     PreparedText, prepare_baseline_diff, prepare_comparison, prepare_diff, prepare_entry,
     prepare_run_diff, prepare_scratch, prepare_whole,
@@ -114,10 +116,18 @@ impl TextLine {
         self.kind == LineKind::Same && !self.changed_ranges.is_empty()
     }
 
-    /// Creates a line of the program's own text.
-    pub fn note(kind: LineKind, text: impl Into<String>) -> TextLine {
+    /// Creates the line of the boundary.
+    pub fn separator(text: impl Into<String>) -> TextLine {
         TextLine {
-            kind,
+            kind: LineKind::Separator,
+            ..TextLine::note(text)
+        }
+    }
+
+    /// Creates a line of the program's own text.
+    pub fn note(text: impl Into<String>) -> TextLine {
+        TextLine {
+            kind: LineKind::Note,
             bytes: text.into().into_bytes(),
             ..TextLine::default()
         }
@@ -175,6 +185,10 @@ pub struct Pane {
     pub lines_added_above: usize,
     /// The line under the cursor, as an index, in a text whose lines can be marked.
     pub cursor_line: usize,
+    /// The other form of the text, if there is one: with or without changes of whitespace only.
+    alternate: Option<Vec<TextLine>>,
+    /// Whether the form that ignores whitespace is shown where there is one.
+    ignores_whitespace: bool,
 }
 
 impl Pane {
@@ -207,10 +221,32 @@ impl Pane {
         }
     }
 
-    /// Exchanges the text with another form of it, if there is one.
-    pub fn exchange_lines(&mut self, other: &mut Option<Vec<TextLine>>) {
-        if let Some(lines) = other.take() {
-            *other = Some(self.lines.clone());
+    /// Shows a prepared text in place of the old one.
+    pub fn show(&mut self, text: PreparedText) {
+        let (lines, alternate) = match text.ignoring_whitespace {
+            Some(lines) if self.ignores_whitespace => (lines, Some(text.lines)),
+            other => (text.lines, other),
+        };
+        self.replace_lines(lines);
+        self.alternate = alternate;
+    }
+
+    /// Removes the text; the arrangement stays.
+    pub fn clear(&mut self) {
+        *self = Pane {
+            arrangement: self.arrangement,
+            ignores_whitespace: self.ignores_whitespace,
+            ..Pane::default()
+        };
+    }
+
+    /// Shows the form of the text that ignores whitespace, or the exact one.
+    pub fn set_whitespace_ignored(&mut self, is_ignored: bool) {
+        if std::mem::replace(&mut self.ignores_whitespace, is_ignored) == is_ignored {
+            return;
+        }
+        if let Some(lines) = self.alternate.take() {
+            self.alternate = Some(self.lines.clone());
             self.replace_lines(lines);
             self.lines_added_above = 0;
         }
@@ -309,6 +345,12 @@ impl Pane {
         self.top.0 = self.top.0.min(self.items.len().saturating_sub(1));
     }
 
+    /// Describes the current hunk, such as "hunk 2/5"; `None` without hunks.
+    pub fn describe_hunk(&self, height: usize) -> Option<String> {
+        let current = self.current_hunk(height).map_or(0, |hunk| hunk + 1);
+        (!self.hunks.is_empty()).then(|| format!("hunk {current}/{}", self.hunks.len()))
+    }
+
     /// Returns the current line: that of the current hit, else the one at the top.
     pub fn current_line(&self) -> Option<usize> {
         let hit = self.hits.get(self.current_hit);
@@ -330,14 +372,18 @@ impl Pane {
         found.unwrap_or(0)
     }
 
-    /// Scrolls by rows, down if positive.
+    /// Scrolls by rows, down if positive; by far more than there are, to an end.
     pub fn scroll(&mut self, rows: isize, width: usize, height: usize, style: PaneStyle) {
         self.lines_added_above = 0;
         let by = rows.unsigned_abs();
-        if rows > 0 {
-            self.scroll_down(by, width, height, style)
+        if rows < isize::MIN / 4 {
+            self.scroll_to_start();
+        } else if rows > isize::MAX / 4 {
+            self.scroll_to_end(width, height, style);
+        } else if rows > 0 {
+            self.scroll_down(by, width, height, style);
         } else {
-            self.scroll_up(by, width, style)
+            self.scroll_up(by, width, style);
         }
     }
 
@@ -372,14 +418,12 @@ impl Pane {
         self.top.1 = self.top.1.saturating_sub(remaining);
     }
 
-    /// Scrolls to the beginning.
-    pub fn scroll_to_start(&mut self) {
+    fn scroll_to_start(&mut self) {
         self.lines_added_above = 0;
         self.top = (0, 0);
     }
 
-    /// Scrolls to the end.
-    pub fn scroll_to_end(&mut self, width: usize, height: usize, style: PaneStyle) {
+    fn scroll_to_end(&mut self, width: usize, height: usize, style: PaneStyle) {
         let last = self.items.len().saturating_sub(1);
         self.top = (last, self.rows(last, width, style).len() - 1);
         self.scroll_up(height.saturating_sub(1), width, style);

@@ -6,6 +6,7 @@ mod commands;
 pub(super) mod handoff;
 mod keys;
 mod overlay;
+pub(super) mod plan;
 mod question;
 mod timer_dialog;
 mod trouble;
@@ -28,14 +29,11 @@ use super::overlay::PendingKeys;
 use super::preferences;
 use super::screen::Screen;
 use super::screens;
-use super::screens::baseline_plan::state::BaselinePlanStage;
 use super::screens::fleet::state::FleetConfig;
 use super::screens::hosts::state::HostsScreen;
 use super::screens::log::state::MessageLevel;
 use super::screens::reset::state::ResetStage;
-use super::screens::reset::update::{
-    PLAN_LIFETIME, abandon_plan, replace_expired_plan, request_plan,
-};
+use super::screens::reset::update::request_plan;
 use super::screens::{
     agent, archives, baseline_plan, baselines, editor, hosts, log, reset, verify,
 };
@@ -56,8 +54,7 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
     let mut effects = handle_message(model, msg);
     effects.extend(archives::update::request_due(model));
     effects.extend(agent::update::request_due(model));
-    model.track_visible_plan();
-    agent::update::clamp_pane_top(model);
+    settle(model);
     // A filter is saved once it is complete.
     let view = model.fleet.view_state();
     if model.input_line.is_none() && view != model.fleet.saved_view_state {
@@ -68,6 +65,15 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
     model.is_dirty |= model.refresh_jobs();
     model.is_dirty |= ignored != model.key_guard_notice_until().is_some();
     effects
+}
+
+/// Adapts what is on the screen to what has changed: the arrangement of texts, scroll positions, and
+/// the plan that keys may confirm.
+fn settle(model: &mut Model) {
+    model.arrange_panes();
+    model.clamp_text();
+    screens::fit_lists(model);
+    model.track_visible_plan();
 }
 
 fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
@@ -93,7 +99,7 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
             handle_saved_observations(model, observations);
         }
         Msg::TextsPrepared(texts) => return handle_texts(model, *texts),
-        Msg::TextsNotPrepared(_, why) => model.report(MessageLevel::Error, why),
+        Msg::TextsNotPrepared(_, why) => model.report_error(why),
         Msg::TonesPrepared(name, generation, tones) => {
             agent::update::handle_tones(model, &name, generation, &tones);
         }
@@ -247,10 +253,10 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
             model.preferences_error = None;
             model.pending_keys = PendingKeys::default();
             model.update_trends();
-            model.report(MessageLevel::Info, "the changed preferences are in force");
+            model.report_info("the changed preferences are in force");
         }
         Msg::ExtraCommandEnded(text) => {
-            model.report(MessageLevel::Info, text);
+            model.report_info(text);
             let names = model.rows.iter().map(|row| row.name.clone()).collect();
             return vec![Effect::ReadAgents(names)];
         }
@@ -258,7 +264,7 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
             model.report_preference_problems(&problems);
             let why = model.preferences_error.clone().unwrap_or_default();
             let text = format!("the previous preferences stay in force: {why}");
-            model.report(MessageLevel::Error, text);
+            model.report_error(text);
         }
         Msg::Quit => {
             let draft = editor::update::keep_draft_now(model);
@@ -273,12 +279,6 @@ fn handle_resize(model: &mut Model, size: (u16, u16)) {
     model.size = size;
     // A resize also follows another program that had the terminal.
     model.visible_plan = None;
-    model.keep_fleet_cursor_visible();
-    model.arrange_panes();
-    baselines::update::keep_cursor_visible(model);
-    verify::update::keep_cursor_visible(model);
-    archives::update::keep_cursor_visible(model);
-    agent::update::keep_history_cursor_visible(model);
     editor::update::keep_cursor_visible(model);
     model.is_dirty = true;
 }
@@ -311,10 +311,9 @@ fn handle_config_invalid(model: &mut Model, problems: Vec<Diagnostic>) {
         }
     }
     let key = model.key_hint(Command::GoLog);
-    model.report(
-        MessageLevel::Error,
-        format!("config has errors; still using the previous one ({key} lists them)"),
-    );
+    model.report_error(format!(
+        "config has errors; still using the previous one ({key} lists them)"
+    ));
     let check_command = model.config.invocation.command_line("config check");
     let summary = preferences::summarize_problems(&errors, &check_command);
     model.config_error = summary.map(|it| format!("previous config in force; {it}"));
@@ -334,24 +333,9 @@ pub fn next_wake(model: &Model) -> Duration {
     let pending = &model.pending_keys;
     wake_by((!pending.keys.is_empty() && !pending.is_hint_shown).then_some(pending.hint_due));
     wake_by(model.read_only.unlocked_until);
-    if let BaselinePlanStage::Plan(view) = &model.baseline_plan.stage
-        && model.screen == Screen::BaselinePlan
-        && !model.baseline_plan.is_plan_pending
-    {
-        wake_by(Some(view.made_at + PLAN_LIFETIME));
-    }
-    if model.has_prune_plan()
-        && !model.archives.retention.is_loading
-        && let Some(plan) = &model.archives.retention.plan
-    {
-        wake_by(Some(plan.made_at + PLAN_LIFETIME));
-    }
-    match &model.reset.stage {
-        ResetStage::Plan(view) if model.screen == Screen::Reset && !model.reset.is_plan_pending => {
-            wake_by(Some(view.made_at + PLAN_LIFETIME));
-        }
-        ResetStage::Run(_) => wake_by(Some(now + Duration::from_millis(500))),
-        _ => {}
+    wake_by(model.plan_expiry());
+    if model.is_running() {
+        wake_by(Some(now + Duration::from_millis(500)));
     }
     if model.screen == Screen::Log && model.has_jobs() {
         wake_by(Some(now + REFRESH_INTERVAL));
@@ -381,7 +365,7 @@ fn handle_tick(model: &mut Model) -> Vec<Effect> {
     {
         model.read_only.unlocked_until = None;
         model.read_only.is_on |= model.read_only.is_set_by_config;
-        model.report(MessageLevel::Info, "protected agents are read-only again");
+        model.report_info("protected agents are read-only again");
     }
     if model
         .fleet
@@ -399,19 +383,8 @@ fn handle_tick(model: &mut Model) -> Vec<Effect> {
     let mut effects: Vec<Effect> = editor::update::write_due_draft(model).into_iter().collect();
     effects.extend(editor::update::check_due_file(model));
     effects.extend(log::update::schedule::refresh_due(model));
-    if model.screen == Screen::BaselinePlan {
-        effects.extend(baseline_plan::update::replace_expired_plan(model));
-    }
-    if model.has_prune_plan() {
-        effects.extend(archives::update::retention::replace_expired_plan(model));
-    }
-    match &model.reset.stage {
-        ResetStage::Plan(_) if model.screen == Screen::Reset && !model.reset.is_plan_pending => {
-            effects.extend(replace_expired_plan(model));
-        }
-        ResetStage::Run(_) => model.is_dirty |= model.screen == Screen::Reset,
-        _ => {}
-    }
+    effects.extend(plan::renew_expired(model));
+    model.is_dirty |= model.is_running() && model.screen == Screen::Reset;
     effects
 }
 
@@ -486,8 +459,8 @@ fn follow_changes(model: &mut Model, changes: &ObservationChanges) -> Vec<Effect
     if let ResetStage::Plan(view) = &model.reset.stage
         && changes.is_plan_affected
     {
-        model.reset.is_plan_stale = model.reset.is_plan_pending;
-        if !model.reset.is_plan_pending {
+        model.reset.is_plan_stale = model.reset.requests.is_pending;
+        if !model.reset.requests.is_pending {
             let request = view.request.clone();
             effects.extend(request_plan(model, request, true));
         }
@@ -498,7 +471,7 @@ fn follow_changes(model: &mut Model, changes: &ObservationChanges) -> Vec<Effect
 /// Notes why the ledger cannot be read. Says so on every screen, once.
 fn note_ledger_error(model: &mut Model, why: &str) {
     if model.ledger_error.as_deref() != Some(why) {
-        model.report(MessageLevel::Error, why.to_string());
+        model.report_error(why.to_string());
         model.ledger_error = Some(why.to_string());
     }
 }
@@ -567,7 +540,6 @@ fn handle_config_adopted(
         if known.is_none() && model.agent.agent == row.name {
             // The loaded texts are of another memory.
             model.agent = model.agent.for_agent(row.name.clone());
-            model.agent.arrange_panes(model.size.0);
             effects.push(Effect::PrepareTexts(row.name.clone()));
         }
         let saved = known.and_then(|known| known.observation_to_save().cloned());
@@ -590,38 +562,23 @@ fn handle_config_adopted(
         // The rest of a typed confirmation is not a command.
         model.typed_ahead_guard = KeyGuard::new(model.now.elapsed);
     }
-    let closes_reset_plan = matches!(
-        model.reset.stage,
-        ResetStage::Plan(_) | ResetStage::Planning(_)
-    );
-    if closes_reset_plan {
-        abandon_plan(model);
-    }
-    let closes_baseline_plan = matches!(
-        model.baseline_plan.stage,
-        BaselinePlanStage::Plan(_) | BaselinePlanStage::Planning(_)
-    );
-    if closes_baseline_plan {
-        baseline_plan::update::abandon_plan(model);
-    }
-    let closes_prune_plan = archives::update::retention::abandon_plan(model);
-    let closes_plan = closes_reset_plan || closes_baseline_plan || closes_prune_plan;
+    let closes_plan = plan::abandon_all(model);
     if model.shows_baseline_states() {
         effects.extend(baselines::update::reload(model));
     }
     model.refresh_visible_agents();
     if closes_plan {
         let text = "the changed config is in force; it closed the plan, made with the previous one";
-        model.report(MessageLevel::Warn, text);
+        model.report_warning(text);
     } else {
-        model.report(MessageLevel::Info, "the changed config is in force");
+        model.report_info("the changed config is in force");
     }
     if removed_agent.is_some() {
         model.return_point = Default::default();
     }
     if let Some(name) = removed_agent.filter(|_| model.screen == Screen::Agent) {
         let text = format!("{name} is no longer in the config");
-        model.report(MessageLevel::Warn, text);
+        model.report_warning(text);
         model.go_to_screen(Screen::Fleet);
     }
     effects

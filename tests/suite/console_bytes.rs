@@ -465,7 +465,7 @@ fn measure_baselines(costs: &mut FrameCosts) {
     costs.record_median("comparison, one line", &mut wire, ("j", 40), 150);
     costs.record_key("comparison, a page", &mut wire, "PgDn", 3_500);
     frame_bytes_after(&mut wire, "S");
-    let request = wire.console.model.baseline_plan.last_plan_id;
+    let request = wire.console.model.baseline_plan.requests.last_id;
     let prepared = baseline_plan(&["agent-00"], true);
     wire.console
         .send(Msg::BaselinePlanMade(request, Ok(Box::new(prepared))));
@@ -539,7 +539,7 @@ fn released_held_key_stops_within_300_ms() {
         wire.draw_frame("first paint");
         if place != "fleet" {
             // The state at the start of a session over SSH.
-            wire.console.model.agent.is_unified = true;
+            wire.console.model.text_options.is_unified = true;
             frame_bytes_after(&mut wire, "d");
             let name = wire.console.model.agent.agent.clone();
             let notes = [

@@ -14,11 +14,12 @@ use memory_shepherd::console::message::{AgentTexts, ComparisonTexts, Effect, Fil
 use memory_shepherd::console::model::{Model, Moment};
 use memory_shepherd::console::screens::baseline_plan::state::PreparedBaselinePlan;
 use memory_shepherd::console::screens::editor::state::EditorScreen;
-use memory_shepherd::console::screens::reset::state::{Confirmation, ResetStage};
+use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::console::text::{self, PreparedText, TextLine, Tone};
 use memory_shepherd::console::theme::Theme;
 use memory_shepherd::console::update::{self, update};
 use memory_shepherd::console::view;
+use memory_shepherd::console::widgets::plan_pane::Confirmation;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
     AgentDetail, BaselineDraft, BaselineFile, BaselineList, BaselineUser, DraftId, FindingCounts,
@@ -241,14 +242,16 @@ impl TestConsole {
             format!("{}  {digest}…", request.sides[side].label())
         };
         let texts = ComparisonTexts {
-            text: text::prepare_comparison([old.as_bytes(), new.as_bytes()], None),
-            titles: [title(0, old), title(1, new)],
+            texts: text::ComparedTexts {
+                text: text::prepare_comparison([old.as_bytes(), new.as_bytes()], None),
+                titles: [title(0, old), title(1, new)],
+                changed_lines: memory_shepherd::diff::count_changes(
+                    old.as_bytes(),
+                    new.as_bytes(),
+                    None,
+                ),
+            },
             old_side: request.sides[0].clone(),
-            changed_lines: memory_shepherd::diff::count_changes(
-                old.as_bytes(),
-                new.as_bytes(),
-                None,
-            ),
         };
         self.send(Msg::BaselineCompared(request, Ok(Box::new(texts))));
     }
@@ -256,7 +259,7 @@ impl TestConsole {
     /// Answers the most recent request for a plan over baselines, and waits until the model accepts
     /// keys again.
     pub fn answer_baseline_plan(&mut self, plan: PreparedBaselinePlan) {
-        let request = self.model.baseline_plan.last_plan_id;
+        let request = self.model.baseline_plan.requests.last_id;
         self.send(Msg::BaselinePlanMade(request, Ok(Box::new(plan))));
         self.advance(KEY_GUARD_TIME);
     }
@@ -280,7 +283,7 @@ impl TestConsole {
 
     /// Answers the most recent plan request.
     pub fn answer_plan(&mut self, plan: Plan) -> Vec<Effect> {
-        let request = self.model.reset.last_plan_id;
+        let request = self.model.reset.requests.last_id;
         self.send(Msg::PlanMade(request, Ok(Box::new(plan))))
     }
 
@@ -299,14 +302,14 @@ impl TestConsole {
 
     pub fn confirmation(&self) -> &Confirmation {
         match &self.model.reset.stage {
-            ResetStage::Plan(view) => &view.confirmation,
+            ResetStage::Plan(view) => &view.prompt.confirmation,
             stage => panic!("no plan: {stage:?}"),
         }
     }
 
     pub fn typed_confirmation(&self) -> &str {
         match &self.model.reset.stage {
-            ResetStage::Plan(view) => &view.typed_text,
+            ResetStage::Plan(view) => &view.prompt.typed_text,
             stage => panic!("no plan: {stage:?}"),
         }
     }

@@ -288,10 +288,12 @@ impl ScriptedConsole<'_> {
                     format!("{}  {digest}…", request.sides[side].label())
                 });
                 let texts = ComparisonTexts {
-                    text: text::prepare_comparison(texts, None),
+                    texts: text::ComparedTexts {
+                        text: text::prepare_comparison(texts, None),
+                        titles,
+                        changed_lines: count_changes(texts[0], texts[1], None),
+                    },
                     old_side: request.sides[0].clone(),
-                    titles,
-                    changed_lines: count_changes(texts[0], texts[1], None),
                 };
                 self.send(Msg::BaselineCompared(request, Ok(Box::new(texts))));
             }

@@ -10,7 +10,7 @@ use super::facts;
 use super::job_queue::{JobClass, JobKey, JobQueue};
 use crate::console::markdown::{self, MarkdownHighlighter};
 use crate::console::message::{AgentTexts, Msg};
-use crate::console::text::{self, LineKind, TextLine};
+use crate::console::text::{self, PreparedText};
 use crate::diff;
 use crate::engine::{AgentDetail, Engine};
 use crate::error;
@@ -89,7 +89,7 @@ impl TextPreparer {
                 started.and_then(|()| engine.history().compare_rules(engine.agent(&name)?));
             let text = match compared {
                 Ok(compared) => text::prepare_rules(&compared),
-                Err(error) => vec![TextLine::note(LineKind::Note, error.to_string())].into(),
+                Err(error) => PreparedText::note(error.to_string()),
             };
             Some(Msg::RulesCompared(name, text))
         });

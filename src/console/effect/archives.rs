@@ -14,13 +14,13 @@ use super::agent_texts::DIFF_TIMEOUT;
 use super::job_queue::{JobClass, JobKey};
 use crate::archive::search::Query;
 use crate::console::handoff::PagerText;
-use crate::console::message::{ComparedEntry, Msg};
+use crate::console::message::Msg;
 use crate::console::screens::archives::state::timeline::{MAX_TIMELINE_ROWS, TimelineRequest};
 use crate::console::screens::archives::state::{
     ArchiveSearchRequest, EntryComparisonRequest, EntryTextRequest, FoundRows,
 };
 use crate::console::screens::log::state::MessageLevel;
-use crate::console::text::{self, LineKind, PreparedText};
+use crate::console::text::{self, ComparedTexts, LineKind, PreparedText};
 use crate::engine::{Engine, IndexProgress, RetentionOverview, SearchRequest, TextSource};
 use crate::error::{Error, ErrorKind, Result};
 use crate::quantity::format_count;
@@ -297,7 +297,7 @@ fn merge_ranges(
     merged
 }
 
-fn compare(engine: &Engine, request: &EntryComparisonRequest) -> Result<ComparedEntry> {
+fn compare(engine: &Engine, request: &EntryComparisonRequest) -> Result<ComparedTexts> {
     let compared =
         engine
             .search()
@@ -306,7 +306,7 @@ fn compare(engine: &Engine, request: &EntryComparisonRequest) -> Result<Compared
     let deadline = engine.clock().instant() + DIFF_TIMEOUT;
     let text = text::prepare_comparison([old, new], Some(deadline));
     let count = |kind: LineKind| text.lines.iter().filter(|line| line.kind == kind).count();
-    Ok(ComparedEntry {
+    Ok(ComparedTexts {
         changed_lines: (count(LineKind::Added), count(LineKind::Removed)),
         titles: compared.titles,
         text,

@@ -21,7 +21,7 @@ use crate::console::screens::baseline_plan::state::{
 };
 use crate::console::screens::baselines::state::{ComparedVersion, ComparisonRequest};
 use crate::console::screens::reset::state::RuleChangeRequest;
-use crate::console::text::{self, LineKind, PreparedText, TextLine};
+use crate::console::text::{self, ComparedTexts, PreparedText};
 use crate::diff;
 use crate::digest::Digest;
 use crate::engine::{
@@ -69,7 +69,7 @@ impl EffectRunner {
         self.submit(JobClass::BaselineTexts, Some(key), move |engine| {
             let text = match engine {
                 Ok(engine) => prepare_rule_change(engine, &request),
-                Err(error) => vec![TextLine::note(LineKind::Note, error.to_string())].into(),
+                Err(error) => PreparedText::note(error.to_string()),
             };
             Msg::NewRulesCompared(request, text)
         });
@@ -154,12 +154,12 @@ fn compare(engine: &Engine, request: &ComparisonRequest) -> Result<ComparisonTex
     }
     let deadline = Some(engine.clock().instant() + DIFF_TIMEOUT);
     let (old, new) = (&texts[0], &texts[1]);
-    Ok(ComparisonTexts {
+    let texts = ComparedTexts {
         text: text::prepare_comparison([old, new], deadline),
-        old_side,
         titles,
         changed_lines: diff::count_changes(old, new, deadline),
-    })
+    };
+    Ok(ComparisonTexts { texts, old_side })
 }
 
 /// Prepares the change of rules that a plan brings.
@@ -169,7 +169,7 @@ fn prepare_rule_change(engine: &Engine, request: &RuleChangeRequest) -> Prepared
         Some([old, new]) => text::prepare_comparison([&old, &new], deadline),
         None => {
             let why = "the version that was pushed last, or the baseline, cannot be read";
-            vec![TextLine::note(LineKind::Note, why)].into()
+            PreparedText::note(why)
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::{Model, Moment, Screen};
 use crate::console::message::{Effect, Msg};
 use crate::console::screens::reset::state::ResetStage;
+use crate::engine::HostStatus;
 
 /// Age from which a job is shown.
 const MIN_SHOWN_DURATION: Duration = Duration::from_secs(1);
@@ -55,7 +56,7 @@ enum BackgroundJobKey {
     InspectBaseline,
     LoadLog,
     LoadReport,
-    LoadSchedule,
+    LoadSchedule(u64),
     ChangeSchedule,
     LoadTimeline,
     LoadRetention,
@@ -114,229 +115,175 @@ fn text_worker_host(model: &Model, agent: &str) -> String {
     status.map_or_else(String::new, |status| status.host.name.clone())
 }
 
-/// Ends the jobs that a message answers.
+/// A job, what it is about, and how the log calls it.
+type BegunJob = (BackgroundJobKey, String, String);
+
+/// Removes the jobs that a message ends.
 pub fn finish_jobs(model: &mut Model, msg: &Msg) {
-    let now = model.now;
-    let (key, subject) = match msg {
+    match msg {
         Msg::AgentsObserved(seen) => {
             for seen in seen {
                 model.background_jobs.agent_reads.remove(&seen.agent);
             }
-            return;
         }
-        Msg::HostsChanged(hosts) => {
-            let known = |name: &String| model.find_row(name).is_some();
-            // Hosts of the previous config do not count.
-            let hosts = hosts.iter().filter(|it| it.agents.iter().any(known));
-            for status in hosts.collect::<Vec<_>>() {
-                // Each login of a host has its own connection.
-                let name = model.hosts.label(&status.host);
-                let label = match status.connection.pending_prompt {
-                    Some(_) => format!("{name}: waiting for an answer"),
-                    None => format!("connecting to {name}"),
-                };
-                // The label changes once another host of the name is known.
-                let key = BackgroundJobKey::Connect(status.host.authority());
-                if status.connection.is_connecting {
-                    model.background_jobs.begin_request(key, "", label, now);
-                } else {
-                    model.background_jobs.finish_request(&key, "", now);
-                }
-            }
-            return;
-        }
+        Msg::HostsChanged(hosts) => follow_connections(model, hosts),
         Msg::ConfigAdopted(_, rows, _) => {
-            // No message answers the requests to the previous engine.
+            // Replies to the requests of the previous config do not come any more.
             model.background_jobs = BackgroundJobs::default();
             let names: Vec<String> = rows.iter().map(|row| row.name.clone()).collect();
-            model.background_jobs.begin_reads(&names, now);
-            return;
+            model.background_jobs.begin_reads(&names, model.now);
         }
-        Msg::PlanMade(id, _) => (BackgroundJobKey::MakePlan(*id), String::new()),
-        Msg::TextsPrepared(texts) => (
-            BackgroundJobKey::PrepareTexts(text_worker_host(model, &texts.agent)),
-            texts.agent.clone(),
-        ),
-        Msg::TextsNotPrepared(agent, _) => (
-            BackgroundJobKey::PrepareTexts(text_worker_host(model, agent)),
-            agent.clone(),
-        ),
-        Msg::PatchPrepared(agent, _) => {
-            (BackgroundJobKey::PreparePatch(agent.clone()), String::new())
+        _ => {
+            if let Some((key, subject)) = finished_job(model, msg) {
+                model
+                    .background_jobs
+                    .finish_request(&key, subject, model.now);
+            }
         }
-        Msg::RulesCompared(agent, _) => {
-            (BackgroundJobKey::CompareRules(agent.clone()), String::new())
-        }
-        Msg::NewRulesCompared(request, _) => {
-            (BackgroundJobKey::CompareNewRules, request.agent.clone())
-        }
-        Msg::HistoryLoaded(agent, _) => (
-            BackgroundJobKey::LoadHistory(agent.clone(), None),
-            String::new(),
-        ),
-        Msg::RunDiffPrepared(agent, seq, _) => (
-            BackgroundJobKey::LoadHistory(agent.clone(), Some(*seq)),
-            String::new(),
-        ),
-        Msg::HostSettingsLoaded(host, _) => (BackgroundJobKey::LoadSettings, host.name.clone()),
-        Msg::ClipboardCopied(clip, _) => {
-            (BackgroundJobKey::CopyToClipboard, clip.description.clone())
-        }
-        Msg::EntryLoaded(agent, ..) => (BackgroundJobKey::LoadEntry, agent.clone()),
-        Msg::BaselineInspected(agent, _) => (BackgroundJobKey::InspectBaseline, agent.clone()),
-        Msg::BaselinesLoaded(_) => (BackgroundJobKey::LoadBaselines, String::new()),
-        Msg::BaselineVersionsLoaded(name, _) => {
-            (BackgroundJobKey::LoadBaselineVersions, name.clone())
-        }
-        Msg::BaselineCompared(request, _) => {
-            (BackgroundJobKey::CompareBaseline, request.name.clone())
-        }
-        Msg::BaselinePlanMade(..) => (BackgroundJobKey::MakeBaselinePlan, String::new()),
-        Msg::BaselinePlanApplied(_) => (BackgroundJobKey::ApplyBaselinePlan, String::new()),
-        Msg::Verified(_) => (BackgroundJobKey::Verify, String::new()),
-        Msg::LogLoaded(_) => (BackgroundJobKey::LoadLog, String::new()),
-        Msg::ReportLoaded(_) => (BackgroundJobKey::LoadReport, String::new()),
-        Msg::ScheduleLoaded(number, _) => (BackgroundJobKey::LoadSchedule, number.to_string()),
-        Msg::ScheduleChanged(..) => (BackgroundJobKey::ChangeSchedule, String::new()),
-        Msg::TimelineLoaded(..) => (BackgroundJobKey::LoadTimeline, String::new()),
-        Msg::RetentionLoaded(..) => (BackgroundJobKey::LoadRetention, String::new()),
-        Msg::ArchivePruned(_) => (BackgroundJobKey::PruneArchive, String::new()),
-        _ => return,
-    };
-    model.background_jobs.finish_request(&key, &subject, now);
+    }
 }
 
-/// Begins the jobs that effects request.
-pub fn begin_jobs(model: &mut Model, effects: &[Effect]) {
-    let now = model.now;
-    let mut subject_number;
-    for effect in effects {
-        let (key, subject, label) = match effect {
-            Effect::ReadAgents(agents) => {
-                let known = agents.iter().filter(|name| model.find_row(name).is_some());
-                let known: Vec<String> = known.cloned().collect();
-                model.background_jobs.begin_reads(&known, now);
-                continue;
-            }
-            Effect::MakePlan(id, request, _) => {
-                let label = match request.agent_names() {
-                    [] => "plan of an undo".to_string(),
-                    [one] => format!("plan for {one}"),
-                    many => format!("plan for {} agents", many.len()),
-                };
-                (BackgroundJobKey::MakePlan(*id), "", label)
-            }
-            // An agent that is no longer in the config gets no answer.
-            Effect::PrepareTexts(agent)
-            | Effect::PreparePatch(agent)
-            | Effect::CompareRules(agent)
-                if model.find_row(agent).is_none() =>
-            {
-                continue;
-            }
-            Effect::PrepareTexts(agent) => (
-                BackgroundJobKey::PrepareTexts(text_worker_host(model, agent)),
-                agent.as_str(),
-                format!("texts of {agent}"),
-            ),
-            Effect::PreparePatch(agent) => (
-                BackgroundJobKey::PreparePatch(agent.clone()),
-                "",
-                format!("diff of {agent} for the clipboard"),
-            ),
-            Effect::CompareRules(agent) => (
-                BackgroundJobKey::CompareRules(agent.clone()),
-                "",
-                format!("rules of {agent}"),
-            ),
-            Effect::CompareNewRules(request) => (
-                BackgroundJobKey::CompareNewRules,
-                request.agent.as_str(),
-                format!("new rules of {}", request.agent),
-            ),
-            Effect::LoadHistory(agent) => (
-                BackgroundJobKey::LoadHistory(agent.clone(), None),
-                "",
-                format!("history of {agent}"),
-            ),
-            Effect::PrepareRunDiff(agent, seq) => (
-                BackgroundJobKey::LoadHistory(agent.clone(), Some(*seq)),
-                "",
-                format!("run diff of {agent}"),
-            ),
-            Effect::LoadHostSettings(host) => (
-                BackgroundJobKey::LoadSettings,
-                host.name.as_str(),
-                format!("ssh settings of {}", host.name),
-            ),
-            Effect::CopyToClipboard(clip) => (
-                BackgroundJobKey::CopyToClipboard,
-                clip.description.as_str(),
-                format!("copy {}", clip.description),
-            ),
-            Effect::LoadEntry(agent, _) => (
-                BackgroundJobKey::LoadEntry,
-                agent.as_str(),
-                format!("entry of {agent}"),
-            ),
-            Effect::InspectBaseline(agent) => (
-                BackgroundJobKey::InspectBaseline,
-                agent.as_str(),
-                format!("baseline of {agent}"),
-            ),
-            Effect::LoadBaselines => (BackgroundJobKey::LoadBaselines, "", "baselines".to_string()),
-            Effect::LoadBaselineVersions(name) => (
-                BackgroundJobKey::LoadBaselineVersions,
-                name.as_str(),
-                format!("versions of {name}"),
-            ),
-            Effect::CompareBaseline(request) => (
-                BackgroundJobKey::CompareBaseline,
-                request.name.as_str(),
-                format!("comparison of {}", request.name),
-            ),
-            Effect::MakeBaselinePlan(_, request) => (
-                BackgroundJobKey::MakeBaselinePlan,
-                "",
-                format!("{} plan", request.verb()),
-            ),
-            Effect::ApplyBaselinePlan(_) => (
-                BackgroundJobKey::ApplyBaselinePlan,
-                "",
-                "writing baselines".to_string(),
-            ),
-            Effect::Verify => (BackgroundJobKey::Verify, "", "verification".to_string()),
-            Effect::LoadLog => (BackgroundJobKey::LoadLog, "", "ledger".to_string()),
-            Effect::LoadReport => (BackgroundJobKey::LoadReport, "", "report".to_string()),
-            Effect::LoadSchedule(number) => {
-                subject_number = number.to_string();
-                let label = "timers of the service managers".to_string();
-                (
-                    BackgroundJobKey::LoadSchedule,
-                    subject_number.as_str(),
-                    label,
-                )
-            }
-            Effect::ChangeSchedule(change) => (
-                BackgroundJobKey::ChangeSchedule,
-                "",
-                format!("schedule of {}", change.subject()),
-            ),
-            Effect::LoadTimeline(_) => (BackgroundJobKey::LoadTimeline, "", "timeline".to_string()),
-            Effect::LoadRetention(_) => {
-                (BackgroundJobKey::LoadRetention, "", "retention".to_string())
-            }
-            Effect::PruneArchive(_) => (
-                BackgroundJobKey::PruneArchive,
-                "",
-                "pruning the archive".to_string(),
-            ),
-            _ => continue,
+/// Follows which hosts are being connected.
+fn follow_connections(model: &mut Model, hosts: &[HostStatus]) {
+    let known = |name: &String| model.find_row(name).is_some();
+    let hosts = hosts.iter().filter(|it| it.agents.iter().any(known));
+    for status in hosts.collect::<Vec<_>>() {
+        let name = model.hosts.label(&status.host);
+        let label = match status.connection.pending_prompt {
+            Some(_) => format!("{name}: waiting for an answer"),
+            None => format!("connecting to {name}"),
         };
-        model
-            .background_jobs
-            .begin_request(key, subject, label, now);
+        let key = BackgroundJobKey::Connect(status.host.authority());
+        if status.connection.is_connecting {
+            model
+                .background_jobs
+                .begin_request(key, "", label, model.now);
+        } else {
+            model.background_jobs.finish_request(&key, "", model.now);
+        }
     }
+}
+
+/// Returns the job that a message ends, and what it was about.
+fn finished_job<'a>(model: &Model, msg: &'a Msg) -> Option<(BackgroundJobKey, &'a str)> {
+    use BackgroundJobKey as Key;
+    Some(match msg {
+        Msg::PlanMade(id, _) => (Key::MakePlan(*id), ""),
+        Msg::TextsPrepared(texts) => {
+            let host = text_worker_host(model, &texts.agent);
+            (Key::PrepareTexts(host), &texts.agent)
+        }
+        Msg::TextsNotPrepared(agent, _) => {
+            (Key::PrepareTexts(text_worker_host(model, agent)), agent)
+        }
+        Msg::PatchPrepared(agent, _) => (Key::PreparePatch(agent.clone()), agent),
+        Msg::RulesCompared(agent, _) => (Key::CompareRules(agent.clone()), agent),
+        Msg::NewRulesCompared(request, _) => (Key::CompareNewRules, &request.agent),
+        Msg::HistoryLoaded(agent, _) => (Key::LoadHistory(agent.clone(), None), agent),
+        Msg::RunDiffPrepared(agent, seq, _) => (Key::LoadHistory(agent.clone(), Some(*seq)), agent),
+        Msg::HostSettingsLoaded(host, _) => (Key::LoadSettings, &host.name),
+        Msg::ClipboardCopied(clip, _) => (Key::CopyToClipboard, &clip.description),
+        Msg::EntryLoaded(agent, ..) => (Key::LoadEntry, agent),
+        Msg::BaselineInspected(agent, _) => (Key::InspectBaseline, agent),
+        Msg::BaselinesLoaded(_) => (Key::LoadBaselines, ""),
+        Msg::BaselineVersionsLoaded(name, _) => (Key::LoadBaselineVersions, name),
+        Msg::BaselineCompared(request, _) => (Key::CompareBaseline, &request.name),
+        Msg::BaselinePlanMade(..) => (Key::MakeBaselinePlan, ""),
+        Msg::BaselinePlanApplied(_) => (Key::ApplyBaselinePlan, ""),
+        Msg::Verified(_) => (Key::Verify, ""),
+        Msg::LogLoaded(_) => (Key::LoadLog, ""),
+        Msg::ReportLoaded(_) => (Key::LoadReport, ""),
+        Msg::ScheduleLoaded(number, _) => (Key::LoadSchedule(*number), ""),
+        Msg::ScheduleChanged(..) => (Key::ChangeSchedule, ""),
+        Msg::TimelineLoaded(..) => (Key::LoadTimeline, ""),
+        Msg::RetentionLoaded(..) => (Key::LoadRetention, ""),
+        Msg::ArchivePruned(_) => (Key::PruneArchive, ""),
+        _ => return None,
+    })
+}
+
+/// Adds the jobs that effects begin.
+pub fn begin_jobs(model: &mut Model, effects: &[Effect]) {
+    for effect in effects {
+        if let Effect::ReadAgents(agents) = effect {
+            let known = agents.iter().filter(|name| model.find_row(name).is_some());
+            let known: Vec<String> = known.cloned().collect();
+            model.background_jobs.begin_reads(&known, model.now);
+        } else if let Some((key, subject, label)) = begun_job(model, effect) {
+            let jobs = &mut model.background_jobs;
+            jobs.begin_request(key, &subject, label, model.now);
+        }
+    }
+}
+
+/// Returns the job that an effect begins. An agent that has left the config has none.
+fn begun_job(model: &Model, effect: &Effect) -> Option<BegunJob> {
+    use BackgroundJobKey as Key;
+    let plain = |key: Key, label: &str| (key, String::new(), label.to_string());
+    let of = |key: Key, noun: &str, subject: &str| {
+        let label = format!("{noun} of {subject}");
+        (key, subject.to_string(), label)
+    };
+    Some(match effect {
+        Effect::PrepareTexts(agent) | Effect::PreparePatch(agent) | Effect::CompareRules(agent)
+            if model.find_row(agent).is_none() =>
+        {
+            return None;
+        }
+        Effect::MakePlan(id, request, _) => match request.agent_names() {
+            [] => plain(Key::MakePlan(*id), "plan of an undo"),
+            [one] => plain(Key::MakePlan(*id), &format!("plan for {one}")),
+            many => plain(
+                Key::MakePlan(*id),
+                &format!("plan for {} agents", many.len()),
+            ),
+        },
+        Effect::PrepareTexts(agent) => of(
+            Key::PrepareTexts(text_worker_host(model, agent)),
+            "texts",
+            agent,
+        ),
+        Effect::PreparePatch(agent) => {
+            let label = format!("diff of {agent} for the clipboard");
+            (Key::PreparePatch(agent.clone()), agent.clone(), label)
+        }
+        Effect::CompareRules(agent) => of(Key::CompareRules(agent.clone()), "rules", agent),
+        Effect::CompareNewRules(request) => of(Key::CompareNewRules, "new rules", &request.agent),
+        Effect::LoadHistory(agent) => of(Key::LoadHistory(agent.clone(), None), "history", agent),
+        Effect::PrepareRunDiff(agent, seq) => of(
+            Key::LoadHistory(agent.clone(), Some(*seq)),
+            "run diff",
+            agent,
+        ),
+        Effect::LoadHostSettings(host) => of(Key::LoadSettings, "ssh settings", &host.name),
+        Effect::CopyToClipboard(clip) => {
+            let what = clip.description.clone();
+            (Key::CopyToClipboard, what.clone(), format!("copy {what}"))
+        }
+        Effect::LoadEntry(agent, _) => of(Key::LoadEntry, "entry", agent),
+        Effect::InspectBaseline(agent) => of(Key::InspectBaseline, "baseline", agent),
+        Effect::LoadBaselines => plain(Key::LoadBaselines, "baselines"),
+        Effect::LoadBaselineVersions(name) => of(Key::LoadBaselineVersions, "versions", name),
+        Effect::CompareBaseline(request) => of(Key::CompareBaseline, "comparison", &request.name),
+        Effect::MakeBaselinePlan(_, request) => {
+            plain(Key::MakeBaselinePlan, &format!("{} plan", request.verb()))
+        }
+        Effect::ApplyBaselinePlan(_) => plain(Key::ApplyBaselinePlan, "writing baselines"),
+        Effect::Verify => plain(Key::Verify, "verification"),
+        Effect::LoadLog => plain(Key::LoadLog, "ledger"),
+        Effect::LoadReport => plain(Key::LoadReport, "report"),
+        Effect::LoadSchedule(number) => {
+            plain(Key::LoadSchedule(*number), "timers of the service managers")
+        }
+        Effect::ChangeSchedule(change) => plain(
+            Key::ChangeSchedule,
+            &format!("schedule of {}", change.subject()),
+        ),
+        Effect::LoadTimeline(_) => plain(Key::LoadTimeline, "timeline"),
+        Effect::LoadRetention(_) => plain(Key::LoadRetention, "retention"),
+        Effect::PruneArchive(_) => plain(Key::PruneArchive, "pruning the archive"),
+        _ => return None,
+    })
 }
 
 impl Model {

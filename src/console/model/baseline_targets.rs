@@ -57,7 +57,7 @@ impl Model {
 
     /// Returns the row under the cursor of the verify screen.
     pub fn current_verify_row(&self) -> Option<VerifyRow> {
-        self.verify_rows().into_iter().nth(self.verify.cursor)
+        self.verify_rows().into_iter().nth(self.verify.list.cursor)
     }
 
     /// Returns the baseline that the row under the cursor of the verify screen is about.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Model, equivalent_command};
+use super::{Model, PlanKind, equivalent_command};
 use crate::archive::WrittenEntry;
 use crate::console::agent_row::AgentRow;
 use crate::console::command::Command;
@@ -390,7 +390,7 @@ impl Model {
                 .baseline_plan
                 .view()
                 .map(|view| equivalent_command::for_baseline_plan(self, view)),
-            (Screen::Archives, _) if self.has_prune_plan() => {
+            (Screen::Archives, _) if self.plan_kind() == Some(PlanKind::Prune) => {
                 Some(equivalent_command::for_prune(self))
             }
             (Screen::Reset, ResetStage::Plan(view)) => equivalent_command::for_plan(self, view),
@@ -417,7 +417,7 @@ impl Model {
     /// Returns the current line with its description: in a text the hit or the first visible line,
     /// elsewhere the row under the cursor.
     fn current_line(&self) -> Option<(String, TextLine)> {
-        let ours = |text: String| TextLine::note(LineKind::Note, text);
+        let ours = |text: String| TextLine::note(text);
         match (self.screen, &self.reset.stage) {
             (Screen::Agent, _) if self.agent.is_list() => None,
             (Screen::Agent, _) => {

@@ -3,10 +3,11 @@
 
 use super::Model;
 use crate::console::screen::Screen;
-use crate::console::screens::agent::state::MIN_SIDE_BY_SIDE_COLUMNS;
+use crate::console::screens::agent::state::{AgentTab, MIN_SIDE_BY_SIDE_COLUMNS};
 use crate::console::screens::archives::state::ArchivesPage;
 use crate::console::screens::baselines::state::BaselinesPage;
-use crate::console::text::{Arrangement, Pane};
+use crate::console::text::{Arrangement, Pane, PaneStyle};
+use crate::console::widgets::text_pane::{Gutter, SIDE_GUTTER_CELLS, TextPane, divider_column};
 
 /// Unchanged lines shown around a change of rules in a plan.
 const RULE_CONTEXT_LINES: usize = 1;
@@ -27,7 +28,7 @@ impl Model {
     /// Returns the pane of the text on the screen; that of the agent screen where there is none.
     pub fn visible_pane(&self) -> &Pane {
         match self.screen {
-            Screen::Baselines => &self.baselines.comparison.pane,
+            Screen::Baselines => &self.baselines.comparison.shown.pane,
             Screen::BaselinePlan => &self.baseline_plan.pane,
             Screen::Reset if self.has_text() => &self.reset.rule_change.pane,
             Screen::Archives => self.archives.pane(),
@@ -38,7 +39,7 @@ impl Model {
     /// Returns the pane of the text on the screen, to scroll or search it.
     pub fn visible_pane_mut(&mut self) -> &mut Pane {
         match self.screen {
-            Screen::Baselines => &mut self.baselines.comparison.pane,
+            Screen::Baselines => &mut self.baselines.comparison.shown.pane,
             Screen::BaselinePlan => &mut self.baseline_plan.pane,
             Screen::Reset if self.reset.has_rule_change() => &mut self.reset.rule_change.pane,
             Screen::Archives => self.archives.pane_mut(),
@@ -53,17 +54,64 @@ impl Model {
         let pane = self.visible_pane_mut();
         if has_line_cursor && by.abs() == 1 {
             pane.step_cursor(by, width, height, style);
-        } else if by < isize::MIN / 4 {
-            pane.scroll_to_start();
-            pane.cursor_line = 0;
-        } else if by > isize::MAX / 4 {
-            pane.scroll_to_end(width, height, style);
-            pane.cursor_line = pane.lines.len().saturating_sub(1);
-        } else if has_line_cursor {
+        } else if has_line_cursor && by.abs() < isize::MAX / 4 {
             pane.page_cursor(by, width, height, style);
         } else {
             pane.scroll(by, width, height, style);
+            if by.abs() > isize::MAX / 4 {
+                let last = pane.lines.len().saturating_sub(1);
+                pane.cursor_line = pane.cursor_line.saturating_add_signed(by).min(last);
+            }
         }
+    }
+
+    /// Keeps the first visible row inside its line, which has fewer rows in a wider terminal, and the
+    /// cursor on the screen.
+    pub fn clamp_text(&mut self) {
+        if self.has_text() || self.screen == Screen::Agent {
+            let (width, height, style) = (self.text_width(), self.text_height(), self.pane_style());
+            let has_line_cursor = self.has_line_cursor();
+            let pane = self.visible_pane_mut();
+            pane.clamp_top(width, style);
+            if has_line_cursor {
+                pane.show_cursor(width, height, style);
+            }
+        }
+    }
+
+    /// Starts a search of the text on the screen. Returns the previous query.
+    pub fn begin_text_search(&mut self) -> String {
+        let pane = self.visible_pane_mut();
+        let query = pane.query.clone();
+        pane.search("");
+        query
+    }
+
+    /// Sets the query of the search and goes to its first hit.
+    pub fn set_text_query(&mut self, query: &str) {
+        let height = self.text_height();
+        let pane = self.visible_pane_mut();
+        pane.search(query);
+        pane.go_to_first_hit(height);
+        pane.move_cursor_to_hit();
+    }
+
+    /// Goes to the next or previous hit; without a search, to the next or previous hunk.
+    pub fn go_to_next_hit(&mut self, is_forward: bool) {
+        let height = self.text_height();
+        let pane = self.visible_pane_mut();
+        if pane.query.is_empty() {
+            pane.go_to_hunk(is_forward, height);
+        } else {
+            pane.go_to_next_hit(is_forward, height);
+            pane.move_cursor_to_hit();
+        }
+    }
+
+    /// Goes to the next or previous hunk.
+    pub fn go_to_hunk(&mut self, is_forward: bool) {
+        let height = self.text_height();
+        self.visible_pane_mut().go_to_hunk(is_forward, height);
     }
 
     /// Whether the text on the screen is a diff.
@@ -95,7 +143,7 @@ impl Model {
     /// Whether the text on the screen is not loaded yet.
     pub fn is_text_awaited(&self) -> bool {
         match self.screen {
-            Screen::Baselines => !self.baselines.comparison.is_loaded,
+            Screen::Baselines => !self.baselines.comparison.shown.is_loaded,
             Screen::BaselinePlan => false,
             Screen::Archives => !self.archives.is_text_loaded(),
             Screen::Reset => self.visible_pane().lines.is_empty(),
@@ -109,32 +157,107 @@ impl Model {
         self.screen == Screen::Agent && self.agent.is_full_screen && !self.agent.is_list()
     }
 
-    /// Arranges all panes for the display options and the width of the terminal.
+    /// Arranges all texts by the options and the width of the screen; the lines at their tops stay.
     pub fn arrange_panes(&mut self) {
-        let columns = self.size.0;
-        self.agent.arrange_panes(columns);
+        let options = self.text_options;
         let arrangement = Arrangement {
-            context_lines: self.agent.context_lines,
-            is_side_by_side: !self.agent.is_unified && columns >= MIN_SIDE_BY_SIDE_COLUMNS,
+            context_lines: options.context_lines,
+            is_side_by_side: !options.is_unified && self.size.0 >= MIN_SIDE_BY_SIDE_COLUMNS,
         };
-        self.baselines.comparison.pane.set_arrangement(arrangement);
-        self.baseline_plan.pane.set_arrangement(arrangement);
-        self.archives.comparison.pane.set_arrangement(arrangement);
-        let rule_change = Arrangement {
+        let in_agent = Arrangement {
+            is_side_by_side: arrangement.is_side_by_side && !self.agent.is_full_screen,
+            ..arrangement
+        };
+        let in_plan = Arrangement {
             context_lines: Some(RULE_CONTEXT_LINES),
             ..arrangement
         };
-        self.reset.rule_change.pane.set_arrangement(rule_change);
+        for (pane, arrangement) in [
+            (&mut self.agent.diff, in_agent),
+            (&mut self.agent.baseline, in_agent),
+            (&mut self.agent.history.diff, in_agent),
+            (&mut self.baselines.comparison.shown.pane, arrangement),
+            (&mut self.baseline_plan.pane, arrangement),
+            (&mut self.archives.comparison.shown.pane, arrangement),
+            (&mut self.reset.rule_change.pane, in_plan),
+        ] {
+            pane.set_arrangement(arrangement);
+            pane.set_whitespace_ignored(options.is_whitespace_ignored);
+        }
     }
 
-    /// Shows or hides whitespace-only changes.
-    pub fn toggle_ignore_whitespace(&mut self) {
-        self.agent.toggle_ignore_whitespace();
-        let view = &mut self.baselines.comparison;
-        view.pane.exchange_lines(&mut view.alternate);
-        let view = &mut self.archives.comparison;
-        view.pane.exchange_lines(&mut view.alternate);
-        let plan = &mut self.baseline_plan;
-        plan.pane.exchange_lines(&mut plan.alternate);
+    /// Returns the rows of the text that fit.
+    pub fn text_height(&self) -> usize {
+        let fixed = match (self.is_text_full_screen(), self.is_side_by_side()) {
+            (true, _) => 1,
+            // A row has the titles of the two sides.
+            (false, true) => 8,
+            (false, false) => 7,
+        };
+        let fixed = match self.screen {
+            Screen::Baselines => fixed + 1,
+            Screen::BaselinePlan => {
+                self.baseline_plan_frame_height() + usize::from(self.is_side_by_side())
+            }
+            Screen::Reset if self.has_text() => return self.rule_change_height().max(1),
+            _ => fixed,
+        };
+        self.rows_beside(fixed)
+    }
+
+    /// Whether two texts are side by side.
+    pub fn is_side_by_side(&self) -> bool {
+        self.is_comparison() && self.visible_pane().is_side_by_side()
+    }
+
+    /// Returns what is left of the lines of the text.
+    pub fn gutter(&self) -> Gutter<'_> {
+        let agent = &self.agent;
+        match agent.tab {
+            _ if self.is_side_by_side() => Gutter::Sides,
+            _ if self.screen == Screen::Archives && !self.is_comparison() => Gutter::Entry {
+                marked: &self.archives.text.marked_lines,
+                has_cursor: self.has_line_cursor(),
+            },
+            _ if self.is_comparison() && self.is_text_full_screen() => Gutter::Sign,
+            _ if self.is_comparison() => Gutter::Diff,
+            AgentTab::Facts => Gutter::Labels(&agent.fact_labels),
+            _ if self.is_text_full_screen() => Gutter::None,
+            _ => Gutter::Notes {
+                marked: agent.marked_lines_of(&agent.agent),
+            },
+        }
+    }
+
+    /// Returns the text of the screen, as it is drawn.
+    pub fn text_pane(&self) -> TextPane<'_> {
+        TextPane {
+            pane: self.visible_pane(),
+            style: self.pane_style(),
+            gutter: self.gutter(),
+        }
+    }
+
+    /// Returns the cells of a line of the text.
+    pub fn text_width(&self) -> usize {
+        usize::from(self.size.0)
+            .saturating_sub(self.gutter().width())
+            .max(1)
+    }
+
+    /// Returns how the lines of the text are laid out.
+    pub fn pane_style(&self) -> PaneStyle {
+        let is_agent = self.screen == Screen::Agent;
+        let is_notes = matches!(self.agent.tab, AgentTab::Scratch | AgentTab::Facts);
+        let marks_whitespace = self.text_options.is_whitespace_marked;
+        let half = usize::from(divider_column(self.size.0));
+        PaneStyle {
+            is_wrapping: self.text_options.is_wrapping,
+            is_whitespace_marked: marks_whitespace && (!is_agent || self.agent.is_file_text()),
+            is_prose: is_agent && is_notes
+                || self.screen == Screen::Archives && !self.is_comparison(),
+            has_word_marks: self.has_word_marks,
+            half_width: half.saturating_sub(SIDE_GUTTER_CELLS).max(1),
+        }
     }
 }

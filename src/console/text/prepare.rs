@@ -23,6 +23,13 @@ pub struct PreparedText {
     pub ignoring_whitespace: Option<Vec<TextLine>>,
 }
 
+impl PreparedText {
+    /// Creates a text of one line of the program's own.
+    pub fn note(text: impl Into<String>) -> PreparedText {
+        vec![TextLine::note(text)].into()
+    }
+}
+
 impl From<Vec<TextLine>> for PreparedText {
     fn from(lines: Vec<TextLine>) -> PreparedText {
         PreparedText {
@@ -37,11 +44,11 @@ pub fn prepare_diff(detail: &AgentDetail, deadline: Option<Instant>) -> Prepared
     let content = detail.observation.content.as_ref();
     let boundary = content.and_then(|content| content.boundary);
     if let Some(error) = &detail.error {
-        return vec![TextLine::note(LineKind::Note, error.clone())].into();
+        return PreparedText::note(error.clone());
     }
     let Some((old, new)) = detail.compared_parts() else {
         let note = "No baseline to compare with; the whole memory:";
-        let mut lines = vec![TextLine::note(LineKind::Note, note)];
+        let mut lines = vec![TextLine::note(note)];
         push_text_lines(&mut lines, &detail.memory_prefix, 1, detail.omitted_bytes);
         return lines.into();
     };
@@ -50,7 +57,7 @@ pub fn prepare_diff(detail: &AgentDetail, deadline: Option<Instant>) -> Prepared
     match boundary {
         None => {
             let note = "No separator: the WHOLE file would be archived, then replaced.";
-            let banner = vec![TextLine::note(LineKind::Note, note)];
+            let banner = vec![TextLine::note(note)];
             compare_texts(banner, [&old, new], [0, detail.omitted_bytes], deadline)
         }
         Some(boundary) if boundary.is_drifted() => {
@@ -59,7 +66,7 @@ pub fn prepare_diff(detail: &AgentDetail, deadline: Option<Instant>) -> Prepared
         }
         Some(_) if detail.next_operator_part.is_some() => {
             let note = "Behind: a reset installs the new rules in place of the old ones.";
-            let banner = vec![TextLine::note(LineKind::Note, note)];
+            let banner = vec![TextLine::note(note)];
             let prepared = compare_texts(banner, [&old, new], [0, 0], deadline);
             // The line has a number in the memory, which is the old side here.
             let end = end.map(|line| TextLine {
@@ -81,12 +88,12 @@ pub fn prepare_diff(detail: &AgentDetail, deadline: Option<Instant>) -> Prepared
                     format!("Equal to {baseline} above the separator. {count} scratch lines.")
                 }
             };
-            let mut lines = vec![TextLine::note(LineKind::Note, what)];
+            let mut lines = vec![TextLine::note(what)];
             let version = detail.operator_part.as_deref().unwrap_or_default();
             if let Some(line_ends) = describe_line_ends(above, version) {
-                lines.push(TextLine::note(LineKind::Note, line_ends));
+                lines.push(TextLine::note(line_ends));
             }
-            lines.push(TextLine::note(LineKind::Note, ""));
+            lines.push(TextLine::note(""));
             push_text_lines(&mut lines, above, 1, 0);
             lines.pop_if(|line| boundary.line > 0 && line.new_number == Some(boundary.line));
             lines.extend(end);
@@ -110,7 +117,7 @@ fn boundary_line(boundary: &Boundary, has_scratch: bool) -> Option<TextLine> {
     };
     Some(TextLine {
         new_number: (boundary.line > 0).then_some(boundary.line),
-        ..TextLine::note(LineKind::Separator, text)
+        ..TextLine::separator(text)
     })
 }
 
@@ -126,7 +133,7 @@ fn with_last_line(mut prepared: PreparedText, line: Option<TextLine>) -> Prepare
 /// Prepares the diff of a baseline file against its last known version, after the notes on that
 /// change.
 pub fn prepare_baseline_diff(change: &BaselineChange, deadline: Option<Instant>) -> PreparedText {
-    let note = |text: String| TextLine::note(LineKind::Note, text);
+    let note = |text: String| TextLine::note(text);
     let mut lines: Vec<TextLine> = change.notes().into_iter().map(note).collect();
     match (&change.current, &change.reference) {
         (Ok(file), Some(known)) if *file == *known.bytes => {
@@ -163,7 +170,7 @@ pub fn prepare_comparison([old, new]: [&[u8]; 2], deadline: Option<Instant>) -> 
     if old != new {
         return compare_texts(Vec::new(), [old, new], [0, 0], deadline);
     }
-    let note = |text: &str| TextLine::note(LineKind::Note, text);
+    let note = |text: &str| TextLine::note(text);
     let mut lines = vec![note("The two are equal:"), note("")];
     push_text_lines(&mut lines, new, 1, 0);
     lines.into()
@@ -171,10 +178,7 @@ pub fn prepare_comparison([old, new]: [&[u8]; 2], deadline: Option<Instant>) -> 
 
 /// Prepares a whole text behind a note of the program.
 pub fn prepare_whole(note: &str, text: &[u8]) -> PreparedText {
-    let mut lines = vec![
-        TextLine::note(LineKind::Note, note),
-        TextLine::note(LineKind::Note, ""),
-    ];
+    let mut lines = vec![TextLine::note(note), TextLine::note("")];
     push_text_lines(&mut lines, text, 1, 0);
     lines.into()
 }
@@ -183,7 +187,7 @@ pub fn prepare_whole(note: &str, text: &[u8]) -> PreparedText {
 pub fn prepare_entry(text: &[u8], omitted_bytes: u64) -> PreparedText {
     let mut lines = Vec::new();
     if text.is_empty() {
-        lines.push(TextLine::note(LineKind::Note, "It is empty."));
+        lines.push(TextLine::note("It is empty."));
     }
     push_text_lines(&mut lines, text, 1, omitted_bytes);
     lines.into()
@@ -192,7 +196,7 @@ pub fn prepare_entry(text: &[u8], omitted_bytes: u64) -> PreparedText {
 /// Prepares an agent's scratch.
 pub fn prepare_scratch(detail: &AgentDetail) -> PreparedText {
     if let Some(error) = &detail.error {
-        return vec![TextLine::note(LineKind::Note, error.clone())].into();
+        return PreparedText::note(error.clone());
     }
     let mut lines = Vec::new();
     let (above, mut scratch) = detail.split_at_boundary();
@@ -204,11 +208,11 @@ pub fn prepare_scratch(detail: &AgentDetail) -> PreparedText {
         } else {
             "No separator. All of it may be scratch:"
         };
-        lines.push(TextLine::note(LineKind::Note, note));
+        lines.push(TextLine::note(note));
         scratch = above;
     }
     if scratch.is_empty() {
-        lines.push(TextLine::note(LineKind::Note, "0 scratch lines."));
+        lines.push(TextLine::note("0 scratch lines."));
     }
     let first = match boundary {
         Some(_) => 1 + above.split_inclusive(|byte| *byte == b'\n').count(),
@@ -222,23 +226,23 @@ pub fn prepare_scratch(detail: &AgentDetail) -> PreparedText {
 pub fn prepare_run_diff(run_diff: &RunDiff, deadline: Option<Instant>) -> PreparedText {
     let mut lines = Vec::new();
     if run_diff.before == RunDiffSide::Unchanged && run_diff.after == RunDiffSide::Unchanged {
-        return vec![TextLine::note(LineKind::Note, "No changes.")].into();
+        return PreparedText::note("No changes.");
     }
     let texts =
         [("before", &run_diff.before), ("after", &run_diff.after)].map(|(when, side)| match side {
             RunDiffSide::Text(bytes, _) => Some(bytes.as_slice()),
             RunDiffSide::Absent => {
                 let note = format!("{when}: no memory file");
-                lines.push(TextLine::note(LineKind::Note, note));
+                lines.push(TextLine::note(note));
                 Some(&[][..])
             }
             RunDiffSide::Unchanged => {
                 let note = format!("{when}: memory unchanged");
-                lines.push(TextLine::note(LineKind::Note, note));
+                lines.push(TextLine::note(note));
                 None
             }
             RunDiffSide::Unavailable(note) => {
-                lines.push(TextLine::note(LineKind::Note, format!("{when}: {note}")));
+                lines.push(TextLine::note(format!("{when}: {note}")));
                 None
             }
         });
@@ -248,10 +252,7 @@ pub fn prepare_run_diff(run_diff: &RunDiff, deadline: Option<Instant>) -> Prepar
     });
     match texts {
         [Some(before), Some(after)] if before == after && omitted_bytes == [0, 0] => {
-            lines.push(TextLine::note(
-                LineKind::Note,
-                "No difference before and after.",
-            ));
+            lines.push(TextLine::note("No difference before and after."));
             push_text_lines(&mut lines, after, 1, 0);
             lines.into()
         }
@@ -259,12 +260,12 @@ pub fn prepare_run_diff(run_diff: &RunDiff, deadline: Option<Instant>) -> Prepar
             compare_texts(lines, [before, after], omitted_bytes, deadline)
         }
         [Some(text), None] => {
-            lines.push(TextLine::note(LineKind::Note, "The memory before:"));
+            lines.push(TextLine::note("The memory before:"));
             push_text_lines(&mut lines, text, 1, omitted_bytes[0]);
             lines.into()
         }
         [None, Some(text)] => {
-            lines.push(TextLine::note(LineKind::Note, "The memory after:"));
+            lines.push(TextLine::note("The memory after:"));
             push_text_lines(&mut lines, text, 1, omitted_bytes[1]);
             lines.into()
         }
@@ -365,13 +366,10 @@ fn shown_part(text: &[u8]) -> (&[u8], u64) {
 fn omitted_bytes_note(omitted_bytes: u64) -> Option<TextLine> {
     (omitted_bytes > 0).then(|| TextLine {
         is_truncated: true,
-        ..TextLine::note(
-            LineKind::Note,
-            match omitted_bytes {
-                1 => "1 more byte not shown".to_string(),
-                count => format!("{count} more bytes not shown"),
-            },
-        )
+        ..TextLine::note(match omitted_bytes {
+            1 => "1 more byte not shown".to_string(),
+            count => format!("{count} more bytes not shown"),
+        })
     })
 }
 

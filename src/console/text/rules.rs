@@ -49,7 +49,7 @@ pub fn prepare_rules(compared: &RuleComparison) -> PreparedText {
 fn note(tone: Tone, text: String) -> TextLine {
     TextLine {
         tones: vec![(0..text.len(), tone)],
-        ..TextLine::note(LineKind::Note, text)
+        ..TextLine::note(text)
     }
 }
 
@@ -62,7 +62,7 @@ fn push_section(lines: &mut Vec<TextLine>, section: &SectionDrift) {
     if groups.iter().all(|(_, changes, _)| changes.is_empty()) {
         return;
     }
-    lines.push(TextLine::note(LineKind::Note, ""));
+    lines.push(TextLine::note(""));
     lines.push(if section.heading.is_empty() {
         note(Tone::Heading, "(before the first heading)".to_string())
     } else {

@@ -1,22 +1,22 @@
 //! Performs commands: one arm each, which changes the model and returns effects.
 
-use super::{handoff, question, trouble, undo};
+use super::{handoff, plan, question, trouble, undo};
 use crate::console::availability;
 use crate::console::chooser;
 use crate::console::command::Command;
 use crate::console::key::Key;
 use crate::console::message::Effect;
 use crate::console::model::Model;
-use crate::console::overlay::{Chooser, InputLine, Overlay};
+use crate::console::overlay::{Chooser, Overlay};
 use crate::console::screen::Screen;
 use crate::console::screens;
 use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::baselines::state::ComparedVersion;
-use crate::console::screens::log::state::MessageLevel;
-use crate::console::screens::reset::state::{PlanRequest, ResetStage};
+use crate::console::screens::reset::state::PlanRequest;
 use crate::console::screens::{
     agent, archives, baseline_plan, baselines, editor, fleet, hosts, log, reset, verify,
 };
+use crate::console::widgets::prompt::{Prompt, PromptPurpose};
 use crate::engine::UndoMode;
 
 /// Performs a command that `key` triggered, or shows why it cannot run now.
@@ -67,7 +67,7 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         Command::ChangeOrder => archives::update::change_order(model),
         Command::PlanEntryRestore => return archives::update::find_run(model),
         Command::TogglePin => return archives::update::toggle_pin(model),
-        Command::ExportEntry => archives::update::export::prompt_path(model),
+        Command::ExportEntry => archives::update::prompt_export_path(model),
         Command::ShowRetention => return archives::update::retention::open(model),
         Command::PlanPrune => archives::update::retention::plan_prune(model),
         Command::ShowTimeline => return archives::update::timeline::open(model),
@@ -124,29 +124,29 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         Command::PreviousTab => {
             return agent::update::cycle_tab(model, AgentTab::ALL.len() - 1);
         }
-        Command::ToggleWrap => model.agent.is_wrapping = !model.agent.is_wrapping,
+        Command::ToggleWrap => model.text_options.is_wrapping ^= true,
         Command::ToggleSideBySide | Command::MoreContext | Command::LessContext => {
             agent::update::change_arrangement(model, command);
         }
-        Command::ToggleIgnoreWhitespace => model.toggle_ignore_whitespace(),
+        Command::ToggleIgnoreWhitespace => model.text_options.is_whitespace_ignored ^= true,
         Command::FoldReport => model.log.is_report_folded = !model.log.is_report_folded,
         Command::ToggleFullScreen => agent::update::toggle_full_screen(model),
-        Command::ToggleWhitespaceMarks => {
-            model.agent.is_whitespace_marked = !model.agent.is_whitespace_marked;
-        }
+        Command::ToggleWhitespaceMarks => model.text_options.is_whitespace_marked ^= true,
         Command::Search => {
-            let query = screens::begin_search(model);
-            model.input_line = Some(InputLine::Search(query));
+            screens::begin_search(model);
         }
         Command::NextHit => screens::go_to_next_hit(model, true),
         Command::PreviousHit => screens::go_to_next_hit(model, false),
-        Command::NextHunk => agent::update::go_to_hunk(model, true),
-        Command::PreviousHunk => agent::update::go_to_hunk(model, false),
+        Command::NextHunk => model.go_to_hunk(true),
+        Command::PreviousHunk => model.go_to_hunk(false),
         Command::Filter if model.screen == Screen::Baselines => {
             baselines::update::begin_filter(model);
         }
         Command::Filter => {
-            model.input_line = Some(InputLine::Filter(model.fleet.filter.clone()));
+            model.input_line = Some(Prompt {
+                old: Some(std::mem::take(&mut model.fleet.filter)),
+                ..Prompt::new(PromptPurpose::Filter)
+            });
             fleet::update::set_filter(model, String::new());
         }
         Command::ToggleMark | Command::MarkRange | Command::MarkAll | Command::ClearMarks => {
@@ -158,7 +158,9 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
             }
             return editor::update::promote_lines(model);
         }
-        Command::SaveMarkedLines => model.input_line = Some(InputLine::SavePath(String::new())),
+        Command::SaveMarkedLines => {
+            model.input_line = Some(Prompt::new(PromptPurpose::SavePath));
+        }
         Command::ChooseSortOrder => {
             chooser::open_chooser(model, Overlay::Palette(Chooser::with_query("sort ")));
         }
@@ -167,7 +169,7 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         }
         Command::ReadAgent => return read_agent(model),
         Command::ReadAllAgents => {
-            model.report(MessageLevel::Info, "reading all agents again");
+            model.report_info("reading all agents again");
             let names: Vec<String> = model.rows.iter().map(|row| row.name.clone()).collect();
             let ask = Effect::AllowQuestions(names.clone());
             let mut effects = vec![ask, Effect::ReadAgents(names), Effect::LoadLog];
@@ -191,21 +193,14 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         Command::PlanUndo | Command::UndoSave => return undo::plan_undo(model),
         Command::PlanRedo => return undo::plan_redo(model),
         Command::PlanOtherUndo => return undo::plan_other(model),
-        Command::ConfirmPlan if model.screen == Screen::BaselinePlan => {
-            return baseline_plan::update::apply_plan(model);
-        }
-        Command::ConfirmPlan => return reset::update::start_run(model),
+        Command::ConfirmPlan => return plan::confirm(model),
         Command::UndoAppend => {
             return reset::update::plan_undo_with_mode(model, UndoMode::Append);
         }
         Command::UndoOverwrite => {
             return reset::update::plan_undo_with_mode(model, UndoMode::Overwrite);
         }
-        Command::KeepHiddenAgents => {
-            if let ResetStage::Plan(view) = &mut model.reset.stage {
-                view.hidden_agents.clear();
-            }
-        }
+        Command::KeepHiddenAgents => reset::update::keep_hidden_agents(model),
         Command::DropHiddenAgents => return reset::update::drop_hidden_agents(model),
         Command::CopyName
         | Command::CopyPath
@@ -219,10 +214,11 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         Command::EditBaseline => return open_editor(model),
         Command::EditExternally => return handoff::request_edit(model),
         Command::CommandLine => {
-            if let Some(editor) = &mut model.editor {
-                editor.command_line.clear();
-                model.input_line = Some(InputLine::EditorCommand);
-            }
+            let prompt = Prompt {
+                old: Some(String::new()),
+                ..Prompt::new(PromptPurpose::EditorCommand)
+            };
+            model.input_line = model.editor.is_some().then_some(prompt);
         }
         Command::NextFinding => return editor::update::go_to_finding(model, true),
         Command::PreviousFinding => return editor::update::go_to_finding(model, false),
@@ -270,7 +266,7 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         Command::Quit if model.screen == Screen::Verify && model.verify.can_cancel() => {
             return verify::update::cancel(model);
         }
-        Command::Quit => return baseline_plan::update::quit(model),
+        Command::Quit => return plan::quit(model),
     }
     Vec::new()
 }
@@ -283,7 +279,7 @@ fn open_editor(model: &mut Model) -> Vec<Effect> {
 
 /// Reads the agent under the cursor or on the screen again, with its texts and its history.
 fn read_agent(model: &mut Model) -> Vec<Effect> {
-    model.report(MessageLevel::Info, "reading again");
+    model.report_info("reading again");
     let is_agent_screen = model.screen == Screen::Agent;
     let name = if is_agent_screen {
         Some(model.agent.agent.clone())
@@ -310,6 +306,6 @@ fn toggle_read_only(model: &mut Model) {
         model.read_only.unlocked_until = None;
         let key = model.key_hint(Command::ToggleReadOnly);
         let what = "again turns it off and unlocks protected agents";
-        model.report(MessageLevel::Info, format!("read-only; {key} {what}"));
+        model.report_info(format!("read-only; {key} {what}"));
     }
 }

@@ -9,8 +9,7 @@ use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::screen::Screen;
 use crate::console::screens::archives::state::NO_ENTRY_REASON;
-use crate::console::screens::log::state::MessageLevel;
-use crate::console::screens::{archives, editor};
+use crate::console::screens::editor;
 use crate::engine::OpenedBaseline;
 use crate::error::Error;
 
@@ -43,7 +42,7 @@ pub(super) fn handle_patch(
             &patch,
         ))],
         Err(why) => {
-            model.report(MessageLevel::Warn, format!("nothing was copied: {why}"));
+            model.report_warning(format!("nothing was copied: {why}"));
             Vec::new()
         }
     }
@@ -65,25 +64,20 @@ pub(super) fn handle_copied(
     let what = &clip.description;
     match outcome {
         CopyOutcome::CopiedBy(program) => {
-            model.report(MessageLevel::Info, format!("{program} has {what}, {size}"));
+            model.report_info(format!("{program} has {what}, {size}"));
         }
-        CopyOutcome::SentToTerminal => model.report(
-            MessageLevel::Info,
-            format!("{what}: sent to terminal (unverified), {size}"),
-        ),
+        CopyOutcome::SentToTerminal => {
+            model.report_info(format!("{what}: sent to terminal (unverified), {size}"))
+        }
         CopyOutcome::Failed(why) => {
             if !why.is_empty() {
-                model.report(
-                    MessageLevel::Warn,
-                    format!("{why}; trying the terminal instead"),
-                );
+                model.report_warning(format!("{why}; trying the terminal instead"));
             }
             return vec![Effect::CopyThroughTerminal(clip)];
         }
-        CopyOutcome::TooLong(most) => model.report(
-            MessageLevel::Warn,
-            format!("{what} has {size}, terminals take {most} B: nothing was copied"),
-        ),
+        CopyOutcome::TooLong(most) => model.report_warning(format!(
+            "{what} has {size}, terminals take {most} B: nothing was copied"
+        )),
     }
     Vec::new()
 }
@@ -110,12 +104,12 @@ pub(super) fn handle_baseline(
     let opened = match inspected {
         Ok(opened) => opened,
         Err(error) => {
-            model.report(MessageLevel::Error, error.to_line());
+            model.report_error(error.to_line());
             return Vec::new();
         }
     };
     if let Some(why) = editor::update::read_only_reason(model, &opened) {
-        model.report(MessageLevel::Warn, format!("{}: {why}", opened.name));
+        model.report_warning(format!("{}: {why}", opened.name));
         return Vec::new();
     }
     vec![Effect::OpenEditor(opened)]
@@ -140,7 +134,7 @@ pub(super) fn open_pager(model: &mut Model) -> Vec<Effect> {
         return vec![Effect::OpenPager(page)];
     }
     if model.screen == Screen::Archives {
-        let Some(source) = archives::update::current_source(model) else {
+        let Some(source) = model.archives.subject_source() else {
             model.show_hint(NO_ENTRY_REASON);
             return Vec::new();
         };
@@ -172,7 +166,7 @@ pub(super) fn handle_entry(
     match page {
         Ok(page) => vec![Effect::OpenPager(page)],
         Err(error) => {
-            model.report(MessageLevel::Error, error.to_line());
+            model.report_error(error.to_line());
             Vec::new()
         }
     }

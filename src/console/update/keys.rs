@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use super::commands::perform_command;
 use super::overlay::{handle_overlay_key, run_exact_choice};
-use super::{handoff, question, trouble};
+use super::{handoff, plan, question, settle, trouble};
 use crate::console::command::{Command, CommandCategory, KeyContext};
 use crate::console::key::{Key, KeyCode};
 use crate::console::keymap::{CONFIRM_KEY, KeyMeaning};
 use crate::console::message::Effect;
 use crate::console::model::Model;
-use crate::console::overlay::{InputLine, Overlay, PendingKeys};
+use crate::console::overlay::{Overlay, PendingKeys};
 use crate::console::screen::Screen;
 use crate::console::screens;
 use crate::console::screens::baseline_plan::state::BaselinePlanStage;
-use crate::console::screens::log::state::MessageLevel;
-use crate::console::screens::reset::state::{Confirmation, ResetStage};
-use crate::console::screens::{archives, baseline_plan, baselines, editor, fleet, reset};
+use crate::console::screens::reset::state::ResetStage;
+use crate::console::screens::{archives, baseline_plan, baselines, editor, fleet};
+use crate::console::widgets::prompt::{Prompt, PromptPurpose};
 
 /// More printable keys than this in one read look like pasted text.
 const MAX_TYPED_KEYS_PER_READ: usize = 8;
@@ -61,7 +61,7 @@ pub(super) fn handle_keys(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
         if unpinned.is_some() && model.archives.unpin_request == unpinned {
             model.archives.unpin_request = None;
         }
-        model.track_visible_plan();
+        settle(model);
         if was_covered && !model.is_screen_covered() {
             // Rows stood still below the overlay.
             model.refresh_outdated_order();
@@ -69,8 +69,7 @@ pub(super) fn handle_keys(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
     }
     trouble::end_shown_trouble(model, cursor_before.as_deref());
     if has_dropped {
-        model.report(
-            MessageLevel::Warn,
+        model.report_warning(
             "many keys at once look like pasted text and were ignored; type them one by one",
         );
     }
@@ -118,28 +117,19 @@ pub(super) fn handle_paste(model: &mut Model, text: &str) -> Vec<Effect> {
     if model.input_line.is_none() && editor::update::is_typing(model) {
         return editor::update::paste(model, text);
     }
-    let query = match (&mut model.overlay, &model.input_line) {
-        (Some(Overlay::AnswerQuestion(_)), _) => return question::paste_answer(model, text),
-        (None, Some(InputLine::Baseline { .. })) => {
-            let line = text.lines().next().unwrap_or_default();
-            let printable: String = line.chars().filter(|c| !c.is_control()).collect();
-            if let Some(InputLine::Baseline { prompt, text }) = &mut model.input_line {
-                prompt.insert(text, &printable);
-                model.is_dirty = true;
-            }
-            return Vec::new();
-        }
-        (None, Some(_)) => text.lines().next().unwrap_or_default(),
-        _ => {
-            model.report(
-                MessageLevel::Warn,
-                "pasted text is never taken as keys; it was ignored",
-            );
-            return Vec::new();
-        }
+    if let Some(Overlay::AnswerQuestion(_)) = &model.overlay {
+        return question::paste_answer(model, text);
+    }
+    let prompt = model.input_line.take_if(|_| model.overlay.is_none());
+    let Some(mut prompt) = prompt else {
+        model.report_warning("pasted text is never taken as keys; it was ignored");
+        return Vec::new();
     };
-    let printable: String = query.chars().filter(|c| !c.is_control()).collect();
-    edit_input_line(model, |line| line.push_str(&printable));
+    let line = text.lines().next().unwrap_or_default();
+    let printable: String = line.chars().filter(|c| !c.is_control()).collect();
+    prompt.insert(&printable);
+    follow_prompt(model, &prompt);
+    model.input_line = Some(prompt);
     Vec::new()
 }
 
@@ -157,41 +147,34 @@ fn is_plan_guarded(model: &Model) -> bool {
     model.has_plan() && !model.is_screen_covered() && model.plan_guard.is_active(model.now.elapsed)
 }
 
-/// Whether a key may be the first letter of the words that confirm a plan still being made.
+/// Whether a key may be the first character of a confirmation whose plan is still being made.
 fn may_begin_confirmation(model: &Model, key: Key) -> bool {
-    if model.screen == Screen::BaselinePlan {
-        let stage = &model.baseline_plan.stage;
-        let BaselinePlanStage::Planning(request) = stage else {
-            return false;
-        };
-        let typed = key.printable_char();
-        return typed.is_some_and(|c| request.verb().starts_with(c));
-    }
-    let words = ["reset", "push", "undo", "redo", &model.config.name];
-    let begins = |c: char| words.iter().any(|word| word.starts_with(c));
-    let is_awaited = model.has_plan() && matches!(model.reset.stage, ResetStage::Planning(_));
-    is_awaited && key.printable_char().is_some_and(begins)
+    let verbs = ["reset", "push", "undo", "redo", &model.config.name];
+    let words: &[&str] = match (&model.reset.stage, &model.baseline_plan.stage) {
+        (ResetStage::Planning(_), _) if model.screen == Screen::Reset => &verbs,
+        (_, BaselinePlanStage::Planning(request)) if model.screen == Screen::BaselinePlan => {
+            &[request.verb()]
+        }
+        _ => &[],
+    };
+    let typed = key.printable_char();
+    typed.is_some_and(|c| words.iter().any(|word| word.starts_with(c)))
 }
 
-/// Whether printable keys go into the confirmation of a plan.
+/// Whether words are typed to confirm the plan on the screen.
 fn is_typing_confirmation(model: &Model) -> bool {
-    if let BaselinePlanStage::Plan(view) = &model.baseline_plan.stage
-        && model.screen == Screen::BaselinePlan
-    {
-        let is_typed = matches!(view.confirmation, Confirmation::TypedText(_));
-        return is_typed && view.refusal.is_none() && !model.read_only.is_forced;
+    let prompt = model.plan_prompt().filter(|_| !model.read_only.is_forced);
+    prompt.is_some_and(|prompt| prompt.awaits_text())
+}
+
+/// Types the confirmation of the plan. Returns `None` for a key that is a command, such as the one
+/// that unlocks a read-only console.
+fn handle_confirmation_key(model: &mut Model, key: Key) -> Option<Vec<Effect>> {
+    let meaning = model.preferences.keymap.resolve(KeyContext::Plan, &[key]);
+    if model.read_only.is_on && meaning == KeyMeaning::Command(Command::ToggleReadOnly) {
+        return None;
     }
-    if model.has_prune_plan() {
-        return !model.read_only.is_forced;
-    }
-    match &model.reset.stage {
-        ResetStage::Plan(view) if model.screen == Screen::Reset => {
-            let is_typed = matches!(view.confirmation, Confirmation::TypedText(_));
-            // A plan that cannot run takes no typing.
-            is_typed && view.hidden_agents.is_empty() && !model.read_only.is_forced
-        }
-        _ => false,
-    }
+    plan::type_confirmation(model, key)
 }
 
 fn handle_key(model: &mut Model, key: Key) -> Vec<Effect> {
@@ -215,7 +198,7 @@ fn handle_key(model: &mut Model, key: Key) -> Vec<Effect> {
         // would not be visible.
         let has_text = model.editor.as_ref().is_some_and(|it| it.is_modified);
         return if keymap.is_exit_key(key) && !model.is_run_active() && !has_text {
-            reset::update::quit(model)
+            plan::quit(model)
         } else {
             Vec::new()
         };
@@ -223,15 +206,8 @@ fn handle_key(model: &mut Model, key: Key) -> Vec<Effect> {
     if model.overlay.is_some() {
         return handle_overlay_key(model, key);
     }
-    match model.input_line.take() {
-        Some(InputLine::Baseline { prompt, text }) => {
-            return baseline_plan::update::handle_prompt_key(model, prompt, text, key);
-        }
-        None => {}
-        line => {
-            model.input_line = line;
-            return handle_input_line_key(model, key);
-        }
+    if let Some(prompt) = model.input_line.take() {
+        return handle_prompt_key(model, prompt, key);
     }
     if is_typing && let Some(effects) = editor::update::handle_typed_key(model, key) {
         return effects;
@@ -315,178 +291,73 @@ fn resolve_key(model: &mut Model, key: Key) -> Vec<Effect> {
     }
 }
 
-/// Handles a key while a plan is confirmed by typing; `None` if the key is not part of that.
-fn handle_confirmation_key(model: &mut Model, key: Key) -> Option<Vec<Effect>> {
-    let meaning = model.preferences.keymap.resolve(KeyContext::Plan, &[key]);
-    // The key that unlocks a run has precedence over the words that confirm it.
-    if model.read_only.is_on && meaning == KeyMeaning::Command(Command::ToggleReadOnly) {
-        return None;
-    }
-    let is_baseline_plan = model.screen == Screen::BaselinePlan;
-    if model.has_prune_plan() {
-        let plan = model.archives.retention.plan.as_mut()?;
-        let typed = type_confirmation(&plan.word, &mut plan.typed_text, key)?;
-        return Some(finish_typing(
-            model,
-            typed,
-            archives::update::retention::apply_plan,
-        ));
-    }
-    let (confirmation, typed_text) = match (&mut model.baseline_plan.stage, &mut model.reset.stage)
-    {
-        (BaselinePlanStage::Plan(view), _) if is_baseline_plan => {
-            (&view.confirmation, &mut view.typed_text)
+/// Handles a key while text is typed into the prompt.
+fn handle_prompt_key(model: &mut Model, mut prompt: Prompt, key: Key) -> Vec<Effect> {
+    match (key.code, &mut prompt.purpose) {
+        // The palette knows more than the commands of the editor.
+        (KeyCode::Tab, PromptPurpose::EditorCommand) => {
+            return editor::update::open_palette(model, &prompt.text);
         }
-        (_, ResetStage::Plan(view)) if !is_baseline_plan => {
-            (&view.confirmation, &mut view.typed_text)
+        (KeyCode::Tab, PromptPurpose::Baseline(baseline)) => {
+            baseline.exchange_form();
+            model.is_dirty = true;
         }
-        _ => return None,
-    };
-    let Confirmation::TypedText(word) = confirmation else {
-        return None;
-    };
-    let typed = type_confirmation(word, typed_text, key)?;
-    let apply = if is_baseline_plan {
-        baseline_plan::update::apply_plan
-    } else {
-        reset::update::start_run
-    };
-    Some(finish_typing(model, typed, apply))
-}
-
-/// What a key does to the words that confirm a plan.
-enum TypedConfirmation {
-    /// They have changed.
-    Changed,
-    /// They were complete, and Enter confirms them.
-    Confirmed,
-    /// Enter came too early, for these words.
-    Incomplete(String),
-}
-
-/// Adds a key to the words that confirm a plan; `None` if the key is not part of that.
-fn type_confirmation(word: &str, typed_text: &mut String, key: Key) -> Option<TypedConfirmation> {
-    match (key.code, key.printable_char()) {
-        // Until typing has begun, other keys keep their meaning.
-        (_, Some(c)) if typed_text.is_empty() && !word.starts_with(c) => return None,
-        (_, Some(c)) => typed_text.push(c),
-        (KeyCode::Backspace, _) => drop(typed_text.pop()),
-        (KeyCode::Char('u'), _) if key.has_ctrl && !typed_text.is_empty() => typed_text.clear(),
-        (KeyCode::Enter, _) if typed_text.trim() == word => {
-            return Some(TypedConfirmation::Confirmed);
+        (KeyCode::Up | KeyCode::Esc, _) => {
+            if let Some(old) = prompt.old.clone() {
+                prompt.text = old;
+                follow_prompt(model, &prompt);
+            }
+            if key.code == KeyCode::Esc {
+                model.is_dirty = true;
+                return Vec::new();
+            }
         }
-        (KeyCode::Enter, _) => return Some(TypedConfirmation::Incomplete(word.to_string())),
-        _ => return None,
-    }
-    Some(TypedConfirmation::Changed)
-}
-
-fn finish_typing(
-    model: &mut Model,
-    typed: TypedConfirmation,
-    apply: fn(&mut Model) -> Vec<Effect>,
-) -> Vec<Effect> {
-    match typed {
-        TypedConfirmation::Changed => model.is_dirty = true,
-        TypedConfirmation::Confirmed => return apply(model),
-        TypedConfirmation::Incomplete(word) => {
-            let text = format!("type {word} in full, then Enter");
-            model.report(MessageLevel::Info, text);
+        (KeyCode::Enter, _) => return finish_prompt(model, prompt),
+        _ => {
+            if prompt.edit(key) {
+                follow_prompt(model, &prompt);
+            }
         }
     }
+    model.input_line = Some(prompt);
     Vec::new()
 }
 
-fn handle_input_line_key(model: &mut Model, key: Key) -> Vec<Effect> {
-    match (key.code, key.printable_char()) {
-        // The palette knows more than the commands of the editor.
-        (KeyCode::Tab, _) if model.input_line == Some(InputLine::EditorCommand) => {
-            model.input_line = None;
-            return editor::update::open_palette(model);
-        }
-        (KeyCode::Up, _) => restore_input_line(model),
-        (KeyCode::Esc, _) => {
-            restore_input_line(model);
-            model.input_line = None;
-        }
-        (KeyCode::Enter, _) => {
-            model.is_dirty = true;
-            let line = model.input_line.take();
-            model.refresh_visible_agents();
-            match line {
-                Some(InputLine::Search(_)) => finish_search(model),
-                Some(InputLine::ExportPath { entry, path }) => {
-                    return archives::update::export::finish(model, entry, &path);
-                }
-                Some(InputLine::SavePath(path)) => {
-                    return handoff::save_marked_lines(model, &path);
-                }
-                Some(InputLine::EditorCommand) => {
-                    let effects = editor::update::run_command_line(model);
-                    return run_exact_choice(model).unwrap_or(effects);
-                }
-                Some(InputLine::OverwriteWord) => {
-                    return editor::update::confirm_overwrite(model);
-                }
-                Some(InputLine::DiscardWord) => return editor::update::confirm_discard(model),
-                Some(
-                    InputLine::Filter(_)
-                    | InputLine::BaselineFilter(_)
-                    | InputLine::Baseline { .. },
-                )
-                | None => {}
-            }
-        }
-        (KeyCode::Backspace, _) => edit_input_line(model, |line| {
-            line.pop();
-        }),
-        (_, Some(c)) => edit_input_line(model, |line| line.push(c)),
-        (KeyCode::Char('u'), _) if key.has_ctrl => edit_input_line(model, String::clear),
+/// Lets the filter or the search follow the text in the prompt.
+fn follow_prompt(model: &mut Model, prompt: &Prompt) {
+    model.is_dirty = true;
+    let text = prompt.text.clone();
+    match prompt.purpose {
+        PromptPurpose::Filter => fleet::update::set_filter(model, text),
+        PromptPurpose::BaselineFilter => baselines::update::set_filter(model, text),
+        PromptPurpose::Search => screens::set_query(model, text),
         _ => {}
     }
-    Vec::new()
 }
 
-/// Restores the filter or the query from before the input line was opened.
-fn restore_input_line(model: &mut Model) {
-    let old = match &model.input_line {
-        Some(InputLine::Filter(old) | InputLine::BaselineFilter(old) | InputLine::Search(old)) => {
-            old.clone()
-        }
-        Some(InputLine::EditorCommand | InputLine::OverwriteWord | InputLine::DiscardWord) => {
-            String::new()
-        }
-        Some(
-            InputLine::SavePath(_) | InputLine::ExportPath { .. } | InputLine::Baseline { .. },
-        )
-        | None => return,
-    };
-    edit_input_line(model, |line| line.clone_from(&old));
-}
-
-/// Edits the open input line and applies it at once.
-fn edit_input_line(model: &mut Model, edit: impl FnOnce(&mut String)) {
+/// Ends the typing of a text and does what it is for.
+fn finish_prompt(model: &mut Model, prompt: Prompt) -> Vec<Effect> {
     model.is_dirty = true;
-    match &mut model.input_line {
-        Some(InputLine::SavePath(path) | InputLine::ExportPath { path, .. }) => edit(path),
-        Some(InputLine::Filter(_)) => {
-            let mut filter = model.fleet.filter.clone();
-            edit(&mut filter);
-            fleet::update::set_filter(model, filter);
+    model.refresh_visible_agents();
+    let text = prompt.text;
+    match prompt.purpose {
+        PromptPurpose::Filter | PromptPurpose::BaselineFilter => {}
+        PromptPurpose::Search => finish_search(model),
+        PromptPurpose::Baseline(purpose) => {
+            return baseline_plan::update::finish_prompt(model, purpose, text);
         }
-        Some(InputLine::BaselineFilter(_)) => {
-            let mut filter = model.baselines.filter.clone();
-            edit(&mut filter);
-            baselines::update::set_filter(model, filter);
+        PromptPurpose::ExportPath(entry) => {
+            return archives::update::export_entry(model, entry, &text);
         }
-        Some(InputLine::Search(_)) => screens::edit_search(model, edit),
-        Some(InputLine::EditorCommand | InputLine::OverwriteWord | InputLine::DiscardWord) => {
-            if let Some(editor) = &mut model.editor {
-                edit(&mut editor.command_line);
-            }
+        PromptPurpose::SavePath => return handoff::save_marked_lines(model, &text),
+        PromptPurpose::EditorCommand => {
+            let effects = editor::update::run_command_line(model, &text);
+            return run_exact_choice(model).unwrap_or(effects);
         }
-        Some(InputLine::Baseline { .. }) | None => {}
+        PromptPurpose::OverwriteWord => return editor::update::confirm_overwrite(model, &text),
+        PromptPurpose::DiscardWord => return editor::update::confirm_discard(model, &text),
     }
+    Vec::new()
 }
 
 /// Shows the number of hits of the search that was typed.

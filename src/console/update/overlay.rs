@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::commands::perform_command;
-use super::{question, timer_dialog};
+use super::{plan, question, timer_dialog};
 use crate::console::chooser;
 use crate::console::command::{Command, KeyContext};
 use crate::console::key::{Key, KeyCode};
@@ -12,8 +12,7 @@ use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::overlay::{Chooser, ChooserItem, Overlay};
 use crate::console::screen::Screen;
-use crate::console::screens::log::state::MessageLevel;
-use crate::console::screens::{agent, baseline_plan, baselines, fleet, reset};
+use crate::console::screens::{agent, baselines, fleet};
 
 /// Duration of an unlock of read-only agents.
 const UNLOCK_TIME: Duration = Duration::from_secs(30 * 60);
@@ -41,12 +40,9 @@ fn handle_unlock_key(model: &mut Model, key: Key) -> Vec<Effect> {
     model.read_only.is_on = false;
     model.read_only.unlocked_until = Some(model.now.elapsed + UNLOCK_TIME);
     model.reset.confirm_held_at = Some(model.now.elapsed);
-    model.report(MessageLevel::Warn, "unlocked for 30 minutes");
+    model.report_warning("unlocked for 30 minutes");
     // Agents that were skipped as protected may be part of the plan now.
-    if model.screen == Screen::BaselinePlan {
-        return baseline_plan::update::request_plan_again(model);
-    }
-    reset::update::request_plan_again(model)
+    plan::request_again(model)
 }
 
 /// What a key does in a chooser.

@@ -8,7 +8,6 @@ use crate::console::key_guard::KeyGuard;
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::overlay::{Overlay, QuestionDialog};
-use crate::console::screens::log::state::MessageLevel;
 use crate::secret::{MAX_SECRET_BYTES, Secret};
 use crate::transport::sftp::askpass::{ExpectedAnswer, PromptEvent, Question};
 
@@ -25,13 +24,13 @@ pub(super) fn handle_prompt_event(model: &mut Model, event: PromptEvent) -> Vec<
             // connected already, without another question.
             if !model.hosts.is_connected(&host) {
                 let text = format!("{host}: answered too late, the host had hung up; trying again");
-                model.report(MessageLevel::Warn, text);
+                model.report_warning(text);
                 model.hosts.late_logins.insert(host);
             }
         }
         PromptEvent::Unavailable(why) => {
             let text = format!("hosts that ask questions cannot be reached: {why}");
-            model.report(MessageLevel::Warn, text);
+            model.report_warning(text);
         }
     }
     Vec::new()
@@ -63,7 +62,7 @@ fn add_question(model: &mut Model, question: Question) {
         _ if question.is_repeated && is_secret => format!("{key} to try again"),
         _ => format!("{key} answers"),
     };
-    model.report(MessageLevel::Warn, format!("{text}; {next_step}"));
+    model.report_warning(format!("{text}; {next_step}"));
     if opens {
         open_question(model, question);
     }
@@ -84,7 +83,7 @@ fn withdraw_question(model: &mut Model, id: u64) {
     }
     if question.expected_answer != ExpectedAnswer::NoAnswer {
         let text = model.describe_expired_question(&question);
-        model.report(MessageLevel::Info, text);
+        model.report_info(text);
     }
     model.is_dirty = true;
 }
@@ -180,7 +179,7 @@ fn refuse_question(model: &mut Model, question: &Question) -> Effect {
     let key = model.key_hint(Command::ReadAgent);
     let host = &question.host;
     let text = format!("{host}: question declined; {key} asks again");
-    model.report(MessageLevel::Warn, text);
+    model.report_warning(text);
     Effect::RefuseQuestion(question.id)
 }
 

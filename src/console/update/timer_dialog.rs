@@ -8,11 +8,10 @@ use crate::console::keymap::CONFIRM_KEY;
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::overlay::Overlay;
-use crate::console::screens::log::state::MessageLevel;
-use crate::console::screens::log::state::schedule::TimerDialog;
+use crate::console::screens::log::state::schedule::{TimerDialog, TimerPlan};
 use crate::console::screens::reset::state::PlanRequest;
-use crate::console::screens::reset::update::{PLAN_LIFETIME, request_plan};
-use crate::schedule::ScheduleChange;
+use crate::console::screens::reset::update::request_plan;
+use crate::console::widgets::plan_pane::{Confirmation, PlanPrompt};
 
 /// Handles a key of the dialog.
 pub(super) fn handle_timer_key(
@@ -24,38 +23,36 @@ pub(super) fn handle_timer_key(
     if key.code == KeyCode::Esc {
         return Vec::new();
     }
-    if dialog.change.is_some() && dialog.guard.intercepts_key(now) {
+    if dialog.plan.is_some() && dialog.guard.intercepts_key(now) {
         model.overlay = Some(Overlay::Timer(dialog));
         return Vec::new();
     }
     let typed = key.printable_char();
-    if let Some(change) = dialog.change.take() {
-        return match typed {
-            Some(CONFIRM_KEY) => confirm(model, &dialog, change),
-            _ => {
-                let text = format!("{CONFIRM_KEY} confirms, Esc leaves; nothing was changed");
-                model.show_hint(&text);
-                dialog.change = Some(change);
-                model.overlay = Some(Overlay::Timer(dialog));
-                Vec::new()
-            }
-        };
+    if let Some(plan) = dialog.plan.take_if(|_| typed == Some(CONFIRM_KEY)) {
+        return confirm(model, plan);
     }
-    match typed {
+    let change = match typed {
+        _ if dialog.plan.is_some() => {
+            let text = format!("{CONFIRM_KEY} confirms, Esc leaves; nothing was changed");
+            model.show_hint(&text);
+            None
+        }
         Some('r') => return plan_run(model, dialog),
         Some('s') => {
-            dialog.change = dialog.row.skip_change();
-            if dialog.change.is_none() {
+            let change = dialog.row.skip_change();
+            if change.is_none() {
                 model.show_hint(dialog.row.no_skip_reason());
             }
+            change
         }
-        Some('p') => dialog.change = Some(dialog.row.pause_change()),
+        Some('p') => Some(dialog.row.pause_change()),
         Some('q') => return Vec::new(),
-        _ => {}
-    }
-    if dialog.change.is_some() {
+        _ => None,
+    };
+    if let Some(change) = change {
         dialog.guard = KeyGuard::new(now);
-        dialog.made_at = now;
+        let prompt = PlanPrompt::new(Confirmation::SingleKey, now);
+        dialog.plan = Some(TimerPlan { change, prompt });
     }
     model.overlay = Some(Overlay::Timer(dialog));
     Vec::new()
@@ -72,17 +69,17 @@ fn plan_run(model: &mut Model, dialog: Box<TimerDialog>) -> Vec<Effect> {
 }
 
 /// Requests the change that was confirmed.
-fn confirm(model: &mut Model, dialog: &TimerDialog, change: ScheduleChange) -> Vec<Effect> {
+fn confirm(model: &mut Model, plan: TimerPlan) -> Vec<Effect> {
     if let Some(why) = model.read_only_reason() {
-        model.report(MessageLevel::Warn, why);
+        model.report_warning(why);
         return Vec::new();
     }
-    if model.now.elapsed >= dialog.made_at + PLAN_LIFETIME {
+    if plan.prompt.is_expired(model.now.elapsed) {
         let key = model.key_hint(Command::ControlTimer);
         let text = format!("the plan was older than a minute; {key} makes it again");
-        model.report(MessageLevel::Info, text);
+        model.report_info(text);
         return Vec::new();
     }
     model.log.schedule.is_changing = true;
-    vec![Effect::ChangeSchedule(change)]
+    vec![Effect::ChangeSchedule(plan.change)]
 }

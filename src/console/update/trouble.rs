@@ -30,11 +30,7 @@ pub(super) fn go_to_trouble(model: &mut Model) -> Vec<Effect> {
 
 fn go_back(model: &mut Model, origin: TroubleOrigin) -> Vec<Effect> {
     if let Some(cursor) = origin.cursor_agent.filter(|name| model.shows_agent(name)) {
-        model.fleet.cursor_agent = Some(cursor);
-        model
-            .fleet
-            .strip_agent
-            .clone_from(&model.fleet.cursor_agent);
+        model.fleet.set_cursor(Some(cursor));
         model.keep_fleet_cursor_visible();
     }
     if let Some(before) = origin.agent {

@@ -3,7 +3,7 @@
 use crate::console::message::Effect;
 use crate::console::model::{Model, OfferedPlan, UndoOffer, UndoOffers};
 use crate::console::screen::Screen;
-use crate::console::screens::log::state::{MessageLevel, RunSummary};
+use crate::console::screens::log::state::RunSummary;
 use crate::console::screens::reset::state::PlanRequest;
 use crate::console::screens::{baseline_plan, reset};
 use crate::engine::{UndoMode, UndoTarget};
@@ -13,7 +13,7 @@ use crate::engine::{UndoMode, UndoTarget};
 pub(super) fn plan_undo(model: &mut Model) -> Vec<Effect> {
     let other = model.last_undoable_run();
     if let Some(text) = other.map(|run| describe_other_run(model, run, "reset to undo")) {
-        model.report(MessageLevel::Info, text);
+        model.report_info(text);
     }
     let offers = model.undo_offers();
     plan_first(model, offers)
@@ -29,7 +29,7 @@ pub(super) fn plan_redo(model: &mut Model) -> Vec<Effect> {
         .is_some_and(|offer| offer.plan == OfferedPlan::Runs(target));
     let other = model.last_redoable_run().filter(|_| is_about_targets);
     if let Some(text) = other.map(|run| describe_other_run(model, run, "undo to redo")) {
-        model.report(MessageLevel::Info, text);
+        model.report_info(text);
     }
     plan_first(model, offers)
 }

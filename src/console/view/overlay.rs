@@ -98,8 +98,8 @@ pub(super) fn draw_continuations(model: &Model, canvas: &mut Canvas<'_>) {
         canvas.put_text(3, y, rest, key);
         let title = model.preferences.keymap.spec_of(*command).title;
         let text = reason.map_or(title.to_string(), |reason| format!("{title} ({reason})"));
-        let room = usize::from(canvas.width().saturating_sub(titles + 1));
-        canvas.put_text(titles, y, &truncate_untrusted(&text, room), role);
+        let text = truncate_untrusted(&text, canvas.room(titles + 1));
+        canvas.put_text(titles, y, &text, role);
     }
 }
 
@@ -124,12 +124,8 @@ fn draw_list(model: &Model, canvas: &mut Canvas<'_>, choice_list: &ChoiceList<'_
     canvas.clear(area);
     canvas.draw_rule(1);
     let current = chooser::cursor_row(chooser, choices);
-    let x = canvas.put_text(
-        1,
-        2,
-        &truncate_untrusted(title, usize::from(area.width) - 2),
-        Role::Title,
-    );
+    let text = truncate_untrusted(title, usize::from(area.width) - 2);
+    let x = canvas.put_text(1, 2, &text, Role::Title);
     // The command line equivalent to the choice under the cursor.
     if let Some(command) = current.and_then(|at| choices[at].equivalent_command.as_ref()) {
         let command = format!("$ {}", untrusted::visible_line(command));
@@ -263,8 +259,7 @@ fn draw_choice(
         Some(reason) => format!("{} ({reason})", choice.title),
         None => choice.title.clone(),
     };
-    let room = usize::from(canvas.width().saturating_sub(x + 1));
-    canvas.put_text(x, y, &truncate_untrusted(&text, room), role);
+    canvas.put_text(x, y, &truncate_untrusted(&text, canvas.room(x + 1)), role);
     if is_at_cursor {
         canvas.highlight_cursor(3, y, 15);
     }

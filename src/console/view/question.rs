@@ -1,6 +1,5 @@
 //! Draws a host's question over the lower part of a screen.
 
-use ratatui::layout::Rect;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
@@ -17,28 +16,38 @@ use crate::untrusted::{RevealOptions, Untrusted};
 const MAX_SSH_MESSAGE_LINES: usize = 4;
 
 /// A line of drawable text, in pieces with their roles.
-type RoleLine = Vec<(String, Role)>;
+pub(super) type RoleLine = Vec<(String, Role)>;
 
 pub(super) fn draw(model: &Model, dialog: &QuestionDialog, canvas: &mut Canvas<'_>) {
-    let width = usize::from(canvas.width()).saturating_sub(2);
+    let width = canvas.room(2);
     let mut lines = vec![title_line(model, dialog, width)];
     if dialog.is_withdrawn {
         lines.push(own_line("Enter closes this.", Role::Text));
     } else {
         push_body(dialog, width, &mut lines);
     }
-    if model.key_guard_notice_until().is_some() {
+    let message = model.last_message.as_ref().filter(|_| !dialog.is_withdrawn);
+    let message = message.map(|it| own_line(&fit_end_of_sentence(&it.text, width), Role::Warn));
+    ignore_keys(model, &mut lines);
+    lines.extend(message);
+    draw_dialog(canvas, &lines);
+}
+
+/// Replaces the last line while keys are ignored: it would name keys. Returns whether they are.
+pub(super) fn ignore_keys(model: &Model, lines: &mut Vec<RoleLine>) -> bool {
+    let is_guarded = model.key_guard_notice_until().is_some();
+    if is_guarded {
         lines.pop();
         lines.push(own_line(KEYS_IGNORED_NOTICE, Role::Warn));
     }
-    // The dialog covers the row of messages, so it shows the last message itself.
-    let message = model.last_message.as_ref().filter(|_| !dialog.is_withdrawn);
-    lines.extend(
-        message.map(|message| own_line(&fit_end_of_sentence(&message.text, width), Role::Warn)),
-    );
+    is_guarded
+}
+
+/// Draws the lines of a dialog at the bottom of the screen.
+pub(super) fn draw_dialog(canvas: &mut Canvas<'_>, lines: &[RoleLine]) {
     let height = lines.len() as u16 + 1;
     let y = canvas.area.height.saturating_sub(height);
-    canvas.clear(Rect::new(0, y, canvas.area.width, height));
+    canvas.clear(canvas.rows(y, height));
     canvas.draw_rule(y);
     for (line, y) in lines.iter().zip(y + 1..) {
         let mut x = 1;

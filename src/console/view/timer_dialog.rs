@@ -1,9 +1,7 @@
 //! Draws the dialog about a timer: the choices, or the plan that waits for its confirmation.
 
-use ratatui::layout::Rect;
-
+use super::question::{RoleLine, draw_dialog, ignore_keys};
 use crate::console::canvas::{Canvas, fit_end_of_sentence, fit_start_of_sentence};
-use crate::console::frame::KEYS_IGNORED_NOTICE;
 use crate::console::keymap::CONFIRM_KEY;
 use crate::console::model::Model;
 use crate::console::screens::log::state::schedule::{TimerDialog, TimerSource};
@@ -11,80 +9,35 @@ use crate::console::screens::log::view::schedule::format_moment;
 use crate::console::theme::Role;
 use crate::schedule::{ScheduleAction, ScheduleChange, UnitScope};
 
-/// A line: its pieces with their roles, the first one a key or empty.
-struct DialogLine {
-    key: String,
-    text: String,
-    role: Role,
-}
-
-impl DialogLine {
-    fn text(text: String, role: Role) -> DialogLine {
-        DialogLine {
-            key: String::new(),
-            text,
-            role,
-        }
-    }
-
-    /// A choice; dim, with the reason, if it is not possible now.
-    fn choice(key: char, text: String, refusal: Option<String>) -> DialogLine {
-        match refusal {
-            None => DialogLine {
-                key: key.to_string(),
-                text,
-                role: Role::Text,
-            },
-            Some(why) => DialogLine {
-                key: key.to_string(),
-                text: format!("{text} ({why})"),
-                role: Role::Disabled,
-            },
-        }
-    }
-}
-
 pub(super) fn draw(model: &Model, dialog: &TimerDialog, canvas: &mut Canvas<'_>) {
-    let mut lines = match &dialog.change {
-        None => choice_lines(model, dialog),
-        Some(change) => plan_lines(model, dialog, change),
+    let width = canvas.room(0);
+    let mut lines = match &dialog.plan {
+        None => choice_lines(model, dialog, width),
+        Some(plan) => plan_lines(model, dialog, &plan.change, width),
     };
-    if model.key_guard_notice_until().is_some() {
-        lines.pop();
-        lines.push(DialogLine::text(
-            KEYS_IGNORED_NOTICE.to_string(),
-            Role::Warn,
-        ));
-    } else if let Some(message) = &model.last_message {
-        // The dialog covers the row of messages.
-        lines.push(DialogLine::text(message.text.clone(), Role::Warn));
+    if !ignore_keys(model, &mut lines) {
+        let message = model.last_message.as_ref();
+        lines.extend(message.map(|it| text_line(&it.text, Role::Warn, width)));
     }
-    let height = lines.len() as u16 + 1;
-    let y = canvas.area.height.saturating_sub(height);
-    canvas.clear(Rect::new(0, y, canvas.area.width, height));
-    canvas.draw_rule(y);
-    for (line, y) in lines.iter().zip(y + 1..) {
-        let x = canvas.put_text(1, y, &line.key, key_role(line));
-        let x = if line.key.is_empty() { x } else { x + 1 };
-        let room = usize::from(canvas.width().saturating_sub(x + 1));
-        let text = if line.key.is_empty() {
-            fit_end_of_sentence(&line.text, room)
-        } else {
-            fit_start_of_sentence(&line.text, room)
-        };
-        canvas.put_text(x, y, &text, line.role);
-    }
+    draw_dialog(canvas, &lines);
 }
 
-fn key_role(line: &DialogLine) -> Role {
-    if line.role == Role::Disabled {
-        Role::Disabled
-    } else {
-        Role::Key
-    }
+/// Returns a line of text.
+fn text_line(text: &str, role: Role, width: usize) -> RoleLine {
+    vec![(fit_end_of_sentence(text, width.saturating_sub(2)), role)]
 }
 
-fn choice_lines(model: &Model, dialog: &TimerDialog) -> Vec<DialogLine> {
+/// Returns what a key does, or why it does nothing.
+fn choice_line(key: char, text: &str, refusal: Option<String>, width: usize) -> RoleLine {
+    let (text, roles) = match refusal {
+        None => (text.to_string(), [Role::Key, Role::Text]),
+        Some(why) => (format!("{text} ({why})"), [Role::Disabled, Role::Disabled]),
+    };
+    let text = fit_start_of_sentence(&text, width.saturating_sub(4));
+    vec![(key.to_string(), roles[0]), (format!(" {text}"), roles[1])]
+}
+
+fn choice_lines(model: &Model, dialog: &TimerDialog, width: usize) -> Vec<RoleLine> {
     let row = &dialog.row;
     let source = match row.source {
         TimerSource::Manager(UnitScope::System) => ", a timer of the system",
@@ -116,20 +69,23 @@ fn choice_lines(model: &Model, dialog: &TimerDialog) -> Vec<DialogLine> {
         }
         _ => "pause: no scheduled reset until it is resumed".to_string(),
     };
+    let run = "run now: opens the plan of a reset of its agents";
+    let title = format!("{}{source}: {agents}", row.name);
     vec![
-        DialogLine::text(format!("{}{source}: {agents}", row.name), Role::Title),
-        DialogLine::choice(
-            'r',
-            "run now: opens the plan of a reset of its agents".to_string(),
-            model.timer_run_refusal(row),
-        ),
-        DialogLine::choice('s', skip, no_skip),
-        DialogLine::choice('p', pause, None),
-        DialogLine::text("Esc closes".to_string(), Role::Dim),
+        text_line(&title, Role::Title, width),
+        choice_line('r', run, model.timer_run_refusal(row), width),
+        choice_line('s', &skip, no_skip, width),
+        choice_line('p', &pause, None, width),
+        text_line("Esc closes", Role::Dim, width),
     ]
 }
 
-fn plan_lines(model: &Model, dialog: &TimerDialog, change: &ScheduleChange) -> Vec<DialogLine> {
+fn plan_lines(
+    model: &Model,
+    dialog: &TimerDialog,
+    change: &ScheduleChange,
+    width: usize,
+) -> Vec<RoleLine> {
     let verb = TimerDialog::verb(change);
     let line = format!("schedule {verb} {}", dialog.row.argument());
     let line = model.config.invocation.command_line(&line);
@@ -140,21 +96,13 @@ fn plan_lines(model: &Model, dialog: &TimerDialog, change: &ScheduleChange) -> V
         }
         ScheduleAction::Skip(_) => "Runs that belong to this due time reset nothing.",
     };
+    let file = &dialog.file;
+    let writes = format!("writes {file}, and a line of reset.log; runs no systemctl");
     vec![
-        DialogLine::text(change.describe(), Role::Title),
-        DialogLine::text(
-            format!(
-                "writes {}, and a line of reset.log; runs no systemctl",
-                dialog.file
-            ),
-            Role::Text,
-        ),
-        DialogLine::text(effect.to_string(), Role::Text),
-        DialogLine::text(format!("same as:  {line}"), Role::Dim),
-        DialogLine {
-            key: CONFIRM_KEY.to_string(),
-            text: "confirms, Esc leaves".to_string(),
-            role: Role::Text,
-        },
+        text_line(&change.describe(), Role::Title, width),
+        text_line(&writes, Role::Text, width),
+        text_line(effect, Role::Text, width),
+        text_line(&format!("same as:  {line}"), Role::Dim, width),
+        choice_line(CONFIRM_KEY, "confirms, Esc leaves", None, width),
     ]
 }

@@ -98,9 +98,9 @@ fn tabs_wrap_and_reveal_toggle() {
     assert_eq!(console.message_text(), "hunks are on the Diff tab");
     console.press("S-Tab w .");
     assert!(console.screen_text().contains("} { hunk"));
-    let agent = &console.model.agent;
+    let (agent, options) = (&console.model.agent, console.model.text_options);
     assert_eq!(
-        (agent.tab, agent.is_wrapping, agent.is_whitespace_marked),
+        (agent.tab, options.is_wrapping, options.is_whitespace_marked),
         (AgentTab::Diff, false, true)
     );
 }
@@ -272,7 +272,7 @@ fn context_changes_within_bounds() {
         console.press("=");
         assert_eq!(console.message_text(), "");
     }
-    assert_eq!(console.model.agent.context_lines, None);
+    assert_eq!(console.model.text_options.context_lines, None);
     assert!(shown(&console) > first);
     console.press("=");
     assert!(
@@ -282,7 +282,7 @@ fn context_changes_within_bounds() {
     );
     // The next agent keeps the display options.
     console.press("]");
-    assert_eq!(console.model.agent.context_lines, None);
+    assert_eq!(console.model.text_options.context_lines, None);
 }
 
 #[test]
@@ -475,14 +475,14 @@ fn history_scrolls_with_cursor() {
     ));
     console.press("G");
     let height = console.model.history_height();
-    assert_eq!(console.model.agent.history.top, 50 - height);
+    assert_eq!(console.model.agent.history.list.top, 50 - height);
     console.send(Msg::Resized(120, 36));
     assert_eq!(
-        console.model.agent.history.top,
+        console.model.agent.history.list.top,
         50 - console.model.history_height()
     );
     console.press("gg");
-    assert_eq!(console.model.agent.history.top, 0);
+    assert_eq!(console.model.agent.history.list.top, 0);
 }
 
 /// The rules of `charlie`: the operator added one, the agent weakened another.

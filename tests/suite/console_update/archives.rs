@@ -130,7 +130,7 @@ fn refreshed_result_keeps_the_row_under_the_cursor() {
     found.result.entries.rotate_right(1);
     let number = console.model.archives.search_number;
     console.send(Msg::ArchiveSearched(number, Ok(Box::new(found))));
-    assert_eq!(console.model.archives.cursor, 2);
+    assert_eq!(console.model.archives.list.cursor, 2);
     assert_eq!(
         console.model.archives.current_row().unwrap().source(),
         current
@@ -144,7 +144,7 @@ fn next_hit_goes_on_in_the_next_text() {
     let hit = |console: &TestConsole| {
         let pane = &console.model.archives.text.pane;
         (
-            console.model.archives.cursor,
+            console.model.archives.list.cursor,
             pane.lines[pane.hits[pane.current_hit]].new_number,
         )
     };

@@ -9,7 +9,8 @@ use memory_shepherd::console::screens::baseline_plan::state::{
     AppliedBaselinePlan, BaselineChangePlan, BaselinePlanRequest, BaselinePlanStage,
 };
 use memory_shepherd::console::screens::baselines::state::BaselinesPage;
-use memory_shepherd::console::screens::reset::state::{Confirmation, PlanRequest};
+use memory_shepherd::console::screens::reset::state::PlanRequest;
+use memory_shepherd::console::widgets::plan_pane::Confirmation;
 use memory_shepherd::engine::{
     BaselineState, Observation, Protection, ScratchSelection, State, TextReplacement,
 };
@@ -53,7 +54,7 @@ fn is_applied(console: &TestConsole) -> bool {
 
 fn confirmation(console: &TestConsole) -> &Confirmation {
     let view = console.model.baseline_plan.view();
-    &view.expect("no plan on the screen").confirmation
+    &view.expect("no plan on the screen").prompt.confirmation
 }
 
 fn restore_of(agent: &str, version: &str) -> BaselinePlanRequest {
@@ -409,7 +410,7 @@ fn refused_name_stays_in_the_line() {
     console.press("N");
     console.type_line("a/b");
     console.press("Tab Enter");
-    let id = console.model.baseline_plan.last_plan_id;
+    let id = console.model.baseline_plan.requests.last_id;
     let error = Error::new(ErrorKind::Conflict, "a/b cannot be the name of a baseline");
     console.send(Msg::BaselinePlanMade(id, Err(error)));
     assert_eq!(console.model.screen, Screen::Baselines);
@@ -455,7 +456,7 @@ fn changed_files_void_the_typed_words() {
     console.advance(2 * SECOND);
     console.answer_baseline_plan(baseline_plan(&["alpha", "bravo"], true));
     let view = console.model.baseline_plan.view().unwrap();
-    assert_eq!(view.typed_text, "");
+    assert_eq!(view.prompt.typed_text, "");
     assert!(console.message_text().contains("files have changed"));
 }
 
@@ -480,7 +481,7 @@ fn late_plan_is_ignored() {
 fn keys_typed_ahead_do_not_confirm() {
     let mut console = console_with_baselines();
     console.press("X");
-    let request = console.model.baseline_plan.last_plan_id;
+    let request = console.model.baseline_plan.requests.last_id;
     let plan = baseline_plan(&["alpha"], false);
     console.send(Msg::BaselinePlanMade(request, Ok(Box::new(plan))));
     for _ in 0..5 {
@@ -578,7 +579,7 @@ fn failures_of_a_plan_are_reported() {
 fn refused_request_returns_to_the_baselines() {
     let mut console = console_with_baselines();
     console.press("X");
-    let request = console.model.baseline_plan.last_plan_id;
+    let request = console.model.baseline_plan.requests.last_id;
     let error = Error::new(
         ErrorKind::User,
         "alpha-MEMORY.md has no known version sealed",

@@ -191,7 +191,7 @@ fn late_comparison_is_ignored() {
     let old_request = console.model.baselines.comparison.request.clone();
     console.press("Tab");
     console.send(Msg::BaselineCompared(old_request, Err("late".to_string())));
-    assert!(!console.model.baselines.comparison.is_loaded);
+    assert!(!console.model.baselines.comparison.shown.is_loaded);
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn version_opens_against_the_file() {
     );
     console.press("q");
     assert_eq!(console.model.baselines.page, BaselinesPage::Versions);
-    assert_eq!(console.model.baselines.versions.cursor, 1);
+    assert_eq!(console.model.baselines.versions.list.cursor, 1);
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn comparison_is_searched_and_scrolled_like_a_diff() {
     console.press("Enter");
     assert_eq!(console.message_text(), "1 hit");
     console.press("Esc");
-    assert_eq!(console.model.baselines.comparison.pane.query, "");
+    assert_eq!(console.model.baselines.comparison.shown.pane.query, "");
     assert_eq!(console.model.baselines.page, BaselinesPage::Comparison);
     let is_wide = console.model.is_side_by_side();
     console.press("t");

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use memory_shepherd::console::screen::Screen;
 
-use memory_shepherd::console::overlay::InputLine;
-
 use memory_shepherd::console::message::Effect;
 use memory_shepherd::console::screens::fleet::sort_order::SortOrder;
 use memory_shepherd::console::update::CURSOR_SETTLE_TIME;
+use memory_shepherd::console::widgets::prompt::PromptPurpose;
 use memory_shepherd::engine::State;
 
 use super::{agent_order, cursor_agent, marked_agents};
@@ -197,10 +196,8 @@ fn canceled_filter_restores_previous_filter() {
 fn escape_steps_back_and_keeps_marks() {
     let mut console = fleet_of_four();
     console.press("Space / a");
-    assert!(matches!(
-        console.model.input_line,
-        Some(InputLine::Filter(_))
-    ));
+    let prompt = console.model.input_line.as_ref();
+    assert_eq!(prompt.unwrap().purpose, PromptPurpose::Filter);
     console.press("Esc");
     assert_eq!(
         (
@@ -307,7 +304,7 @@ fn movement_keys_stop_at_both_ends() {
     ] {
         console.press(keys);
         assert_eq!(console.model.fleet_cursor_index(), Some(place), "{keys}");
-        let top = console.model.fleet.top;
+        let top = console.model.fleet.list.top;
         assert!((top..top + page).contains(&place), "{keys}: {top}");
     }
 }

@@ -7,7 +7,7 @@ use memory_shepherd::console::overlay::Overlay;
 use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::screens::hosts;
 use memory_shepherd::console::screens::log::state::MessageLevel;
-use memory_shepherd::console::screens::reset::state::Confirmation;
+use memory_shepherd::console::widgets::plan_pane::Confirmation;
 use memory_shepherd::engine::{ConnectionSetting, HostStatus, Reachability, State};
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::sftp::askpass;

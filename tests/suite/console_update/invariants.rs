@@ -115,12 +115,12 @@ pub fn assert_model_invariants(model: &Model, what: &str) {
         None => assert!(model.fleet.order.is_empty(), "{what}: no cursor"),
     }
     assert!(
-        model.fleet.top <= model.fleet.order.len(),
+        model.fleet.list.top <= model.fleet.order.len(),
         "{what}: top {}",
-        model.fleet.top
+        model.fleet.list.top
     );
     if let Some(index) = model.fleet_cursor_index() {
-        let rows = model.fleet.top..model.fleet.top + model.fleet_height();
+        let rows = model.fleet.list.top..model.fleet.list.top + model.fleet_height();
         assert!(rows.contains(&index), "{what}: {index} is not in {rows:?}");
     }
     for name in &model.fleet.marks {

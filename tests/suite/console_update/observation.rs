@@ -228,7 +228,7 @@ fn worst_rows_are_visible_after_reading() {
         .skip(2)
         .map(|name| observation_of(name, State::Drifted));
     console.observe(drifted.collect());
-    assert!(console.model.fleet.top > 0);
+    assert!(console.model.fleet.list.top > 0);
     let clean = names
         .iter()
         .skip(2)
@@ -238,7 +238,7 @@ fn worst_rows_are_visible_after_reading() {
     all.push(observation_of("agent-01", State::Tampered));
     console.observe(all);
     assert_eq!(cursor_agent(&console), "agent-00");
-    assert_eq!(console.model.fleet.top, 0);
+    assert_eq!(console.model.fleet.list.top, 0);
 }
 
 #[test]

@@ -7,8 +7,8 @@ use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::screen::Screen;
 
 use memory_shepherd::console::message::{Effect, Msg};
-use memory_shepherd::console::screens::reset::state::{Confirmation, ResetStage};
-use memory_shepherd::console::screens::reset::update::PLAN_LIFETIME;
+use memory_shepherd::console::screens::reset::state::ResetStage;
+use memory_shepherd::console::widgets::plan_pane::{Confirmation, PLAN_LIFETIME};
 use memory_shepherd::engine::{Plan, Protection, READ_ONLY_REASON, State, UndoMode};
 use memory_shepherd::error::{Error, ErrorKind};
 

@@ -7,7 +7,7 @@ use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::overlay::Overlay;
 
 use memory_shepherd::console::message::Effect;
-use memory_shepherd::console::screens::reset::state::Confirmation;
+use memory_shepherd::console::widgets::plan_pane::Confirmation;
 use memory_shepherd::engine::{Plan, Protection, State, UndoMode};
 
 use super::MINUTE;

@@ -95,7 +95,7 @@ fn result_stays_until_next_run() {
     assert_eq!(
         console.press("z"),
         [Effect::MakePlan(
-            console.model.reset.last_plan_id,
+            console.model.reset.requests.last_id,
             PlanRequest::Undo(UndoTarget::Run("7f3c0a11".to_string()), UndoMode::Refuse),
             false
         )]

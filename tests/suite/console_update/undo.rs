@@ -9,7 +9,8 @@ use memory_shepherd::console::screens::baseline_plan::state::{
     AppliedBaselinePlan, BaselinePlanRequest,
 };
 use memory_shepherd::console::screens::log::state::RunSummary;
-use memory_shepherd::console::screens::reset::state::{Confirmation, PlanRequest, ResetStage};
+use memory_shepherd::console::screens::reset::state::{PlanRequest, ResetStage};
+use memory_shepherd::console::widgets::plan_pane::Confirmation;
 use memory_shepherd::engine::{
     BaselineState, FileState, Observation, Operation, Outcome, State, StepAction, UndoMode,
     UndoTarget,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use memory_shepherd::archive::search::{QueryChange, RelaxedQuery};
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
-use memory_shepherd::console::message::{ComparedEntry, Msg};
+use memory_shepherd::console::message::Msg;
 use memory_shepherd::console::text;
 use memory_shepherd::engine::{
     FoundMemory, FoundText, IndexProgress, RetentionOverview, SearchRelaxation, TimelineRow,
@@ -173,7 +173,7 @@ fn entry_diff_matches_snapshot() {
         console.press("j d");
         let request = console.model.archives.comparison.request.clone().unwrap();
         let new = TEXT.replace("need", "no");
-        let compared = ComparedEntry {
+        let compared = text::ComparedTexts {
             text: text::prepare_comparison([TEXT.as_bytes(), new.as_bytes()], None),
             titles: [
                 request.entry.display().to_string(),

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, FixedOffset};
 
 use crate::console::screens::agent::marked_lines::MarkedLines;
-use crate::console::text::{Arrangement, Pane, PreparedText, TextLine};
+use crate::console::text::{Pane, TextLine};
+use crate::console::widgets::list_pane::ListPane;
 use crate::engine::HistoryEntry;
 
 /// Smallest width of the terminal for two texts side by side, in columns.
@@ -13,9 +14,6 @@ pub const MIN_SIDE_BY_SIDE_COLUMNS: u16 = 110;
 
 /// Choices for the number of unchanged lines around a change; `None` is all.
 pub const CONTEXT_LINE_CHOICES: [Option<usize>; 5] = [Some(0), Some(3), Some(10), Some(30), None];
-
-/// Cells left of each side of a diff: a sign and one number.
-pub const SIDE_GUTTER_CELLS: usize = 8;
 
 /// The tabs of an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,14 +87,10 @@ pub struct AgentScreen {
     pub tab: AgentTab,
     /// Baseline against memory.
     pub diff: Pane,
-    /// The same under the other whitespace rule, if it differs.
-    pub diff_alternate: Option<Vec<TextLine>>,
     /// Scratch below the boundary.
     pub scratch: Pane,
     /// The last known version of its baseline against the file.
     pub baseline: Pane,
-    /// The same under the other whitespace rule, if it differs.
-    pub baseline_alternate: Option<Vec<TextLine>>,
     /// Titles of that version and of the file.
     pub baseline_titles: [String; 2],
     /// What operator and agent changed in the rules; empty until it is loaded.
@@ -117,16 +111,6 @@ pub struct AgentScreen {
     pub is_text_due: bool,
     /// When these texts were read, if they are a cached copy.
     pub cached_at: Option<DateTime<FixedOffset>>,
-    /// Whether long lines are wrapped.
-    pub is_wrapping: bool,
-    /// Whether ordinary whitespace is marked.
-    pub is_whitespace_marked: bool,
-    /// Whether diffs are unified even on a wide terminal.
-    pub is_unified: bool,
-    /// Unchanged lines around a change; `None` shows all.
-    pub context_lines: Option<usize>,
-    /// Whether whitespace-only changes are hidden.
-    pub is_whitespace_ignored: bool,
     /// Whether the text takes the whole screen.
     pub is_full_screen: bool,
     /// Marked lines of the scratch, by agent.
@@ -142,14 +126,12 @@ pub struct HistoryPane {
     pub records: Option<Result<Vec<HistoryEntry>, String>>,
     /// Sequence number of the record under the cursor.
     pub cursor_seq: Option<u64>,
-    /// First visible row.
-    pub top: usize,
+    /// Position in the records; its cursor follows the chosen one.
+    pub list: ListPane,
     /// Sequence number of the open record.
     pub open_seq: Option<u64>,
     /// Diff of the open record; empty until it is loaded.
     pub diff: Pane,
-    /// The same under the other whitespace rule, if it differs.
-    pub diff_alternate: Option<Vec<TextLine>>,
 }
 
 impl HistoryPane {
@@ -182,11 +164,6 @@ impl AgentScreen {
         AgentScreen {
             agent: name,
             tab: self.tab,
-            is_wrapping: self.is_wrapping,
-            is_whitespace_marked: self.is_whitespace_marked,
-            is_unified: self.is_unified,
-            context_lines: self.context_lines,
-            is_whitespace_ignored: self.is_whitespace_ignored,
             is_full_screen: self.is_full_screen,
             marked_lines: self.marked_lines.clone(),
             promoted_lines: self.promoted_lines.clone(),
@@ -273,44 +250,5 @@ impl AgentScreen {
     /// Whether the tab shows text of a file.
     pub fn is_file_text(&self) -> bool {
         !self.is_list() && self.tab != AgentTab::Facts
-    }
-
-    /// Whether whitespace is marked; only that of files is.
-    pub fn can_mark_whitespace(&self) -> bool {
-        self.is_whitespace_marked && self.is_file_text()
-    }
-
-    /// Arranges the panes for the display options and the width of the terminal.
-    pub fn arrange_panes(&mut self, columns: u16) {
-        let arrangement = Arrangement {
-            context_lines: self.context_lines,
-            is_side_by_side: !self.is_unified
-                && !self.is_full_screen
-                && columns >= MIN_SIDE_BY_SIDE_COLUMNS,
-        };
-        self.diff.set_arrangement(arrangement);
-        self.baseline.set_arrangement(arrangement);
-        self.history.diff.set_arrangement(arrangement);
-    }
-
-    /// Shows or hides whitespace-only changes.
-    pub fn toggle_ignore_whitespace(&mut self) {
-        self.is_whitespace_ignored = !self.is_whitespace_ignored;
-        let history = &mut self.history;
-        for (pane, other) in [
-            (&mut self.diff, &mut self.diff_alternate),
-            (&mut self.baseline, &mut self.baseline_alternate),
-            (&mut history.diff, &mut history.diff_alternate),
-        ] {
-            pane.exchange_lines(other);
-        }
-    }
-
-    /// Returns the lines to show under the current whitespace rule, and those of the other rule.
-    pub fn choose_lines(&self, prepared: PreparedText) -> (Vec<TextLine>, Option<Vec<TextLine>>) {
-        match prepared.ignoring_whitespace {
-            Some(lines) if self.is_whitespace_ignored => (lines, Some(prepared.lines)),
-            other => (prepared.lines, other),
-        }
     }
 }

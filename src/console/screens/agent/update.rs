@@ -6,12 +6,12 @@ use crate::console::age::{format_age, format_modification_age};
 use crate::console::agent_row::AgentRow;
 use crate::console::command::Command;
 use crate::console::message::{AgentTexts, Effect};
-use crate::console::model::{AgentView, Model, step_index};
+use crate::console::model::{AgentView, Model};
 use crate::console::screen::Screen;
 use crate::console::screens::agent::state::{AgentTab, CONTEXT_LINE_CHOICES};
 use crate::console::screens::baselines;
-use crate::console::screens::log::state::MessageLevel;
-use crate::console::text::{LineKind, Pane, PreparedText, TextLine, Tones};
+use crate::console::text::{PreparedText, TextLine, Tones};
+use crate::console::widgets::list_pane::step_index;
 use crate::engine::{HistoryEntry, State};
 use crate::quantity::format_count;
 
@@ -27,15 +27,11 @@ pub fn handle_texts(model: &mut Model, texts: AgentTexts) {
     }
     let first = agent.generation == 0;
     agent.generation = texts.generation;
-    let (lines, other) = agent.choose_lines(texts.diff);
-    agent.diff.replace_lines(lines);
-    agent.diff_alternate = other;
+    agent.diff.show(texts.diff);
     agent.scratch.replace_lines(texts.scratch.lines);
     let marked = agent.marked_lines.get_mut(&agent.agent);
     let lost_lines = marked.map_or(0, |marked| marked.follow(&agent.scratch.lines));
-    let (lines, other) = agent.choose_lines(texts.baseline);
-    agent.baseline.replace_lines(lines);
-    agent.baseline_alternate = other;
+    agent.baseline.show(texts.baseline);
     let facts;
     (agent.fact_labels, facts) = texts.facts.into_iter().unzip();
     agent.facts.replace_lines(facts);
@@ -44,7 +40,6 @@ pub fn handle_texts(model: &mut Model, texts: AgentTexts) {
     agent.baseline_titles = texts.baseline_titles;
     agent.findings = texts.findings;
     agent.cached_at = texts.cached_at;
-    agent.arrange_panes(model.size.0);
     if first {
         let text = &model.agent.scratch.lines;
         let line = text.iter().position(is_note).unwrap_or(0);
@@ -55,7 +50,7 @@ pub fn handle_texts(model: &mut Model, texts: AgentTexts) {
     if lost_lines > 0 {
         let lines = format_count(lost_lines as u64, "marked line");
         let text = format!("{}: {lines} changed, so no longer marked", texts.agent);
-        model.report(MessageLevel::Warn, text);
+        model.report_warning(text);
     }
     model.is_dirty = true;
 }
@@ -99,7 +94,6 @@ pub fn handle_rules(model: &mut Model, name: &str, rules: PreparedText) {
 pub fn handle_history(model: &mut Model, name: &str, past: Result<Vec<HistoryEntry>, String>) {
     if model.agent.agent == name {
         model.agent.history.records = Some(past);
-        keep_history_cursor_visible(model);
         model.is_dirty = true;
     }
 }
@@ -115,11 +109,8 @@ pub fn handle_run_diff(
     if agent.agent != name || agent.history.open_seq != Some(seq) {
         return;
     }
-    let prepared = text.unwrap_or_else(|why| vec![TextLine::note(LineKind::Note, why)].into());
-    let (lines, other) = agent.choose_lines(prepared);
-    agent.history.diff.replace_lines(lines);
-    agent.history.diff_alternate = other;
-    agent.arrange_panes(model.size.0);
+    let prepared = text.unwrap_or_else(PreparedText::note);
+    agent.history.diff.show(prepared);
     let height = model.text_height();
     model.agent.history.diff.scroll_to_first_hunk(height);
     model.is_dirty = true;
@@ -133,9 +124,7 @@ pub fn open_run_diff(model: &mut Model) -> Vec<Effect> {
     };
     agent.history.cursor_seq = Some(seq);
     agent.history.open_seq = Some(seq);
-    agent.history.diff = Pane::default();
-    agent.history.diff_alternate = None;
-    agent.arrange_panes(model.size.0);
+    agent.history.diff.clear();
     vec![Effect::PrepareRunDiff(agent.agent.clone(), seq)]
 }
 
@@ -147,54 +136,29 @@ fn move_history_cursor(model: &mut Model, by: isize) {
         .loaded_records()
         .get(index)
         .map(|past| past.record.seq);
-    keep_history_cursor_visible(model);
-}
-
-/// Scrolls the history so that its cursor is visible.
-pub fn keep_history_cursor_visible(model: &mut Model) {
-    let height = model.history_height();
-    let history = &mut model.agent.history;
-    let index = history.cursor_index();
-    history.top = history.top.clamp((index + 1).saturating_sub(height), index);
-    history.top = history
-        .top
-        .min(history.loaded_records().len().saturating_sub(height));
 }
 
 /// Toggles side-by-side, or shows more or fewer unchanged lines.
 pub fn change_arrangement(model: &mut Model, command: Command) {
-    let agent = &mut model.agent;
+    let options = &mut model.text_options;
     let context_index = CONTEXT_LINE_CHOICES
         .iter()
-        .position(|it| *it == agent.context_lines);
+        .position(|it| *it == options.context_lines);
     let last = CONTEXT_LINE_CHOICES.len() - 1;
     let choice = context_index.unwrap_or(last);
     match command {
-        Command::ToggleSideBySide => agent.is_unified = !agent.is_unified,
+        Command::ToggleSideBySide => options.is_unified = !options.is_unified,
         Command::MoreContext => {
-            agent.context_lines = CONTEXT_LINE_CHOICES[(choice + 1).min(last)];
+            options.context_lines = CONTEXT_LINE_CHOICES[(choice + 1).min(last)];
         }
-        _ => agent.context_lines = CONTEXT_LINE_CHOICES[choice.saturating_sub(1)],
+        _ => options.context_lines = CONTEXT_LINE_CHOICES[choice.saturating_sub(1)],
     }
-    model.arrange_panes();
     match (command, choice) {
         (Command::LessContext, 0) => model.show_hint("already showing changes only"),
         (Command::MoreContext, choice) if choice == last => {
             model.show_hint("already showing all unchanged lines");
         }
         _ => {}
-    }
-}
-
-/// Keeps the first visible row inside its line, which has fewer rows in a wider terminal, and the
-/// cursor on the screen.
-pub fn clamp_pane_top(model: &mut Model) {
-    if model.has_text() || model.screen == Screen::Agent {
-        let (width, height, look) = (model.text_width(), model.text_height(), model.pane_style());
-        model.visible_pane_mut().clamp_top(width, look);
-        if model.has_line_cursor() {
-            model.agent.scratch.show_cursor(width, height, look);
-        }
     }
 }
 
@@ -261,17 +225,12 @@ fn open(model: &mut Model, name: String) -> Vec<Effect> {
     };
     model.go_to_screen(Screen::Agent);
     if model.shows_agent(&name) {
-        model.fleet.cursor_agent = Some(name.clone());
+        model.fleet.set_cursor(Some(name.clone()));
         model.fleet.is_cursor_pinned = true;
-        model
-            .fleet
-            .strip_agent
-            .clone_from(&model.fleet.cursor_agent);
         model.keep_fleet_cursor_visible();
     }
     if model.agent.agent != name {
         model.agent = model.agent.for_agent(name.clone());
-        model.agent.arrange_panes(model.size.0);
     }
     model.agent.is_text_due = false;
     let texts = Effect::PrepareTexts(name);
@@ -288,7 +247,6 @@ pub fn show_again(model: &mut Model, view: AgentView) {
     model.agent.tab = view.tab;
     if model.agent.agent != view.agent {
         model.agent = model.agent.for_agent(view.agent);
-        model.agent.arrange_panes(model.size.0);
         model.agent.is_text_due = true;
     }
 }
@@ -338,7 +296,6 @@ pub fn cycle_tab(model: &mut Model, by: usize) -> Vec<Effect> {
 /// Shows the text alone, or with its borders again.
 pub fn toggle_full_screen(model: &mut Model) {
     model.agent.is_full_screen = !model.agent.is_full_screen;
-    model.agent.arrange_panes(model.size.0);
     if model.agent.has_line_cursor() {
         model.agent.scratch.move_cursor_to_top();
     }
@@ -383,7 +340,7 @@ pub fn change_marks(model: &mut Model, command: Command) {
     if is_cut {
         let text =
             "text that is not shown cannot be marked; a push that keeps all scratch keeps it";
-        model.report(MessageLevel::Warn, text);
+        model.report_warning(text);
     }
 }
 
@@ -437,7 +394,7 @@ pub fn unmark_saved_lines(model: &mut Model, baseline: &str, text: &[u8]) {
     for note in notes {
         // What the save says matters more.
         let message = model.last_message.take();
-        model.report(MessageLevel::Info, note);
+        model.report_info(note);
         model.last_message = message;
     }
 }
@@ -459,44 +416,6 @@ pub fn go_back(model: &mut Model, is_escape: bool) {
 fn leave(model: &mut Model) {
     let to = model.reopenable_screen(model.return_point.from_agent);
     model.go_to_screen(to);
-}
-
-/// Starts a search. Returns the previous query.
-pub fn begin_search(model: &mut Model) -> String {
-    let pane = model.visible_pane_mut();
-    let query = pane.query.clone();
-    pane.search("");
-    query
-}
-
-/// Edits the query of the search and goes to its first hit.
-pub fn edit_search(model: &mut Model, edit: impl FnOnce(&mut String)) {
-    let height = model.text_height();
-    let pane = model.visible_pane_mut();
-    let mut query = pane.query.clone();
-    edit(&mut query);
-    pane.search(&query);
-    pane.go_to_first_hit(height);
-    pane.move_cursor_to_hit();
-}
-
-/// Goes to the next or previous hit; without a search, to the next or previous hunk.
-pub fn go_to_next_hit(model: &mut Model, is_forward: bool) {
-    let height = model.text_height();
-    let pane = model.visible_pane_mut();
-    if pane.query.is_empty() {
-        pane.go_to_hunk(is_forward, height);
-    } else {
-        pane.go_to_next_hit(is_forward, height);
-        pane.move_cursor_to_hit();
-    }
-}
-
-/// Goes to the next or previous hunk.
-pub fn go_to_hunk(model: &mut Model, is_forward: bool) {
-    let height = model.text_height();
-    let pane = model.visible_pane_mut();
-    pane.go_to_hunk(is_forward, height);
 }
 
 /// Returns the ages on the screen.

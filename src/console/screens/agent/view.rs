@@ -1,8 +1,6 @@
 //! Draws one agent: its live diff, its scratch, its facts, its baseline and its history.
 
 pub mod history;
-mod layout;
-pub(in crate::console) mod text;
 
 use unicode_width::UnicodeWidthStr;
 
@@ -14,8 +12,8 @@ use crate::console::canvas::{
 };
 use crate::console::command::Command;
 use crate::console::frame::{
-    blocked_step, draw_fleet_name, draw_message, draw_pending_question, draw_short_fleet_name,
-    draw_trouble, fleet_name_width, least_fleet_name_width,
+    blocked_step, draw_compared_texts, draw_fleet_name, draw_message, draw_pending_question,
+    draw_short_fleet_name, draw_text_pane, draw_trouble, fleet_name_width, least_fleet_name_width,
 };
 use crate::console::model::Model;
 use crate::console::screens::agent::state::{AgentTab, MIN_SIDE_BY_SIDE_COLUMNS};
@@ -34,7 +32,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         .find_row(&agent.agent)
         .and_then(|row| row.latest_observation());
     if agent.is_full_screen && !agent.is_list() {
-        text::draw(model, canvas, 0);
+        draw_text_pane(model, canvas, 0);
         return draw_full_screen_footer(model, canvas);
     }
     draw_header(model, canvas, observation);
@@ -42,16 +40,13 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     canvas.draw_rule(2);
     if agent.is_list() {
         history::draw(model, canvas);
-    } else if model.is_side_by_side() {
+    } else {
         let titles = match agent.tab {
             AgentTab::History => history::run_diff_titles(model),
             AgentTab::Baseline => agent.baseline_titles.clone(),
             _ => agent.diff_titles.clone(),
         };
-        text::draw_side_titles(model, canvas, 3, &titles);
-        text::draw(model, canvas, 4);
-    } else {
-        text::draw(model, canvas, 3);
+        draw_compared_texts(model, canvas, 3, &titles);
     }
     // Below the text: the findings, the message, the hints.
     let bottom = canvas.area.height - 4;
@@ -60,7 +55,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         return history::draw_details(model, canvas, bottom + 1);
     }
     let mut x = 1;
-    if agent.is_whitespace_ignored
+    if model.text_options.is_whitespace_ignored
         && agent.has_diff_options()
         && model.size.0 < MIN_SIDE_BY_SIDE_COLUMNS
     {
@@ -79,18 +74,14 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         AgentTab::History => history::draw_details(model, canvas, bottom + 1),
         _ => {
             let x = draw_blocker(model, canvas, (x, bottom + 1), observation);
-            let room = usize::from(canvas.width().saturating_sub(x + 1));
+            let room = canvas.room(x + 1);
             let findings = &agent.findings;
             if room < MIN_FINDINGS_CELLS {
                 return;
             }
             if untrusted::visible_line(findings).width() > room {
-                canvas.put_text(
-                    x,
-                    bottom + 1,
-                    &fit_end_of_sentence(findings, room),
-                    Role::Text,
-                )
+                let text = fit_end_of_sentence(findings, room);
+                canvas.put_text(x, bottom + 1, &text, Role::Text)
             } else {
                 canvas.put_untrusted(x, bottom + 1, findings.as_bytes(), Role::Text)
             };
@@ -117,8 +108,8 @@ fn draw_blocker(
     let step = step.map(|step| format!("; {step}")).unwrap_or_default();
     let x = canvas.put_text(x, y, &step, Role::Text);
     let reason = format!(": {}", blocker.reason);
-    let room = usize::from(canvas.width().saturating_sub(x + 1));
-    canvas.put_text(x, y, &fit_start_of_sentence(&reason, room), Role::Text) + 3
+    let text = fit_start_of_sentence(&reason, canvas.room(x + 1));
+    canvas.put_text(x, y, &text, Role::Text) + 3
 }
 
 /// Draws the only line below a full-screen text.
@@ -143,17 +134,14 @@ fn draw_full_screen_footer(model: &Model, canvas: &mut Canvas<'_>) {
     if agent.is_cached() {
         x = canvas.put_text(x, y, "CACHED", Role::Warn) + 2;
     }
-    if agent.is_whitespace_ignored && agent.has_diff_options() {
+    if model.text_options.is_whitespace_ignored && agent.has_diff_options() {
         x = canvas.put_text(x, y, "ws: ignored", Role::Warn) + 2;
     }
     let end = canvas.width().saturating_sub(1);
     let end = draw_pending_question(model, canvas, end);
-    let pane = agent.current_pane();
     let mut position = tab_title(agent.tab).to_string();
-    if !pane.hunks.is_empty() {
-        let hunk = pane.current_hunk(model.text_height());
-        let hunk = hunk.map_or(0, |index| index + 1);
-        position.push_str(&format!(" {hunk}/{}", pane.hunks.len()));
+    if let Some(hunk) = agent.current_pane().describe_hunk(model.text_height()) {
+        position.push_str(hunk.trim_start_matches("hunk"));
     }
     let exit = format!("{} exit", model.key_hint(Command::ToggleFullScreen));
     let help = format!("{} help", model.key_hint(Command::Help));
@@ -231,8 +219,8 @@ fn draw_cached_notice(
     };
     // On a narrow screen this matters more than the position.
     let reserve = if canvas.width() < 110 { 1 } else { 22 };
-    let room = usize::from(canvas.width().saturating_sub(x + reserve));
-    canvas.put_text(x, 0, &fit_end_of_sentence(&text, room), Role::Warn) + 2
+    let text = fit_end_of_sentence(&text, canvas.room(x + reserve));
+    canvas.put_text(x, 0, &text, Role::Warn) + 2
 }
 
 /// Draws which of the visible agents this is, and the current hunk of its diff.
@@ -241,11 +229,8 @@ fn draw_position(model: &Model, canvas: &mut Canvas<'_>, x: u16) {
     let pane = model.agent.current_pane();
     let index = model.visible_index(&model.agent.agent);
     let place = index.map(|index| (index + 1, model.fleet.order.len()));
-    let hunk = (model.agent.is_comparison() && !pane.hunks.is_empty()).then(|| {
-        let current = pane.current_hunk(model.text_height());
-        let current = current.map_or(0, |hunk| hunk + 1);
-        format!("hunk {current}/{}", pane.hunks.len())
-    });
+    let hunk = pane.describe_hunk(model.text_height());
+    let hunk = hunk.filter(|_| model.agent.is_comparison());
     let join = |place: Option<String>| {
         let parts: Vec<String> = place.into_iter().chain(hunk.clone()).collect();
         parts.join("  ")
@@ -303,7 +288,9 @@ fn draw_tabs(model: &Model, canvas: &mut Canvas<'_>, observation: Option<&Observ
     };
     let room_beside = |titles: &[&str]| {
         let cells: usize = titles.iter().map(|title| title.width() + 3).sum();
-        usize::from(canvas.width()).saturating_sub(cells + 2 + fleet_name_width(model))
+        canvas
+            .room(0)
+            .saturating_sub(cells + 2 + fleet_name_width(model))
     };
     // The fleet's name and tag need the room, and so do the hit of a search and the drift.
     let has_room = search(0).width() + drift_cells <= room_beside(&titles(false));
@@ -338,20 +325,20 @@ fn display_options(model: &Model) -> Vec<String> {
     if agent.has_diff_options() {
         // On a narrow screen this is shown with the findings.
         if model.size.0 >= MIN_SIDE_BY_SIDE_COLUMNS {
-            let ws = if agent.is_whitespace_ignored {
+            let ws = if model.text_options.is_whitespace_ignored {
                 "ignored"
             } else {
                 "exact"
             };
             how.push(format!("ws: {ws}"));
         }
-        how.push(match agent.context_lines {
+        how.push(match model.text_options.context_lines {
             Some(lines) => format!("context: {lines}"),
             None => "context: all".to_string(),
         });
     }
-    how.push(format!("wrap: {}", on(agent.is_wrapping)));
-    if agent.can_mark_whitespace() {
+    how.push(format!("wrap: {}", on(model.text_options.is_wrapping)));
+    if model.text_options.is_whitespace_marked && agent.is_file_text() {
         how.push("invisibles: on".to_string());
     }
     how

@@ -12,7 +12,8 @@ use chrono::{DateTime, FixedOffset};
 use crate::archive::index::CandidateOrder;
 use crate::archive::search::QueryError;
 use crate::console::screens::agent::marked_lines::MarkedLines;
-use crate::console::text::{Pane, TextLine};
+use crate::console::text::{Comparison, Pane, TextLine};
+use crate::console::widgets::list_pane::ListPane;
 use crate::engine::{
     EntryComparison, FoundEntry, FoundMemory, FoundText, IndexProgress, SearchRelaxation,
     SearchResult, TextSource,
@@ -55,10 +56,8 @@ pub struct ArchivesScreen {
     pub query_error: Option<QueryError>,
     /// How far the index is, while it is brought up to date.
     pub progress: Option<IndexProgress>,
-    /// Row index of the cursor.
-    pub cursor: usize,
-    /// First visible row.
-    pub top: usize,
+    /// Position in the list.
+    pub list: ListPane,
     /// The entry that others are compared with.
     pub marked: Option<PathBuf>,
     /// The pinned entry that the pin key was pressed on; the next key unpins it, or ends this.
@@ -96,8 +95,7 @@ impl Default for ArchivesScreen {
             is_search_due: false,
             query_error: None,
             progress: None,
-            cursor: 0,
-            top: 0,
+            list: ListPane::default(),
             marked: None,
             unpin_request: None,
             page: ArchivesPage::List,
@@ -260,16 +258,8 @@ pub struct EntryComparisonRequest {
 pub struct EntryComparisonView {
     /// What is compared; `None` before the first comparison.
     pub request: Option<EntryComparisonRequest>,
-    /// The difference.
-    pub pane: Pane,
-    /// The same under the other whitespace rule, if it differs.
-    pub alternate: Option<Vec<TextLine>>,
-    /// What the two texts are.
-    pub titles: [String; 2],
-    /// Numbers of added and removed lines.
-    pub changed_lines: (usize, usize),
-    /// Whether the texts were read.
-    pub is_loaded: bool,
+    /// The two texts.
+    pub shown: Comparison,
     /// Page to go back to.
     pub opened_from: ArchivesPage,
 }
@@ -328,10 +318,9 @@ impl ArchivesScreen {
         }
         if is_changed {
             found.result.sort_entries(order);
-            let chosen = current.filter(|_| self.cursor > 0);
-            self.cursor = chosen
-                .and_then(|it| self.find_row(&it))
-                .unwrap_or(self.cursor);
+            let chosen = current.filter(|_| self.list.cursor > 0);
+            let found = chosen.and_then(|it| self.find_row(&it));
+            self.list.cursor = found.unwrap_or(self.list.cursor);
         }
         is_changed
     }
@@ -343,7 +332,7 @@ impl ArchivesScreen {
 
     /// Returns the row under the cursor.
     pub fn current_row(&self) -> Option<ArchiveRow<'_>> {
-        self.row(self.cursor)
+        self.row(self.list.cursor)
     }
 
     /// Whether keys are about a memory as it is now.
@@ -415,7 +404,7 @@ impl ArchivesScreen {
     /// Returns the pane of the page.
     pub fn pane(&self) -> &Pane {
         match self.page {
-            ArchivesPage::Comparison => &self.comparison.pane,
+            ArchivesPage::Comparison => &self.comparison.shown.pane,
             _ => &self.text.pane,
         }
     }
@@ -423,7 +412,7 @@ impl ArchivesScreen {
     /// Returns the pane of the page, to scroll or search it.
     pub fn pane_mut(&mut self) -> &mut Pane {
         match self.page {
-            ArchivesPage::Comparison => &mut self.comparison.pane,
+            ArchivesPage::Comparison => &mut self.comparison.shown.pane,
             _ => &mut self.text.pane,
         }
     }
@@ -431,7 +420,7 @@ impl ArchivesScreen {
     /// Returns whether the text of the page was read.
     pub fn is_text_loaded(&self) -> bool {
         match self.page {
-            ArchivesPage::Comparison => self.comparison.is_loaded,
+            ArchivesPage::Comparison => self.comparison.shown.is_loaded,
             _ => self.text.is_loaded,
         }
     }

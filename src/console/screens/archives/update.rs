@@ -1,7 +1,6 @@
 //! What the archives screen does: searches while the operator types, follows the cursor with a text,
 //! and compares entries.
 
-pub mod export;
 pub mod retention;
 pub mod timeline;
 
@@ -10,21 +9,21 @@ use std::path::{Path, PathBuf};
 use crate::archive::index::CandidateOrder;
 use crate::archive::search::Query;
 use crate::console::command::Command;
-use crate::console::message::{ComparedEntry, Effect};
-use crate::console::model::{Model, step_index};
+use crate::console::message::Effect;
+use crate::console::model::Model;
 use crate::console::screen::Screen;
 use crate::console::screens::archives::state::{
     ArchiveSearchRequest, ArchivesPage, EntryComparisonRequest, EntryComparisonView, EntryText,
     EntryTextRequest, FIRST_ROWS, FoundRows, MIN_PREVIEW_COLUMNS, NO_ENTRY_REASON,
 };
-use crate::console::screens::baselines::update::top_row;
-use crate::console::screens::log::state::MessageLevel;
 use crate::console::screens::reset;
 use crate::console::screens::reset::state::PlanRequest;
-use crate::console::text::{LineKind, PreparedText, TextLine};
+use crate::console::text::{ComparedTexts, PreparedText, TextLine};
+use crate::console::widgets::list_pane::step_index;
+use crate::console::widgets::prompt::{Prompt, PromptPurpose};
 use crate::engine::{
-    EntryComparison, IndexProgress, RecordedEntries, SearchRelaxation, SearchResult, TextSource,
-    TimelineRow, UndoMode, UndoTarget,
+    EntryComparison, IndexProgress, RecordedEntries, SearchRelaxation, SearchResult, TimelineRow,
+    UndoMode, UndoTarget,
 };
 
 /// Goes to the archives, and searches again: entries may have come since.
@@ -114,7 +113,7 @@ pub fn handle_result(model: &mut Model, number: u64, result: Result<FoundRows, S
         return;
     }
     if let Err(why) = &result {
-        model.report(MessageLevel::Error, why.clone());
+        model.report_error(why.clone());
     }
     let screen = &mut model.archives;
     let current = screen.current_row().map(|row| row.source());
@@ -126,13 +125,11 @@ pub fn handle_result(model: &mut Model, number: u64, result: Result<FoundRows, S
     screen.relaxations = None;
     screen.relaxation_cursor = 0;
     // A changed query begins at its best row; the same one keeps the row that a key has chosen.
-    let is_chosen = is_same_query && screen.cursor > 0;
-    screen.cursor = match current.filter(|_| is_chosen) {
-        Some(source) => screen.find_row(&source).unwrap_or(screen.cursor),
+    let is_chosen = is_same_query && screen.list.cursor > 0;
+    screen.list.cursor = match current.filter(|_| is_chosen) {
+        Some(source) => screen.find_row(&source).unwrap_or(screen.list.cursor),
         None => 0,
     };
-    screen.cursor = screen.cursor.min(screen.row_count().saturating_sub(1));
-    keep_row_visible(model);
     model.is_dirty |= model.screen == Screen::Archives;
 }
 
@@ -206,7 +203,7 @@ pub fn handle_text(
     }
     let lines = match text {
         Ok(text) => text.lines,
-        Err(why) => vec![TextLine::note(LineKind::Note, why)],
+        Err(why) => vec![TextLine::note(why)],
     };
     let height = model.archive_text_height();
     let screen = &mut model.archives;
@@ -280,79 +277,27 @@ pub fn move_cursor(model: &mut Model, by: isize) {
         screen.relaxation_cursor = step_index(screen.relaxation_cursor, by, offered);
         return;
     }
-    screen.cursor = step_index(screen.cursor, by, count);
+    screen.list.step(by, count);
     screen.is_entered_from_below = false;
     let has_more = screen.result().is_some_and(SearchResult::has_more);
-    if screen.cursor + 1 == count && has_more && !screen.is_searching {
+    if screen.list.cursor + 1 == count && has_more && !screen.is_searching {
         screen.limit = screen.limit.saturating_mul(2);
         screen.is_search_due = true;
     }
-    keep_row_visible(model);
 }
 
-/// Scrolls the list of what was found so that its cursor is visible.
-fn keep_row_visible(model: &mut Model) {
-    let height = model.archives_list_height();
+/// Sets the query of the list, which is then searched.
+pub fn set_query(model: &mut Model, query: String) {
     let screen = &mut model.archives;
-    let count = screen.row_count();
-    screen.top = top_row(screen.top, screen.cursor, count, height);
-}
-
-/// Scrolls all lists so that their cursors are visible.
-pub fn keep_cursor_visible(model: &mut Model) {
-    keep_row_visible(model);
-    timeline::keep_cursor_visible(model);
-    retention::keep_cursor_visible(model);
-}
-
-/// Begins to type a query; the present one is edited. In a text, searches that text. Returns the
-/// query that Esc restores.
-pub fn begin_search(model: &mut Model) -> String {
-    match model.archives.page {
-        ArchivesPage::List => model.archives.query.clone(),
-        _ => {
-            let pane = model.visible_pane_mut();
-            let old = pane.query.clone();
-            pane.search("");
-            old
-        }
-    }
-}
-
-/// Edits the query.
-pub fn edit_search(model: &mut Model, edit: impl FnOnce(&mut String)) {
-    if model.archives.page != ArchivesPage::List {
-        let height = model.text_height();
-        let pane = model.visible_pane_mut();
-        let mut query = pane.query.clone();
-        edit(&mut query);
-        pane.search(&query);
-        pane.go_to_first_hit(height);
-        return;
-    }
-    let screen = &mut model.archives;
-    let before = screen.query.clone();
-    edit(&mut screen.query);
-    if screen.query != before {
+    if screen.query != query {
+        screen.query = query;
         screen.limit = FIRST_ROWS;
         screen.is_search_due = true;
     }
 }
 
-/// Ends the input of a query. Returns the number of hits.
-pub fn finish_search(model: &mut Model) -> usize {
-    match model.archives.page {
-        ArchivesPage::List => model.archives.result().map_or(0, SearchResult::hit_count),
-        _ => model.visible_pane().hits.len(),
-    }
-}
-
 /// Goes to the next hit: within the text, and from its last one to the next text.
 pub fn go_to_next_hit(model: &mut Model, is_forward: bool) {
-    if model.archives.page == ArchivesPage::Comparison {
-        let height = model.text_height();
-        return model.visible_pane_mut().go_to_next_hit(is_forward, height);
-    }
     let height = model.archive_text_height();
     let screen = &mut model.archives;
     let is_current = screen.is_text_current();
@@ -367,14 +312,13 @@ pub fn go_to_next_hit(model: &mut Model, is_forward: bool) {
         return pane.move_cursor_to_hit();
     }
     let count = screen.row_count();
-    let next = step_index(screen.cursor, if is_forward { 1 } else { -1 }, count);
-    if next == screen.cursor || screen.timeline.is_open {
+    let next = step_index(screen.list.cursor, if is_forward { 1 } else { -1 }, count);
+    if next == screen.list.cursor || screen.timeline.is_open {
         let side = if is_forward { "further" } else { "earlier" };
         return model.show_hint(&format!("no {side} hit"));
     }
-    screen.cursor = next;
+    screen.list.cursor = next;
     screen.is_entered_from_below = !is_forward;
-    keep_row_visible(model);
 }
 
 /// Searches in the next order.
@@ -465,7 +409,6 @@ fn request_comparison(
         ..EntryComparisonView::default()
     };
     model.archives.page = ArchivesPage::Comparison;
-    model.arrange_panes();
     vec![Effect::CompareEntry(request)]
 }
 
@@ -473,30 +416,20 @@ fn request_comparison(
 pub fn handle_comparison(
     model: &mut Model,
     request: &EntryComparisonRequest,
-    texts: Result<Box<ComparedEntry>, String>,
+    texts: Result<Box<ComparedTexts>, String>,
 ) {
     if model.archives.comparison.request.as_ref() != Some(request) {
         return;
     }
-    let (text, titles, changed_lines) = match texts {
-        Ok(texts) => (texts.text, texts.titles, texts.changed_lines),
-        Err(why) => {
-            let key = model.key_hint(Command::NextVersion);
-            let text = format!("{why}; {key} compares with another text");
-            let note = vec![TextLine::note(LineKind::Note, text)];
-            (note.into(), Default::default(), (0, 0))
+    let texts = texts.map(|texts| *texts).unwrap_or_else(|why| {
+        let key = model.key_hint(Command::NextVersion);
+        ComparedTexts {
+            text: PreparedText::note(format!("{why}; {key} compares with another text")),
+            ..ComparedTexts::default()
         }
-    };
-    let (lines, alternate) = model.agent.choose_lines(text);
-    let view = &mut model.archives.comparison;
-    view.pane.replace_lines(lines);
-    view.alternate = alternate;
-    view.titles = titles;
-    view.changed_lines = changed_lines;
-    view.is_loaded = true;
-    model.arrange_panes();
+    });
     let height = model.text_height();
-    model.archives.comparison.pane.scroll_to_first_hunk(height);
+    model.archives.comparison.shown.show(texts, height);
     model.is_dirty = true;
 }
 
@@ -524,7 +457,7 @@ pub fn handle_run_found(
         Err(why) => {
             let key = model.key_hint(Command::OpenPager);
             let text = format!("{why}, so no run can be undone; {key} shows the entry");
-            model.report(MessageLevel::Warn, text);
+            model.report_warning(text);
             Vec::new()
         }
     }
@@ -558,7 +491,7 @@ pub fn handle_pinned(
     outcome: Result<(), String>,
 ) {
     if let Err(why) = outcome {
-        return model.report(MessageLevel::Error, why);
+        return model.report_error(why);
     }
     let path = entry.display();
     let text = if is_pinned {
@@ -566,7 +499,7 @@ pub fn handle_pinned(
     } else {
         format!("unpinned {path}")
     };
-    model.report(MessageLevel::Info, text);
+    model.report_info(text);
     model.archives.retention.is_due = true;
     if let Some(Ok(found)) = &mut model.archives.found {
         let entries = found.result.entries.iter_mut();
@@ -586,7 +519,28 @@ pub fn handle_pinned(
     model.is_dirty = true;
 }
 
-/// Returns the source of the text that a key is about.
-pub fn current_source(model: &Model) -> Option<TextSource> {
-    model.archives.subject_source()
+/// Asks for the path of the new file: at first the path of the entry with dashes, in the directory
+/// where the console was started. A run gives the entries of all agents the same name.
+pub fn prompt_export_path(model: &mut Model) {
+    match model.archives.chosen_entry() {
+        Ok(chosen) => {
+            let entry = chosen.path.to_path_buf();
+            let path = entry.to_string_lossy().replace('/', "-");
+            model.input_line = Some(Prompt {
+                text: path,
+                ..Prompt::new(PromptPurpose::ExportPath(entry))
+            });
+        }
+        Err(why) => model.show_hint(&why),
+    }
+}
+
+/// Exports the entry for which the line was opened; the cursor may be on another one now.
+pub fn export_entry(model: &mut Model, entry: PathBuf, path: &str) -> Vec<Effect> {
+    let path = path.trim();
+    if path.is_empty() {
+        model.show_hint("not exported: no file was named");
+        return Vec::new();
+    }
+    vec![Effect::ExportEntry(entry, Path::new(path).to_path_buf())]
 }

@@ -10,20 +10,18 @@ use unicode_width::UnicodeWidthStr;
 use crate::archive::EntryKind;
 use crate::archive::index::CandidateOrder;
 use crate::console::age::format_age;
-use crate::console::canvas::pane::{draw_number, draw_spans};
 use crate::console::canvas::{
-    Canvas, fit_end_of_sentence, fit_start_of_sentence, shorten_untrusted, truncate_untrusted,
+    Canvas, fit_start_of_sentence, shorten_untrusted, truncate_untrusted,
 };
 use crate::console::command::Command;
-use crate::console::frame::draw_fleet_name;
+use crate::console::frame::{draw_compared_texts, draw_fleet_name};
 use crate::console::model::Model;
-use crate::console::screens::agent::view::text;
 use crate::console::screens::archives::state::retention::{is_disk_full, used_disk_percent};
 use crate::console::screens::archives::state::{
     ArchiveRow, ArchivesPage, MIN_PREVIEW_COLUMNS, NO_ENTRY_REASON,
 };
-use crate::console::text::{Pane, PaneItem, PaneStyle};
 use crate::console::theme::Role;
+use crate::console::widgets::list_pane::{Columns, Fit, draw_unloaded};
 use crate::engine::{FoundLine, SearchResult};
 use crate::quantity::{format_count, format_size};
 use crate::untrusted;
@@ -31,50 +29,26 @@ use crate::untrusted;
 /// Lines of details below the list.
 const DETAIL_LINES: u16 = 1;
 
-/// Cells before the text of a line: its number, and a blank.
-pub const GUTTER_CELLS: u16 = 7;
-
-/// Columns of the list, behind the cursor and the mark.
-struct ListColumns {
-    when: u16,
-    agent: u16,
-    kind: u16,
-    size: u16,
-    hits: u16,
-}
-
-const WHEN_X: u16 = 2;
-const WHEN_WIDTH: u16 = 17;
-const KIND_WIDTH: u16 = 9;
-const SIZE_WIDTH: u16 = 7;
-const HITS_WIDTH: u16 = 5;
 const MIN_AGENT_WIDTH: u16 = 10;
 const MAX_AGENT_WIDTH: u16 = 24;
 
-impl ListColumns {
-    fn new(model: &Model) -> ListColumns {
-        let rows = (0..model.archives.row_count()).filter_map(|at| model.archives.row(at));
-        let longest = rows
-            .take(model.archives.top + model.archives_list_height())
-            .skip(model.archives.top)
-            .map(|row| untrusted::visible_line(row.agent()).width() as u16 + 1)
-            .max();
-        let agent = WHEN_X + WHEN_WIDTH;
-        let width = longest.unwrap_or(0).clamp(MIN_AGENT_WIDTH, MAX_AGENT_WIDTH);
-        let kind = agent + width;
-        ListColumns {
-            when: WHEN_X,
-            agent,
-            kind,
-            size: kind + KIND_WIDTH,
-            hits: kind + KIND_WIDTH + SIZE_WIDTH,
-        }
-    }
-
-    /// Returns the column behind the list.
-    fn end(&self) -> u16 {
-        self.hits + HITS_WIDTH
-    }
+/// Returns the columns of the list: as wide as the names of the visible agents need.
+fn columns(model: &Model) -> Columns {
+    let screen = &model.archives;
+    let visible = screen
+        .list
+        .visible(screen.row_count(), model.archives_list_height());
+    let rows = visible.filter_map(|at| screen.row(at));
+    let longest = rows.map(|row| untrusted::visible_line(row.agent()).width() as u16 + 1);
+    let width = longest.max().unwrap_or(0);
+    Columns::from_x(2)
+        .left("WHEN", 17)
+        .left("AGENT", width.clamp(MIN_AGENT_WIDTH, MAX_AGENT_WIDTH))
+        .fitted(Fit::Middle)
+        .left("KIND", 9)
+        .right("SIZE", 6)
+        .right("HITS", 5)
+        .gap(1)
 }
 
 pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
@@ -95,28 +69,24 @@ fn draw_list(model: &Model, canvas: &mut Canvas<'_>) {
     canvas.draw_rule(2);
     let bottom = canvas.area.height - 3 - DETAIL_LINES;
     canvas.draw_rule(bottom);
-    let columns = ListColumns::new(model);
+    let columns = columns(model);
     let has_preview = canvas.width() >= MIN_PREVIEW_COLUMNS;
-    match &model.archives.found {
-        None => {
-            canvas.put_text(1, 4, "reading …", Role::Dim);
-        }
-        Some(Err(why)) => {
-            let room = usize::from(canvas.width()) - 2;
-            canvas.put_text(1, 4, &fit_end_of_sentence(why, room), Role::Bad);
-        }
-        Some(Ok(_)) if model.archives.row_count() == 0 => nothing::draw(model, canvas),
-        Some(Ok(_)) => {
-            draw_headings(canvas, &columns);
-            let height = model.archives_list_height();
-            for line in 0..height {
-                let index = model.archives.top + line;
-                let Some(row) = model.archives.row(index) else {
-                    break;
-                };
-                draw_row(model, canvas, 4 + line as u16, &columns, index, &row);
+    let found = draw_unloaded(canvas, 4, model.archives.found.as_ref());
+    if found.is_some() && model.archives.row_count() == 0 {
+        nothing::draw(model, canvas);
+    } else if found.is_some() {
+        columns.draw_headings(canvas, 3);
+        let list = model.archives.list;
+        let extent = (model.archives.row_count(), model.archives_list_height());
+        list.draw(canvas, 4, extent, |canvas, y, index| {
+            if let Some(row) = model.archives.row(index) {
+                draw_row(model, canvas, y, &columns, &row);
             }
-        }
+            if index == list.cursor {
+                let width = columns.x(2) - columns.x(0) - 1;
+                canvas.highlight_cursor(columns.x(0), y, width);
+            }
+        });
     }
     if has_preview && model.archives.row_count() > 0 {
         for y in 3..bottom {
@@ -145,7 +115,7 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
         (format!("{entries}  {}", format_size(bytes)), Role::Text)
     });
     let note = found_note(model);
-    let room = usize::from(canvas.width().saturating_sub(x)).saturating_sub(note.width() + 2);
+    let room = canvas.room(x).saturating_sub(note.width() + 2);
     let size_width = size.as_ref().map_or(0, |(text, _)| text.width() + 2);
     // What expires is worth more than the size.
     let parts = match retention_note(model, room.saturating_sub(size_width)) {
@@ -159,8 +129,7 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
     for (text, role) in parts.into_iter().flatten() {
         x = canvas.put_text(x, 0, &text, role) + 2;
     }
-    let room = usize::from(canvas.width().saturating_sub(x));
-    let note = fit_start_of_sentence(&note, room);
+    let note = fit_start_of_sentence(&note, canvas.room(x));
     canvas.put_right(canvas.width(), 0, &note, Role::Dim);
 }
 
@@ -226,16 +195,16 @@ fn draw_query(model: &Model, canvas: &mut Canvas<'_>) {
         let usage = format!(
             "{key} searches all that agents wrote: words \"a phrase\" -not begin* /regex/ agent: kind: since: is: in:"
         );
-        let room = usize::from(canvas.width());
+        let room = canvas.room(0);
         let text = join_notes(&notes, room).unwrap_or(usage);
         canvas.put_text(0, 1, &fit_start_of_sentence(&text, room), Role::Dim);
         return;
     }
     let x = canvas.put_text(0, 1, "query: ", Role::Dim);
-    let room = usize::from(canvas.width().saturating_sub(x)) / 2;
+    let room = canvas.room(x) / 2;
     let query = shorten_untrusted(&screen.query, room);
     let x = canvas.put_text(x, 1, &query, Role::Heading) + 2;
-    let room = usize::from(canvas.width().saturating_sub(x));
+    let room = canvas.room(x);
     let note = match &screen.query_error {
         Some(error) => {
             let hint = error.hint.iter().map(|hint| format!(": {hint}"));
@@ -264,65 +233,48 @@ fn join_notes(notes: &[&str], room: usize) -> Option<String> {
     fitting.or_else(|| (!notes.is_empty()).then(|| joined(1)))
 }
 
-fn draw_headings(canvas: &mut Canvas<'_>, columns: &ListColumns) {
-    for (x, title) in [
-        (columns.when, "WHEN"),
-        (columns.agent, "AGENT"),
-        (columns.kind, "KIND"),
-    ] {
-        canvas.put_text(x, 3, title, Role::Heading);
-    }
-    canvas.put_right(columns.size + SIZE_WIDTH - 1, 3, "SIZE", Role::Heading);
-    canvas.put_right(columns.end() - 1, 3, "HITS", Role::Heading);
-}
-
 fn draw_row(
     model: &Model,
     canvas: &mut Canvas<'_>,
     y: u16,
-    columns: &ListColumns,
-    index: usize,
+    columns: &Columns,
     row: &ArchiveRow<'_>,
 ) {
-    let is_at_cursor = index == model.archives.cursor;
-    if is_at_cursor {
-        canvas.put_text(0, y, ">", Role::Text);
-    }
-    let agent_room = usize::from(columns.kind - columns.agent - 1);
-    let agent = shorten_untrusted(row.agent(), agent_room);
-    canvas.put_text(columns.agent, y, &agent, Role::Text);
-    match row {
+    let hits = row.hits().map(|text| text.hit_count.to_string());
+    let (when, kind, size) = match row {
         ArchiveRow::Memory(found) => {
             let age = format_age(model.now.local_time, found.read_at);
-            canvas.put_text(columns.when, y, &format!("now (read {age})"), Role::Text);
-            canvas.put_text(columns.kind, y, "memory", Role::Good);
+            (
+                format!("now (read {age})"),
+                ("memory", Role::Good),
+                String::new(),
+            )
         }
-        ArchiveRow::Entry(found) => {
-            if model.archives.is_marked(&found.entry.path) {
-                canvas.put_text(1, y, "*", Role::Mark);
-            }
-            let when = found.time.format("%Y-%m-%d %H:%M").to_string();
-            canvas.put_text(columns.when, y, &when, Role::Text);
-            let (kind, role) = kind_label(found.entry.kind);
-            let x = canvas.put_text(columns.kind, y, kind, role);
-            let x = if found.is_pinned {
-                canvas.put_text(x, y, "*", Role::Tag)
-            } else {
-                x
-            };
-            if model.archives.findings.contains_key(&found.entry.path) {
-                canvas.put_text(x, y, "!", Role::Warn);
-            }
-            let size = format_size(found.entry.size);
-            canvas.put_right(columns.size + SIZE_WIDTH - 1, y, &size, Role::Text);
+        ArchiveRow::Entry(found) => (
+            found.time.format("%Y-%m-%d %H:%M").to_string(),
+            kind_label(found.entry.kind),
+            format_size(found.entry.size),
+        ),
+    };
+    let cells = [
+        (&*when, Role::Text),
+        (row.agent(), Role::Text),
+        kind,
+        (&*size, Role::Text),
+        (hits.as_deref().unwrap_or_default(), Role::Text),
+    ];
+    columns.draw_row(canvas, y, cells);
+    if let ArchiveRow::Entry(found) = row {
+        if model.archives.is_marked(&found.entry.path) {
+            canvas.put_text(1, y, "*", Role::Mark);
         }
-    }
-    if let Some(text) = row.hits() {
-        let hits = text.hit_count.to_string();
-        canvas.put_right(columns.end() - 1, y, &hits, Role::Text);
-    }
-    if is_at_cursor {
-        canvas.highlight_cursor(columns.when, y, columns.kind - columns.when - 1);
+        let mut x = columns.x(2) + kind.0.len() as u16;
+        if found.is_pinned {
+            x = canvas.put_text(x, y, "*", Role::Tag);
+        }
+        if model.archives.findings.contains_key(&found.entry.path) {
+            canvas.put_text(x, y, "!", Role::Warn);
+        }
     }
 }
 
@@ -339,7 +291,7 @@ fn kind_label(kind: EntryKind) -> (&'static str, Role) {
 
 /// Draws what the text of the row under the cursor is.
 fn draw_title(model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16) {
-    let room = usize::from(canvas.width().saturating_sub(x));
+    let room = canvas.room(x);
     if model.archives.timeline.is_open {
         if let Ok(chosen) = model.archives.chosen_entry() {
             let pinned = if chosen.is_pinned { "  pinned" } else { "" };
@@ -380,55 +332,12 @@ fn draw_pane(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         canvas.put_text(area.x, area.y, "reading …", Role::Dim);
         return;
     }
-    draw_pane_rows(model, canvas, area, &text.pane);
-}
-
-fn draw_pane_rows(model: &Model, canvas: &mut Canvas<'_>, area: Rect, pane: &Pane) {
-    let width = usize::from(area.width.saturating_sub(GUTTER_CELLS)).max(1);
-    let style = model.archive_pane_style();
-    let marked = &model.archives.text.marked_lines;
-    let (mut index, mut skipped) = pane.top;
-    let mut y = area.y;
-    let current = pane.hits.get(pane.current_hit);
-    while y < area.bottom() && index < pane.items.len() {
-        let rows = pane.rows(index, width, style);
-        for (number, row) in rows.iter().enumerate().skip(skipped) {
-            if y >= area.bottom() {
-                break;
-            }
-            if let PaneItem::FullWidth(at) = pane.items[index] {
-                let line = &pane.lines[at];
-                let x = area.x + GUTTER_CELLS;
-                if number == 0 {
-                    draw_number(canvas, area.x, y, 4, line.new_number);
-                    let is_at_cursor = if model.has_line_cursor() {
-                        at == pane.cursor_line
-                    } else {
-                        current == Some(&index)
-                    };
-                    if line
-                        .new_number
-                        .is_some_and(|number| marked.contains(number))
-                    {
-                        canvas.put_text(area.x + 5, y, "*", Role::Mark);
-                    }
-                    if is_at_cursor {
-                        canvas.put_text(area.x + 4, y, ">", Role::Text);
-                    }
-                }
-                let hit = (!pane.query.is_empty()).then_some(pane.query.as_str());
-                draw_spans(canvas, x, y, Some(line), &row.spans, hit);
-            }
-            y += 1;
-        }
-        skipped = 0;
-        index += 1;
-    }
+    model.text_pane().draw(canvas, area);
 }
 
 /// Draws the line of the first hit where the text is not beside the list, or what to press.
 fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, has_preview: bool) {
-    let room = usize::from(canvas.width()) - 2;
+    let room = canvas.room(2);
     let Some(row) = model.archives.current_row() else {
         let text = match model.archives.current_relaxation() {
             Some(current) => format!("query: {}", current.relaxed.query),
@@ -473,8 +382,7 @@ fn draw_found_line(canvas: &mut Canvas<'_>, y: u16, line: &FoundLine) {
     let mut x = canvas.put_text(1, y, &format!("{} ", line.number), Role::Number);
     let mut end = 0;
     let mut put = |canvas: &mut Canvas<'_>, bytes: &[u8], role: Role| {
-        let room = usize::from(canvas.width().saturating_sub(x));
-        let text = truncate_untrusted(&String::from_utf8_lossy(bytes), room);
+        let text = truncate_untrusted(&String::from_utf8_lossy(bytes), canvas.room(x));
         x = canvas.put_text(x, y, &text, role);
     };
     for hit in &line.hits {
@@ -490,18 +398,19 @@ fn draw_text(model: &Model, canvas: &mut Canvas<'_>) {
     draw_title(model, canvas, 0, 0);
     let screen = &model.archives;
     let (at, rows) = if screen.timeline.is_open {
-        (screen.timeline.cursor + 1, screen.timeline.rows().len())
+        (
+            screen.timeline.list.cursor + 1,
+            screen.timeline.rows().len(),
+        )
     } else {
-        (screen.cursor + 1, screen.row_count())
+        (screen.list.cursor + 1, screen.row_count())
     };
     if let Some(agent) = screen.subject_agent() {
         let text = format!("{agent}  [{at} of {rows}]");
-        let room = usize::from(canvas.width());
-        canvas.put_text(0, 1, &fit_start_of_sentence(&text, room), Role::Text);
+        canvas.put_start(0, 1, &text, Role::Text);
     }
     if let Some(position) = position(model) {
-        let room = usize::from(canvas.width()) / 2;
-        let text = fit_start_of_sentence(&position, room);
+        let text = fit_start_of_sentence(&position, canvas.room(0) / 2);
         canvas.put_right(canvas.width(), 1, &text, Role::Dim);
     }
     canvas.draw_rule(2);
@@ -513,33 +422,23 @@ fn draw_text(model: &Model, canvas: &mut Canvas<'_>) {
 
 fn draw_comparison(model: &Model, canvas: &mut Canvas<'_>) {
     let view = &model.archives.comparison;
-    let (added, removed) = view.changed_lines;
+    let (added, removed) = view.shown.changed_lines;
     let entry = view
         .request
         .as_ref()
         .map(|it| it.entry.display().to_string());
-    let room = usize::from(canvas.width()) / 2;
-    let title = shorten_untrusted(&entry.unwrap_or_default(), room);
+    let title = shorten_untrusted(&entry.unwrap_or_default(), canvas.room(0) / 2);
     canvas.put_text(0, 0, &title, Role::Title);
-    if view.is_loaded {
-        let pane = &view.pane;
-        let hunk = pane
-            .current_hunk(model.text_height())
-            .map_or(0, |at| at + 1);
-        let hunks = pane.hunks.len();
-        let note = format!("+{added} -{removed}  hunk {hunk}/{hunks}");
+    if view.shown.is_loaded {
+        let hunk = view.shown.pane.describe_hunk(model.text_height());
+        let hunk = hunk.unwrap_or_else(|| "hunk 0/0".to_string());
+        let note = format!("+{added} -{removed}  {hunk}");
         canvas.put_right(canvas.width(), 0, &note, Role::Text);
     }
-    let [old, new] = &view.titles;
-    let text = fit_start_of_sentence(&format!("{old} -> {new}"), usize::from(canvas.width()));
-    canvas.put_text(0, 1, &text, Role::Heading);
+    let [old, new] = &view.shown.titles;
+    canvas.put_start(0, 1, &format!("{old} -> {new}"), Role::Heading);
     canvas.draw_rule(2);
-    if model.is_side_by_side() {
-        text::draw_side_titles(model, canvas, 3, &view.titles);
-        text::draw(model, canvas, 4);
-    } else {
-        text::draw(model, canvas, 3);
-    }
+    draw_compared_texts(model, canvas, 3, &view.shown.titles);
     let bottom = canvas.area.height - 4;
     canvas.draw_rule(bottom);
     let key = model.key_hint(Command::NextVersion);
@@ -557,25 +456,14 @@ impl Model {
             _ => 3 + DETAIL_LINES,
         };
         let fixed = 4 + usize::from(footer);
-        usize::from(self.size.1).saturating_sub(fixed).max(1)
+        self.rows_beside(fixed)
     }
 
     /// Returns the rows of the text under the cursor.
     pub fn archive_text_height(&self) -> usize {
         match self.archives.page {
             page if !page.has_text() => self.archives_list_height(),
-            _ => usize::from(self.size.1).saturating_sub(7).max(1),
-        }
-    }
-
-    /// Returns how the text of an entry is laid out.
-    pub fn archive_pane_style(&self) -> PaneStyle {
-        PaneStyle {
-            is_wrapping: self.agent.is_wrapping,
-            is_whitespace_marked: self.agent.is_whitespace_marked,
-            is_prose: true,
-            has_word_marks: self.has_word_marks,
-            half_width: 0,
+            _ => self.rows_beside(7),
         }
     }
 }

@@ -2,18 +2,17 @@
 //! and what confirms it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::console::screen::Screen;
-use crate::console::screens::reset::state::Confirmation;
-use crate::console::text::{Pane, PreparedText, TextLine};
+use crate::console::text::{Pane, PreparedText};
+use crate::console::widgets::plan_pane::{PlanPrompt, PlanRequests};
 use crate::engine::{BaselinePlan, FileOwner, SealPlan, TextReplacement};
 
 /// Reason why nothing else can be done to baselines while a plan is applied.
 pub const BEING_WRITTEN_REASON: &str = "baselines are being written";
 
 /// Screen of a plan over baselines.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct BaselinePlanScreen {
     /// Stage: none, being made, on the screen, being applied.
     pub stage: BaselinePlanStage,
@@ -21,34 +20,14 @@ pub struct BaselinePlanScreen {
     pub cursor: usize,
     /// The difference of the row under the cursor.
     pub pane: Pane,
-    /// The same under the other whitespace rule, if it differs.
-    pub alternate: Option<Vec<TextLine>>,
-    /// Number of the last plan request; a reply with a lower number is late.
-    pub last_plan_id: u64,
-    /// Whether the last plan request is unanswered.
-    pub is_plan_pending: bool,
+    /// Requests for a plan.
+    pub requests: PlanRequests,
     /// Whether the operator has quit while the plan was applied; a second time leaves the console.
     pub has_quit: bool,
     /// Screen to go back to.
     pub opened_from: Screen,
     /// File of the key that signed last, as it was typed.
     pub signing_key: String,
-}
-
-impl Default for BaselinePlanScreen {
-    fn default() -> BaselinePlanScreen {
-        BaselinePlanScreen {
-            stage: BaselinePlanStage::Empty,
-            cursor: 0,
-            pane: Pane::default(),
-            alternate: None,
-            last_plan_id: 0,
-            is_plan_pending: false,
-            has_quit: false,
-            opened_from: Screen::Baselines,
-            signing_key: String::new(),
-        }
-    }
 }
 
 /// Stage of a plan over baselines.
@@ -177,14 +156,8 @@ pub struct BaselinePlanView {
     pub request: BaselinePlanRequest,
     /// The plan with its rows.
     pub prepared: PreparedBaselinePlan,
-    /// When it was made.
-    pub made_at: Duration,
     /// What confirms it.
-    pub confirmation: Confirmation,
-    /// Why it cannot be confirmed, if it cannot.
-    pub refusal: Option<String>,
-    /// The confirmation typed so far.
-    pub typed_text: String,
+    pub prompt: PlanPrompt,
 }
 
 /// Text that is typed before a plan can be made.
@@ -243,6 +216,18 @@ impl BaselinePrompt {
         }
     }
 
+    /// Exchanges the form of the text that is typed: what Tab does.
+    pub fn exchange_form(&mut self) {
+        match self {
+            BaselinePrompt::NewName {
+                source,
+                other_source: Some(other),
+            } => std::mem::swap(source, other),
+            BaselinePrompt::Pattern { is_regex, .. } => *is_regex = !*is_regex,
+            _ => {}
+        }
+    }
+
     /// Returns what Tab does, if anything.
     pub fn tab_hint(&self) -> Option<&'static str> {
         match self {
@@ -289,6 +274,14 @@ pub struct AppliedBaselinePlan {
 }
 
 impl BaselinePlanScreen {
+    /// Whether there is a plan, made or being made, that is not applied yet.
+    pub fn has_plan(&self) -> bool {
+        matches!(
+            self.stage,
+            BaselinePlanStage::Plan(_) | BaselinePlanStage::Planning(_)
+        )
+    }
+
     /// Returns the plan on the screen, also while it is being applied.
     pub fn view(&self) -> Option<&BaselinePlanView> {
         match &self.stage {

@@ -4,10 +4,8 @@
 use std::sync::Arc;
 
 use crate::console::command::Command;
-use crate::console::key::{Key, KeyCode};
 use crate::console::message::Effect;
-use crate::console::model::{Model, step_index};
-use crate::console::overlay::InputLine;
+use crate::console::model::Model;
 use crate::console::screen::Screen;
 use crate::console::screens::baseline_plan::state::{
     AppliedBaselinePlan, BEING_WRITTEN_REASON, BaselineChangePlan, BaselinePlanRequest,
@@ -15,12 +13,11 @@ use crate::console::screens::baseline_plan::state::{
 };
 use crate::console::screens::baselines;
 use crate::console::screens::baselines::view::describe_owner;
-use crate::console::screens::log::state::MessageLevel;
-use crate::console::screens::reset;
-use crate::console::screens::reset::state::Confirmation;
-use crate::console::screens::reset::update::PLAN_LIFETIME;
 use crate::console::screens::verify::state::VerifyStage;
-use crate::console::text::{LineKind, PreparedText, TextLine};
+use crate::console::text::{PreparedText, TextLine};
+use crate::console::widgets::list_pane::step_index;
+use crate::console::widgets::plan_pane::{Confirmation, PlanPrompt};
+use crate::console::widgets::prompt::{Prompt, PromptPurpose};
 use crate::engine::{Protection, TextReplacement};
 use crate::error::Error;
 
@@ -88,12 +85,12 @@ fn prompt_name_again(model: &mut Model, name: String, source: String) {
     } else {
         Some(TEMPLATE_SOURCE.to_string())
     };
-    model.input_line = Some(InputLine::Baseline {
-        prompt: BaselinePrompt::NewName {
+    model.input_line = Some(Prompt {
+        text: name,
+        ..Prompt::new(PromptPurpose::Baseline(BaselinePrompt::NewName {
             source,
             other_source,
-        },
-        text: name,
+        }))
     });
 }
 
@@ -110,57 +107,19 @@ pub fn prompt_pattern(model: &mut Model) {
 pub fn prompt_signing_key(model: &mut Model) {
     let text = model.baseline_plan.signing_key.clone();
     let is_prefilled = !text.is_empty();
-    model.input_line = Some(InputLine::Baseline {
-        prompt: BaselinePrompt::SigningKey { is_prefilled },
+    model.input_line = Some(Prompt {
         text,
+        ..Prompt::new(PromptPurpose::Baseline(BaselinePrompt::SigningKey {
+            is_prefilled,
+        }))
     });
 }
 
 fn open_prompt(model: &mut Model, prompt: BaselinePrompt) {
-    model.input_line = Some(InputLine::Baseline {
-        prompt,
-        text: String::new(),
-    });
+    model.input_line = Some(Prompt::new(PromptPurpose::Baseline(prompt)));
 }
 
-/// Handles a key of an input line of this screen.
-pub fn handle_prompt_key(
-    model: &mut Model,
-    prompt: BaselinePrompt,
-    mut text: String,
-    key: Key,
-) -> Vec<Effect> {
-    model.is_dirty = true;
-    let mut prompt = prompt;
-    match (key.code, key.printable_char()) {
-        (KeyCode::Esc, _) => return Vec::new(),
-        (KeyCode::Enter, _) => return finish_prompt(model, prompt, text),
-        (KeyCode::Tab, _) => exchange_form(&mut prompt),
-        (KeyCode::Backspace, _) => {
-            prompt.keep_prefilled();
-            text.pop();
-        }
-        (KeyCode::Char('u'), _) if key.has_ctrl => text.clear(),
-        (_, Some(c)) => prompt.insert(&mut text, c.encode_utf8(&mut [0; 4])),
-        _ => {}
-    }
-    model.input_line = Some(InputLine::Baseline { prompt, text });
-    Vec::new()
-}
-
-/// Exchanges the two forms of a prompt.
-fn exchange_form(prompt: &mut BaselinePrompt) {
-    match prompt {
-        BaselinePrompt::NewName {
-            source,
-            other_source: Some(other),
-        } => std::mem::swap(source, other),
-        BaselinePrompt::Pattern { is_regex, .. } => *is_regex = !*is_regex,
-        _ => {}
-    }
-}
-
-fn finish_prompt(model: &mut Model, prompt: BaselinePrompt, text: String) -> Vec<Effect> {
+pub fn finish_prompt(model: &mut Model, prompt: BaselinePrompt, text: String) -> Vec<Effect> {
     let is_deletion = matches!(prompt, BaselinePrompt::Replacement { .. });
     if text.is_empty() && !is_deletion {
         model.show_hint("nothing was typed");
@@ -179,7 +138,10 @@ fn finish_prompt(model: &mut Model, prompt: BaselinePrompt, text: String) -> Vec
             if let Err(error) = pattern.check_pattern() {
                 model.show_hint(&error.to_line());
                 let prompt = BaselinePrompt::Pattern { names, is_regex };
-                model.input_line = Some(InputLine::Baseline { prompt, text });
+                model.input_line = Some(Prompt {
+                    text,
+                    ..Prompt::new(PromptPurpose::Baseline(prompt))
+                });
                 return Vec::new();
             }
             let next = BaselinePrompt::Replacement {
@@ -205,7 +167,10 @@ fn finish_prompt(model: &mut Model, prompt: BaselinePrompt, text: String) -> Vec
         // The line stays open until the file has been read.
         BaselinePrompt::SigningKey { .. } => {
             let key = text.clone();
-            model.input_line = Some(InputLine::Baseline { prompt, text });
+            model.input_line = Some(Prompt {
+                text,
+                ..Prompt::new(PromptPurpose::Baseline(prompt))
+            });
             return vec![Effect::CheckSigningKey(key)];
         }
     };
@@ -219,10 +184,14 @@ pub fn handle_key_checked(
     key: String,
     checked: Result<(), Error>,
 ) -> Vec<Effect> {
-    let is_awaited = matches!(
-        &model.input_line,
-        Some(InputLine::Baseline { prompt: BaselinePrompt::SigningKey { .. }, text }) if *text == key
-    );
+    let is_awaited = model.input_line.as_ref().is_some_and(|it| {
+        let purpose = &it.purpose;
+        it.text == key
+            && matches!(
+                purpose,
+                PromptPurpose::Baseline(BaselinePrompt::SigningKey { .. })
+            )
+    });
     if !is_awaited {
         return Vec::new();
     }
@@ -253,10 +222,13 @@ pub fn handle_key_checked(
 
 /// Requests a plan. A replan replaces the plan on the screen once it is made; any other request
 /// goes to the screen of the plan.
-fn request_plan(model: &mut Model, request: BaselinePlanRequest, is_replan: bool) -> Vec<Effect> {
+pub fn request_plan(
+    model: &mut Model,
+    request: BaselinePlanRequest,
+    is_replan: bool,
+) -> Vec<Effect> {
     let screen = &mut model.baseline_plan;
-    screen.last_plan_id += 1;
-    screen.is_plan_pending = true;
+    let id = screen.requests.begin();
     model.is_dirty = true;
     if !is_replan {
         screen.stage = BaselinePlanStage::Planning(request.clone());
@@ -267,15 +239,12 @@ fn request_plan(model: &mut Model, request: BaselinePlanRequest, is_replan: bool
         }
         model.go_to_screen(Screen::BaselinePlan);
     }
-    vec![Effect::MakeBaselinePlan(
-        model.baseline_plan.last_plan_id,
-        request,
-    )]
+    vec![Effect::MakeBaselinePlan(id, request)]
 }
 
 /// Leaves the plan and goes back to where it was requested.
 pub fn abandon_plan(model: &mut Model) {
-    model.baseline_plan.is_plan_pending = false;
+    model.baseline_plan.requests.is_pending = false;
     model.baseline_plan.stage = BaselinePlanStage::Empty;
     model.is_dirty = true;
     if model.screen == Screen::BaselinePlan {
@@ -283,28 +252,11 @@ pub fn abandon_plan(model: &mut Model) {
     }
 }
 
-/// Requests the plan on the screen again if it has expired.
-pub fn replace_expired_plan(model: &mut Model) -> Vec<Effect> {
-    let now = model.now.elapsed;
-    let request = match &mut model.baseline_plan.stage {
-        BaselinePlanStage::Plan(view)
-            if now >= view.made_at + PLAN_LIFETIME && !model.baseline_plan.is_plan_pending =>
-        {
-            view.typed_text.clear();
-            view.request.clone()
-        }
-        _ => return Vec::new(),
-    };
-    model.report(MessageLevel::Info, "plan refreshed after one minute");
-    request_plan(model, request, true)
-}
-
 /// Shows the requested plan. An equal one keeps the confirmation typed so far.
 pub fn handle_plan(model: &mut Model, id: u64, plan: Result<Box<PreparedBaselinePlan>, Error>) {
-    if id != model.baseline_plan.last_plan_id || !model.baseline_plan.is_plan_pending {
+    if !model.baseline_plan.requests.accept(id) {
         return;
     }
-    model.baseline_plan.is_plan_pending = false;
     model.is_dirty = true;
     let current = model.baseline_plan.current_row();
     let current = current.map(|row| row.name.clone());
@@ -320,7 +272,7 @@ pub fn handle_plan(model: &mut Model, id: u64, plan: Result<Box<PreparedBaseline
     let prepared = match plan {
         Ok(prepared) => *prepared,
         Err(error) => {
-            model.report(MessageLevel::Error, error.to_line());
+            model.report_error(error.to_line());
             let message = model.last_message.take();
             abandon_plan(model);
             if let BaselinePlanRequest::Create { name, source } = request {
@@ -335,19 +287,23 @@ pub fn handle_plan(model: &mut Model, id: u64, plan: Result<Box<PreparedBaseline
         .is_some_and(|old| old.prepared.plan == prepared.plan);
     if old.is_some() && !is_same {
         let text = "plan refreshed: its files have changed";
-        model.report(MessageLevel::Warn, text);
+        model.report_warning(text);
     }
-    let view = BaselinePlanView {
-        confirmation: required_confirmation(model, &request, &prepared),
+    let typed = old.filter(|_| is_same).map(|old| old.prompt.typed_text);
+    let prompt = PlanPrompt {
         refusal: key_refusal(model, &prepared)
             .or_else(|| prepared.refusal.clone())
             .or_else(|| protection_refusal(model, &prepared)),
+        typed_text: typed.unwrap_or_default(),
+        ..PlanPrompt::new(
+            required_confirmation(model, &request, &prepared),
+            model.now.elapsed,
+        )
+    };
+    let view = BaselinePlanView {
         request,
         prepared,
-        made_at: model.now.elapsed,
-        typed_text: old
-            .filter(|_| is_same)
-            .map_or(String::new(), |old| old.typed_text),
+        prompt,
     };
     let screen = &mut model.baseline_plan;
     let rows = &view.prepared.rows;
@@ -413,34 +369,8 @@ fn protection_refusal(model: &Model, prepared: &PreparedBaselinePlan) -> Option<
     ))
 }
 
-/// Requests the plan again, after read-only was switched off.
-pub fn request_plan_again(model: &mut Model) -> Vec<Effect> {
-    let request = match &model.baseline_plan.stage {
-        BaselinePlanStage::Plan(view) if model.screen == Screen::BaselinePlan => {
-            view.request.clone()
-        }
-        _ => return Vec::new(),
-    };
-    request_plan(model, request, true)
-}
-
 /// Applies the confirmed plan; an expired one is made again instead.
 pub fn apply_plan(model: &mut Model) -> Vec<Effect> {
-    if let Some(why) = model.read_only_reason() {
-        model.report(MessageLevel::Warn, why);
-        return Vec::new();
-    }
-    let now = model.now.elapsed;
-    let BaselinePlanStage::Plan(view) = &model.baseline_plan.stage else {
-        return Vec::new();
-    };
-    if let Some(why) = view.refusal.clone() {
-        model.show_hint(&why);
-        return Vec::new();
-    }
-    if view.made_at + PLAN_LIFETIME <= now {
-        return replace_expired_plan(model);
-    }
     let BaselinePlanStage::Plan(view) = std::mem::take(&mut model.baseline_plan.stage) else {
         return Vec::new();
     };
@@ -455,7 +385,7 @@ pub fn apply_plan(model: &mut Model) -> Vec<Effect> {
             model.baselines.marks.remove(&row.name);
         }
     }
-    model.baseline_plan.is_plan_pending = false;
+    model.baseline_plan.requests.is_pending = false;
     model.baseline_plan.has_quit = false;
     model.baseline_plan.stage = BaselinePlanStage::Applying(view);
     model.is_dirty = true;
@@ -478,11 +408,11 @@ pub fn handle_applied(
             if applied.failures.is_empty() {
                 let next = next_step(model, &stage, &applied);
                 let text = format!("{}{}", applied.summary, next.unwrap_or_default());
-                model.report(MessageLevel::Info, text);
+                model.report_info(text);
             } else {
                 let failures = applied.failures.join("; ");
                 let text = format!("{}; not written: {failures}", applied.summary);
-                model.report(MessageLevel::Error, text);
+                model.report_error(text);
             }
             model.log.remember_change(applied.runs, is_undo);
             if let Some(name) = applied.created {
@@ -492,12 +422,13 @@ pub fn handle_applied(
         }
         Err(error) => {
             let why = error.to_line();
-            model.report(MessageLevel::Error, why.clone());
+            model.report_error(why.clone());
             // What was chosen and typed is not lost: another key may sign.
             if let BaselinePlanStage::Applying(mut view) = stage {
-                view.refusal = Some(why);
-                view.typed_text.clear();
-                view.made_at = model.now.elapsed;
+                view.prompt = PlanPrompt {
+                    refusal: Some(why),
+                    ..PlanPrompt::new(view.prompt.confirmation, model.now.elapsed)
+                };
                 model.baseline_plan.stage = BaselinePlanStage::Plan(view);
                 return effects;
             }
@@ -562,12 +493,9 @@ fn show_current_row(model: &mut Model) {
         lines.splice(..0, notes.clone());
     }
     text.lines.splice(..0, notes);
-    let (lines, alternate) = model.agent.choose_lines(text);
-    let screen = &mut model.baseline_plan;
-    screen.pane = Default::default();
-    screen.pane.replace_lines(lines);
-    screen.alternate = alternate;
-    model.arrange_panes();
+    let pane = &mut model.baseline_plan.pane;
+    pane.clear();
+    pane.show(text);
     if !has_notes {
         let height = model.text_height();
         model.baseline_plan.pane.scroll_to_first_hunk(height);
@@ -606,27 +534,8 @@ fn row_notes(model: &Model, row: &BaselinePlanRow) -> Vec<TextLine> {
     let view = model.baseline_plan.view();
     texts.extend(view.into_iter().flat_map(|it| it.prepared.notes.clone()));
     texts.push(String::new());
-    let note = |text| TextLine::note(LineKind::Note, text);
+    let note = |text| TextLine::note(text);
     texts.into_iter().map(note).collect()
-}
-
-/// Quits. While a plan over baselines is made or applied, the first quit only says so; a plan being
-/// made is abandoned by that.
-pub fn quit(model: &mut Model) -> Vec<Effect> {
-    let key = model.key_hint(Command::Quit);
-    match model.baseline_plan.stage {
-        BaselinePlanStage::Applying(_) if !model.baseline_plan.has_quit => {
-            model.baseline_plan.has_quit = true;
-            model.show_hint(&format!("{BEING_WRITTEN_REASON}; {key} again quits"));
-            Vec::new()
-        }
-        BaselinePlanStage::Planning(_) if model.screen == Screen::BaselinePlan => {
-            abandon_plan(model);
-            model.show_hint(&format!("plan abandoned; {key} again quits"));
-            Vec::new()
-        }
-        _ => reset::update::quit(model),
-    }
 }
 
 /// Goes back one level: the plan is abandoned, unless it is being applied.

@@ -5,20 +5,18 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::console::canvas::{
     Canvas, fit_end_of_sentence, fit_start_of_sentence, shorten_untrusted, truncate_untrusted,
-    wrap_text,
 };
 use crate::console::command::Command;
-use crate::console::confirmation_line::{draw_key_confirmation, draw_typed_confirmation};
-use crate::console::frame::draw_equivalent_command;
+use crate::console::confirmation_line::{PlanWords, draw_confirmation, draw_keys_ignored};
+use crate::console::frame::{draw_compared_texts, draw_equivalent_command};
 use crate::console::model::{Model, equivalent_command};
-use crate::console::screens::agent::view::text;
 use crate::console::screens::baseline_plan::state::{
     BaselinePlanRequest, BaselinePlanRow, BaselinePlanStage, BaselinePlanView,
 };
-use crate::console::screens::reset::state::Confirmation;
-use crate::console::screens::reset::view::draw_keys_ignored;
 use crate::console::screens::reset::view::title::{PLAN_STATUS, PlanTitle};
 use crate::console::theme::Role;
+use crate::console::widgets::list_pane::{Columns, Fit, ListPane};
+use crate::console::widgets::plan_pane::Confirmation;
 use crate::quantity::format_count;
 use crate::untrusted;
 
@@ -87,19 +85,10 @@ fn draw_plan(model: &Model, view: &BaselinePlanView, canvas: &mut Canvas<'_>, is
     let list_height = model.baseline_plan_list_height() as u16;
     let y = LIST_FRAME_LINES - 1 + list_height;
     canvas.draw_rule(y);
-    if model.is_side_by_side() {
-        let digests = model
-            .baseline_plan
-            .current_row()
-            .map(|row| row.digests.clone())
-            .unwrap_or_default();
-        let [old, new] = digests;
-        let titles = [format!("now  {old}"), format!("afterwards  {new}")];
-        text::draw_side_titles(model, canvas, y + 1, &titles);
-        text::draw(model, canvas, y + 2);
-    } else {
-        text::draw(model, canvas, y + 1);
-    }
+    let row = model.baseline_plan.current_row();
+    let [old, new] = row.map(|row| row.digests.clone()).unwrap_or_default();
+    let titles = [format!("now  {old}"), format!("afterwards  {new}")];
+    draw_compared_texts(model, canvas, y + 1, &titles);
     draw_footer(model, view, canvas, is_applying);
 }
 
@@ -140,78 +129,80 @@ fn draw_rows(model: &Model, rows: &[BaselinePlanRow], canvas: &mut Canvas<'_>) {
         .map(|row| untrusted::visible_line(&row.name).width());
     let longest = longest.max().unwrap_or(0).max("BASELINE".len()) as u16 + 2;
     let name_width = longest.min(canvas.width() / 3);
-    let label_x = 2 + name_width;
-    let lines_x = label_x + LABEL_WIDTH + 1;
-    let agents_x = lines_x + 11;
-    for (x, title) in [
-        (2, "BASELINE"),
-        (label_x, "CHANGE"),
-        (lines_x, "LINES"),
-        (agents_x, "USED BY"),
-    ] {
-        canvas.put_text(x, 2, title, Role::Heading);
-    }
+    let columns = Columns::from_x(2)
+        .left("BASELINE", name_width)
+        .fitted(Fit::Middle)
+        .left("CHANGE", LABEL_WIDTH + 1)
+        .left("LINES", 11)
+        .rest("USED BY", canvas.width());
+    columns.draw_headings(canvas, 2);
     let height = model.baseline_plan_list_height();
     let count = rows.len();
-    let cursor = model.baseline_plan.cursor;
-    let from = (cursor + 1)
-        .saturating_sub(height)
-        .min(count.saturating_sub(height));
+    let list = ListPane::ending_at_cursor(model.baseline_plan.cursor, height);
     if count > height {
-        let visible = format!("rows {}-{} of {count}", from + 1, from + height);
+        let from = list.top + 1;
+        let visible = format!("rows {from}-{} of {count}", list.top + height);
         canvas.put_right(canvas.width(), 2, &visible, Role::Dim);
     }
-    for (index, row) in rows.iter().enumerate().skip(from).take(height) {
-        let y = 3 + (index - from) as u16;
-        if index == cursor {
-            canvas.put_text(0, y, ">", Role::Text);
-        }
-        let name = shorten_untrusted(&row.name, usize::from(name_width) - 1);
-        canvas.put_text(2, y, &name, Role::Text);
-        if index == cursor {
-            canvas.highlight_cursor(2, y, name.width() as u16);
-        }
-        let role = if row.is_foreign {
-            Role::Tampered
-        } else {
-            Role::Text
-        };
-        let label = truncate_untrusted(&row.label, usize::from(LABEL_WIDTH));
-        canvas.put_text(label_x, y, &label, role);
+    list.draw(canvas, 3, (count, height), |canvas, y, index| {
+        let row = &rows[index];
         let (added, removed) = row.changed_lines;
-        canvas.put_text(lines_x, y, &format!("+{added} -{removed}"), Role::Text);
+        let is_foreign = row.is_foreign;
         let agents = match row.agents.as_slice() {
             [] => "no agent".to_string(),
             agents => agents.join(", "),
         };
-        let room = usize::from(canvas.width().saturating_sub(agents_x));
-        canvas.put_text(agents_x, y, &truncate_untrusted(&agents, room), Role::Dim);
-    }
+        let cells = [
+            (&*row.name, Role::Text),
+            (
+                &*row.label,
+                if is_foreign {
+                    Role::Tampered
+                } else {
+                    Role::Text
+                },
+            ),
+            (&*format!("+{added} -{removed}"), Role::Text),
+            (&*agents, Role::Dim),
+        ];
+        columns.draw_row(canvas, y, cells);
+        if index == list.cursor {
+            let name = shorten_untrusted(&row.name, columns.room(0));
+            canvas.highlight_cursor(2, y, name.width() as u16);
+        }
+    });
 }
 
 fn draw_footer(model: &Model, view: &BaselinePlanView, canvas: &mut Canvas<'_>, is_applying: bool) {
     let mut y = canvas.area.height - model.baseline_plan_footer_height();
     canvas.draw_rule(y);
-    let room = usize::from(canvas.width()) - 2;
+    let room = canvas.room(2);
     if let Some(problem) = &view.prepared.problem {
         y += 1;
         canvas.put_text(1, y, &fit_end_of_sentence(problem, room), Role::Bad);
     }
-    if let Some(why) = &view.refusal {
-        let text = format!("Not possible: {}", untrusted::visible_line(why));
-        for (line, y) in wrap_text(&text, room, 3).iter().zip(y + 1..) {
-            canvas.put_text(1, y, line, Role::Warn);
-        }
+    if let Some(why) = &view.prompt.refusal {
+        canvas.put_wrapped(1, y + 1, &format!("Not possible: {why}"), Role::Warn, 3);
         return;
     }
     let (note, role) = plan_note(model, view);
     canvas.put_text(1, y + 1, &fit_start_of_sentence(&note, room), role);
-    if view.confirmation != Confirmation::NothingToRun {
+    if view.prompt.confirmation != Confirmation::NothingToRun {
         let command = equivalent_command::for_baseline_plan(model, view);
         draw_equivalent_command(model, canvas, (1, y + 2), &command, Command::CopyPlan);
     }
     if !is_applying {
-        draw_confirmation(model, view, canvas, y + 3);
+        let words = PlanWords {
+            verb: if view.prepared.rows.is_empty() {
+                "sign"
+            } else {
+                view.request.verb()
+            },
+            act: view.request.verb(),
+            nothing: "Nothing to write",
+            forbidden: "nothing is written",
+        };
+        draw_confirmation(model, canvas, y + 3, &view.prompt, &words);
     }
 }
 
@@ -238,35 +229,6 @@ fn plan_note(model: &Model, view: &BaselinePlanView) -> (String, Role) {
     };
     let text = format!("{}; see the top of the text", facts.join(", "));
     (text, role)
-}
-
-/// Draws what confirms the plan, or why nothing does.
-fn draw_confirmation(model: &Model, view: &BaselinePlanView, canvas: &mut Canvas<'_>, y: u16) {
-    if draw_keys_ignored(model, canvas, y) {
-        return;
-    }
-    if view.refusal.is_some() {
-        return;
-    }
-    if model.read_only.is_forced && view.confirmation != Confirmation::NothingToRun {
-        let why = "Started with --read-only: nothing is written. Esc to go back.";
-        canvas.put_text(1, y, why, Role::Warn);
-        return;
-    }
-    let verb = if view.prepared.rows.is_empty() {
-        "sign"
-    } else {
-        view.request.verb()
-    };
-    match &view.confirmation {
-        Confirmation::SingleKey => draw_key_confirmation(model, canvas, y, verb),
-        Confirmation::TypedText(word) => {
-            draw_typed_confirmation(model, canvas, (y, verb), word, &view.typed_text);
-        }
-        Confirmation::NothingToRun | Confirmation::NewerNotes => {
-            canvas.put_text(1, y, "Nothing to write. Esc to go back.", Role::Text);
-        }
-    }
 }
 
 impl Model {

@@ -6,7 +6,8 @@ use chrono::{DateTime, FixedOffset};
 
 use crate::console::filter::{Filter, FilterSubject};
 use crate::console::screen::Screen;
-use crate::console::text::{Pane, TextLine};
+use crate::console::text::Comparison;
+use crate::console::widgets::list_pane::ListPane;
 use crate::digest::Digest;
 use crate::engine::{BaselineList, BaselineSummary, BaselineVersion};
 
@@ -20,8 +21,8 @@ pub struct BaselinesScreen {
     pub list: Option<Result<Box<BaselineList>, String>>,
     /// Name of the baseline under the cursor, once a key has been pressed on the list.
     pub cursor_name: Option<String>,
-    /// First visible row.
-    pub top: usize,
+    /// Position in the list; its cursor follows the name.
+    pub list_pane: ListPane,
     /// Filter of the list, in the language of the fleet's.
     pub filter: String,
     /// Marked baselines, by name.
@@ -53,10 +54,8 @@ pub struct VersionsView {
     pub name: String,
     /// Its versions, newest first, or why they cannot be read; `None` until they are loaded.
     pub records: Option<Result<Vec<BaselineVersion>, String>>,
-    /// Row index of the cursor.
-    pub cursor: usize,
-    /// First visible row.
-    pub top: usize,
+    /// Position in the versions.
+    pub list: ListPane,
 }
 
 impl VersionsView {
@@ -70,7 +69,7 @@ impl VersionsView {
 
     /// Returns the version under the cursor.
     pub fn current(&self) -> Option<&BaselineVersion> {
-        self.records().get(self.cursor)
+        self.records().get(self.list.cursor)
     }
 }
 
@@ -96,39 +95,16 @@ impl VersionId {
 }
 
 /// Two versions of a baseline.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ComparisonView {
     /// The two compared versions.
     pub request: ComparisonRequest,
-    /// The difference; empty until it is loaded.
-    pub pane: Pane,
-    /// The same under the other whitespace rule, if it differs.
-    pub alternate: Option<Vec<TextLine>>,
-    /// Titles of the two sides.
-    pub titles: [String; 2],
-    /// Numbers of added and removed lines.
-    pub changed_lines: (usize, usize),
-    /// Whether the texts are loaded.
-    pub is_loaded: bool,
+    /// The two texts.
+    pub shown: Comparison,
     /// Screen to go back to.
     pub opened_from: Screen,
     /// Page to go back to, on the baselines screen.
     pub opened_from_page: BaselinesPage,
-}
-
-impl Default for ComparisonView {
-    fn default() -> ComparisonView {
-        ComparisonView {
-            request: ComparisonRequest::default(),
-            pane: Pane::default(),
-            alternate: None,
-            titles: Default::default(),
-            changed_lines: (0, 0),
-            is_loaded: false,
-            opened_from: Screen::Baselines,
-            opened_from_page: BaselinesPage::List,
-        }
-    }
 }
 
 /// Two versions of a baseline to compare.

@@ -5,16 +5,17 @@ use crate::console::age::format_age;
 use crate::console::chooser;
 use crate::console::command::Command;
 use crate::console::message::{ComparisonTexts, Effect};
-use crate::console::model::{Model, step_index};
-use crate::console::overlay::{Chooser, InputLine, Overlay};
+use crate::console::model::Model;
+use crate::console::overlay::{Chooser, Overlay};
 use crate::console::screen::Screen;
 use crate::console::screens::baselines::state::{
     BaselinesPage, ComparedVersion, ComparisonRequest, ComparisonView, VersionId, VersionsView,
     first_compared_version,
 };
-use crate::console::screens::log::state::MessageLevel;
 use crate::console::screens::verify::state::VerifyStage;
-use crate::console::text::{LineKind, TextLine};
+use crate::console::text::{ComparedTexts, Comparison, PreparedText};
+use crate::console::widgets::list_pane::step_index;
+use crate::console::widgets::prompt::{Prompt, PromptPurpose};
 use crate::engine::{BaselineList, BaselineVersion};
 
 /// Goes to the list of baselines, with the cursor on the one that the screen is about.
@@ -34,14 +35,13 @@ pub fn open(model: &mut Model) -> Vec<Effect> {
     }
     model.baselines.page = BaselinesPage::List;
     model.go_to_screen(Screen::Baselines);
-    keep_cursor_visible(model);
     vec![Effect::LoadBaselines]
 }
 
 /// Shows the loaded list. The cursor keeps its baseline.
 pub fn handle_list(model: &mut Model, list: Result<Box<BaselineList>, String>) {
     if let Err(why) = &list {
-        model.report(MessageLevel::Error, why.clone());
+        model.report_error(why.clone());
     }
     if let Ok(list) = &list {
         let names: Vec<&str> = list.baselines.iter().map(|it| it.name.as_str()).collect();
@@ -57,7 +57,6 @@ pub fn handle_list(model: &mut Model, list: Result<Box<BaselineList>, String>) {
     if let Some(old_index) = old_index {
         replace_removed_cursor(model, old_index);
     }
-    keep_cursor_visible(model);
     model.is_dirty |= model.shows_baseline_states();
 }
 
@@ -81,7 +80,7 @@ fn replace_removed_cursor(model: &mut Model, old_index: usize) {
 /// Reports that the baseline under the cursor is no longer listed.
 pub fn report_gone(model: &mut Model, name: &str) {
     let text = format!("{name} is no longer listed; the cursor has moved");
-    model.report(MessageLevel::Warn, text);
+    model.report_warning(text);
 }
 
 /// Keeps the cursors where they are when rows move: a key is about what it was pressed at.
@@ -105,13 +104,9 @@ pub fn handle_versions(
     if view.name == name {
         let current = view.current().map(VersionId::of);
         view.records = Some(records);
-        let records = view.records();
-        let found = records
-            .iter()
-            .position(|it| Some(VersionId::of(it)) == current);
-        let last = records.len().saturating_sub(1);
-        view.cursor = found.unwrap_or(view.cursor).min(last);
-        keep_cursor_visible(model);
+        let mut list = view.list;
+        list.follow(current, view.records().iter().map(VersionId::of));
+        view.list = list;
         model.is_dirty = true;
     }
 }
@@ -125,31 +120,22 @@ pub fn handle_comparison(
     if model.baselines.comparison.request != *request {
         return;
     }
-    let is_first = !model.baselines.comparison.is_loaded;
-    let (text, titles, changed_lines) = match texts {
+    let height = model.text_height();
+    let texts = match texts {
         Ok(texts) => {
             model.baselines.comparison.request.sides[0] = texts.old_side;
-            (texts.text, texts.titles, texts.changed_lines)
+            texts.texts
         }
         Err(why) => {
             let key = model.key_hint(Command::NextVersion);
-            let text = format!("{why}; {key} compares with another version");
-            let note = vec![TextLine::note(LineKind::Note, text)];
-            (note.into(), side_labels(request), (0, 0))
+            ComparedTexts {
+                text: PreparedText::note(format!("{why}; {key} compares with another version")),
+                titles: side_labels(request),
+                changed_lines: (0, 0),
+            }
         }
     };
-    let (lines, alternate) = model.agent.choose_lines(text);
-    let view = &mut model.baselines.comparison;
-    view.pane.replace_lines(lines);
-    view.alternate = alternate;
-    view.titles = titles;
-    view.changed_lines = changed_lines;
-    view.is_loaded = true;
-    model.arrange_panes();
-    if is_first {
-        let height = model.text_height();
-        model.baselines.comparison.pane.scroll_to_first_hunk(height);
-    }
+    model.baselines.comparison.shown.show(texts, height);
     model.is_dirty = true;
 }
 
@@ -224,7 +210,7 @@ pub fn open_selected(model: &mut Model) -> Vec<Effect> {
 fn open_comparison(model: &mut Model, request: ComparisonRequest) -> Vec<Effect> {
     let is_here = model.screen == Screen::Baselines;
     model.baselines.comparison = ComparisonView {
-        titles: side_labels(&request),
+        shown: Comparison::awaited(side_labels(&request)),
         request: request.clone(),
         opened_from: model.screen,
         opened_from_page: if is_here {
@@ -232,12 +218,10 @@ fn open_comparison(model: &mut Model, request: ComparisonRequest) -> Vec<Effect>
         } else {
             BaselinesPage::List
         },
-        ..ComparisonView::default()
     };
     model.baselines.cursor_name = Some(request.name.clone());
     model.baselines.page = BaselinesPage::Comparison;
     model.go_to_screen(Screen::Baselines);
-    model.arrange_panes();
     // The list says whether the file may be pushed.
     vec![Effect::CompareBaseline(request), Effect::LoadBaselines]
 }
@@ -263,12 +247,8 @@ pub fn change_side(model: &mut Model, side: usize, version: ComparedVersion) -> 
         return Vec::new();
     }
     view.request.sides[side] = version;
-    view.titles = side_labels(&view.request);
-    view.is_loaded = false;
-    view.pane = Default::default();
-    view.alternate = None;
+    view.shown = Comparison::awaited(side_labels(&view.request));
     let request = view.request.clone();
-    model.arrange_panes();
     vec![Effect::CompareBaseline(request)]
 }
 
@@ -357,7 +337,7 @@ fn mark_all(model: &mut Model) {
 /// Moves the cursor by rows, or scrolls.
 pub fn move_cursor(model: &mut Model, by: isize) {
     match model.baselines.page {
-        BaselinesPage::Comparison => return model.scroll_text(by),
+        BaselinesPage::Comparison => model.scroll_text(by),
         BaselinesPage::List => {
             let all = model.baselines.visible_summaries();
             let index = step_index(model.baselines.cursor_index(), by, all.len());
@@ -366,40 +346,24 @@ pub fn move_cursor(model: &mut Model, by: isize) {
         }
         BaselinesPage::Versions => {
             let view = &mut model.baselines.versions;
-            view.cursor = step_index(view.cursor, by, view.records().len());
+            let count = view.records().len();
+            view.list.step(by, count);
         }
     }
-    keep_cursor_visible(model);
-}
-
-/// Scrolls the lists so that their cursors are visible.
-pub fn keep_cursor_visible(model: &mut Model) {
-    let height = model.baselines_list_height();
-    let screen = &mut model.baselines;
-    let index = screen.cursor_index();
-    let count = screen.visible_summaries().len();
-    screen.top = top_row(screen.top, index, count, height);
-    let view = &mut screen.versions;
-    view.top = top_row(view.top, view.cursor, view.records().len(), height);
-}
-
-/// Returns the first visible row of a list, near the present one, so that the cursor is visible.
-pub fn top_row(top: usize, cursor: usize, count: usize, height: usize) -> usize {
-    let top = top.clamp((cursor + 1).saturating_sub(height), cursor);
-    top.min(count.saturating_sub(height))
 }
 
 /// Opens the input line of the filter, which begins empty.
 pub fn begin_filter(model: &mut Model) {
     let old = std::mem::take(&mut model.baselines.filter);
-    model.input_line = Some(InputLine::BaselineFilter(old));
-    keep_cursor_visible(model);
+    model.input_line = Some(Prompt {
+        old: Some(old),
+        ..Prompt::new(PromptPurpose::BaselineFilter)
+    });
 }
 
 /// Filters the list.
 pub fn set_filter(model: &mut Model, filter: String) {
     model.baselines.filter = filter;
-    keep_cursor_visible(model);
     model.is_dirty = true;
 }
 
@@ -408,9 +372,9 @@ pub fn set_filter(model: &mut Model, filter: String) {
 pub fn go_back(model: &mut Model, is_escape: bool) {
     match model.baselines.page {
         BaselinesPage::Comparison
-            if is_escape && !model.baselines.comparison.pane.query.is_empty() =>
+            if is_escape && !model.baselines.comparison.shown.pane.query.is_empty() =>
         {
-            model.baselines.comparison.pane.search("");
+            model.baselines.comparison.shown.pane.search("");
         }
         BaselinesPage::Comparison => {
             let (screen, page) = {
@@ -429,7 +393,6 @@ pub fn go_back(model: &mut Model, is_escape: bool) {
         }
         BaselinesPage::List => model.go_to_screen(Screen::Fleet),
     }
-    keep_cursor_visible(model);
 }
 
 /// Returns the ages on the screen.

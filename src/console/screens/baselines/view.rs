@@ -8,13 +8,13 @@ use unicode_width::UnicodeWidthStr;
 use crate::console::age::{format_age, format_time};
 use crate::console::canvas::{
     Canvas, fit_end_of_sentence, fit_start_of_sentence, shorten_untrusted, truncate_untrusted,
-    wrap_text,
 };
 use crate::console::command::Command;
-use crate::console::frame::draw_fleet_name;
+use crate::console::frame::{draw_counts_in_row, draw_fleet_name};
 use crate::console::model::Model;
 use crate::console::screens::baselines::state::{BaselinesPage, NO_BASELINE_REASON};
 use crate::console::theme::Role;
+use crate::console::widgets::list_pane::{Columns, Fit, draw_unloaded};
 use crate::engine::{
     BaselineList, BaselineState, BaselineSummary, FileOwner, FindingCounts, SizeBand,
 };
@@ -30,15 +30,8 @@ const MAX_FILTER_CELLS: usize = 20;
 /// Column of the state, behind cursor and mark.
 const STATE_X: u16 = 3;
 
-/// Widths of the columns that depend on the names and on the screen.
-struct ListColumns {
-    state: u16,
-    name: u16,
-    band: u16,
-    findings: u16,
-    pushed: u16,
-    is_wide: bool,
-}
+/// Columns from which states and agents are in words.
+const MIN_WIDE_COLUMNS: u16 = 110;
 
 /// Widths of the other columns.
 const SIZE_WIDTH: u16 = 7;
@@ -48,35 +41,40 @@ const NARROW_FINDINGS_WIDTH: u16 = 9;
 const AGE_WIDTH: u16 = 8;
 const FINDINGS_WIDTH: u16 = 11;
 
-impl ListColumns {
-    fn new(model: &Model, width: u16) -> ListColumns {
-        let is_wide = width >= 110;
-        let state: u16 = if is_wide { 24 } else { 11 };
-        let names = model.baselines.summaries().iter();
-        let longest = names.map(|it| untrusted::visible_line(&it.name).width());
-        let longest = longest.max().unwrap_or(0).max("BASELINE".len()) as u16 + 1;
-        // The names matter most, the findings more than the last push.
-        let (band, findings, pushed) = match width {
-            ..72 => (0, 0, 0),
-            72..90 => (BAND_WIDTH, NARROW_FINDINGS_WIDTH, 0),
-            90..110 => (BAND_WIDTH, NARROW_FINDINGS_WIDTH, AGE_WIDTH),
-            _ => (BAND_WIDTH, FINDINGS_WIDTH, AGE_WIDTH),
-        };
-        let others = STATE_X + state + SIZE_WIDTH + band + findings + AGE_WIDTH + pushed;
-        let room = width.saturating_sub(others + if is_wide { 20 } else { 6 });
-        // The room that the names leave is for a band with words about the limit.
-        let left = room
-            .saturating_sub(longest)
-            .min(WIDE_BAND_WIDTH - BAND_WIDTH);
-        ListColumns {
-            state,
-            name: longest.clamp(9, room.max(9)),
-            band: if is_wide { band + left } else { band },
-            findings,
-            pushed,
-            is_wide,
-        }
-    }
+/// Returns the columns of a list of this width.
+fn columns(model: &Model, width: u16) -> Columns {
+    let is_wide = width >= MIN_WIDE_COLUMNS;
+    let state: u16 = if is_wide { 24 } else { 11 };
+    let names = model.baselines.summaries().iter();
+    let longest = names.map(|it| untrusted::visible_line(&it.name).width());
+    let longest = longest.max().unwrap_or(0).max("BASELINE".len()) as u16 + 1;
+    let (band, findings, pushed) = match width {
+        ..72 => (0, 0, 0),
+        72..90 => (BAND_WIDTH, NARROW_FINDINGS_WIDTH, 0),
+        90..110 => (BAND_WIDTH, NARROW_FINDINGS_WIDTH, AGE_WIDTH),
+        _ => (BAND_WIDTH, FINDINGS_WIDTH, AGE_WIDTH),
+    };
+    // The state fits in full, and the agents keep some room.
+    let others = STATE_X + state + SIZE_WIDTH + band + findings + AGE_WIDTH + pushed;
+    let room = width.saturating_sub(others + if is_wide { 20 } else { 6 });
+    // What the names leave of it lets the band say more.
+    let left = room
+        .saturating_sub(longest)
+        .min(WIDE_BAND_WIDTH - BAND_WIDTH);
+    let band = if is_wide { band + left } else { band };
+    let gap = if band > 0 { 2 } else { 0 };
+    Columns::from_x(STATE_X)
+        .left("STATE", state)
+        .left("BASELINE", longest.clamp(9, room.max(9)))
+        .fitted(Fit::Middle)
+        .right("SIZE", SIZE_WIDTH)
+        .gap(gap)
+        .left("BAND", band.saturating_sub(1))
+        .left("FINDINGS", findings.saturating_sub(1))
+        .right("CHANGED", AGE_WIDTH)
+        .right("PUSHED", pushed)
+        .gap(2)
+        .rest(if is_wide { "AGENTS" } else { "FOR" }, width)
 }
 
 pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
@@ -93,25 +91,13 @@ fn draw_list(model: &Model, canvas: &mut Canvas<'_>) {
     canvas.draw_rule(2);
     let bottom = canvas.area.height - 3 - FACT_LINES;
     canvas.draw_rule(bottom);
-    let list = match &model.baselines.list {
-        None => {
-            canvas.put_text(1, 4, "reading …", Role::Dim);
-            return;
-        }
-        Some(Err(why)) => {
-            let room = usize::from(canvas.width()) - 2;
-            let lines = wrap_text(&untrusted::visible_line(why), room, 4);
-            for (line, y) in lines.iter().zip(4..) {
-                canvas.put_text(1, y, line, Role::Bad);
-            }
-            return;
-        }
-        Some(Ok(list)) => list,
+    let Some(list) = draw_unloaded(canvas, 4, model.baselines.list.as_ref()) else {
+        return;
     };
     draw_counts(list, canvas, x);
     draw_seal_line(model, list, canvas);
-    let columns = ListColumns::new(model, canvas.width());
-    draw_headings(canvas, &columns);
+    let columns = columns(model, canvas.width());
+    columns.draw_headings(canvas, 3);
     if list.baselines.is_empty() {
         let directory = list.directory.display().to_string();
         let x = canvas.put_text(1, 4, "No baselines in ", Role::Text);
@@ -124,11 +110,14 @@ fn draw_list(model: &Model, canvas: &mut Canvas<'_>) {
         let text = "No baseline matches the filter. Esc shows all.";
         canvas.put_text(1, 4, text, Role::Text);
     }
-    let rows = visible.iter().enumerate();
-    for (index, summary) in rows.skip(model.baselines.top).take(height) {
-        let y = 4 + (index - model.baselines.top) as u16;
-        draw_row(model, canvas, y, summary, &columns, index == cursor);
-    }
+    let list_pane = model.baselines.list_pane;
+    list_pane.draw(canvas, 4, (visible.len(), height), |canvas, y, index| {
+        draw_row(model, canvas, y, visible[index], &columns);
+        if index == list_pane.cursor {
+            let name = shorten_untrusted(&visible[index].name, columns.room(1));
+            canvas.highlight_cursor(columns.x(1), y, name.width() as u16);
+        }
+    });
     match visible.get(cursor) {
         Some(summary) => draw_facts(model, canvas, bottom + 1, summary),
         None => {
@@ -143,17 +132,11 @@ fn draw_counts(list: &BaselineList, canvas: &mut Canvas<'_>, mut x: u16) {
         let all = format!("{}:", format_count(list.baselines.len() as u64, "baseline"));
         x = canvas.put_text(x, 0, &all, Role::Text) + 1;
     }
-    let mut rest = list.baselines.as_slice();
-    while let Some(first) = rest.first() {
-        let same = rest.iter().take_while(|it| it.state == first.state).count();
-        let text = format!("{same} {}", short_state(first.state));
-        // The list below is in the same order.
-        if usize::from(canvas.width().saturating_sub(x)) < text.width() {
-            break;
-        }
-        x = canvas.put_text(x, 0, &text, state_role(first.state)) + 1;
-        rest = &rest[same..];
-    }
+    let counts = list
+        .baselines
+        .iter()
+        .map(|it| (short_state(it.state), state_role(it.state)));
+    draw_counts_in_row(canvas, x, counts);
 }
 
 /// Returns why the seal or its records cannot be used, if so.
@@ -179,8 +162,8 @@ fn draw_seal_line(model: &Model, list: &BaselineList, canvas: &mut Canvas<'_>) {
         (None, _) => (list.directory.display().to_string(), Role::Dim),
     };
     let marks = describe_filter_and_marks(model);
-    let room = usize::from(canvas.width()).saturating_sub(marks.width() + 2);
-    canvas.put_text(0, 1, &fit_end_of_sentence(&text, room), role);
+    let text = fit_end_of_sentence(&text, canvas.room(0).saturating_sub(marks.width() + 2));
+    canvas.put_text(0, 1, &text, role);
     canvas.put_right(canvas.width(), 1, &marks, Role::Mark);
 }
 
@@ -206,88 +189,45 @@ fn describe_filter_and_marks(model: &Model) -> String {
     parts.join("  ")
 }
 
-fn draw_headings(canvas: &mut Canvas<'_>, columns: &ListColumns) {
-    canvas.put_text(STATE_X, 3, "STATE", Role::Heading);
-    let mut x = STATE_X + columns.state;
-    canvas.put_text(x, 3, "BASELINE", Role::Heading);
-    x += columns.name + SIZE_WIDTH;
-    canvas.put_right(x, 3, "SIZE", Role::Heading);
-    if columns.band > 0 {
-        canvas.put_text(x + 2, 3, "BAND", Role::Heading);
-    }
-    x += columns.band;
-    if columns.findings > 0 {
-        canvas.put_text(x + 1, 3, "FINDINGS", Role::Heading);
-    }
-    x += columns.findings + AGE_WIDTH;
-    canvas.put_right(x, 3, "CHANGED", Role::Heading);
-    x += columns.pushed;
-    if columns.pushed > 0 {
-        canvas.put_right(x, 3, "PUSHED", Role::Heading);
-    }
-    let title = if columns.is_wide { "AGENTS" } else { "FOR" };
-    canvas.put_text(x + 2, 3, title, Role::Heading);
-}
-
 fn draw_row(
     model: &Model,
     canvas: &mut Canvas<'_>,
     y: u16,
     summary: &BaselineSummary,
-    columns: &ListColumns,
-    is_at_cursor: bool,
+    columns: &Columns,
 ) {
-    if is_at_cursor {
-        canvas.put_text(0, y, ">", Role::Text);
-    }
+    let is_wide = canvas.width() >= MIN_WIDE_COLUMNS;
     if model.baselines.marks.contains(&summary.name) {
         canvas.put_text(1, y, "*", Role::Mark);
     }
-    let state = if columns.is_wide {
+    let state = if is_wide {
         long_state(summary)
     } else {
         short_state(summary.state).to_string()
     };
-    canvas.put_text(STATE_X, y, &state, state_role(summary.state));
-    let mut x = STATE_X + columns.state;
-    let name = shorten_untrusted(&summary.name, usize::from(columns.name) - 1);
-    canvas.put_text(x, y, &name, Role::Text);
-    if is_at_cursor {
-        canvas.highlight_cursor(x, y, name.width() as u16);
-    }
-    x += columns.name + SIZE_WIDTH;
     let size = summary.size.map_or("-".to_string(), format_size);
-    canvas.put_right(x, y, &size, Role::Text);
-    let (band, role) = size_band(summary, usize::from(columns.band).saturating_sub(2));
-    if columns.band > 0 {
-        canvas.put_text(x + 2, y, &band, role);
-    }
-    x += columns.band;
-    if columns.findings > 0 {
-        let (findings, role) = short_findings(summary);
-        canvas.put_text(x + 1, y, &findings, role);
-    }
-    x += columns.findings + AGE_WIDTH;
-    let age = |time: Option<_>| {
-        time.map_or("-".to_string(), |time| {
-            format_age(model.now.local_time, time)
-        })
-    };
-    canvas.put_right(x, y, &age(summary.changed), Role::Text);
-    x += columns.pushed;
-    if columns.pushed > 0 {
-        let pushed = summary.last_push.as_ref().map(|push| push.time);
-        canvas.put_right(x, y, &age(pushed), Role::Text);
-    }
-    let room = usize::from(canvas.width().saturating_sub(x + 2));
+    let (band, band_role) = size_band(summary, columns.room(3));
+    let (findings, findings_role) = short_findings(summary);
+    let now = model.now.local_time;
+    let age = |time: Option<_>| time.map_or("-".to_string(), |time| format_age(now, time));
+    let pushed = summary.last_push.as_ref().map(|push| push.time);
     let agents = match summary.agents.as_slice() {
         [] => "none".to_string(),
-        [one] if columns.is_wide => one.clone(),
-        many if columns.is_wide => format!("{}: {}", many.len(), many.join(" ")),
+        [one] if is_wide => one.clone(),
+        many if is_wide => format!("{}: {}", many.len(), many.join(" ")),
         many => many.len().to_string(),
     };
-    let agents = truncate_untrusted(&agents, room);
-    canvas.put_text(x + 2, y, &agents, Role::Dim);
+    let cells = [
+        (&*state, state_role(summary.state)),
+        (&*summary.name, Role::Text),
+        (&*size, Role::Text),
+        (&*band, band_role),
+        (&*findings, findings_role),
+        (&*age(summary.changed), Role::Text),
+        (&*age(pushed), Role::Text),
+        (&*agents, Role::Dim),
+    ];
+    columns.draw_row(canvas, y, cells);
 }
 
 /// Returns the words for the size of a baseline in `room` cells; the fleet's own limit matters more
@@ -391,7 +331,7 @@ pub(super) fn draw_facts(
     y: u16,
     summary: &BaselineSummary,
 ) {
-    let room = usize::from(canvas.width()) - 2;
+    let room = canvas.room(2);
     let lines = fact_lines(model, summary);
     for ((text, role), y) in lines.iter().zip(y..) {
         canvas.put_text(1, y, &fit_start_of_sentence(text, room), *role);
@@ -547,6 +487,6 @@ impl Model {
     pub fn baselines_list_height(&self) -> usize {
         // Two lines of header, a rule, the column heads; a rule, the facts, the message, the hints.
         let fixed = 7 + usize::from(FACT_LINES);
-        usize::from(self.size.1).saturating_sub(fixed).max(1)
+        self.rows_beside(fixed)
     }
 }

@@ -49,8 +49,6 @@ pub struct EditorScreen {
     pub query: String,
     /// Number of its hits.
     pub hit_count: usize,
-    /// What was typed behind `:`, or to confirm.
-    pub command_line: String,
     /// The number that was typed before a command.
     pub count: Option<usize>,
     /// What was found in the lines; it moves with them.
@@ -172,7 +170,7 @@ pub enum EditorDialog {
 }
 
 /// Confirmation of a save.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct SaveDialog {
     /// The file against the text; none until it is compared.
     pub diff: Option<Pane>,
@@ -221,15 +219,8 @@ impl SaveDialog {
     /// Asks for a comparison first; a guard then ignores keys typed before it is on the screen.
     pub fn comparing(now: Duration) -> SaveDialog {
         SaveDialog {
-            diff: None,
-            is_from_seal: false,
-            changed_lines: (0, 0),
-            dropped_lines: 0,
-            loses_separator: false,
             guard: KeyGuard::new(now),
-            is_saving: false,
-            closes: false,
-            accepts_lint_errors: false,
+            ..SaveDialog::default()
         }
     }
 }
@@ -270,7 +261,6 @@ impl EditorScreen {
             top: (0, 0),
             query: String::new(),
             hit_count: 0,
-            command_line: String::new(),
             count: None,
             analyzed_generation: None,
             visited_finding: None,

@@ -1,32 +1,25 @@
 //! What the editor does: opens a baseline, changes its text, and leaves.
 
-mod counts;
 mod drafts;
-mod external;
-mod file_checks;
-mod findings;
+mod other_texts;
 mod panel;
 mod promoting;
 mod saving;
 mod scrolling;
-mod search;
 mod typing;
-mod whole_text;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use counts::{perform_counted, take_digit};
 pub use drafts::{
     confirm_discard, handle_draft_written, is_warned_of_quit, keep_draft_now, report_left_drafts,
     warn_before_quit, withdraw_quit_request, write_due_draft,
 };
-pub use external::handle_external_text;
-pub use file_checks::{
-    check_due_file, check_file, concerns_open_file, handle_file_checked, next_check,
+pub use other_texts::{
+    check_due_file, check_file, concerns_open_file, handle_external_text, handle_file_checked,
+    next_check,
 };
-pub use findings::{fix_finding, go_to_finding, handle_analysis};
-pub use panel::{cycle_panel, open_selected};
+pub use panel::{cycle_panel, fix_finding, go_to_finding, handle_analysis, open_selected};
 pub use promoting::promote_lines;
 pub use saving::{
     confirm_overwrite, handle_compared, handle_merged, handle_saved, perform_answer,
@@ -34,8 +27,10 @@ pub use saving::{
 };
 pub use scrolling::{go_to_end, keep_cursor_visible, move_cursor, move_page};
 use scrolling::{jump_after, jump_in_text};
-pub use search::{begin_search, edit_search, finish_search, go_to_next_hit};
-pub use typing::{handle_typed_key, paste, perform};
+pub use typing::{
+    begin_search, finish_search, go_to_next_hit, handle_typed_key, paste, perform, perform_counted,
+    set_query, take_digit,
+};
 
 use super::buffer::{TextBuffer, UneditableText};
 use super::promotion::PromotedLines;
@@ -50,7 +45,6 @@ use crate::console::model::Model;
 use crate::console::overlay::{Chooser, Overlay};
 use crate::console::screen::Screen;
 use crate::console::screens::baselines;
-use crate::console::screens::log::state::MessageLevel;
 use crate::engine::{FoundDrafts, OpenedBaseline, Protection, SealMatch};
 use crate::error::Error;
 
@@ -96,12 +90,8 @@ pub fn open_evidence(model: &mut Model) -> Vec<Effect> {
 }
 
 /// Opens the palette with what was typed behind `:`.
-pub fn open_palette(model: &mut Model) -> Vec<Effect> {
-    let editor = model.editor.as_mut();
-    let query = editor.map_or_else(String::new, |editor| {
-        std::mem::take(&mut editor.command_line)
-    });
-    chooser::open_chooser(model, Overlay::Palette(Chooser::with_query(&query)));
+pub fn open_palette(model: &mut Model, query: &str) -> Vec<Effect> {
+    chooser::open_chooser(model, Overlay::Palette(Chooser::with_query(query)));
     Vec::new()
 }
 
@@ -195,7 +185,7 @@ pub fn handle_opened(
             effects
         }
         Err(error) => {
-            model.report(MessageLevel::Error, error.to_line());
+            model.report_error(error.to_line());
             Vec::new()
         }
     }
@@ -225,7 +215,7 @@ fn show_opened(model: &mut Model, opened: OpenedBaseline) -> Vec<Effect> {
     }
     let mut effects = Vec::new();
     if let Some(why) = editor.opened.unlock_refusal.as_ref().filter(|_| may_change) {
-        model.report(MessageLevel::Warn, why.clone());
+        model.report_warning(why.clone());
     }
     report_drafts(model, &editor.opened.name, may_change, &drafts);
     match drafts.newest {
@@ -239,7 +229,7 @@ fn show_opened(model: &mut Model, opened: OpenedBaseline) -> Vec<Effect> {
         _ => {}
     }
     model.editor = Some(Box::new(editor));
-    file_checks::postpone_check(model);
+    other_texts::postpone_check(model);
     keep_cursor_visible(model);
     model.is_dirty = true;
     effects.extend(request_analysis(model));
@@ -249,12 +239,12 @@ fn show_opened(model: &mut Model, opened: OpenedBaseline) -> Vec<Effect> {
 /// Says what is known of unsaved texts of a baseline, apart from the one that is offered.
 fn report_drafts(model: &mut Model, name: &str, may_change: bool, drafts: &FoundDrafts) {
     if let Some(error) = &drafts.problem {
-        model.report(MessageLevel::Warn, error.to_line());
+        model.report_warning(error.to_line());
     }
     if let Some(draft) = drafts.newest.as_ref().filter(|_| !may_change) {
         let time = format_time(model.now.local_time, draft.time);
         let text = format!("your text of {time} is kept, and offered once {name} can be changed");
-        model.report(MessageLevel::Warn, text);
+        model.report_warning(text);
     }
     let processes: Vec<String> = drafts
         .editing_processes
@@ -270,7 +260,7 @@ fn report_drafts(model: &mut Model, name: &str, may_change: bool, drafts: &Found
             "{noun} {} {verb} changes of {name} that are not saved; the later save will have to merge",
             processes.join(", ")
         );
-        model.report(MessageLevel::Warn, text);
+        model.report_warning(text);
     }
 }
 
@@ -341,7 +331,7 @@ fn change_text(model: &mut Model, change: impl FnOnce(&mut TextBuffer)) -> Vec<E
         editor.draft_due.get_or_insert(due);
     }
     if editor.buffer.take_refusal() {
-        model.report(MessageLevel::Warn, TOO_LARGE_REFUSAL);
+        model.report_warning(TOO_LARGE_REFUSAL);
     }
     keep_cursor_visible(model);
     model.is_dirty = true;

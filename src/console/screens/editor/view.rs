@@ -12,7 +12,6 @@ use super::layout::LineLayout;
 use super::state::{
     EditorDialog, EditorScreen, FileOnDisk, FindingMark, LineNotes, MIN_PANEL_COLUMNS,
 };
-use crate::console::canvas::pane::{draw_diff_rows, draw_number};
 use crate::console::canvas::{
     Canvas, limit_usage, shorten_untrusted, truncate_untrusted, wrap_text,
 };
@@ -20,13 +19,11 @@ use crate::console::frame::draw_fleet_name;
 use crate::console::model::Model;
 use crate::console::text::PaneStyle;
 use crate::console::theme::{Role, role_of_tone};
+use crate::console::widgets::text_pane::{Gutter, TextPane, draw_number};
 use crate::engine::{SealMatch, SizeBand};
 use crate::lint::Severity;
 use crate::quantity::{format_count, format_size};
 use crate::untrusted;
-
-/// Cells left of a diff: a sign and two numbers.
-pub const DIFF_GUTTER_CELLS: usize = 14;
 
 /// Cells left of the text: a mark, and the line number.
 const GUTTER_CELLS: usize = 7;
@@ -49,13 +46,15 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     canvas.draw_rule(2);
     let height = model.editor_height();
     if let Some(pane) = editor.diff() {
-        let width = usize::from(canvas.width()).saturating_sub(DIFF_GUTTER_CELLS);
-        let style = model.editor_diff_style();
-        let area = Rect::new(0, 3, canvas.width(), height as u16);
-        draw_diff_rows(canvas, area, pane, width, style);
+        let diff = TextPane {
+            pane,
+            style: model.editor_diff_style(),
+            gutter: Gutter::Diff,
+        };
+        diff.draw(canvas, Rect::new(0, 3, canvas.width(), height as u16));
     } else if let Some(EditorDialog::Message(text)) = &editor.dialog {
         // Sentences and hints begin in rows of their own.
-        let width = usize::from(canvas.width()).saturating_sub(2);
+        let width = canvas.room(2);
         let visible = untrusted::visible_line(text);
         let rows = visible
             .split("; ")
@@ -83,7 +82,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
 }
 
 fn draw_header(editor: &EditorScreen, canvas: &mut Canvas<'_>) {
-    let width = usize::from(canvas.width());
+    let width = canvas.room(0);
     let is_narrow = width < usize::from(MIN_PANEL_COLUMNS);
     let (line, column) = editor.buffer.cursor();
     let mode = match (&editor.read_only, editor.is_typing) {
@@ -200,8 +199,8 @@ fn draw_users(model: &Model, editor: &EditorScreen, canvas: &mut Canvas<'_>) {
         counts = format!("\"{query}\" {hits}  {counts}");
     }
     let counts = truncate_untrusted(counts.trim_end(), 60);
-    let room = usize::from(canvas.width().saturating_sub(x + 2)).saturating_sub(counts.width());
-    canvas.put_text(x, 1, &truncate_untrusted(&text, room), Role::Text);
+    let text = truncate_untrusted(&text, canvas.room(x + 2).saturating_sub(counts.width()));
+    canvas.put_text(x, 1, &text, Role::Text);
     canvas.put_right(canvas.width(), 1, &counts, Role::Dim);
 }
 

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use super::order::FleetOrder;
 use super::sort_order::SortOrder;
+use crate::console::widgets::list_pane::ListPane;
 use crate::invocation::Invocation;
 
 /// Properties of the fleet that the console takes from its config.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetConfig {
     /// `fleet_name`.
     pub name: String,
@@ -44,8 +45,8 @@ pub struct FleetScreen {
     pub strip_due: Option<Duration>,
     /// When a key last moved the cursor.
     pub last_cursor_move: Option<Duration>,
-    /// First visible row.
-    pub top: usize,
+    /// Position in the list; its cursor follows the agent.
+    pub list: ListPane,
     /// Marked agents, by name.
     pub marks: BTreeSet<String>,
     /// Agent marked last: start of a range.
@@ -66,6 +67,12 @@ pub struct FleetScreen {
 }
 
 impl FleetScreen {
+    /// Moves the cursor to an agent, which the strip shows at once.
+    pub fn set_cursor(&mut self, agent: Option<String>) {
+        self.strip_agent.clone_from(&agent);
+        self.cursor_agent = agent;
+    }
+
     /// Returns whether the filter asks which agents are marked.
     fn filters_marks(&self) -> bool {
         self.filter.to_lowercase().contains("is:marked")

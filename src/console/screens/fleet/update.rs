@@ -8,13 +8,13 @@ use crate::console::command::Command;
 use crate::console::filter::{Filter, FilterSubject};
 use crate::console::key::{Key, KeyCode};
 use crate::console::message::Effect;
-use crate::console::model::{Model, step_index};
+use crate::console::model::Model;
 use crate::console::screens::agent::update::row_ages;
-use crate::console::screens::baseline_plan;
 use crate::console::screens::fleet::order::{FleetOrder, SortKey};
 use crate::console::screens::fleet::sort_order::SortOrder;
 use crate::console::screens::fleet::state::{OutOfSight, ViewState};
-use crate::console::screens::log::state::MessageLevel;
+use crate::console::update::plan;
+use crate::console::widgets::list_pane::step_index;
 use crate::engine::{FileState, Observation, State};
 
 /// Time after a cursor key in which the next one counts as held; the strip then waits.
@@ -91,12 +91,11 @@ impl Model {
             let initial = self.fleet.initial_agent.as_deref();
             let shown = initial.filter(|name| self.shows_agent(name));
             let cursor = shown.or_else(|| self.visible_agent(0)).map(str::to_string);
-            self.fleet.cursor_agent = cursor;
-            self.fleet.strip_agent.clone_from(&self.fleet.cursor_agent);
+            self.fleet.set_cursor(cursor);
         }
         if self.fleet.last_cursor_move.is_none() {
             // Nothing was scrolled on purpose: the worst rows stay visible if they fit.
-            self.fleet.top = 0;
+            self.fleet.list.top = 0;
         }
         self.keep_fleet_cursor_visible();
     }
@@ -165,7 +164,7 @@ impl Model {
         if !is_any_worse {
             return OutOfSight::default();
         }
-        let (order, top) = (&self.fleet.order, self.fleet.top);
+        let (order, top) = (&self.fleet.order, self.fleet.list.top);
         let bottom = order.len().min(top + self.fleet_height());
         OutOfSight {
             above: order.count_worse(0..top, state),
@@ -176,15 +175,9 @@ impl Model {
     /// Scrolls the fleet so that the cursor is visible.
     pub fn keep_fleet_cursor_visible(&mut self) {
         let height = self.fleet_height();
-        let index = self.fleet_cursor_index().unwrap_or(0);
-        self.fleet.top = self
-            .fleet
-            .top
-            .clamp((index + 1).saturating_sub(height), index);
-        self.fleet.top = self
-            .fleet
-            .top
-            .min(self.fleet.order.len().saturating_sub(height));
+        self.fleet.list.cursor = self.fleet_cursor_index().unwrap_or(0);
+        let count = self.fleet.order.len();
+        self.fleet.list.fit(count, height);
     }
 
     /// Computes the trends of the agents, if their column is visible.
@@ -251,14 +244,14 @@ pub fn go_back(model: &mut Model, key: Key) -> Vec<Effect> {
             "a run is in progress; {show} shows it, {stop} stops it after the agents in progress"
         ));
     } else if is_exit_key {
-        return baseline_plan::update::quit(model);
+        return plan::quit(model);
     }
     Vec::new()
 }
 
 /// Returns the ages on the screen.
 pub fn visible_ages(model: &Model) -> Vec<String> {
-    let rows = model.visible_rows(model.fleet.top);
+    let rows = model.visible_rows(model.fleet.list.top);
     rows.take(model.fleet_height())
         .filter_map(|row| row_ages(model, row))
         .collect()
@@ -320,5 +313,5 @@ pub fn set_sort_order(model: &mut Model, sort: SortOrder) {
     // The order begins in the direction that the list describes.
     model.fleet.is_reversed = false;
     model.refresh_visible_agents();
-    model.report(MessageLevel::Info, format!("sorted by {}", sort.label()));
+    model.report_info(format!("sorted by {}", sort.label()));
 }

@@ -6,7 +6,7 @@ use crate::console::age::{format_modification_age, format_time};
 use crate::console::agent_row::{AgentRow, known_scratch_lines};
 use crate::console::canvas::{
     Canvas, fit_end_of_sentence, fit_start_of_sentence, limit_usage, shorten_untrusted,
-    split_at_blank, truncate, truncate_untrusted, wrap_text,
+    split_at_blank, truncate, truncate_untrusted,
 };
 use crate::console::columns::{self, CellWidths, ColumnSpan, FleetColumn};
 use crate::console::command::Command;
@@ -37,8 +37,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let mut y = 3;
     let errors = [&model.config_error, &model.preferences_error];
     for error in errors.into_iter().flatten() {
-        let text = fit_start_of_sentence(&error.replace('\n', " "), usize::from(canvas.width()));
-        canvas.put_text(0, y, &text, Role::Bad);
+        canvas.put_start(0, y, &error.replace('\n', " "), Role::Bad);
         y += 1;
     }
     let spans = columns::lay_out_columns(
@@ -56,7 +55,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             "No agents in {}. See the example there, or run: memory-shepherd demo",
             model.config.config_path
         );
-        draw_paragraph(canvas, y + 1, &text, Role::Text);
+        canvas.put_wrapped(1, y + 1, &text, Role::Text, MAX_PARAGRAPH_LINES);
     } else if model.fleet.order.is_empty() {
         let bad = model
             .rows
@@ -73,14 +72,17 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             truncate_untrusted(&model.fleet.filter, MAX_FILTER_CELLS),
             need_attention
         );
-        let below = draw_paragraph(canvas, y + 1, &text, Role::Warn);
+        let below = canvas.put_wrapped(1, y + 1, &text, Role::Warn, MAX_PARAGRAPH_LINES);
         if let Some(fault) = filter::find_filter_errors(&model.fleet.filter).first() {
             let hint = fault.hint.as_deref().unwrap_or_default();
             let text = format!("{}; {hint}", fault.message);
-            draw_paragraph(canvas, below, &text, Role::Warn);
+            canvas.put_wrapped(1, below, &text, Role::Warn, MAX_PARAGRAPH_LINES);
         }
     }
-    let shown: Vec<&AgentRow> = model.visible_rows(model.fleet.top).take(height).collect();
+    let shown: Vec<&AgentRow> = model
+        .visible_rows(model.fleet.list.top)
+        .take(height)
+        .collect();
     let problems = shown.iter().map(|row| model.host_problem(&row.name));
     let problems: Vec<Option<HostProblem>> = problems.collect();
     let reason_span = spans.iter().find(|it| it.column == FleetColumn::Reason);
@@ -108,21 +110,11 @@ fn draw_out_of_sight(canvas: &mut Canvas<'_>, y: u16, agents: usize, side: &str)
     }
 }
 
-/// Draws a message in as many lines as it needs, and returns the row below it.
-fn draw_paragraph(canvas: &mut Canvas<'_>, y: u16, text: &str, role: Role) -> u16 {
-    let room = usize::from(canvas.width()) - 2;
-    let lines = wrap_text(&untrusted::visible_line(text), room, MAX_PARAGRAPH_LINES);
-    for (line, y) in lines.iter().zip(y..) {
-        canvas.put_text(1, y, line, role);
-    }
-    y + lines.len() as u16
-}
-
 fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
     draw_fleet_line(model, canvas);
     let is_wide = canvas.width() >= 110;
     let parts = [
-        last_run_part(model, usize::from(canvas.width()) / 2),
+        last_run_part(model, canvas.room(0) / 2),
         marks_part(model),
         filter_part(model, is_wide),
         sort_part(model, is_wide),
@@ -141,7 +133,7 @@ fn draw_fleet_line(model: &Model, canvas: &mut Canvas<'_>) {
     let name = format!("{} ", model.config.name).width()
         + model.config.tag.as_ref().map_or(0, |tag| tag.width() + 3)
         + "RW unlocked  ".len();
-    let room = usize::from(canvas.width()).saturating_sub(name + freshness.width() + 1);
+    let room = canvas.room(0).saturating_sub(name + freshness.width() + 1);
     let total = format!("{}: ", format_count(model.rows.len() as u64, "agent"));
     let mut counts = header_counts(model);
     let length: usize = counts.iter().map(|count| count.text.width() + 1).sum();
@@ -330,12 +322,8 @@ fn draw_cell(canvas: &mut Canvas<'_>, y: u16, span: &ColumnSpan, text: &str, rol
     if span.column.layout().is_right_aligned {
         canvas.put_right(span.x + span.width, y, text, role);
     } else {
-        canvas.put_text(
-            span.x,
-            y,
-            &shorten_untrusted(text, usize::from(span.width)),
-            role,
-        );
+        let text = shorten_untrusted(text, usize::from(span.width));
+        canvas.put_text(span.x, y, &text, role);
     }
 }
 
@@ -531,7 +519,7 @@ fn draw_strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     };
     let is_tall = model.strip_height() > 1;
     let is_tampered = observation.state == State::Tampered;
-    let room = usize::from(canvas.width()) - 2;
+    let room = canvas.room(2);
     let hint = strip_hint(observation);
     // The name is in the list, too.
     let name = shorten_untrusted(&row.name, room / 3);
@@ -710,7 +698,7 @@ impl Model {
         let errors = [&self.config_error, &self.preferences_error];
         let errors = errors.iter().filter(|it| it.is_some()).count();
         let fixed = 7 + self.strip_height() + errors;
-        usize::from(self.size.1).saturating_sub(fixed).max(1)
+        self.rows_beside(fixed)
     }
 
     /// Returns the height of the strip below the fleet, in lines.

@@ -3,11 +3,11 @@
 use crate::console::age::format_age;
 use crate::console::command::Command;
 use crate::console::message::Effect;
-use crate::console::model::{Model, step_index};
+use crate::console::model::Model;
 use crate::console::screen::Screen;
 use crate::console::screens::fleet::update::set_filter;
 use crate::console::screens::hosts::state::{NO_HOSTS_REASON, problem_of};
-use crate::console::screens::log::state::MessageLevel;
+use crate::console::widgets::list_pane::step_index;
 use crate::engine::{HostStatus, Reachability};
 
 /// Applies the status of a host. Reports that it went away or came back once, and not for each
@@ -40,7 +40,7 @@ pub fn handle_host_status(model: &mut Model, status: HostStatus) {
         model.hosts.late_logins.remove(&name);
     }
     if answered && reach == Reachability::Connected {
-        model.report(MessageLevel::Info, format!("{name} is up"));
+        model.report_info(format!("{name} is up"));
         return;
     }
     if before == reach && !answered {
@@ -55,25 +55,20 @@ pub fn handle_host_status(model: &mut Model, status: HostStatus) {
         Reachability::Unreachable if barred && !answered => {}
         // The late answer has been reported.
         Reachability::Unreachable if model.hosts.late_logins.remove(&name) => {}
-        Reachability::HostKeyMismatch => model.report(
-            MessageLevel::Error,
-            format!("{name}: host key changed; nothing is read or sent there{more}"),
-        ),
+        Reachability::HostKeyMismatch => model.report_error(format!(
+            "{name}: host key changed; nothing is read or sent there{more}"
+        )),
         // The cause may be the setup of this machine.
-        Reachability::Refused => model.report(
-            MessageLevel::Error,
-            format!("{name} cannot be used: {reason}"),
-        ),
+        Reachability::Refused => model.report_error(format!("{name} cannot be used: {reason}")),
         Reachability::Unreachable if before == Reachability::Connected => {
-            model.report(MessageLevel::Warn, format!("{name} went away: {reason}"));
+            model.report_warning(format!("{name} went away: {reason}"));
         }
-        Reachability::Unreachable => model.report(
-            MessageLevel::Warn,
-            format!("{name} cannot be reached: {reason}"),
-        ),
+        Reachability::Unreachable => {
+            model.report_warning(format!("{name} cannot be reached: {reason}"))
+        }
         Reachability::Connected if before.is_failure() => {
             let what = if was_connected { "back" } else { "up" };
-            model.report(MessageLevel::Info, format!("{name} is {what}"))
+            model.report_info(format!("{name} is {what}"))
         }
         Reachability::Connected | Reachability::Unknown => {}
     }
@@ -136,10 +131,7 @@ pub fn retry_host(model: &mut Model) -> Vec<Effect> {
     let Some(status) = model.hosts.current_status().cloned() else {
         return Vec::new();
     };
-    model.report(
-        MessageLevel::Info,
-        format!("trying {} now", status.host.authority()),
-    );
+    model.report_info(format!("trying {} now", status.host.authority()));
     // The host may ask a refused question again.
     let agents = status.agents;
     vec![

@@ -5,36 +5,35 @@ use std::time::Duration;
 use unicode_width::UnicodeWidthStr;
 
 use crate::console::age::format_age;
-use crate::console::canvas::{Canvas, fit_end_of_sentence, shorten_untrusted, wrap_text};
-use crate::console::frame::draw_fleet_name;
+use crate::console::canvas::{Canvas, fit_end_of_sentence, wrap_text};
+use crate::console::frame::{draw_counts_in_row, draw_fleet_name};
 use crate::console::model::Model;
 use crate::console::screens::hosts::state::{
     NO_HOSTS_REASON, next_attempt_text, problem_of, status_label,
 };
 use crate::console::theme::{Role, role_of_state};
+use crate::console::widgets::list_pane::{Columns, Fit, ListPane};
 use crate::engine::{HostStatus, Reachability, State};
 use crate::quantity::{format_count, format_size};
 use crate::untrusted;
 
-/// A right-aligned column behind the host's name: heading and width.
-type HostColumn = (&'static str, u16);
-
-const WIDE_COLUMNS: [HostColumn; 4] = [("AGENTS", 7), ("REPLY", 8), ("SINCE", 7), ("NEXT TRY", 10)];
-
-/// Narrower columns, which leave room for the reason.
-const NARROW_COLUMNS: [HostColumn; 4] = [("AGENTS", 7), ("REPLY", 6), ("SINCE", 6), ("NEXT", 5)];
-
-fn columns_for(canvas: &Canvas<'_>) -> [HostColumn; 4] {
-    if canvas.width() < 100 {
-        NARROW_COLUMNS
+/// Returns the columns of a list of this width, with names of `name_width` cells.
+fn columns(width: u16, name_width: u16) -> Columns {
+    let columns = Columns::from_x(5)
+        .left("STATE", 11)
+        .left("HOST", name_width)
+        .fitted(Fit::Middle)
+        .right("AGENTS", 7);
+    let columns = if width < 100 {
+        columns.right("REPLY", 6).right("SINCE", 6).right("NEXT", 5)
     } else {
-        WIDE_COLUMNS
-    }
+        columns
+            .right("REPLY", 8)
+            .right("SINCE", 7)
+            .right("NEXT TRY", 10)
+    };
+    columns.gap(2).rest("WHY", width)
 }
-
-/// Column of the state's name, behind cursor and glyph.
-const STATE_X: u16 = 5;
-const STATE_WIDTH: u16 = 11;
 
 pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     draw_header(model, canvas);
@@ -42,17 +41,19 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let statuses = model.hosts.sorted_statuses();
     let name_width = statuses.iter().map(|it| it.host.authority().width()).max();
     let name_width = (name_width.unwrap_or(0) as u16 + 1).clamp(8, canvas.width() / 4);
-    draw_headings(canvas, name_width);
+    let columns = columns(canvas.width(), name_width);
+    columns.draw_headings(canvas, 3);
     if statuses.is_empty() {
         canvas.put_text(1, 4, NO_HOSTS_REASON, Role::Text);
     }
     let height = model.hosts_list_height();
-    let current = model.hosts.cursor_index();
-    let from = (current + 1).saturating_sub(height);
-    for (index, status) in statuses.iter().enumerate().skip(from).take(height) {
-        let y = 4 + (index - from) as u16;
-        draw_row(model, canvas, y, status, name_width, index == current);
-    }
+    let list = ListPane::ending_at_cursor(model.hosts.cursor_index(), height);
+    list.draw(canvas, 4, (statuses.len(), height), |canvas, y, index| {
+        draw_row(model, canvas, y, &columns, statuses[index]);
+        if index == list.cursor {
+            canvas.highlight_cursor(columns.x(1), y, name_width - 1);
+        }
+    });
     let bottom = 4 + height as u16;
     canvas.draw_rule(bottom);
     if let Some(status) = model.hosts.current_status() {
@@ -81,82 +82,48 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
         let all = format!("{}:", format_count(order.len() as u64, "host"));
         x = canvas.put_text(x, 0, &all, Role::Text) + 1;
     }
-    let mut rest = order.as_slice();
-    while let Some(first) = rest.first() {
-        let (_, role) = status_style(first);
-        let same = rest
-            .iter()
-            .take_while(|it| status_label(it) == status_label(first))
-            .count();
-        x = canvas.put_text(x, 0, &format!("{same} {}", status_label(first)), role) + 1;
-        rest = &rest[same..];
-    }
-}
-
-fn draw_headings(canvas: &mut Canvas<'_>, name_width: u16) {
-    canvas.put_text(STATE_X, 3, "STATE", Role::Heading);
-    canvas.put_text(STATE_X + STATE_WIDTH, 3, "HOST", Role::Heading);
-    let mut x = STATE_X + STATE_WIDTH + name_width;
-    for (head, width) in columns_for(canvas) {
-        x += width;
-        canvas.put_right(x, 3, head, Role::Heading);
-    }
-    canvas.put_text(x + 2, 3, "WHY", Role::Heading);
+    let counts = order
+        .iter()
+        .map(|it| (status_label(it), status_style(it).1));
+    draw_counts_in_row(canvas, x, counts);
 }
 
 fn draw_row(
     model: &Model,
     canvas: &mut Canvas<'_>,
     y: u16,
+    columns: &Columns,
     status: &HostStatus,
-    name_width: u16,
-    is_at_cursor: bool,
 ) {
     let (glyph, role) = status_style(status);
-    if is_at_cursor {
-        canvas.put_text(0, y, ">", Role::Text);
-    }
     canvas.put_text(2, y, glyph.trim_end(), role);
-    canvas.put_text(STATE_X, y, status_label(status), role);
-    let mut x = STATE_X + STATE_WIDTH;
-    let room = usize::from(name_width) - 1;
-    canvas.put_text(
-        x,
-        y,
-        &shorten_untrusted(&status.host.authority(), room),
-        Role::Text,
-    );
-    if is_at_cursor {
-        canvas.highlight_cursor(x, y, name_width - 1);
-    }
-    x += name_width;
     let connection = &status.connection;
     let now = model.now.local_time;
     let keymap = &model.preferences.keymap;
     let none = || "-".to_string();
-    let texts = [
-        status.agents.len().to_string(),
-        connection.latency.map_or_else(none, format_latency),
-        connection
-            .since
-            .map_or_else(none, |since| format_age(now, since)),
-        next_attempt_text(status, now, keymap),
+    let since = connection.since.map(|since| format_age(now, since));
+    let room = columns.room(6);
+    let asks = connection
+        .pending_prompt
+        .and_then(|_| problem_of(status, now, keymap));
+    let asks = asks.map(|asks| asks.to_string());
+    let whole = asks.filter(|asks| asks.width() <= room);
+    let why = connection
+        .short_reason()
+        .map(|reason| whole.unwrap_or_else(|| fit_end_of_sentence(&reason, room)));
+    let cells = [
+        (status_label(status), role),
+        (&*status.host.authority(), Role::Text),
+        (&*status.agents.len().to_string(), Role::Text),
+        (
+            &*connection.latency.map_or_else(none, format_latency),
+            Role::Text,
+        ),
+        (&*since.unwrap_or_else(none), Role::Text),
+        (&*next_attempt_text(status, now, keymap), Role::Text),
+        (&*why.unwrap_or_default(), Role::Text),
     ];
-    for (text, (_, width)) in texts.iter().zip(columns_for(canvas)) {
-        x += width;
-        canvas.put_right(x, y, text, Role::Text);
-    }
-    let room = usize::from(canvas.width().saturating_sub(x + 2));
-    if let Some(reason) = connection.short_reason() {
-        let asks = connection
-            .pending_prompt
-            .and_then(|_| problem_of(status, now, keymap));
-        let asks = asks.map(|asks| asks.to_string());
-        // The next column shows the key that answers it as well.
-        let whole = asks.filter(|asks| asks.width() <= room);
-        let text = whole.unwrap_or_else(|| fit_end_of_sentence(&reason, room));
-        canvas.put_text(x + 2, y, &text, Role::Text);
-    }
+    columns.draw_row(canvas, y, cells);
 }
 
 /// Formats a latency, rounded to steps of its order of magnitude so that small variations do not
@@ -174,7 +141,7 @@ fn format_latency(latency: Duration) -> String {
 fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, status: &HostStatus) {
     let parts = host_details(model, status);
     let height = model.host_details_height();
-    let room = usize::from(canvas.width()) - 9;
+    let room = canvas.room(9);
     let count = parts.len();
     let mut line = 0;
     for (number, (label, text, role)) in parts.into_iter().enumerate() {

@@ -5,12 +5,13 @@ pub mod schedule;
 use crate::console::age::format_age;
 use crate::console::command::Command;
 use crate::console::message::Effect;
-use crate::console::model::{Model, step_index};
+use crate::console::model::Model;
 use crate::console::screen::Screen;
 use crate::console::screens::agent::update as agent;
-use crate::console::screens::log::state::{LogRow, MessageLevel, ReportText, RunSummary};
+use crate::console::screens::log::state::{LogRow, ReportText, RunSummary};
 use crate::console::screens::reset;
 use crate::console::screens::{archives, baselines};
+use crate::console::widgets::list_pane::step_index;
 use crate::engine::{Outcome, Trigger};
 
 /// Goes to the log and loads it again.
@@ -42,7 +43,7 @@ pub fn handle_runs(model: &mut Model, runs: Vec<RunSummary>) -> Vec<Effect> {
         .filter(|_| is_first)
         .and_then(|run| interrupted_run_warning(model, run))
     {
-        model.report(MessageLevel::Warn, text);
+        model.report_warning(text);
     }
     model.log.replace_runs(runs);
     model.ledger_error = None;

@@ -1,19 +1,21 @@
 //! Draws the log: the schedule, the report, runs of the ledger, messages of this session, background jobs.
 
-mod report;
 pub mod schedule;
 
 use crate::console::age::{format_age, format_time};
 use crate::console::canvas::{
-    Canvas, fit_end_of_sentence, fit_start_of_sentence, search_note, truncate_untrusted,
+    Canvas, fit_end_of_sentence, fit_start_of_sentence, search_note, shorten_untrusted,
+    truncate_untrusted,
 };
 use crate::console::command::Command;
 use crate::console::frame::{draw_equivalent_command, draw_fleet_name};
 use crate::console::model::{Model, equivalent_command};
-use crate::console::screens::log::state::{LogRow, MAX_RUNS, MessageLevel, RunSummary};
+use crate::console::screens::log::state::{LogRow, MAX_RUNS, MessageLevel, ReportText, RunSummary};
 use crate::console::screens::log::update::find_hits;
 use crate::console::theme::Role;
-use crate::engine::Outcome;
+use crate::console::widgets::list_pane::ListPane;
+use crate::engine::{Outcome, ReportLevel, ReportRow};
+use crate::quantity::format_count;
 
 pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let x = canvas.put_text(0, 0, "LOG", Role::Title) + 2;
@@ -27,21 +29,16 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let hits = find_hits(model);
     // The cursor may have left the hits.
     let hit = hits.iter().position(|hit| *hit == model.log.cursor);
-    let room = usize::from(canvas.width().saturating_sub(x));
+    let room = canvas.room(x);
     let note = search_note(&model.log.query, hit.map(|hit| hit + 1), hits.len(), room);
     canvas.put_right(canvas.width(), 0, &note, Role::Dim);
     if let Some(error) = &model.ledger_error {
-        canvas.put_text(
-            0,
-            1,
-            &fit_end_of_sentence(error, usize::from(canvas.width())),
-            Role::Bad,
-        );
+        canvas.put_end(0, 1, error, Role::Bad);
     }
     canvas.draw_rule(2);
     schedule::draw_schedule(model, canvas, 3);
     let below = 3 + model.schedule_height();
-    report::draw_report(model, canvas, below);
+    draw_report(model, canvas, below);
     let below = below + model.report_height();
     draw_background_jobs(model, canvas, below);
     let top = below + model.jobs_height();
@@ -55,13 +52,11 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             Role::Text,
         );
     }
-    let from = (model.log.cursor + 1).saturating_sub(height);
-    for (index, row) in rows.iter().enumerate().skip(from).take(height) {
-        let y = top + (index - from) as u16;
-        let is_at_cursor = index == model.log.cursor && !model.log.schedule.is_focused;
-        draw_row(model, canvas, y, row, is_at_cursor);
+    let list = ListPane::ending_at_cursor(model.log.cursor, height);
+    for (index, y) in list.visible(rows.len(), height).zip(top..) {
+        let is_at_cursor = index == list.cursor && !model.log.schedule.is_focused;
+        draw_row(model, canvas, y, &rows[index], is_at_cursor);
     }
-    // Below the list: details of the current row, the message, the hints.
     let bottom = canvas.area.height - 4;
     canvas.draw_rule(bottom);
     if model.log.schedule.is_focused {
@@ -88,7 +83,7 @@ fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &LogRow<'_>, is
     canvas.put_text(2, y, &format!("{time:>11}"), Role::Dim);
     let (word, role) = row_label(row);
     canvas.put_text(15, y, word, role);
-    let room = usize::from(canvas.width()).saturating_sub(23);
+    let room = canvas.room(23);
     let text = match row {
         LogRow::Run(_) => truncate_untrusted(&text, room),
         LogRow::Message(_) => fit_start_of_sentence(&text, room),
@@ -122,8 +117,7 @@ fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: Option<&Log
         Some(LogRow::Run(run)) => draw_run_details(model, canvas, y, run),
         // Here the message has the whole width.
         Some(row @ LogRow::Message(_)) => {
-            let room = usize::from(canvas.width()) - 2;
-            canvas.put_text(1, y, &fit_start_of_sentence(&row.text(), room), Role::Text);
+            canvas.put_start(1, y, &row.text(), Role::Text);
         }
         None => {}
     }
@@ -153,8 +147,11 @@ fn draw_background_jobs(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
         canvas.put_text(2, row, &format!("{time:>11}"), Role::Dim);
         canvas.put_text(15, row, "now", Role::Busy);
         let since = format_age(model.now.local_time, job.started.local_time);
-        let room = usize::from(canvas.width()).saturating_sub(24 + since.len() + 5);
-        let x = canvas.put_text(23, row, &truncate_untrusted(&job.label, room), Role::Text) + 2;
+        let text = truncate_untrusted(
+            &job.label,
+            canvas.room(0).saturating_sub(24 + since.len() + 5),
+        );
+        let x = canvas.put_text(23, row, &text, Role::Text) + 2;
         canvas.put_text(x, row, &format!("for {since}"), Role::Dim);
     }
     if shown < jobs.len() {
@@ -183,7 +180,7 @@ impl Model {
     /// Returns the number of rows between header and details.
     fn log_height(&self) -> usize {
         // Two lines of header, a rule; a rule, the row's run, the message, the hints.
-        usize::from(self.size.1).saturating_sub(7).max(1)
+        self.rows_beside(7)
     }
 
     /// Returns the number of log rows that fit below the report and the background jobs.
@@ -222,4 +219,66 @@ impl Model {
             Some(_) => 2,
         }
     }
+}
+
+/// Column of the subjects, behind the topics.
+const SUBJECT_X: u16 = 15;
+
+/// Draws the report.
+fn draw_report(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
+    let report = match &model.log.report {
+        None => return,
+        Some(Ok(report)) => report,
+        Some(Err(why)) => {
+            let text = format!("report: {why}");
+            canvas.put_end(1, y, &text, Role::Bad);
+            canvas.draw_rule(y + 1);
+            return;
+        }
+    };
+    draw_report_headline(model, canvas, y, report);
+    let shown = model.shown_report_rows();
+    for (y, row) in (y + 1..).zip(report.rows.iter().take(shown)) {
+        draw_report_row(canvas, y, row);
+    }
+    if shown < report.rows.len() && !model.is_report_collapsed() {
+        let command = model.config.invocation.command_line("report");
+        let more = format!("and {} more: {command}", report.rows.len() - shown);
+        let room = canvas.room(2);
+        let y = y + 1 + shown as u16;
+        canvas.put_text(2, y, &fit_end_of_sentence(&more, room), Role::Dim);
+    }
+    canvas.draw_rule(y + model.report_height() - 1);
+}
+
+fn draw_report_headline(model: &Model, canvas: &mut Canvas<'_>, y: u16, report: &ReportText) {
+    let key = model.key_hint(Command::FoldReport);
+    let hint = match (report.rows.len(), model.log.is_report_folded) {
+        (0, _) => String::new(),
+        // The key shows nothing while the schedule has its room.
+        (rows, false) if model.is_report_collapsed() => format_count(rows as u64, "item"),
+        (rows, true) => format!("{key} shows {}", format_count(rows as u64, "item")),
+        (_, false) => format!("{key} folds"),
+    };
+    canvas.put_right(canvas.width(), y, &hint, Role::Dim);
+    let text = fit_end_of_sentence(
+        &report.headline,
+        canvas.room(0).saturating_sub(hint.len() + 2),
+    );
+    canvas.put_text(1, y, &text, Role::Title);
+}
+
+fn draw_report_row(canvas: &mut Canvas<'_>, y: u16, row: &ReportRow) {
+    let role = match row.level {
+        ReportLevel::Bad => Role::Bad,
+        ReportLevel::Warn => Role::Warn,
+        ReportLevel::Info => Role::Dim,
+    };
+    canvas.put_text(2, y, row.topic, role);
+    let width = if canvas.width() >= 100 { 24 } else { 16 };
+    let subject = shorten_untrusted(&row.subject, width);
+    canvas.put_text(SUBJECT_X, y, &subject, Role::Text);
+    let x = SUBJECT_X + width as u16 + 1;
+    // How often and since when is at its start.
+    canvas.put_truncated(x, y, &row.text, Role::Text);
 }

@@ -23,7 +23,6 @@ pub fn request_rule_change(model: &mut Model) -> Vec<Effect> {
         request: wanted.clone(),
         ..RuleChangeView::default()
     };
-    model.arrange_panes();
     wanted.map(Effect::CompareNewRules).into_iter().collect()
 }
 
@@ -63,8 +62,7 @@ pub fn handle_rule_change(model: &mut Model, request: &RuleChangeRequest, text: 
     if model.reset.rule_change.request.as_ref() != Some(request) {
         return;
     }
-    model.reset.rule_change.pane.replace_lines(text.lines);
-    model.arrange_panes();
+    model.reset.rule_change.pane.show(text);
     let height = model.text_height();
     model.reset.rule_change.pane.scroll_to_first_hunk(height);
     model.is_dirty = true;

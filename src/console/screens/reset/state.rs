@@ -7,6 +7,7 @@ use chrono::{DateTime, FixedOffset};
 
 use crate::archive::WrittenEntry;
 use crate::console::text::Pane;
+use crate::console::widgets::plan_pane::{PlanPrompt, PlanRequests};
 use crate::digest::Digest;
 use crate::engine::{
     Operation, Outcome, Plan, RunReport, RunStage as Step, ScratchRequest, UndoMode, UndoTarget,
@@ -30,10 +31,8 @@ pub struct ResetScreen {
     /// When the confirmation key last arrived after it unlocked read-only: a held key must not go
     /// on to confirm the plan.
     pub confirm_held_at: Option<Duration>,
-    /// Number of the last plan request; a reply with a lower number is late.
-    pub last_plan_id: u64,
-    /// Whether the last plan request is unanswered.
-    pub is_plan_pending: bool,
+    /// Requests for a plan.
+    pub requests: PlanRequests,
     /// Whether an agent of the plan changed while the plan was made again.
     pub is_plan_stale: bool,
     /// The result from before the plan; it returns when the plan is abandoned.
@@ -65,6 +64,11 @@ pub struct RuleChangeView {
 }
 
 impl ResetScreen {
+    /// Whether there is a plan, made or being made.
+    pub fn has_plan(&self) -> bool {
+        matches!(self.stage, ResetStage::Plan(_) | ResetStage::Planning(_))
+    }
+
     /// Whether the plan on the screen changes rules.
     pub fn has_rule_change(&self) -> bool {
         matches!(self.stage, ResetStage::Plan(_)) && self.rule_change.request.is_some()
@@ -147,27 +151,10 @@ pub struct PlanView {
     pub request: PlanRequest,
     /// The plan.
     pub plan: Plan,
-    /// When it was made.
-    pub made_at: Duration,
     /// What confirms it.
-    pub confirmation: Confirmation,
-    /// The confirmation typed so far.
-    pub typed_text: String,
+    pub prompt: PlanPrompt,
     /// Marked agents that the filter hides, until the operator keeps or drops them.
     pub hidden_agents: Vec<String>,
-}
-
-/// What confirms a plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Confirmation {
-    /// Nothing: the plan has no agents.
-    NothingToRun,
-    /// `y`.
-    SingleKey,
-    /// These words, typed in full, and Enter.
-    TypedText(String),
-    /// Nothing yet: the operator must choose what happens to newer notes.
-    NewerNotes,
 }
 
 impl PlanView {

@@ -1,55 +1,28 @@
 //! What the reset screen does: requests a plan, shows it, replaces it when it expires, starts its
 //! run, shows the result, and leaves.
 
-use std::time::Duration;
-
 use crate::console::command::Command;
 use crate::console::message::Effect;
-use crate::console::model::{Model, equivalent_command, step_index};
+use crate::console::model::{Model, equivalent_command};
 use crate::console::screen::Screen;
+use crate::console::screens::agent;
 use crate::console::screens::log::state::{MessageLevel, OwnRun};
 use crate::console::screens::reset::rule_change::request_rule_change;
 use crate::console::screens::reset::state::{
-    Confirmation, PlanRequest, PlanView, ResetStage, ResultView, RunView, STOP_CONSEQUENCE,
+    PlanRequest, PlanView, ResetStage, ResultView, RunView, STOP_CONSEQUENCE,
 };
-use crate::console::screens::{agent, editor};
+use crate::console::widgets::list_pane::step_index;
+use crate::console::widgets::plan_pane::{Confirmation, PlanPrompt};
 use crate::engine::{
     Outcome, Plan, PlanStep, Protection, READ_ONLY_REASON, RunProgress, RunReport, UndoMode,
     UndoTarget,
 };
 use crate::error::Error;
 
-/// Age at which a plan expires and is made again.
-pub const PLAN_LIFETIME: Duration = Duration::from_secs(60);
-
-/// Requests the plan on the screen again if it has expired.
-pub fn replace_expired_plan(model: &mut Model) -> Vec<Effect> {
-    let ResetStage::Plan(view) = &mut model.reset.stage else {
-        return Vec::new();
-    };
-    if model.now.elapsed < view.made_at + PLAN_LIFETIME {
-        return Vec::new();
-    }
-    view.typed_text.clear();
-    let request = view.request.clone();
-    model.report(MessageLevel::Info, "plan refreshed after one minute");
-    request_plan(model, request, true)
-}
-
-/// Requests the plan on the screen again.
-pub fn request_plan_again(model: &mut Model) -> Vec<Effect> {
-    let request = match &model.reset.stage {
-        ResetStage::Plan(view) if model.screen == Screen::Reset => view.request.clone(),
-        _ => return Vec::new(),
-    };
-    request_plan(model, request, true)
-}
-
 /// Requests a plan. A replan replaces the plan on the screen once it is made; any other request
 /// goes to the reset screen.
 pub fn request_plan(model: &mut Model, request: PlanRequest, is_replan: bool) -> Vec<Effect> {
-    model.reset.last_plan_id += 1;
-    model.reset.is_plan_pending = true;
+    let id = model.reset.requests.begin();
     model.reset.is_plan_stale = false;
     model.is_dirty = true;
     if !is_replan {
@@ -64,16 +37,12 @@ pub fn request_plan(model: &mut Model, request: PlanRequest, is_replan: bool) ->
         model.plan_guard.restart(model.now.elapsed);
         go_to_reset(model);
     }
-    vec![Effect::MakePlan(
-        model.reset.last_plan_id,
-        request,
-        model.is_unlocked(),
-    )]
+    vec![Effect::MakePlan(id, request, model.is_unlocked())]
 }
 
 /// Leaves a plan and goes back to where it was requested.
 pub fn abandon_plan(model: &mut Model) {
-    model.reset.is_plan_pending = false;
+    model.reset.requests.is_pending = false;
     let previous_result = model.reset.previous_result.take();
     let at_result = previous_result.is_some() && model.reset.is_from_result;
     model.reset.stage = previous_result.map_or(ResetStage::Empty, ResetStage::Result);
@@ -86,10 +55,9 @@ pub fn abandon_plan(model: &mut Model) {
 
 /// Shows the requested plan. An equal one keeps the confirmation typed so far.
 pub fn handle_plan(model: &mut Model, request: u64, plan: Result<Box<Plan>, Error>) -> Vec<Effect> {
-    if request != model.reset.last_plan_id || !model.reset.is_plan_pending {
+    if !model.reset.requests.accept(request) {
         return Vec::new();
     }
-    model.reset.is_plan_pending = false;
     model.is_dirty = true;
     let plan_request = match &model.reset.stage {
         ResetStage::Planning(request) => request.clone(),
@@ -99,7 +67,7 @@ pub fn handle_plan(model: &mut Model, request: u64, plan: Result<Box<Plan>, Erro
     let plan = match plan {
         Ok(plan) => *plan,
         Err(error) => {
-            model.report(MessageLevel::Error, error.to_string());
+            model.report_error(error.to_string());
             abandon_plan(model);
             return Vec::new();
         }
@@ -117,8 +85,8 @@ pub fn handle_plan(model: &mut Model, request: u64, plan: Result<Box<Plan>, Erro
     if let ResetStage::Plan(view) = &mut model.reset.stage
         && view.plan.hash == plan.hash
         && view.plan.steps.len() == plan.steps.len()
-        && view.confirmation == form
-        && now < view.made_at + PLAN_LIFETIME
+        && view.prompt.confirmation == form
+        && !view.prompt.is_expired(now)
     {
         // Only the figures changed: the typed text stays.
         view.plan = plan;
@@ -126,26 +94,32 @@ pub fn handle_plan(model: &mut Model, request: u64, plan: Result<Box<Plan>, Erro
         let plan = replan_if_stale(model, plan_request);
         return rules.into_iter().chain(plan).collect();
     }
-    if matches!(&model.reset.stage, ResetStage::Plan(view) if view.plan.hash != plan.hash || view.confirmation != form)
+    if matches!(&model.reset.stage, ResetStage::Plan(view) if view.plan.hash != plan.hash || view.prompt.confirmation != form)
     {
-        model.report(
-            MessageLevel::Warn,
-            "plan refreshed: its inputs have changed",
-        );
+        model.report_warning("plan refreshed: its inputs have changed");
     }
     let mut hidden: Vec<String> = model.hidden_marked_agents().cloned().collect();
     hidden.retain(|name| plan_request.agent_names().contains(name));
     model.reset.stage = ResetStage::Plan(Box::new(PlanView {
         request: plan_request.clone(),
         plan,
-        made_at: model.now.elapsed,
-        confirmation: form,
-        typed_text: String::new(),
+        prompt: PlanPrompt {
+            refusal: (!hidden.is_empty()).then(|| model.hidden_agents_refusal()),
+            ..PlanPrompt::new(form, now)
+        },
         hidden_agents: hidden,
     }));
     let rules = request_rule_change(model);
     let plan = replan_if_stale(model, plan_request);
     rules.into_iter().chain(plan).collect()
+}
+
+/// Keeps the agents of the plan that the filter hides.
+pub fn keep_hidden_agents(model: &mut Model) {
+    if let ResetStage::Plan(view) = &mut model.reset.stage {
+        view.hidden_agents.clear();
+        view.prompt.refusal = None;
+    }
 }
 
 /// Returns what confirms a plan: for one intact agent a key, for several or a drifted one typed
@@ -180,21 +154,9 @@ fn required_confirmation(plan: &Plan, request: &PlanRequest, model: &Model) -> C
 
 /// Starts the run of the confirmed plan; an expired plan is made again instead.
 pub fn start_run(model: &mut Model) -> Vec<Effect> {
-    if let Some(why) = model.read_only_reason() {
-        model.report(MessageLevel::Warn, why);
-        return Vec::new();
-    }
     let ResetStage::Plan(view) = &model.reset.stage else {
         return Vec::new();
     };
-    if view.made_at + PLAN_LIFETIME <= model.now.elapsed {
-        return if model.reset.is_plan_pending {
-            Vec::new()
-        } else {
-            replace_expired_plan(model)
-        };
-    }
-    // The id of the run is not known yet.
     let own_run = OwnRun {
         run_id: String::new(),
         request: view.request.clone(),
@@ -218,7 +180,7 @@ pub fn start_run(model: &mut Model) -> Vec<Effect> {
     model.log.remember_run(own_run);
     if !left_out.is_empty() {
         let text = format!("left out, {READ_ONLY_REASON}: {}", left_out.join(", "));
-        model.report(MessageLevel::Info, text);
+        model.report_info(text);
     }
     model.reset.stage = ResetStage::Run(Box::new(RunView {
         plan: plan.clone(),
@@ -229,7 +191,7 @@ pub fn start_run(model: &mut Model) -> Vec<Effect> {
         is_cancelled: false,
     }));
     model.reset.cursor = 0;
-    model.reset.is_plan_pending = false;
+    model.reset.requests.is_pending = false;
     model.is_dirty = true;
     vec![Effect::ApplyPlan(Box::new(plan))]
 }
@@ -298,10 +260,7 @@ pub fn handle_run_ended(model: &mut Model, report: &RunReport) -> Vec<Effect> {
 
 /// Leaves the run screen after a run that was not started.
 pub fn handle_run_not_started(model: &mut Model, why: &str) {
-    model.report(
-        MessageLevel::Error,
-        format!("the run was not started: {why}"),
-    );
+    model.report_error(format!("the run was not started: {why}"));
     // It has no id yet.
     model.log.own_runs.retain(|run| !run.run_id.is_empty());
     abandon_plan(model);
@@ -359,10 +318,10 @@ pub fn drop_hidden_agents(model: &mut Model) -> Vec<Effect> {
     if names_none {
         abandon_plan(model);
         let text = format!("{dropped}; no agent is left to plan for");
-        model.report(MessageLevel::Warn, text);
+        model.report_warning(text);
         return Vec::new();
     }
-    model.report(MessageLevel::Info, dropped);
+    model.report_info(dropped);
     request_plan(model, request, false)
 }
 
@@ -423,41 +382,22 @@ pub fn move_cursor(model: &mut Model, by: isize) -> Vec<Effect> {
     request_rule_change(model)
 }
 
-/// Quits. During a run, the first quit finishes the current agent and starts no other; at a plan
-/// being made, it gives the plan up.
-pub fn quit(model: &mut Model) -> Vec<Effect> {
+/// Stops the run: agents in progress finish.
+pub fn stop_run(model: &mut Model) -> Vec<Effect> {
     let key = model.key_hint(Command::Quit);
-    match &mut model.reset.stage {
-        ResetStage::Run(view) if !view.is_cancelled => {
-            view.is_cancelled = true;
-            let text = format!("stopping: {STOP_CONSEQUENCE}");
-            // The run's screen says the same, and which key closes the console.
-            if model.screen == Screen::Reset {
-                model.report(MessageLevel::Warn, text);
-                model.last_message = None;
-            } else {
-                let text = format!("{text}; {key} again quits");
-                model.report(MessageLevel::Warn, text);
-            }
-            vec![Effect::CancelRun]
-        }
-        ResetStage::Planning(_) if model.screen == Screen::Reset => {
-            model.show_hint(&format!("plan abandoned; {key} again quits"));
-            go_back(model);
-            Vec::new()
-        }
-        _ => leave_console(model),
+    let ResetStage::Run(view) = &mut model.reset.stage else {
+        return Vec::new();
+    };
+    view.is_cancelled = true;
+    let text = format!("stopping: {STOP_CONSEQUENCE}");
+    if model.screen == Screen::Reset {
+        // The screen says so itself.
+        model.report_warning(text);
+        model.last_message = None;
+    } else {
+        model.report_warning(format!("{text}; {key} again quits"));
     }
-}
-
-/// Ends the console; a text of the editor that is not saved becomes a draft, after a warning.
-fn leave_console(model: &mut Model) -> Vec<Effect> {
-    if let Some(effects) = editor::update::warn_before_quit(model) {
-        return effects;
-    }
-    let draft = editor::update::keep_draft_now(model);
-    let quit = [Effect::CancelRun, Effect::Quit];
-    draft.into_iter().chain(quit).collect()
+    vec![Effect::CancelRun]
 }
 
 /// Goes back one level; a plan is abandoned by that.

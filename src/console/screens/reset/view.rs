@@ -8,23 +8,17 @@ use unicode_width::UnicodeWidthStr;
 use crate::archive::EntryKind;
 use crate::console::age::format_time;
 use crate::console::agent_row::AgentRow;
-use crate::console::canvas::{
-    Canvas, fit_end_of_sentence, shorten_untrusted, truncate, truncate_untrusted, wrap_text,
-};
+use crate::console::canvas::{Canvas, shorten_untrusted, truncate, wrap_text};
 use crate::console::command::Command;
-use crate::console::confirmation_line::{
-    draw_key_confirmation, draw_notes_choice, draw_typed_confirmation,
-};
-use crate::console::frame::{
-    KEYS_IGNORED_NOTICE, draw_equivalent_command, draw_fleet_name, draw_short_fleet_name,
-};
+use crate::console::confirmation_line::{PlanWords, draw_confirmation, draw_keys_ignored};
+use crate::console::frame::{draw_equivalent_command, draw_fleet_name, draw_short_fleet_name};
 use crate::console::model::{MIN_TERMINAL_SIZE, Model, equivalent_command};
 use crate::console::screens::reset::push::describe_kept_scratch;
 use crate::console::screens::reset::state::{
-    Confirmation, PlanView, ResetStage, ResultLine, ResultView, RunView, STOP_CONSEQUENCE,
-    summarize_failures,
+    PlanView, ResetStage, ResultLine, ResultView, RunView, STOP_CONSEQUENCE, summarize_failures,
 };
 use crate::console::theme::{Role, role_of_outcome, role_of_state};
+use crate::console::widgets::list_pane::{Columns, Fit, ListPane};
 use crate::engine::{
     KeptScratch, Operation, Outcome, Plan, PlanStep, READ_ONLY_REASON, RunStage as Step,
     SkippedAgent, StepAction, UndoneRun,
@@ -70,13 +64,6 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     }
 }
 
-/// Returns the first of `count` rows to draw so that the cursor is visible.
-fn first_visible_row(cursor: usize, count: usize, height: usize) -> usize {
-    (cursor + 1)
-        .saturating_sub(height)
-        .min(count.saturating_sub(height))
-}
-
 /// Returns the rows of a plan's list on a screen of this many rows.
 fn list_height(rows: u16) -> usize {
     usize::from(rows.max(MIN_TERMINAL_SIZE.1) - PLAN_FOOTER_LINES - 3)
@@ -86,19 +73,15 @@ fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     draw_plan_title(model, view, canvas);
     canvas.draw_rule(1);
     let plan = &view.plan;
-    let columns = PlanColumns::new(plan, canvas.width());
-    draw_headings(canvas, &columns, plan.operation);
+    let columns = columns(plan, canvas.width());
+    columns.draw_headings(canvas, 2);
     let total = plan.steps.len() + plan.skipped.len();
     let footer = plan_footer(model, view);
     // The first line of the footer always has a row of its own.
     let height = list_height(model.size.1) - footer.len().saturating_sub(1);
     let height = height - rule_change::draw(model, view, canvas, height);
-    let from = first_visible_row(model.reset.cursor, total, height);
-    for index in from..total.min(from + height) {
-        let y = 3 + (index - from) as u16;
-        if index == model.reset.cursor {
-            canvas.put_text(0, y, ">", Role::Text);
-        }
+    let list = ListPane::ending_at_cursor(model.reset.cursor, height);
+    list.draw(canvas, 3, (total, height), |canvas, y, index| {
         match plan.steps.get(index) {
             Some(step) => draw_plan_row(canvas, y, index + 1, step, &columns),
             None => {
@@ -106,7 +89,7 @@ fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
                 draw_skipped_row(model, canvas, y, skipped, &columns);
             }
         }
-    }
+    });
     let y = canvas.area.height - PLAN_FOOTER_LINES;
     canvas.draw_rule(y - (footer.len() as u16).saturating_sub(1));
     for ((text, role), y) in footer.iter().rev().zip((0..=y + 1).rev()) {
@@ -120,7 +103,13 @@ fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
             canvas.put_text(1, y + 2, text, Role::Dim);
         }
     }
-    draw_confirmation(model, view, canvas, y + 3);
+    let words = PlanWords {
+        verb: view.verb(),
+        act: "run",
+        nothing: "Nothing to run",
+        forbidden: "runs are disabled",
+    };
+    draw_confirmation(model, canvas, y + 3, &view.prompt, &words);
 }
 
 fn draw_skipped_row(
@@ -128,21 +117,20 @@ fn draw_skipped_row(
     canvas: &mut Canvas<'_>,
     y: u16,
     skipped: &SkippedAgent,
-    columns: &PlanColumns,
+    columns: &Columns,
 ) {
-    let room = usize::from(columns.state - columns.name) - 1;
-    let name = shorten_untrusted(&skipped.agent, room);
-    canvas.put_text(columns.name, y, &name, Role::Dim);
-    let state = skipped.state;
-    canvas.put_text(columns.state, y, state.as_str(), role_of_state(state));
     let seen = model
         .find_row(&skipped.agent)
         .and_then(AgentRow::latest_observation);
-    columns.put_host(canvas, y, seen.map_or("", |seen| &seen.host), Role::Dim);
-    let x = canvas.put_text(columns.archive, y, "skipped: ", Role::Dim);
-    let room = usize::from(canvas.width().saturating_sub(x));
-    let reason = fit_end_of_sentence(&skipped.reason, room);
-    canvas.put_text(x, y, &reason, Role::Text);
+    let cells = [
+        ("", Role::Dim),
+        (&*skipped.agent, Role::Dim),
+        (skipped.state.as_str(), role_of_state(skipped.state)),
+        (seen.map_or("", |seen| &seen.host), Role::Dim),
+    ];
+    columns.draw_row(canvas, y, cells);
+    let x = canvas.put_text(columns.x(ARCHIVE_COLUMN), y, "skipped: ", Role::Dim);
+    canvas.put_end(x, y, &skipped.reason, Role::Text);
 }
 
 /// Returns the lines below a plan's list, of which some rows stay visible.
@@ -189,64 +177,36 @@ fn degradation_lines(plan: &Plan, room: usize, max_lines: usize) -> Vec<String> 
     lines
 }
 
-/// First cells of a plan's columns.
-struct PlanColumns {
-    name: u16,
-    state: u16,
-    host_column: Option<u16>,
-    archive: u16,
-    restore: u16,
-    checks: Option<u16>,
-}
+/// Indices of columns of a plan.
+const ARCHIVE_COLUMN: usize = 4;
+const RESTORE_COLUMN: usize = 5;
 
-impl PlanColumns {
-    fn new(plan: &Plan, width: u16) -> PlanColumns {
-        let names = plan.steps.iter().map(|step| step.agent.width());
-        let longest = names
-            .chain(plan.skipped.iter().map(|skipped| skipped.agent.width()))
-            .max();
-        let name = 5;
-        let state = name + (longest.unwrap_or(0) as u16 + 2).clamp(12, width / 4);
-        let wide = width >= 110;
-        let hosts = plan.steps.iter().map(|step| step.host.width());
-        let host = wide.then_some(state + 10);
-        let archive = match host {
-            None => state + 10,
-            Some(host) => host + (hosts.max().unwrap_or(0) as u16 + 2).clamp(7, width / 8),
-        };
-        let restore = archive + 24;
-        PlanColumns {
-            name,
-            state,
-            host_column: host,
-            archive,
-            restore,
-            checks: wide.then_some(restore + 27),
-        }
-    }
-
-    /// Puts a host into its column, if there is one.
-    fn put_host(&self, canvas: &mut Canvas<'_>, y: u16, name: &str, role: Role) {
-        if let Some(x) = self.host_column {
-            let room = usize::from(self.archive - x) - 1;
-            canvas.put_text(x, y, &shorten_untrusted(name, room), role);
-        }
-    }
-}
-
-fn draw_headings(canvas: &mut Canvas<'_>, columns: &PlanColumns, operation: Operation) {
-    canvas.put_text(columns.name, 2, "AGENT", Role::Heading);
-    canvas.put_text(columns.state, 2, "STATE", Role::Heading);
-    columns.put_host(canvas, 2, "HOST", Role::Heading);
-    canvas.put_text(columns.archive, 2, "ARCHIVE", Role::Heading);
-    let what = match operation {
+/// Returns the columns of a plan in a list of this width.
+fn columns(plan: &Plan, width: u16) -> Columns {
+    let names = plan.steps.iter().map(|step| step.agent.width());
+    let names = names.chain(plan.skipped.iter().map(|skipped| skipped.agent.width()));
+    let name = (names.max().unwrap_or(0) as u16 + 2).clamp(12, width / 4);
+    let hosts = plan.steps.iter().map(|step| step.host.width());
+    let host = (hosts.max().unwrap_or(0) as u16 + 2).clamp(7, width / 8);
+    let is_wide = width >= 110;
+    let restore = match plan.operation {
         Operation::Undo => "PUT BACK",
         Operation::Push => "INSTALL",
         _ => "RESTORE",
     };
-    canvas.put_text(columns.restore, 2, what, Role::Heading);
-    if let Some(checks) = columns.checks {
-        canvas.put_text(checks, 2, "CHECKS", Role::Heading);
+    let columns = Columns::from_x(0)
+        .right("", 4)
+        .gap(1)
+        .left("AGENT", name)
+        .fitted(Fit::Middle)
+        .left("STATE", 10)
+        .left("HOST", if is_wide { host } else { 0 })
+        .fitted(Fit::Middle)
+        .left("ARCHIVE", 24);
+    if is_wide {
+        columns.left(restore, 27).rest("CHECKS", width - 1)
+    } else {
+        columns.rest(restore, width - 1)
     }
 }
 
@@ -255,43 +215,24 @@ fn draw_plan_row(
     y: u16,
     number: usize,
     step: &PlanStep,
-    columns: &PlanColumns,
+    columns: &Columns,
 ) {
-    let room = |from: u16, to: u16| usize::from(to - from) - 1;
-    canvas.put_right(4, y, &number.to_string(), Role::Dim);
-    let name = shorten_untrusted(&step.agent, room(columns.name, columns.state));
-    canvas.put_text(columns.name, y, &name, Role::Text);
-    canvas.put_text(
-        columns.state,
-        y,
-        step.state.as_str(),
-        role_of_state(step.state),
-    );
-    columns.put_host(canvas, y, &step.host, Role::Text);
-    let archive = archive_text(step);
-    canvas.put_text(
-        columns.archive,
-        y,
-        &truncate_untrusted(&archive, room(columns.archive, columns.restore)),
-        Role::Text,
-    );
-    let end = columns.checks.unwrap_or(canvas.width());
-    let restore_room = room(columns.restore, end);
-    let restore = restore_text(step, restore_room);
-    canvas.put_text(
-        columns.restore,
-        y,
-        &truncate_untrusted(&restore, restore_room),
-        Role::Text,
-    );
-    if let Some(checks) = columns.checks {
-        // What is kept is beside it.
-        let kept = step.kept_scratch.as_ref().map(KeptScratch::describe);
-        let mut others = step.checks().filter(|check| Some(*check) != kept.as_ref());
-        let text = others.next().map_or("", String::as_str);
-        let room = room(checks, canvas.width());
-        canvas.put_text(checks, y, &truncate_untrusted(text, room), Role::Text);
-    }
+    let kept = step.kept_scratch.as_ref().map(KeptScratch::describe);
+    // Another column has it.
+    let mut checks = step.checks().filter(|check| Some(*check) != kept.as_ref());
+    let cells = [
+        (&*number.to_string(), Role::Dim),
+        (&*step.agent, Role::Text),
+        (step.state.as_str(), role_of_state(step.state)),
+        (&*step.host, Role::Text),
+        (&*archive_text(step), Role::Text),
+        (
+            &*restore_text(step, columns.room(RESTORE_COLUMN)),
+            Role::Text,
+        ),
+        (checks.next().map_or("", String::as_str), Role::Text),
+    ];
+    columns.draw_row(canvas, y, cells);
 }
 
 /// Returns what a step archives.
@@ -398,37 +339,6 @@ fn plan_note(model: &Model, view: &PlanView) -> (String, Role) {
     (parts.join("; "), Role::Text)
 }
 
-/// Draws the notice that keys are ignored, while the guard ignores them. Returns whether it does.
-pub fn draw_keys_ignored(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> bool {
-    let ignores = model.key_guard_notice_until().is_some();
-    if ignores {
-        canvas.put_text(1, y, KEYS_IGNORED_NOTICE, Role::Warn);
-    }
-    ignores
-}
-
-fn draw_confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16) {
-    if draw_keys_ignored(model, canvas, y) || !view.hidden_agents.is_empty() {
-        return;
-    }
-    match &view.confirmation {
-        Confirmation::NothingToRun => {
-            canvas.put_text(1, y, "Nothing to run. Esc to go back.", Role::Text);
-        }
-        Confirmation::SingleKey | Confirmation::TypedText(_) | Confirmation::NewerNotes
-            if model.read_only.is_forced =>
-        {
-            let why = "Started with --read-only: runs are disabled. Esc to go back.";
-            canvas.put_text(1, y, why, Role::Warn);
-        }
-        Confirmation::SingleKey => draw_key_confirmation(model, canvas, y, view.verb()),
-        Confirmation::NewerNotes => draw_notes_choice(model, canvas, y, &view.plan),
-        Confirmation::TypedText(word) => {
-            draw_typed_confirmation(model, canvas, (y, "run"), word, &view.typed_text);
-        }
-    }
-}
-
 fn draw_run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
     let verb = view.verb.to_uppercase();
     // Skipped agents have outcomes as well, but do not count as work.
@@ -450,7 +360,7 @@ fn draw_run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
     let room = canvas.width().saturating_sub(x + text.width() as u16);
     let x = draw_short_fleet_name(model, canvas, (x, 0), room);
     // The bar yields to the figures.
-    let room = usize::from(canvas.width().saturating_sub(x));
+    let room = canvas.room(x);
     let bar = room.saturating_sub(text.width() + 2).min(20);
     let full = (done * bar / total).min(bar);
     let x = canvas.put_text(x, 0, &"█".repeat(full), Role::Good);
@@ -465,13 +375,10 @@ fn draw_run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
         .steps
         .iter()
         .position(|step| !view.outcomes.contains_key(&step.agent));
-    let from = first_visible_row(
-        active.unwrap_or(0).max(model.reset.cursor),
-        view.plan.steps.len(),
-        height,
-    );
-    for (index, step) in view.plan.steps.iter().enumerate().skip(from).take(height) {
-        let y = 2 + (index - from) as u16;
+    let cursor = active.unwrap_or(0).max(model.reset.cursor);
+    let list = ListPane::ending_at_cursor(cursor, height);
+    for (index, y) in list.visible(view.plan.steps.len(), height).zip(2..) {
+        let step = &view.plan.steps[index];
         let stage = view.agent_steps.get(&step.agent);
         let outcome = view.outcomes.get(&step.agent);
         if stage.is_some() && outcome.is_none() {
@@ -482,13 +389,7 @@ fn draw_run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
         match outcome {
             Some((outcome, note)) => {
                 x = canvas.put_text(x, y, outcome.as_str(), role_of_outcome(*outcome)) + 2;
-                let room = usize::from(canvas.width().saturating_sub(x));
-                canvas.put_text(
-                    x,
-                    y,
-                    &fit_end_of_sentence(note.as_deref().unwrap_or(""), room),
-                    Role::Text,
-                );
+                canvas.put_end(x, y, note.as_deref().unwrap_or(""), Role::Text);
             }
             None => draw_steps(canvas, x, y, stage.copied()),
         }
@@ -521,14 +422,10 @@ fn draw_result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
     let details = detail_lines(model, view, canvas);
     let footer_height = RESULT_FOOTER_LINES + (details.len() as u16).saturating_sub(1);
     let height = usize::from((canvas.area.height - 2).saturating_sub(footer_height)).max(1);
-    let from = first_visible_row(model.reset.cursor, view.lines.len(), height);
-    for (index, line) in view.lines.iter().enumerate().skip(from).take(height) {
-        let y = 2 + (index - from) as u16;
-        if index == model.reset.cursor {
-            canvas.put_text(0, y, ">", Role::Text);
-        }
-        draw_result_row(canvas, y, line);
-    }
+    let list = ListPane::ending_at_cursor(model.reset.cursor, height);
+    list.draw(canvas, 2, (view.lines.len(), height), |canvas, y, index| {
+        draw_result_row(canvas, y, &view.lines[index]);
+    });
     let y = canvas.area.height - footer_height;
     canvas.draw_rule(y);
     draw_next_step(model, view, canvas, y + 1);
@@ -567,8 +464,7 @@ fn draw_result_title(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) 
     let room = canvas.width().saturating_sub(x + counts as u16);
     let x = draw_short_fleet_name(model, canvas, (x, 0), room);
     // The counts come before the time.
-    let room = usize::from(canvas.width().saturating_sub(x));
-    let x = if time.len() + counts <= room {
+    let x = if time.len() + counts <= canvas.room(x) {
         canvas.put_text(x, 0, &time, Role::Text)
     } else {
         x
@@ -591,8 +487,7 @@ fn draw_result_row(canvas: &mut Canvas<'_>, y: u16, line: &ResultLine) {
         let gap = if text.is_empty() { "" } else { "   " };
         text.push_str(&format!("{gap}{note}"));
     }
-    let room = usize::from(canvas.width().saturating_sub(x));
-    canvas.put_text(x, y, &fit_end_of_sentence(&text, room), Role::Text);
+    canvas.put_end(x, y, &text, Role::Text);
 }
 
 /// Says whether the run of a result can be undone, and which runs undid it.
@@ -631,8 +526,7 @@ fn draw_next_step(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>, y: 
         text.push_str(&format!("; retention deleted {entries}"));
     }
     let x = canvas.put_untrusted(1, y, text.as_bytes(), Role::Text) + 3;
-    let room = usize::from(canvas.width().saturating_sub(x + 10));
-    if room >= MIN_COMMAND_LINE_CELLS
+    if canvas.room(x + 10) >= MIN_COMMAND_LINE_CELLS
         && let Some(command) = equivalent_command::for_result(model, view)
     {
         draw_equivalent_command(model, canvas, (x, y), &command, Command::CopyCommand);
@@ -649,7 +543,7 @@ fn detail_lines(model: &Model, view: &ResultView, canvas: &Canvas<'_>) -> Vec<St
         line.note.iter().cloned().chain(hints)
     });
     let texts = errors.chain(notes);
-    let room = usize::from(canvas.width()) - 2;
+    let room = canvas.room(2);
     let max_lines = usize::from(canvas.area.height / 3);
     let lines = texts.flat_map(|text| wrap_text(&untrusted::visible_line(&text), room, max_lines));
     lines.take(max_lines).collect()

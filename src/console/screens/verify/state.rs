@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 
+use crate::console::widgets::list_pane::ListPane;
 use crate::digest::Digest;
 use crate::engine::{BaselineList, FindingSubject, Verification, VerifyProgress};
 use crate::quantity::format_count;
@@ -14,13 +15,11 @@ use crate::quantity::format_count;
 pub struct VerifyScreen {
     /// State of the verification.
     pub stage: VerifyStage,
-    /// Row index of the cursor.
-    pub cursor: usize,
+    /// Position in the rows.
+    pub list: ListPane,
     /// Whether a key has been pressed on the screen: the cursor then stays on its row when rows
     /// move. Until then it is on the first.
     pub is_cursor_pinned: bool,
-    /// First visible row.
-    pub top: usize,
 }
 
 /// Stage of a verification.

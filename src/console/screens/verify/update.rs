@@ -4,10 +4,9 @@
 use crate::console::age::format_age;
 use crate::console::command::Command;
 use crate::console::message::Effect;
-use crate::console::model::{Model, step_index};
+use crate::console::model::Model;
 use crate::console::screen::Screen;
 use crate::console::screens::baselines;
-use crate::console::screens::baselines::update::top_row;
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::screens::verify::state::{VerifyResult, VerifyRow, VerifyStage};
 use crate::engine::{Verification, VerifyProgress};
@@ -35,7 +34,7 @@ pub fn start(model: &mut Model) -> Vec<Effect> {
         progress: None,
         is_cancelled: false,
     };
-    model.verify.cursor = 0;
+    model.verify.list.cursor = 0;
     model.verify.is_cursor_pinned = false;
     model.is_dirty = true;
     vec![Effect::Verify, Effect::LoadBaselines]
@@ -68,9 +67,9 @@ pub fn handle_result(model: &mut Model, outcome: Result<Box<Verification>, Error
     model.is_dirty = true;
     match &outcome {
         Err(error) if error.kind() == ErrorKind::Interrupted => {
-            model.report(MessageLevel::Warn, error.message());
+            model.report_warning(error.message());
         }
-        Err(error) => model.report(MessageLevel::Error, error.to_line()),
+        Err(error) => model.report_error(error.to_line()),
         Ok(_) => {}
     }
     let failures = match &outcome {
@@ -83,7 +82,7 @@ pub fn handle_result(model: &mut Model, outcome: Result<Box<Verification>, Error
             1 => format!("verification: 1 failure; {key} shows it"),
             count => format!("verification: {count} failures; {key} shows them"),
         };
-        model.report(MessageLevel::Error, text);
+        model.report_error(text);
     } else if failures == 0
         && let Ok(found) = &outcome
     {
@@ -123,8 +122,7 @@ pub fn open_selected(model: &mut Model) -> Vec<Effect> {
 /// Moves the cursor by rows.
 pub fn move_cursor(model: &mut Model, by: isize) {
     let count = model.verify_rows().len();
-    model.verify.cursor = step_index(model.verify.cursor, by, count);
-    keep_cursor_visible(model);
+    model.verify.list.step(by, count);
 }
 
 /// Applies a change of the rows. A pinned cursor stays on its row, or says that it is gone.
@@ -135,7 +133,7 @@ pub fn change_keeping_cursor(model: &mut Model, change: impl FnOnce(&mut Model))
     change(model);
     if let Some(pinned) = pinned {
         match model.verify_rows().iter().position(|row| *row == pinned) {
-            Some(index) => model.verify.cursor = index,
+            Some(index) => model.verify.list.cursor = index,
             None if model.screen == Screen::Verify => {
                 if let VerifyRow::Baseline(name) = pinned {
                     baselines::update::report_gone(model, &name);
@@ -144,16 +142,6 @@ pub fn change_keeping_cursor(model: &mut Model, change: impl FnOnce(&mut Model))
             None => {}
         }
     }
-    keep_cursor_visible(model);
-}
-
-/// Scrolls the list so that its cursor is visible.
-pub fn keep_cursor_visible(model: &mut Model) {
-    let count = model.verify_rows().len();
-    let height = model.verify_list_height();
-    let screen = &mut model.verify;
-    screen.cursor = screen.cursor.min(count.saturating_sub(1));
-    screen.top = top_row(screen.top, screen.cursor, count, height);
 }
 
 /// Returns the ages on the screen.

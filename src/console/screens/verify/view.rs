@@ -30,16 +30,15 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     canvas.put_text(NAME_X, 3, "WHAT", Role::Heading);
     let rows = model.verify_rows();
     let height = model.verify_list_height();
-    for (index, row) in rows.iter().enumerate().skip(model.verify.top).take(height) {
-        let y = 4 + (index - model.verify.top) as u16;
-        if index == model.verify.cursor {
-            canvas.put_text(0, y, ">", Role::Text);
-        }
-        draw_row(model, canvas, y, row);
-    }
+    model
+        .verify
+        .list
+        .draw(canvas, 4, (rows.len(), height), |canvas, y, index| {
+            draw_row(model, canvas, y, &rows[index]);
+        });
     let bottom = canvas.area.height - 3 - DETAIL_LINES;
     canvas.draw_rule(bottom);
-    if let Some(row) = rows.get(model.verify.cursor) {
+    if let Some(row) = rows.get(model.verify.list.cursor) {
         draw_details(model, canvas, bottom + 1, row);
     }
 }
@@ -84,8 +83,7 @@ fn draw_status(model: &Model, canvas: &mut Canvas<'_>, x: u16) {
 }
 
 fn draw_status_text(canvas: &mut Canvas<'_>, x: u16, text: &str, role: Role) {
-    let room = usize::from(canvas.width().saturating_sub(x));
-    canvas.put_text(x, 0, &fit_start_of_sentence(text, room), role);
+    canvas.put_start(x, 0, text, role);
 }
 
 fn describe_progress(progress: Option<VerifyProgress>) -> String {
@@ -132,12 +130,11 @@ fn draw_seal_line(model: &Model, canvas: &mut Canvas<'_>) {
             }
         }
     };
-    let room = usize::from(canvas.width());
-    canvas.put_text(0, 1, &fit_start_of_sentence(&text, room), role);
+    canvas.put_start(0, 1, &text, role);
 }
 
 fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &VerifyRow) {
-    let room = usize::from(canvas.width().saturating_sub(NAME_X));
+    let room = canvas.room(NAME_X);
     match row {
         VerifyRow::Part {
             name,
@@ -201,10 +198,7 @@ fn draw_baseline(model: &Model, canvas: &mut Canvas<'_>, y: u16, summary: &Basel
     let role = if is_equal { Role::Dim } else { Role::Text };
     canvas.put_text(x, y, &digests, role);
     x += 26;
-    let Some(owner) = summary
-        .owner
-        .filter(|_| usize::from(x) < usize::from(canvas.width()))
-    else {
+    let Some(owner) = summary.owner.filter(|_| usize::from(x) < canvas.room(0)) else {
         return;
     };
     let size = summary.size.map_or("-".to_string(), format_size);
@@ -222,7 +216,7 @@ fn draw_baseline(model: &Model, canvas: &mut Canvas<'_>, y: u16, summary: &Basel
 
 /// Draws the row under the cursor in full, and what can be done about it.
 fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &VerifyRow) {
-    let room = usize::from(canvas.width()) - 2;
+    let room = canvas.room(2);
     let mut lines: Vec<(String, Role)> = Vec::new();
     let mut push = |text: &str, role: Role| {
         let wrapped = wrap_text(
@@ -299,6 +293,6 @@ impl Model {
     pub fn verify_list_height(&self) -> usize {
         // Two lines of header, a rule, the column heads; a rule, the details, the message, the hints.
         let fixed = 7 + usize::from(DETAIL_LINES);
-        usize::from(self.size.1).saturating_sub(fixed).max(1)
+        self.rows_beside(fixed)
     }
 }

@@ -7,7 +7,7 @@ use crate::archive_samples::retention_overview;
 use memory_shepherd::console::command::KeyContext;
 use memory_shepherd::console::key::{Key, KeyCode};
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
-use memory_shepherd::console::screens::reset::update::PLAN_LIFETIME;
+use memory_shepherd::console::widgets::plan_pane::{Confirmation, PLAN_LIFETIME};
 use memory_shepherd::engine::{PruneReport, RetentionOverview};
 use memory_shepherd::error::{Error, ErrorKind};
 
@@ -153,7 +153,7 @@ fn keys_typed_ahead_do_not_confirm_a_prune() {
         assert_eq!(console.send(Msg::KeysPressed(vec![key])), []);
     }
     let plan = console.model.archives.retention.plan.as_ref().unwrap();
-    assert_eq!(plan.typed_text, "");
+    assert_eq!(plan.prompt.typed_text, "");
 }
 
 #[test]
@@ -170,18 +170,25 @@ fn changed_overview_voids_what_was_typed() {
     answer_retention(&mut console, retention_overview());
     let typed = |console: &TestConsole| {
         let plan = console.model.archives.retention.plan.as_ref().unwrap();
-        (plan.word.clone(), plan.typed_text.clone())
+        (
+            plan.prompt.confirmation.clone(),
+            plan.prompt.typed_text.clone(),
+        )
     };
     assert_eq!(
         typed(&console),
-        ("prune 14".to_string(), "prune 14".to_string())
+        (
+            Confirmation::TypedText("prune 14".to_string()),
+            "prune 14".to_string()
+        )
     );
     // After a minute it is made again.
     assert_eq!(requests(&console.advance(PLAN_LIFETIME)), 1);
     let mut other = retention_overview();
     other.agents[0].expiring.pop();
     answer_retention(&mut console, other.clone());
-    assert_eq!(typed(&console), ("prune 13".to_string(), String::new()));
+    let word = Confirmation::TypedText("prune 13".to_string());
+    assert_eq!(typed(&console), (word, String::new()));
     assert!(console.message_text().contains("what expires has changed"));
     console.advance(KEY_GUARD_TIME);
     console.type_line("prune 13");
@@ -290,5 +297,5 @@ fn resize_restarts_the_guard_of_a_prune_plan() {
     console.send(Msg::Resized(100, 30));
     console.send(Msg::KeysPressed(vec![Key::from_code(KeyCode::Char('p'))]));
     let plan = console.model.archives.retention.plan.as_ref().unwrap();
-    assert_eq!(plan.typed_text, "");
+    assert_eq!(plan.prompt.typed_text, "");
 }

@@ -58,7 +58,10 @@ fn timeline_is_of_the_row_under_the_cursor() {
     // Back at the same row, from the text as well.
     console.press("Esc");
     assert_eq!(
-        (console.model.archives.page, console.model.archives.cursor),
+        (
+            console.model.archives.page,
+            console.model.archives.list.cursor
+        ),
         (ArchivesPage::List, 1)
     );
     console.press("Enter t h");
@@ -97,7 +100,7 @@ fn text_of_a_timeline_entry_opens_and_leads_back() {
     assert!(console.screen_text().contains("[3 of 8]"));
     // The list of the search does not move.
     console.press("n");
-    assert_eq!(console.model.archives.cursor, 0);
+    assert_eq!(console.model.archives.list.cursor, 0);
     assert_eq!(
         console.press("d"),
         [Effect::CompareEntry(EntryComparisonRequest {
@@ -109,7 +112,7 @@ fn text_of_a_timeline_entry_opens_and_leads_back() {
     assert_eq!(console.model.archives.page, ArchivesPage::Text);
     console.press("q");
     assert_eq!(console.model.archives.page, ArchivesPage::Timeline);
-    assert_eq!(console.model.archives.timeline.cursor, 2);
+    assert_eq!(console.model.archives.timeline.list.cursor, 2);
     assert_eq!(console.press("P"), [Effect::SetPinned(entry.clone(), true)]);
     console.send(Msg::EntryPinned(entry.clone(), true, Ok(())));
     assert_eq!(
@@ -155,7 +158,7 @@ fn timeline_follows_runs_and_keeps_its_row() {
     timeline.rows.remove(0);
     let number = last_number(&console);
     console.send(Msg::TimelineLoaded(number, Ok(Box::new(timeline))));
-    assert_eq!(console.model.archives.timeline.cursor, 3);
+    assert_eq!(console.model.archives.timeline.list.cursor, 3);
     assert_eq!(timeline_path(&console, 3), current);
 }
 

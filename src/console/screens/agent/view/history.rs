@@ -2,15 +2,17 @@
 
 use chrono::{DateTime, FixedOffset};
 
-use crate::console::canvas::{
-    Canvas, fit_end_of_sentence, shorten_paths, truncate_untrusted, wrap_text,
-};
+use crate::console::canvas::{Canvas, shorten_paths, wrap_text};
 use crate::console::command::Command;
 use crate::console::model::Model;
 use crate::console::theme::{Role, role_of_outcome};
+use crate::console::widgets::list_pane::{Columns, Fit, draw_unloaded};
 use crate::diff::drift::DriftCounts;
 use crate::engine::{FileState, HistoryEntry, Operation, RunEvent};
 use crate::quantity::format_size;
+
+/// A blank row below the charts, and the headings.
+const FRAME_ROWS: usize = 2;
 
 /// Bars of a chart, the lowest first.
 const CHART_BARS: [&str; 7] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇"];
@@ -23,40 +25,30 @@ const WIDE_SCREEN_COLUMNS: u16 = 110;
 
 pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let history = &model.agent.history;
-    match &history.records {
-        None => {
-            canvas.put_text(1, 3, "reading …", Role::Dim);
-            return;
-        }
-        Some(Err(why)) => {
-            let room = usize::from(canvas.width()).saturating_sub(2);
-            canvas.put_text(1, 3, &fit_end_of_sentence(why, room), Role::Bad);
-            return;
-        }
-        Some(Ok(records)) if records.is_empty() => {
-            let text = "No runs yet; the first reset appears here.";
-            canvas.put_text(1, 3, text, Role::Text);
-            return;
-        }
-        Some(Ok(_)) => {}
+    let Some(records) = draw_unloaded(canvas, 3, history.records.as_ref()) else {
+        return;
+    };
+    if records.is_empty() {
+        let text = "No runs yet; the first reset appears here.";
+        canvas.put_text(1, 3, text, Role::Text);
+        return;
     }
     let top = draw_charts(model, canvas) + 1;
-    draw_headings(canvas, top);
-    let rows = history.loaded_records();
-    let index = history.cursor_index();
-    for (row, record) in rows
-        .iter()
-        .enumerate()
-        .skip(history.top)
-        .take(model.history_height())
-    {
-        let y = top + 1 + (row - history.top) as u16;
-        draw_row(canvas, y, record, row == index);
-    }
+    let columns = columns(canvas.width());
+    columns.draw_headings(canvas, top);
+    let extent = (records.len(), model.history_height());
+    history
+        .list
+        .draw(canvas, top + 1, extent, |canvas, y, index| {
+            draw_row(canvas, y, &columns, &records[index]);
+            if index == history.list.cursor {
+                canvas.highlight_cursor(3, y, 16);
+            }
+        });
 }
 
 /// A line of bars, one for each run.
-pub struct Chart {
+struct Chart {
     label: &'static str,
     /// The values, newest first.
     values: Vec<u64>,
@@ -66,7 +58,7 @@ pub struct Chart {
 
 /// Returns the charts of the memory's size and of its drift at each run; where there is room, also
 /// of each kind of drift that occurs.
-pub fn charts(model: &Model) -> Vec<Chart> {
+fn charts(model: &Model) -> Vec<Chart> {
     let runs = model.agent.history.loaded_records().iter();
     let runs = runs.filter(|past| past.record.event.operation.replaces_memories());
     let runs: Vec<&RunEvent> = runs.map(|past| &past.record.event).collect();
@@ -147,68 +139,38 @@ fn chart_line(values: &[u64], room: usize) -> String {
     shown.iter().rev().map(column).collect()
 }
 
-/// A column: its heading, first cell, width in cells, and whether it is right-aligned.
-type HistoryColumn = (&'static str, u16, usize, bool);
-
-/// Returns the columns that fit.
-fn visible_columns(width: u16) -> impl Iterator<Item = &'static HistoryColumn> {
-    let columns: &[HistoryColumn] = if width >= WIDE_SCREEN_COLUMNS {
-        &[
-            ("WHEN", 3, 16, false),
-            ("OPERATION", 20, 9, false),
-            ("OUTCOME", 30, 11, false),
-            ("BEFORE", 40, 7, true),
-            ("AFTER", 48, 7, true),
-            ("SCRATCH", 56, 8, true),
-            ("ABOVE---", 65, 9, true),
-            ("RUN", 76, 8, false),
-            ("BY", 86, 14, false),
-            ("NOTE", 101, 0, false),
-        ]
-    } else {
-        &[
-            ("WHEN", 3, 16, false),
-            ("OPERATION", 20, 9, false),
-            ("OUTCOME", 30, 11, false),
-            ("BEFORE", 41, 6, true),
-            ("SCRATCH", 47, 8, true),
-            ("ABOVE---", 56, 9, true),
-            ("NOTE", 67, 0, false),
-        ]
-    };
-    let fits =
-        move |column: &&HistoryColumn| usize::from(column.1) + column.2.max(8) < usize::from(width);
-    columns.iter().filter(fits)
-}
-
-fn draw_headings(canvas: &mut Canvas<'_>, y: u16) {
-    for (head, x, width, right) in visible_columns(canvas.width()) {
-        put_cell(canvas, (*x, y), head, (*width, *right), Role::Heading);
+/// Returns the columns that fit into a list of this width.
+fn columns(width: u16) -> Columns {
+    let columns = Columns::from_x(3)
+        .left("WHEN", 17)
+        .left("OPERATION", 10)
+        .left("OUTCOME", 12)
+        .right("BEFORE", 5);
+    if width >= WIDE_SCREEN_COLUMNS {
+        return columns
+            .right("AFTER", 8)
+            .right("SCRATCH", 9)
+            .right("ABOVE---", 10)
+            .gap(2)
+            .left("RUN", 9)
+            .gap(1)
+            .left("BY", 15)
+            .rest("NOTE", width - 1)
+            .fitted(Fit::Cause);
+    }
+    let columns = columns.right("SCRATCH", 8);
+    match width {
+        ..=65 => columns,
+        66..=75 => columns.right("ABOVE---", 10),
+        _ => columns
+            .right("ABOVE---", 10)
+            .gap(2)
+            .rest("NOTE", width - 1)
+            .fitted(Fit::Cause),
     }
 }
 
-fn put_cell(
-    canvas: &mut Canvas<'_>,
-    (x, y): (u16, u16),
-    text: &str,
-    column: (usize, bool),
-    role: Role,
-) {
-    let rest = usize::from(canvas.width().saturating_sub(x + 1));
-    let (width, right) = column;
-    // A note names a cause at its end.
-    let text = match width {
-        0 => fit_end_of_sentence(text, rest),
-        width => truncate_untrusted(text, width),
-    };
-    if right {
-        canvas.put_right(x + width as u16, y, &text, role)
-    } else {
-        canvas.put_text(x, y, &text, role);
-    }
-}
-
-fn draw_row(canvas: &mut Canvas<'_>, y: u16, record: &HistoryEntry, is_at_cursor: bool) {
+fn draw_row(canvas: &mut Canvas<'_>, y: u16, columns: &Columns, record: &HistoryEntry) {
     let event = &record.record.event;
     let size_text = |state: &Option<FileState>| match state {
         Some(FileState::Absent) => "none".to_string(),
@@ -233,29 +195,28 @@ fn draw_row(canvas: &mut Canvas<'_>, y: u16, record: &HistoryEntry, is_at_cursor
         Some(_) => "0".to_string(),
         None => "-".to_string(),
     };
-    for (head, x, width, right) in visible_columns(canvas.width()) {
-        let (text, role) = match *head {
-            "WHEN" => (format_time(record.record.time), Role::Text),
-            "OPERATION" => (operation_label(record).to_string(), Role::Text),
-            "OUTCOME" => (
-                event.outcome.as_str().to_string(),
-                role_of_outcome(event.outcome),
-            ),
-            "BEFORE" => (size_text(&event.before), Role::Text),
-            "AFTER" => (size_text(&event.after), Role::Text),
-            "SCRATCH" => (scratch.clone(), Role::Text),
-            "ABOVE---" if above.starts_with('+') => (above.clone(), Role::Drifted),
-            "ABOVE---" => (above.clone(), Role::Text),
-            "RUN" => (event.run.clone(), Role::Dim),
-            "BY" => (trigger_label(event), Role::Dim),
-            _ => (record_note(record), Role::Text),
-        };
-        put_cell(canvas, (*x, y), &text, (*width, *right), role);
-    }
-    if is_at_cursor {
-        canvas.put_text(0, y, ">", Role::Text);
-        canvas.highlight_cursor(3, y, 16);
-    }
+    let cells = columns.titles().map(|title| match title {
+        "WHEN" => (format_time(record.record.time), Role::Text),
+        "OPERATION" => (operation_label(record).to_string(), Role::Text),
+        "OUTCOME" => (
+            event.outcome.as_str().to_string(),
+            role_of_outcome(event.outcome),
+        ),
+        "BEFORE" => (size_text(&event.before), Role::Text),
+        "AFTER" => (size_text(&event.after), Role::Text),
+        "SCRATCH" => (scratch.clone(), Role::Text),
+        "ABOVE---" if above.starts_with('+') => (above.clone(), Role::Drifted),
+        "ABOVE---" => (above.clone(), Role::Text),
+        "RUN" => (event.run.clone(), Role::Dim),
+        "BY" => (trigger_label(event), Role::Dim),
+        _ => (record_note(record), Role::Text),
+    });
+    let cells: Vec<(String, Role)> = cells.collect();
+    columns.draw_row(
+        canvas,
+        y,
+        cells.iter().map(|(text, role)| (text.as_str(), *role)),
+    );
 }
 
 /// Draws details of the record under the cursor, or of the opened one.
@@ -287,7 +248,7 @@ pub fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
             model.key_hint(Command::OpenSelected)
         ));
     }
-    let room = usize::from(canvas.width()).saturating_sub(2);
+    let room = canvas.room(2);
     // The row below shows the last message.
     let rows = if model.last_message.is_some() { 1 } else { 2 };
     let text = shorten_paths(&parts.join(" · "), room * rows);
@@ -377,5 +338,13 @@ mod tests {
         assert_eq!(chart_line(&[1, 2, 3, 4], 2), "▇▄");
         assert_eq!(chart_line(&[u64::MAX, 0], 9), " ▇");
         assert_eq!(chart_line(&[], 9), "");
+    }
+}
+
+impl Model {
+    /// Returns the rows of the history that fit: the rest has header, charts, headings and footer.
+    pub fn history_height(&self) -> usize {
+        let fixed = 7 + charts(self).len() + FRAME_ROWS;
+        self.rows_beside(fixed)
     }
 }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::console::widgets::list_pane::ListPane;
+use crate::console::widgets::plan_pane::{Confirmation, PlanPrompt};
 use crate::engine::{AgentRetention, ExpiringEntry, RetentionOverview};
 use crate::quantity::{format_count, format_size};
 
@@ -31,24 +33,15 @@ pub struct RetentionView {
     /// When the overview was made.
     pub loaded_at: Duration,
     /// Position in the rows of the overview.
-    pub list: RowPosition,
+    pub list: ListPane,
     /// The agent whose entries are shown.
     pub opened: Option<GroupKey>,
     /// Position in the rows of that agent.
-    pub detail: RowPosition,
+    pub detail: ListPane,
     /// The plan that waits for its confirmation.
     pub plan: Option<PrunePlan>,
     /// Whether a confirmed plan is being applied.
     pub is_pruning: bool,
-}
-
-/// Position in a list.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RowPosition {
-    /// Row index of the cursor.
-    pub cursor: usize,
-    /// First visible row.
-    pub top: usize,
 }
 
 /// What identifies the entries of an agent in one directory.
@@ -65,12 +58,8 @@ pub struct GroupKey {
 pub struct PrunePlan {
     /// The overview as it was shown.
     pub shown: Arc<RetentionOverview>,
-    /// The words that confirm it.
-    pub word: String,
-    /// What was typed so far.
-    pub typed_text: String,
-    /// When it was made.
-    pub made_at: Duration,
+    /// What confirms it.
+    pub prompt: PlanPrompt,
 }
 
 impl PrunePlan {
@@ -78,10 +67,8 @@ impl PrunePlan {
     pub fn new(shown: Arc<RetentionOverview>, now: Duration) -> Option<PrunePlan> {
         let count = shown.expiring().count() + shown.expiring_versions().len();
         (count > 0).then(|| PrunePlan {
-            word: format!("prune {count}"),
             shown,
-            typed_text: String::new(),
-            made_at: now,
+            prompt: PlanPrompt::new(Confirmation::TypedText(format!("prune {count}")), now),
         })
     }
 

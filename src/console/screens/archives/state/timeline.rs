@@ -4,6 +4,7 @@ use std::path::Path;
 
 use chrono::{DateTime, FixedOffset};
 
+use crate::console::widgets::list_pane::ListPane;
 use crate::engine::{AgentTimeline, EntryPresence, TimelineEntry, TimelineRow, TimelineSubject};
 
 /// Maximum number of rows of a timeline.
@@ -29,10 +30,8 @@ pub struct TimelineView {
     pub is_due: bool,
     /// What was found, or why nothing was; `None` while it is awaited.
     pub loaded: Option<Result<AgentTimeline, String>>,
-    /// Row index of the cursor.
-    pub cursor: usize,
-    /// First visible row.
-    pub top: usize,
+    /// Position in the rows.
+    pub list: ListPane,
     /// Whether it was opened from a text, which is the page to go back to.
     pub is_opened_from_text: bool,
 }
@@ -50,7 +49,7 @@ impl TimelineView {
 
     /// Returns the row under the cursor.
     pub fn current_row(&self) -> Option<&TimelineRow> {
-        self.rows().get(self.cursor)
+        self.rows().get(self.list.cursor)
     }
 
     /// Returns the entry that the row under the cursor is about.
@@ -59,7 +58,7 @@ impl TimelineView {
     /// Why it has none that can be read.
     pub fn current_entry(&self) -> Result<&TimelineEntry, String> {
         let timeline = self.timeline().ok_or("no row yet")?;
-        let entry = timeline.entry_of_row(self.cursor);
+        let entry = timeline.entry_of_row(self.list.cursor);
         let entry = entry.ok_or("no entry: this row archived nothing")?;
         match entry.presence {
             EntryPresence::Present | EntryPresence::Unknown => Ok(entry),

@@ -5,15 +5,14 @@ use std::sync::Arc;
 
 use crate::console::command::Command;
 use crate::console::message::Effect;
-use crate::console::model::{Model, step_index};
+use crate::console::model::Model;
 use crate::console::screen::Screen;
 use crate::console::screens::archives::state::ArchivesPage;
 use crate::console::screens::archives::state::retention::{
     GroupKey, MAX_OVERVIEW_AGE, PrunePlan, RetentionLine, RetentionRow,
 };
-use crate::console::screens::baselines::update::top_row;
 use crate::console::screens::log::state::MessageLevel;
-use crate::console::screens::reset::update::PLAN_LIFETIME;
+use crate::console::widgets::list_pane::ListPane;
 use crate::engine::{PruneReport, RetentionOverview};
 use crate::quantity::format_count;
 
@@ -25,7 +24,7 @@ pub fn open(model: &mut Model) -> Vec<Effect> {
     vec![request(model)]
 }
 
-fn request(model: &mut Model) -> Effect {
+pub fn request(model: &mut Model) -> Effect {
     let view = &mut model.archives.retention;
     view.last_number += 1;
     view.is_loading = true;
@@ -81,7 +80,6 @@ pub fn handle_loaded(
     if model.archives.page == ArchivesPage::RetentionAgent && is_gone {
         model.archives.page = ArchivesPage::Retention;
     }
-    keep_cursor_visible(model);
     model.is_dirty |= model.screen == Screen::Archives;
 }
 
@@ -97,24 +95,22 @@ fn renew_plan(model: &mut Model) {
         Err(why) => {
             let why = why.clone();
             model.archives.page = ArchivesPage::Retention;
-            return model.report(MessageLevel::Error, why);
+            return model.report_error(why);
         }
     };
     match new {
-        Some(new) if old.deletes_same(&new.shown) => {
-            view.plan = Some(PrunePlan {
-                typed_text: old.typed_text,
-                ..new
-            });
+        Some(mut new) if old.deletes_same(&new.shown) => {
+            new.prompt.typed_text = old.prompt.typed_text;
+            view.plan = Some(new);
         }
         Some(new) => {
             view.plan = Some(new);
             let text = "plan refreshed: what expires has changed";
-            model.report(MessageLevel::Warn, text);
+            model.report_warning(text);
         }
         None => {
             model.archives.page = ArchivesPage::Retention;
-            model.report(MessageLevel::Info, "nothing expires any more");
+            model.report_info("nothing expires any more");
         }
     }
 }
@@ -123,8 +119,10 @@ fn move_to_first_agent(model: &mut Model) {
     let view = &mut model.archives.retention;
     let mut lines = view.list_lines().into_iter();
     let first = lines.position(|line| matches!(line, RetentionLine::Row(_)));
-    (view.list.cursor, view.list.top) = (first.unwrap_or(0), 0);
-    keep_cursor_visible(model);
+    view.list = ListPane {
+        cursor: first.unwrap_or(0),
+        top: 0,
+    };
 }
 
 /// Opens the agent under the cursor.
@@ -157,22 +155,10 @@ pub fn move_cursor(model: &mut Model, by: isize) {
     let view = &mut model.archives.retention;
     if is_detail {
         let count = view.detail_lines().len();
-        view.detail.cursor = step_index(view.detail.cursor, by, count);
+        view.detail.step(by, count);
     } else {
         let count = view.list_lines().len();
-        view.list.cursor = step_index(view.list.cursor, by, count);
-    }
-    keep_cursor_visible(model);
-}
-
-/// Scrolls both lists so that their cursors are visible.
-pub fn keep_cursor_visible(model: &mut Model) {
-    let height = model.archives_list_height();
-    let view = &mut model.archives.retention;
-    let (list, detail) = (view.list_lines().len(), view.detail_lines().len());
-    for (position, count) in [(&mut view.list, list), (&mut view.detail, detail)] {
-        position.cursor = position.cursor.min(count.saturating_sub(1));
-        position.top = top_row(position.top, position.cursor, count, height);
+        view.list.step(by, count);
     }
 }
 
@@ -186,7 +172,6 @@ pub fn plan_prune(model: &mut Model) {
     if plan.is_some() {
         view.plan = plan;
         model.archives.page = ArchivesPage::PrunePlan;
-        keep_cursor_visible(model);
     }
 }
 
@@ -204,27 +189,11 @@ pub fn abandon_plan(model: &mut Model) -> bool {
     view.plan.take().is_some()
 }
 
-/// Makes the overview of an expired plan again; what was typed is void.
-pub fn replace_expired_plan(model: &mut Model) -> Option<Effect> {
-    let now = model.now.elapsed;
-    let view = &mut model.archives.retention;
-    let plan = view.plan.as_mut().filter(|_| !view.is_loading)?;
-    if now < plan.made_at + PLAN_LIFETIME {
-        return None;
-    }
-    plan.typed_text.clear();
-    model.report(MessageLevel::Info, "plan refreshed after one minute");
-    Some(request(model))
-}
-
 /// Deletes what the confirmed plan shows; an expired one is made again instead.
 pub fn apply_plan(model: &mut Model) -> Vec<Effect> {
     if let Some(why) = model.prune_refusal() {
-        model.report(MessageLevel::Warn, why);
+        model.report_warning(why);
         return Vec::new();
-    }
-    if let Some(effect) = replace_expired_plan(model) {
-        return vec![effect];
     }
     let view = &mut model.archives.retention;
     // What is being read may show something else.
@@ -245,15 +214,15 @@ pub fn handle_pruned(model: &mut Model, pruned: Result<Box<PruneReport>, String>
         Ok(report) => report,
         Err(why) => {
             let text = format!("nothing was deleted: {why}");
-            model.report(MessageLevel::Error, text);
+            model.report_error(text);
             return vec![request(model)];
         }
     };
     for note in &report.notes {
-        model.report(MessageLevel::Info, note.clone());
+        model.report_info(note.clone());
     }
     for error in &report.errors {
-        model.report(MessageLevel::Error, error.to_line());
+        model.report_error(error.to_line());
     }
     let (text, level) = (describe_report(model, &report), report_level(&report));
     model.report(level, text);

@@ -1,12 +1,10 @@
 //! What the page with the timeline of one agent does.
 
 use crate::console::message::Effect;
-use crate::console::model::{Model, step_index};
+use crate::console::model::Model;
 use crate::console::screen::Screen;
 use crate::console::screens::archives::state::timeline::{TimelineRequest, TimelineRowKey};
 use crate::console::screens::archives::state::{ArchivesPage, NO_ENTRY_REASON};
-use crate::console::screens::baselines::update::top_row;
-use crate::console::screens::log::state::MessageLevel;
 use crate::engine::{AgentTimeline, TextSource, TimelineRow, TimelineSubject};
 
 /// Opens the timeline of the agent of the row under the cursor.
@@ -29,7 +27,7 @@ pub fn open(model: &mut Model) -> Vec<Effect> {
     view.is_open = true;
     view.is_opened_from_text = page == ArchivesPage::Text;
     view.loaded = None;
-    (view.cursor, view.top) = (0, 0);
+    view.list = Default::default();
     model.archives.page = ArchivesPage::Timeline;
     vec![request(model, subject)]
 }
@@ -59,19 +57,18 @@ pub fn handle_loaded(model: &mut Model, number: u64, loaded: Result<Box<AgentTim
         return;
     }
     if let Err(why) = &loaded {
-        model.report(MessageLevel::Error, why.clone());
+        model.report_error(why.clone());
     }
     let view = &mut model.archives.timeline;
     let loaded = loaded.map(|timeline| *timeline);
     let rows: &[TimelineRow] = loaded.as_ref().map_or(&[], |it| &it.rows);
-    if let Some(current) = view.current_row() {
-        let key = TimelineRowKey::of(current);
-        let found = rows.iter().position(|it| TimelineRowKey::of(it) == key);
-        view.cursor = found.unwrap_or(view.cursor);
-    }
-    view.cursor = view.cursor.min(rows.len().saturating_sub(1));
+    let mut list = view.list;
+    list.follow(
+        view.current_row().map(TimelineRowKey::of),
+        rows.iter().map(TimelineRowKey::of),
+    );
+    view.list = list;
     view.loaded = Some(loaded);
-    keep_cursor_visible(model);
     model.is_dirty |= model.screen == Screen::Archives && model.archives.timeline.is_open;
 }
 
@@ -100,13 +97,6 @@ pub fn close(model: &mut Model) {
 /// Moves the cursor by rows.
 pub fn move_cursor(model: &mut Model, by: isize) {
     let view = &mut model.archives.timeline;
-    view.cursor = step_index(view.cursor, by, view.rows().len());
-    keep_cursor_visible(model);
-}
-
-/// Scrolls the rows so that the cursor is visible.
-pub fn keep_cursor_visible(model: &mut Model) {
-    let height = model.archives_list_height();
-    let view = &mut model.archives.timeline;
-    view.top = top_row(view.top, view.cursor, view.rows().len(), height);
+    let count = view.rows().len();
+    view.list.step(by, count);
 }

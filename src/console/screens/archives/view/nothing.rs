@@ -21,7 +21,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         Some(Ok(found)) => found.query.as_str(),
         _ => "",
     };
-    let room = usize::from(canvas.width()) - 2;
+    let room = canvas.room(2);
     if query.trim().is_empty() {
         let text = "No archives yet; the first reset creates one.";
         canvas.put_text(1, 4, text, Role::Text);

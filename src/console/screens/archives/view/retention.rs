@@ -5,22 +5,20 @@ use unicode_width::UnicodeWidthStr;
 
 use super::kind_label;
 use crate::console::canvas::{
-    Canvas, fit_end_of_sentence, fit_start_of_sentence, shorten_untrusted, truncate_untrusted,
-    wrap_text,
+    Canvas, fit_end_of_sentence, fit_start_of_sentence, shorten_untrusted,
 };
 use crate::console::command::Command;
-use crate::console::confirmation_line::draw_typed_confirmation;
+use crate::console::confirmation_line::{PlanWords, draw_confirmation};
 use crate::console::frame::{draw_equivalent_command, draw_short_fleet_name};
 use crate::console::model::{Model, equivalent_command};
 use crate::console::screens::archives::state::ArchivesPage;
 use crate::console::screens::archives::state::retention::{
     PrunePlan, RetentionLine, RetentionRow, is_disk_full, used_disk_percent,
 };
-use crate::console::screens::reset::view::draw_keys_ignored;
 use crate::console::theme::Role;
-use crate::engine::{AgentRetention, ExpiringEntry, RetentionOverview};
+use crate::console::widgets::list_pane::{Columns, Fit};
+use crate::engine::{AgentRetention, RetentionOverview};
 use crate::quantity::{format_count, format_size};
-use crate::untrusted;
 
 /// Lines below the rows of a plan: a rule, what is deleted, the command line, the confirmation, the
 /// message, the hints.
@@ -29,19 +27,38 @@ pub(super) const PLAN_FOOTER_LINES: u16 = 6;
 /// Columns from which the rows say why the rest stays.
 const MIN_REASON_COLUMNS: u16 = 110;
 
-const AGENT_X: u16 = 2;
-const ENTRIES_END: u16 = 31;
-const DISK_END: u16 = 40;
-const EXPIRE_END: u16 = 48;
-const FREES_END: u16 = 56;
-const OLDEST_X: u16 = 58;
-const NEXT_X: u16 = 69;
-const REASON_X: u16 = 81;
+/// Column of the rows.
+const ROW_X: u16 = 2;
 
-/// Columns of the entries of one agent.
-const KIND_X: u16 = 13;
-const SIZE_END: u16 = 30;
-const PATH_X: u16 = 32;
+/// Returns the columns of agents.
+fn group_columns(width: u16) -> Columns {
+    let columns = Columns::from_x(ROW_X)
+        .left("AGENT", 22)
+        .fitted(Fit::Middle)
+        .right("ENTRIES", 7)
+        .right("ON DISK", 9)
+        .right("EXPIRE", 8)
+        .right("FREES", 8)
+        .gap(2)
+        .left("OLDEST", 11)
+        .left("NEXT", 12);
+    if width >= MIN_REASON_COLUMNS {
+        columns.rest("THE REST STAYS", width - 1)
+    } else {
+        columns
+    }
+}
+
+/// Returns the columns of the entries of one agent.
+fn entry_columns(width: u16) -> Columns {
+    Columns::from_x(ROW_X)
+        .left("DATED", 11)
+        .left("KIND", 10)
+        .right("SIZE", 7)
+        .gap(2)
+        .rest("ENTRY", width - 1)
+        .fitted(Fit::Middle)
+}
 
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let view = &model.archives.retention;
@@ -56,7 +73,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let bottom = canvas.area.height - footer;
     canvas.draw_rule(bottom);
     if let (None, Some(Err(why))) = (&view.plan, &view.overview) {
-        let room = usize::from(canvas.width()) - 2;
+        let room = canvas.room(2);
         let text = format!("cannot tell what expires: {why}");
         canvas.put_text(1, 4, &fit_end_of_sentence(&text, room), Role::Bad);
         return;
@@ -70,22 +87,21 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         canvas.put_text(1, 4, "reading …", Role::Dim);
         return;
     }
-    if page == ArchivesPage::RetentionAgent {
-        draw_entry_headings(canvas);
+    let columns = if page == ArchivesPage::RetentionAgent {
+        entry_columns(canvas.width())
     } else {
-        draw_headings(canvas);
-    }
-    let visible = lines.iter().enumerate().skip(position.top);
-    for (index, line) in visible.take(model.archives_list_height()) {
-        let y = 4 + (index - position.top) as u16;
-        draw_line(model, canvas, y, line);
+        group_columns(canvas.width())
+    };
+    columns.draw_headings(canvas, 3);
+    let extent = (lines.len(), model.archives_list_height());
+    position.draw(canvas, 4, extent, |canvas, y, index| {
+        draw_line(model, canvas, y, &columns, &lines[index]);
         if index == position.cursor {
-            canvas.put_text(0, y, ">", Role::Text);
-            canvas.highlight_cursor(AGENT_X, y, 10);
+            canvas.highlight_cursor(ROW_X, y, 10);
         }
-    }
+    });
     match &view.plan {
-        Some(plan) => draw_confirmation(model, plan, canvas, bottom + 1),
+        Some(plan) => draw_plan(model, plan, canvas, bottom + 1),
         None => draw_details(model, canvas, bottom + 1, lines.get(position.cursor)),
     }
 }
@@ -135,7 +151,7 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
         Role::Dim
     };
     canvas.put_right(canvas.width(), 1, &disk, role);
-    let room = usize::from(canvas.width()).saturating_sub(disk.width() + 2);
+    let room = canvas.room(0).saturating_sub(disk.width() + 2);
     let days = format_count(u64::from(overview.days), "day");
     let is_wide = canvas.width() >= MIN_REASON_COLUMNS;
     let confirmed = match overview.confirmed {
@@ -182,98 +198,87 @@ fn describe_disk(overview: &RetentionOverview) -> String {
     format!("{warning}disk {percent}% used, {free} free")
 }
 
-fn draw_headings(canvas: &mut Canvas<'_>) {
-    canvas.put_text(AGENT_X, 3, "AGENT", Role::Heading);
-    for (end, title) in [
-        (ENTRIES_END, "ENTRIES"),
-        (DISK_END, "ON DISK"),
-        (EXPIRE_END, "EXPIRE"),
-        (FREES_END, "FREES"),
-    ] {
-        canvas.put_right(end, 3, title, Role::Heading);
-    }
-    canvas.put_text(OLDEST_X, 3, "OLDEST", Role::Heading);
-    canvas.put_text(NEXT_X, 3, "NEXT", Role::Heading);
-    if canvas.width() >= MIN_REASON_COLUMNS {
-        canvas.put_text(REASON_X, 3, "THE REST STAYS", Role::Heading);
-    }
-}
-
-fn draw_entry_headings(canvas: &mut Canvas<'_>) {
-    canvas.put_text(AGENT_X, 3, "DATED", Role::Heading);
-    canvas.put_text(KIND_X, 3, "KIND", Role::Heading);
-    canvas.put_right(SIZE_END, 3, "SIZE", Role::Heading);
-    canvas.put_text(PATH_X, 3, "ENTRY", Role::Heading);
-}
-
-fn draw_line(model: &Model, canvas: &mut Canvas<'_>, y: u16, line: &RetentionLine<'_>) {
-    let room = usize::from(canvas.width()).saturating_sub(3);
+fn draw_line(
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    y: u16,
+    columns: &Columns,
+    line: &RetentionLine<'_>,
+) {
+    let room = canvas.room(3);
     match line {
-        RetentionLine::Row(RetentionRow::Group(group)) => draw_group(model, canvas, y, group),
-        RetentionLine::Row(RetentionRow::Entry(entry)) => draw_entry(canvas, y, entry),
+        RetentionLine::Row(RetentionRow::Group(group)) => {
+            draw_group(model, canvas, y, columns, group);
+        }
+        RetentionLine::Row(RetentionRow::Entry(entry)) => {
+            let dated = entry.dated.format("%Y-%m-%d").to_string();
+            let path = entry.path.display().to_string();
+            let size = format_size(entry.size);
+            let cells = [
+                (&*dated, Role::Text),
+                kind_label(entry.kind),
+                (&size, Role::Text),
+            ];
+            columns.draw_row(canvas, y, cells.into_iter().chain([(&*path, Role::Text)]));
+        }
         RetentionLine::Warning(text) => {
-            canvas.put_text(AGENT_X, y, &fit_end_of_sentence(text, room), Role::Warn);
+            canvas.put_text(ROW_X, y, &fit_end_of_sentence(text, room), Role::Warn);
         }
         RetentionLine::Fact(text) => {
-            canvas.put_text(AGENT_X, y, &fit_end_of_sentence(text, room), Role::Dim);
+            canvas.put_text(ROW_X, y, &fit_end_of_sentence(text, room), Role::Dim);
         }
     }
 }
 
-fn draw_group(model: &Model, canvas: &mut Canvas<'_>, y: u16, group: &AgentRetention) {
+fn draw_group(
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    y: u16,
+    columns: &Columns,
+    group: &AgentRetention,
+) {
     let name = match &group.agent {
         Some(agent) => agent.clone(),
         None => format!("unknown: {}", group.directory.display()),
     };
-    let name = shorten_untrusted(&name, usize::from(ENTRIES_END - 8 - AGENT_X));
-    let role = if group.configured {
+    let name_role = if group.configured {
         Role::Text
     } else {
         Role::Dim
     };
-    canvas.put_text(AGENT_X, y, &name, role);
-    let entries = group.entries.to_string();
-    canvas.put_right(ENTRIES_END, y, &entries, Role::Text);
-    let size = format_size(group.disk_bytes);
-    canvas.put_right(DISK_END, y, &size, Role::Text);
-    match group.expiring.len() {
-        0 => canvas.put_right(EXPIRE_END, y, "-", Role::Dim),
-        count => {
-            canvas.put_right(EXPIRE_END, y, &count.to_string(), Role::Warn);
-            let size = format_size(group.expiring_disk_bytes);
-            canvas.put_right(FREES_END, y, &size, Role::Text);
-        }
-    }
-    if let Some(oldest) = group.oldest {
-        let oldest = oldest.format("%Y-%m-%d").to_string();
-        canvas.put_text(OLDEST_X, y, &oldest, Role::Text);
-    }
+    let (expiring, freed, expiring_role) = match group.expiring.len() {
+        0 => ("-".to_string(), String::new(), Role::Dim),
+        count => (
+            count.to_string(),
+            format_size(group.expiring_disk_bytes),
+            Role::Warn,
+        ),
+    };
+    let oldest = group.oldest.map(|it| it.format("%Y-%m-%d").to_string());
     let next = group
         .next_expiry
         .map(|it| it.format("%Y-%m-%d").to_string());
-    canvas.put_text(NEXT_X, y, next.as_deref().unwrap_or("-"), Role::Text);
-    if canvas.width() >= MIN_REASON_COLUMNS {
-        let room = usize::from(canvas.width().saturating_sub(REASON_X + 1));
-        let text = truncate_untrusted(&describe_kept(model, group), room);
-        canvas.put_text(REASON_X, y, &text, Role::Dim);
-    }
+    let cells = [
+        (name, name_role),
+        (group.entries.to_string(), Role::Text),
+        (format_size(group.disk_bytes), Role::Text),
+        (expiring, expiring_role),
+        (freed, Role::Text),
+        (oldest.unwrap_or_default(), Role::Text),
+        (next.unwrap_or_else(|| "-".to_string()), Role::Text),
+        (describe_kept(model, group), Role::Dim),
+    ];
+    columns.draw_row(
+        canvas,
+        y,
+        cells.iter().map(|(text, role)| (text.as_str(), *role)),
+    );
 }
 
 /// Says why the entries of an agent stay that do not expire.
 fn describe_kept(model: &Model, group: &AgentRetention) -> String {
     let days = model.archives.retention.shown().map_or(0, |it| it.days);
     group.describe_kept(days).join(", ")
-}
-
-fn draw_entry(canvas: &mut Canvas<'_>, y: u16, entry: &ExpiringEntry) {
-    let dated = entry.dated.format("%Y-%m-%d").to_string();
-    canvas.put_text(AGENT_X, y, &dated, Role::Text);
-    let (kind, role) = kind_label(entry.kind);
-    canvas.put_text(KIND_X, y, kind, role);
-    canvas.put_right(SIZE_END, y, &format_size(entry.size), Role::Text);
-    let room = usize::from(canvas.width().saturating_sub(PATH_X + 1));
-    let path = shorten_untrusted(&entry.path.display().to_string(), room);
-    canvas.put_text(PATH_X, y, &path, Role::Text);
 }
 
 /// Draws the line under the cursor in full.
@@ -296,26 +301,24 @@ fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, line: Option<&Re
             format!("in {directory}{left}: {kept}")
         }
     };
-    let room = usize::from(canvas.width()).saturating_sub(2);
-    let text = untrusted::visible_line(&text);
     // The row below shows the last message.
     let rows = if model.last_message.is_some() { 1 } else { 2 };
-    for (line, y) in wrap_text(&text, room, rows).iter().zip(y..) {
-        canvas.put_text(1, y, line, Role::Text);
-    }
+    canvas.put_wrapped(1, y, &text, Role::Text, rows);
 }
 
 /// Draws what the plan deletes, and what confirms it.
-fn draw_confirmation(model: &Model, plan: &PrunePlan, canvas: &mut Canvas<'_>, y: u16) {
-    let room = usize::from(canvas.width()) - 2;
+fn draw_plan(model: &Model, plan: &PrunePlan, canvas: &mut Canvas<'_>, y: u16) {
+    let room = canvas.room(2);
     let what = describe_expiring(&plan.shown).unwrap_or_default();
     let text = format!("Deletes {what}. No undo brings them back.");
     canvas.put_text(1, y, &fit_start_of_sentence(&text, room), Role::Warn);
     let command = equivalent_command::for_prune(model);
     draw_equivalent_command(model, canvas, (1, y + 1), &command, Command::CopyPlan);
-    let y = y + 2;
-    if draw_keys_ignored(model, canvas, y) {
-        return;
-    }
-    draw_typed_confirmation(model, canvas, (y, "delete"), &plan.word, &plan.typed_text);
+    let words = PlanWords {
+        verb: "delete",
+        act: "delete",
+        nothing: "Nothing to delete",
+        forbidden: "nothing is deleted",
+    };
+    draw_confirmation(model, canvas, y + 2, &plan.prompt, &words);
 }

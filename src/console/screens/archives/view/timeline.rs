@@ -18,17 +18,23 @@ use crate::console::screens::archives::state::MIN_PREVIEW_COLUMNS;
 use crate::console::screens::archives::state::timeline::{MAX_TIMELINE_ROWS, TimelineView};
 use crate::console::text::LineKind;
 use crate::console::theme::{Role, role_of_outcome};
+use crate::console::widgets::list_pane::{Columns, draw_unloaded};
 use crate::engine::{
     EntryPresence, HistoryEntry, Outcome, TimelineEntry, TimelineRow, TimelineSubject,
     UnchangedRuns,
 };
 use crate::quantity::{format_count, format_size};
 
-const WHEN_X: u16 = 2;
-const WHAT_X: u16 = 19;
-const OUTCOME_X: u16 = 29;
-const SIZE_END: u16 = 46;
-const NOTE_X: u16 = 48;
+/// Returns the columns of a list of this width.
+fn columns(width: u16) -> Columns {
+    Columns::from_x(2)
+        .left("WHEN", 17)
+        .left("WHAT", 10)
+        .left("OUTCOME", 12)
+        .right("SIZE", 5)
+        .gap(2)
+        .rest("NOTE", width - 1)
+}
 
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let view = &model.archives.timeline;
@@ -43,29 +49,19 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     } else {
         canvas.width()
     };
-    match &view.loaded {
-        None => {
-            canvas.put_text(1, 4, "reading …", Role::Dim);
-        }
-        Some(Err(why)) => {
-            let room = usize::from(canvas.width()) - 2;
-            canvas.put_text(1, 4, &fit_end_of_sentence(why, room), Role::Bad);
-        }
-        Some(Ok(timeline)) if timeline.rows.is_empty() => {
-            canvas.put_text(1, 4, "No run and no entry yet.", Role::Text);
-        }
-        Some(Ok(timeline)) => {
-            draw_headings(canvas);
-            let rows = timeline.rows.iter().enumerate().skip(view.top);
-            for (index, row) in rows.take(model.archives_list_height()) {
-                let y = 4 + (index - view.top) as u16;
-                draw_row(canvas, y, row, width);
-                if index == view.cursor {
-                    canvas.put_text(0, y, ">", Role::Text);
-                    canvas.highlight_cursor(WHEN_X, y, WHAT_X - WHEN_X - 1);
-                }
+    let timeline = draw_unloaded(canvas, 4, view.loaded.as_ref());
+    if timeline.is_some_and(|it| it.rows.is_empty()) {
+        canvas.put_text(1, 4, "No run and no entry yet.", Role::Text);
+    } else if let Some(timeline) = timeline {
+        let columns = columns(width);
+        columns.draw_headings(canvas, 3);
+        let extent = (timeline.rows.len(), model.archives_list_height());
+        view.list.draw(canvas, 4, extent, |canvas, y, index| {
+            draw_row(canvas, y, &columns, &timeline.rows[index], width);
+            if index == view.list.cursor {
+                canvas.highlight_cursor(columns.x(0), y, 16);
             }
-        }
+        });
     }
     if has_preview && !view.rows().is_empty() {
         draw_preview(model, canvas, width, bottom);
@@ -81,7 +77,7 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
         (None, Some(TimelineSubject::Agent(agent))) => agent.clone(),
         _ => String::new(),
     };
-    let room = usize::from(canvas.width()) / 2;
+    let room = canvas.room(0) / 2;
     let x = canvas.put_text(x, 0, &shorten_untrusted(&agent, room), Role::Heading) + 2;
     let x = if view.timeline().is_some_and(|it| it.has_left) {
         canvas.put_text(x, 0, "left the config", Role::Warn) + 2
@@ -98,14 +94,14 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
     } else {
         format!("{count}, newest first")
     };
-    let room = usize::from(canvas.width().saturating_sub(x));
+    let room = canvas.room(x);
     canvas.put_right(
         canvas.width(),
         0,
         &fit_start_of_sentence(&text, room),
         Role::Dim,
     );
-    let room = usize::from(canvas.width());
+    let room = canvas.room(0);
     let notes: Vec<&str> = timeline.notes.iter().map(String::as_str).collect();
     match (join_notes(&notes, room), timeline.has_more) {
         (Some(note), _) => {
@@ -124,66 +120,47 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
     }
 }
 
-fn draw_headings(canvas: &mut Canvas<'_>) {
-    for (x, title) in [
-        (WHEN_X, "WHEN"),
-        (WHAT_X, "WHAT"),
-        (OUTCOME_X, "OUTCOME"),
-        (NOTE_X, "NOTE"),
-    ] {
-        canvas.put_text(x, 3, title, Role::Heading);
-    }
-    canvas.put_right(SIZE_END, 3, "SIZE", Role::Heading);
-}
-
-fn draw_row(canvas: &mut Canvas<'_>, y: u16, row: &TimelineRow, width: u16) {
-    let note_room = usize::from(width.saturating_sub(NOTE_X + 1));
+fn draw_row(canvas: &mut Canvas<'_>, y: u16, columns: &Columns, row: &TimelineRow, width: u16) {
     match row {
         TimelineRow::Run(past) => {
             let event = &past.record.event;
-            let when = format_time(past.record.time);
-            canvas.put_text(WHEN_X, y, &when, Role::Text);
-            canvas.put_text(WHAT_X, y, operation_label(past), Role::Text);
             let outcome = event.outcome;
-            canvas.put_text(OUTCOME_X, y, outcome.as_str(), role_of_outcome(outcome));
             // The cause of a failure is at its end.
             let note = if outcome.is_failure() {
-                end_of_untrusted(&run_note(past), note_room)
+                end_of_untrusted(&run_note(past), columns.room(4))
             } else {
-                truncate_untrusted(&run_note(past), note_room)
+                run_note(past)
             };
-            canvas.put_text(NOTE_X, y, &note, Role::Text);
+            let cells = [
+                (&*format_time(past.record.time), Role::Text),
+                (operation_label(past), Role::Text),
+                (outcome.as_str(), role_of_outcome(outcome)),
+                ("", Role::Text),
+                (&note, Role::Text),
+            ];
+            columns.draw_row(canvas, y, cells);
         }
         TimelineRow::Unchanged(runs) => {
-            let when = format_time(runs.last);
-            canvas.put_text(WHEN_X, y, &when, Role::Dim);
-            let text = unchanged_text(runs);
-            let room = usize::from(width.saturating_sub(WHAT_X + 1));
-            canvas.put_text(WHAT_X, y, &fit_start_of_sentence(&text, room), Role::Dim);
+            canvas.put_text(columns.x(0), y, &format_time(runs.last), Role::Dim);
+            let room = usize::from(width.saturating_sub(columns.x(1) + 1));
+            let text = fit_start_of_sentence(&unchanged_text(runs), room);
+            canvas.put_text(columns.x(1), y, &text, Role::Dim);
         }
-        TimelineRow::Entry(entry) => draw_entry(canvas, y, entry, note_room),
+        TimelineRow::Entry(entry) => draw_entry(canvas, y, columns, entry),
     }
 }
 
-fn draw_entry(canvas: &mut Canvas<'_>, y: u16, entry: &TimelineEntry, note_room: usize) {
+fn draw_entry(canvas: &mut Canvas<'_>, y: u16, columns: &Columns, entry: &TimelineEntry) {
     let is_here = entry.presence == EntryPresence::Present;
     let shade = |role: Role| if is_here { role } else { Role::Dim };
     // That of a recorded entry is the time of the row above.
-    if entry.run.is_none() {
-        let when = entry.stamp.format("%Y-%m-%d %H:%M").to_string();
-        canvas.put_text(WHEN_X, y, &when, shade(Role::Text));
-    }
+    let when = match entry.run {
+        None => entry.stamp.format("%Y-%m-%d %H:%M").to_string(),
+        Some(_) => String::new(),
+    };
     let (kind, role) = kind_label(entry.kind);
-    let indent = if entry.run.is_some() { 2 } else { 0 };
-    let x = canvas.put_text(WHAT_X + indent, y, kind, shade(role));
-    if entry.is_pinned {
-        canvas.put_text(x, y, "*", Role::Tag);
-    }
-    let (word, role) = presence_word(entry.presence);
-    canvas.put_text(OUTCOME_X, y, word, role);
-    if let Some(size) = entry.size {
-        canvas.put_right(SIZE_END, y, &format_size(size), shade(Role::Text));
-    }
+    let kind = format!("{}{kind}", if entry.run.is_some() { "  " } else { "" });
+    let size = entry.size.map(format_size).unwrap_or_default();
     // Of an entry in quarantine, the name says so.
     let name = entry
         .path
@@ -195,7 +172,17 @@ fn draw_entry(canvas: &mut Canvas<'_>, y: u16, entry: &TimelineEntry, note_room:
         (_, false) => "no record".to_string(),
         (_, true) => name.unwrap_or(&entry.path).display().to_string(),
     };
-    canvas.put_text(NOTE_X, y, &shorten_untrusted(&note, note_room), Role::Dim);
+    let cells = [
+        (&*when, shade(Role::Text)),
+        (&kind, shade(role)),
+        presence_word(entry.presence),
+        (&size, shade(Role::Text)),
+        (&shorten_untrusted(&note, columns.room(4)), Role::Dim),
+    ];
+    columns.draw_row(canvas, y, cells);
+    if entry.is_pinned {
+        canvas.put_text(columns.x(1) + kind.len() as u16, y, "*", Role::Tag);
+    }
 }
 
 fn presence_word(presence: EntryPresence) -> (&'static str, Role) {
@@ -264,7 +251,7 @@ fn draw_preview(model: &Model, canvas: &mut Canvas<'_>, list_width: u16, bottom:
 /// it, the first line that the agent wrote.
 fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, has_preview: bool) {
     let view = &model.archives.timeline;
-    let room = usize::from(canvas.width()).saturating_sub(2);
+    let room = canvas.room(2);
     let (text, role) = match view.current_row() {
         None => return,
         Some(TimelineRow::Unchanged(runs)) => (unchanged_text(runs), Role::Dim),

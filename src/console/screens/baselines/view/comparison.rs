@@ -3,9 +3,8 @@
 use unicode_width::UnicodeWidthStr;
 
 use crate::console::canvas::{Canvas, fit_start_of_sentence, search_note, shorten_untrusted};
-use crate::console::frame::{draw_fleet_name, fleet_name_width};
+use crate::console::frame::{draw_compared_texts, draw_fleet_name, fleet_name_width};
 use crate::console::model::Model;
-use crate::console::screens::agent::view::text;
 use crate::console::screens::baselines::state::ComparedVersion;
 use crate::console::screens::baselines::view::{FACT_LINES, draw_facts, long_state, state_role};
 use crate::console::theme::Role;
@@ -23,12 +22,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     draw_position(model, canvas, x);
     draw_sides(model, canvas);
     canvas.draw_rule(2);
-    if model.is_side_by_side() {
-        text::draw_side_titles(model, canvas, 3, &view.titles);
-        text::draw(model, canvas, 4);
-    } else {
-        text::draw(model, canvas, 3);
-    }
+    draw_compared_texts(model, canvas, 3, &view.shown.titles);
     let bottom = canvas.area.height - 3 - FACT_LINES;
     canvas.draw_rule(bottom);
     if let Some(summary) = summary {
@@ -38,20 +32,16 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
 
 /// Draws the current hunk and the numbers of changed lines.
 fn draw_position(model: &Model, canvas: &mut Canvas<'_>, x: u16) {
-    let view = &model.baselines.comparison;
+    let view = &model.baselines.comparison.shown;
     let pane = &view.pane;
     if !view.is_loaded {
         return;
     }
     let (added, removed) = view.changed_lines;
     let mut parts = vec![format!("+{added} -{removed}")];
-    if !pane.hunks.is_empty() {
-        let hunk = pane.current_hunk(model.text_height());
-        let hunk = hunk.map_or(0, |index| index + 1);
-        parts.push(format!("hunk {hunk}/{}", pane.hunks.len()));
-    }
+    parts.extend(pane.describe_hunk(model.text_height()));
     let hit = (!pane.hits.is_empty()).then_some(pane.current_hit + 1);
-    let room = usize::from(canvas.width().saturating_sub(x));
+    let room = canvas.room(x);
     let search = search_note(&pane.query, hit, pane.hits.len(), room / 2);
     if !search.is_empty() {
         parts.insert(0, search);
@@ -64,7 +54,7 @@ fn draw_position(model: &Model, canvas: &mut Canvas<'_>, x: u16) {
 fn draw_sides(model: &Model, canvas: &mut Canvas<'_>) {
     let [old, new] = &model.baselines.comparison.request.sides;
     let title = |side: usize, version: &ComparedVersion| {
-        let titles = &model.baselines.comparison.titles;
+        let titles = &model.baselines.comparison.shown.titles;
         if model.is_side_by_side() {
             version.label()
         } else {
@@ -72,8 +62,10 @@ fn draw_sides(model: &Model, canvas: &mut Canvas<'_>) {
         }
     };
     let text = format!("{} -> {}", title(0, old), title(1, new));
-    let room = usize::from(canvas.width()).saturating_sub(fleet_name_width(model) + 2);
-    let text = fit_start_of_sentence(&text, room);
+    let text = fit_start_of_sentence(
+        &text,
+        canvas.room(0).saturating_sub(fleet_name_width(model) + 2),
+    );
     let x = canvas.put_text(0, 1, &text, Role::Heading) + 2;
     draw_fleet_name(model, canvas, x, 1);
 }

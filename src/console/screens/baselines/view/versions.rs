@@ -1,19 +1,12 @@
 //! Draws the versions of a baseline, newest first.
 
-use crate::console::canvas::{Canvas, fit_start_of_sentence, wrap_text};
+use crate::console::canvas::Canvas;
 use crate::console::frame::draw_fleet_name;
 use crate::console::model::Model;
 use crate::console::screens::baselines::view::{FACT_LINES, draw_facts};
 use crate::console::theme::Role;
+use crate::console::widgets::list_pane::{Columns, Fit, draw_unloaded};
 use crate::engine::{BaselineSummary, BaselineVersion};
-use crate::untrusted;
-
-/// Columns of time, act, version, and of what the version is now.
-const TIME_X: u16 = 2;
-const ACT_X: u16 = 19;
-const VERSION_X: u16 = 28;
-const NOW_X: u16 = 40;
-const USER_X: u16 = 54;
 
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let view = &model.baselines.versions;
@@ -31,49 +24,33 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         (None, Some(summary)) => draw_facts(model, canvas, bottom + 1, summary),
         (None, None) => {}
     }
-    let records = match &view.records {
-        None => {
-            canvas.put_text(1, 4, "reading …", Role::Dim);
-            return;
-        }
-        Some(Err(why)) => {
-            let room = usize::from(canvas.width()) - 2;
-            let lines = wrap_text(&untrusted::visible_line(why), room, 4);
-            for (line, y) in lines.iter().zip(4..) {
-                canvas.put_text(1, y, line, Role::Bad);
-            }
-            return;
-        }
-        Some(Ok(records)) => records,
+    let Some(records) = draw_unloaded(canvas, 4, view.records.as_ref()) else {
+        return;
     };
     if records.is_empty() {
         let text = "No versions in the ledger: it has not been sealed, saved or pushed yet.";
         canvas.put_text(1, 4, text, Role::Text);
         return;
     }
-    for (x, title) in [
-        (TIME_X, "TIME"),
-        (ACT_X, "ACT"),
-        (VERSION_X, "VERSION"),
-        (NOW_X, "NOW"),
-        (USER_X, "BY"),
-    ] {
-        canvas.put_text(x, 3, title, Role::Heading);
-    }
-    let user_width = user_width(records);
-    canvas.put_text(USER_X + user_width, 3, "NOTE", Role::Heading);
-    let height = model.baselines_list_height();
-    for (index, version) in records.iter().enumerate().skip(view.top).take(height) {
-        let y = 4 + (index - view.top) as u16;
-        draw_row(
-            canvas,
-            y,
-            version,
-            summary,
-            user_width,
-            index == view.cursor,
-        );
-    }
+    let columns = Columns::from_x(2)
+        .left("TIME", 17)
+        .left("ACT", 9)
+        .left("VERSION", 12)
+        .left("NOW", 14)
+        .left("BY", user_width(records))
+        .fitted(Fit::SentenceEnd)
+        .rest("NOTE", canvas.width())
+        .fitted(Fit::SentenceEnd);
+    columns.draw_headings(canvas, 3);
+    let extent = (records.len(), model.baselines_list_height());
+    view.list.draw(canvas, 4, extent, |canvas, y, index| {
+        let version = &records[index];
+        draw_row(canvas, y, &columns, version, summary);
+        if index == view.list.cursor {
+            let digits = version_label(version).len() as u16;
+            canvas.highlight_cursor(columns.x(2), y, digits);
+        }
+    });
 }
 
 fn user_width(records: &[BaselineVersion]) -> u16 {
@@ -84,22 +61,10 @@ fn user_width(records: &[BaselineVersion]) -> u16 {
 fn draw_row(
     canvas: &mut Canvas<'_>,
     y: u16,
+    columns: &Columns,
     version: &BaselineVersion,
     summary: Option<&BaselineSummary>,
-    user_width: u16,
-    is_at_cursor: bool,
 ) {
-    if is_at_cursor {
-        canvas.put_text(0, y, ">", Role::Text);
-    }
-    let time = version.time.format("%Y-%m-%d %H:%M").to_string();
-    canvas.put_text(TIME_X, y, &time, Role::Text);
-    canvas.put_text(ACT_X, y, version.operation.as_str(), Role::Text);
-    let digest = version.sha256.map_or("-".to_string(), |it| it.short_hex(8));
-    canvas.put_text(VERSION_X, y, &digest, Role::Text);
-    if is_at_cursor {
-        canvas.highlight_cursor(VERSION_X, y, digest.len() as u16);
-    }
     let is = |digest: Option<_>| digest.is_some() && digest == version.sha256;
     let places = [
         ("disk", summary.is_some_and(|it| is(it.sha256))),
@@ -114,28 +79,29 @@ fn draw_row(
         (false, true) if version.sha256.is_some() => ("not kept".to_string(), Role::Warn),
         _ => (String::new(), Role::Dim),
     };
-    canvas.put_text(NOW_X, y, &now, role);
-    let user = fit_start_of_sentence(&version.user, usize::from(user_width) - 1);
-    canvas.put_text(USER_X, y, &user, Role::Dim);
-    let x = USER_X + user_width;
-    let room = usize::from(canvas.width().saturating_sub(x));
-    let note = fit_start_of_sentence(&note(version), room);
-    canvas.put_text(x, y, &note, Role::Dim);
+    let cells = [
+        (
+            &*version.time.format("%Y-%m-%d %H:%M").to_string(),
+            Role::Text,
+        ),
+        (version.operation.as_str(), Role::Text),
+        (&version_label(version), Role::Text),
+        (&now, role),
+        (&version.user, Role::Dim),
+        (&note(version), Role::Dim),
+    ];
+    columns.draw_row(canvas, y, cells);
+}
+
+fn version_label(version: &BaselineVersion) -> String {
+    version.sha256.map_or("-".to_string(), |it| it.short_hex(8))
 }
 
 /// Draws what the row has no room for.
 fn draw_note(canvas: &mut Canvas<'_>, y: u16, version: &BaselineVersion) {
     let (act, who) = (version.operation.as_str(), &version.user);
     let text = format!("{act} by {who}, run {}: {}", version.run, note(version));
-    let room = usize::from(canvas.width()) - 2;
-    let lines = wrap_text(
-        &untrusted::visible_line(&text),
-        room,
-        usize::from(FACT_LINES),
-    );
-    for (line, y) in lines.iter().zip(y..) {
-        canvas.put_text(1, y, line, Role::Text);
-    }
+    canvas.put_wrapped(1, y, &text, Role::Text, usize::from(FACT_LINES));
 }
 
 fn note(version: &BaselineVersion) -> String {

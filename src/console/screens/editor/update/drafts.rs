@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use super::other_texts::replace_text;
 use super::promoting::insert_promoted;
-use super::whole_text::replace_text;
 use crate::console::command::Command;
 use crate::console::message::{DraftChange, DraftText, Effect};
 use crate::console::model::Model;
@@ -27,12 +27,9 @@ pub(super) fn recover_draft(model: &mut Model) -> Vec<Effect> {
     let base = Arc::new(draft.base_bytes.clone());
     let is_outdated = draft.base != editor.opened.digest;
     if is_outdated {
-        model.report(
-            MessageLevel::Warn,
-            "draft recovered; the file has changed since, which a save shows",
-        );
+        model.report_warning("draft recovered; the file has changed since, which a save shows");
     } else {
-        model.report(MessageLevel::Info, "draft recovered; it is not saved yet");
+        model.report_info("draft recovered; it is not saved yet");
     }
     let effects = replace_text(model, &draft.bytes);
     let Some(editor) = &mut model.editor else {
@@ -61,11 +58,10 @@ pub(super) fn recover_draft(model: &mut Model) -> Vec<Effect> {
 }
 
 /// Removes the draft that was found, if the word was typed in full. The operator cannot undo that.
-pub fn confirm_discard(model: &mut Model) -> Vec<Effect> {
+pub fn confirm_discard(model: &mut Model, typed: &str) -> Vec<Effect> {
     let Some(editor) = &mut model.editor else {
         return Vec::new();
     };
-    let typed = std::mem::take(&mut editor.command_line);
     let Some(EditorDialog::Draft { draft, .. }) = &editor.dialog else {
         return Vec::new();
     };
@@ -103,7 +99,7 @@ pub fn report_left_drafts(model: &mut Model, names: &[String]) {
     let [baselines, edit] =
         [Command::GoBaselines, Command::EditBaseline].map(|it| model.key_hint(it));
     let text = format!("{texts}; {baselines} lists baselines, {edit} there offers it");
-    model.report(MessageLevel::Warn, text);
+    model.report_warning(text);
 }
 
 /// Writes the draft if its time has come.
@@ -157,7 +153,7 @@ pub fn handle_draft_written(
         (QuitRequest::WaitsForDraft, _) => warn_of_quit(model),
         (_, Err(why)) => {
             let text = format!("the text of {name} is only in this console: {why}");
-            model.report(MessageLevel::Error, text);
+            model.report_error(text);
         }
         (_, Ok(())) => {}
     }
@@ -178,7 +174,7 @@ pub fn warn_before_quit(model: &mut Model) -> Option<Vec<Effect>> {
             editor.quit_request = QuitRequest::Warned;
             let text =
                 format!("the text of {name} is not on the disk yet; again quits, and may lose it");
-            model.report(MessageLevel::Warn, text);
+            model.report_warning(text);
             return Some(Vec::new());
         }
         QuitRequest::None => editor.quit_request = QuitRequest::WaitsForDraft,
@@ -187,10 +183,7 @@ pub fn warn_before_quit(model: &mut Model) -> Option<Vec<Effect>> {
     if editor.draft_outcome.is_some() {
         warn_of_quit(model);
     } else {
-        model.report(
-            MessageLevel::Warn,
-            format!("{name} is not saved; keeping its text …"),
-        );
+        model.report_warning(format!("{name} is not saved; keeping its text …"));
     }
     Some(effect.into_iter().collect())
 }

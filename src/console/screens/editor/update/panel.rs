@@ -1,11 +1,15 @@
-//! The panel beside the text of the editor: findings, outline, agents.
+//! The panel beside the text of the editor: findings of the lint, which are visited and fixed, the
+//! outline, and the agents.
 
-use super::findings::visit_finding;
-use super::jump_in_text;
-use crate::console::message::Effect;
-use crate::console::model::{Model, step_index};
+use super::{change_text, jump_in_text};
+use crate::console::command::Command;
+use crate::console::message::{Effect, TextAnalysis};
+use crate::console::model::Model;
+use crate::console::screen::Screen;
 use crate::console::screens::agent;
 use crate::console::screens::editor::state::{EditorPanel, EditorScreen};
+use crate::console::widgets::list_pane::step_index;
+use crate::lint::Fix;
 
 /// Moves to the next or previous panel; where there is room for one only, first into it.
 pub fn cycle_panel(model: &mut Model, by: usize) {
@@ -73,4 +77,114 @@ pub fn open_selected(model: &mut Model) -> Vec<Effect> {
             })
         }
     }
+}
+
+/// Shows what was found in the text, if it is still the same.
+pub fn handle_analysis(model: &mut Model, analysis: TextAnalysis) {
+    let open = model.editor.as_mut();
+    let Some(editor) = open.filter(|it| it.opened.name == analysis.baseline) else {
+        return;
+    };
+    if editor.buffer.generation() == analysis.generation {
+        editor.set_analysis(analysis.tones, analysis.findings, analysis.rule_changes);
+        model.is_dirty |= model.screen == Screen::Editor;
+    }
+}
+
+/// Goes to the next or previous finding, around the ends of the text. Findings that begin at one place
+/// follow each other.
+pub fn go_to_finding(model: &mut Model, is_forward: bool) -> Vec<Effect> {
+    let Some(editor) = &mut model.editor else {
+        return Vec::new();
+    };
+    let here = editor.buffer.cursor();
+    let mut places: Vec<((usize, usize), usize)> = Vec::new();
+    for (line, notes) in editor.line_notes.iter().enumerate() {
+        let text = editor.buffer.line(line);
+        let starts = notes.findings.iter().filter(|mark| mark.is_start);
+        places.extend(starts.map(|mark| {
+            let before = text.get(..mark.range.start).unwrap_or(text);
+            ((line, before.chars().count()), mark.finding)
+        }));
+    }
+    places.sort();
+    let visited = editor.visited_finding();
+    let next = if is_forward {
+        let mut behind = places.iter().filter(|(place, finding)| {
+            *place > here || *place == here && visited.is_some_and(|it| *finding > it)
+        });
+        behind.next().or(places.first())
+    } else {
+        let mut before = places.iter().filter(|(place, finding)| {
+            *place < here || *place == here && visited.is_some_and(|it| *finding < it)
+        });
+        before.next_back().or(places.last())
+    };
+    let Some(((line, column), finding)) = next.copied() else {
+        model.show_hint("no findings");
+        return Vec::new();
+    };
+    if editor.panel == EditorPanel::Findings {
+        editor.panel_cursor = finding;
+    }
+    editor.is_panel_focused = false;
+    visit_finding(model, finding, (line, column))
+}
+
+/// Moves the cursor to a place of a finding, which is the current one from then on.
+pub(super) fn visit_finding(
+    model: &mut Model,
+    finding: usize,
+    (line, column): (usize, usize),
+) -> Vec<Effect> {
+    let effects = jump_in_text(model, |text| text.go_to(line, column));
+    if let Some(editor) = &mut model.editor {
+        editor.visited_finding = Some((finding, editor.buffer.cursor()));
+    }
+    model.is_dirty = true;
+    effects
+}
+
+/// Applies the fix of the selected finding, in one step for undo.
+pub fn fix_finding(model: &mut Model) -> Vec<Effect> {
+    let Some(editor) = &model.editor else {
+        return Vec::new();
+    };
+    let finding = editor.finding_to_fix().map(|it| &editor.findings[it]);
+    let (text, name) = match finding.map(|finding| (&finding.fix, finding.rule.code())) {
+        None => {
+            let key = model.key_hint(Command::NextFinding);
+            model.show_hint(&format!("no finding in this line; {key} goes to the next"));
+            return Vec::new();
+        }
+        Some((None, name)) => {
+            model.show_hint(&format!("{name} has no fix: it needs a decision"));
+            return Vec::new();
+        }
+        Some(_) if editor.analyzed_generation != Some(editor.buffer.generation()) => {
+            model.show_hint("the text is being checked; press the key again");
+            return Vec::new();
+        }
+        Some((Some(fix), name)) => (apply_fix(&editor.buffer.to_bytes(), fix), name),
+    };
+    let effects = change_text(model, |buffer| buffer.replace_all(&text));
+    if !effects.is_empty() {
+        let key = model.key_hint(Command::UndoTyping);
+        model.show_hint(&format!("{name} fixed; {key} undoes it"));
+    }
+    effects
+}
+
+/// Returns a text with the edits of a fix.
+fn apply_fix(text: &[u8], fix: &Fix) -> String {
+    let mut fixed = Vec::with_capacity(text.len());
+    let mut at = 0;
+    for edit in &fix.edits {
+        let (begin, end) = (edit.range.start.byte, edit.range.end.byte);
+        fixed.extend(text.get(at..begin).unwrap_or_default());
+        fixed.extend(edit.text.as_bytes());
+        at = end;
+    }
+    fixed.extend(text.get(at..).unwrap_or_default());
+    String::from_utf8_lossy(&fixed).into_owned()
 }

@@ -7,7 +7,6 @@ use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::screen::Screen;
 use crate::console::screens::editor::promotion::{Insertion, PromotedLines};
-use crate::console::screens::log::state::MessageLevel;
 use crate::quantity::format_count;
 
 /// Opens the baseline of the agent on the screen, to insert the marked lines of its scratch, or the
@@ -75,7 +74,7 @@ pub(super) fn insert_promoted(model: &mut Model) -> Vec<Effect> {
     let insertion = match planned {
         Ok(insertion) => insertion,
         Err(why) => {
-            model.report(MessageLevel::Warn, format!("not promoted: {why}"));
+            model.report_warning(format!("not promoted: {why}"));
             return Vec::new();
         }
     };
@@ -101,12 +100,9 @@ pub(super) fn insert_promoted(model: &mut Model) -> Vec<Effect> {
     .map(|it| model.key_hint(it));
     let moves = format!("{cut} cuts, {paste} pastes, {save}w saves");
     if insertion.has_marks {
-        model.report(
-            MessageLevel::Warn,
-            format!(
-                "{count} inserted; hidden characters are visible marks now: check them. {moves}"
-            ),
-        );
+        model.report_warning(format!(
+            "{count} inserted; hidden characters are visible marks now: check them. {moves}"
+        ));
     } else {
         model.show_hint(&format!("{count} of {} inserted: {moves}", promoted.agent));
     }

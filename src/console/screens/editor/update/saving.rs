@@ -11,11 +11,12 @@ use crate::console::chooser;
 use crate::console::command::Command;
 use crate::console::message::{Effect, FileComparison, ReplacedBaseline, SavedText, TextSave};
 use crate::console::model::Model;
-use crate::console::overlay::{Chooser, InputLine, Overlay};
+use crate::console::overlay::{Chooser, Overlay};
 use crate::console::screens::editor::buffer::TextBuffer;
 use crate::console::screens::editor::state::{EditorDialog, EditorScreen, FileOnDisk, SaveDialog};
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::text::{Arrangement, Pane, PreparedText};
+use crate::console::widgets::prompt::{Prompt, PromptPurpose};
 use crate::digest::Digest;
 use crate::engine::{BaselineFile, SealMatch};
 use crate::error::{Error, ErrorKind};
@@ -27,11 +28,10 @@ use crate::untrusted;
 pub const OVERWRITE_WORD: &str = "overwrite";
 
 /// Runs what was typed behind `:`.
-pub fn run_command_line(model: &mut Model) -> Vec<Effect> {
+pub fn run_command_line(model: &mut Model, command: &str) -> Vec<Effect> {
     let Some(editor) = &mut model.editor else {
         return Vec::new();
     };
-    let command = std::mem::take(&mut editor.command_line);
     match command.trim() {
         "" => Vec::new(),
         "w" => request_save(model, false, false),
@@ -56,8 +56,7 @@ pub fn run_command_line(model: &mut Model) -> Vec<Effect> {
         }
         // Anything else is meant for the palette.
         other => {
-            let query = other.to_string();
-            chooser::open_chooser(model, Overlay::Palette(Chooser::with_query(&query)));
+            chooser::open_chooser(model, Overlay::Palette(Chooser::with_query(other)));
             Vec::new()
         }
     }
@@ -120,14 +119,12 @@ fn compare_with_file(editor: &EditorScreen) -> Effect {
 }
 
 fn diff_pane(diff: PreparedText) -> Pane {
-    let mut pane = Pane {
-        arrangement: Arrangement {
-            context_lines: Some(3),
-            is_side_by_side: false,
-        },
-        ..Pane::default()
-    };
-    pane.replace_lines(diff.lines);
+    let mut pane = Pane::default();
+    pane.set_arrangement(Arrangement {
+        context_lines: Some(3),
+        is_side_by_side: false,
+    });
+    pane.show(diff);
     pane
 }
 
@@ -148,7 +145,7 @@ pub fn handle_compared(
     match (compared, &mut editor.dialog) {
         (Err(error), _) => {
             editor.dialog = None;
-            model.report(MessageLevel::Error, error.to_line());
+            model.report_error(error.to_line());
         }
         (Ok(compared), Some(EditorDialog::Draft { diff, .. })) => {
             *diff = Some(diff_pane(compared.diff));
@@ -239,8 +236,7 @@ pub fn perform_answer(model: &mut Model, command: Command) -> Vec<Effect> {
             effects.into_iter().chain(insert_promoted(model)).collect()
         }
         (Command::DiscardDraft, Some(EditorDialog::Draft { .. })) => {
-            editor.command_line.clear();
-            model.input_line = Some(InputLine::DiscardWord);
+            model.input_line = Some(Prompt::new(PromptPurpose::DiscardWord));
             Vec::new()
         }
         (Command::MergeChanges, Some(EditorDialog::Changed { disk, .. })) => {
@@ -262,8 +258,7 @@ pub fn perform_answer(model: &mut Model, command: Command) -> Vec<Effect> {
                 .unwrap_or_default()
         }
         (Command::OverwriteFile, Some(EditorDialog::Changed { .. })) => {
-            editor.command_line.clear();
-            model.input_line = Some(InputLine::OverwriteWord);
+            model.input_line = Some(Prompt::new(PromptPurpose::OverwriteWord));
             Vec::new()
         }
         _ => Vec::new(),
@@ -272,12 +267,11 @@ pub fn perform_answer(model: &mut Model, command: Command) -> Vec<Effect> {
 
 /// Keeps the text against the changed file, if the word was typed in full: shows what that changes in
 /// a file, and replaces an object that is not a file.
-pub fn confirm_overwrite(model: &mut Model) -> Vec<Effect> {
+pub fn confirm_overwrite(model: &mut Model, typed: &str) -> Vec<Effect> {
     let now = model.now.elapsed;
     let Some(editor) = &mut model.editor else {
         return Vec::new();
     };
-    let typed = std::mem::take(&mut editor.command_line);
     let Some(EditorDialog::Changed { disk, .. }) = &editor.dialog else {
         return Vec::new();
     };
@@ -390,7 +384,7 @@ pub fn handle_merged(
     let (text, is_clean) = match merged {
         Ok(merged) => merged,
         Err(why) => {
-            model.report(MessageLevel::Error, why);
+            model.report_error(why);
             return Vec::new();
         }
     };
@@ -405,12 +399,10 @@ pub fn handle_merged(
     match marker.filter(|_| !is_clean) {
         Some(line) => {
             effects.extend(jump_in_text(model, |text| text.go_to_line(line)));
-            model.report(
-                MessageLevel::Warn,
-                format!("both changed the same lines: choose, and remove the markers; {undo} undoes the merge"),
+            model.report_warning(format!("both changed the same lines: choose, and remove the markers; {undo} undoes the merge"),
             );
         }
-        None => model.report(MessageLevel::Info, "merged; look it over, and save again"),
+        None => model.report_info("merged; look it over, and save again"),
     }
     effects
 }
@@ -446,7 +438,7 @@ pub fn handle_saved(
             let dialog = SaveDialog::comparing(model.now.elapsed);
             editor.dialog = Some(EditorDialog::Save(dialog));
             let effect = compare_with_file(editor);
-            model.report(MessageLevel::Warn, error.to_line());
+            model.report_warning(error.to_line());
             vec![effect]
         }
         Err(error) => {

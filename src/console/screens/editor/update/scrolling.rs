@@ -7,7 +7,7 @@ use crate::console::command::Command;
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::screens::editor::buffer::TextBuffer;
-use crate::console::text::PaneStyle;
+use crate::console::widgets::text_pane::Gutter;
 
 /// Rows of a page that stay on the screen.
 const PAGE_OVERLAP: usize = 2;
@@ -20,9 +20,9 @@ pub fn move_cursor(model: &mut Model, by: isize) {
         return;
     };
     if editor.dialog.is_some() {
-        let width = width.saturating_sub(super::super::view::DIFF_GUTTER_CELLS);
+        let width = width.saturating_sub(Gutter::Diff.width());
         if let Some(pane) = editor.diff_mut() {
-            scroll_diff(pane, by, width, height, style);
+            pane.scroll(by, width, height, style);
         }
     } else if editor.is_panel_focused {
         move_panel_cursor(editor, by);
@@ -50,23 +50,6 @@ pub fn go_to_end(model: &mut Model, is_last: bool) -> Vec<Effect> {
         },
     );
     Vec::new()
-}
-
-fn scroll_diff(
-    pane: &mut crate::console::text::Pane,
-    by: isize,
-    width: usize,
-    height: usize,
-    style: PaneStyle,
-) {
-    // The ends are requested by steps that no text has.
-    if by <= isize::MIN / 2 {
-        pane.scroll_to_start();
-    } else if by >= isize::MAX / 2 {
-        pane.scroll_to_end(width, height, style);
-    } else {
-        pane.scroll(by, width, height, style);
-    }
 }
 
 /// Moves by a page or half a page of rows, as they are on the screen: a paragraph that wraps counts as

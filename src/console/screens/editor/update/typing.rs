@@ -1,7 +1,11 @@
-//! Commands and keys that change or copy the text of the editor.
+//! Commands and keys that change, copy or search the text of the editor, and the numbers typed before
+//! them: how often a command is performed.
 
-use super::{change_text, jump_after, keep_cursor_visible, move_in_text, move_page};
-use crate::console::command::Command;
+use super::{
+    change_text, go_to_finding, jump_after, jump_in_text, keep_cursor_visible, move_cursor,
+    move_in_text, move_page,
+};
+use crate::console::command::{Command, KeyContext};
 use crate::console::handoff::ClipboardText;
 use crate::console::key::{Key, KeyCode};
 use crate::console::message::Effect;
@@ -142,4 +146,111 @@ pub(super) fn copy(model: &mut Model, copy: impl FnOnce(&mut TextBuffer)) -> Vec
     let clip = ClipboardText::new(what, text.as_bytes());
     keep_cursor_visible(model);
     vec![Effect::CopyToClipboard(clip)]
+}
+
+/// Largest number that counts; more digits do not raise it.
+const MAX_COUNT: usize = 60_000;
+
+/// Most repetitions of a command that takes its time in a large text.
+const MAX_REPEATS: usize = 1000;
+
+/// Takes a digit of a number. Returns false if the key is none. In the editor a digit never leaves
+/// the screen: the keys behind it are meant for the text.
+pub fn take_digit(model: &mut Model, key: Key) -> bool {
+    let is_in_editor = model.key_context().takes_counts();
+    let digit = key.printable_char().and_then(|c| c.to_digit(10));
+    let Some(editor) = model.editor.as_mut().filter(|_| is_in_editor) else {
+        return false;
+    };
+    match (digit, editor.count) {
+        // Alone, it goes to the beginning of the line.
+        (None, _) | (Some(0), None) => false,
+        (Some(digit), count) => {
+            let count = count.unwrap_or(0) * 10 + digit as usize;
+            editor.count = Some(count.min(MAX_COUNT));
+            true
+        }
+    }
+}
+
+/// Performs a command as often as the number before it says; `None` without one, and for a command
+/// that is performed once.
+pub fn perform_counted(model: &mut Model, command: Command) -> Option<Vec<Effect>> {
+    let count = model.editor.as_mut()?.count.take()?;
+    match command {
+        Command::Down | Command::Up => {
+            let by = count as isize;
+            move_cursor(model, if command == Command::Down { by } else { -by });
+            model.is_dirty = true;
+            Some(Vec::new())
+        }
+        Command::Top | Command::Bottom if model.key_context() != KeyContext::EditorDialog => {
+            Some(jump_in_text(model, |text| {
+                text.go_to_line(count.saturating_sub(1))
+            }))
+        }
+        Command::CutLine => Some(change_at_rest(model, |text| text.cut_lines(count))),
+        Command::CutChar => Some(change_at_rest(model, |text| text.cut_chars(count))),
+        Command::CopyTextLine => Some(copy(model, |text| text.copy_lines(count))),
+        Command::CursorLeft
+        | Command::CursorRight
+        | Command::NextWord
+        | Command::PreviousWord
+        | Command::PasteText
+        | Command::UndoTyping
+        | Command::RedoTyping => Some(repeat(count, || perform(model, command))),
+        Command::NextHit | Command::PreviousHit => Some(repeat(count, || {
+            go_to_next_hit(model, command == Command::NextHit);
+            Vec::new()
+        })),
+        Command::NextFinding | Command::PreviousFinding => Some(repeat(count, || {
+            go_to_finding(model, command == Command::NextFinding)
+        })),
+        _ => None,
+    }
+}
+
+/// Repeats a step. Returns the effects of the last one, which replace those of the earlier ones.
+fn repeat(count: usize, mut step: impl FnMut() -> Vec<Effect>) -> Vec<Effect> {
+    (0..count.min(MAX_REPEATS)).fold(Vec::new(), |_, _| step())
+}
+
+/// Starts a search. Returns the previous query.
+pub fn begin_search(model: &mut Model) -> String {
+    let editor = model.editor.as_mut();
+    editor.map_or_else(String::new, |editor| std::mem::take(&mut editor.query))
+}
+
+/// Edits the query of the search.
+pub fn set_query(model: &mut Model, query: String) {
+    if let Some(editor) = &mut model.editor {
+        editor.buffer.set_query(&query);
+        editor.query = query;
+        editor.hit_count = editor.buffer.count_hits();
+    }
+}
+
+/// Goes to the first hit from the cursor on. Returns the number of hits.
+pub fn finish_search(model: &mut Model) -> usize {
+    jump_in_text(model, |text| {
+        text.go_to_hit(true, true);
+    });
+    model.editor.as_ref().map_or(0, |editor| editor.hit_count)
+}
+
+/// Goes to the next or previous hit; without a search, shows the key that searches.
+pub fn go_to_next_hit(model: &mut Model, is_forward: bool) {
+    let Some(editor) = &model.editor else {
+        return;
+    };
+    if editor.query.is_empty() {
+        let key = model.key_hint(Command::Search);
+        model.show_hint(&format!("{key} searches"));
+        return;
+    }
+    let mut is_found = false;
+    jump_in_text(model, |text| is_found = text.go_to_hit(is_forward, false));
+    if !is_found {
+        model.show_hint("no hit");
+    }
 }

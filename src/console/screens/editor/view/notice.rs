@@ -9,9 +9,9 @@ use crate::console::age::format_time;
 use crate::console::canvas::{Canvas, fit_end_of_sentence, fit_start_of_sentence, wrap_text};
 use crate::console::frame::KEYS_IGNORED_NOTICE;
 use crate::console::model::Model;
-use crate::console::overlay::InputLine;
 use crate::console::screens::editor::state::{EditorDialog, EditorScreen, FileOnDisk, SaveDialog};
 use crate::console::theme::Role;
+use crate::console::widgets::prompt::PromptPurpose;
 use crate::engine::{BaselineFile, SealMatch};
 use crate::quantity::format_count;
 use crate::untrusted;
@@ -77,7 +77,11 @@ fn describe_dialog(
     match dialog {
         EditorDialog::Draft { draft, .. } => {
             let time = format_time(model.now.local_time, draft.time);
-            if model.input_line == Some(InputLine::DiscardWord) {
+            if model
+                .input_line
+                .as_ref()
+                .is_some_and(|it| it.purpose == PromptPurpose::DiscardWord)
+            {
                 let text = format!("The text of {time} is removed for good, and cannot be undone.");
                 return (vec![text], Role::Warn);
             }

@@ -7,6 +7,7 @@ use chrono::{DateTime, FixedOffset};
 
 use super::RunSummary;
 use crate::console::key_guard::KeyGuard;
+use crate::console::widgets::plan_pane::PlanPrompt;
 use crate::engine::{Outcome, Trigger};
 use crate::schedule::{
     GroupSchedule, ManagerSchedule, RunOutcomes, ScheduleAction, ScheduleChange, ScheduleOverview,
@@ -89,13 +90,20 @@ pub struct TimerDialog {
     /// The timer, as it was when the dialog was opened.
     pub row: TimerRow,
     /// The change that waits for its confirmation; none while the operator chooses.
-    pub change: Option<ScheduleChange>,
+    pub plan: Option<TimerPlan>,
     /// File that a change writes.
     pub file: String,
     /// Ignores keys typed before the operator can have read the plan.
     pub guard: KeyGuard,
-    /// When the plan was made.
-    pub made_at: Duration,
+}
+
+/// A change of a schedule that waits for its confirmation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimerPlan {
+    /// The change.
+    pub change: ScheduleChange,
+    /// What confirms it.
+    pub prompt: PlanPrompt,
 }
 
 impl TimerRow {

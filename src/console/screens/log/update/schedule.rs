@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use crate::console::key_guard::KeyGuard;
 use crate::console::message::Effect;
-use crate::console::model::{Model, step_index};
+use crate::console::model::Model;
 use crate::console::overlay::Overlay;
-use crate::console::screens::log::state::MessageLevel;
 use crate::console::screens::log::state::schedule::{
     MAX_SCHEDULE_AGE, REFRESH_INTERVAL, ScheduleView, TimerDialog,
 };
+use crate::console::widgets::list_pane::step_index;
 use crate::error::Error;
 use crate::schedule::{ScheduleChange, ScheduleOverview};
 
@@ -78,7 +78,7 @@ pub fn handle_loaded(
         Ok(overview) => view.overview = Some(*overview),
         Err(why) => {
             view.overview.clone_from(&before.1);
-            model.report(MessageLevel::Error, format!("schedule not read: {why}"));
+            model.report_error(format!("schedule not read: {why}"));
         }
     }
     refresh_rows(model);
@@ -122,10 +122,9 @@ pub fn open_dialog(model: &mut Model) {
     view.is_focused = true;
     model.overlay = Some(Overlay::Timer(Box::new(TimerDialog {
         row,
-        change: None,
+        plan: None,
         file,
         guard: KeyGuard::default(),
-        made_at: model.now.elapsed,
     })));
 }
 
@@ -150,8 +149,8 @@ pub fn handle_changed(
 ) -> Vec<Effect> {
     model.log.schedule.is_changing = false;
     match outcome {
-        Ok(()) => model.report(MessageLevel::Info, change.describe()),
-        Err(error) => model.report(MessageLevel::Error, error.to_line()),
+        Ok(()) => model.report_info(change.describe()),
+        Err(error) => model.report_error(error.to_line()),
     }
     // An answer to an earlier question knows nothing of the change.
     vec![request(model)]

@@ -5,12 +5,13 @@ use chrono::{DateTime, FixedOffset};
 use unicode_width::UnicodeWidthStr;
 
 use crate::console::age::format_age;
-use crate::console::canvas::{Canvas, fit_end_of_sentence, shorten_untrusted, truncate_untrusted};
+use crate::console::canvas::{Canvas, fit_end_of_sentence};
 use crate::console::command::Command;
 use crate::console::model::Model;
 use crate::console::screen::Screen;
 use crate::console::screens::log::state::schedule::{TimerRow, TimerSource};
 use crate::console::theme::Role;
+use crate::console::widgets::list_pane::{Columns, Fit, ListPane};
 use crate::quantity::format_count;
 use crate::schedule::{
     HeldAgent, ManagerSchedule, ScheduleHold, ScheduleOverview, TimerResult, UnitScope,
@@ -29,32 +30,30 @@ const MIN_HEADING_ROWS: usize = 12;
 /// Column of the names, behind the mark.
 const NAME_X: u16 = 4;
 
-/// Where the columns behind the names begin.
-struct TimerColumns {
-    next: u16,
-    last: u16,
-    result: u16,
-    /// Only where there is room.
-    agents: Option<u16>,
-}
-
-impl TimerColumns {
-    fn new(width: u16) -> TimerColumns {
-        if width >= MIN_WIDE_COLUMNS {
-            TimerColumns {
-                next: 42,
-                last: 60,
-                result: 73,
-                agents: Some(width - 24),
-            }
-        } else {
-            TimerColumns {
-                next: width.saturating_sub(48),
-                last: width.saturating_sub(31),
-                result: width.saturating_sub(18),
-                agents: None,
-            }
-        }
+/// Returns the columns of a list of this width.
+fn columns(width: u16) -> Columns {
+    let [first, next, last, result, agents] = match width {
+        MIN_WIDE_COLUMNS.. => [NAME_X, 42, 60, 73, width - 24],
+        _ => [
+            NAME_X,
+            width.saturating_sub(48),
+            width.saturating_sub(31),
+            width.saturating_sub(18),
+            width,
+        ],
+    };
+    let is_wide = agents < width;
+    let columns = Columns::from_x(NAME_X)
+        .left(if is_wide { "TIMER" } else { "AGENTS" }, next - first)
+        .fitted(Fit::Middle)
+        .left("NEXT", last - next)
+        .left("LAST", result - last);
+    if is_wide {
+        columns
+            .left("RESULT", agents - result)
+            .rest("AGENTS", width)
+    } else {
+        columns.rest("RESULT", width)
     }
 }
 
@@ -69,24 +68,23 @@ pub(super) fn draw_schedule(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     let mut below = y + 1;
     if view.rows.is_empty() {
         for text in model.schedule_advice() {
-            let room = usize::from(canvas.width()).saturating_sub(4);
-            canvas.put_text(NAME_X, below, &fit_end_of_sentence(&text, room), Role::Text);
+            let text = fit_end_of_sentence(&text, canvas.room(4));
+            canvas.put_text(NAME_X, below, &text, Role::Text);
             below += 1;
         }
     } else if shown > 0 {
-        let columns = TimerColumns::new(canvas.width());
+        let columns = columns(canvas.width());
         if model.has_timer_headings() {
-            draw_headings(canvas, below, &columns);
+            columns.draw_headings(canvas, below);
             below += 1;
         }
-        let from = (view.cursor + 1).saturating_sub(shown);
-        for (index, row) in view.rows.iter().enumerate().skip(from).take(shown) {
-            draw_row(model, canvas, below, &columns, row);
+        let list = ListPane::ending_at_cursor(view.cursor, shown);
+        for (index, y) in list.visible(view.rows.len(), shown).zip(below..) {
+            draw_row(model, canvas, y, &columns, &view.rows[index]);
             if view.is_focused && index == view.cursor {
-                canvas.put_text(0, below, ">", Role::Text);
-                canvas.highlight_cursor(NAME_X, below, columns.next - NAME_X - 1);
+                canvas.put_text(0, y, ">", Role::Text);
+                canvas.highlight_cursor(NAME_X, y, columns.x(1) - NAME_X - 1);
             }
-            below += 1;
         }
     }
     canvas.draw_rule(y + model.schedule_height() - 1);
@@ -203,52 +201,27 @@ fn scope_word(scope: UnitScope) -> &'static str {
     }
 }
 
-fn draw_headings(canvas: &mut Canvas<'_>, y: u16, columns: &TimerColumns) {
-    let first = if columns.agents.is_some() {
-        "TIMER"
-    } else {
-        "AGENTS"
-    };
-    canvas.put_text(NAME_X, y, first, Role::Heading);
-    canvas.put_text(columns.next, y, "NEXT", Role::Heading);
-    canvas.put_text(columns.last, y, "LAST", Role::Heading);
-    canvas.put_text(columns.result, y, "RESULT", Role::Heading);
-    if let Some(x) = columns.agents {
-        canvas.put_text(x, y, "AGENTS", Role::Heading);
-    }
-}
-
-fn draw_row(
-    model: &Model,
-    canvas: &mut Canvas<'_>,
-    y: u16,
-    columns: &TimerColumns,
-    row: &TimerRow,
-) {
+fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, columns: &Columns, row: &TimerRow) {
     let (mark, role) = row_mark(row);
     canvas.put_text(2, y, mark, role);
-    let room = usize::from(columns.next - NAME_X - 1);
-    let name = row_name(model, columns, row);
-    canvas.put_text(NAME_X, y, &shorten_untrusted(&name, room), Role::Text);
-    let (text, role) = next_cell(model, row);
-    let room = usize::from(columns.last - columns.next - 1);
-    canvas.put_text(columns.next, y, &truncate_untrusted(&text, room), role);
-    let (text, role) = match row.last {
+    let (next, next_role) = next_cell(model, row);
+    let (last, last_role) = match row.last {
         Some(last) => (format_moment(model, last), Role::Text),
         None if row.has_never_run => ("never".to_string(), Role::Warn),
         None => ("-".to_string(), Role::Dim),
     };
-    let room = usize::from(columns.result - columns.last - 1);
-    canvas.put_text(columns.last, y, &truncate_untrusted(&text, room), role);
-    let (text, role) = result_cell(row);
-    let end = columns.agents.map_or(canvas.width(), |x| x - 1);
-    let room = usize::from(end - columns.result);
-    canvas.put_text(columns.result, y, &truncate_untrusted(&text, room), role);
-    if let Some(x) = columns.agents {
-        let room = usize::from(canvas.width() - x);
-        let agents = agents_cell(row);
-        canvas.put_text(x, y, &truncate_untrusted(&agents, room), Role::Text);
-    }
+    let (result, result_role) = result_cell(row);
+    let cells = [
+        (
+            &*row_name(model, canvas.width() >= MIN_WIDE_COLUMNS, row),
+            Role::Text,
+        ),
+        (&*next, next_role),
+        (&*last, last_role),
+        (&*result, result_role),
+        (&*agents_cell(row), Role::Text),
+    ];
+    columns.draw_row(canvas, y, cells);
 }
 
 /// Returns the sign in front of a row that needs attention.
@@ -268,8 +241,8 @@ fn row_mark(row: &TimerRow) -> (&'static str, Role) {
 
 /// Returns the name of a timer, with its service manager if both have timers. Without a column for
 /// them, its agents stand for it: they take less room than the name of a unit.
-fn row_name(model: &Model, columns: &TimerColumns, row: &TimerRow) -> String {
-    let name = if columns.agents.is_none() && row.is_known {
+fn row_name(model: &Model, is_wide: bool, row: &TimerRow) -> String {
+    let name = if !is_wide && row.is_known {
         agents_cell(row)
     } else {
         row.name.clone()
@@ -362,8 +335,7 @@ pub(super) fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     let key = model.key_hint(Command::CopyScheduleLine);
     parts.extend(output.map(|line| format!("output ({key} copies): {line}")));
     let text = untrusted::visible_line(parts.join("; "));
-    let room = usize::from(canvas.width()).saturating_sub(2);
-    canvas.put_text(1, y, &truncate_untrusted(&text, room), Role::Text);
+    canvas.put_truncated(1, y, &text, Role::Text);
 }
 
 /// Returns what every header says about the schedule, in parts that may be left out from the end, the

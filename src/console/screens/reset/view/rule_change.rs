@@ -1,9 +1,9 @@
 //! Draws the change of rules that a plan brings, between its list and its footer.
 
 use super::{MIN_VISIBLE_AGENTS, list_height, plan_footer};
-use crate::console::canvas::{Canvas, fit_end_of_sentence};
+use crate::console::canvas::Canvas;
+use crate::console::frame::draw_text_pane;
 use crate::console::model::Model;
-use crate::console::screens::agent::view::text;
 use crate::console::screens::reset::rule_change::agents_of_change;
 use crate::console::screens::reset::state::{PlanView, ResetStage};
 use crate::console::theme::Role;
@@ -45,9 +45,8 @@ pub(super) fn draw(
     let [old, new] = [request.old, request.new].map(|it| it.short_hex(8));
     let agents = agents_of_change(view, request).join(", ");
     let title = format!("rules that change, {old}… -> {new}…, for {agents} ");
-    let room = usize::from(canvas.width()).saturating_sub(2);
-    canvas.put_text(1, y, &fit_end_of_sentence(&title, room), Role::Heading);
-    text::draw(model, canvas, y + 1);
+    canvas.put_end(1, y, &title, Role::Heading);
+    draw_text_pane(model, canvas, y + 1);
     rows
 }
 

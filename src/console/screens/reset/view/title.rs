@@ -34,7 +34,7 @@ impl PlanTitle<'_> {
     /// Draws the title; `run` is the run that the plan takes back where no act of this console is.
     /// Returns the columns between count and status.
     pub fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, run: Option<&str>) -> (u16, u16) {
-        let width = usize::from(canvas.width());
+        let width = canvas.room(0);
         let tail = self.count.width() + self.status.width() + 1;
         let others = self.label.width() + 2 + least_fleet_name_width(model) + tail;
         let act = self.describe_act(model, run, width.saturating_sub(others));

@@ -1,14 +1,18 @@
-//! Looks at the file of the open baseline while it is edited: other programs change and seal it.
+//! Texts of other programs: what they write into the file of the open baseline, what an external
+//! editor has written, and how a whole text replaces that of the editor.
 
 use std::time::Duration;
 
-use super::read_only_reason;
-use crate::console::message::Effect;
+use super::saving::request_save;
+use super::{describe_fault, keep_cursor_visible, read_only_reason, request_analysis, show};
+use crate::console::message::{Effect, ExternalText};
 use crate::console::model::Model;
 use crate::console::screen::Screen;
 use crate::console::screens::editor::buffer::TextBuffer;
-use crate::console::screens::editor::state::FileOnDisk;
+use crate::console::screens::editor::state::{EditorScreen, FileOnDisk, LineNotes};
+use crate::console::screens::log::state::MessageLevel;
 use crate::engine::{BaselineFile, Observation, OpenedBaseline};
+use crate::error::Error;
 
 /// Interval of the checks while nothing reports a change.
 const CHECK_INTERVAL: Duration = Duration::from_secs(20);
@@ -99,4 +103,80 @@ fn refresh_read_only(model: &mut Model) {
         }
         editor.read_only = reason;
     }
+}
+
+/// Shows what an external editor wrote, and asks whether to save it.
+pub fn handle_external_text(model: &mut Model, external: ExternalText) -> Vec<Effect> {
+    let ExternalText { opened, text, kept } = external;
+    let name = opened.name.clone();
+    let kept = kept.map(|kept| {
+        if kept.may_be_open {
+            format!("baseline {name} is unchanged: {kept}")
+        } else {
+            kept.to_string()
+        }
+    });
+    let text = match text {
+        Ok(text) => text,
+        Err(error) => {
+            let error = kept.into_iter().fold(error, Error::with_hint);
+            model.report_error(error.to_line());
+            return Vec::new();
+        }
+    };
+    if let Some(kept) = kept {
+        model.report_warning(kept);
+    }
+    if text == opened.bytes {
+        // A failure of the editor is already reported.
+        let failed = model.last_message.as_ref();
+        if failed.is_none_or(|message| message.level == MessageLevel::Info) {
+            model.report_info(format!("baseline {name} is unchanged"));
+        }
+        return Vec::new();
+    }
+    // The baseline may have been locked while the editor had it. The text waits then.
+    let read_only = read_only_reason(model, &opened);
+    let buffer = TextBuffer::for_any(&opened.bytes);
+    model.editor = Some(Box::new(EditorScreen::new(opened, buffer, None)));
+    show(model);
+    let mut effects = replace_text(model, &text);
+    effects.extend(super::keep_draft_now(model));
+    match read_only {
+        Some(why) => {
+            if let Some(editor) = &mut model.editor {
+                editor.read_only = Some(why.clone());
+            }
+            model.report_warning(format!("{name} is not saved: {why}"));
+        }
+        None => effects.extend(request_save(model, false, false)),
+    }
+    effects
+}
+
+/// Continues with another text, which is one step for undo. A text that cannot be edited here is
+/// shown, and saved as it is.
+pub(super) fn replace_text(model: &mut Model, bytes: &[u8]) -> Vec<Effect> {
+    let fault = TextBuffer::from_bytes(bytes)
+        .err()
+        .map(|fault| describe_fault(model, &fault));
+    let Some(editor) = &mut model.editor else {
+        return Vec::new();
+    };
+    match str::from_utf8(bytes) {
+        Ok(text) if fault.is_none() && editor.whole_text.is_none() => {
+            editor.change_text(|buffer| buffer.replace_all(text));
+        }
+        _ => {
+            let generation = editor.buffer.generation();
+            editor.buffer = TextBuffer::for_any(bytes).after_generation(generation);
+            editor.line_notes = vec![LineNotes::default(); editor.buffer.lines().len()];
+            editor.whole_text = fault.is_some().then(|| bytes.to_vec());
+            editor.is_modified = bytes != editor.opened.bytes;
+        }
+    }
+    editor.read_only = fault;
+    keep_cursor_visible(model);
+    model.is_dirty = true;
+    request_analysis(model).into_iter().collect()
 }

@@ -1,0 +1,128 @@
+//! What keys and time do to the plan on the screen: confirm it, renew it, abandon it.
+
+use crate::console::command::Command;
+use crate::console::key::Key;
+use crate::console::message::Effect;
+use crate::console::model::{Model, PlanKind};
+use crate::console::screen::Screen;
+use crate::console::screens::archives::update::retention;
+use crate::console::screens::baseline_plan::state::{BEING_WRITTEN_REASON, BaselinePlanStage};
+use crate::console::screens::reset::state::ResetStage;
+use crate::console::screens::{baseline_plan, editor, reset};
+use crate::console::widgets::plan_pane::TypedConfirmation;
+
+/// Confirms the plan on the screen. One that has expired is made again instead.
+pub fn confirm(model: &mut Model) -> Vec<Effect> {
+    if let Some(why) = model.read_only_reason() {
+        model.report_warning(why);
+        return Vec::new();
+    }
+    let Some(prompt) = model.plan_prompt() else {
+        return Vec::new();
+    };
+    if let Some(why) = prompt.refusal.clone() {
+        model.show_hint(&why);
+        return Vec::new();
+    }
+    if prompt.is_expired(model.now.elapsed) {
+        return renew_expired(model);
+    }
+    match model.plan_kind() {
+        Some(PlanKind::Run) => reset::update::start_run(model),
+        Some(PlanKind::Baselines) => baseline_plan::update::apply_plan(model),
+        Some(PlanKind::Prune) => retention::apply_plan(model),
+        None => Vec::new(),
+    }
+}
+
+/// Takes a key while the confirmation of the plan is typed. Returns `None` for a key that is a command.
+pub(super) fn type_confirmation(model: &mut Model, key: Key) -> Option<Vec<Effect>> {
+    match model.plan_prompt_mut()?.type_key(key)? {
+        TypedConfirmation::Changed => model.is_dirty = true,
+        TypedConfirmation::Confirmed => return Some(confirm(model)),
+        TypedConfirmation::Incomplete(word) => {
+            model.report_info(format!("type {word} in full, then Enter"));
+        }
+    }
+    Some(Vec::new())
+}
+
+/// Requests the plan on the screen again if it has expired.
+pub(super) fn renew_expired(model: &mut Model) -> Vec<Effect> {
+    let now = model.now.elapsed;
+    if model.plan_expiry().is_none_or(|expiry| now < expiry) {
+        return Vec::new();
+    }
+    if let Some(prompt) = model.plan_prompt_mut() {
+        prompt.typed_text.clear();
+    }
+    model.report_info("plan refreshed after one minute");
+    request_again(model)
+}
+
+/// Requests the plan on the screen again; the old one stays until the new one is made.
+pub(super) fn request_again(model: &mut Model) -> Vec<Effect> {
+    match (
+        model.plan_kind(),
+        &model.reset.stage,
+        &model.baseline_plan.stage,
+    ) {
+        (Some(PlanKind::Run), ResetStage::Plan(view), _) => {
+            let request = view.request.clone();
+            reset::update::request_plan(model, request, true)
+        }
+        (Some(PlanKind::Baselines), _, BaselinePlanStage::Plan(view)) => {
+            let request = view.request.clone();
+            baseline_plan::update::request_plan(model, request, true)
+        }
+        (Some(PlanKind::Prune), ..) => vec![retention::request(model)],
+        _ => Vec::new(),
+    }
+}
+
+/// Abandons all plans, also those of other screens. Returns whether there was one.
+pub(super) fn abandon_all(model: &mut Model) -> bool {
+    let has_run = model.reset.has_plan();
+    if has_run {
+        reset::update::abandon_plan(model);
+    }
+    let has_baselines = model.baseline_plan.has_plan();
+    if has_baselines {
+        baseline_plan::update::abandon_plan(model);
+    }
+    retention::abandon_plan(model) || has_baselines || has_run
+}
+
+/// Quits. A run is stopped by the first quit, and a plan that is being made is abandoned; while
+/// baselines are being written, the first quit only says so.
+pub fn quit(model: &mut Model) -> Vec<Effect> {
+    let key = model.key_hint(Command::Quit);
+    let is_planning = match model.plan_kind() {
+        Some(PlanKind::Run) => matches!(model.reset.stage, ResetStage::Planning(_)),
+        Some(PlanKind::Baselines) => {
+            matches!(model.baseline_plan.stage, BaselinePlanStage::Planning(_))
+        }
+        Some(PlanKind::Prune) | None => false,
+    };
+    if model.is_writing_baselines() && !std::mem::replace(&mut model.baseline_plan.has_quit, true) {
+        model.show_hint(&format!("{BEING_WRITTEN_REASON}; {key} again quits"));
+        return Vec::new();
+    }
+    if is_planning {
+        match model.screen {
+            Screen::BaselinePlan => baseline_plan::update::abandon_plan(model),
+            _ => reset::update::abandon_plan(model),
+        }
+        model.show_hint(&format!("plan abandoned; {key} again quits"));
+        return Vec::new();
+    }
+    if model.is_run_active() {
+        return reset::update::stop_run(model);
+    }
+    if let Some(effects) = editor::update::warn_before_quit(model) {
+        return effects;
+    }
+    let draft = editor::update::keep_draft_now(model);
+    let quit = [Effect::CancelRun, Effect::Quit];
+    draft.into_iter().chain(quit).collect()
+}

@@ -1,0 +1,117 @@
+//! A plan that waits for its confirmation: what confirms it, what has been typed, and until when. All
+//! plans of the console have one: of runs, of baselines, of a prune and of the schedule.
+
+use std::time::Duration;
+
+use crate::console::key::{Key, KeyCode};
+
+/// Age at which a plan expires and is made again.
+pub const PLAN_LIFETIME: Duration = Duration::from_secs(60);
+
+/// What confirms a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Confirmation {
+    /// Nothing: the plan changes nothing.
+    NothingToRun,
+    /// `y`.
+    SingleKey,
+    /// These words, typed in full, and Enter.
+    TypedText(String),
+    /// Nothing yet: the operator must choose what happens to newer notes.
+    NewerNotes,
+}
+
+/// The confirmation of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanPrompt {
+    /// What confirms the plan.
+    pub confirmation: Confirmation,
+    /// The words typed so far.
+    pub typed_text: String,
+    /// When the plan was made.
+    pub made_at: Duration,
+    /// Why it cannot be confirmed as it is.
+    pub refusal: Option<String>,
+}
+
+/// What a key changes in a confirmation that is typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TypedConfirmation {
+    /// The words typed so far.
+    Changed,
+    /// The plan is confirmed.
+    Confirmed,
+    /// Nothing: Enter confirms only these words.
+    Incomplete(String),
+}
+
+impl PlanPrompt {
+    /// Creates the confirmation of a plan that was made now.
+    pub fn new(confirmation: Confirmation, now: Duration) -> PlanPrompt {
+        PlanPrompt {
+            confirmation,
+            typed_text: String::new(),
+            made_at: now,
+            refusal: None,
+        }
+    }
+
+    /// Returns when the plan expires.
+    pub fn expires_at(&self) -> Duration {
+        self.made_at + PLAN_LIFETIME
+    }
+
+    /// Whether the plan is too old to be confirmed.
+    pub fn is_expired(&self, now: Duration) -> bool {
+        now >= self.expires_at()
+    }
+
+    /// Whether words are typed to confirm the plan.
+    pub fn awaits_text(&self) -> bool {
+        matches!(self.confirmation, Confirmation::TypedText(_)) && self.refusal.is_none()
+    }
+
+    /// Takes a key while the words are typed. Returns `None` for a key that is a command: the words
+    /// begin with their first character, and the keys of other characters go on working until then.
+    pub fn type_key(&mut self, key: Key) -> Option<TypedConfirmation> {
+        let Confirmation::TypedText(word) = &self.confirmation else {
+            return None;
+        };
+        let typed = &mut self.typed_text;
+        match (key.code, key.printable_char()) {
+            (_, Some(c)) if typed.is_empty() && !word.starts_with(c) => return None,
+            (_, Some(c)) => typed.push(c),
+            (KeyCode::Backspace, _) => drop(typed.pop()),
+            (KeyCode::Char('u'), _) if key.has_ctrl && !typed.is_empty() => typed.clear(),
+            (KeyCode::Enter, _) if typed.trim() == word => {
+                return Some(TypedConfirmation::Confirmed);
+            }
+            (KeyCode::Enter, _) => return Some(TypedConfirmation::Incomplete(word.clone())),
+            _ => return None,
+        }
+        Some(TypedConfirmation::Changed)
+    }
+}
+
+/// Numbers the requests for a plan: only the answer to the last one counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlanRequests {
+    /// Number of the last request; a reply with a lower number is late.
+    pub last_id: u64,
+    /// Whether the last request is unanswered.
+    pub is_pending: bool,
+}
+
+impl PlanRequests {
+    /// Begins a request. Returns its number.
+    pub fn begin(&mut self) -> u64 {
+        self.last_id += 1;
+        self.is_pending = true;
+        self.last_id
+    }
+
+    /// Whether a reply answers the last request, which ends with it.
+    pub fn accept(&mut self, id: u64) -> bool {
+        id == self.last_id && std::mem::take(&mut self.is_pending)
+    }
+}
