@@ -14,6 +14,7 @@ use crate::console::keymap::CONFIRM_KEY;
 use crate::console::model::Model;
 use crate::console::overlay::{Chooser, Overlay};
 use crate::console::theme::{Role, role_of_state};
+use crate::console::widgets::list_pane::ListPane;
 use crate::untrusted;
 
 pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {
@@ -137,18 +138,18 @@ fn draw_list(model: &Model, canvas: &mut Canvas<'_>, choice_list: &ChoiceList<'_
     let height = usize::from(area.height).saturating_sub(3);
     let is_here = |row: &ListRow<'_>| matches!(row, ListRow::Choice(at, _) if Some(*at) == current);
     let cursor = rows.iter().position(is_here).unwrap_or(0);
-    let from = (cursor + 1).saturating_sub(height);
+    let list = ListPane::ending_at_cursor(cursor, height);
     draw_query(
         model,
         canvas,
         choice_list,
-        rows.len().saturating_sub(from + height),
+        rows.len().saturating_sub(list.top + height),
     );
     if rows.is_empty() {
         canvas.put_text(3, 4, "no match", Role::Dim);
     }
-    for (line, row) in rows.iter().skip(from).take(height).enumerate() {
-        let y = 4 + line as u16;
+    for (index, y) in list.visible(rows.len(), height).zip(4..) {
+        let row = &rows[index];
         match row {
             ListRow::Heading(title) => {
                 canvas.put_text(1, y, title, Role::Heading);

@@ -9,6 +9,7 @@ use crate::console::command::Command;
 use crate::console::model::Model;
 use crate::console::screens::editor::state::{EditorPanel, EditorScreen};
 use crate::console::theme::{Role, role_of_state};
+use crate::console::widgets::list_pane::ListPane;
 use crate::engine::{NextRuleChange, State};
 use crate::quantity::format_count;
 use crate::untrusted;
@@ -56,9 +57,9 @@ pub(super) fn draw(model: &Model, editor: &EditorScreen, canvas: &mut Canvas<'_>
         (false, EditorPanel::Findings) => editor.current_finding(),
         (false, _) => None,
     };
-    let from = cursor.map_or(0, |cursor| (cursor + 1).saturating_sub(height));
-    let visible = rows.iter().enumerate().skip(from).take(height);
-    for ((index, (text, role)), y) in visible.zip(area.y + 1..) {
+    let list = ListPane::ending_at_cursor(cursor.unwrap_or(0), height);
+    for (index, y) in list.visible(rows.len(), height).zip(area.y + 1..) {
+        let (text, role) = &rows[index];
         if Some(index) == cursor {
             canvas.put_text(area.x, y, ">", Role::Text);
         }
