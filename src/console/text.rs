@@ -511,6 +511,15 @@ impl Pane {
     }
 }
 
+/// Returns a line of a text, for tests.
+#[cfg(test)]
+pub(in crate::console) fn plain_line(text: &str) -> TextLine {
+    TextLine {
+        kind: LineKind::Same,
+        ..TextLine::note(text)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use unicode_width::UnicodeWidthStr;
@@ -538,12 +547,7 @@ mod tests {
 
     fn pane(lines: &[&str]) -> Pane {
         let mut pane = Pane::default();
-        pane.replace_lines(
-            lines
-                .iter()
-                .map(|text| TextLine::note(LineKind::Same, *text))
-                .collect(),
-        );
+        pane.replace_lines(lines.iter().map(|text| plain_line(text)).collect());
         pane
     }
 
@@ -554,13 +558,7 @@ mod tests {
 
     #[test]
     fn lines_wrap_at_blanks_and_inside_long_words() {
-        let rows_of = |line: &str, width| {
-            text(&rows(
-                &TextLine::note(LineKind::Same, line),
-                width,
-                TEST_STYLE,
-            ))
-        };
+        let rows_of = |line: &str, width| text(&rows(&plain_line(line), width, TEST_STYLE));
         assert_eq!(rows_of("one two three", 8), ["one two ", "three"]);
         assert_eq!(rows_of("abcdefgh", 3), ["abc", "def", "gh"]);
         assert_eq!(rows_of("日本語", 4), ["日本", "語"]);
@@ -573,7 +571,7 @@ mod tests {
             is_wrapping: false,
             ..TEST_STYLE
         };
-        let line = TextLine::note(LineKind::Same, "日本語abc");
+        let line = plain_line("日本語abc");
         assert_eq!(text(&rows(&line, 6, style)), ["日本…"]);
         assert_eq!(text(&rows(&line, 9, style)), ["日本語abc"]);
     }
@@ -600,12 +598,7 @@ mod tests {
         let mut pane = pane(&["a", "b", "c", "d"]);
         pane.scroll(2, 10, 1, TEST_STYLE);
         let lines = ["x", "y", "a", "b", "c", "d"];
-        pane.replace_lines(
-            lines
-                .iter()
-                .map(|t| TextLine::note(LineKind::Same, *t))
-                .collect(),
-        );
+        pane.replace_lines(lines.iter().map(|t| plain_line(t)).collect());
         assert_eq!(pane.lines[pane.top.0].bytes, b"c");
         assert_eq!(pane.lines_added_above, 2);
     }
@@ -618,7 +611,7 @@ mod tests {
                 Some(b'-') => LineKind::Removed,
                 _ => LineKind::Same,
             },
-            ..TextLine::note(LineKind::Same, *text)
+            ..plain_line(text)
         };
         let mut pane = Pane {
             arrangement: Arrangement {
@@ -715,7 +708,7 @@ mod tests {
 
     #[test]
     fn tones_change_no_row_and_cover_their_text() {
-        let mut line = TextLine::note(LineKind::Same, "say `one two` größer **three**");
+        let mut line = plain_line("say `one two` größer **three**");
         let plain = text(&rows(&line, 9, TEST_STYLE));
         line.tones = vec![(4..13, Tone::Code), (23..32, Tone::Strong)];
         let toned = rows(&line, 9, TEST_STYLE);
@@ -735,7 +728,7 @@ mod tests {
 
     #[test]
     fn tones_are_correct_after_dropped_blank() {
-        let mut line = TextLine::note(LineKind::Same, "abcde `fg` h");
+        let mut line = plain_line("abcde `fg` h");
         line.tones = vec![(6..10, Tone::Code), (11..12, Tone::Strong)];
         let spans = rows(&line, 5, TEST_STYLE);
         assert_eq!(text(&spans), ["abcde", "`fg` ", "h"]);
@@ -746,7 +739,7 @@ mod tests {
     #[test]
     fn line_with_revealed_characters_stays_plain() {
         for text in ["a\u{202e}b", "a\tb", "a\x1bb", "x\u{200b}"] {
-            let mut line = TextLine::note(LineKind::Same, text);
+            let mut line = plain_line(text);
             line.tones = vec![(0..text.len(), Tone::Strong)];
             let spans = rows(&line, 40, TEST_STYLE).concat();
             assert!(
@@ -758,7 +751,10 @@ mod tests {
 
     #[test]
     fn carriage_return_at_emphasis_end_is_marked() {
-        let mut line = TextLine::note(LineKind::Added, "ab\rcd");
+        let mut line = TextLine {
+            kind: LineKind::Added,
+            ..plain_line("ab\rcd")
+        };
         line.changed_ranges.push(0..3);
         let spans = rows(&line, 40, TEST_STYLE).concat();
         assert!(spans.iter().any(|span| span.is_mark), "{spans:?}");
@@ -790,7 +786,10 @@ mod tests {
             wrap in proptest::bool::ANY,
         ) {
             let style = PaneStyle { is_wrapping: wrap, half_width: half, ..TEST_STYLE };
-            let line = |kind, text: &str| TextLine::note(kind, text);
+            let line = |kind, text: &str| TextLine {
+                kind,
+                ..TextLine::note(text)
+            };
             let lines = [line(LineKind::Removed, &old), line(LineKind::Added, &new)];
             let alone = [0, 1].map(|at| rows(&lines[at], half, style));
             let both = rows::lay_out_item(&lines, PaneItem::SideBySide(Some(0), Some(1)), 99, style);

@@ -345,7 +345,7 @@ fn find_breaches(path: &str, source: &str) -> Vec<String> {
         }
     }
     for service in services_above(path) {
-        let module = format!("engine::{service}::");
+        let module = format!("engine::{service}");
         for line in lines_with(&source.code, &module) {
             found.push(format!(
                 "src/{path}:{line}: {module}: a service above this one"

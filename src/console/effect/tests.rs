@@ -916,9 +916,9 @@ fn unsealed_baseline_is_compared_with_template() {
     };
     assert_eq!(texts.old_side, ComparedVersion::Template);
     assert!(
-        texts.titles[0].starts_with("template"),
+        texts.texts.titles[0].starts_with("template"),
         "{:?}",
-        texts.titles
+        texts.texts.titles
     );
 }
 

@@ -69,7 +69,7 @@ impl Pane {
 
 #[cfg(test)]
 mod tests {
-    use crate::console::text::{LineKind, Pane, PaneStyle, TextLine};
+    use crate::console::text::{Pane, PaneStyle, plain_line};
 
     const STYLE: PaneStyle = PaneStyle {
         is_wrapping: true,
@@ -81,7 +81,7 @@ mod tests {
 
     fn pane(lines: &[&str]) -> Pane {
         let mut pane = Pane::default();
-        let lines = lines.iter().map(|it| TextLine::note(LineKind::Same, *it));
+        let lines = lines.iter().map(|it| plain_line(it));
         pane.replace_lines(lines.collect());
         pane
     }
@@ -128,7 +128,7 @@ mod tests {
     fn cursor_follows_its_line_in_changed_text() {
         let mut pane = pane(&["a", "b", "c"]);
         pane.step_cursor(2, 10, 5, STYLE);
-        let lines = ["x", "a", "b", "c", "d"].map(|it| TextLine::note(LineKind::Same, it));
+        let lines = ["x", "a", "b", "c", "d"].map(|it| plain_line(it));
         pane.replace_lines(lines.to_vec());
         assert_eq!(pane.cursor_line, 3);
     }

@@ -145,12 +145,12 @@ impl MarkedLines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::console::text::LineKind;
+    use crate::console::text::plain_line;
 
     fn text(lines: &[&str], first: usize) -> Vec<TextLine> {
         let line = |(index, text): (usize, &&str)| TextLine {
             new_number: Some(first + index),
-            ..TextLine::note(LineKind::Same, *text)
+            ..plain_line(text)
         };
         lines.iter().enumerate().map(line).collect()
     }
