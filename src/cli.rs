@@ -248,13 +248,13 @@ impl CommandContext<'_> {
             (Some(verb), None) => self.run_verb(verb),
             (None, Some(agent)) => self.run_original_form(agent),
             (None, None) if self.can_open_console() => self.run_console(flags),
-            (None, None) => self.run_status(&[], false, &MetricsFlags::default()),
+            (None, None) => status::run(self, &[], false, &MetricsFlags::default()),
         }
     }
 
     fn run_verb(&mut self, verb: Verb) -> CommandResult {
         match verb {
-            Verb::Init(args) => self.run_init(&args),
+            Verb::Init(args) => init::run(self, &args),
             Verb::Status {
                 agents,
                 exit_code,
@@ -262,43 +262,43 @@ impl CommandContext<'_> {
                 metrics,
             } => {
                 if watch {
-                    self.watch_status(&agents)
+                    status_watch::run(self, &agents)
                 } else {
-                    self.run_status(&agents, exit_code, &metrics)
+                    status::run(self, &agents, exit_code, &metrics)
                 }
             }
-            Verb::Diff(args) => self.run_diff(&args),
-            Verb::Reset(args) => self.run_reset(&args),
-            Verb::Push(args) => self.run_push(&args),
-            Verb::Undo(args) => self.run_undo(&args),
-            Verb::Report { since } => self.run_report(since.as_deref()),
+            Verb::Diff(args) => diff::run(self, &args),
+            Verb::Reset(args) => reset_and_undo::run_reset(self, &args),
+            Verb::Push(args) => reset_and_undo::run_push(self, &args),
+            Verb::Undo(args) => reset_and_undo::run_undo(self, &args),
+            Verb::Report { since } => report::run(self, since.as_deref()),
             Verb::Log {
                 count,
                 follow,
                 agent,
-            } => self.run_log(count, follow, agent.as_deref()),
-            Verb::Archive { what } => self.run_archive(&what),
-            Verb::Baseline { what } => self.run_baseline(&what),
-            Verb::Seal(args) => self.run_seal(&args),
-            Verb::Guard(args) => self.run_guard(&args),
-            Verb::Schedule { what } => self.run_schedule(&what),
-            Verb::Alerts { what } => self.run_alerts(&what),
-            Verb::Verify { anchor } => self.run_verify(anchor),
-            Verb::Lint(args) => self.run_lint(&args),
-            Verb::Doctor => self.run_doctor(),
-            Verb::Keys => self.run_keys(),
-            Verb::Completions { shell } => self.run_completions(shell),
-            Verb::Man => self.run_man(),
+            } => log::run(self, count, follow, agent.as_deref()),
+            Verb::Archive { what } => archive::run(self, &what),
+            Verb::Baseline { what } => baseline::run(self, &what),
+            Verb::Seal(args) => seal::run(self, &args),
+            Verb::Guard(args) => guard::run(self, &args),
+            Verb::Schedule { what } => schedule::run(self, &what),
+            Verb::Alerts { what } => alerts::run(self, &what),
+            Verb::Verify { anchor } => verify::run(self, anchor),
+            Verb::Lint(args) => lint::run(self, &args),
+            Verb::Doctor => doctor::run(self),
+            Verb::Keys => keys::run(self),
+            Verb::Completions { shell } => manual::print_completions(self, shell),
+            Verb::Man => manual::print_manual(self),
             Verb::Config { what } => match what {
-                ConfigVerb::Check => self.run_config_check(),
-                ConfigVerb::Show => self.run_config_show(),
+                ConfigVerb::Check => config_verbs::run_check(self),
+                ConfigVerb::Show => config_verbs::run_show(self),
             },
             #[cfg(feature = "demo")]
             Verb::Demo {
                 dir,
                 agents,
                 console,
-            } => self.run_demo(dir, agents, &console),
+            } => demo::run(self, dir, agents, &console),
         }
     }
 
@@ -306,15 +306,18 @@ impl CommandContext<'_> {
     /// call the program in this form.
     fn run_original_form(&mut self, agent: String) -> CommandResult {
         let all = agent == "all";
-        let result = self.run_reset(&ResetArgs {
-            agents: if all { Vec::new() } else { vec![agent.clone()] },
-            all,
-            scheduled: false,
-            keep_scratch: false,
-            metrics: MetricsFlags::default(),
-            write_restriction: WriteRestrictionFlags::default(),
-            flags: RunFlags::default(),
-        });
+        let result = reset_and_undo::run_reset(
+            self,
+            &ResetArgs {
+                agents: if all { Vec::new() } else { vec![agent.clone()] },
+                all,
+                scheduled: false,
+                keep_scratch: false,
+                metrics: MetricsFlags::default(),
+                write_restriction: WriteRestrictionFlags::default(),
+                flags: RunFlags::default(),
+            },
+        );
         // A mistyped verb is parsed as an agent name.
         result.map_err(|mut failure| {
             if failure.error.kind() == ErrorKind::User {

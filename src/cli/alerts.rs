@@ -102,85 +102,86 @@ impl Document for AlertSendDocument {
     }
 }
 
-impl CommandContext<'_> {
-    pub(super) fn run_alerts(&mut self, what: &AlertsVerb) -> CommandResult {
-        match what {
-            AlertsVerb::Test { kind } => self.run_alerts_test(*kind),
-            AlertsVerb::Send => self.run_alerts_send(),
-        }
+pub(super) fn run(context: &mut CommandContext<'_>, what: &AlertsVerb) -> CommandResult {
+    match what {
+        AlertsVerb::Test { kind } => run_test(context, *kind),
+        AlertsVerb::Send => run_send(context),
     }
+}
 
-    fn run_alerts_test(&mut self, kind: AlertKind) -> CommandResult {
-        let engine = self.open_engine()?;
-        let (event, results) = alerts::send_test(&engine, kind, &self.environment.alerts);
-        if results.is_empty() {
-            return Err(no_channel_error(&engine).into());
-        }
-        let failed = results.iter().filter(|result| result.error.is_some());
-        let config = engine.config().path.display();
-        let hints: Vec<String> = failed
-            .map(|result| format!("{} (config {config})", channel_hint(result.channel)))
-            .collect();
-        self.output
-            .print_document(&AlertTestDocument { event, results })?;
-        self.output.print_hints(&hints);
-        Ok((!hints.is_empty()).then_some(ErrorKind::Host))
+fn run_test(context: &mut CommandContext<'_>, kind: AlertKind) -> CommandResult {
+    let engine = context.open_engine()?;
+    let (event, results) = alerts::send_test(&engine, kind, &context.environment.alerts);
+    if results.is_empty() {
+        return Err(no_channel_error(&engine).into());
     }
+    let failed = results.iter().filter(|result| result.error.is_some());
+    let config = engine.config().path.display();
+    let hints: Vec<String> = failed
+        .map(|result| format!("{} (config {config})", channel_hint(result.channel)))
+        .collect();
+    context
+        .output
+        .print_document(&AlertTestDocument { event, results })?;
+    context.output.print_hints(&hints);
+    Ok((!hints.is_empty()).then_some(ErrorKind::Host))
+}
 
-    fn run_alerts_send(&mut self) -> CommandResult {
-        let engine = self.open_engine()?;
-        let agents: Vec<_> = engine.config().agents.iter().collect();
-        engine
-            .state_log()
-            .record_observations(&engine.observer().observe_all(&agents));
-        let environment = &self.environment.alerts;
-        let Some(report) = alerts::raise_and_deliver(&engine, None, environment, &|| false) else {
-            return Err(no_channel_error(&engine).into());
-        };
-        let has_failed = !report.failed.is_empty() || report.unrecorded.is_some();
-        let held = report.held.clone();
-        let hints = report.hints.clone();
-        if let Some(error) = &report.ledger_error {
-            let text = format!("failed and missed resets are not known: {error}");
-            self.output.print_warning(&text);
-        }
-        self.print_delivery_warnings(&report);
-        let is_held_unsaid = report.unrecorded.is_none();
-        self.output.print_document(&AlertSendDocument { report })?;
-        self.output.print_hints(&hints);
-        let Some(held) = held else {
-            return Ok(has_failed.then_some(ErrorKind::Host));
-        };
-        if is_held_unsaid {
-            self.output.print_error(&held.message);
-        }
-        self.output.print_hint(HELD_HINT);
-        Ok(Some(ErrorKind::Busy))
+fn run_send(context: &mut CommandContext<'_>) -> CommandResult {
+    let engine = context.open_engine()?;
+    let agents: Vec<_> = engine.config().agents.iter().collect();
+    engine
+        .state_log()
+        .record_observations(&engine.observer().observe_all(&agents));
+    let environment = &context.environment.alerts;
+    let Some(report) = alerts::raise_and_deliver(&engine, None, environment, &|| false) else {
+        return Err(no_channel_error(&engine).into());
+    };
+    let has_failed = !report.failed.is_empty() || report.unrecorded.is_some();
+    let held = report.held.clone();
+    let hints = report.hints.clone();
+    if let Some(error) = &report.ledger_error {
+        let text = format!("failed and missed resets are not known: {error}");
+        context.output.print_warning(&text);
     }
-
-    /// Raises and sends the alerts that are due, at the end of a command that has printed its answer.
-    /// A failure is a warning: it does not change the command's result. A signal ends the deliveries,
-    /// and not the process: that would replace the result.
-    pub(super) fn send_alerts(
-        &mut self,
-        engine: &Engine,
-        report: Option<&RunReport>,
-        signals: &RunSignals,
-    ) {
-        let environment = &self.environment.alerts;
-        signals.catch();
-        let is_stopped = || signals.is_stopped();
-        let report = alerts::raise_and_deliver(engine, report, environment, &is_stopped);
-        signals.release();
-        if let Some(report) = report {
-            self.print_delivery_warnings(&report);
-        }
+    print_delivery_warnings(context, &report);
+    let is_held_unsaid = report.unrecorded.is_none();
+    context
+        .output
+        .print_document(&AlertSendDocument { report })?;
+    context.output.print_hints(&hints);
+    let Some(held) = held else {
+        return Ok(has_failed.then_some(ErrorKind::Host));
+    };
+    if is_held_unsaid {
+        context.output.print_error(&held.message);
     }
+    context.output.print_hint(HELD_HINT);
+    Ok(Some(ErrorKind::Busy))
+}
 
-    fn print_delivery_warnings(&mut self, report: &DeliveryReport) {
-        for warning in KnownTrouble::default().new_warnings(report) {
-            self.output.print_warning(&warning);
-        }
+/// Raises and sends the alerts that are due, at the end of a command that has printed its answer.
+/// A failure is a warning: it does not change the command's result. A signal ends the deliveries,
+/// and not the process: that would replace the result.
+pub(super) fn send_alerts(
+    context: &mut CommandContext<'_>,
+    engine: &Engine,
+    report: Option<&RunReport>,
+    signals: &RunSignals,
+) {
+    let environment = &context.environment.alerts;
+    signals.catch();
+    let is_stopped = || signals.is_stopped();
+    let report = alerts::raise_and_deliver(engine, report, environment, &is_stopped);
+    signals.release();
+    if let Some(report) = report {
+        print_delivery_warnings(context, &report);
+    }
+}
+
+fn print_delivery_warnings(context: &mut CommandContext<'_>, report: &DeliveryReport) {
+    for warning in KnownTrouble::default().new_warnings(report) {
+        context.output.print_warning(&warning);
     }
 }
 

@@ -8,11 +8,11 @@ use chrono::{DateTime, FixedOffset};
 use clap::Subcommand;
 use serde::Serialize;
 
-use super::archive_search::{FilterArgs, SearchArgs};
+use super::archive_search::{self, FilterArgs, SearchArgs, rebuild_index};
 use super::output::{
     Document, FileContent, OutputRole, Printer, format_count, number_cell, path_cell, text_cell,
 };
-use super::prune::PruneArgs;
+use super::prune::{self, PruneArgs};
 use super::values::{EXIT_CODES, parse_record_count};
 use super::{CommandContext, CommandResult};
 use crate::archive::{Archive, ArchiveEntry, EntryKind, format_stamp};
@@ -283,145 +283,147 @@ impl Document for ExportDocument {
     }
 }
 
-impl CommandContext<'_> {
-    pub(super) fn run_archive(&mut self, verb: &ArchiveVerb) -> CommandResult {
-        match verb {
-            ArchiveVerb::List {
-                agents,
-                filter,
-                limit,
-            } => self.list_entries(agents, filter, *limit),
-            ArchiveVerb::Show { entry } => self.show_entry(entry),
-            ArchiveVerb::Search(args) => self.search_archive(args),
-            ArchiveVerb::Export {
-                entries,
-                to,
-                filter,
-            } => self.export_entries(entries, to, filter),
-            ArchiveVerb::Reindex => self.rebuild_index(),
-            ArchiveVerb::Pin { entries } => self.pin_entries(entries, true),
-            ArchiveVerb::Unpin { entries } => self.pin_entries(entries, false),
-            ArchiveVerb::Prune(args) => {
-                let engine = self.open_engine()?;
-                self.run_prune(&engine, args)
-            }
+pub(super) fn run(context: &mut CommandContext<'_>, verb: &ArchiveVerb) -> CommandResult {
+    match verb {
+        ArchiveVerb::List {
+            agents,
+            filter,
+            limit,
+        } => list_entries(context, agents, filter, *limit),
+        ArchiveVerb::Show { entry } => show_entry(context, entry),
+        ArchiveVerb::Search(args) => archive_search::run(context, args),
+        ArchiveVerb::Export {
+            entries,
+            to,
+            filter,
+        } => export_entries(context, entries, to, filter),
+        ArchiveVerb::Reindex => rebuild_index(context),
+        ArchiveVerb::Pin { entries } => pin_entries(context, entries, true),
+        ArchiveVerb::Unpin { entries } => pin_entries(context, entries, false),
+        ArchiveVerb::Prune(args) => {
+            let engine = context.open_engine()?;
+            prune::run(context, &engine, args)
         }
     }
+}
 
-    fn list_entries(
-        &mut self,
-        agents: &[String],
-        filter: &FilterArgs,
-        limit: Option<usize>,
-    ) -> CommandResult {
-        let engine = self.open_engine()?;
+fn list_entries(
+    context: &mut CommandContext<'_>,
+    agents: &[String],
+    filter: &FilterArgs,
+    limit: Option<usize>,
+) -> CommandResult {
+    let engine = context.open_engine()?;
+    let query = filter.parse_query("", &engine)?;
+    let EntryList {
+        entries: mut statuses,
+        ledger_error,
+    } = engine.retention().entry_statuses(agents, &query.filter)?;
+    if let Some(limit) = limit {
+        statuses.sort_by(|one, other| one.sort_key().cmp(&other.sort_key()));
+        statuses.drain(..statuses.len().saturating_sub(limit));
+    }
+    let has_line_feed =
+        |kept: &&EntryStatus| kept.entry.path.as_os_str().as_bytes().contains(&b'\n');
+    let unprintable = statuses.iter().filter(has_line_feed).count();
+    if unprintable > 0 && !context.output.is_json() {
+        context.output.print_warning(&format!(
+            "{} with line feeds: a line cannot name them, `--json` does",
+            format_count(unprintable, "path")
+        ));
+    }
+    let zone = engine.clock().zone();
+    let items = statuses.iter().map(|kept| EntryItem::new(kept, zone));
+    context.output.print_document(&EntryListDocument {
+        archive: engine.archive().root().to_path_buf(),
+        entries: items.collect(),
+    })?;
+    for agent in engine.retention().agents_with_hidden_quarantine(agents)? {
+        context.output.print_note(&format!(
+            "the entries of {agent} in quarantine are not listed: only the owner of the \
+             archive can read them"
+        ));
+    }
+    let is_empty = statuses.is_empty().then_some(ErrorKind::Partial);
+    Ok(print_ledger_error(context, ledger_error).or(is_empty))
+}
+
+/// Prints why a list of entries lacks what the ledger says of them. Returns its kind.
+fn print_ledger_error(context: &mut CommandContext<'_>, error: Option<Error>) -> Option<ErrorKind> {
+    let error = error?;
+    let text = format!(
+        "cannot tell what the ledger says of these entries: {}",
+        error.message()
+    );
+    context.output.print_error(&text);
+    context.output.print_hints(error.hints());
+    Some(error.kind())
+}
+
+fn show_entry(context: &mut CommandContext<'_>, typed: &Path) -> CommandResult {
+    let engine = context.open_engine()?;
+    let entry = engine.entries().find_entry(typed)?;
+    let mut bytes = Vec::new();
+    let mut file = engine.archive().open_entry(&entry.path)?;
+    file.read_to_end(&mut bytes)
+        .with_path("read", &entry.path)?;
+    context.output.print_document(&ShowDocument {
+        path: entry.path,
+        kind: entry.kind,
+        stamp: format_stamp(entry.stamp),
+        content: FileContent::new(bytes),
+    })?;
+    Ok(None)
+}
+
+fn export_entries(
+    context: &mut CommandContext<'_>,
+    typed: &[PathBuf],
+    to: &Path,
+    filter: &FilterArgs,
+) -> CommandResult {
+    let engine = context.open_engine()?;
+    let mut ledger_error = None;
+    let entries: Vec<ArchiveEntry> = if typed.is_empty() {
         let query = filter.parse_query("", &engine)?;
-        let EntryList {
-            entries: mut statuses,
-            ledger_error,
-        } = engine.retention().entry_statuses(agents, &query.filter)?;
-        if let Some(limit) = limit {
-            statuses.sort_by(|one, other| one.sort_key().cmp(&other.sort_key()));
-            statuses.drain(..statuses.len().saturating_sub(limit));
-        }
-        let has_line_feed =
-            |kept: &&EntryStatus| kept.entry.path.as_os_str().as_bytes().contains(&b'\n');
-        let unprintable = statuses.iter().filter(has_line_feed).count();
-        if unprintable > 0 && !self.output.is_json() {
-            self.output.print_warning(&format!(
-                "{} with line feeds: a line cannot name them, `--json` does",
-                format_count(unprintable, "path")
-            ));
-        }
-        let zone = engine.clock().zone();
-        let items = statuses.iter().map(|kept| EntryItem::new(kept, zone));
-        self.output.print_document(&EntryListDocument {
-            archive: engine.archive().root().to_path_buf(),
-            entries: items.collect(),
-        })?;
-        for agent in engine.retention().agents_with_hidden_quarantine(agents)? {
-            self.output.print_note(&format!(
-                "the entries of {agent} in quarantine are not listed: only the owner of the \
-                 archive can read them"
-            ));
-        }
-        let is_empty = statuses.is_empty().then_some(ErrorKind::Partial);
-        Ok(self.print_ledger_error(ledger_error).or(is_empty))
+        let list = engine.retention().entry_statuses(&[], &query.filter)?;
+        ledger_error = list.ledger_error;
+        list.entries
+            .into_iter()
+            .map(|status| status.entry)
+            .collect()
+    } else {
+        let found = typed.iter().map(|typed| engine.entries().find_entry(typed));
+        found.collect::<Result<_, _>>()?
+    };
+    if entries.is_empty() {
+        context.output.print_note("no entries; nothing was written");
+        return Ok(Some(ErrorKind::Partial));
     }
+    let directory = context.environment.env.cwd.join(to);
+    let report = engine.entries().export_entries(&entries, &directory)?;
+    let items = report.entries.into_iter();
+    context.output.print_document(&ExportDocument {
+        directory,
+        bytes: report.bytes,
+        entries: items
+            .map(|(path, sha256)| ExportItem { path, sha256 })
+            .collect(),
+    })?;
+    Ok(print_ledger_error(context, ledger_error))
+}
 
-    /// Prints why a list of entries lacks what the ledger says of them. Returns its kind.
-    fn print_ledger_error(&mut self, error: Option<Error>) -> Option<ErrorKind> {
-        let error = error?;
-        let text = format!(
-            "cannot tell what the ledger says of these entries: {}",
-            error.message()
-        );
-        self.output.print_error(&text);
-        self.output.print_hints(error.hints());
-        Some(error.kind())
-    }
-
-    fn show_entry(&mut self, typed: &Path) -> CommandResult {
-        let engine = self.open_engine()?;
-        let entry = engine.entries().find_entry(typed)?;
-        let mut bytes = Vec::new();
-        let mut file = engine.archive().open_entry(&entry.path)?;
-        file.read_to_end(&mut bytes)
-            .with_path("read", &entry.path)?;
-        self.output.print_document(&ShowDocument {
-            path: entry.path,
-            kind: entry.kind,
-            stamp: format_stamp(entry.stamp),
-            content: FileContent::new(bytes),
-        })?;
-        Ok(None)
-    }
-
-    fn export_entries(
-        &mut self,
-        typed: &[PathBuf],
-        to: &Path,
-        filter: &FilterArgs,
-    ) -> CommandResult {
-        let engine = self.open_engine()?;
-        let mut ledger_error = None;
-        let entries: Vec<ArchiveEntry> = if typed.is_empty() {
-            let query = filter.parse_query("", &engine)?;
-            let list = engine.retention().entry_statuses(&[], &query.filter)?;
-            ledger_error = list.ledger_error;
-            list.entries
-                .into_iter()
-                .map(|status| status.entry)
-                .collect()
-        } else {
-            let found = typed.iter().map(|typed| engine.entries().find_entry(typed));
-            found.collect::<Result<_, _>>()?
-        };
-        if entries.is_empty() {
-            self.output.print_note("no entries; nothing was written");
-            return Ok(Some(ErrorKind::Partial));
-        }
-        let directory = self.environment.env.cwd.join(to);
-        let report = engine.entries().export_entries(&entries, &directory)?;
-        let items = report.entries.into_iter();
-        self.output.print_document(&ExportDocument {
-            directory,
-            bytes: report.bytes,
-            entries: items
-                .map(|(path, sha256)| ExportItem { path, sha256 })
-                .collect(),
-        })?;
-        Ok(self.print_ledger_error(ledger_error))
-    }
-
-    fn pin_entries(&mut self, entries: &[PathBuf], pinned: bool) -> CommandResult {
-        let engine = self.open_engine()?;
-        let changed = engine.entries().set_pinned(entries, pinned)?;
-        self.output.print_document(&PinDocument {
-            pinned,
-            changed,
-            named: entries.len(),
-        })?;
-        Ok(None)
-    }
+fn pin_entries(
+    context: &mut CommandContext<'_>,
+    entries: &[PathBuf],
+    pinned: bool,
+) -> CommandResult {
+    let engine = context.open_engine()?;
+    let changed = engine.entries().set_pinned(entries, pinned)?;
+    context.output.print_document(&PinDocument {
+        pinned,
+        changed,
+        named: entries.len(),
+    })?;
+    Ok(None)
 }

@@ -322,85 +322,86 @@ impl Document for SearchDocument {
     }
 }
 
-impl CommandContext<'_> {
-    pub(super) fn search_archive(&mut self, args: &SearchArgs) -> CommandResult {
-        let engine = self.open_engine()?;
-        let text = join_query(&args.query);
-        let query = args.filter.parse_query(&text, &engine)?;
-        let request = SearchRequest {
-            // Memories on other machines are read only where the query asks for memories.
-            reads_remote: query.filter.names_source(Source::Live),
-            query,
-            order: args.order.into(),
-            limit: if args.limit == 0 {
-                usize::MAX
-            } else {
-                args.limit
-            },
-            max_lines: MAX_PLACES,
-        };
-        if request.query.filter.includes(Source::Archive) {
-            let updated = engine
-                .search()
-                .update_index(&mut progress_line(self.output));
-            self.output.update_status_line("");
-            if let Err(error) = updated {
-                let why = error.message();
-                self.output
-                    .print_note(&format!("the index was not brought up to date: {why}"));
-            }
-        }
-        let result = engine.search().search_archive(&request, &|| true)?;
-        for note in &result.notes {
-            self.output.print_note(note);
-        }
-        let (has_more, is_all_read) = (result.has_more(), result.unread_entries == 0);
-        let is_found = !result.entries.is_empty() || !result.memories.is_empty();
-        let relaxations = if is_found {
-            Vec::new()
+pub(super) fn run(context: &mut CommandContext<'_>, args: &SearchArgs) -> CommandResult {
+    let engine = context.open_engine()?;
+    let text = join_query(&args.query);
+    let query = args.filter.parse_query(&text, &engine)?;
+    let request = SearchRequest {
+        // Memories on other machines are read only where the query asks for memories.
+        reads_remote: query.filter.names_source(Source::Live),
+        query,
+        order: args.order.into(),
+        limit: if args.limit == 0 {
+            usize::MAX
         } else {
-            engine
-                .search()
-                .relax_search(&args.filter.join_terms(&text), false, &|| true)?
-        };
-        let document = SearchDocument::new(text, result, &relaxations);
-        self.output.print_document(&document)?;
-        for relaxation in &relaxations {
-            let (what, count) = (relaxation.describe(), relaxation.describe_count());
-            self.output.print_hint(&format!("{what}: {count}"));
-        }
-        if has_more {
-            let shown = format_count(document.entries.len(), "entry");
-            self.output
-                .print_note(&format!("{shown} shown; --limit 0 prints all"));
-        }
-        Ok(if is_all_read {
-            (!is_found).then_some(ErrorKind::Partial)
-        } else {
-            Some(ErrorKind::Host)
-        })
-    }
-
-    pub(super) fn rebuild_index(&mut self) -> CommandResult {
-        let engine = self.open_engine()?;
-        let report = engine
+            args.limit
+        },
+        max_lines: MAX_PLACES,
+    };
+    if request.query.filter.includes(Source::Archive) {
+        let updated = engine
             .search()
-            .rebuild_index(&mut progress_line(self.output));
-        self.output.update_status_line("");
-        let report = report?;
-        self.output.print_document(&ReindexDocument {
-            entries: report.indexed,
-            bytes: report.bytes,
-        })?;
-        let Some(first) = report.unread.first() else {
-            return Ok(None);
-        };
-        let count = format_count(report.unread.len(), "entry");
-        let first = first.display();
-        self.output
-            .print_note(&format!("{count} could not be read, such as {first}"));
-        Ok(Some(ErrorKind::Host))
+            .update_index(&mut progress_line(context.output));
+        context.output.update_status_line("");
+        if let Err(error) = updated {
+            let why = error.message();
+            context
+                .output
+                .print_note(&format!("the index was not brought up to date: {why}"));
+        }
     }
+    let result = engine.search().search_archive(&request, &|| true)?;
+    for note in &result.notes {
+        context.output.print_note(note);
+    }
+    let (has_more, is_all_read) = (result.has_more(), result.unread_entries == 0);
+    let is_found = !result.entries.is_empty() || !result.memories.is_empty();
+    let relaxations = if is_found {
+        Vec::new()
+    } else {
+        engine
+            .search()
+            .relax_search(&args.filter.join_terms(&text), false, &|| true)?
+    };
+    let document = SearchDocument::new(text, result, &relaxations);
+    context.output.print_document(&document)?;
+    for relaxation in &relaxations {
+        let (what, count) = (relaxation.describe(), relaxation.describe_count());
+        context.output.print_hint(&format!("{what}: {count}"));
+    }
+    if has_more {
+        let shown = format_count(document.entries.len(), "entry");
+        context
+            .output
+            .print_note(&format!("{shown} shown; --limit 0 prints all"));
+    }
+    Ok(if is_all_read {
+        (!is_found).then_some(ErrorKind::Partial)
+    } else {
+        Some(ErrorKind::Host)
+    })
+}
+
+pub(super) fn rebuild_index(context: &mut CommandContext<'_>) -> CommandResult {
+    let engine = context.open_engine()?;
+    let report = engine
+        .search()
+        .rebuild_index(&mut progress_line(context.output));
+    context.output.update_status_line("");
+    let report = report?;
+    context.output.print_document(&ReindexDocument {
+        entries: report.indexed,
+        bytes: report.bytes,
+    })?;
+    let Some(first) = report.unread.first() else {
+        return Ok(None);
+    };
+    let count = format_count(report.unread.len(), "entry");
+    let first = first.display();
+    context
+        .output
+        .print_note(&format!("{count} could not be read, such as {first}"));
+    Ok(Some(ErrorKind::Host))
 }
 
 /// Returns a callback that shows the progress of an index on the status line.

@@ -7,8 +7,11 @@ use std::path::PathBuf;
 use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
-use super::baseline_edit::EditArgs;
-use super::baseline_plans::{DiffArgs, NewArgs, ReplaceArgs};
+use super::baseline_edit::{self, EditArgs};
+use super::baseline_plans::{
+    DiffArgs, NewArgs, ReplaceArgs, compare_baseline_versions, create_baseline,
+    replace_in_baselines, warn_of_foreign_lines,
+};
 use super::output::{
     Document, FileContent, OutputRole, Printer, TableCell, format_count, number_cell, text_cell,
 };
@@ -319,148 +322,158 @@ impl Document for RestoreDocument {
     }
 }
 
-impl CommandContext<'_> {
-    pub(super) fn run_baseline(&mut self, verb: &BaselineVerb) -> CommandResult {
-        match verb {
-            BaselineVerb::List => self.list_baselines(),
-            BaselineVerb::Show { file, version } => self.show_baseline(file, version.as_deref()),
-            BaselineVerb::Diff(args) => self.compare_baseline_versions(args),
-            BaselineVerb::New(args) => self.create_baseline(args),
-            BaselineVerb::Edit(args) => self.edit_baseline(args),
-            BaselineVerb::Replace(args) => self.replace_in_baselines(args),
-            BaselineVerb::History { file, count } => self.show_history(file, *count),
-            BaselineVerb::Restore { file, version } => self.restore_baseline(file, version),
-        }
+pub(super) fn run(context: &mut CommandContext<'_>, verb: &BaselineVerb) -> CommandResult {
+    match verb {
+        BaselineVerb::List => list_baselines(context),
+        BaselineVerb::Show { file, version } => show_baseline(context, file, version.as_deref()),
+        BaselineVerb::Diff(args) => compare_baseline_versions(context, args),
+        BaselineVerb::New(args) => create_baseline(context, args),
+        BaselineVerb::Edit(args) => baseline_edit::run(context, args),
+        BaselineVerb::Replace(args) => replace_in_baselines(context, args),
+        BaselineVerb::History { file, count } => show_history(context, file, *count),
+        BaselineVerb::Restore { file, version } => restore_baseline(context, file, version),
     }
+}
 
-    fn list_baselines(&mut self) -> CommandResult {
-        let engine = self.open_engine()?;
-        let list = engine.catalog().list_baselines();
-        let kind = list.worst_kind();
-        let (signed, signature_error) = match list.signature {
-            Some(Ok(signed)) => (Some(signed), None),
-            Some(Err(error)) => (None, Some(error)),
-            None => (None, None),
-        };
-        let seal_error = list.seal_error.or(signature_error);
-        let problems: Vec<String> = list
-            .baselines
-            .iter()
-            .filter_map(|it| Some(format!("{}: {}", it.name, it.problem.as_ref()?)))
-            .collect();
-        let changed: Vec<String> = list
-            .baselines
-            .iter()
-            .filter(|it| it.state == BaselineState::Changed)
-            .map(|it| quote_operand(&it.name))
-            .collect();
-        let has_saved = list
-            .baselines
-            .iter()
-            .any(|it| it.state == BaselineState::Saved);
-        let has_unsealed = list
-            .baselines
-            .iter()
-            .any(|it| it.state == BaselineState::Unsealed && !it.agents.is_empty());
-        self.output.print_document(&ListDocument {
-            baseline_dir: list.directory,
-            baselines: list.baselines,
-            signed,
-            seal_error: seal_error.as_ref().map(Error::to_string),
-            ledger_error: list.ledger_error.as_ref().map(Error::to_string),
-        })?;
-        problems.iter().for_each(|it| self.output.print_error(it));
-        for error in [&seal_error, &list.ledger_error].into_iter().flatten() {
-            self.output.print_error(error.message());
-            self.output.print_hints(error.hints());
-        }
-        for name in changed {
-            let seal = engine.command_line(&format!("seal --dry-run {name}"));
-            let restore = engine.command_line(&format!("baseline restore {name}"));
-            self.output
-                .print_hint(&format!("see what changed: {seal}; put it back: {restore}"));
-        }
-        if has_saved {
-            let seal = seal_saved_command(engine.config());
-            let hint = format!("seal what you saved, and nothing else: {seal}");
-            self.output.print_hint(&hint);
-        }
-        if has_unsealed && seal_error.is_none() {
-            self.output.print_hint(&seal_hint(engine.config()));
-        }
-        Ok(kind)
+fn list_baselines(context: &mut CommandContext<'_>) -> CommandResult {
+    let engine = context.open_engine()?;
+    let list = engine.catalog().list_baselines();
+    let kind = list.worst_kind();
+    let (signed, signature_error) = match list.signature {
+        Some(Ok(signed)) => (Some(signed), None),
+        Some(Err(error)) => (None, Some(error)),
+        None => (None, None),
+    };
+    let seal_error = list.seal_error.or(signature_error);
+    let problems: Vec<String> = list
+        .baselines
+        .iter()
+        .filter_map(|it| Some(format!("{}: {}", it.name, it.problem.as_ref()?)))
+        .collect();
+    let changed: Vec<String> = list
+        .baselines
+        .iter()
+        .filter(|it| it.state == BaselineState::Changed)
+        .map(|it| quote_operand(&it.name))
+        .collect();
+    let has_saved = list
+        .baselines
+        .iter()
+        .any(|it| it.state == BaselineState::Saved);
+    let has_unsealed = list
+        .baselines
+        .iter()
+        .any(|it| it.state == BaselineState::Unsealed && !it.agents.is_empty());
+    context.output.print_document(&ListDocument {
+        baseline_dir: list.directory,
+        baselines: list.baselines,
+        signed,
+        seal_error: seal_error.as_ref().map(Error::to_string),
+        ledger_error: list.ledger_error.as_ref().map(Error::to_string),
+    })?;
+    problems
+        .iter()
+        .for_each(|it| context.output.print_error(it));
+    for error in [&seal_error, &list.ledger_error].into_iter().flatten() {
+        context.output.print_error(error.message());
+        context.output.print_hints(error.hints());
     }
-
-    fn show_baseline(&mut self, file: &str, version: Option<&str>) -> CommandResult {
-        let engine = self.open_engine()?;
-        let name = engine
-            .seals()
-            .baseline_name(file, &self.environment.env.cwd)?;
-        let bytes = match version {
-            Some(version) => engine
-                .catalog()
-                .find_baseline_version(&name, version)?
-                .1
-                .to_vec(),
-            None => engine.catalog().read_baseline(&name)?,
-        };
-        self.output.print_document(&ShowDocument {
-            file: name,
-            content: FileContent::new(bytes),
-        })?;
-        Ok(None)
+    for name in changed {
+        let seal = engine.command_line(&format!("seal --dry-run {name}"));
+        let restore = engine.command_line(&format!("baseline restore {name}"));
+        context
+            .output
+            .print_hint(&format!("see what changed: {seal}; put it back: {restore}"));
     }
+    if has_saved {
+        let seal = seal_saved_command(engine.config());
+        let hint = format!("seal what you saved, and nothing else: {seal}");
+        context.output.print_hint(&hint);
+    }
+    if has_unsealed && seal_error.is_none() {
+        context.output.print_hint(&seal_hint(engine.config()));
+    }
+    Ok(kind)
+}
 
-    fn show_history(&mut self, file: &str, count: Option<usize>) -> CommandResult {
-        let engine = self.open_engine()?;
-        let name = engine
-            .seals()
-            .baseline_name(file, &self.environment.env.cwd)?;
-        let page = engine
+fn show_baseline(
+    context: &mut CommandContext<'_>,
+    file: &str,
+    version: Option<&str>,
+) -> CommandResult {
+    let engine = context.open_engine()?;
+    let name = engine
+        .seals()
+        .baseline_name(file, &context.environment.env.cwd)?;
+    let bytes = match version {
+        Some(version) => engine
             .catalog()
-            .baseline_history_page(&name, count.unwrap_or(usize::MAX))?;
-        if let Some(error) = &page.unread {
-            self.output
-                .print_warning(&format!("older versions cannot be read: {error}"));
-        }
-        let mut versions = page.versions;
-        versions.reverse();
-        self.output.print_document(&HistoryDocument {
-            file: name,
-            versions,
-        })?;
-        Ok(None)
-    }
+            .find_baseline_version(&name, version)?
+            .1
+            .to_vec(),
+        None => engine.catalog().read_baseline(&name)?,
+    };
+    context.output.print_document(&ShowDocument {
+        file: name,
+        content: FileContent::new(bytes),
+    })?;
+    Ok(None)
+}
 
-    fn restore_baseline(&mut self, file: &str, version: &str) -> CommandResult {
-        let engine = self.open_engine()?;
-        let name = engine
-            .seals()
-            .baseline_name(file, &self.environment.env.cwd)?;
-        let is_interrupted = engine.files().recover_interrupted_save(&name)?;
-        if version == "previous" && is_interrupted {
-            return Err(interrupted_save_error(&engine, &name)?.into());
-        }
-        let plan = engine
-            .edits()
-            .plan_restore(std::slice::from_ref(&name), version)?;
-        self.warn_of_foreign_lines(&engine, &plan);
-        let file = plan.files.first();
-        let restored = file.map(|file| engine.edits().apply_planned_baseline(&plan, file));
-        let restored = restored.transpose()?;
-        self.output.print_document(&RestoreDocument {
-            file: name,
-            version: version.to_string(),
-            remarks: restored
-                .as_ref()
-                .map(SavedBaseline::remarks)
-                .unwrap_or_default(),
-            lost: restored.as_ref().map(|it| it.lost).unwrap_or_default(),
-            before: restored.as_ref().and_then(|it| it.before),
-            sha256: restored.as_ref().map(|it| it.digest),
-            kept_aside: restored.as_ref().and_then(|it| it.kept_aside.clone()),
-            run: restored.map(|it| it.run),
-        })?;
-        Ok(None)
+fn show_history(
+    context: &mut CommandContext<'_>,
+    file: &str,
+    count: Option<usize>,
+) -> CommandResult {
+    let engine = context.open_engine()?;
+    let name = engine
+        .seals()
+        .baseline_name(file, &context.environment.env.cwd)?;
+    let page = engine
+        .catalog()
+        .baseline_history_page(&name, count.unwrap_or(usize::MAX))?;
+    if let Some(error) = &page.unread {
+        context
+            .output
+            .print_warning(&format!("older versions cannot be read: {error}"));
     }
+    let mut versions = page.versions;
+    versions.reverse();
+    context.output.print_document(&HistoryDocument {
+        file: name,
+        versions,
+    })?;
+    Ok(None)
+}
+
+fn restore_baseline(context: &mut CommandContext<'_>, file: &str, version: &str) -> CommandResult {
+    let engine = context.open_engine()?;
+    let name = engine
+        .seals()
+        .baseline_name(file, &context.environment.env.cwd)?;
+    let is_interrupted = engine.files().recover_interrupted_save(&name)?;
+    if version == "previous" && is_interrupted {
+        return Err(interrupted_save_error(&engine, &name)?.into());
+    }
+    let plan = engine
+        .edits()
+        .plan_restore(std::slice::from_ref(&name), version)?;
+    warn_of_foreign_lines(context, &engine, &plan);
+    let file = plan.files.first();
+    let restored = file.map(|file| engine.edits().apply_planned_baseline(&plan, file));
+    let restored = restored.transpose()?;
+    context.output.print_document(&RestoreDocument {
+        file: name,
+        version: version.to_string(),
+        remarks: restored
+            .as_ref()
+            .map(SavedBaseline::remarks)
+            .unwrap_or_default(),
+        lost: restored.as_ref().map(|it| it.lost).unwrap_or_default(),
+        before: restored.as_ref().and_then(|it| it.before),
+        sha256: restored.as_ref().map(|it| it.digest),
+        kept_aside: restored.as_ref().and_then(|it| it.kept_aside.clone()),
+        run: restored.map(|it| it.run),
+    })?;
+    Ok(None)
 }

@@ -60,104 +60,103 @@ impl Document for EditDocument {
     }
 }
 
-impl CommandContext<'_> {
-    pub(super) fn edit_baseline(&mut self, args: &EditArgs) -> CommandResult {
-        let engine = self.open_engine()?;
-        let name = engine
-            .seals()
-            .baseline_name(&args.file, &self.environment.env.cwd)?;
-        engine.files().recover_baseline_changes()?;
-        // Until the end, the guard restores nothing.
-        let _edit = engine.files().begin_baseline_edit()?;
-        let opened = engine.edits().open_baseline(&name)?;
-        // The editor gets them, too: it decides whether they end the edit.
-        signals::register_stop_flag(&Arc::default())?;
-        let copy = ExternalCopy::write(
-            &self.environment.temporary_root,
-            &opened,
-            engine.clock().instant(),
-        )?;
-        let ended = self.run_editor(copy.path());
-        let ended_at = ended.is_ok().then(|| engine.clock().instant());
-        // The text of a failed editor is not saved.
-        let saved = ended.and_then(|()| copy.read_text()).and_then(|edited| {
-            let findings = lint_draft(&engine, &name, &edited)?;
-            let saved = save_draft(&engine, &opened, &edited, &findings, args.force)?;
-            Ok((edited, findings, saved))
-        });
-        let stored = saved.as_ref().ok().map(|(edited, ..)| edited.as_slice());
-        let kept = copy.finish(stored, ended_at).map(|kept| kept.to_string());
-        let (edited, findings, saved) = match saved {
-            Ok(saved) => saved,
-            Err(error) => return Err(kept.into_iter().fold(error, Error::with_hint).into()),
-        };
-        if let Some(kept) = kept {
-            self.output.print_warning(&kept);
-        }
-        let diff = compare_texts(&engine, &opened.bytes, &edited);
-        self.output.print_document(&EditDocument {
-            file: name.clone(),
-            before: opened.digest,
-            sha256: Digest::of(&edited),
-            run: saved.as_ref().map(|it| it.run.clone()),
-            findings: findings.iter().map(Finding::summary).collect(),
-            hunks: diff_hunks(&diff),
-            too_large: diff.is_too_large,
-            diff,
-        })?;
-        for remark in saved.iter().flat_map(SavedBaseline::remarks) {
-            self.output.print_warning(&format!("{name}: {remark}"));
-        }
-        for finding in &findings {
-            self.output.print_note(&finding.summary());
-        }
-        if saved.is_some() {
-            let seal = format!("seal {}", quote_operand(&name));
-            self.output
-                .print_hint(&format!("to seal it: {}", engine.command_line(&seal)));
-        }
-        Ok(None)
+pub(super) fn run(context: &mut CommandContext<'_>, args: &EditArgs) -> CommandResult {
+    let engine = context.open_engine()?;
+    let name = engine
+        .seals()
+        .baseline_name(&args.file, &context.environment.env.cwd)?;
+    engine.files().recover_baseline_changes()?;
+    // Until the end, the guard restores nothing.
+    let _edit = engine.files().begin_baseline_edit()?;
+    let opened = engine.edits().open_baseline(&name)?;
+    // The editor gets them, too: it decides whether they end the edit.
+    signals::register_stop_flag(&Arc::default())?;
+    let copy = ExternalCopy::write(
+        &context.environment.temporary_root,
+        &opened,
+        engine.clock().instant(),
+    )?;
+    let ended = run_editor(context, copy.path());
+    let ended_at = ended.is_ok().then(|| engine.clock().instant());
+    // The text of a failed editor is not saved.
+    let saved = ended.and_then(|()| copy.read_text()).and_then(|edited| {
+        let findings = lint_draft(&engine, &name, &edited)?;
+        let saved = save_draft(&engine, &opened, &edited, &findings, args.force)?;
+        Ok((edited, findings, saved))
+    });
+    let stored = saved.as_ref().ok().map(|(edited, ..)| edited.as_slice());
+    let kept = copy.finish(stored, ended_at).map(|kept| kept.to_string());
+    let (edited, findings, saved) = match saved {
+        Ok(saved) => saved,
+        Err(error) => return Err(kept.into_iter().fold(error, Error::with_hint).into()),
+    };
+    if let Some(kept) = kept {
+        context.output.print_warning(&kept);
     }
+    let diff = compare_texts(&engine, &opened.bytes, &edited);
+    context.output.print_document(&EditDocument {
+        file: name.clone(),
+        before: opened.digest,
+        sha256: Digest::of(&edited),
+        run: saved.as_ref().map(|it| it.run.clone()),
+        findings: findings.iter().map(Finding::summary).collect(),
+        hunks: diff_hunks(&diff),
+        too_large: diff.is_too_large,
+        diff,
+    })?;
+    for remark in saved.iter().flat_map(SavedBaseline::remarks) {
+        context.output.print_warning(&format!("{name}: {remark}"));
+    }
+    for finding in &findings {
+        context.output.print_note(&finding.summary());
+    }
+    if saved.is_some() {
+        let seal = format!("seal {}", quote_operand(&name));
+        context
+            .output
+            .print_hint(&format!("to seal it: {}", engine.command_line(&seal)));
+    }
+    Ok(None)
+}
 
-    /// Runs the operator's editor on a file, and waits until it ends.
-    fn run_editor(&self, file: &Path) -> Result<()> {
-        let mut failure = Error::new(ErrorKind::User, "no editor is set");
-        for words in self.environment.external_tools.editor_commands()? {
-            let Some((program, arguments)) = words.split_first() else {
-                continue;
-            };
-            match self.start_editor(program, arguments, file) {
-                Ok(status) if status.success() => return Ok(()),
-                Ok(status) => {
-                    let why = describe_exit(status);
-                    let message = format!("the editor {program} failed ({why}); nothing was saved");
-                    return Err(Error::new(ErrorKind::User, message));
-                }
-                Err(error) => {
-                    let cause = describe_io_error(&error);
-                    let message = format!("cannot start the editor {program}: {cause}");
-                    failure = Error::new(ErrorKind::User, message);
-                }
+/// Runs the operator's editor on a file, and waits until it ends.
+fn run_editor(context: &CommandContext<'_>, file: &Path) -> Result<()> {
+    let mut failure = Error::new(ErrorKind::User, "no editor is set");
+    for words in context.environment.external_tools.editor_commands()? {
+        let Some((program, arguments)) = words.split_first() else {
+            continue;
+        };
+        match start_editor(context, program, arguments, file) {
+            Ok(status) if status.success() => return Ok(()),
+            Ok(status) => {
+                let why = describe_exit(status);
+                let message = format!("the editor {program} failed ({why}); nothing was saved");
+                return Err(Error::new(ErrorKind::User, message));
+            }
+            Err(error) => {
+                let cause = describe_io_error(&error);
+                let message = format!("cannot start the editor {program}: {cause}");
+                failure = Error::new(ErrorKind::User, message);
             }
         }
-        Err(failure.with_hint("set VISUAL or EDITOR to the command of your editor"))
     }
+    Err(failure.with_hint("set VISUAL or EDITOR to the command of your editor"))
+}
 
-    fn start_editor(
-        &self,
-        program: &str,
-        arguments: &[String],
-        file: &Path,
-    ) -> io::Result<ExitStatus> {
-        let mut command = Command::new(program);
-        command.args(arguments).arg(file);
-        if self.output.is_json() {
-            // Standard output is for the document.
-            let errors = io::stderr().as_fd().try_clone_to_owned()?;
-            command.stdout(Stdio::from(errors));
-        }
-        command.status()
+fn start_editor(
+    context: &CommandContext<'_>,
+    program: &str,
+    arguments: &[String],
+    file: &Path,
+) -> io::Result<ExitStatus> {
+    let mut command = Command::new(program);
+    command.args(arguments).arg(file);
+    if context.output.is_json() {
+        // Standard output is for the document.
+        let errors = io::stderr().as_fd().try_clone_to_owned()?;
+        command.stdout(Stdio::from(errors));
     }
+    command.status()
 }
 
 /// Returns what the lint finds in a text of a baseline.

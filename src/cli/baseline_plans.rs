@@ -191,164 +191,180 @@ impl ReplacedItem {
     }
 }
 
-impl CommandContext<'_> {
-    /// Shows what is replaced, as text, or adds it to the items for JSON.
-    fn show_replacements(
-        &mut self,
-        engine: &Engine,
-        files: &[PlannedBaseline],
-        items: &mut [ReplacedItem],
-    ) -> Result<(), Error> {
-        let is_json = self.output.is_json();
-        let mut bytes_left = MAX_ALL_HUNK_BYTES;
-        for (file, item) in files.iter().zip(items) {
-            let before = file.before.bytes().unwrap_or_default();
-            let diff = compare_texts(engine, before, &file.after);
-            if is_json {
-                let part = diff_hunks_within(&diff, bytes_left);
-                bytes_left -= part.bytes;
-                item.more_lines = part.omitted_lines;
-                item.hunks = part.hunks;
-            } else {
-                self.output
-                    .print_document(&ShownReplacement { item, diff })?;
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn compare_baseline_versions(&mut self, args: &DiffArgs) -> CommandResult {
-        let engine = self.open_engine()?;
-        let name = engine
-            .seals()
-            .baseline_name(&args.file, &self.environment.env.cwd)?;
-        let (old_sha256, old) = engine.catalog().find_baseline_version(&name, &args.old)?;
-        let (new_sha256, new) = engine.catalog().find_baseline_version(&name, &args.new)?;
-        let diff = compare_texts(&engine, &old, &new);
-        self.output.print_document(&ComparisonDocument {
-            file: name,
-            old: args.old.clone(),
-            new: args.new.clone(),
-            old_sha256,
-            new_sha256,
-            hunks: diff_hunks(&diff),
-            too_large: diff.is_too_large,
-            diff,
-        })?;
-        Ok(None)
-    }
-
-    pub(super) fn create_baseline(&mut self, args: &NewArgs) -> CommandResult {
-        let engine = self.open_engine()?;
-        let source = match args.from.as_str() {
-            "template" => args.from.clone(),
-            other => engine
-                .seals()
-                .baseline_name(other, &self.environment.env.cwd)?,
-        };
-        let plan = engine.edits().plan_new_baseline(&args.name, &source)?;
-        self.warn_of_foreign_lines(&engine, &plan);
-        for file in &plan.files {
-            let saved = engine.edits().apply_planned_baseline(&plan, file)?;
-            self.output.print_document(&NewDocument {
-                file: file.name.clone(),
-                from: source.clone(),
-                path: saved.path,
-                sha256: saved.digest,
-                run: saved.run,
-            })?;
-        }
-        let seal = format!("seal {}", quote_operand(&args.name));
-        self.output.print_hint(&format!(
-            "edit it, name it in the config as `baseline` of an agent, then: {}",
-            engine.command_line(&seal)
-        ));
-        Ok(None)
-    }
-
-    /// Warns of files that hold more than what the operator has sealed or saved.
-    pub(super) fn warn_of_foreign_lines(&mut self, engine: &Engine, plan: &BaselinePlan) {
-        for file in plan.files.iter().filter(|file| file.is_foreign) {
-            let (what, changed) = match &plan.action {
-                BaselineAction::Create { source } => ("", source),
-                BaselineAction::Restore { .. } => ("this version of ", &file.name),
-                BaselineAction::Replace => ("", &file.name),
-            };
-            self.warn_of_foreign_baseline(engine, what, changed);
-        }
-    }
-
-    /// Warns of a baseline that may hold lines of another program; `what` stands before its name.
-    pub(super) fn warn_of_foreign_baseline(&mut self, engine: &Engine, what: &str, name: &str) {
-        let diff = format!("baseline diff {}", quote_operand(name));
-        self.output.print_warning(&format!(
-            "not all of {what}{name} was saved by this program; compare it with its seal: {}",
-            engine.command_line(&diff)
-        ));
-    }
-
-    pub(super) fn replace_in_baselines(&mut self, args: &ReplaceArgs) -> CommandResult {
-        let engine = self.open_engine()?;
-        if !args.dry_run {
-            engine.files().recover_baseline_changes()?;
-        }
-        let cwd = &self.environment.env.cwd;
-        let names: Vec<String> = if args.all {
-            let mut names: Vec<String> = engine
-                .config()
-                .agents
-                .iter()
-                .map(|agent| agent.baseline.clone())
-                .collect();
-            names.sort();
-            names.dedup();
-            names
+/// Shows what is replaced, as text, or adds it to the items for JSON.
+fn show_replacements(
+    context: &mut CommandContext<'_>,
+    engine: &Engine,
+    files: &[PlannedBaseline],
+    items: &mut [ReplacedItem],
+) -> Result<(), Error> {
+    let is_json = context.output.is_json();
+    let mut bytes_left = MAX_ALL_HUNK_BYTES;
+    for (file, item) in files.iter().zip(items) {
+        let before = file.before.bytes().unwrap_or_default();
+        let diff = compare_texts(engine, before, &file.after);
+        if is_json {
+            let part = diff_hunks_within(&diff, bytes_left);
+            bytes_left -= part.bytes;
+            item.more_lines = part.omitted_lines;
+            item.hunks = part.hunks;
         } else {
-            let names = args.files.iter();
-            let names: Result<_, Error> = names
-                .map(|it| engine.seals().baseline_name(it, cwd))
-                .collect();
-            names?
-        };
-        let plan = engine.edits().plan_replacement(
-            &names,
-            &TextReplacement {
-                pattern: args.pattern.clone(),
-                replacement: args.replacement.clone(),
-                is_regex: args.regex,
-            },
-        )?;
-        let mut files: Vec<ReplacedItem> = plan.files.iter().map(ReplacedItem::new).collect();
-        self.warn_of_foreign_lines(&engine, &plan);
-        let mut errors: Vec<Error> = Vec::new();
-        for (file, item) in plan.files.iter().zip(&mut files).filter(|_| !args.dry_run) {
-            match engine.edits().apply_planned_baseline(&plan, file) {
-                Ok(saved) => {
-                    for remark in saved.remarks() {
-                        let warning = format!("{}: {remark}", file.name);
-                        self.output.print_warning(&warning);
-                    }
-                    item.run = Some(saved.run);
-                }
-                Err(error) => errors.push(error),
-            }
+            context
+                .output
+                .print_document(&ShownReplacement { item, diff })?;
         }
-        self.show_replacements(&engine, &plan.files, &mut files)?;
-        let is_written = files.iter().any(|item| item.run.is_some());
-        self.output.print_document(&ReplaceDocument {
-            dry_run: args.dry_run,
-            files,
-            unchanged: plan.unchanged,
-        })?;
-        for error in &errors {
-            self.output.print_error(error.message());
-            self.output.print_hints(error.hints());
-        }
-        if is_written {
-            let seal = seal_saved_command(engine.config());
-            self.output.print_hint(&format!("seal the changes: {seal}"));
-        }
-        let kinds = errors.iter().map(Error::kind);
-        Ok(kinds.reduce(ErrorKind::more_serious))
     }
+    Ok(())
+}
+
+pub(super) fn compare_baseline_versions(
+    context: &mut CommandContext<'_>,
+    args: &DiffArgs,
+) -> CommandResult {
+    let engine = context.open_engine()?;
+    let name = engine
+        .seals()
+        .baseline_name(&args.file, &context.environment.env.cwd)?;
+    let (old_sha256, old) = engine.catalog().find_baseline_version(&name, &args.old)?;
+    let (new_sha256, new) = engine.catalog().find_baseline_version(&name, &args.new)?;
+    let diff = compare_texts(&engine, &old, &new);
+    context.output.print_document(&ComparisonDocument {
+        file: name,
+        old: args.old.clone(),
+        new: args.new.clone(),
+        old_sha256,
+        new_sha256,
+        hunks: diff_hunks(&diff),
+        too_large: diff.is_too_large,
+        diff,
+    })?;
+    Ok(None)
+}
+
+pub(super) fn create_baseline(context: &mut CommandContext<'_>, args: &NewArgs) -> CommandResult {
+    let engine = context.open_engine()?;
+    let source = match args.from.as_str() {
+        "template" => args.from.clone(),
+        other => engine
+            .seals()
+            .baseline_name(other, &context.environment.env.cwd)?,
+    };
+    let plan = engine.edits().plan_new_baseline(&args.name, &source)?;
+    warn_of_foreign_lines(context, &engine, &plan);
+    for file in &plan.files {
+        let saved = engine.edits().apply_planned_baseline(&plan, file)?;
+        context.output.print_document(&NewDocument {
+            file: file.name.clone(),
+            from: source.clone(),
+            path: saved.path,
+            sha256: saved.digest,
+            run: saved.run,
+        })?;
+    }
+    let seal = format!("seal {}", quote_operand(&args.name));
+    context.output.print_hint(&format!(
+        "edit it, name it in the config as `baseline` of an agent, then: {}",
+        engine.command_line(&seal)
+    ));
+    Ok(None)
+}
+
+/// Warns of files that hold more than what the operator has sealed or saved.
+pub(super) fn warn_of_foreign_lines(
+    context: &mut CommandContext<'_>,
+    engine: &Engine,
+    plan: &BaselinePlan,
+) {
+    for file in plan.files.iter().filter(|file| file.is_foreign) {
+        let (what, changed) = match &plan.action {
+            BaselineAction::Create { source } => ("", source),
+            BaselineAction::Restore { .. } => ("this version of ", &file.name),
+            BaselineAction::Replace => ("", &file.name),
+        };
+        warn_of_foreign_baseline(context, engine, what, changed);
+    }
+}
+
+/// Warns of a baseline that may hold lines of another program; `what` stands before its name.
+pub(super) fn warn_of_foreign_baseline(
+    context: &mut CommandContext<'_>,
+    engine: &Engine,
+    what: &str,
+    name: &str,
+) {
+    let diff = format!("baseline diff {}", quote_operand(name));
+    context.output.print_warning(&format!(
+        "not all of {what}{name} was saved by this program; compare it with its seal: {}",
+        engine.command_line(&diff)
+    ));
+}
+
+pub(super) fn replace_in_baselines(
+    context: &mut CommandContext<'_>,
+    args: &ReplaceArgs,
+) -> CommandResult {
+    let engine = context.open_engine()?;
+    if !args.dry_run {
+        engine.files().recover_baseline_changes()?;
+    }
+    let cwd = &context.environment.env.cwd;
+    let names: Vec<String> = if args.all {
+        let mut names: Vec<String> = engine
+            .config()
+            .agents
+            .iter()
+            .map(|agent| agent.baseline.clone())
+            .collect();
+        names.sort();
+        names.dedup();
+        names
+    } else {
+        let names = args.files.iter();
+        let names: Result<_, Error> = names
+            .map(|it| engine.seals().baseline_name(it, cwd))
+            .collect();
+        names?
+    };
+    let plan = engine.edits().plan_replacement(
+        &names,
+        &TextReplacement {
+            pattern: args.pattern.clone(),
+            replacement: args.replacement.clone(),
+            is_regex: args.regex,
+        },
+    )?;
+    let mut files: Vec<ReplacedItem> = plan.files.iter().map(ReplacedItem::new).collect();
+    warn_of_foreign_lines(context, &engine, &plan);
+    let mut errors: Vec<Error> = Vec::new();
+    for (file, item) in plan.files.iter().zip(&mut files).filter(|_| !args.dry_run) {
+        match engine.edits().apply_planned_baseline(&plan, file) {
+            Ok(saved) => {
+                for remark in saved.remarks() {
+                    let warning = format!("{}: {remark}", file.name);
+                    context.output.print_warning(&warning);
+                }
+                item.run = Some(saved.run);
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    show_replacements(context, &engine, &plan.files, &mut files)?;
+    let is_written = files.iter().any(|item| item.run.is_some());
+    context.output.print_document(&ReplaceDocument {
+        dry_run: args.dry_run,
+        files,
+        unchanged: plan.unchanged,
+    })?;
+    for error in &errors {
+        context.output.print_error(error.message());
+        context.output.print_hints(error.hints());
+    }
+    if is_written {
+        let seal = seal_saved_command(engine.config());
+        context
+            .output
+            .print_hint(&format!("seal the changes: {seal}"));
+    }
+    let kinds = errors.iter().map(Error::kind);
+    Ok(kinds.reduce(ErrorKind::more_serious))
 }

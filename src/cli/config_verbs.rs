@@ -139,53 +139,51 @@ fn baseline_diagnostics(engine: &Engine) -> Vec<Diagnostic> {
     diagnostics
 }
 
-impl CommandContext<'_> {
-    pub(super) fn run_config_check(&mut self) -> CommandResult {
-        let located = config::locate(self.config_flag.as_deref(), &self.environment.env)?;
-        let config::CheckedConfig {
-            config,
-            diagnostics: problems,
-        } = config::check_file(&located.path, &self.environment.env);
-        let is_error = |it: &Diagnostic| it.level == DiagnosticLevel::Error;
-        let agents = config
-            .as_ref()
-            .map(|config| config.agents.len())
-            .filter(|_| !problems.iter().any(is_error));
-        let mut errors: Vec<Diagnostic> = Vec::new();
-        if let Some(config) = config {
-            let group = super::resolve_archive_group(&config, self.environment.find_group);
-            let group = group.unwrap_or_else(|ConfigErrors(missing)| {
-                errors.extend(missing);
-                None
-            });
-            errors.extend(command_diagnostic(&config, &self.environment.alerts));
-            let engine = self.new_cli_engine(config, group);
-            errors.extend(memory_diagnostics(&engine));
-            errors.extend(baseline_diagnostics(&engine));
-        }
-        // For commands that go on, the same problems are warnings of the config.
-        let is_new = |it: &Diagnostic| errors.iter().all(|error| error.message != it.message);
-        let mut diagnostics: Vec<Diagnostic> = problems.into_iter().filter(is_new).collect();
-        diagnostics.extend(errors);
-        diagnostics.sort_by_key(|it| it.line);
-        let count_of = |level| diagnostics.iter().filter(|it| it.level == level).count();
-        let check = ConfigCheckDocument {
-            config: located.path.display().to_string(),
-            agents,
-            errors: count_of(DiagnosticLevel::Error),
-            warnings: count_of(DiagnosticLevel::Warning),
-            diagnostics,
-        };
-        self.output.print_document(&check)?;
-        Ok((check.errors > 0).then_some(ErrorKind::Config))
+pub(super) fn run_check(context: &mut CommandContext<'_>) -> CommandResult {
+    let located = config::locate(context.config_flag.as_deref(), &context.environment.env)?;
+    let config::CheckedConfig {
+        config,
+        diagnostics: problems,
+    } = config::check_file(&located.path, &context.environment.env);
+    let is_error = |it: &Diagnostic| it.level == DiagnosticLevel::Error;
+    let agents = config
+        .as_ref()
+        .map(|config| config.agents.len())
+        .filter(|_| !problems.iter().any(is_error));
+    let mut errors: Vec<Diagnostic> = Vec::new();
+    if let Some(config) = config {
+        let group = super::resolve_archive_group(&config, context.environment.find_group);
+        let group = group.unwrap_or_else(|ConfigErrors(missing)| {
+            errors.extend(missing);
+            None
+        });
+        errors.extend(command_diagnostic(&config, &context.environment.alerts));
+        let engine = context.new_cli_engine(config, group);
+        errors.extend(memory_diagnostics(&engine));
+        errors.extend(baseline_diagnostics(&engine));
     }
+    // For commands that go on, the same problems are warnings of the config.
+    let is_new = |it: &Diagnostic| errors.iter().all(|error| error.message != it.message);
+    let mut diagnostics: Vec<Diagnostic> = problems.into_iter().filter(is_new).collect();
+    diagnostics.extend(errors);
+    diagnostics.sort_by_key(|it| it.line);
+    let count_of = |level| diagnostics.iter().filter(|it| it.level == level).count();
+    let check = ConfigCheckDocument {
+        config: located.path.display().to_string(),
+        agents,
+        errors: count_of(DiagnosticLevel::Error),
+        warnings: count_of(DiagnosticLevel::Warning),
+        diagnostics,
+    };
+    context.output.print_document(&check)?;
+    Ok((check.errors > 0).then_some(ErrorKind::Config))
+}
 
-    pub(super) fn run_config_show(&mut self) -> CommandResult {
-        let config = self.load_config()?;
-        self.output.print_document(&ConfigShowDocument {
-            config: config.path.display().to_string(),
-            values: config.effective_values(),
-        })?;
-        Ok(None)
-    }
+pub(super) fn run_show(context: &mut CommandContext<'_>) -> CommandResult {
+    let config = context.load_config()?;
+    context.output.print_document(&ConfigShowDocument {
+        config: config.path.display().to_string(),
+        values: config.effective_values(),
+    })?;
+    Ok(None)
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::arguments::ConsoleFlags;
 use super::metrics_file::MetricsFlags;
+use super::status;
 use super::{CommandContext, CommandResult, ConsoleSetup, signals};
 use crate::clock;
 use crate::config::ConfigEnvironment;
@@ -58,64 +59,63 @@ fn check_demo_place(dir: &Path, env: &ConfigEnvironment) -> Result<()> {
         .with_hint("name a directory of your own, or leave out --dir; nothing was written"))
 }
 
-impl CommandContext<'_> {
-    /// Builds the example fleet and opens the console on it; without a terminal, prints its status.
-    /// The fleet stays in `dir`; without it, it is in a temporary directory, which is removed.
-    pub(super) fn run_demo(
-        &mut self,
-        dir: Option<PathBuf>,
-        agents: Option<usize>,
-        flags: &ConsoleFlags,
-    ) -> CommandResult {
-        let dir = dir.map(|dir| self.environment.env.cwd.join(dir));
-        // An interrupted build must not leave half a fleet in a temporary directory: the fleet is
-        // finished, then removed.
-        let interrupted = signals::register_stop_flag(&Arc::default())?;
-        let clock = clock::SystemClock;
-        if let Some(dir) = &dir {
-            check_demo_place(dir, &self.environment.env)?;
-        }
-        let demo = match &dir {
-            Some(dir) => demo::build_in(dir, agents, &clock)?,
-            None => demo::build_temporary(&self.environment.temporary_root, agents, &clock)?,
-        };
-        if interrupted.load(Ordering::Relaxed) {
-            return Ok(Some(ErrorKind::Interrupted));
-        }
-        self.config_flag = Some(demo.config_path().to_path_buf());
-        self.connector = demo.host().clone();
-        if self.can_open_console() {
-            let config = self.load_config()?;
-            let writers = demo.start_writers();
-            let note = format!("example fleet in {}", demo.directory().display());
-            let setup = ConsoleSetup {
-                startup_message: Some(note),
-                connector: Some(demo.host().clone()),
-                initial_agent: Some(demo::INITIAL_AGENT.to_string()),
-                extra_command: Some(host_command(&demo)),
-                ..ConsoleSetup::default()
-            };
-            let ended = self.open_console(config, flags, setup);
-            drop(writers);
-            if dir.is_some() && ended.is_ok() {
-                self.output.print_note(&format!(
-                    "example fleet kept in {}; open it with `{}`",
-                    demo.directory().display(),
-                    Invocation::with_config(demo.config_path()).console_command_line()
-                ));
-            }
-            return ended;
-        }
-        self.output.print_note(&format!(
-            "example fleet created in {}",
-            demo.directory().display()
-        ));
-        self.run_status(&[], false, &MetricsFlags::default())?;
-        if dir.is_none() {
-            self.output
-                .print_note("the fleet is removed now; use --dir DIR to keep it");
-        }
-        // Unreadable agents are part of the example, not a failure.
-        Ok(None)
+/// Builds the example fleet and opens the console on it; without a terminal, prints its status.
+/// The fleet stays in `dir`; without it, it is in a temporary directory, which is removed.
+pub(super) fn run(
+    context: &mut CommandContext<'_>,
+    dir: Option<PathBuf>,
+    agents: Option<usize>,
+    flags: &ConsoleFlags,
+) -> CommandResult {
+    let dir = dir.map(|dir| context.environment.env.cwd.join(dir));
+    // An interrupted build must not leave half a fleet in a temporary directory: the fleet is
+    // finished, then removed.
+    let interrupted = signals::register_stop_flag(&Arc::default())?;
+    let clock = clock::SystemClock;
+    if let Some(dir) = &dir {
+        check_demo_place(dir, &context.environment.env)?;
     }
+    let demo = match &dir {
+        Some(dir) => demo::build_in(dir, agents, &clock)?,
+        None => demo::build_temporary(&context.environment.temporary_root, agents, &clock)?,
+    };
+    if interrupted.load(Ordering::Relaxed) {
+        return Ok(Some(ErrorKind::Interrupted));
+    }
+    context.config_flag = Some(demo.config_path().to_path_buf());
+    context.connector = demo.host().clone();
+    if context.can_open_console() {
+        let config = context.load_config()?;
+        let writers = demo.start_writers();
+        let note = format!("example fleet in {}", demo.directory().display());
+        let setup = ConsoleSetup {
+            startup_message: Some(note),
+            connector: Some(demo.host().clone()),
+            initial_agent: Some(demo::INITIAL_AGENT.to_string()),
+            extra_command: Some(host_command(&demo)),
+            ..ConsoleSetup::default()
+        };
+        let ended = context.open_console(config, flags, setup);
+        drop(writers);
+        if dir.is_some() && ended.is_ok() {
+            context.output.print_note(&format!(
+                "example fleet kept in {}; open it with `{}`",
+                demo.directory().display(),
+                Invocation::with_config(demo.config_path()).console_command_line()
+            ));
+        }
+        return ended;
+    }
+    context.output.print_note(&format!(
+        "example fleet created in {}",
+        demo.directory().display()
+    ));
+    status::run(context, &[], false, &MetricsFlags::default())?;
+    if dir.is_none() {
+        context
+            .output
+            .print_note("the fleet is removed now; use --dir DIR to keep it");
+    }
+    // Unreadable agents are part of the example, not a failure.
+    Ok(None)
 }

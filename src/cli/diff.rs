@@ -13,6 +13,7 @@ use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
 use super::output::{Document, OutputRole, Printer, format_count};
+use super::three_way;
 use super::{CommandContext, CommandResult};
 use crate::archive::{self, EntryKind};
 use crate::boundary::{BoundaryRule, describe_line_ends, with_line_ends_of};
@@ -351,192 +352,195 @@ fn hunk_header(lines: &[DiffLine]) -> String {
     )
 }
 
-impl CommandContext<'_> {
-    pub(super) fn run_diff(&mut self, args: &DiffArgs) -> CommandResult {
-        let engine = self.open_engine()?;
-        let agent = engine.agent(&args.agent)?;
-        if args.baseline {
-            return self.diff_baseline_versions(args, &engine, agent);
-        }
-        if args.three_way {
-            return self.diff_three_ways(&engine, agent, args.exit_code);
-        }
-        let detail = engine.observer().read_detail(agent);
-        let is_absent =
-            detail.observation.content.is_none() && detail.observation.is_content_known();
-        if let Some(why) = detail.error.as_ref().filter(|_| !is_absent) {
-            let message = format!("cannot read the memory of {}: {why}", agent.name);
-            let block = detail.observation.blocker.as_ref();
-            let kind = Blocker::kind_of_unread(block);
-            return Err(match block {
-                Some(block) => block.to_error(message).with_kind(kind).into(),
-                None => Error::new(kind, message).into(),
-            });
-        }
-        if let Some(error) = &detail.observation.ledger_error {
-            self.output.print_warning(&format!(
-                "cannot look up earlier versions of the baseline: {error}"
-            ));
-        }
-        if detail.omitted_bytes > 0 {
-            self.output.print_warning(&format!(
-                "comparing only the first {MAX_WINDOW_BYTES} bytes of {}; {} more are not compared",
-                agent.name, detail.omitted_bytes
-            ));
-        }
-        let (old, new) = match &args.against_archive {
-            Some(entry_name) => entry_and_memory_sides(&engine, agent, &detail, entry_name)?,
-            None => match behind_sides(&engine, agent, &detail) {
-                Some(sides) => sides,
-                None => self.baseline_and_memory_sides(&engine, agent, &detail)?,
-            },
-        };
-        if is_absent {
-            self.output
-                .print_warning(&format!("{} has no memory file", agent.name));
-        }
-        let content = detail.observation.content.as_ref();
-        // The boundary was found with the baseline, and says nothing about an entry.
-        let above = content
-            .filter(|_| args.against_archive.is_none())
-            .and_then(|content| content.boundary);
-        let count_scratch = |count: fn(&MemoryContent) -> u64| match content {
-            Some(content) => detail
-                .observation
-                .is_scratch_known()
-                .then(|| count(content)),
-            None => Some(0),
-        };
-        let behind = above.and_then(|above| match above.rule {
-            BoundaryRule::Behind(version) if args.against_archive.is_none() => Some(version),
-            _ => None,
+pub(super) fn run(context: &mut CommandContext<'_>, args: &DiffArgs) -> CommandResult {
+    let engine = context.open_engine()?;
+    let agent = engine.agent(&args.agent)?;
+    if args.baseline {
+        return diff_baseline_versions(context, args, &engine, agent);
+    }
+    if args.three_way {
+        return three_way::run(context, &engine, agent, args.exit_code);
+    }
+    let detail = engine.observer().read_detail(agent);
+    let is_absent = detail.observation.content.is_none() && detail.observation.is_content_known();
+    if let Some(why) = detail.error.as_ref().filter(|_| !is_absent) {
+        let message = format!("cannot read the memory of {}: {why}", agent.name);
+        let block = detail.observation.blocker.as_ref();
+        let kind = Blocker::kind_of_unread(block);
+        return Err(match block {
+            Some(block) => block.to_error(message).with_kind(kind).into(),
+            None => Error::new(kind, message).into(),
         });
-        let diff = match &args.against_archive {
-            Some(_) => compare_texts(&engine, &old.bytes, &new.bytes),
-            None => self.compare_rules_and_memory(&engine, &detail, &old, &new),
-        };
-        let answer = DiffDocument {
-            behind,
-            above: above.map(|above| AboveBoundary {
-                added: above.added_lines,
-                removed: above.removed_lines,
-            }),
-            scratch_lines: count_scratch(|content| content.scratch_lines),
-            scratch_bytes: count_scratch(|content| content.scratch_bytes),
-            not_compared: detail.omitted_bytes,
-            ..DiffDocument::new(args, &old, &new, diff)
-        };
-        self.print_diff(args, &answer)
     }
+    if let Some(error) = &detail.observation.ledger_error {
+        context.output.print_warning(&format!(
+            "cannot look up earlier versions of the baseline: {error}"
+        ));
+    }
+    if detail.omitted_bytes > 0 {
+        context.output.print_warning(&format!(
+            "comparing only the first {MAX_WINDOW_BYTES} bytes of {}; {} more are not compared",
+            agent.name, detail.omitted_bytes
+        ));
+    }
+    let (old, new) = match &args.against_archive {
+        Some(entry_name) => entry_and_memory_sides(&engine, agent, &detail, entry_name)?,
+        None => match behind_sides(&engine, agent, &detail) {
+            Some(sides) => sides,
+            None => baseline_and_memory_sides(context, &engine, agent, &detail)?,
+        },
+    };
+    if is_absent {
+        context
+            .output
+            .print_warning(&format!("{} has no memory file", agent.name));
+    }
+    let content = detail.observation.content.as_ref();
+    // The boundary was found with the baseline, and says nothing about an entry.
+    let above = content
+        .filter(|_| args.against_archive.is_none())
+        .and_then(|content| content.boundary);
+    let count_scratch = |count: fn(&MemoryContent) -> u64| match content {
+        Some(content) => detail
+            .observation
+            .is_scratch_known()
+            .then(|| count(content)),
+        None => Some(0),
+    };
+    let behind = above.and_then(|above| match above.rule {
+        BoundaryRule::Behind(version) if args.against_archive.is_none() => Some(version),
+        _ => None,
+    });
+    let diff = match &args.against_archive {
+        Some(_) => compare_texts(&engine, &old.bytes, &new.bytes),
+        None => compare_rules_and_memory(context, &engine, &detail, &old, &new),
+    };
+    let answer = DiffDocument {
+        behind,
+        above: above.map(|above| AboveBoundary {
+            added: above.added_lines,
+            removed: above.removed_lines,
+        }),
+        scratch_lines: count_scratch(|content| content.scratch_lines),
+        scratch_bytes: count_scratch(|content| content.scratch_bytes),
+        not_compared: detail.omitted_bytes,
+        ..DiffDocument::new(args, &old, &new, diff)
+    };
+    print_diff(context, args, &answer)
+}
 
-    /// Compares a baseline with a memory, line ends aside: they alone are no drift.
-    fn compare_rules_and_memory(
-        &mut self,
-        engine: &Engine,
-        detail: &AgentDetail,
-        old: &DiffSide,
-        new: &DiffSide,
-    ) -> Diff {
-        let rules = match &detail.next_operator_part {
-            Some(next) => next,
-            None => detail.split_at_boundary().0,
-        };
-        let line_ends = describe_line_ends(rules, &old.bytes);
-        if let Some(line_ends) = line_ends.filter(|_| detail.next_operator_part.is_none()) {
-            self.output
-                .print_note(&format!("{line_ends}: line ends are not compared"));
+/// Compares a baseline with a memory, line ends aside: they alone are no drift.
+fn compare_rules_and_memory(
+    context: &mut CommandContext<'_>,
+    engine: &Engine,
+    detail: &AgentDetail,
+    old: &DiffSide,
+    new: &DiffSide,
+) -> Diff {
+    let rules = match &detail.next_operator_part {
+        Some(next) => next,
+        None => detail.split_at_boundary().0,
+    };
+    let line_ends = describe_line_ends(rules, &old.bytes);
+    if let Some(line_ends) = line_ends.filter(|_| detail.next_operator_part.is_none()) {
+        context
+            .output
+            .print_note(&format!("{line_ends}: line ends are not compared"));
+    }
+    compare_texts(engine, &with_line_ends_of(&old.bytes, rules), &new.bytes)
+}
+
+fn print_diff(
+    context: &mut CommandContext<'_>,
+    args: &DiffArgs,
+    document: &DiffDocument,
+) -> CommandResult {
+    context.output.print_document(document)?;
+    let differs = !document.diff.is_empty() || document.not_compared > 0;
+    Ok((args.exit_code && differs).then_some(ErrorKind::Partial))
+}
+
+/// Compares the baseline file with its last known version.
+fn diff_baseline_versions(
+    context: &mut CommandContext<'_>,
+    args: &DiffArgs,
+    engine: &Engine,
+    agent: &Agent,
+) -> CommandResult {
+    let change = engine.baselines().compare_baseline(agent);
+    let file = change.current.clone()?;
+    for note in change.notes() {
+        context.output.print_note(&note);
+    }
+    let Some(known) = &change.reference else {
+        // Without a readable ledger the pushed version is unknown, which is another error.
+        engine.ledger().head()?;
+        if let Some(error) = change.unread_version.clone() {
+            return Err(error.into());
         }
-        compare_texts(engine, &with_line_ends_of(&old.bytes, rules), &new.bytes)
-    }
+        let path = change.path.display();
+        let message = format!("no kept version to compare {path} with");
+        return Err(Error::new(ErrorKind::Host, message)
+            .with_hint(
+                "the first reset keeps the first version; compare the file with your own copy",
+            )
+            .into());
+    };
+    let old = DiffSide {
+        name: known.path.display().to_string(),
+        bytes: known.bytes.to_vec(),
+    };
+    let new = DiffSide {
+        name: change.path.display().to_string(),
+        bytes: file,
+    };
+    let diff = compare_texts(engine, &old.bytes, &new.bytes);
+    let owner = change.owner;
+    let answer = DiffDocument {
+        baseline: Some(BaselineFacts {
+            sealed: known.is_sealed,
+            uid: owner.map(|owner| owner.uid),
+            gid: owner.map(|owner| owner.gid),
+            mode: owner.map(|owner| format!("{:04o}", owner.mode)),
+            written: owner.map(|owner| owner.modified_at),
+            changed: owner.map(|owner| owner.changed_at),
+            refused: change.refusal,
+            agents: change.agents,
+        }),
+        ..DiffDocument::new(args, &old, &new, diff)
+    };
+    print_diff(context, args, &answer)
+}
 
-    fn print_diff(&mut self, args: &DiffArgs, document: &DiffDocument) -> CommandResult {
-        self.output.print_document(document)?;
-        let differs = !document.diff.is_empty() || document.not_compared > 0;
-        Ok((args.exit_code && differs).then_some(ErrorKind::Partial))
-    }
-
-    /// Compares the baseline file with its last known version.
-    fn diff_baseline_versions(
-        &mut self,
-        args: &DiffArgs,
-        engine: &Engine,
-        agent: &Agent,
-    ) -> CommandResult {
-        let change = engine.baselines().compare_baseline(agent);
-        let file = change.current.clone()?;
-        for note in change.notes() {
-            self.output.print_note(&note);
-        }
-        let Some(known) = &change.reference else {
-            // Without a readable ledger the pushed version is unknown, which is another error.
-            engine.ledger().head()?;
-            if let Some(error) = change.unread_version.clone() {
-                return Err(error.into());
-            }
-            let path = change.path.display();
-            let message = format!("no kept version to compare {path} with");
-            return Err(Error::new(ErrorKind::Host, message)
-                .with_hint(
-                    "the first reset keeps the first version; compare the file with your own copy",
-                )
-                .into());
-        };
-        let old = DiffSide {
-            name: known.path.display().to_string(),
-            bytes: known.bytes.to_vec(),
-        };
-        let new = DiffSide {
-            name: change.path.display().to_string(),
-            bytes: file,
-        };
-        let diff = compare_texts(engine, &old.bytes, &new.bytes);
-        let owner = change.owner;
-        let answer = DiffDocument {
-            baseline: Some(BaselineFacts {
-                sealed: known.is_sealed,
-                uid: owner.map(|owner| owner.uid),
-                gid: owner.map(|owner| owner.gid),
-                mode: owner.map(|owner| format!("{:04o}", owner.mode)),
-                written: owner.map(|owner| owner.modified_at),
-                changed: owner.map(|owner| owner.changed_at),
-                refused: change.refusal,
-                agents: change.agents,
-            }),
-            ..DiffDocument::new(args, &old, &new, diff)
-        };
-        self.print_diff(args, &answer)
-    }
-
-    fn baseline_and_memory_sides(
-        &mut self,
-        engine: &Engine,
-        agent: &Agent,
-        detail: &AgentDetail,
-    ) -> Result<(DiffSide, DiffSide)> {
-        let path = engine.config().baseline_path(agent);
-        let old = match engine.baselines().baseline_cache().load(agent) {
-            Ok(baseline) => DiffSide {
-                name: path.display().to_string(),
-                bytes: baseline.bytes().to_vec(),
-            },
-            // A refused baseline still needs a comparison: fall back to the version pushed last.
-            Err(refusal) => match &detail.operator_part {
-                Some(part) => {
-                    self.output.print_warning(&format!(
-                        "{}; comparing with the version pushed last",
-                        refusal.error()
-                    ));
-                    self.output.print_hints(refusal.error().hints());
-                    DiffSide {
-                        name: format!("{} (as pushed last)", path.display()),
-                        bytes: part.clone(),
-                    }
+fn baseline_and_memory_sides(
+    context: &mut CommandContext<'_>,
+    engine: &Engine,
+    agent: &Agent,
+    detail: &AgentDetail,
+) -> Result<(DiffSide, DiffSide)> {
+    let path = engine.config().baseline_path(agent);
+    let old = match engine.baselines().baseline_cache().load(agent) {
+        Ok(baseline) => DiffSide {
+            name: path.display().to_string(),
+            bytes: baseline.bytes().to_vec(),
+        },
+        // A refused baseline still needs a comparison: fall back to the version pushed last.
+        Err(refusal) => match &detail.operator_part {
+            Some(part) => {
+                context.output.print_warning(&format!(
+                    "{}; comparing with the version pushed last",
+                    refusal.error()
+                ));
+                context.output.print_hints(refusal.error().hints());
+                DiffSide {
+                    name: format!("{} (as pushed last)", path.display()),
+                    bytes: part.clone(),
                 }
-                None => return Err(refusal.error().clone()),
-            },
-        };
-        Ok((old, memory_side(agent, detail.memory_prefix.clone())))
-    }
+            }
+            None => return Err(refusal.error().clone()),
+        },
+    };
+    Ok((old, memory_side(agent, detail.memory_prefix.clone())))
 }
 
 impl DiffSide {

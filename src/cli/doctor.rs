@@ -20,6 +20,7 @@ mod table;
 mod units;
 mod write_access;
 
+use super::doctor::units::find_unit_subject;
 use super::output::CommandError;
 use super::{CommandContext, CommandResult, Environment};
 use crate::config::{self, Agent, Config, ConfigErrors};
@@ -54,71 +55,69 @@ struct FleetSubject<'a> {
     original_units: OriginalSearch,
 }
 
-impl CommandContext<'_> {
-    pub(super) fn run_doctor(&mut self) -> CommandResult {
-        let (config, config_failure) = match self.load_examined_config() {
-            Ok(config) => (Some(config), None),
-            Err(failure) => (None, Some(failure)),
-        };
-        let group = config
+pub(super) fn run(context: &mut CommandContext<'_>) -> CommandResult {
+    let (config, config_failure) = match load_examined_config(context) {
+        Ok(config) => (Some(config), None),
+        Err(failure) => (None, Some(failure)),
+    };
+    let group = config
+        .as_ref()
+        .map(|config| super::resolve_archive_group(config, context.environment.find_group));
+    let (group, missing_group) = match group {
+        Some(Err(errors)) => (None, Some(errors)),
+        Some(Ok(group)) => (group, None),
+        None => (None, None),
+    };
+    let engine = config.map(|config| context.new_cli_engine(config, group));
+    let subject = DoctorSubject {
+        environment: context.environment,
+        config_failure,
+        fleet: engine
             .as_ref()
-            .map(|config| super::resolve_archive_group(config, self.environment.find_group));
-        let (group, missing_group) = match group {
-            Some(Err(errors)) => (None, Some(errors)),
-            Some(Ok(group)) => (group, None),
-            None => (None, None),
-        };
-        let engine = config.map(|config| self.new_cli_engine(config, group));
-        let subject = DoctorSubject {
-            environment: self.environment,
-            config_failure,
-            fleet: engine
-                .as_ref()
-                .map(|engine| self.examine_fleet(engine, missing_group)),
-        };
-        let mut report = DoctorReport::default();
-        for row in CHECK_TABLE {
-            report.run_check(row, &subject);
-        }
-        drop(subject);
-        self.output.print_document(&report)?;
-        Ok(report.error_kind())
+            .map(|engine| examine_fleet(context, engine, missing_group)),
+    };
+    let mut report = DoctorReport::default();
+    for row in CHECK_TABLE {
+        report.run_check(row, &subject);
     }
+    drop(subject);
+    context.output.print_document(&report)?;
+    Ok(report.error_kind())
+}
 
-    /// Finds and loads the config.
-    fn load_examined_config(&self) -> Result<Config, CommandError> {
-        let env = &self.environment.env;
-        let located = config::locate(self.config_flag.as_deref(), env)?;
-        located
-            .load(env)
-            .map_err(|ConfigErrors(diagnostics)| CommandError {
-                error: setup::config_error(&located.path),
-                diagnostics,
-            })
-    }
+/// Finds and loads the config.
+fn load_examined_config(context: &CommandContext<'_>) -> Result<Config, CommandError> {
+    let env = &context.environment.env;
+    let located = config::locate(context.config_flag.as_deref(), env)?;
+    located
+        .load(env)
+        .map_err(|ConfigErrors(diagnostics)| CommandError {
+            error: setup::config_error(&located.path),
+            diagnostics,
+        })
+}
 
-    fn examine_fleet<'e>(
-        &'e self,
-        engine: &'e Engine,
-        missing_group: Option<ConfigErrors>,
-    ) -> FleetSubject<'e> {
-        let sharing_groups = engine.shared_memories().agents_sharing_memories();
-        let silent_file_systems = engine.context().silent_file_systems();
-        let is_silent = |name: &str| {
-            let mut systems = silent_file_systems.iter();
-            systems.any(|(_, agents)| agents.contains(&name))
-        };
-        let agents = engine.config().agents.iter();
-        let (units, original_units) = self.find_unit_subject(engine);
-        FleetSubject {
-            environment: self.environment,
-            engine,
-            answering_agents: agents.filter(|agent| !is_silent(&agent.name)).collect(),
-            silent_file_systems,
-            sharing_groups,
-            missing_group,
-            units,
-            original_units,
-        }
+fn examine_fleet<'e>(
+    context: &'e CommandContext<'_>,
+    engine: &'e Engine,
+    missing_group: Option<ConfigErrors>,
+) -> FleetSubject<'e> {
+    let sharing_groups = engine.shared_memories().agents_sharing_memories();
+    let silent_file_systems = engine.context().silent_file_systems();
+    let is_silent = |name: &str| {
+        let mut systems = silent_file_systems.iter();
+        systems.any(|(_, agents)| agents.contains(&name))
+    };
+    let agents = engine.config().agents.iter();
+    let (units, original_units) = find_unit_subject(context, engine);
+    FleetSubject {
+        environment: context.environment,
+        engine,
+        answering_agents: agents.filter(|agent| !is_silent(&agent.name)).collect(),
+        silent_file_systems,
+        sharing_groups,
+        missing_group,
+        units,
+        original_units,
     }
 }

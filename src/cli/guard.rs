@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{bounded, unbounded};
 use serde::Serialize;
 
-use super::alerts::KnownTrouble;
+use super::alerts::{KnownTrouble, send_alerts};
 use super::output::{Document, Output, OutputRole, Printer, format_count};
 use super::signals::{RunSignals, StopSignals};
-use super::write_restriction::WriteRestrictionFlags;
+use super::write_restriction::{WriteRestrictionFlags, restrict_run_writes};
 use super::{CommandContext, CommandResult};
 use crate::alerts::{self, AlertEnvironment};
 use crate::engine::{Engine, GuardAction, GuardPass, GuardProgress};
@@ -75,100 +75,99 @@ fn describe_pass(pass: &GuardPass) -> String {
     format!("{files}, {differed}{unsealed}")
 }
 
-impl CommandContext<'_> {
-    pub(super) fn run_guard(&mut self, args: &GuardArgs) -> CommandResult {
-        let engine = self.open_engine()?;
-        self.restrict_run_writes(
-            &args.write_restriction,
-            engine.config(),
-            &[],
-            ServicePurpose::Guard,
-            None,
-        );
-        if args.once {
-            let pass = engine.guard().guard_once()?;
-            let kind = pass.worst_kind();
-            let hints: Vec<String> = pass.events.iter().flat_map(|it| it.hints.clone()).collect();
-            let printed = self.output.print_document(&GuardDocument { pass });
-            self.output.print_hints(&hints);
-            // A reader that is gone must not keep an alert back.
-            self.send_alerts(&engine, None, &RunSignals::register()?);
-            printed?;
-            return Ok(kind);
-        }
-        if self.output.is_json() {
-            let message = "--json prints one document, and `guard` does not end by itself";
-            return Err(Error::new(ErrorKind::User, message)
-                .with_hint("add --once")
-                .into());
-        }
-        self.output.skip_unread();
-        let signals = StopSignals::register()?;
-        let environment = &self.environment.alerts;
-        thread::scope(|scope| self.guard_with_alerts(&engine, &signals.stop, scope, environment))?;
-        self.output.print_progress("stopped");
-        Ok(signals.error_kind())
+pub(super) fn run(context: &mut CommandContext<'_>, args: &GuardArgs) -> CommandResult {
+    let engine = context.open_engine()?;
+    restrict_run_writes(
+        context,
+        &args.write_restriction,
+        engine.config(),
+        &[],
+        ServicePurpose::Guard,
+        None,
+    );
+    if args.once {
+        let pass = engine.guard().guard_once()?;
+        let kind = pass.worst_kind();
+        let hints: Vec<String> = pass.events.iter().flat_map(|it| it.hints.clone()).collect();
+        let printed = context.output.print_document(&GuardDocument { pass });
+        context.output.print_hints(&hints);
+        // A reader that is gone must not keep an alert back.
+        send_alerts(context, &engine, None, &RunSignals::register()?);
+        printed?;
+        return Ok(kind);
     }
+    if context.output.is_json() {
+        let message = "--json prints one document, and `guard` does not end by itself";
+        return Err(Error::new(ErrorKind::User, message)
+            .with_hint("add --once")
+            .into());
+    }
+    context.output.skip_unread();
+    let signals = StopSignals::register()?;
+    let environment = &context.environment.alerts;
+    thread::scope(|scope| guard_with_alerts(context, &engine, &signals.stop, scope, environment))?;
+    context.output.print_progress("stopped");
+    Ok(signals.error_kind())
+}
 
-    /// Guards until `stop` is set. Alerts go out on a thread of their own, so that they never delay the
-    /// restore of a baseline.
-    fn guard_with_alerts<'s>(
-        &mut self,
-        engine: &'s Engine,
-        stop: &'s AtomicBool,
-        scope: &'s thread::Scope<'s, '_>,
-        environment: &'s AlertEnvironment,
-    ) -> Result<(), Error> {
-        let (wake_sender, wakes) = bounded(1);
-        let (warning_sender, warnings) = unbounded();
-        if engine.config().alerts.is_some() {
-            let send_alerts = move || {
-                let mut known = KnownTrouble::default();
-                while wakes.recv().is_ok() {
-                    let is_stopped = || stop.load(Ordering::Relaxed);
-                    let report = alerts::raise_and_deliver(engine, None, environment, &is_stopped);
-                    for warning in report.iter().flat_map(|it| known.new_warnings(it)) {
-                        // Without a receiver, the guard has ended.
-                        let _ = warning_sender.send(warning);
-                    }
+/// Guards until `stop` is set. Alerts go out on a thread of their own, so that they never delay the
+/// restore of a baseline.
+fn guard_with_alerts<'s>(
+    context: &mut CommandContext<'_>,
+    engine: &'s Engine,
+    stop: &'s AtomicBool,
+    scope: &'s thread::Scope<'s, '_>,
+    environment: &'s AlertEnvironment,
+) -> Result<(), Error> {
+    let (wake_sender, wakes) = bounded(1);
+    let (warning_sender, warnings) = unbounded();
+    if engine.config().alerts.is_some() {
+        let send_alerts = move || {
+            let mut known = KnownTrouble::default();
+            while wakes.recv().is_ok() {
+                let is_stopped = || stop.load(Ordering::Relaxed);
+                let report = alerts::raise_and_deliver(engine, None, environment, &is_stopped);
+                for warning in report.iter().flat_map(|it| known.new_warnings(it)) {
+                    // Without a receiver, the guard has ended.
+                    let _ = warning_sender.send(warning);
                 }
-            };
-            thread::Builder::new()
-                .spawn_scoped(scope, send_alerts)
-                .map_err(|error| Error::from_thread_start(&error))?;
-        }
-        let output = &mut *self.output;
-        // The same trouble is said once, not at every pass.
-        let mut last_said: Option<Result<GuardPass, Error>> = None;
-        let mut last_wake: Option<Instant> = None;
-        engine.guard().guard_until_stopped(stop, &mut |report| {
-            let pass = match report {
-                GuardProgress::Pass(pass) => pass,
-                GuardProgress::Unwatched { interval, cause } => {
-                    let seconds = interval.as_secs();
-                    let text = format!(
-                        "the guard cannot watch directories ({cause}); it looks for changes every \
-                         {seconds} s instead"
-                    );
-                    return output.print_warning(&text);
-                }
-            };
-            warnings.try_iter().for_each(|it| output.print_warning(&it));
-            let is_news = last_said.as_ref() != Some(&pass);
-            let now = engine.clock().instant();
-            let is_due =
-                last_wake.is_none_or(|last| now.saturating_duration_since(last) >= ALERT_INTERVAL);
-            if is_news || is_due {
-                last_wake = Some(now);
-                // A wake that is not taken yet is enough.
-                let _ = wake_sender.try_send(());
             }
-            if is_news {
-                print_pass(output, &pass);
-                last_said = Some(pass);
-            }
-        })
+        };
+        thread::Builder::new()
+            .spawn_scoped(scope, send_alerts)
+            .map_err(|error| Error::from_thread_start(&error))?;
     }
+    let output = &mut *context.output;
+    // The same trouble is said once, not at every pass.
+    let mut last_said: Option<Result<GuardPass, Error>> = None;
+    let mut last_wake: Option<Instant> = None;
+    engine.guard().guard_until_stopped(stop, &mut |report| {
+        let pass = match report {
+            GuardProgress::Pass(pass) => pass,
+            GuardProgress::Unwatched { interval, cause } => {
+                let seconds = interval.as_secs();
+                let text = format!(
+                    "the guard cannot watch directories ({cause}); it looks for changes every \
+                     {seconds} s instead"
+                );
+                return output.print_warning(&text);
+            }
+        };
+        warnings.try_iter().for_each(|it| output.print_warning(&it));
+        let is_news = last_said.as_ref() != Some(&pass);
+        let now = engine.clock().instant();
+        let is_due =
+            last_wake.is_none_or(|last| now.saturating_duration_since(last) >= ALERT_INTERVAL);
+        if is_news || is_due {
+            last_wake = Some(now);
+            // A wake that is not taken yet is enough.
+            let _ = wake_sender.try_send(());
+        }
+        if is_news {
+            print_pass(output, &pass);
+            last_said = Some(pass);
+        }
+    })
 }
 
 /// Prints what a pass of the guard found, or why it could not be made.

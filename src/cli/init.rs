@@ -94,81 +94,83 @@ impl Document for InitDocument {
     }
 }
 
-impl CommandContext<'_> {
-    pub(super) fn run_init(&mut self, args: &InitArgs) -> CommandResult {
-        let env = &self.environment.env;
-        let config = self.new_config_path()?;
-        let Proposal { agents, left_out } = propose_agents(args, &config, env)?;
-        let files = new_files(&config, &agents, None);
-        let parsed = check_config(&config, &files, &agents, env)?;
-        let written = find_written_baselines(&files, &config)?;
-        // The archive is begun before the files are written.
-        for file in &files {
-            check_directory(&file.path)?;
-        }
-        check_baseline_directory(&parsed.general.baseline_dir)?;
-        let archive_dir = parsed.general.archive_dir.clone();
-        let files = if args.dry_run {
-            files
-        } else {
-            let id = self.new_cli_engine(parsed, None).ledger().begin_archive()?;
-            new_files(&config, &agents, Some(id))
-        };
-        let is_new = |it: &NewFileItem| !written.contains(&it.path);
-        let document = InitDocument {
-            dry_run: args.dry_run,
-            config,
-            agents,
-            files: files.into_iter().filter(is_new).collect(),
-        };
-        if !args.dry_run {
-            for file in &document.files {
-                create_file(file)?;
-            }
-        }
-        self.output.print_document(&document)?;
-        for path in &written {
-            let path = path.display();
-            self.output
-                .print_note(&format!("{path} has this text already, and stays"));
-        }
-        for reason in left_out {
-            self.output.print_note(&format!("left out: {reason}"));
-        }
-        if args.dry_run {
-            self.output.print_note(&format!(
-                "init also begins the archive in {}, and names it in the config with archive_id",
-                archive_dir.display()
-            ));
-        }
-        let invocation = match &self.config_flag {
-            Some(_) => Invocation::with_config(&document.config),
-            None => Invocation::default(),
-        };
-        if !args.dry_run {
-            self.output.print_hint(&format!(
-                "fill in the baselines first, then: {}; the first reset archives each memory and \
-                 installs its baseline",
-                invocation.command_line("config check")
-            ));
-        }
-        Ok(None)
+pub(super) fn run(context: &mut CommandContext<'_>, args: &InitArgs) -> CommandResult {
+    let env = &context.environment.env;
+    let config = new_config_path(context)?;
+    let Proposal { agents, left_out } = propose_agents(args, &config, env)?;
+    let files = new_files(&config, &agents, None);
+    let parsed = check_config(&config, &files, &agents, env)?;
+    let written = find_written_baselines(&files, &config)?;
+    // The archive is begun before the files are written.
+    for file in &files {
+        check_directory(&file.path)?;
     }
+    check_baseline_directory(&parsed.general.baseline_dir)?;
+    let archive_dir = parsed.general.archive_dir.clone();
+    let files = if args.dry_run {
+        files
+    } else {
+        let id = context
+            .new_cli_engine(parsed, None)
+            .ledger()
+            .begin_archive()?;
+        new_files(&config, &agents, Some(id))
+    };
+    let is_new = |it: &NewFileItem| !written.contains(&it.path);
+    let document = InitDocument {
+        dry_run: args.dry_run,
+        config,
+        agents,
+        files: files.into_iter().filter(is_new).collect(),
+    };
+    if !args.dry_run {
+        for file in &document.files {
+            create_file(file)?;
+        }
+    }
+    context.output.print_document(&document)?;
+    for path in &written {
+        let path = path.display();
+        context
+            .output
+            .print_note(&format!("{path} has this text already, and stays"));
+    }
+    for reason in left_out {
+        context.output.print_note(&format!("left out: {reason}"));
+    }
+    if args.dry_run {
+        context.output.print_note(&format!(
+            "init also begins the archive in {}, and names it in the config with archive_id",
+            archive_dir.display()
+        ));
+    }
+    let invocation = match &context.config_flag {
+        Some(_) => Invocation::with_config(&document.config),
+        None => Invocation::default(),
+    };
+    if !args.dry_run {
+        context.output.print_hint(&format!(
+            "fill in the baselines first, then: {}; the first reset archives each memory and \
+             installs its baseline",
+            invocation.command_line("config check")
+        ));
+    }
+    Ok(None)
+}
 
-    /// Returns the path of the new config.
-    fn new_config_path(&self) -> Result<PathBuf> {
-        let env = &self.environment.env;
-        if let Some(path) = &self.config_flag {
-            return Ok(env.resolve(path));
-        }
-        let from_variable = env.xdg_config_home.clone().filter(|it| it.is_absolute());
-        let base = from_variable.or_else(|| Some(env.home.as_ref()?.join(".config")));
-        base.map(|it| it.join("memory-shepherd/memory-shepherd.conf"))
-            .ok_or_else(|| {
-                let message = "cannot find a directory for the config: no home is known";
-                Error::new(ErrorKind::User, message).with_hint("set HOME, or pass --config FILE")
-            })
+/// Returns the path of the new config.
+fn new_config_path(context: &CommandContext<'_>) -> Result<PathBuf> {
+    let env = &context.environment.env;
+    if let Some(path) = &context.config_flag {
+        return Ok(env.resolve(path));
     }
+    let from_variable = env.xdg_config_home.clone().filter(|it| it.is_absolute());
+    let base = from_variable.or_else(|| Some(env.home.as_ref()?.join(".config")));
+    base.map(|it| it.join("memory-shepherd/memory-shepherd.conf"))
+        .ok_or_else(|| {
+            let message = "cannot find a directory for the config: no home is known";
+            Error::new(ErrorKind::User, message).with_hint("set HOME, or pass --config FILE")
+        })
 }
 
 /// Returns the baselines that exist with the text of the template: an `init` that was killed wrote

@@ -10,42 +10,42 @@ use crate::engine::{Engine, InterruptedTurn, RunProgress, UserRun};
 use crate::error::{Error, ErrorKind, Result};
 use crate::quantity::list_names;
 
-impl CommandContext<'_> {
-    /// Recovers the interrupted runs of agents, and returns the turns that had replaced a memory. A
-    /// command that changes nothing warns of them.
-    pub(super) fn recover_interrupted(
-        &mut self,
-        engine: &Engine,
-        agents: &[String],
-        is_dry_run: bool,
-        signals: &RunSignals,
-    ) -> Result<Vec<InterruptedTurn>> {
-        if is_dry_run {
-            // A journal that cannot be read stops the command that changes something.
-            let turns = engine.runs().unrecorded_turns(agents).unwrap_or_default();
-            if !turns.is_empty() {
-                self.output.print_warning(&format!(
-                    "{}; it is recovered first, and the target may be another one then",
-                    describe_interrupted(&turns)
-                ));
-            }
-            return Ok(Vec::new());
+/// Recovers the interrupted runs of agents, and returns the turns that had replaced a memory. A
+/// command that changes nothing warns of them.
+pub(super) fn recover_interrupted(
+    context: &mut CommandContext<'_>,
+    engine: &Engine,
+    agents: &[String],
+    is_dry_run: bool,
+    signals: &RunSignals,
+) -> Result<Vec<InterruptedTurn>> {
+    if is_dry_run {
+        // A journal that cannot be read stops the command that changes something.
+        let turns = engine.runs().unrecorded_turns(agents).unwrap_or_default();
+        if !turns.is_empty() {
+            context.output.print_warning(&format!(
+                "{}; it is recovered first, and the target may be another one then",
+                describe_interrupted(&turns)
+            ));
         }
-        signals.catch();
-        // A recovery holds locks, and must not wait for a reader of the output.
-        let mut lines = Vec::new();
-        let recovered =
-            engine
-                .runs()
-                .recover_interrupted_turns(agents, &signals.stop, &mut |progress| {
-                    if let RunProgress::LogLine(line) = progress {
-                        lines.push(line);
-                    }
-                });
-        signals.release();
-        lines.iter().for_each(|it| self.output.print_progress(it));
-        recovered
+        return Ok(Vec::new());
     }
+    signals.catch();
+    // A recovery holds locks, and must not wait for a reader of the output.
+    let mut lines = Vec::new();
+    let recovered =
+        engine
+            .runs()
+            .recover_interrupted_turns(agents, &signals.stop, &mut |progress| {
+                if let RunProgress::LogLine(line) = progress {
+                    lines.push(line);
+                }
+            });
+    signals.release();
+    lines
+        .iter()
+        .for_each(|it| context.output.print_progress(it));
+    recovered
 }
 
 /// Describes interrupted turns: `run 1a2b3c4d, the undo of run 5e6f7a8b on scout, was interrupted`.

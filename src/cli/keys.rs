@@ -86,36 +86,34 @@ fn key_row_cells(row: &KeyRow) -> Vec<TableCell> {
     ]
 }
 
-impl CommandContext<'_> {
-    pub(super) fn run_keys(&mut self) -> CommandResult {
-        let path = preferences::default_path(&self.environment.env);
-        let (preferences, diagnostics) = match &path {
-            Some(path) => preferences::load(path),
-            None => Default::default(),
-        };
-        let keymap = &preferences.keymap;
-        let mut keys: Vec<KeyRow> = COMMAND_TABLE
-            .iter()
-            .map(|spec| KeyRow {
-                id: spec.id,
-                category: spec.category,
-                contexts: command::context_labels(spec),
-                keys: keymap.sequence_texts(spec.command),
-                keys_label: keymap.joined_sequences(spec.command),
-                default_keys: spec.keys,
-                changed: keymap.is_overridden(spec.command),
-                title: spec.title,
-                description: keymap.title_with_exceptions(spec.command),
-            })
-            .collect();
-        keys.sort_by_key(|row| row.category);
-        self.output.print_diagnostics(&diagnostics);
-        let has_diagnostics = !diagnostics.is_empty();
-        self.output.print_document(&KeysDocument {
-            file: path.map(|path| path.display().to_string()),
-            keys,
-            diagnostics,
-        })?;
-        Ok(has_diagnostics.then_some(ErrorKind::Config))
-    }
+pub(super) fn run(context: &mut CommandContext<'_>) -> CommandResult {
+    let path = preferences::default_path(&context.environment.env);
+    let (preferences, diagnostics) = match &path {
+        Some(path) => preferences::load(path),
+        None => Default::default(),
+    };
+    let keymap = &preferences.keymap;
+    let mut keys: Vec<KeyRow> = COMMAND_TABLE
+        .iter()
+        .map(|spec| KeyRow {
+            id: spec.id,
+            category: spec.category,
+            contexts: command::context_labels(spec),
+            keys: keymap.sequence_texts(spec.command),
+            keys_label: keymap.joined_sequences(spec.command),
+            default_keys: spec.keys,
+            changed: keymap.is_overridden(spec.command),
+            title: spec.title,
+            description: keymap.title_with_exceptions(spec.command),
+        })
+        .collect();
+    keys.sort_by_key(|row| row.category);
+    context.output.print_diagnostics(&diagnostics);
+    let has_diagnostics = !diagnostics.is_empty();
+    context.output.print_document(&KeysDocument {
+        file: path.map(|path| path.display().to_string()),
+        keys,
+        diagnostics,
+    })?;
+    Ok(has_diagnostics.then_some(ErrorKind::Config))
 }

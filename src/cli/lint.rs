@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
+use super::baseline_plans::warn_of_foreign_baseline;
 use super::values::EXIT_CODES;
 use super::{CommandContext, CommandResult};
 use crate::clock::{Clock, SystemClock};
@@ -307,270 +308,276 @@ fn read_standard_input() -> Result<Vec<u8>> {
     Ok(text)
 }
 
-impl CommandContext<'_> {
-    pub(super) fn run_lint(&mut self, args: &LintArgs) -> CommandResult {
-        match &args.what {
-            Some(LintVerb::Explain { rule }) => return self.explain_rule(rule),
-            Some(LintVerb::Rules) => {
-                self.output
-                    .print_document(&RulesDocument { rules: RULES })?;
-                return Ok(None);
-            }
-            Some(LintVerb::Words { list }) => return self.print_words(list.as_deref()),
-            None => {}
+pub(super) fn run(context: &mut CommandContext<'_>, args: &LintArgs) -> CommandResult {
+    match &args.what {
+        Some(LintVerb::Explain { rule }) => return explain_rule(context, rule),
+        Some(LintVerb::Rules) => {
+            context
+                .output
+                .print_document(&RulesDocument { rules: RULES })?;
+            return Ok(None);
         }
-        let session = self.open_lint_session(args)?;
-        let mut targets = self.lint_targets(args, session.engine.as_ref())?;
-        // Standard input can be read once.
-        let mut has_read_input = false;
-        targets.retain(|it| {
-            let is_input = matches!(it, LintTarget::StandardInput);
-            let is_second = is_input && has_read_input;
-            has_read_input |= is_input;
-            !is_second
-        });
-        let mut files = Vec::new();
-        let mut unread = Vec::new();
-        let mut fixed = 0;
-        let mut fault: Option<ErrorKind> = None;
-        for target in &targets {
-            let mut linted = session.lint(target);
-            let can_be_fixed = args.fix && target.can_be_fixed(session.zone);
-            if let (true, Ok(Some(file))) = (can_be_fixed, &linted) {
-                match self.fix(&session, file) {
-                    Ok(false) => {}
-                    Ok(true) => {
-                        fixed += 1;
-                        linted = session.lint(target);
-                    }
-                    Err(error) => {
-                        self.output.print_error(error.message());
-                        self.output.print_hints(error.hints());
-                        let kind = error.kind();
-                        fault = Some(fault.map_or(kind, |fault| fault.more_serious(kind)));
-                    }
+        Some(LintVerb::Words { list }) => return print_words(context, list.as_deref()),
+        None => {}
+    }
+    let session = open_lint_session(context, args)?;
+    let mut targets = lint_targets(context, args, session.engine.as_ref())?;
+    // Standard input can be read once.
+    let mut has_read_input = false;
+    targets.retain(|it| {
+        let is_input = matches!(it, LintTarget::StandardInput);
+        let is_second = is_input && has_read_input;
+        has_read_input |= is_input;
+        !is_second
+    });
+    let mut files = Vec::new();
+    let mut unread = Vec::new();
+    let mut fixed = 0;
+    let mut fault: Option<ErrorKind> = None;
+    for target in &targets {
+        let mut linted = session.lint(target);
+        let can_be_fixed = args.fix && target.can_be_fixed(session.zone);
+        if let (true, Ok(Some(file))) = (can_be_fixed, &linted) {
+            match fix(context, &session, file) {
+                Ok(false) => {}
+                Ok(true) => {
+                    fixed += 1;
+                    linted = session.lint(target);
+                }
+                Err(error) => {
+                    context.output.print_error(error.message());
+                    context.output.print_hints(error.hints());
+                    let kind = error.kind();
+                    fault = Some(fault.map_or(kind, |fault| fault.more_serious(kind)));
                 }
             }
-            match linted {
-                Ok(linted) => {
-                    if let Some(error) = linted.as_ref().and_then(partly_read_error) {
-                        unread.push(self.report_unread(target, &error));
-                    }
-                    files.extend(linted);
+        }
+        match linted {
+            Ok(linted) => {
+                if let Some(error) = linted.as_ref().and_then(partly_read_error) {
+                    unread.push(report_unread(context, target, &error));
                 }
-                Err(error) => unread.push(self.report_unread(target, &error)),
+                files.extend(linted);
             }
+            Err(error) => unread.push(report_unread(context, target, &error)),
         }
-        let document = LintDocument::new(files, unread, fixed, self.environment.env.cwd.clone());
-        let kinds = document.kind(args.fail_on).into_iter().chain(fault);
-        self.print_lint(document, args.format)?;
-        Ok(kinds.reduce(ErrorKind::more_serious))
     }
+    let document = LintDocument::new(files, unread, fixed, context.environment.env.cwd.clone());
+    let kinds = document.kind(args.fail_on).into_iter().chain(fault);
+    print_lint(context, document, args.format)?;
+    Ok(kinds.reduce(ErrorKind::more_serious))
+}
 
-    /// Corrects a file that was linted. Returns whether it changed.
-    fn fix(&mut self, session: &LintSession, file: &LintedFile) -> Result<bool> {
-        let (fixed, engine) = match &session.engine {
-            Some(engine) => (engine.lint().fix_linted_file(file)?, engine),
-            None => {
-                let fixed = engine::fix_draft(file, &SystemClock)?;
-                return Ok(fixed != FixedFile::Unchanged);
-            }
+/// Corrects a file that was linted. Returns whether it changed.
+fn fix(context: &mut CommandContext<'_>, session: &LintSession, file: &LintedFile) -> Result<bool> {
+    let (fixed, engine) = match &session.engine {
+        Some(engine) => (engine.lint().fix_linted_file(file)?, engine),
+        None => {
+            let fixed = engine::fix_draft(file, &SystemClock)?;
+            return Ok(fixed != FixedFile::Unchanged);
+        }
+    };
+    if let FixedFile::Baseline { name, is_foreign } = &fixed {
+        if *is_foreign {
+            warn_of_foreign_baseline(context, engine, "", name);
+        }
+        if session.has_seal() {
+            let note = "a seal covers the baselines: seal the corrected one again";
+            context.output.print_note(note);
+        }
+    }
+    Ok(fixed != FixedFile::Unchanged)
+}
+
+fn explain_rule(context: &mut CommandContext<'_>, name: &str) -> CommandResult {
+    let Some(rule) = RuleId::parse(name) else {
+        let error = Error::new(ErrorKind::User, format!("no lint rule named {name}"));
+        let names = RULES.iter().flat_map(|rule| [rule.id, rule.name]);
+        return Err(match config::closest_match(name, names) {
+            Some(near) => error.with_hint(format!("did you mean {near}?")),
+            None => error.with_hint("`memory-shepherd lint rules` lists all rules"),
+        }
+        .into());
+    };
+    let rule: &'static Rule = rule.rule();
+    context.output.print_document(&RuleDocument { rule })?;
+    Ok(None)
+}
+
+fn print_words(context: &mut CommandContext<'_>, name: Option<&str>) -> CommandResult {
+    let lists: Vec<WordListItem> = Words::shipped_lists()
+        .filter(|(list, _)| name.is_none_or(|name| name == *list))
+        .map(|(name, text)| WordListItem { name, text })
+        .collect();
+    if let (Some(name), []) = (name, lists.as_slice()) {
+        let error = Error::new(ErrorKind::User, format!("no word list named {name}"));
+        let names = Words::shipped_lists().map(|(name, _)| name);
+        return Err(match config::closest_match(name, names) {
+            Some(near) => error.with_hint(format!("did you mean {near}?")),
+            None => error.with_hint("`memory-shepherd lint words` lists them"),
+        }
+        .into());
+    }
+    let prints_text = name.is_some();
+    context
+        .output
+        .print_document(&WordsDocument { lists, prints_text })?;
+    Ok(None)
+}
+
+/// Opens the fleet, or uses the defaults if all targets are files and no config may be used.
+fn open_lint_session(
+    context: &mut CommandContext<'_>,
+    args: &LintArgs,
+) -> std::result::Result<LintSession, super::CommandError> {
+    let mut targets = args.targets.iter();
+    let needs_no_config = !args.targets.is_empty() && targets.all(|it| is_path(context, it));
+    if needs_no_config && !finds_config_for_lint(context) {
+        let settings = LintSettings {
+            today: SystemClock.now().date_naive(),
+            ..LintSettings::default()
         };
-        if let FixedFile::Baseline { name, is_foreign } = &fixed {
-            if *is_foreign {
-                self.warn_of_foreign_baseline(engine, "", name);
-            }
-            if session.has_seal() {
-                let note = "a seal covers the baselines: seal the corrected one again";
-                self.output.print_note(note);
-            }
-        }
-        Ok(fixed != FixedFile::Unchanged)
-    }
-
-    fn explain_rule(&mut self, name: &str) -> CommandResult {
-        let Some(rule) = RuleId::parse(name) else {
-            let error = Error::new(ErrorKind::User, format!("no lint rule named {name}"));
-            let names = RULES.iter().flat_map(|rule| [rule.id, rule.name]);
-            return Err(match config::closest_match(name, names) {
-                Some(near) => error.with_hint(format!("did you mean {near}?")),
-                None => error.with_hint("`memory-shepherd lint rules` lists all rules"),
-            }
-            .into());
-        };
-        let rule: &'static Rule = rule.rule();
-        self.output.print_document(&RuleDocument { rule })?;
-        Ok(None)
-    }
-
-    fn print_words(&mut self, name: Option<&str>) -> CommandResult {
-        let lists: Vec<WordListItem> = Words::shipped_lists()
-            .filter(|(list, _)| name.is_none_or(|name| name == *list))
-            .map(|(name, text)| WordListItem { name, text })
-            .collect();
-        if let (Some(name), []) = (name, lists.as_slice()) {
-            let error = Error::new(ErrorKind::User, format!("no word list named {name}"));
-            let names = Words::shipped_lists().map(|(name, _)| name);
-            return Err(match config::closest_match(name, names) {
-                Some(near) => error.with_hint(format!("did you mean {near}?")),
-                None => error.with_hint("`memory-shepherd lint words` lists them"),
-            }
-            .into());
-        }
-        let prints_text = name.is_some();
-        self.output
-            .print_document(&WordsDocument { lists, prints_text })?;
-        Ok(None)
-    }
-
-    /// Opens the fleet, or uses the defaults if all targets are files and no config may be used.
-    fn open_lint_session(
-        &mut self,
-        args: &LintArgs,
-    ) -> std::result::Result<LintSession, super::CommandError> {
-        let mut targets = args.targets.iter();
-        let needs_no_config = !args.targets.is_empty() && targets.all(|it| self.is_path(it));
-        if needs_no_config && !self.finds_config_for_lint() {
-            let settings = LintSettings {
-                today: SystemClock.now().date_naive(),
-                ..LintSettings::default()
-            };
-            return Ok(LintSession {
-                engine: None,
-                decisions: LintDecisions::default(),
-                settings,
-                zone: args.zone,
-            });
-        }
-        let engine = self.open_engine()?;
-        let decisions = engine.lint().load_lint_decisions()?;
-        let settings = engine.lint().lint_settings(None, &decisions);
-        Ok(LintSession {
-            engine: Some(engine),
-            decisions,
+        return Ok(LintSession {
+            engine: None,
+            decisions: LintDecisions::default(),
             settings,
             zone: args.zone,
-        })
+        });
     }
+    let engine = context.open_engine()?;
+    let decisions = engine.lint().load_lint_decisions()?;
+    let settings = engine.lint().lint_settings(None, &decisions);
+    Ok(LintSession {
+        engine: Some(engine),
+        decisions,
+        settings,
+        zone: args.zone,
+    })
+}
 
-    /// Whether a lint of files has a config. One that is found and not trusted is not used, which a
-    /// warning says: the files are linted all the same.
-    fn finds_config_for_lint(&mut self) -> bool {
-        let env = &self.environment.env;
-        match config::locate_if_any(self.config_flag.as_deref(), env) {
-            Ok(found) => found.is_some(),
-            Err(_) if self.config_flag.is_some() || env.names_config() => true,
-            Err(error) => {
-                self.output.print_warning(&format!(
-                    "{}; the lint uses its default settings",
-                    error.message()
-                ));
-                self.output.print_hints(error.hints());
-                false
-            }
+/// Whether a lint of files has a config. One that is found and not trusted is not used, which a
+/// warning says: the files are linted all the same.
+fn finds_config_for_lint(context: &mut CommandContext<'_>) -> bool {
+    let env = &context.environment.env;
+    match config::locate_if_any(context.config_flag.as_deref(), env) {
+        Ok(found) => found.is_some(),
+        Err(_) if context.config_flag.is_some() || env.names_config() => true,
+        Err(error) => {
+            context.output.print_warning(&format!(
+                "{}; the lint uses its default settings",
+                error.message()
+            ));
+            context.output.print_hints(error.hints());
+            false
         }
     }
+}
 
-    /// Resolves targets: agents by name, files that belong to agents, other files. A baseline that
-    /// several agents share is judged once.
-    fn lint_targets<'e>(
-        &self,
-        args: &LintArgs,
-        engine: Option<&'e Engine>,
-    ) -> Result<Vec<LintTarget<'e>>> {
-        let Some(engine) = engine else {
-            let targets = args.targets.iter();
-            return Ok(targets.map(|it| self.file_target(it)).collect());
-        };
-        let config = engine.config();
-        let mut seen_baselines: HashSet<&str> = HashSet::new();
-        let mut targets = Vec::new();
-        let mut add_agent = |agent: &'e Agent, targets: &mut Vec<LintTarget<'e>>| {
-            if seen_baselines.insert(&agent.baseline) {
-                targets.push(LintTarget::Baseline(agent));
-            }
+/// Resolves targets: agents by name, files that belong to agents, other files. A baseline that
+/// several agents share is judged once.
+fn lint_targets<'e>(
+    context: &CommandContext<'_>,
+    args: &LintArgs,
+    engine: Option<&'e Engine>,
+) -> Result<Vec<LintTarget<'e>>> {
+    let Some(engine) = engine else {
+        let targets = args.targets.iter();
+        return Ok(targets.map(|it| file_target(context, it)).collect());
+    };
+    let config = engine.config();
+    let mut seen_baselines: HashSet<&str> = HashSet::new();
+    let mut targets = Vec::new();
+    let mut add_agent = |agent: &'e Agent, targets: &mut Vec<LintTarget<'e>>| {
+        if seen_baselines.insert(&agent.baseline) {
+            targets.push(LintTarget::Baseline(agent));
+        }
+        targets.push(LintTarget::Memory(agent));
+    };
+    if args.targets.is_empty() {
+        for agent in &config.agents {
+            add_agent(agent, &mut targets);
+        }
+    }
+    for name in &args.targets {
+        let path = context.environment.env.cwd.join(name);
+        // Of the memories only their configured paths are compared, which have no links: looking
+        // at each could hang.
+        let real_path = path.canonicalize().ok();
+        let mut agents = config.agents.iter();
+        if let Some(agent) = config.agent(name) {
+            add_agent(agent, &mut targets);
+        } else if let Some(agent) = agents.find(|it| is_same_path(&config.baseline_path(it), &path))
+        {
+            targets.push(LintTarget::Baseline(agent));
+        } else if let Some(agent) = config.agents.iter().find(|it| {
+            let memory = it.location.memory();
+            it.location.host().is_none() && (memory == path || Some(memory) == real_path.as_deref())
+        }) {
             targets.push(LintTarget::Memory(agent));
-        };
-        if args.targets.is_empty() {
-            for agent in &config.agents {
-                add_agent(agent, &mut targets);
-            }
-        }
-        for name in &args.targets {
-            let path = self.environment.env.cwd.join(name);
-            // Of the memories only their configured paths are compared, which have no links: looking
-            // at each could hang.
-            let real_path = path.canonicalize().ok();
-            let mut agents = config.agents.iter();
-            if let Some(agent) = config.agent(name) {
-                add_agent(agent, &mut targets);
-            } else if let Some(agent) =
-                agents.find(|it| is_same_path(&config.baseline_path(it), &path))
-            {
-                targets.push(LintTarget::Baseline(agent));
-            } else if let Some(agent) = config.agents.iter().find(|it| {
-                let memory = it.location.memory();
-                it.location.host().is_none()
-                    && (memory == path || Some(memory) == real_path.as_deref())
-            }) {
-                targets.push(LintTarget::Memory(agent));
-            } else if self.is_path(name) {
-                targets.push(self.file_target(name));
-            } else {
-                // Neither an agent nor a file.
-                engine.agent(name)?;
-            }
-        }
-        Ok(targets)
-    }
-
-    /// Whether a target names a file or standard input, because no agent can have that name or
-    /// because the file exists.
-    fn is_path(&self, target: &str) -> bool {
-        target == STANDARD_INPUT
-            || target.contains(['/', '.'])
-            || self.environment.env.cwd.join(target).exists()
-    }
-
-    fn file_target<'e>(&self, name: &str) -> LintTarget<'e> {
-        match name {
-            STANDARD_INPUT => LintTarget::StandardInput,
-            _ => LintTarget::File(self.environment.env.cwd.join(name)),
-        }
-    }
-
-    fn report_unread(&mut self, target: &LintTarget<'_>, error: &Error) -> UnreadTarget {
-        let name = match target {
-            LintTarget::Baseline(agent) => format!("baseline of {}", agent.name),
-            LintTarget::Memory(agent) => format!("memory of {}", agent.name),
-            LintTarget::File(path) => path.display().to_string(),
-            LintTarget::StandardInput => STANDARD_INPUT.to_string(),
-        };
-        // An error about a file names it.
-        let message = if matches!(target, LintTarget::File(_)) {
-            error.to_string()
+        } else if is_path(context, name) {
+            targets.push(file_target(context, name));
         } else {
-            format!("{name}: {error}")
-        };
-        self.output.print_error(&message);
-        self.output.print_hints(error.hints());
-        UnreadTarget {
-            target: visible_line(&name),
-            message: visible_line(error.message()),
+            // Neither an agent nor a file.
+            engine.agent(name)?;
         }
     }
+    Ok(targets)
+}
 
-    fn print_lint(&mut self, document: LintDocument, format: LintFormat) -> Result<()> {
-        match format {
-            _ if self.output.is_json() => self.output.print_document(&TextDocument(document)),
-            LintFormat::Text => self.output.print_document(&TextDocument(document)),
-            LintFormat::Short => self.output.print_document(&ShortDocument(document)),
-            LintFormat::Github => self.output.print_document(&AnnotationDocument(document)),
-            LintFormat::Json => self.output.print_json(&document),
-            LintFormat::Sarif => self
-                .output
-                .print_foreign_json(&sarif::SarifLog::new(&document)),
-        }
+/// Whether a target names a file or standard input, because no agent can have that name or
+/// because the file exists.
+fn is_path(context: &CommandContext<'_>, target: &str) -> bool {
+    target == STANDARD_INPUT
+        || target.contains(['/', '.'])
+        || context.environment.env.cwd.join(target).exists()
+}
+
+fn file_target<'e>(context: &CommandContext<'_>, name: &str) -> LintTarget<'e> {
+    match name {
+        STANDARD_INPUT => LintTarget::StandardInput,
+        _ => LintTarget::File(context.environment.env.cwd.join(name)),
+    }
+}
+
+fn report_unread(
+    context: &mut CommandContext<'_>,
+    target: &LintTarget<'_>,
+    error: &Error,
+) -> UnreadTarget {
+    let name = match target {
+        LintTarget::Baseline(agent) => format!("baseline of {}", agent.name),
+        LintTarget::Memory(agent) => format!("memory of {}", agent.name),
+        LintTarget::File(path) => path.display().to_string(),
+        LintTarget::StandardInput => STANDARD_INPUT.to_string(),
+    };
+    // An error about a file names it.
+    let message = if matches!(target, LintTarget::File(_)) {
+        error.to_string()
+    } else {
+        format!("{name}: {error}")
+    };
+    context.output.print_error(&message);
+    context.output.print_hints(error.hints());
+    UnreadTarget {
+        target: visible_line(&name),
+        message: visible_line(error.message()),
+    }
+}
+
+fn print_lint(
+    context: &mut CommandContext<'_>,
+    document: LintDocument,
+    format: LintFormat,
+) -> Result<()> {
+    match format {
+        _ if context.output.is_json() => context.output.print_document(&TextDocument(document)),
+        LintFormat::Text => context.output.print_document(&TextDocument(document)),
+        LintFormat::Short => context.output.print_document(&ShortDocument(document)),
+        LintFormat::Github => context.output.print_document(&AnnotationDocument(document)),
+        LintFormat::Json => context.output.print_json(&document),
+        LintFormat::Sarif => context
+            .output
+            .print_foreign_json(&sarif::SarifLog::new(&document)),
     }
 }
 

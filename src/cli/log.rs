@@ -181,67 +181,69 @@ fn fit_records(widths: &mut ColumnWidths, engine: &Engine, range: &RecordRange<'
     })
 }
 
-impl CommandContext<'_> {
-    pub(super) fn run_log(
-        &mut self,
-        count: Option<usize>,
-        is_followed: bool,
-        agent: Option<&str>,
-    ) -> CommandResult {
-        if is_followed && self.output.is_json() {
-            let message = "--json prints one document, and `log --follow` does not end by itself";
-            return Err(Error::new(ErrorKind::User, message).into());
-        }
-        let engine = self.open_engine()?;
-        let range = engine.ledger().records(agent, count)?;
-        let mut widths = ColumnWidths::default();
-        fit_records(&mut widths, &engine, &range)?;
-        // An agent that is no longer configured still has its history.
-        if let (Some(name), true) = (agent, widths.is_empty()) {
-            engine.agent(name)?;
-        }
-        let (seq, sha256) = range.head();
-        let document = LogDocument {
-            ledger: engine.ledger().path().display().to_string(),
-            head: LedgerHead { seq, sha256 },
-            records: RecordRows {
-                engine: &engine,
-                range,
-                widths,
-                has_headings: true,
-            },
-        };
-        let signals = is_followed.then(StopSignals::register).transpose()?;
-        let Some(signals) = signals else {
-            self.output.print_document(&document)?;
-            return Ok(None);
-        };
-        signals.while_released(|| self.output.print_document(&document))?;
-        self.follow_log(document.records, &signals)
+pub(super) fn run(
+    context: &mut CommandContext<'_>,
+    count: Option<usize>,
+    is_followed: bool,
+    agent: Option<&str>,
+) -> CommandResult {
+    if is_followed && context.output.is_json() {
+        let message = "--json prints one document, and `log --follow` does not end by itself";
+        return Err(Error::new(ErrorKind::User, message).into());
     }
+    let engine = context.open_engine()?;
+    let range = engine.ledger().records(agent, count)?;
+    let mut widths = ColumnWidths::default();
+    fit_records(&mut widths, &engine, &range)?;
+    // An agent that is no longer configured still has its history.
+    if let (Some(name), true) = (agent, widths.is_empty()) {
+        engine.agent(name)?;
+    }
+    let (seq, sha256) = range.head();
+    let document = LogDocument {
+        ledger: engine.ledger().path().display().to_string(),
+        head: LedgerHead { seq, sha256 },
+        records: RecordRows {
+            engine: &engine,
+            range,
+            widths,
+            has_headings: true,
+        },
+    };
+    let signals = is_followed.then(StopSignals::register).transpose()?;
+    let Some(signals) = signals else {
+        context.output.print_document(&document)?;
+        return Ok(None);
+    };
+    signals.while_released(|| context.output.print_document(&document))?;
+    follow_log(context, document.records, &signals)
+}
 
-    /// Prints the records of later runs until a signal or the reader of the output ends that.
-    fn follow_log(&mut self, mut shown: RecordRows<'_>, signals: &StopSignals) -> CommandResult {
-        let mut next_look = shown.engine.clock().instant();
-        while signals.is_running() && !self.output.is_closed() {
-            let clock = shown.engine.clock();
-            if clock.instant() < next_look {
-                clock.sleep(STOP_INTERVAL);
-                continue;
-            }
-            next_look = clock.instant() + FOLLOW_INTERVAL;
-            let range = shown.range.continued()?;
-            let mut widths = std::mem::take(&mut shown.widths);
-            let has_headings = widths.is_empty();
-            fit_records(&mut widths, shown.engine, &range)?;
-            shown = RecordRows {
-                engine: shown.engine,
-                range,
-                widths,
-                has_headings,
-            };
-            signals.while_released(|| self.output.print_document(&shown))?;
+/// Prints the records of later runs until a signal or the reader of the output ends that.
+fn follow_log(
+    context: &mut CommandContext<'_>,
+    mut shown: RecordRows<'_>,
+    signals: &StopSignals,
+) -> CommandResult {
+    let mut next_look = shown.engine.clock().instant();
+    while signals.is_running() && !context.output.is_closed() {
+        let clock = shown.engine.clock();
+        if clock.instant() < next_look {
+            clock.sleep(STOP_INTERVAL);
+            continue;
         }
-        Ok(signals.error_kind())
+        next_look = clock.instant() + FOLLOW_INTERVAL;
+        let range = shown.range.continued()?;
+        let mut widths = std::mem::take(&mut shown.widths);
+        let has_headings = widths.is_empty();
+        fit_records(&mut widths, shown.engine, &range)?;
+        shown = RecordRows {
+            engine: shown.engine,
+            range,
+            widths,
+            has_headings,
+        };
+        signals.while_released(|| context.output.print_document(&shown))?;
     }
+    Ok(signals.error_kind())
 }

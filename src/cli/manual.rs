@@ -27,32 +27,30 @@ impl Document for GeneratedFile {
     }
 }
 
-impl CommandContext<'_> {
-    /// Prints the completions for a shell.
-    pub(super) fn run_completions(&mut self, shell: Shell) -> CommandResult {
-        use clap_complete::Generator;
-        let mut command = Cli::command();
-        let program = command.get_name().to_string();
-        let mut text = Vec::new();
-        clap_complete::generate(shell, &mut command, &program, &mut text);
-        self.output.print_document(&GeneratedFile {
-            name: shell.file_name(&program),
-            text: String::from_utf8_lossy(&text).into_owned(),
-        })?;
-        Ok(None)
-    }
+/// Prints the completions for a shell.
+pub(super) fn print_completions(context: &mut CommandContext<'_>, shell: Shell) -> CommandResult {
+    use clap_complete::Generator;
+    let mut command = Cli::command();
+    let program = command.get_name().to_string();
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut command, &program, &mut text);
+    context.output.print_document(&GeneratedFile {
+        name: shell.file_name(&program),
+        text: String::from_utf8_lossy(&text).into_owned(),
+    })?;
+    Ok(None)
+}
 
-    /// Prints the manual page.
-    pub(super) fn run_man(&mut self) -> CommandResult {
-        let mut page = Vec::new();
-        // Writing to memory does not fail.
-        let _ = write_page(&mut page);
-        self.output.print_document(&GeneratedFile {
-            name: "memory-shepherd.1".to_string(),
-            text: String::from_utf8_lossy(&page).into_owned(),
-        })?;
-        Ok(None)
-    }
+/// Prints the manual page.
+pub(super) fn print_manual(context: &mut CommandContext<'_>) -> CommandResult {
+    let mut page = Vec::new();
+    // Writing to memory does not fail.
+    let _ = write_page(&mut page);
+    context.output.print_document(&GeneratedFile {
+        name: "memory-shepherd.1".to_string(),
+        text: String::from_utf8_lossy(&page).into_owned(),
+    })?;
+    Ok(None)
 }
 
 /// Writes one page for the program and all of its commands.

@@ -19,42 +19,40 @@ pub(super) struct MetricsFlags {
     pub(super) file: Option<PathBuf>,
 }
 
-impl CommandContext<'_> {
-    /// Writes the metrics of agents that were observed. Returns the kind of the error if the file
-    /// cannot be written, which is said on standard error.
-    pub(super) fn write_metrics(
-        &mut self,
-        engine: &Engine,
-        flags: &MetricsFlags,
-        command: &'static str,
-        observations: &[Observation],
-        kind: Option<ErrorKind>,
-    ) -> Option<ErrorKind> {
-        let file = flags.file.as_ref()?;
-        let path = self.environment.env.resolve(file);
-        let command = MetricsCommand {
-            name: command,
-            exit_code: kind.map_or(0, ErrorKind::exit_code),
-        };
-        let error = metrics::write_metrics(engine, &path, command, observations).err()?;
-        self.output.print_error(error.message());
-        self.output.print_hints(error.hints());
-        Some(error.kind())
-    }
+/// Writes the metrics of agents that were observed. Returns the kind of the error if the file
+/// cannot be written, which is said on standard error.
+pub(super) fn write_metrics(
+    context: &mut CommandContext<'_>,
+    engine: &Engine,
+    flags: &MetricsFlags,
+    command: &'static str,
+    observations: &[Observation],
+    kind: Option<ErrorKind>,
+) -> Option<ErrorKind> {
+    let file = flags.file.as_ref()?;
+    let path = context.environment.env.resolve(file);
+    let command = MetricsCommand {
+        name: command,
+        exit_code: kind.map_or(0, ErrorKind::exit_code),
+    };
+    let error = metrics::write_metrics(engine, &path, command, observations).err()?;
+    context.output.print_error(error.message());
+    context.output.print_hints(error.hints());
+    Some(error.kind())
+}
 
-    /// Observes all agents and writes their metrics, after a run. A file that cannot be written is no
-    /// failure of the run.
-    pub(super) fn write_metrics_after_run(
-        &mut self,
-        engine: &Engine,
-        flags: &MetricsFlags,
-        kind: Option<ErrorKind>,
-    ) {
-        if flags.file.is_none() {
-            return;
-        }
-        let agents: Vec<_> = engine.config().agents.iter().collect();
-        let observations = engine.observer().observe_all(&agents);
-        self.write_metrics(engine, flags, "reset", &observations, kind);
+/// Observes all agents and writes their metrics, after a run. A file that cannot be written is no
+/// failure of the run.
+pub(super) fn write_metrics_after_run(
+    context: &mut CommandContext<'_>,
+    engine: &Engine,
+    flags: &MetricsFlags,
+    kind: Option<ErrorKind>,
+) {
+    if flags.file.is_none() {
+        return;
     }
+    let agents: Vec<_> = engine.config().agents.iter().collect();
+    let observations = engine.observer().observe_all(&agents);
+    write_metrics(context, engine, flags, "reset", &observations, kind);
 }

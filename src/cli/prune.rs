@@ -257,52 +257,55 @@ fn write_wrapped(
     printer.write_line(&[(role, &label), (OutputRole::Plain, &line)])
 }
 
-impl CommandContext<'_> {
-    pub(super) fn run_prune(&mut self, engine: &Engine, args: &PruneArgs) -> CommandResult {
-        if args.dry_run {
-            let overview = engine.retention().retention_overview(&args.agents)?;
-            let errors = overview.unreadable.iter();
-            self.output.print_document(&PruneDocument {
-                dry_run: true,
-                run: None,
-                deleted: Vec::new(),
-                deleted_versions: &[],
-                errors: errors.map(|error| ErrorItem::new(error, &[])).collect(),
-                notes: &[],
-                ledger_head: None,
-                deleted_bytes: 0,
-                is_verbose: args.verbose,
-                overview: &overview,
-            })?;
-            self.print_problems(&overview.unreadable);
-            return Ok(overview.worst_kind());
-        }
-        let report = engine.retention().prune_archive(&args.agents)?;
-        let deleted = report.deleted_entries.iter();
-        let errors = report.errors.iter();
-        self.output.print_document(&PruneDocument {
-            dry_run: false,
-            run: report.run.as_deref(),
-            overview: &report.overview,
-            deleted: deleted.map(|path| path.display().to_string()).collect(),
-            deleted_versions: &report.deleted_versions,
+pub(super) fn run(
+    context: &mut CommandContext<'_>,
+    engine: &Engine,
+    args: &PruneArgs,
+) -> CommandResult {
+    if args.dry_run {
+        let overview = engine.retention().retention_overview(&args.agents)?;
+        let errors = overview.unreadable.iter();
+        context.output.print_document(&PruneDocument {
+            dry_run: true,
+            run: None,
+            deleted: Vec::new(),
+            deleted_versions: &[],
             errors: errors.map(|error| ErrorItem::new(error, &[])).collect(),
-            notes: &report.notes,
-            ledger_head: report
-                .ledger_head
-                .map(|(seq, sha256)| LedgerHead { seq, sha256 }),
-            deleted_bytes: report.deleted_bytes(),
+            notes: &[],
+            ledger_head: None,
+            deleted_bytes: 0,
             is_verbose: args.verbose,
+            overview: &overview,
         })?;
-        self.print_problems(&report.errors);
-        Ok(report.worst_kind())
+        print_problems(context, &overview.unreadable);
+        return Ok(overview.worst_kind());
     }
+    let report = engine.retention().prune_archive(&args.agents)?;
+    let deleted = report.deleted_entries.iter();
+    let errors = report.errors.iter();
+    context.output.print_document(&PruneDocument {
+        dry_run: false,
+        run: report.run.as_deref(),
+        overview: &report.overview,
+        deleted: deleted.map(|path| path.display().to_string()).collect(),
+        deleted_versions: &report.deleted_versions,
+        errors: errors.map(|error| ErrorItem::new(error, &[])).collect(),
+        notes: &report.notes,
+        ledger_head: report
+            .ledger_head
+            .map(|(seq, sha256)| LedgerHead { seq, sha256 }),
+        deleted_bytes: report.deleted_bytes(),
+        is_verbose: args.verbose,
+    })?;
+    print_problems(context, &report.errors);
+    Ok(report.worst_kind())
+}
 
-    fn print_problems(&mut self, errors: &[Error]) {
-        for error in errors {
-            self.output.print_error(error.message());
-        }
-        self.output
-            .print_hints(errors.iter().flat_map(Error::hints));
+fn print_problems(context: &mut CommandContext<'_>, errors: &[Error]) {
+    for error in errors {
+        context.output.print_error(error.message());
     }
+    context
+        .output
+        .print_hints(errors.iter().flat_map(Error::hints));
 }

@@ -6,7 +6,7 @@ use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
 use super::output::{Document, OutputRole, Printer, text_cell};
-use super::schedule_hold::{HoldItem, write_holds};
+use super::schedule_hold::{HoldItem, schedule_holds, write_holds};
 use super::{CommandContext, CommandResult};
 use crate::clock::Clock;
 use crate::engine::{FleetReport, ReportLevel};
@@ -70,17 +70,15 @@ fn since_error(text: &str, why: &str, hint: &str) -> Error {
     Error::new(ErrorKind::User, format!("--since {text}: {why}")).with_hint(hint)
 }
 
-impl CommandContext<'_> {
-    pub(super) fn run_report(&mut self, since: Option<&str>) -> CommandResult {
-        let engine = self.open_engine()?;
-        let now = engine.clock().now();
-        let since = parse_since(since, engine.clock())?;
-        let document = ReportDocument {
-            fleet: engine.config().general.fleet_name.clone(),
-            report: engine.reports().report(since)?,
-            holds: self.schedule_holds(&engine, now),
-        };
-        self.output.print_document(&document)?;
-        Ok(None)
-    }
+pub(super) fn run(context: &mut CommandContext<'_>, since: Option<&str>) -> CommandResult {
+    let engine = context.open_engine()?;
+    let now = engine.clock().now();
+    let since = parse_since(since, engine.clock())?;
+    let document = ReportDocument {
+        fleet: engine.config().general.fleet_name.clone(),
+        report: engine.reports().report(since)?,
+        holds: schedule_holds(context, &engine, now),
+    };
+    context.output.print_document(&document)?;
+    Ok(None)
 }

@@ -7,14 +7,21 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::alerts::send_alerts;
 use super::diff::write_hunks;
-use super::interrupted_runs::{describe_user_run, interrupted_push_error, interrupted_undo_error};
+use super::interrupted_runs::{
+    describe_user_run, interrupted_push_error, interrupted_undo_error, recover_interrupted,
+};
 use super::log::LedgerHead;
+use super::metrics_file::write_metrics_after_run;
 use super::output::{Document, ErrorItem, OutputRole, Printer, format_count, text_cell};
 use super::run_arguments::{PushArgs, ResetArgs, UndoArgs};
-use super::schedule_hold::split_protected_agents;
+use super::schedule_hold::{
+    finish_held_reset, report_held_agents, split_held_agents, split_protected_agents,
+};
 use super::signals::RunSignals;
 use super::status::state_role;
+use super::write_restriction::restrict_run_writes;
 use super::{CommandContext, CommandResult};
 use crate::archive::EntryKind;
 use crate::config::{Agent, Config};
@@ -291,286 +298,299 @@ fn check_plan_hash(plan: &Plan, hash: Option<&str>) -> Result<()> {
     }
 }
 
-impl CommandContext<'_> {
-    pub(super) fn run_reset(&mut self, args: &ResetArgs) -> CommandResult {
-        // A document for a script is whole, however slowly it is read.
-        if args.scheduled && !self.output.is_json() {
-            self.output.skip_unread();
-        }
-        let lock_timeout = lock_timeout_for(args.flags.dry_run, args.flags.wait);
-        let trigger = if args.scheduled {
-            Trigger::Timer
-        } else {
-            Trigger::Cli
-        };
-        let engine = self
-            .open_engine_for(trigger)?
-            .with_lock_timeout(lock_timeout);
-        let result = self.reset_agents(&engine, args);
-        engine.end_with_process();
-        result
+pub(super) fn run_reset(context: &mut CommandContext<'_>, args: &ResetArgs) -> CommandResult {
+    // A document for a script is whole, however slowly it is read.
+    if args.scheduled && !context.output.is_json() {
+        context.output.skip_unread();
     }
+    let lock_timeout = lock_timeout_for(args.flags.dry_run, args.flags.wait);
+    let trigger = if args.scheduled {
+        Trigger::Timer
+    } else {
+        Trigger::Cli
+    };
+    let engine = context
+        .open_engine_for(trigger)?
+        .with_lock_timeout(lock_timeout);
+    let result = reset_agents(context, &engine, args);
+    engine.end_with_process();
+    result
+}
 
-    /// Sends the alert of a run that failed before it got to any agent, and writes its metrics.
-    fn report_failed_start(
-        &mut self,
-        engine: &Engine,
-        args: &ResetArgs,
-        signals: &RunSignals,
-        error: &Error,
-    ) {
-        let operation = if args.keep_scratch {
-            Operation::Push
-        } else {
-            Operation::Reset
-        };
-        let report = RunReport::of_failed_start(operation, error);
-        self.send_alerts(engine, Some(&report), signals);
-        self.write_metrics_after_run(engine, &args.metrics, Some(error.kind()));
+/// Sends the alert of a run that failed before it got to any agent, and writes its metrics.
+fn report_failed_start(
+    context: &mut CommandContext<'_>,
+    engine: &Engine,
+    args: &ResetArgs,
+    signals: &RunSignals,
+    error: &Error,
+) {
+    let operation = if args.keep_scratch {
+        Operation::Push
+    } else {
+        Operation::Reset
+    };
+    let report = RunReport::of_failed_start(operation, error);
+    send_alerts(context, engine, Some(&report), signals);
+    write_metrics_after_run(context, engine, &args.metrics, Some(error.kind()));
+}
+
+fn reset_agents(
+    context: &mut CommandContext<'_>,
+    engine: &Engine,
+    args: &ResetArgs,
+) -> CommandResult {
+    // Exit code 0 would look like a reset of every agent.
+    if args.agents.is_empty() && engine.config().agents.is_empty() {
+        let config = engine.config().path.display();
+        let message = format!("config {config} has no agents; nothing to reset");
+        return Err(Error::new(ErrorKind::Config, message)
+            .with_hint(format!(
+                "`{}` shows how to add an agent",
+                engine.command_line("config check")
+            ))
+            .with_hint("pass --config FILE to use another config")
+            .into());
     }
-
-    fn reset_agents(&mut self, engine: &Engine, args: &ResetArgs) -> CommandResult {
-        // Exit code 0 would look like a reset of every agent.
-        if args.agents.is_empty() && engine.config().agents.is_empty() {
-            let config = engine.config().path.display();
-            let message = format!("config {config} has no agents; nothing to reset");
-            return Err(Error::new(ErrorKind::Config, message)
-                .with_hint(format!(
-                    "`{}` shows how to add an agent",
-                    engine.command_line("config check")
-                ))
-                .with_hint("pass --config FILE to use another config")
-                .into());
-        }
-        let names = reset_names(engine.config(), args);
-        let agents = names.iter().filter_map(|name| engine.config().agent(name));
-        self.restrict_run_writes(
-            &args.write_restriction,
-            engine.config(),
-            &agents.collect::<Vec<_>>(),
-            ServicePurpose::Reset,
-            args.metrics.file.as_deref(),
-        );
-        let (names, mut held) = split_protected_agents(engine, names, args);
-        let names = if args.scheduled {
-            let (names, paused) = self.split_held_agents(engine, names);
-            held.extend(paused);
-            names
+    let names = reset_names(engine.config(), args);
+    let agents = names.iter().filter_map(|name| engine.config().agent(name));
+    restrict_run_writes(
+        context,
+        &args.write_restriction,
+        engine.config(),
+        &agents.collect::<Vec<_>>(),
+        ServicePurpose::Reset,
+        args.metrics.file.as_deref(),
+    );
+    let (names, mut held) = split_protected_agents(engine, names, args);
+    let names = if args.scheduled {
+        let (names, paused) = split_held_agents(context, engine, names);
+        held.extend(paused);
+        names
+    } else {
+        names
+    };
+    if names.is_empty() && !held.is_empty() {
+        return finish_held_reset(context, engine, &held, args);
+    }
+    report_held_agents(context, engine, &held, args.flags.dry_run);
+    // Without --dry-run or --plan, each agent is observed only when the run reaches it.
+    let wants_preview = args.flags.dry_run || args.flags.plan.is_some();
+    let signals = RunSignals::register()?;
+    let planned = plan_with_locks(engine, &signals, || {
+        if args.keep_scratch {
+            engine
+                .planner()
+                .plan_push(&names, &ScratchSelection::All, false)
+        } else if wants_preview {
+            engine.planner().plan_reset(&names, false)
         } else {
-            names
-        };
-        if names.is_empty() && !held.is_empty() {
-            return self.finish_held_reset(engine, &held, args);
+            engine.planner().plan_unobserved(&names, false)
         }
-        self.report_held_agents(engine, &held, args.flags.dry_run);
-        // Without --dry-run or --plan, each agent is observed only when the run reaches it.
-        let wants_preview = args.flags.dry_run || args.flags.plan.is_some();
-        let signals = RunSignals::register()?;
-        let planned = plan_with_locks(engine, &signals, || {
-            if args.keep_scratch {
-                engine
-                    .planner()
-                    .plan_push(&names, &ScratchSelection::All, false)
-            } else if wants_preview {
-                engine.planner().plan_reset(&names, false)
-            } else {
-                engine.planner().plan_unobserved(&names, false)
+    });
+    let (plan, queue) = match planned {
+        Ok(planned) => planned,
+        Err(error) => {
+            if is_failed_start(&error) && !args.flags.dry_run {
+                report_failed_start(context, engine, args, &signals, &error);
+            }
+            return Err(error.into());
+        }
+    };
+    check_plan_hash(&plan, args.flags.plan.as_deref())?;
+    if args.flags.dry_run {
+        return print_dry_run(context, engine, plan);
+    }
+    let result = apply_plan(context, engine, &plan, queue, &signals, wants_preview);
+    let kind = match &result {
+        Ok(kind) => *kind,
+        Err(failure) => Some(failure.error.kind()),
+    };
+    write_metrics_after_run(context, engine, &args.metrics, kind);
+    result
+}
+
+pub(super) fn run_push(context: &mut CommandContext<'_>, args: &PushArgs) -> CommandResult {
+    let lock_timeout = lock_timeout_for(args.flags.dry_run, args.flags.wait);
+    let engine = context.open_engine()?.with_lock_timeout(lock_timeout);
+    let signals = RunSignals::register()?;
+    if matches!(args.keep, ScratchSelection::Lines(_)) {
+        let recovered =
+            recover_interrupted(context, &engine, &args.agents, args.flags.dry_run, &signals)?;
+        if !recovered.is_empty() {
+            return Err(interrupted_push_error(&engine, &recovered).into());
+        }
+    }
+    let (plan, queue) = plan_with_locks(&engine, &signals, || {
+        engine.planner().plan_push(&args.agents, &args.keep, false)
+    })?;
+    check_plan_hash(&plan, args.flags.plan.as_deref())?;
+    if args.flags.dry_run {
+        return print_dry_run(context, &engine, plan);
+    }
+    // Line numbers mean the lines that were there when they were chosen.
+    let is_bound = args.flags.plan.is_some() || matches!(args.keep, ScratchSelection::Lines(_));
+    apply_plan(context, &engine, &plan, queue, &signals, is_bound)
+}
+
+pub(super) fn run_undo(context: &mut CommandContext<'_>, args: &UndoArgs) -> CommandResult {
+    let lock_timeout = lock_timeout_for(args.flags.dry_run, args.flags.wait);
+    let engine = context.open_engine()?.with_lock_timeout(lock_timeout);
+    let signals = RunSignals::register()?;
+    let is_bare = args.agents.is_empty() && args.run.is_none() && !args.last;
+    let configured = engine.config().agents.iter();
+    let agents = match args.agents.as_slice() {
+        [] => configured.map(|agent| agent.name.clone()).collect(),
+        agents => agents.to_vec(),
+    };
+    let recovered = recover_interrupted(
+        context,
+        &engine,
+        &agents,
+        is_bare || args.flags.dry_run,
+        &signals,
+    )?;
+    if is_bare {
+        return Err(no_undo_target_error(&engine)?.into());
+    }
+    // What was the last run when the command was typed is not known.
+    if args.run.is_none() && !recovered.is_empty() {
+        return Err(interrupted_undo_error(&engine, args, &recovered)?.into());
+    }
+    let target = match &args.run {
+        None if args.last => UndoTarget::Run(last_user_run(&engine)?.run),
+        Some(run) if args.agents.is_empty() => UndoTarget::Run(run.clone()),
+        Some(run) => UndoTarget::RunAgents(run.clone(), args.agents.clone()),
+        None if args.redo => UndoTarget::Redo(args.agents.clone()),
+        None => UndoTarget::Agents(args.agents.clone()),
+    };
+    let mode = args.undo_mode();
+    let (plan, queue) = plan_with_locks(&engine, &signals, || {
+        engine.planner().plan_undo(&target, mode, false)
+    })?;
+    check_plan_hash(&plan, args.flags.plan.as_deref())?;
+    if args.flags.dry_run {
+        return print_dry_run(context, &engine, plan);
+    }
+    let is_bound = args.flags.plan.is_some();
+    apply_plan(context, &engine, &plan, queue, &signals, is_bound)
+}
+
+fn print_dry_run(context: &mut CommandContext<'_>, engine: &Engine, plan: Plan) -> CommandResult {
+    let skipped = plan.skipped.iter().filter_map(|skipped| skipped.kind);
+    // A real run refuses these when it reaches them.
+    let is_undo_refused = plan.steps.iter().any(PlanStep::lacks_undo_mode);
+    let kinds = skipped.chain(is_undo_refused.then_some(ErrorKind::Conflict));
+    let kind = kinds.reduce(ErrorKind::more_serious);
+    let choices = if is_undo_refused {
+        plan.undo_choice_hints()
+    } else {
+        &[]
+    };
+    let hints: Vec<String> = plan
+        .skipped
+        .iter()
+        .flat_map(|skipped| skipped.hints.clone())
+        .collect();
+    let rule_changes = RuleChange::of_plan(engine, &plan);
+    context
+        .output
+        .print_document(&DryRunDocument { plan, rule_changes })?;
+    context.output.print_hints(&hints);
+    for choice in choices {
+        context.output.print_hint(choice);
+    }
+    Ok(kind)
+}
+
+fn apply_plan(
+    context: &mut CommandContext<'_>,
+    engine: &Engine,
+    plan: &Plan,
+    queue: Option<LockQueue>,
+    signals: &RunSignals,
+    is_bound: bool,
+) -> CommandResult {
+    signals.catch();
+    let out = &mut *context.output;
+    let mut pending = VecDeque::new();
+    let report = engine
+        .runs()
+        .apply_plan(plan, is_bound, &signals.stop, &mut |progress| {
+            if let RunProgress::LogLine(line) = progress {
+                pending.push_back(line);
+                // The run holds locks, and must not wait for a reader of the output.
+                while out.is_writable()
+                    && let Some(line) = pending.pop_front()
+                {
+                    out.print_progress(&line);
+                }
             }
         });
-        let (plan, queue) = match planned {
-            Ok(planned) => planned,
-            Err(error) => {
-                if is_failed_start(&error) && !args.flags.dry_run {
-                    self.report_failed_start(engine, args, &signals, &error);
-                }
-                return Err(error.into());
-            }
-        };
-        check_plan_hash(&plan, args.flags.plan.as_deref())?;
-        if args.flags.dry_run {
-            return self.print_dry_run(engine, plan);
-        }
-        let result = self.apply_plan(engine, &plan, queue, &signals, wants_preview);
-        let kind = match &result {
-            Ok(kind) => *kind,
-            Err(failure) => Some(failure.error.kind()),
-        };
-        self.write_metrics_after_run(engine, &args.metrics, kind);
-        result
-    }
+    drop(queue);
+    signals.release();
+    pending.iter().for_each(|line| out.print_progress(line));
+    let printed = print_report(context, plan, &report);
+    let lost = context.output.take_progress_error();
+    send_alerts(context, engine, Some(&report), signals);
+    let Some(error) = printed.err().or(lost) else {
+        return Ok(report.worst_kind());
+    };
+    let kinds = report.worst_kind().into_iter().chain([error.kind()]);
+    let log = engine.command_line("log");
+    let error = error.with_hint(format!("the run itself stands; `{log}` shows it"));
+    context.output.print_command_error(&error.into());
+    Ok(kinds.reduce(ErrorKind::more_serious))
+}
 
-    pub(super) fn run_push(&mut self, args: &PushArgs) -> CommandResult {
-        let lock_timeout = lock_timeout_for(args.flags.dry_run, args.flags.wait);
-        let engine = self.open_engine()?.with_lock_timeout(lock_timeout);
-        let signals = RunSignals::register()?;
-        if matches!(args.keep, ScratchSelection::Lines(_)) {
-            let recovered =
-                self.recover_interrupted(&engine, &args.agents, args.flags.dry_run, &signals)?;
-            if !recovered.is_empty() {
-                return Err(interrupted_push_error(&engine, &recovered).into());
-            }
-        }
-        let (plan, queue) = plan_with_locks(&engine, &signals, || {
-            engine.planner().plan_push(&args.agents, &args.keep, false)
+fn print_report(context: &mut CommandContext<'_>, plan: &Plan, report: &RunReport) -> Result<()> {
+    if context.output.is_json() {
+        let retired = report.retired_entries.iter();
+        let errors = report.errors.iter();
+        context.output.print_document(&RunDocument {
+            run: &report.run,
+            operation: report.operation,
+            plan: (!plan.is_unobserved()).then_some(plan.hash.as_str()),
+            results: &report.results,
+            retired: retired.map(|path| path.display().to_string()).collect(),
+            retired_versions: &report.retired_versions,
+            errors: errors.map(|error| ErrorItem::new(error, &[])).collect(),
+            notes: &report.notes,
+            ledger_head: report
+                .ledger_head
+                .map(|(seq, sha256)| LedgerHead { seq, sha256 }),
+            duration_ms: report.duration_ms,
         })?;
-        check_plan_hash(&plan, args.flags.plan.as_deref())?;
-        if args.flags.dry_run {
-            return self.print_dry_run(&engine, plan);
-        }
-        // Line numbers mean the lines that were there when they were chosen.
-        let is_bound = args.flags.plan.is_some() || matches!(args.keep, ScratchSelection::Lines(_));
-        self.apply_plan(&engine, &plan, queue, &signals, is_bound)
     }
-
-    pub(super) fn run_undo(&mut self, args: &UndoArgs) -> CommandResult {
-        let lock_timeout = lock_timeout_for(args.flags.dry_run, args.flags.wait);
-        let engine = self.open_engine()?.with_lock_timeout(lock_timeout);
-        let signals = RunSignals::register()?;
-        let is_bare = args.agents.is_empty() && args.run.is_none() && !args.last;
-        let configured = engine.config().agents.iter();
-        let agents = match args.agents.as_slice() {
-            [] => configured.map(|agent| agent.name.clone()).collect(),
-            agents => agents.to_vec(),
-        };
-        let recovered =
-            self.recover_interrupted(&engine, &agents, is_bare || args.flags.dry_run, &signals)?;
-        if is_bare {
-            return Err(no_undo_target_error(&engine)?.into());
-        }
-        // What was the last run when the command was typed is not known.
-        if args.run.is_none() && !recovered.is_empty() {
-            return Err(interrupted_undo_error(&engine, args, &recovered)?.into());
-        }
-        let target = match &args.run {
-            None if args.last => UndoTarget::Run(last_user_run(&engine)?.run),
-            Some(run) if args.agents.is_empty() => UndoTarget::Run(run.clone()),
-            Some(run) => UndoTarget::RunAgents(run.clone(), args.agents.clone()),
-            None if args.redo => UndoTarget::Redo(args.agents.clone()),
-            None => UndoTarget::Agents(args.agents.clone()),
-        };
-        let mode = args.undo_mode();
-        let (plan, queue) = plan_with_locks(&engine, &signals, || {
-            engine.planner().plan_undo(&target, mode, false)
-        })?;
-        check_plan_hash(&plan, args.flags.plan.as_deref())?;
-        if args.flags.dry_run {
-            return self.print_dry_run(&engine, plan);
-        }
-        let is_bound = args.flags.plan.is_some();
-        self.apply_plan(&engine, &plan, queue, &signals, is_bound)
-    }
-
-    fn print_dry_run(&mut self, engine: &Engine, plan: Plan) -> CommandResult {
-        let skipped = plan.skipped.iter().filter_map(|skipped| skipped.kind);
-        // A real run refuses these when it reaches them.
-        let is_undo_refused = plan.steps.iter().any(PlanStep::lacks_undo_mode);
-        let kinds = skipped.chain(is_undo_refused.then_some(ErrorKind::Conflict));
-        let kind = kinds.reduce(ErrorKind::more_serious);
-        let choices = if is_undo_refused {
-            plan.undo_choice_hints()
-        } else {
-            &[]
-        };
-        let hints: Vec<String> = plan
-            .skipped
-            .iter()
-            .flat_map(|skipped| skipped.hints.clone())
-            .collect();
-        let rule_changes = RuleChange::of_plan(engine, &plan);
-        self.output
-            .print_document(&DryRunDocument { plan, rule_changes })?;
-        self.output.print_hints(&hints);
-        for choice in choices {
-            self.output.print_hint(choice);
-        }
-        Ok(kind)
-    }
-
-    fn apply_plan(
-        &mut self,
-        engine: &Engine,
-        plan: &Plan,
-        queue: Option<LockQueue>,
-        signals: &RunSignals,
-        is_bound: bool,
-    ) -> CommandResult {
-        signals.catch();
-        let out = &mut *self.output;
-        let mut pending = VecDeque::new();
-        let report = engine
-            .runs()
-            .apply_plan(plan, is_bound, &signals.stop, &mut |progress| {
-                if let RunProgress::LogLine(line) = progress {
-                    pending.push_back(line);
-                    // The run holds locks, and must not wait for a reader of the output.
-                    while out.is_writable()
-                        && let Some(line) = pending.pop_front()
-                    {
-                        out.print_progress(&line);
-                    }
-                }
-            });
-        drop(queue);
-        signals.release();
-        pending.iter().for_each(|line| out.print_progress(line));
-        let printed = self.print_report(plan, &report);
-        let lost = self.output.take_progress_error();
-        self.send_alerts(engine, Some(&report), signals);
-        let Some(error) = printed.err().or(lost) else {
-            return Ok(report.worst_kind());
-        };
-        let kinds = report.worst_kind().into_iter().chain([error.kind()]);
-        let log = engine.command_line("log");
-        let error = error.with_hint(format!("the run itself stands; `{log}` shows it"));
-        self.output.print_command_error(&error.into());
-        Ok(kinds.reduce(ErrorKind::more_serious))
-    }
-
-    fn print_report(&mut self, plan: &Plan, report: &RunReport) -> Result<()> {
-        if self.output.is_json() {
-            let retired = report.retired_entries.iter();
-            let errors = report.errors.iter();
-            self.output.print_document(&RunDocument {
-                run: &report.run,
-                operation: report.operation,
-                plan: (!plan.is_unobserved()).then_some(plan.hash.as_str()),
-                results: &report.results,
-                retired: retired.map(|path| path.display().to_string()).collect(),
-                retired_versions: &report.retired_versions,
-                errors: errors.map(|error| ErrorItem::new(error, &[])).collect(),
-                notes: &report.notes,
-                ledger_head: report
-                    .ledger_head
-                    .map(|(seq, sha256)| LedgerHead { seq, sha256 }),
-                duration_ms: report.duration_ms,
-            })?;
-        }
-        let mut not_started = 0;
-        for result in &report.results {
-            match (result.outcome, result.kind) {
-                (Outcome::NotStarted, _) => not_started += 1,
-                (_, Some(_)) => {
-                    let why = result.note.as_deref().unwrap_or("unknown error");
-                    self.output.print_error(&format!("{}: {why}", result.agent));
-                }
-                (_, None) => {}
+    let mut not_started = 0;
+    for result in &report.results {
+        match (result.outcome, result.kind) {
+            (Outcome::NotStarted, _) => not_started += 1,
+            (_, Some(_)) => {
+                let why = result.note.as_deref().unwrap_or("unknown error");
+                context
+                    .output
+                    .print_error(&format!("{}: {why}", result.agent));
             }
+            (_, None) => {}
         }
-        for error in &report.errors {
-            self.output.print_error(error.message());
-        }
-        if not_started > 0 {
-            self.output.print_error(&describe_interruption(not_started));
-        }
-        let other_hints = report.errors.iter().flat_map(Error::hints);
-        let hints = report
-            .results
-            .iter()
-            .flat_map(|it| &it.hints)
-            .chain(other_hints);
-        self.output.print_hints(hints);
-        Ok(())
     }
+    for error in &report.errors {
+        context.output.print_error(error.message());
+    }
+    if not_started > 0 {
+        context
+            .output
+            .print_error(&describe_interruption(not_started));
+    }
+    let other_hints = report.errors.iter().flat_map(Error::hints);
+    let hints = report
+        .results
+        .iter()
+        .flat_map(|it| &it.hints)
+        .chain(other_hints);
+    context.output.print_hints(hints);
+    Ok(())
 }
 
 /// Returns the run that `undo --last` undoes.

@@ -9,7 +9,9 @@ use serde::Serialize;
 
 use super::diff::write_hunks;
 use super::output::{Document, OutputRole, Printer, format_count};
-use super::schedule_control::{ControlArgs, ControlVerb};
+use super::schedule_control::{self, ControlArgs, ControlVerb};
+use super::schedule_run;
+use super::schedule_status;
 use super::values::EXIT_CODES;
 use super::{CommandContext, CommandResult};
 use crate::clock::{Clock, SystemClock};
@@ -368,266 +370,272 @@ impl ScheduleTarget {
     }
 }
 
-impl CommandContext<'_> {
-    pub(super) fn run_schedule(&mut self, verb: &ScheduleVerb) -> CommandResult {
-        match verb {
-            ScheduleVerb::Install(args) if args.crontab => self.run_crontab(),
-            ScheduleVerb::Install(args) => match &args.packaged {
-                Some(program) => self.write_packaged_units(args, program),
-                None => self.run_schedule_install(args),
-            },
-            ScheduleVerb::Uninstall(args) => self.run_schedule_uninstall(args),
-            ScheduleVerb::Status(args) => self.run_schedule_status(args),
-            ScheduleVerb::Run => self.run_scheduler(),
-            ScheduleVerb::Pause(args) => self.run_schedule_control(args, ControlVerb::Pause),
-            ScheduleVerb::Resume(args) => self.run_schedule_control(args, ControlVerb::Resume),
-            ScheduleVerb::Skip(args) => self.run_schedule_control(args, ControlVerb::Skip),
+pub(super) fn run(context: &mut CommandContext<'_>, verb: &ScheduleVerb) -> CommandResult {
+    match verb {
+        ScheduleVerb::Install(args) if args.crontab => run_crontab(context),
+        ScheduleVerb::Install(args) => match &args.packaged {
+            Some(program) => write_packaged_units(context, args, program),
+            None => run_install(context, args),
+        },
+        ScheduleVerb::Uninstall(args) => run_uninstall(context, args),
+        ScheduleVerb::Status(args) => schedule_status::run(context, args),
+        ScheduleVerb::Run => schedule_run::run(context),
+        ScheduleVerb::Pause(args) => schedule_control::run(context, args, ControlVerb::Pause),
+        ScheduleVerb::Resume(args) => schedule_control::run(context, args, ControlVerb::Resume),
+        ScheduleVerb::Skip(args) => schedule_control::run(context, args, ControlVerb::Skip),
+    }
+}
+
+/// Resolves the directory of the units.
+pub(super) fn schedule_target(
+    context: &CommandContext<'_>,
+    args: &TargetArgs,
+    config: PathBuf,
+) -> Result<ScheduleTarget> {
+    let env = &context.environment.env;
+    let is_system = args.system || !args.user && env.uid == 0;
+    let scope = if is_system {
+        UnitScope::System
+    } else {
+        UnitScope::User
+    };
+    Ok(ScheduleTarget {
+        scope,
+        directory: match &args.prefix {
+            Some(prefix) => env.resolve(prefix),
+            None => scope.unit_directory(env)?,
+        },
+        config,
+        notes: Vec::new(),
+        has_manager: args.prefix.is_none(),
+    })
+}
+
+/// Returns the path of the config, which need not be readable any more.
+pub(super) fn schedule_config_path(context: &CommandContext<'_>) -> Result<PathBuf> {
+    let env = &context.environment.env;
+    match config::locate(context.config_flag.as_deref(), env) {
+        Ok(located) => Ok(located.path),
+        Err(error) => {
+            let flag = context.config_flag.as_ref();
+            flag.map(|path| env.resolve(path)).ok_or(error)
         }
     }
+}
 
-    /// Resolves the directory of the units.
-    pub(super) fn schedule_target(
-        &self,
-        args: &TargetArgs,
-        config: PathBuf,
-    ) -> Result<ScheduleTarget> {
-        let env = &self.environment.env;
-        let is_system = args.system || !args.user && env.uid == 0;
-        let scope = if is_system {
-            UnitScope::System
-        } else {
-            UnitScope::User
+fn run_install(context: &mut CommandContext<'_>, args: &InstallArgs) -> CommandResult {
+    let engine = context.open_engine()?;
+    check_has_agents(&engine)?;
+    let mut target = schedule_target(context, &args.target, engine.config().path.clone())?;
+    let user_sandbox = user_sandbox(&engine, target.scope);
+    let program = &context.environment.program_path;
+    let units = render_units(UnitSetup {
+        config: engine.config(),
+        program,
+        scope: target.scope,
+        user_sandbox: &user_sandbox,
+    })?;
+    if target.scope == UnitScope::System {
+        target.notes.extend(root_trust_notes(context, &engine));
+    }
+    if let (UnitScope::User, UserSandbox::FiltersOnly(why)) = (target.scope, &user_sandbox) {
+        let note = format!(
+            "systemd cannot restrict where the units write, because {why}; they do so by \
+             themselves (--restrict-writes), which systemd-analyze security does not see, so \
+             it rates them higher"
+        );
+        target.notes.push(note);
+    }
+    let consent = Consent {
+        force: args.force,
+        take_over: args.take_over,
+    };
+    let plan = plan_install(&target.directory, &target.config, &units, consent)?;
+    if plan.keeps_original() && !args.dry_run {
+        return Err(original_error(&plan).into());
+    }
+    if !args.dry_run {
+        // The sandbox makes it writable only if it exists.
+        engine.archive().open_or_create_directory(Path::new(""))?;
+    }
+    let commands = apply_schedule(context, &target, &plan, args.dry_run)?;
+    let needs_crontab_hint = target.has_manager && !commands.pending.is_empty();
+    let kind = (args.dry_run, false);
+    context
+        .output
+        .print_document(&ScheduleDocument::new(&plan, &target, commands, kind))?;
+    for note in &target.notes {
+        context.output.print_note(note);
+    }
+    if needs_crontab_hint {
+        let crontab = engine.command_line("schedule install --crontab");
+        let run = engine.command_line("schedule run");
+        context.output.print_hint(&format!(
+            "without systemd, `{crontab}` prints lines for cron, and `{run}` resets in the \
+             foreground"
+        ));
+    }
+    Ok(print_left_units(context, &plan))
+}
+
+/// Writes the units of a package that installs the program at `program`.
+fn write_packaged_units(
+    context: &mut CommandContext<'_>,
+    args: &InstallArgs,
+    program: &Path,
+) -> CommandResult {
+    let target = ScheduleTarget {
+        scope: UnitScope::System,
+        ..schedule_target(context, &args.target, config::SYSTEM_CONFIG_PATH.into())?
+    };
+    let units = render_packaged_units(program)?;
+    let consent = Consent {
+        force: args.force,
+        take_over: false,
+    };
+    let plan = plan_install(&target.directory, &target.config, &units, consent)?;
+    let commands = apply_schedule(context, &target, &plan, args.dry_run)?;
+    let kind = (args.dry_run, false);
+    context
+        .output
+        .print_document(&ScheduleDocument::new(&plan, &target, commands, kind))?;
+    Ok(print_left_units(context, &plan))
+}
+
+fn run_uninstall(context: &mut CommandContext<'_>, args: &UninstallArgs) -> CommandResult {
+    let config = schedule_config_path(context)?;
+    let target = schedule_target(context, &args.target, config)?;
+    let consent = Consent {
+        force: args.force,
+        take_over: false,
+    };
+    let plan = plan_uninstall(&target.directory, &target.config, consent)?;
+    let commands = apply_schedule(context, &target, &plan, args.dry_run)?;
+    let kind = (args.dry_run, true);
+    context
+        .output
+        .print_document(&ScheduleDocument::new(&plan, &target, commands, kind))?;
+    Ok(print_left_units(context, &plan))
+}
+
+/// Applies a plan, unless that is only asked about. Returns the commands of the service manager.
+fn apply_schedule(
+    context: &CommandContext<'_>,
+    target: &ScheduleTarget,
+    plan: &InstallPlan,
+    is_dry_run: bool,
+) -> Result<PlanCommands> {
+    let runtime_directory = context.environment.runtime_directory.as_deref();
+    let manager = target.manager(runtime_directory, &SystemClock);
+    let manager = manager.as_ref().map(|it| it as &dyn ServiceManager);
+    if is_dry_run {
+        return Ok(plan.commands(manager));
+    }
+    plan.apply(manager)
+}
+
+/// Says how to consent to the change of files that stay, and returns the error kind for them.
+fn print_left_units(context: &mut CommandContext<'_>, plan: &InstallPlan) -> Option<ErrorKind> {
+    let (originals, others): (Vec<_>, Vec<_>) =
+        plan.left_files().partition(|file| file.is_original);
+    if !originals.is_empty() {
+        context
+            .output
+            .print_hint("--take-over removes the units of the original tool");
+    }
+    if !others.is_empty() {
+        context
+            .output
+            .print_hint("review them with --dry-run; --force replaces or removes them");
+    }
+    let is_left = !originals.is_empty() || !others.is_empty();
+    is_left.then_some(ErrorKind::Conflict)
+}
+
+fn run_crontab(context: &mut CommandContext<'_>) -> CommandResult {
+    let engine = context.open_engine()?;
+    check_has_agents(&engine)?;
+    let lines = crontab_lines(engine.config(), &context.environment.program_path)?;
+    let has_marks = |line: &String| untrusted::visible_line(line) != *line;
+    let is_changed = !context.output.wants_exact_bytes() && !context.output.is_json();
+    let is_changed = is_changed && lines.iter().any(has_marks);
+    context.output.print_document(&CrontabDocument {
+        config: engine.config().path.display().to_string(),
+        lines,
+    })?;
+    if is_changed {
+        context.output.print_warning(
+            "marks stand for characters of a path, so these lines name no file; write them \
+             into a file or a pipe instead",
+        );
+    }
+    print_root_trust_notes(context, &engine);
+    Ok(None)
+}
+
+/// Returns what other users can change of that which root runs on a schedule.
+fn root_trust_notes(context: &CommandContext<'_>, engine: &Engine) -> Vec<String> {
+    let config = engine.config();
+    let command = config.alerts.as_ref().and_then(|alerts| {
+        let words = alerts.command.as_ref()?;
+        let search_path = SERVICE_SEARCH_PATH.map(PathBuf::from);
+        let places = CommandPlaces {
+            directory: &alerts.directory,
+            home: context.environment.env.home.as_deref(),
+            search_path: &search_path,
         };
-        Ok(ScheduleTarget {
-            scope,
-            directory: match &args.prefix {
-                Some(prefix) => env.resolve(prefix),
-                None => scope.unit_directory(env)?,
-            },
-            config,
-            notes: Vec::new(),
-            has_manager: args.prefix.is_none(),
-        })
-    }
+        find_untrusted_in_command(words, places, TrustedUser::ROOT)
+    });
+    let found = [
+        (
+            "program",
+            find_untrusted_ancestor(&context.environment.program_path, TrustedUser::ROOT),
+        ),
+        (
+            "config",
+            find_untrusted_ancestor(&config.path, TrustedUser::ROOT),
+        ),
+        ("command of the alerts", command),
+    ];
+    let notes = found.into_iter().filter_map(|(what, place)| {
+        let place = place?.describe(context.environment.env.user_database);
+        Some(format!(
+            "root runs the resets, and other users can change the {what}: {place}"
+        ))
+    });
+    notes.collect()
+}
 
-    /// Returns the path of the config, which need not be readable any more.
-    pub(super) fn schedule_config_path(&self) -> Result<PathBuf> {
-        let env = &self.environment.env;
-        match config::locate(self.config_flag.as_deref(), env) {
-            Ok(located) => Ok(located.path),
-            Err(error) => {
-                let flag = self.config_flag.as_ref();
-                flag.map(|path| env.resolve(path)).ok_or(error)
-            }
+/// Says what other users can change of that which root is about to run on a schedule.
+pub(super) fn print_root_trust_notes(context: &mut CommandContext<'_>, engine: &Engine) {
+    if context.environment.env.uid == 0 {
+        for note in root_trust_notes(context, engine) {
+            context.output.print_note(&note);
         }
     }
+}
 
-    fn run_schedule_install(&mut self, args: &InstallArgs) -> CommandResult {
-        let engine = self.open_engine()?;
-        check_has_agents(&engine)?;
-        let mut target = self.schedule_target(&args.target, engine.config().path.clone())?;
-        let user_sandbox = self.user_sandbox(&engine, target.scope);
-        let program = &self.environment.program_path;
-        let units = render_units(UnitSetup {
-            config: engine.config(),
-            program,
-            scope: target.scope,
-            user_sandbox: &user_sandbox,
-        })?;
-        if target.scope == UnitScope::System {
-            target.notes.extend(self.root_trust_notes(&engine));
-        }
-        if let (UnitScope::User, UserSandbox::FiltersOnly(why)) = (target.scope, &user_sandbox) {
-            let note = format!(
-                "systemd cannot restrict where the units write, because {why}; they do so by \
-                 themselves (--restrict-writes), which systemd-analyze security does not see, so \
-                 it rates them higher"
-            );
-            target.notes.push(note);
-        }
-        let consent = Consent {
-            force: args.force,
-            take_over: args.take_over,
-        };
-        let plan = plan_install(&target.directory, &target.config, &units, consent)?;
-        if plan.keeps_original() && !args.dry_run {
-            return Err(original_error(&plan).into());
-        }
-        if !args.dry_run {
-            // The sandbox makes it writable only if it exists.
-            engine.archive().open_or_create_directory(Path::new(""))?;
-        }
-        let commands = self.apply_schedule(&target, &plan, args.dry_run)?;
-        let needs_crontab_hint = target.has_manager && !commands.pending.is_empty();
-        let kind = (args.dry_run, false);
-        self.output
-            .print_document(&ScheduleDocument::new(&plan, &target, commands, kind))?;
-        for note in &target.notes {
-            self.output.print_note(note);
-        }
-        if needs_crontab_hint {
-            let crontab = engine.command_line("schedule install --crontab");
-            let run = engine.command_line("schedule run");
-            self.output.print_hint(&format!(
-                "without systemd, `{crontab}` prints lines for cron, and `{run}` resets in the \
-                 foreground"
-            ));
-        }
-        Ok(self.print_left_units(&plan))
+/// Returns how units of a user are confined: in a user namespace, unless that would keep them
+/// from resetting an agent.
+pub(super) fn user_sandbox(engine: &Engine, scope: UnitScope) -> UserSandbox {
+    if scope == UnitScope::System {
+        return UserSandbox::Namespaces;
     }
-
-    /// Writes the units of a package that installs the program at `program`.
-    fn write_packaged_units(&mut self, args: &InstallArgs, program: &Path) -> CommandResult {
-        let target = ScheduleTarget {
-            scope: UnitScope::System,
-            ..self.schedule_target(&args.target, config::SYSTEM_CONFIG_PATH.into())?
-        };
-        let units = render_packaged_units(program)?;
-        let consent = Consent {
-            force: args.force,
-            take_over: false,
-        };
-        let plan = plan_install(&target.directory, &target.config, &units, consent)?;
-        let commands = self.apply_schedule(&target, &plan, args.dry_run)?;
-        let kind = (args.dry_run, false);
-        self.output
-            .print_document(&ScheduleDocument::new(&plan, &target, commands, kind))?;
-        Ok(self.print_left_units(&plan))
-    }
-
-    fn run_schedule_uninstall(&mut self, args: &UninstallArgs) -> CommandResult {
-        let config = self.schedule_config_path()?;
-        let target = self.schedule_target(&args.target, config)?;
-        let consent = Consent {
-            force: args.force,
-            take_over: false,
-        };
-        let plan = plan_uninstall(&target.directory, &target.config, consent)?;
-        let commands = self.apply_schedule(&target, &plan, args.dry_run)?;
-        let kind = (args.dry_run, true);
-        self.output
-            .print_document(&ScheduleDocument::new(&plan, &target, commands, kind))?;
-        Ok(self.print_left_units(&plan))
-    }
-
-    /// Applies a plan, unless that is only asked about. Returns the commands of the service manager.
-    fn apply_schedule(
-        &self,
-        target: &ScheduleTarget,
-        plan: &InstallPlan,
-        is_dry_run: bool,
-    ) -> Result<PlanCommands> {
-        let runtime_directory = self.environment.runtime_directory.as_deref();
-        let manager = target.manager(runtime_directory, &SystemClock);
-        let manager = manager.as_ref().map(|it| it as &dyn ServiceManager);
-        if is_dry_run {
-            return Ok(plan.commands(manager));
-        }
-        plan.apply(manager)
-    }
-
-    /// Says how to consent to the change of files that stay, and returns the error kind for them.
-    fn print_left_units(&mut self, plan: &InstallPlan) -> Option<ErrorKind> {
-        let (originals, others): (Vec<_>, Vec<_>) =
-            plan.left_files().partition(|file| file.is_original);
-        if !originals.is_empty() {
-            self.output
-                .print_hint("--take-over removes the units of the original tool");
-        }
-        if !others.is_empty() {
-            self.output
-                .print_hint("review them with --dry-run; --force replaces or removes them");
-        }
-        let is_left = !originals.is_empty() || !others.is_empty();
-        is_left.then_some(ErrorKind::Conflict)
-    }
-
-    fn run_crontab(&mut self) -> CommandResult {
-        let engine = self.open_engine()?;
-        check_has_agents(&engine)?;
-        let lines = crontab_lines(engine.config(), &self.environment.program_path)?;
-        let has_marks = |line: &String| untrusted::visible_line(line) != *line;
-        let is_changed = !self.output.wants_exact_bytes() && !self.output.is_json();
-        let is_changed = is_changed && lines.iter().any(has_marks);
-        self.output.print_document(&CrontabDocument {
-            config: engine.config().path.display().to_string(),
-            lines,
-        })?;
-        if is_changed {
-            self.output.print_warning(
-                "marks stand for characters of a path, so these lines name no file; write them \
-                 into a file or a pipe instead",
-            );
-        }
-        self.print_root_trust_notes(&engine);
-        Ok(None)
-    }
-
-    /// Returns what other users can change of that which root runs on a schedule.
-    fn root_trust_notes(&self, engine: &Engine) -> Vec<String> {
-        let config = engine.config();
-        let command = config.alerts.as_ref().and_then(|alerts| {
-            let words = alerts.command.as_ref()?;
-            let search_path = SERVICE_SEARCH_PATH.map(PathBuf::from);
-            let places = CommandPlaces {
-                directory: &alerts.directory,
-                home: self.environment.env.home.as_deref(),
-                search_path: &search_path,
-            };
-            find_untrusted_in_command(words, places, TrustedUser::ROOT)
-        });
-        let found = [
-            (
-                "program",
-                find_untrusted_ancestor(&self.environment.program_path, TrustedUser::ROOT),
-            ),
-            (
-                "config",
-                find_untrusted_ancestor(&config.path, TrustedUser::ROOT),
-            ),
-            ("command of the alerts", command),
-        ];
-        let notes = found.into_iter().filter_map(|(what, place)| {
-            let place = place?.describe(self.environment.env.user_database);
-            Some(format!(
-                "root runs the resets, and other users can change the {what}: {place}"
-            ))
-        });
-        notes.collect()
-    }
-
-    /// Says what other users can change of that which root is about to run on a schedule.
-    pub(super) fn print_root_trust_notes(&mut self, engine: &Engine) {
-        if self.environment.env.uid == 0 {
-            for note in self.root_trust_notes(engine) {
-                self.output.print_note(&note);
-            }
-        }
-    }
-
-    /// Returns how units of a user are confined: in a user namespace, unless that would keep them
-    /// from resetting an agent.
-    pub(super) fn user_sandbox(&self, engine: &Engine, scope: UnitScope) -> UserSandbox {
-        if scope == UnitScope::System {
-            return UserSandbox::Namespaces;
-        }
-        let user = rustix::process::geteuid().as_raw();
-        let group = rustix::process::getegid().as_raw();
-        let foreign_memory = || {
-            let mut agents = engine.config().agents.iter();
-            let is_foreign = |owner: FileOwner| owner.uid != user || owner.gid != group;
-            let agent =
-                agents.find(|it| engine.context().memory_owner(it).is_some_and(is_foreign))?;
-            let name = &agent.name;
-            Some(format!(
-                "the memory of {name} has another owner or group, which a user namespace hides"
-            ))
-        };
-        let obstacle = find_sandbox_obstacle(engine.config())
-            .or_else(|| find_kernel_obstacle(Path::new(KERNEL_SETTINGS)))
-            .or_else(foreign_memory);
-        obstacle.map_or(UserSandbox::Namespaces, UserSandbox::FiltersOnly)
-    }
+    let user = rustix::process::geteuid().as_raw();
+    let group = rustix::process::getegid().as_raw();
+    let foreign_memory = || {
+        let mut agents = engine.config().agents.iter();
+        let is_foreign = |owner: FileOwner| owner.uid != user || owner.gid != group;
+        let agent = agents.find(|it| engine.context().memory_owner(it).is_some_and(is_foreign))?;
+        let name = &agent.name;
+        Some(format!(
+            "the memory of {name} has another owner or group, which a user namespace hides"
+        ))
+    };
+    let obstacle = find_sandbox_obstacle(engine.config())
+        .or_else(|| find_kernel_obstacle(Path::new(KERNEL_SETTINGS)))
+        .or_else(foreign_memory);
+    obstacle.map_or(UserSandbox::Namespaces, UserSandbox::FiltersOnly)
 }
 
 /// Refuses a config without agents: timers without effect would look like resets.

@@ -7,6 +7,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::output::{Document, OutputRole, Printer};
+use super::schedule_hold::schedule_holds;
 use super::values::EXIT_CODES;
 use super::{CommandContext, CommandResult};
 use crate::clock::{Clock, SystemClock};
@@ -84,67 +85,65 @@ impl Document for ControlDocument {
     }
 }
 
-impl CommandContext<'_> {
-    pub(super) fn run_schedule_control(
-        &mut self,
-        args: &ControlArgs,
-        verb: ControlVerb,
-    ) -> CommandResult {
-        let engine = self.open_engine()?;
-        let now = SystemClock.now().with_timezone(&Local);
-        let agents = match (verb, &args.timer) {
-            (ControlVerb::Resume, timer) => timers_to_resume(&engine, timer.as_deref(), &now)?,
-            (_, timer) => chosen_timers(&engine, timer.as_deref())?,
-        };
-        let overview = match verb {
-            ControlVerb::Skip => {
-                let environment = &self.environment;
-                let directory = environment.runtime_directory.clone();
-                let access = ManagerAccess::new(&environment.env, directory);
-                let program = &environment.program_path;
-                Some(read_overview(&engine, &access, program, &now))
+pub(super) fn run(
+    context: &mut CommandContext<'_>,
+    args: &ControlArgs,
+    verb: ControlVerb,
+) -> CommandResult {
+    let engine = context.open_engine()?;
+    let now = SystemClock.now().with_timezone(&Local);
+    let agents = match (verb, &args.timer) {
+        (ControlVerb::Resume, timer) => timers_to_resume(&engine, timer.as_deref(), &now)?,
+        (_, timer) => chosen_timers(&engine, timer.as_deref())?,
+    };
+    let overview = match verb {
+        ControlVerb::Skip => {
+            let environment = &context.environment;
+            let directory = environment.runtime_directory.clone();
+            let access = ManagerAccess::new(&environment.env, directory);
+            let program = &environment.program_path;
+            Some(read_overview(&engine, &access, program, &now))
+        }
+        ControlVerb::Pause | ControlVerb::Resume => None,
+    };
+    let changes = agents.into_iter().map(|agent| {
+        let action = match (verb, &overview) {
+            (ControlVerb::Pause, _) => ScheduleAction::Pause,
+            (ControlVerb::Resume, _) => ScheduleAction::Resume,
+            (ControlVerb::Skip, overview) => {
+                ScheduleAction::Skip(next_due(overview.as_ref(), agent.as_deref())?)
             }
-            ControlVerb::Pause | ControlVerb::Resume => None,
         };
-        let changes = agents.into_iter().map(|agent| {
-            let action = match (verb, &overview) {
-                (ControlVerb::Pause, _) => ScheduleAction::Pause,
-                (ControlVerb::Resume, _) => ScheduleAction::Resume,
-                (ControlVerb::Skip, overview) => {
-                    ScheduleAction::Skip(next_due(overview.as_ref(), agent.as_deref())?)
-                }
-            };
-            Ok(ScheduleChange { agent, action })
-        });
-        let changes = changes.collect::<Result<Vec<_>>>()?;
-        if !args.dry_run && !changes.is_empty() {
-            change_schedule(&engine, &changes, &now)?;
-        }
-        let items = changes.iter().map(|change| ChangeItem {
-            agent: change.agent.clone(),
-            due: match change.action {
-                ScheduleAction::Skip(due) => Some(due),
-                ScheduleAction::Pause | ScheduleAction::Resume => None,
-            },
-            text: change.describe(),
-        });
-        self.output.print_document(&ControlDocument {
-            timer: args.timer.clone(),
-            dry_run: args.dry_run,
-            file: engine.context().schedule_path().display().to_string(),
-            changes: items.collect(),
-        })?;
-        if matches!(verb, ControlVerb::Resume) && args.timer.is_some() && !args.dry_run {
-            for hold in self.schedule_holds(&engine, now.fixed_offset()) {
-                self.output.print_note(&hold.describe());
-            }
-        }
-        if overview.is_some_and(|overview| !overview.is_in_use()) {
-            let text = "no timer and no `schedule run` of this config is known to start resets";
-            self.output.print_note(text);
-        }
-        Ok(None)
+        Ok(ScheduleChange { agent, action })
+    });
+    let changes = changes.collect::<Result<Vec<_>>>()?;
+    if !args.dry_run && !changes.is_empty() {
+        change_schedule(&engine, &changes, &now)?;
     }
+    let items = changes.iter().map(|change| ChangeItem {
+        agent: change.agent.clone(),
+        due: match change.action {
+            ScheduleAction::Skip(due) => Some(due),
+            ScheduleAction::Pause | ScheduleAction::Resume => None,
+        },
+        text: change.describe(),
+    });
+    context.output.print_document(&ControlDocument {
+        timer: args.timer.clone(),
+        dry_run: args.dry_run,
+        file: engine.context().schedule_path().display().to_string(),
+        changes: items.collect(),
+    })?;
+    if matches!(verb, ControlVerb::Resume) && args.timer.is_some() && !args.dry_run {
+        for hold in schedule_holds(context, &engine, now.fixed_offset()) {
+            context.output.print_note(&hold.describe());
+        }
+    }
+    if overview.is_some_and(|overview| !overview.is_in_use()) {
+        let text = "no timer and no `schedule run` of this config is known to start resets";
+        context.output.print_note(text);
+    }
+    Ok(None)
 }
 
 /// Returns the timers that are paused or skipped, of one that is named or of all: for each the agent, as

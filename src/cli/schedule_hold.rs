@@ -6,6 +6,8 @@ use std::io;
 use chrono::{DateTime, FixedOffset, Local};
 use serde::Serialize;
 
+use super::alerts::send_alerts;
+use super::metrics_file::write_metrics_after_run;
 use super::output::{Document, OutputRole, Printer};
 use super::run_arguments::ResetArgs;
 use super::signals::RunSignals;
@@ -117,97 +119,96 @@ pub(super) fn split_protected_agents(
     (free, held.collect())
 }
 
-impl CommandContext<'_> {
-    /// Reads pauses and skips. Those that cannot be read hold nothing back, and are a warning; the
-    /// caller reports an archive that is missing.
-    pub(super) fn read_controls(&mut self, engine: &Engine) -> ScheduleControls {
-        ScheduleControls::read(engine).unwrap_or_else(|error| {
-            if engine.archive().check_expected().is_ok() {
-                self.output.print_warning(error.message());
-            }
-            ScheduleControls::default()
-        })
-    }
-
-    /// Returns what holds scheduled resets back.
-    pub(super) fn schedule_holds(
-        &mut self,
-        engine: &Engine,
-        now: DateTime<FixedOffset>,
-    ) -> Vec<HoldItem> {
-        HoldItem::list(engine.config(), &self.read_controls(engine), now)
-    }
-
-    /// Splits the agents of a scheduled reset: those to reset, and those that are held back. Pauses
-    /// that cannot be read hold nothing back.
-    pub(super) fn split_held_agents(
-        &mut self,
-        engine: &Engine,
-        names: Vec<String>,
-    ) -> (Vec<String>, Vec<HeldAgent>) {
-        let controls = self.read_controls(engine);
-        let now = engine.clock().now().with_timezone(&Local);
-        let mut held = Vec::new();
-        let mut free = Vec::new();
-        for name in names {
-            let agent = engine.config().agent(&name);
-            match agent.and_then(|it| controls.hold_of(engine.config(), it, &now)) {
-                None => free.push(name),
-                Some(hold) => held.push(HeldAgent {
-                    agent: name,
-                    reason: hold.describe(),
-                    is_skip: matches!(hold, ScheduleHold::Skipped(_)),
-                }),
-            }
+/// Reads pauses and skips. Those that cannot be read hold nothing back, and are a warning; the
+/// caller reports an archive that is missing.
+pub(super) fn read_controls(context: &mut CommandContext<'_>, engine: &Engine) -> ScheduleControls {
+    ScheduleControls::read(engine).unwrap_or_else(|error| {
+        if engine.archive().check_expected().is_ok() {
+            context.output.print_warning(error.message());
         }
-        (free, held)
-    }
+        ScheduleControls::default()
+    })
+}
 
-    /// Says which agents a reset leaves out; a run also logs those that are skipped.
-    pub(super) fn report_held_agents(
-        &mut self,
-        engine: &Engine,
-        held: &[HeldAgent],
-        is_dry_run: bool,
-    ) {
-        for HeldAgent { agent, reason, .. } in held {
-            self.output
-                .print_note(&format!("{agent} is not reset: {reason}"));
-        }
-        if !is_dry_run {
-            self.log_skipped_agents(engine, held);
+/// Returns what holds scheduled resets back.
+pub(super) fn schedule_holds(
+    context: &mut CommandContext<'_>,
+    engine: &Engine,
+    now: DateTime<FixedOffset>,
+) -> Vec<HoldItem> {
+    HoldItem::list(engine.config(), &read_controls(context, engine), now)
+}
+
+/// Splits the agents of a scheduled reset: those to reset, and those that are held back. Pauses
+/// that cannot be read hold nothing back.
+pub(super) fn split_held_agents(
+    context: &mut CommandContext<'_>,
+    engine: &Engine,
+    names: Vec<String>,
+) -> (Vec<String>, Vec<HeldAgent>) {
+    let controls = read_controls(context, engine);
+    let now = engine.clock().now().with_timezone(&Local);
+    let mut held = Vec::new();
+    let mut free = Vec::new();
+    for name in names {
+        let agent = engine.config().agent(&name);
+        match agent.and_then(|it| controls.hold_of(engine.config(), it, &now)) {
+            None => free.push(name),
+            Some(hold) => held.push(HeldAgent {
+                agent: name,
+                reason: hold.describe(),
+                is_skip: matches!(hold, ScheduleHold::Skipped(_)),
+            }),
         }
     }
+    (free, held)
+}
 
-    /// Ends a reset whose agents are all held back: alerts and metrics do not pause.
-    pub(super) fn finish_held_reset(
-        &mut self,
-        engine: &Engine,
-        held: &[HeldAgent],
-        args: &ResetArgs,
-    ) -> CommandResult {
-        self.output.print_document(&HeldDocument { held })?;
-        if args.flags.dry_run {
-            return Ok(None);
-        }
-        self.log_skipped_agents(engine, held);
-        if engine.config().alerts.is_some() {
-            let agents: Vec<_> = engine.config().agents.iter().collect();
-            engine
-                .state_log()
-                .record_observations(&engine.observer().observe_all(&agents));
-            self.send_alerts(engine, None, &RunSignals::register()?);
-        }
-        self.write_metrics_after_run(engine, &args.metrics, None);
-        Ok(None)
+/// Says which agents a reset leaves out; a run also logs those that are skipped.
+pub(super) fn report_held_agents(
+    context: &mut CommandContext<'_>,
+    engine: &Engine,
+    held: &[HeldAgent],
+    is_dry_run: bool,
+) {
+    for HeldAgent { agent, reason, .. } in held {
+        context
+            .output
+            .print_note(&format!("{agent} is not reset: {reason}"));
     }
+    if !is_dry_run {
+        log_skipped_agents(context, engine, held);
+    }
+}
 
-    fn log_skipped_agents(&mut self, engine: &Engine, held: &[HeldAgent]) {
-        for skipped in held.iter().filter(|it| it.is_skip) {
-            let text = format!("Not reset {}: {}", skipped.agent, skipped.reason);
-            if let Err(error) = engine.ledger().log_text(&text) {
-                self.output.print_warning(error.message());
-            }
+/// Ends a reset whose agents are all held back: alerts and metrics do not pause.
+pub(super) fn finish_held_reset(
+    context: &mut CommandContext<'_>,
+    engine: &Engine,
+    held: &[HeldAgent],
+    args: &ResetArgs,
+) -> CommandResult {
+    context.output.print_document(&HeldDocument { held })?;
+    if args.flags.dry_run {
+        return Ok(None);
+    }
+    log_skipped_agents(context, engine, held);
+    if engine.config().alerts.is_some() {
+        let agents: Vec<_> = engine.config().agents.iter().collect();
+        engine
+            .state_log()
+            .record_observations(&engine.observer().observe_all(&agents));
+        send_alerts(context, engine, None, &RunSignals::register()?);
+    }
+    write_metrics_after_run(context, engine, &args.metrics, None);
+    Ok(None)
+}
+
+fn log_skipped_agents(context: &mut CommandContext<'_>, engine: &Engine, held: &[HeldAgent]) {
+    for skipped in held.iter().filter(|it| it.is_skip) {
+        let text = format!("Not reset {}: {}", skipped.agent, skipped.reason);
+        if let Err(error) = engine.ledger().log_text(&text) {
+            context.output.print_warning(error.message());
         }
     }
 }

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Local};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
+use super::schedule::print_root_trust_notes;
+use super::schedule_hold::schedule_holds;
 use super::signals::StopSignals;
 use super::{CommandContext, CommandResult, resolve_archive_group};
 use crate::clock::{Clock, SystemClock};
@@ -90,284 +92,294 @@ impl ConfigWatch {
     }
 }
 
-impl CommandContext<'_> {
-    pub(super) fn run_scheduler(&mut self) -> CommandResult {
-        if self.output.is_json() {
-            let message = "--json prints one document, and `schedule run` does not end by itself";
-            return Err(Error::new(ErrorKind::User, message).into());
-        }
-        self.output.skip_unread();
-        let signals = StopSignals::register()?;
-        let mut engine = self.open_engine()?;
-        self.print_root_trust_notes(&engine);
-        let now = || SystemClock.now().with_timezone(&Local);
-        let config = engine.config().path.clone();
-        let mut claim = self.claim_schedule(&engine)?;
-        let mut watch = ConfigWatch::new(&config);
-        let mut scheduler = plan_first_resets(&engine, &now());
-        for hold in self.schedule_holds(&engine, SystemClock.now()) {
-            self.output.print_note(&hold.describe());
-        }
-        let mut queue = StartQueue::default();
-        let mut running: Vec<RunningReset> = Vec::new();
-        let mut last_said = String::new();
-        let mut next_look = now();
-        let mut replaced_by = None;
-        while signals.is_running() {
-            self.report_ended(&mut running);
-            let time = now();
-            let is_settled = watch.is_settled();
-            let is_changed = is_settled && watch.take_change();
-            // A clock that was set back triggers a look, too.
-            let is_set_back = next_look - time > chrono::Duration::minutes(1);
-            if is_changed || time >= next_look || is_set_back {
-                let mut made_due = Vec::new();
-                if is_settled {
-                    made_due =
-                        self.adopt_changed_config(&mut engine, &mut scheduler, &mut queue, &time);
-                    // A config that is being rewritten may name no agents for a moment; the archive of
-                    // such a config is not created.
-                    if !engine.config().agents.is_empty()
-                        && let Err(error) = self.renew_claim(&engine, &mut claim)
-                    {
-                        let hint = "this scheduler ends: archive_dir was changed while it ran, and the \
-                                    other one resets the agents";
-                        replaced_by = Some(error.with_hint(hint));
-                        break;
-                    }
-                }
-                for group in scheduler.take_due(&time) {
-                    if !self.is_skipped(&group, &mut running) {
-                        queue.add(group);
-                    }
-                }
-                // Unreadable pauses hold nothing back, and the resets say so.
-                let controls = ScheduleControls::read(&engine).unwrap_or_default();
-                let is_paused = |agent: Option<&str>| controls.pause_of(agent).is_some();
-                if let Some(text) = describe_made_due(&made_due, is_paused) {
-                    self.output.print_progress(&text);
-                }
-                let next = scheduler.describe_next(is_paused);
-                if next != last_said {
-                    self.output.print_progress(&next);
-                    last_said = next;
-                }
-                let wait = chrono::Duration::from_std(scheduler.wait_time(&time));
-                next_look = time + wait.unwrap_or_default();
-            }
-            self.start_waiting(&config, &mut queue, &mut running, time);
-            SystemClock.sleep(POLL_INTERVAL);
-        }
-        let has_ended = self.stop_resets(&mut running);
-        self.output.print_progress("stopped");
-        if let Some(error) = replaced_by {
-            return Err(error.into());
-        }
-        Ok(signals
-            .error_kind()
-            .or((!has_ended).then_some(ErrorKind::Partial)))
+pub(super) fn run(context: &mut CommandContext<'_>) -> CommandResult {
+    if context.output.is_json() {
+        let message = "--json prints one document, and `schedule run` does not end by itself";
+        return Err(Error::new(ErrorKind::User, message).into());
     }
-
-    /// Takes the lock of the schedule.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Busy`], naming the process, if the config has a scheduler already.
-    fn claim_schedule(&mut self, engine: &Engine) -> Result<ScheduleClaim> {
-        let mut claim = ScheduleClaim {
-            lock: None,
-            warning: None,
-        };
-        let claimed = self.renew_claim(engine, &mut claim);
-        claimed.map_err(|error| error.with_hint("end that one first, for example with `kill`"))?;
-        Ok(claim)
+    context.output.skip_unread();
+    let signals = StopSignals::register()?;
+    let mut engine = context.open_engine()?;
+    print_root_trust_notes(context, &engine);
+    let now = || SystemClock.now().with_timezone(&Local);
+    let config = engine.config().path.clone();
+    let mut claim = claim_schedule(context, &engine)?;
+    let mut watch = ConfigWatch::new(&config);
+    let mut scheduler = plan_first_resets(&engine, &now());
+    for hold in schedule_holds(context, &engine, SystemClock.now()) {
+        context.output.print_note(&hold.describe());
     }
-
-    /// Takes the lock of the schedule in the archive that the config names now, unless this process has
-    /// it: the archive is another one since `archive_dir` was changed.
-    ///
-    /// # Errors
-    /// As [`CommandContext::claim_schedule`].
-    fn renew_claim(&mut self, engine: &Engine, claim: &mut ScheduleClaim) -> Result<()> {
-        let kind = HolderLockKind::Scheduler;
-        let lock = claim.lock.take();
-        if lock
-            .as_ref()
-            .is_some_and(|it| engine.locks().is_lock_in_force(it, kind))
-        {
-            claim.lock = lock;
-            return Ok(());
-        }
-        // Released before: the old path may lead to the same file again.
-        drop(lock);
-        match engine.locks().try_lock_with_holder(kind) {
-            Ok(Some(lock)) => claim.lock = Some(lock),
-            Ok(None) => {
-                let holder = engine.locks().find_lock_holder_of(kind).flatten();
-                let config = engine.config().path.display();
-                let process = describe_holder(holder.as_ref(), engine.clock().zone());
-                let message = format!("{config} has a scheduler already: {process}");
-                return Err(Error::new(ErrorKind::Busy, message));
-            }
-            Err(error) => {
-                if claim.warning.as_deref() != Some(error.message()) {
-                    self.output.print_warning(error.message());
-                    claim.warning = Some(error.message().to_string());
+    let mut queue = StartQueue::default();
+    let mut running: Vec<RunningReset> = Vec::new();
+    let mut last_said = String::new();
+    let mut next_look = now();
+    let mut replaced_by = None;
+    while signals.is_running() {
+        report_ended(context, &mut running);
+        let time = now();
+        let is_settled = watch.is_settled();
+        let is_changed = is_settled && watch.take_change();
+        // A clock that was set back triggers a look, too.
+        let is_set_back = next_look - time > chrono::Duration::minutes(1);
+        if is_changed || time >= next_look || is_set_back {
+            let mut made_due = Vec::new();
+            if is_settled {
+                made_due =
+                    adopt_changed_config(context, &mut engine, &mut scheduler, &mut queue, &time);
+                // A config that is being rewritten may name no agents for a moment; the archive of
+                // such a config is not created.
+                if !engine.config().agents.is_empty()
+                    && let Err(error) = renew_claim(context, &engine, &mut claim)
+                {
+                    let hint = "this scheduler ends: archive_dir was changed while it ran, and the \
+                                other one resets the agents";
+                    replaced_by = Some(error.with_hint(hint));
+                    break;
                 }
             }
+            for group in scheduler.take_due(&time) {
+                if !is_skipped(context, &group, &mut running) {
+                    queue.add(group);
+                }
+            }
+            // Unreadable pauses hold nothing back, and the resets say so.
+            let controls = ScheduleControls::read(&engine).unwrap_or_default();
+            let is_paused = |agent: Option<&str>| controls.pause_of(agent).is_some();
+            if let Some(text) = describe_made_due(&made_due, is_paused) {
+                context.output.print_progress(&text);
+            }
+            let next = scheduler.describe_next(is_paused);
+            if next != last_said {
+                context.output.print_progress(&next);
+                last_said = next;
+            }
+            let wait = chrono::Duration::from_std(scheduler.wait_time(&time));
+            next_look = time + wait.unwrap_or_default();
         }
-        Ok(())
+        start_waiting(context, &config, &mut queue, &mut running, time);
+        SystemClock.sleep(POLL_INTERVAL);
     }
+    let has_ended = stop_resets(context, &mut running);
+    context.output.print_progress("stopped");
+    if let Some(error) = replaced_by {
+        return Err(error.into());
+    }
+    Ok(signals
+        .error_kind()
+        .or((!has_ended).then_some(ErrorKind::Partial)))
+}
 
-    /// Takes over the intervals and agents of a config that was changed. One with errors changes
-    /// nothing: the resets report them. Returns the groups that the change makes due.
-    fn adopt_changed_config(
-        &mut self,
-        engine: &mut Engine,
-        scheduler: &mut Scheduler<Local>,
-        queue: &mut StartQueue,
-        now: &DateTime<Local>,
-    ) -> Vec<ScheduledGroup> {
-        let path = &engine.config().path;
-        if let Ok(config) = crate::config::reload(path, &self.environment.env)
-            && let Ok(group) = resolve_archive_group(&config, self.environment.find_group)
-        {
-            let groups = ScheduledGroup::of_config(&config);
-            queue.retain_groups(&groups);
-            let made_due = scheduler.replace_groups(groups, now);
-            *engine = self.new_cli_engine(config, group);
-            return made_due;
+/// Takes the lock of the schedule.
+///
+/// # Errors
+/// [`ErrorKind::Busy`], naming the process, if the config has a scheduler already.
+fn claim_schedule(context: &mut CommandContext<'_>, engine: &Engine) -> Result<ScheduleClaim> {
+    let mut claim = ScheduleClaim {
+        lock: None,
+        warning: None,
+    };
+    let claimed = renew_claim(context, engine, &mut claim);
+    claimed.map_err(|error| error.with_hint("end that one first, for example with `kill`"))?;
+    Ok(claim)
+}
+
+/// Takes the lock of the schedule in the archive that the config names now, unless this process has
+/// it: the archive is another one since `archive_dir` was changed.
+///
+/// # Errors
+/// As [`claim_schedule`].
+fn renew_claim(
+    context: &mut CommandContext<'_>,
+    engine: &Engine,
+    claim: &mut ScheduleClaim,
+) -> Result<()> {
+    let kind = HolderLockKind::Scheduler;
+    let lock = claim.lock.take();
+    if lock
+        .as_ref()
+        .is_some_and(|it| engine.locks().is_lock_in_force(it, kind))
+    {
+        claim.lock = lock;
+        return Ok(());
+    }
+    // Released before: the old path may lead to the same file again.
+    drop(lock);
+    match engine.locks().try_lock_with_holder(kind) {
+        Ok(Some(lock)) => claim.lock = Some(lock),
+        Ok(None) => {
+            let holder = engine.locks().find_lock_holder_of(kind).flatten();
+            let config = engine.config().path.display();
+            let process = describe_holder(holder.as_ref(), engine.clock().zone());
+            let message = format!("{config} has a scheduler already: {process}");
+            return Err(Error::new(ErrorKind::Busy, message));
         }
-        Vec::new()
-    }
-
-    /// Returns whether the reset of a group that is due is skipped, because the one before it is
-    /// still running, and says so once.
-    fn is_skipped(&mut self, group: &ScheduledGroup, running: &mut [RunningReset]) -> bool {
-        let same = running.iter_mut().find(|it| it.group.agent == group.agent);
-        let Some(earlier) = same else {
-            return false;
-        };
-        if !std::mem::replace(&mut earlier.is_overdue, true) {
-            let since = earlier.started.format("%Y-%m-%d %H:%M:%S");
-            let process = earlier.process.id();
-            let text = format!(
-                "skipped a reset of {}: the previous one is running since {since} (process {process})",
-                group.describe()
-            );
-            self.output.print_warning(&text);
+        Err(error) => {
+            if claim.warning.as_deref() != Some(error.message()) {
+                context.output.print_warning(error.message());
+                claim.warning = Some(error.message().to_string());
+            }
         }
-        true
     }
+    Ok(())
+}
 
-    /// Starts the resets that wait, as far as there is room beside those that run.
-    fn start_waiting(
-        &mut self,
-        config: &Path,
-        queue: &mut StartQueue,
-        running: &mut Vec<RunningReset>,
-        time: DateTime<Local>,
-    ) {
-        let now = SystemClock.instant();
-        let is_recent = |reset: &&RunningReset| now - reset.started_at < START_DELAY_LIMIT;
-        let recent = running.iter().filter(is_recent).count();
-        let failed = queue.start_waiting(now, recent, |group| {
-            let process = self.reset_command(config, group).spawn()?;
-            running.push(RunningReset {
-                group: group.clone(),
-                process,
-                started: time,
-                started_at: now,
-                is_overdue: false,
-            });
-            Ok(())
+/// Takes over the intervals and agents of a config that was changed. One with errors changes
+/// nothing: the resets report them. Returns the groups that the change makes due.
+fn adopt_changed_config(
+    context: &mut CommandContext<'_>,
+    engine: &mut Engine,
+    scheduler: &mut Scheduler<Local>,
+    queue: &mut StartQueue,
+    now: &DateTime<Local>,
+) -> Vec<ScheduledGroup> {
+    let path = &engine.config().path;
+    if let Ok(config) = crate::config::reload(path, &context.environment.env)
+        && let Ok(group) = resolve_archive_group(&config, context.environment.find_group)
+    {
+        let groups = ScheduledGroup::of_config(&config);
+        queue.retain_groups(&groups);
+        let made_due = scheduler.replace_groups(groups, now);
+        *engine = context.new_cli_engine(config, group);
+        return made_due;
+    }
+    Vec::new()
+}
+
+/// Returns whether the reset of a group that is due is skipped, because the one before it is
+/// still running, and says so once.
+fn is_skipped(
+    context: &mut CommandContext<'_>,
+    group: &ScheduledGroup,
+    running: &mut [RunningReset],
+) -> bool {
+    let same = running.iter_mut().find(|it| it.group.agent == group.agent);
+    let Some(earlier) = same else {
+        return false;
+    };
+    if !std::mem::replace(&mut earlier.is_overdue, true) {
+        let since = earlier.started.format("%Y-%m-%d %H:%M:%S");
+        let process = earlier.process.id();
+        let text = format!(
+            "skipped a reset of {}: the previous one is running since {since} (process {process})",
+            group.describe()
+        );
+        context.output.print_warning(&text);
+    }
+    true
+}
+
+/// Starts the resets that wait, as far as there is room beside those that run.
+fn start_waiting(
+    context: &mut CommandContext<'_>,
+    config: &Path,
+    queue: &mut StartQueue,
+    running: &mut Vec<RunningReset>,
+    time: DateTime<Local>,
+) {
+    let now = SystemClock.instant();
+    let is_recent = |reset: &&RunningReset| now - reset.started_at < START_DELAY_LIMIT;
+    let recent = running.iter().filter(is_recent).count();
+    let failed = queue.start_waiting(now, recent, |group| {
+        let process = reset_command(context, config, group).spawn()?;
+        running.push(RunningReset {
+            group: group.clone(),
+            process,
+            started: time,
+            started_at: now,
+            is_overdue: false,
         });
-        if let Some((group, error)) = failed {
-            let text = format!(
-                "cannot start a reset of {}: {error}; it is tried again every half minute",
-                group.describe()
-            );
-            self.output.print_error(&text);
+        Ok(())
+    });
+    if let Some((group, error)) = failed {
+        let text = format!(
+            "cannot start a reset of {}: {error}; it is tried again every half minute",
+            group.describe()
+        );
+        context.output.print_error(&text);
+    }
+}
+
+/// Returns the command that resets a group, as a timer runs it.
+fn reset_command(context: &CommandContext<'_>, config: &Path, group: &ScheduledGroup) -> Command {
+    let mut command = Command::new(&context.environment.program_path);
+    command.args(reset_arguments());
+    command.args(context.output.inherited_flags());
+    command.arg("--config").arg(config);
+    command.args(agent_arguments(group.agent.as_deref()));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Reports the resets that have ended other than successfully.
+fn report_ended(context: &mut CommandContext<'_>, running: &mut Vec<RunningReset>) {
+    running.retain_mut(|reset| match reset.process.try_wait() {
+        Ok(None) => true,
+        Ok(Some(status)) => {
+            report_end(context, reset, Ok(status));
+            false
         }
+        Err(error) => {
+            report_end(context, reset, Err(error));
+            false
+        }
+    });
+    if std::process::id() == INIT_PROCESS_ID {
+        reap_foreign_children(running);
     }
+}
 
-    /// Returns the command that resets a group, as a timer runs it.
-    fn reset_command(&self, config: &Path, group: &ScheduledGroup) -> Command {
-        let mut command = Command::new(&self.environment.program_path);
-        command.args(reset_arguments());
-        command.args(self.output.inherited_flags());
-        command.arg("--config").arg(config);
-        command.args(agent_arguments(group.agent.as_deref()));
-        command.stdin(Stdio::null());
-        command
+/// Reports how a reset has ended, unless it was successful.
+fn report_end(
+    context: &mut CommandContext<'_>,
+    reset: &RunningReset,
+    ended: io::Result<ExitStatus>,
+) {
+    let how = match ended {
+        Ok(status) if status.success() => return,
+        Ok(status) => describe_end(status),
+        Err(error) => format!("cannot be waited for: {error}"),
+    };
+    let text = format!("the reset of {} {how}", reset.group.describe());
+    context.output.print_error(&text);
+}
+
+/// Asks the resets in progress to end, and waits until they have: each finishes the agents that
+/// it is at work on. Returns whether all have ended; one that hangs is left to itself.
+fn stop_resets(context: &mut CommandContext<'_>, running: &mut Vec<RunningReset>) -> bool {
+    for reset in running.iter() {
+        let process = rustix::process::Pid::from_child(&reset.process);
+        let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
     }
-
-    /// Reports the resets that have ended other than successfully.
-    fn report_ended(&mut self, running: &mut Vec<RunningReset>) {
+    let end = SystemClock.instant() + STOP_TIMEOUT;
+    // One that waited for a lock, or had agents left, ends with this code.
+    let interrupted_code = i32::from(ErrorKind::Interrupted.exit_code());
+    while !running.is_empty() && SystemClock.instant() < end {
         running.retain_mut(|reset| match reset.process.try_wait() {
             Ok(None) => true,
             Ok(Some(status)) => {
-                self.report_end(reset, Ok(status));
+                if status.code().is_some_and(|code| code != interrupted_code) {
+                    report_end(context, reset, Ok(status));
+                }
                 false
             }
             Err(error) => {
-                self.report_end(reset, Err(error));
+                report_end(context, reset, Err(error));
                 false
             }
         });
-        if std::process::id() == INIT_PROCESS_ID {
-            reap_foreign_children(running);
-        }
+        SystemClock.sleep(POLL_INTERVAL);
     }
-
-    /// Reports how a reset has ended, unless it was successful.
-    fn report_end(&mut self, reset: &RunningReset, ended: io::Result<ExitStatus>) {
-        let how = match ended {
-            Ok(status) if status.success() => return,
-            Ok(status) => describe_end(status),
-            Err(error) => format!("cannot be waited for: {error}"),
-        };
-        let text = format!("the reset of {} {how}", reset.group.describe());
-        self.output.print_error(&text);
+    for reset in running.iter() {
+        let text = format!(
+            "the reset of {} (process {}) has not ended within {} s of its signal, and goes on \
+             without the scheduler",
+            reset.group.describe(),
+            reset.process.id(),
+            STOP_TIMEOUT.as_secs()
+        );
+        context.output.print_error(&text);
     }
-
-    /// Asks the resets in progress to end, and waits until they have: each finishes the agents that
-    /// it is at work on. Returns whether all have ended; one that hangs is left to itself.
-    fn stop_resets(&mut self, running: &mut Vec<RunningReset>) -> bool {
-        for reset in running.iter() {
-            let process = rustix::process::Pid::from_child(&reset.process);
-            let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
-        }
-        let end = SystemClock.instant() + STOP_TIMEOUT;
-        // One that waited for a lock, or had agents left, ends with this code.
-        let interrupted_code = i32::from(ErrorKind::Interrupted.exit_code());
-        while !running.is_empty() && SystemClock.instant() < end {
-            running.retain_mut(|reset| match reset.process.try_wait() {
-                Ok(None) => true,
-                Ok(Some(status)) => {
-                    if status.code().is_some_and(|code| code != interrupted_code) {
-                        self.report_end(reset, Ok(status));
-                    }
-                    false
-                }
-                Err(error) => {
-                    self.report_end(reset, Err(error));
-                    false
-                }
-            });
-            SystemClock.sleep(POLL_INTERVAL);
-        }
-        for reset in running.iter() {
-            let text = format!(
-                "the reset of {} (process {}) has not ended within {} s of its signal, and goes on \
-                 without the scheduler",
-                reset.group.describe(),
-                reset.process.id(),
-                STOP_TIMEOUT.as_secs()
-            );
-            self.output.print_error(&text);
-        }
-        running.is_empty()
-    }
+    running.is_empty()
 }
 
 /// Takes the status of children that are no resets: processes that alert commands left behind, which

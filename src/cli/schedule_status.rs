@@ -8,8 +8,8 @@ use chrono::{DateTime, FixedOffset, Local};
 use serde::Serialize;
 
 use super::output::{Document, OutputRole, Printer, TableCell, format_count, text_cell};
-use super::schedule::TargetArgs;
-use super::schedule_hold::{HoldItem, write_holds};
+use super::schedule::{TargetArgs, schedule_config_path, schedule_target};
+use super::schedule_hold::{HoldItem, read_controls, write_holds};
 use super::{CommandContext, CommandResult, resolve_archive_group};
 use crate::clock::{Clock, SystemClock};
 use crate::config;
@@ -336,88 +336,87 @@ fn format_time(time: Option<DateTime<FixedOffset>>) -> String {
     })
 }
 
-impl CommandContext<'_> {
-    pub(super) fn run_schedule_status(&mut self, args: &TargetArgs) -> CommandResult {
-        let config = self.schedule_config_path()?;
-        let target = self.schedule_target(args, config)?;
-        let engine = self.find_engine(&target.config);
-        if engine.is_none() {
-            let config = target.config.display();
-            self.output.print_warning(&format!(
-                "{config} cannot be used, so pauses, missed resets and `schedule run` are not known; \
-                 `config check` says why"
-            ));
-        }
-        let runtime_directory = self.environment.runtime_directory.as_deref();
-        let manager = target.manager(runtime_directory, &SystemClock);
-        let now = SystemClock.now();
-        let schedule = read_manager(
-            (target.scope, &target.directory),
-            &target.config,
-            manager.as_ref().map(|it| it as &dyn ServiceManager),
-            engine.as_ref(),
-            &now.with_timezone(&Local),
-        )?;
-        let controls = engine.as_ref().map(|engine| self.read_controls(engine));
-        let controls = controls.unwrap_or_default();
-        let archive_error = engine
-            .as_ref()
-            .and_then(|engine| engine.archive().check_expected().err());
-        if let Some(error) = &archive_error {
-            let why = error.message();
-            self.output
-                .print_warning(&format!("pauses and missed resets are not known: {why}"));
-            self.output.print_hints(error.hints());
-        }
-        let missed = engine
-            .as_ref()
-            .filter(|_| archive_error.is_none())
-            .map(|engine| find_missed_resets(engine, &controls, |_| None, now));
-        let missed = missed.transpose().unwrap_or_else(|error| {
-            let error = error.with_context("missed resets are not known");
-            self.output.print_warning(error.message());
-            None
-        });
-        // A ledger that cannot be read was named with the missed resets.
-        let resets = engine
-            .as_ref()
-            .and_then(|engine| {
-                engine
-                    .history()
-                    .last_timed_resets(now - LAST_RESET_PERIOD)
-                    .ok()
+pub(super) fn run(context: &mut CommandContext<'_>, args: &TargetArgs) -> CommandResult {
+    let config = schedule_config_path(context)?;
+    let target = schedule_target(context, args, config)?;
+    let engine = find_engine(context, &target.config);
+    if engine.is_none() {
+        let config = target.config.display();
+        context.output.print_warning(&format!(
+            "{config} cannot be used, so pauses, missed resets and `schedule run` are not known; \
+             `config check` says why"
+        ));
+    }
+    let runtime_directory = context.environment.runtime_directory.as_deref();
+    let manager = target.manager(runtime_directory, &SystemClock);
+    let now = SystemClock.now();
+    let schedule = read_manager(
+        (target.scope, &target.directory),
+        &target.config,
+        manager.as_ref().map(|it| it as &dyn ServiceManager),
+        engine.as_ref(),
+        &now.with_timezone(&Local),
+    )?;
+    let controls = engine.as_ref().map(|engine| read_controls(context, engine));
+    let controls = controls.unwrap_or_default();
+    let archive_error = engine
+        .as_ref()
+        .and_then(|engine| engine.archive().check_expected().err());
+    if let Some(error) = &archive_error {
+        let why = error.message();
+        context
+            .output
+            .print_warning(&format!("pauses and missed resets are not known: {why}"));
+        context.output.print_hints(error.hints());
+    }
+    let missed = engine
+        .as_ref()
+        .filter(|_| archive_error.is_none())
+        .map(|engine| find_missed_resets(engine, &controls, |_| None, now));
+    let missed = missed.transpose().unwrap_or_else(|error| {
+        let error = error.with_context("missed resets are not known");
+        context.output.print_warning(error.message());
+        None
+    });
+    // A ledger that cannot be read was named with the missed resets.
+    let resets = engine
+        .as_ref()
+        .and_then(|engine| {
+            engine
+                .history()
+                .last_timed_resets(now - LAST_RESET_PERIOD)
+                .ok()
+        })
+        .unwrap_or_default();
+    let timers = schedule.timers.into_iter();
+    context.output.print_document(&ScheduleStatusDocument {
+        scope: target.scope,
+        directory: target.directory.display().to_string(),
+        config: target.config.display().to_string(),
+        unknown_because: schedule.unknown_because,
+        timers: timers.map(|timer| TimerItem::new(timer, &resets)).collect(),
+        scheduler: engine.as_ref().and_then(|engine| {
+            SchedulerItem::find(engine, &controls, &resets, &now.with_timezone(&Local))
+        }),
+        missed: missed
+            .unwrap_or_default()
+            .into_iter()
+            .map(|missed| MissedItem {
+                text: missed.describe(),
+                agent: missed.agent,
+                last: missed.last_success,
             })
-            .unwrap_or_default();
-        let timers = schedule.timers.into_iter();
-        self.output.print_document(&ScheduleStatusDocument {
-            scope: target.scope,
-            directory: target.directory.display().to_string(),
-            config: target.config.display().to_string(),
-            unknown_because: schedule.unknown_because,
-            timers: timers.map(|timer| TimerItem::new(timer, &resets)).collect(),
-            scheduler: engine.as_ref().and_then(|engine| {
-                SchedulerItem::find(engine, &controls, &resets, &now.with_timezone(&Local))
-            }),
-            missed: missed
-                .unwrap_or_default()
-                .into_iter()
-                .map(|missed| MissedItem {
-                    text: missed.describe(),
-                    agent: missed.agent,
-                    last: missed.last_success,
-                })
-                .collect(),
-            holds: engine.as_ref().map_or(Vec::new(), |engine| {
-                HoldItem::list(engine.config(), &controls, now)
-            }),
-        })?;
-        Ok(None)
-    }
+            .collect(),
+        holds: engine.as_ref().map_or(Vec::new(), |engine| {
+            HoldItem::list(engine.config(), &controls, now)
+        }),
+    })?;
+    Ok(None)
+}
 
-    /// Opens the engine of a config that need not be readable any more.
-    fn find_engine(&self, config: &Path) -> Option<Engine> {
-        let config = config::load(config, &self.environment.env).ok()?;
-        let group = resolve_archive_group(&config, self.environment.find_group).ok()?;
-        Some(self.new_cli_engine(config, group))
-    }
+/// Opens the engine of a config that need not be readable any more.
+fn find_engine(context: &CommandContext<'_>, config: &Path) -> Option<Engine> {
+    let config = config::load(config, &context.environment.env).ok()?;
+    let group = resolve_archive_group(&config, context.environment.find_group).ok()?;
+    Some(context.new_cli_engine(config, group))
 }

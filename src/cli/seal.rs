@@ -271,199 +271,208 @@ fn seal_scope(args: &SealArgs, engine: &Engine, cwd: &Path) -> Result<SealScope,
     Ok(SealScope::Named(names?))
 }
 
-impl CommandContext<'_> {
-    pub(super) fn run_seal(&mut self, args: &SealArgs) -> CommandResult {
-        let engine = self.open_engine()?;
-        let cwd = &self.environment.env.cwd;
-        let scope = seal_scope(args, &engine, cwd)?;
-        if !args.dry_run {
-            engine.files().recover_baseline_changes()?;
-        }
-        let key_path = args.sign.as_ref().map(|path| cwd.join(path));
-        let key = key_path.as_ref().map(|path| SigningKey {
-            path,
-            lifetime_days: args.expires_in,
-        });
-        let mut plan = engine.seals().plan_seal(&scope, key.is_some())?;
-        if let Some(hash) = &args.plan {
-            plan.check_hash(hash)?;
-        }
-        if args.force {
-            plan.accept_lint_errors();
-        }
-        let refusal = plan.check_lint_errors(engine.config(), key.as_ref()).err();
-        let is_in_scope = |change: &SealChange| match &scope {
-            SealScope::Named(names) => names.contains(&change.name),
-            SealScope::SavedHere | SealScope::All => true,
-        };
-        let shown: Vec<&SealChange> = plan
-            .changes
-            .iter()
-            .filter(|change| change.kind != SealChangeKind::Unchanged && is_in_scope(change))
-            .collect();
-        let mut items: Vec<ChangeItem> = shown.iter().map(|it| ChangeItem::new(it)).collect();
-        for item in &mut items {
-            item.accepted &= refusal.is_none();
-        }
-        self.show_changes(&engine, &plan, &shown, &mut items)?;
-        let is_unchanged = |it: &&SealChange| it.kind == SealChangeKind::Unchanged;
-        let unchanged = plan.changes.iter().filter(is_unchanged).count();
-        let report = if args.dry_run || refusal.is_some() {
-            engine.seals().preview_seal(&plan, key.as_ref())?
-        } else {
-            engine.seals().apply_seal(&plan, key.as_ref())?
-        };
-        let SealReport {
-            run,
-            path,
-            sealed,
-            meta,
-            signed,
-        } = report;
-        // The next plan has the baselines that this run sealed as unchanged.
-        let all_hash = match (&scope, &run) {
-            (SealScope::Named(_), _) => None,
-            (_, Some(_)) => Some(plan.hash_of_unaccepted()),
-            (_, None) => Some(plan.hash_of_all()),
-        };
-        self.output.print_document(&SealDocument {
-            path,
-            dry_run: args.dry_run,
-            plan: plan.hash(),
-            problem: plan.problem.as_ref().map(ToString::to_string),
-            changes: items,
-            unchanged,
-            sealed,
-            run,
-            meta,
-            signed,
-            is_signing: key.is_some(),
-        })?;
-        if let Some(refusal) = refusal {
-            self.output.print_error(&format!("not sealed: {refusal}"));
-            self.output.print_hints(refusal.hints());
-            return Ok(Some(refusal.kind()));
-        }
-        if args.dry_run && plan.selected().next().is_some() {
-            self.print_accepting_command(&engine, &plan, args, key.as_ref());
-        }
-        Ok(self.report_unaccepted(&engine, &plan, is_in_scope, all_hash, key.as_ref()))
+pub(super) fn run(context: &mut CommandContext<'_>, args: &SealArgs) -> CommandResult {
+    let engine = context.open_engine()?;
+    let cwd = &context.environment.env.cwd;
+    let scope = seal_scope(args, &engine, cwd)?;
+    if !args.dry_run {
+        engine.files().recover_baseline_changes()?;
     }
-
-    /// Prints the command that seals what a dry run showed, and nothing else.
-    fn print_accepting_command(
-        &mut self,
-        engine: &Engine,
-        plan: &SealPlan,
-        args: &SealArgs,
-        key: Option<&SigningKey<'_>>,
-    ) {
-        let mut command = "seal".to_string();
-        if args.all {
-            command.push_str(" --all");
-        }
-        for name in &args.files {
-            command.push_str(&format!(" {}", quote_operand(name)));
-        }
-        if args.force {
-            command.push_str(" --force");
-        }
-        command.push_str(&key.map(SigningKey::options).unwrap_or_default());
-        command.push_str(&format!(" --plan {}", plan.hash()));
-        let command = engine.command_line(&command);
-        self.output
-            .print_hint(&format!("to seal this and nothing else: {command}"));
+    let key_path = args.sign.as_ref().map(|path| cwd.join(path));
+    let key = key_path.as_ref().map(|path| SigningKey {
+        path,
+        lifetime_days: args.expires_in,
+    });
+    let mut plan = engine.seals().plan_seal(&scope, key.is_some())?;
+    if let Some(hash) = &args.plan {
+        plan.check_hash(hash)?;
     }
-
-    /// Says which changed files a seal left as they are; the kind of the error, if one of those it
-    /// showed.
-    fn report_unaccepted(
-        &mut self,
-        engine: &Engine,
-        plan: &SealPlan,
-        is_in_scope: impl Fn(&SealChange) -> bool,
-        all_hash: Option<String>,
-        key: Option<&SigningKey<'_>>,
-    ) -> Option<ErrorKind> {
-        let others = plan.unaccepted().filter(|it| !is_in_scope(it)).count();
-        if others > 0 {
-            let files = format_count(others, "other file");
-            self.output.print_note(&format!(
-                "{files} changed since the seal; run `seal --dry-run`"
-            ));
-            return None;
-        }
-        plan.unaccepted().next()?;
-        self.print_unaccepted(engine, plan, all_hash, key);
-        Some(ErrorKind::Conflict)
+    if args.force {
+        plan.accept_lint_errors();
     }
-
-    /// Shows what would be sealed, as text, or adds it to the items for JSON. Nothing is sealed that
-    /// could not be shown.
-    fn show_changes(
-        &mut self,
-        engine: &Engine,
-        plan: &SealPlan,
-        changes: &[&SealChange],
-        items: &mut [ChangeItem],
-    ) -> Result<(), CommandError> {
-        if let Some(problem) = plan.describe_problem() {
-            self.output.print_warning(&problem);
-        }
-        let is_json = self.output.is_json();
-        let mut bytes_left = MAX_ALL_HUNK_BYTES;
-        for (change, item) in changes.iter().zip(items) {
-            let diff = compare_change(engine, change);
-            if !is_json {
-                self.output.print_document(&ShownChange {
-                    item,
-                    diff,
-                    facts: change.owner.map(|owner| owner.describe()),
-                })?;
-            } else if let Some(diff) = &diff {
-                item.add_hunks(diff, &mut bytes_left);
-            }
-        }
-        if !is_json && self.output.is_closed() {
-            let message = "the changes could not be shown; nothing was sealed";
-            return Err(Error::new(ErrorKind::Host, message).into());
-        }
-        Ok(())
+    let refusal = plan.check_lint_errors(engine.config(), key.as_ref()).err();
+    let is_in_scope = |change: &SealChange| match &scope {
+        SealScope::Named(names) => names.contains(&change.name),
+        SealScope::SavedHere | SealScope::All => true,
+    };
+    let shown: Vec<&SealChange> = plan
+        .changes
+        .iter()
+        .filter(|change| change.kind != SealChangeKind::Unchanged && is_in_scope(change))
+        .collect();
+    let mut items: Vec<ChangeItem> = shown.iter().map(|it| ChangeItem::new(it)).collect();
+    for item in &mut items {
+        item.accepted &= refusal.is_none();
     }
+    show_changes(context, &engine, &plan, &shown, &mut items)?;
+    let is_unchanged = |it: &&SealChange| it.kind == SealChangeKind::Unchanged;
+    let unchanged = plan.changes.iter().filter(is_unchanged).count();
+    let report = if args.dry_run || refusal.is_some() {
+        engine.seals().preview_seal(&plan, key.as_ref())?
+    } else {
+        engine.seals().apply_seal(&plan, key.as_ref())?
+    };
+    let SealReport {
+        run,
+        path,
+        sealed,
+        meta,
+        signed,
+    } = report;
+    // The next plan has the baselines that this run sealed as unchanged.
+    let all_hash = match (&scope, &run) {
+        (SealScope::Named(_), _) => None,
+        (_, Some(_)) => Some(plan.hash_of_unaccepted()),
+        (_, None) => Some(plan.hash_of_all()),
+    };
+    context.output.print_document(&SealDocument {
+        path,
+        dry_run: args.dry_run,
+        plan: plan.hash(),
+        problem: plan.problem.as_ref().map(ToString::to_string),
+        changes: items,
+        unchanged,
+        sealed,
+        run,
+        meta,
+        signed,
+        is_signing: key.is_some(),
+    })?;
+    if let Some(refusal) = refusal {
+        context
+            .output
+            .print_error(&format!("not sealed: {refusal}"));
+        context.output.print_hints(refusal.hints());
+        return Ok(Some(refusal.kind()));
+    }
+    if args.dry_run && plan.selected().next().is_some() {
+        print_accepting_command(context, &engine, &plan, args, key.as_ref());
+    }
+    Ok(report_unaccepted(
+        context,
+        &engine,
+        &plan,
+        is_in_scope,
+        all_hash,
+        key.as_ref(),
+    ))
+}
 
-    /// Says which changes were not sealed, and how to accept them: by name, or, where they are more than
-    /// a handful, with `--all` and the hash of a plan of all changes, if there is one.
-    fn print_unaccepted(
-        &mut self,
-        engine: &Engine,
-        plan: &SealPlan,
-        all_hash: Option<String>,
-        key: Option<&SigningKey<'_>>,
-    ) {
-        let names: Vec<&str> = plan.unaccepted().map(|it| it.name.as_str()).collect();
-        self.output.print_error(&format!(
-            "not sealed, because not all of the change was saved by this program: {}",
-            list_names(&names)
+/// Prints the command that seals what a dry run showed, and nothing else.
+fn print_accepting_command(
+    context: &mut CommandContext<'_>,
+    engine: &Engine,
+    plan: &SealPlan,
+    args: &SealArgs,
+    key: Option<&SigningKey<'_>>,
+) {
+    let mut command = "seal".to_string();
+    if args.all {
+        command.push_str(" --all");
+    }
+    for name in &args.files {
+        command.push_str(&format!(" {}", quote_operand(name)));
+    }
+    if args.force {
+        command.push_str(" --force");
+    }
+    command.push_str(&key.map(SigningKey::options).unwrap_or_default());
+    command.push_str(&format!(" --plan {}", plan.hash()));
+    let command = engine.command_line(&command);
+    context
+        .output
+        .print_hint(&format!("to seal this and nothing else: {command}"));
+}
+
+/// Says which changed files a seal left as they are; the kind of the error, if one of those it
+/// showed.
+fn report_unaccepted(
+    context: &mut CommandContext<'_>,
+    engine: &Engine,
+    plan: &SealPlan,
+    is_in_scope: impl Fn(&SealChange) -> bool,
+    all_hash: Option<String>,
+    key: Option<&SigningKey<'_>>,
+) -> Option<ErrorKind> {
+    let others = plan.unaccepted().filter(|it| !is_in_scope(it)).count();
+    if others > 0 {
+        let files = format_count(others, "other file");
+        context.output.print_note(&format!(
+            "{files} changed since the seal; run `seal --dry-run`"
         ));
-        let all_hash = all_hash.filter(|_| names.len() > MAX_LISTED_NAMES);
-        let names: Vec<String> = names.iter().map(quote_operand).collect();
-        let sign = key.map(SigningKey::options).unwrap_or_default();
-        let (names, hash) = match all_hash {
-            Some(hash) => ("--all".to_string(), hash),
-            None => (names.join(" "), plan.hash_of_unaccepted()),
-        };
-        let faulty = list_lint_errors(plan.unaccepted());
-        let force = if faulty.is_some() { "--force " } else { "" };
-        let forced = faulty.map(|it| format!(", with the lint errors of {it}"));
-        let seal = engine.command_line(&format!("seal {force}{names}{sign} --plan {hash}"));
-        self.output.print_hint(&format!(
-            "read the changes above; to accept them{}: {seal}",
-            forced.unwrap_or_default()
-        ));
-        if plan.unaccepted().any(|it| it.sealed.is_some()) {
-            let restore = engine.command_line("baseline restore FILE");
-            self.output
-                .print_hint(&format!("to put a sealed version back: {restore}"));
+        return None;
+    }
+    plan.unaccepted().next()?;
+    print_unaccepted(context, engine, plan, all_hash, key);
+    Some(ErrorKind::Conflict)
+}
+
+/// Shows what would be sealed, as text, or adds it to the items for JSON. Nothing is sealed that
+/// could not be shown.
+fn show_changes(
+    context: &mut CommandContext<'_>,
+    engine: &Engine,
+    plan: &SealPlan,
+    changes: &[&SealChange],
+    items: &mut [ChangeItem],
+) -> Result<(), CommandError> {
+    if let Some(problem) = plan.describe_problem() {
+        context.output.print_warning(&problem);
+    }
+    let is_json = context.output.is_json();
+    let mut bytes_left = MAX_ALL_HUNK_BYTES;
+    for (change, item) in changes.iter().zip(items) {
+        let diff = compare_change(engine, change);
+        if !is_json {
+            context.output.print_document(&ShownChange {
+                item,
+                diff,
+                facts: change.owner.map(|owner| owner.describe()),
+            })?;
+        } else if let Some(diff) = &diff {
+            item.add_hunks(diff, &mut bytes_left);
         }
+    }
+    if !is_json && context.output.is_closed() {
+        let message = "the changes could not be shown; nothing was sealed";
+        return Err(Error::new(ErrorKind::Host, message).into());
+    }
+    Ok(())
+}
+
+/// Says which changes were not sealed, and how to accept them: by name, or, where they are more than
+/// a handful, with `--all` and the hash of a plan of all changes, if there is one.
+fn print_unaccepted(
+    context: &mut CommandContext<'_>,
+    engine: &Engine,
+    plan: &SealPlan,
+    all_hash: Option<String>,
+    key: Option<&SigningKey<'_>>,
+) {
+    let names: Vec<&str> = plan.unaccepted().map(|it| it.name.as_str()).collect();
+    context.output.print_error(&format!(
+        "not sealed, because not all of the change was saved by this program: {}",
+        list_names(&names)
+    ));
+    let all_hash = all_hash.filter(|_| names.len() > MAX_LISTED_NAMES);
+    let names: Vec<String> = names.iter().map(quote_operand).collect();
+    let sign = key.map(SigningKey::options).unwrap_or_default();
+    let (names, hash) = match all_hash {
+        Some(hash) => ("--all".to_string(), hash),
+        None => (names.join(" "), plan.hash_of_unaccepted()),
+    };
+    let faulty = list_lint_errors(plan.unaccepted());
+    let force = if faulty.is_some() { "--force " } else { "" };
+    let forced = faulty.map(|it| format!(", with the lint errors of {it}"));
+    let seal = engine.command_line(&format!("seal {force}{names}{sign} --plan {hash}"));
+    context.output.print_hint(&format!(
+        "read the changes above; to accept them{}: {seal}",
+        forced.unwrap_or_default()
+    ));
+    if plan.unaccepted().any(|it| it.sealed.is_some()) {
+        let restore = engine.command_line("baseline restore FILE");
+        context
+            .output
+            .print_hint(&format!("to put a sealed version back: {restore}"));
     }
 }

@@ -5,11 +5,11 @@ use std::io;
 use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
-use super::metrics_file::MetricsFlags;
+use super::metrics_file::{MetricsFlags, write_metrics};
 use super::output::{
     Document, OutputRole, Printer, TableCell, format_count, number_cell, text_cell,
 };
-use super::schedule_hold::{HoldItem, write_holds};
+use super::schedule_hold::{HoldItem, schedule_holds, write_holds};
 use super::{CommandContext, CommandResult};
 use crate::boundary::Boundary;
 use crate::digest::Digest;
@@ -302,66 +302,67 @@ impl Document for StatusDocument {
     }
 }
 
-impl CommandContext<'_> {
-    pub(super) fn run_status(
-        &mut self,
-        names: &[String],
-        counts_findings: bool,
-        metrics: &MetricsFlags,
-    ) -> CommandResult {
-        let engine = self.open_engine()?;
-        let observations = observe_worst_first(&engine, names)?;
-        let measured = metrics.file.as_ref().map(|_| observations.clone());
-        let status = self.print_status(&engine, observations)?;
-        let kind = status.error_kind(counts_findings);
-        let unwritten = measured.and_then(|observations| {
-            self.write_metrics(&engine, metrics, "status", &observations, kind)
-        });
-        engine.end_with_process();
-        let kinds = kind.into_iter().chain(unwritten);
-        Ok(kinds.reduce(ErrorKind::more_serious))
-    }
+pub(super) fn run(
+    context: &mut CommandContext<'_>,
+    names: &[String],
+    counts_findings: bool,
+    metrics: &MetricsFlags,
+) -> CommandResult {
+    let engine = context.open_engine()?;
+    let observations = observe_worst_first(&engine, names)?;
+    let measured = metrics.file.as_ref().map(|_| observations.clone());
+    let status = print_status(context, &engine, observations)?;
+    let kind = status.error_kind(counts_findings);
+    let unwritten = measured.and_then(|observations| {
+        write_metrics(context, &engine, metrics, "status", &observations, kind)
+    });
+    engine.end_with_process();
+    let kinds = kind.into_iter().chain(unwritten);
+    Ok(kinds.reduce(ErrorKind::more_serious))
+}
 
-    /// Prints the states of agents, then the reasons for the exit code, and hints.
-    pub(super) fn print_status(
-        &mut self,
-        engine: &Engine,
-        observations: Vec<Observation>,
-    ) -> Result<StatusDocument> {
-        let general = &engine.config().general;
-        let ledger_error = observations
-            .iter()
-            .find_map(|seen| seen.ledger_error.clone());
-        let ledger_problem = ledger_error
-            .as_ref()
-            .and_then(|_| engine.ledger().head().err());
-        let now = engine.clock().now();
-        let status = StatusDocument {
-            config: engine.config().path.display().to_string(),
-            fleet: general.fleet_name.clone(),
-            tag: general.fleet_tag.clone(),
-            time: now,
-            agents: StatusRow::of_all(observations, engine),
-            holds: self.schedule_holds(engine, now),
-            ledger_kind: ledger_error
-                .is_some()
-                .then(|| ledger_problem.as_ref().map_or(ErrorKind::Host, Error::kind)),
-            ledger_error,
-        };
-        self.output.print_document(&status)?;
-        if let Some(error) = &status.ledger_error {
-            self.output
-                .print_error(&format!("cannot read the last runs: {error}"));
-        }
-        self.output
-            .print_hints(ledger_problem.iter().flat_map(Error::hints));
-        for trouble in status.agents.iter().filter_map(StatusRow::error_message) {
-            self.output.print_error(&trouble);
-        }
-        self.output
-            .print_hints(status.agents.iter().flat_map(StatusRow::hints));
-        Ok(status)
+/// Prints the states of agents, then the reasons for the exit code, and hints.
+pub(super) fn print_status(
+    context: &mut CommandContext<'_>,
+    engine: &Engine,
+    observations: Vec<Observation>,
+) -> Result<StatusDocument> {
+    let general = &engine.config().general;
+    let ledger_error = observations
+        .iter()
+        .find_map(|seen| seen.ledger_error.clone());
+    let ledger_problem = ledger_error
+        .as_ref()
+        .and_then(|_| engine.ledger().head().err());
+    let now = engine.clock().now();
+    let status = StatusDocument {
+        config: engine.config().path.display().to_string(),
+        fleet: general.fleet_name.clone(),
+        tag: general.fleet_tag.clone(),
+        time: now,
+        agents: StatusRow::of_all(observations, engine),
+        holds: schedule_holds(context, engine, now),
+        ledger_kind: ledger_error
+            .is_some()
+            .then(|| ledger_problem.as_ref().map_or(ErrorKind::Host, Error::kind)),
+        ledger_error,
+    };
+    context.output.print_document(&status)?;
+    if let Some(error) = &status.ledger_error {
+        context
+            .output
+            .print_error(&format!("cannot read the last runs: {error}"));
     }
+    context
+        .output
+        .print_hints(ledger_problem.iter().flat_map(Error::hints));
+    for trouble in status.agents.iter().filter_map(StatusRow::error_message) {
+        context.output.print_error(&trouble);
+    }
+    context
+        .output
+        .print_hints(status.agents.iter().flat_map(StatusRow::hints));
+    Ok(status)
 }
 
 /// Observes the named agents, or all where none is named: the worst first.

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::output::{Document, OutputRole, Printer};
 use super::signals::StopSignals;
-use super::status::{describe_why, observe_worst_first, state_role};
+use super::status::{describe_why, observe_worst_first, print_status, state_role};
 use super::{CommandContext, CommandResult};
 use crate::clock::{Clock, SystemClock};
 use crate::engine::{FleetEvent, FleetWatcher, Observation, State};
@@ -110,54 +110,52 @@ fn findings_of(seen: &Observation) -> Option<&ScanSummary> {
     seen.content.as_ref().map(|content| &content.findings)
 }
 
-impl CommandContext<'_> {
-    pub(super) fn watch_status(&mut self, names: &[String]) -> CommandResult {
-        if self.output.is_json() {
-            let message = "--json prints one document, and `status --watch` does not end by itself";
-            return Err(Error::new(ErrorKind::User, message).into());
-        }
-        let engine = Arc::new(self.open_engine()?);
-        let observations = observe_worst_first(&engine, names)?;
-        let mut known = KnownStates::new(&observations);
-        let signals = StopSignals::register()?;
-        signals.while_released(|| self.print_status(&engine, observations).map(drop))?;
-        let (sender, events) = bounded(MAX_QUEUED_EVENTS);
-        let watcher = FleetWatcher::start(Arc::clone(engine.watch()), sender)?;
-        while signals.is_running() && !self.output.is_closed() {
-            match events.recv_timeout(STOP_INTERVAL) {
-                Ok(FleetEvent::Observed(observations)) => {
-                    for change in observations.into_iter().filter_map(|it| known.note(it)) {
-                        signals.while_released(|| self.output.print_document(&change))?;
-                    }
-                }
-                Ok(FleetEvent::Notice(text)) => self.warn_watcher(&signals, &text)?,
-                Ok(FleetEvent::ConfigChanged) => {
-                    let text = "the config has changed; start `status --watch` again to adopt it";
-                    self.warn_watcher(&signals, text)?;
-                }
-                Ok(
-                    FleetEvent::Confirmed { .. }
-                    | FleetEvent::HostsChanged(_)
-                    | FleetEvent::PausesChanged
-                    | FleetEvent::LedgerChanged
-                    | FleetEvent::StatesRecorded,
-                )
-                | Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    let message = "the watch of the fleet has ended unexpectedly";
-                    return Err(Error::new(ErrorKind::Internal, message).into());
+pub(super) fn run(context: &mut CommandContext<'_>, names: &[String]) -> CommandResult {
+    if context.output.is_json() {
+        let message = "--json prints one document, and `status --watch` does not end by itself";
+        return Err(Error::new(ErrorKind::User, message).into());
+    }
+    let engine = Arc::new(context.open_engine()?);
+    let observations = observe_worst_first(&engine, names)?;
+    let mut known = KnownStates::new(&observations);
+    let signals = StopSignals::register()?;
+    signals.while_released(|| print_status(context, &engine, observations).map(drop))?;
+    let (sender, events) = bounded(MAX_QUEUED_EVENTS);
+    let watcher = FleetWatcher::start(Arc::clone(engine.watch()), sender)?;
+    while signals.is_running() && !context.output.is_closed() {
+        match events.recv_timeout(STOP_INTERVAL) {
+            Ok(FleetEvent::Observed(observations)) => {
+                for change in observations.into_iter().filter_map(|it| known.note(it)) {
+                    signals.while_released(|| context.output.print_document(&change))?;
                 }
             }
+            Ok(FleetEvent::Notice(text)) => warn_watcher(context, &signals, &text)?,
+            Ok(FleetEvent::ConfigChanged) => {
+                let text = "the config has changed; start `status --watch` again to adopt it";
+                warn_watcher(context, &signals, text)?;
+            }
+            Ok(
+                FleetEvent::Confirmed { .. }
+                | FleetEvent::HostsChanged(_)
+                | FleetEvent::PausesChanged
+                | FleetEvent::LedgerChanged
+                | FleetEvent::StatesRecorded,
+            )
+            | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                let message = "the watch of the fleet has ended unexpectedly";
+                return Err(Error::new(ErrorKind::Internal, message).into());
+            }
         }
-        drop(events);
-        watcher.stop(RECORD_TIMEOUT);
-        Ok(signals.error_kind())
     }
+    drop(events);
+    watcher.stop(RECORD_TIMEOUT);
+    Ok(signals.error_kind())
+}
 
-    fn warn_watcher(&mut self, signals: &StopSignals, text: &str) -> Result<()> {
-        signals.while_released(|| {
-            self.output.print_warning(text);
-            Ok(())
-        })
-    }
+fn warn_watcher(context: &mut CommandContext<'_>, signals: &StopSignals, text: &str) -> Result<()> {
+    signals.while_released(|| {
+        context.output.print_warning(text);
+        Ok(())
+    })
 }

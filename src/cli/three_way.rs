@@ -161,39 +161,37 @@ impl Document for ThreeWayDocument {
     }
 }
 
-impl CommandContext<'_> {
-    /// Compares the rules of an agent in three versions.
-    pub(super) fn diff_three_ways(
-        &mut self,
-        engine: &Engine,
-        agent: &Agent,
-        counts_drift: bool,
-    ) -> CommandResult {
-        let compared = engine.history().compare_rules(agent)?;
-        let rules = compared.rules;
-        let counts = DriftCounts::of(rules.agent_changes());
-        let gone = rules.agent_changes();
-        let gone: Vec<&LineChange> = gone.filter(|it| it.is_protection_gone()).collect();
-        let has_drifted = counts != DriftCounts::default();
-        self.output.print_document(&ThreeWayDocument {
-            agent: agent.name.clone(),
-            pushed: compared.pushed,
-            baseline: compared.baseline,
-            boundary: compared.has_boundary,
-            operator: rules.operator_changes().map(ChangeItem::new).collect(),
-            drift: rules.agent_changes().map(ChangeItem::new).collect(),
-            counts,
-            gone: gone.iter().map(|change| ChangeItem::new(change)).collect(),
-            gone_lines: gone
-                .iter()
-                .filter_map(|change| change.old.clone())
-                .collect(),
-            history: engine
-                .history()
-                .drift_history(&agent.name, MAX_HISTORY_RUNS)?,
-            headings: rules.sections.iter().map(|it| it.heading.clone()).collect(),
-            sections: rules.sections.iter().map(SectionItem::new).collect(),
-        })?;
-        Ok((counts_drift && has_drifted).then_some(ErrorKind::Partial))
-    }
+/// Compares the rules of an agent in three versions.
+pub(super) fn run(
+    context: &mut CommandContext<'_>,
+    engine: &Engine,
+    agent: &Agent,
+    counts_drift: bool,
+) -> CommandResult {
+    let compared = engine.history().compare_rules(agent)?;
+    let rules = compared.rules;
+    let counts = DriftCounts::of(rules.agent_changes());
+    let gone = rules.agent_changes();
+    let gone: Vec<&LineChange> = gone.filter(|it| it.is_protection_gone()).collect();
+    let has_drifted = counts != DriftCounts::default();
+    context.output.print_document(&ThreeWayDocument {
+        agent: agent.name.clone(),
+        pushed: compared.pushed,
+        baseline: compared.baseline,
+        boundary: compared.has_boundary,
+        operator: rules.operator_changes().map(ChangeItem::new).collect(),
+        drift: rules.agent_changes().map(ChangeItem::new).collect(),
+        counts,
+        gone: gone.iter().map(|change| ChangeItem::new(change)).collect(),
+        gone_lines: gone
+            .iter()
+            .filter_map(|change| change.old.clone())
+            .collect(),
+        history: engine
+            .history()
+            .drift_history(&agent.name, MAX_HISTORY_RUNS)?,
+        headings: rules.sections.iter().map(|it| it.heading.clone()).collect(),
+        sections: rules.sections.iter().map(SectionItem::new).collect(),
+    })?;
+    Ok((counts_drift && has_drifted).then_some(ErrorKind::Partial))
 }

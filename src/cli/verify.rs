@@ -141,38 +141,39 @@ impl VerifyDocument {
     }
 }
 
-impl CommandContext<'_> {
-    pub(super) fn run_verify(&mut self, anchor: Option<(u64, Digest)>) -> CommandResult {
-        let engine = self.open_engine()?;
-        let out = &mut *self.output;
-        let has_status_line = out.has_status_line();
-        let mut last_update = engine.clock().instant();
-        let found = engine
-            .verifier()
-            .verify(anchor, &AtomicBool::new(false), &mut |step| {
-                let now = engine.clock().instant();
-                if has_status_line && now - last_update >= PROGRESS_INTERVAL {
-                    last_update = now;
-                    out.update_status_line(&match step {
-                        VerifyProgress::Ledger(lines) => format!("ledger: {lines} records"),
-                        VerifyProgress::Entries(number, of) => format!("entries: {number} of {of}"),
-                        VerifyProgress::Versions(number) => format!("baseline versions: {number}"),
-                    });
-                }
-            });
-        out.update_status_line("");
-        let found = found?;
-        let kind = found.worst_kind();
-        let hints: Vec<String> = found
-            .findings
-            .iter()
-            .flat_map(|it| it.hints.clone())
-            .collect();
-        self.output.print_document(&VerifyDocument {
-            ok: kind.is_none(),
-            verification: found,
-        })?;
-        self.output.print_hints(&hints);
-        Ok(kind)
-    }
+pub(super) fn run(
+    context: &mut CommandContext<'_>,
+    anchor: Option<(u64, Digest)>,
+) -> CommandResult {
+    let engine = context.open_engine()?;
+    let out = &mut *context.output;
+    let has_status_line = out.has_status_line();
+    let mut last_update = engine.clock().instant();
+    let found = engine
+        .verifier()
+        .verify(anchor, &AtomicBool::new(false), &mut |step| {
+            let now = engine.clock().instant();
+            if has_status_line && now - last_update >= PROGRESS_INTERVAL {
+                last_update = now;
+                out.update_status_line(&match step {
+                    VerifyProgress::Ledger(lines) => format!("ledger: {lines} records"),
+                    VerifyProgress::Entries(number, of) => format!("entries: {number} of {of}"),
+                    VerifyProgress::Versions(number) => format!("baseline versions: {number}"),
+                });
+            }
+        });
+    out.update_status_line("");
+    let found = found?;
+    let kind = found.worst_kind();
+    let hints: Vec<String> = found
+        .findings
+        .iter()
+        .flat_map(|it| it.hints.clone())
+        .collect();
+    context.output.print_document(&VerifyDocument {
+        ok: kind.is_none(),
+        verification: found,
+    })?;
+    context.output.print_hints(&hints);
+    Ok(kind)
 }

@@ -28,57 +28,55 @@ pub(super) struct WriteRestrictionFlags {
     pub(super) is_restricted: bool,
 }
 
-impl CommandContext<'_> {
-    /// Restricts the writes of the process, if the operator asks for it, to those of a run of these
-    /// agents. Called on the main thread once the config is known, before the engine starts a thread.
-    /// Threads that the check of the config has left on a hung mount only look at directories.
-    pub(super) fn restrict_run_writes(
-        &mut self,
-        flags: &WriteRestrictionFlags,
-        config: &Config,
-        agents: &[&Agent],
-        purpose: ServicePurpose,
-        metrics_file: Option<&Path>,
-    ) {
-        if !flags.is_restricted {
-            return;
-        }
-        let mut directories = writable_directories(config, agents, purpose);
-        let metrics_file = metrics_file.map(|file| self.environment.env.resolve(file));
-        directories.extend(
-            metrics_file
-                .as_ref()
-                .and_then(|file| file.parent())
-                .map(PathBuf::from),
-        );
-        // Metrics are about all agents.
-        let connects = has_remote_agent(agents.iter().copied())
-            || metrics_file.is_some() && has_remote_agent(config.agents.iter());
-        if connects {
-            directories.extend(self.ssh_directories());
-        }
-        let timeout = Duration::from_secs(config.general.local_timeout.into());
-        let archive_path = &config.general.archive_dir;
-        let file_systems = FileSystems::new(archive_path, timeout, Arc::new(SystemClock));
-        match restrict_writes(directories, &file_systems, timeout) {
-            WriteRestriction::Full => {}
-            WriteRestriction::Partial => self.output.print_note(
-                "--restrict-writes: this kernel cannot refuse to truncate files elsewhere; \
-                 Linux 6.2 can",
-            ),
-            WriteRestriction::NotEnforced(why) => self
-                .output
-                .print_warning(&format!("writes are not restricted: {why}")),
-        }
+/// Restricts the writes of the process, if the operator asks for it, to those of a run of these
+/// agents. Called on the main thread once the config is known, before the engine starts a thread.
+/// Threads that the check of the config has left on a hung mount only look at directories.
+pub(super) fn restrict_run_writes(
+    context: &mut CommandContext<'_>,
+    flags: &WriteRestrictionFlags,
+    config: &Config,
+    agents: &[&Agent],
+    purpose: ServicePurpose,
+    metrics_file: Option<&Path>,
+) {
+    if !flags.is_restricted {
+        return;
     }
+    let mut directories = writable_directories(config, agents, purpose);
+    let metrics_file = metrics_file.map(|file| context.environment.env.resolve(file));
+    directories.extend(
+        metrics_file
+            .as_ref()
+            .and_then(|file| file.parent())
+            .map(PathBuf::from),
+    );
+    // Metrics are about all agents.
+    let connects = has_remote_agent(agents.iter().copied())
+        || metrics_file.is_some() && has_remote_agent(config.agents.iter());
+    if connects {
+        directories.extend(ssh_directories(context));
+    }
+    let timeout = Duration::from_secs(config.general.local_timeout.into());
+    let archive_path = &config.general.archive_dir;
+    let file_systems = FileSystems::new(archive_path, timeout, Arc::new(SystemClock));
+    match restrict_writes(directories, &file_systems, timeout) {
+        WriteRestriction::Full => {}
+        WriteRestriction::Partial => context.output.print_note(
+            "--restrict-writes: this kernel cannot refuse to truncate files elsewhere; \
+             Linux 6.2 can",
+        ),
+        WriteRestriction::NotEnforced(why) => context
+            .output
+            .print_warning(&format!("writes are not restricted: {why}")),
+    }
+}
 
-    /// Returns the directories that ssh writes: known hosts, control sockets, temporary files.
-    fn ssh_directories(&self) -> Vec<PathBuf> {
-        let environment = self.environment;
-        let mut directories: Vec<PathBuf> = SSH_TEMPORARY_DIRECTORIES.map(PathBuf::from).into();
-        directories.push(environment.temporary_root.path().to_path_buf());
-        directories.extend(environment.runtime_directory.clone());
-        directories.extend(environment.env.home.as_ref().map(|home| home.join(".ssh")));
-        directories
-    }
+/// Returns the directories that ssh writes: known hosts, control sockets, temporary files.
+fn ssh_directories(context: &CommandContext<'_>) -> Vec<PathBuf> {
+    let environment = context.environment;
+    let mut directories: Vec<PathBuf> = SSH_TEMPORARY_DIRECTORIES.map(PathBuf::from).into();
+    directories.push(environment.temporary_root.path().to_path_buf());
+    directories.extend(environment.runtime_directory.clone());
+    directories.extend(environment.env.home.as_ref().map(|home| home.join(".ssh")));
+    directories
 }

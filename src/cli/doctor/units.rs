@@ -10,7 +10,7 @@ use chrono::{DateTime, FixedOffset, Local};
 use super::{DoctorReport, FleetSubject};
 use crate::cli::CommandContext;
 use crate::cli::output::format_count;
-use crate::cli::schedule::{ScheduleTarget, TargetArgs};
+use crate::cli::schedule::{ScheduleTarget, TargetArgs, schedule_target, user_sandbox};
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::engine::Engine;
@@ -70,71 +70,72 @@ impl OriginalSearch {
     }
 }
 
-impl CommandContext<'_> {
-    /// Finds the units of the config: those that `schedule install` would write, else those of the
-    /// other scope, the system's or this user's.
-    ///
-    /// Also returns the services of the original tool, of both scopes.
-    pub(super) fn find_unit_subject(
-        &self,
-        engine: &Engine,
-    ) -> (Result<UnitSubject>, OriginalSearch) {
-        let config = engine.config().path.clone();
-        let is_root = self.environment.env.uid == 0;
-        let mut originals = OriginalSearch::default();
-        let mut find = |is_system: bool| -> Result<UnitSubject> {
-            let args = TargetArgs {
-                prefix: None,
-                system: is_system,
-                user: !is_system,
-            };
-            let target = self.schedule_target(&args, config.clone())?;
-            let removal = plan_uninstall(&target.directory, &target.config, Consent::default())?;
-            let runtime_directory = self.environment.runtime_directory.as_deref();
-            let search_path = target
-                .scope
-                .search_path(&self.environment.env, runtime_directory)?;
-            let plan = self.plan_units(engine, &target);
-            let installed = match &plan {
-                Ok(plan) => plan
-                    .files
-                    .iter()
-                    .filter(|it| it.is_of_config)
-                    .cloned()
-                    .collect(),
-                Err(_) => removal.files.clone(),
-            };
-            let subject = UnitSubject {
-                target,
-                installed,
-                plan,
-                search_path: UnitSearchPath::read(search_path),
-            };
-            originals.add_scope(&subject, &removal);
-            Ok(subject)
+/// Finds the units of the config: those that `schedule install` would write, else those of the
+/// other scope, the system's or this user's.
+///
+/// Also returns the services of the original tool, of both scopes.
+pub(super) fn find_unit_subject(
+    context: &CommandContext<'_>,
+    engine: &Engine,
+) -> (Result<UnitSubject>, OriginalSearch) {
+    let config = engine.config().path.clone();
+    let is_root = context.environment.env.uid == 0;
+    let mut originals = OriginalSearch::default();
+    let mut find = |is_system: bool| -> Result<UnitSubject> {
+        let args = TargetArgs {
+            prefix: None,
+            system: is_system,
+            user: !is_system,
         };
-        let (own, other) = (find(is_root), find(!is_root));
-        let has_units =
-            |it: &Result<UnitSubject>| it.as_ref().is_ok_and(|it| !it.installed.is_empty());
-        let subject = if !has_units(&own) && has_units(&other) {
-            other
-        } else {
-            own
+        let target = schedule_target(context, &args, config.clone())?;
+        let removal = plan_uninstall(&target.directory, &target.config, Consent::default())?;
+        let runtime_directory = context.environment.runtime_directory.as_deref();
+        let search_path = target
+            .scope
+            .search_path(&context.environment.env, runtime_directory)?;
+        let plan = plan_units(context, engine, &target);
+        let installed = match &plan {
+            Ok(plan) => plan
+                .files
+                .iter()
+                .filter(|it| it.is_of_config)
+                .cloned()
+                .collect(),
+            Err(_) => removal.files.clone(),
         };
-        (subject, originals)
-    }
+        let subject = UnitSubject {
+            target,
+            installed,
+            plan,
+            search_path: UnitSearchPath::read(search_path),
+        };
+        originals.add_scope(&subject, &removal);
+        Ok(subject)
+    };
+    let (own, other) = (find(is_root), find(!is_root));
+    let has_units = |it: &Result<UnitSubject>| it.as_ref().is_ok_and(|it| !it.installed.is_empty());
+    let subject = if !has_units(&own) && has_units(&other) {
+        other
+    } else {
+        own
+    };
+    (subject, originals)
+}
 
-    /// Plans the installation of the units that the config asks for.
-    fn plan_units(&self, engine: &Engine, target: &ScheduleTarget) -> Result<InstallPlan> {
-        let units = render_units(UnitSetup {
-            config: engine.config(),
-            program: &self.environment.program_path,
-            scope: target.scope,
-            user_sandbox: &self.user_sandbox(engine, target.scope),
-        })?;
-        let consent = Consent::default();
-        plan_install(&target.directory, &target.config, &units, consent)
-    }
+/// Plans the installation of the units that the config asks for.
+fn plan_units(
+    context: &CommandContext<'_>,
+    engine: &Engine,
+    target: &ScheduleTarget,
+) -> Result<InstallPlan> {
+    let units = render_units(UnitSetup {
+        config: engine.config(),
+        program: &context.environment.program_path,
+        scope: target.scope,
+        user_sandbox: &user_sandbox(engine, target.scope),
+    })?;
+    let consent = Consent::default();
+    plan_install(&target.directory, &target.config, &units, consent)
 }
 
 pub(super) fn check_units(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
