@@ -69,7 +69,7 @@ use crate::transport::sftp::askpass::PromptBroker;
 use crate::transport::sftp::ssh::{Connector, SshConnector};
 use arguments::{Cli, ConfigVerb, ConsoleFlags, Verb};
 use metrics_file::MetricsFlags;
-use output::{CommandError, Output, OutputSettings};
+use output::{CommandError, Document, Output, OutputSettings};
 use run_arguments::{ResetArgs, RunFlags};
 use usage::{closest_command, command_words, missing_verb_error, print_clap_error};
 use write_restriction::WriteRestrictionFlags;
@@ -250,6 +250,42 @@ impl CommandContext<'_> {
             (None, None) if self.can_open_console() => self.run_console(flags),
             (None, None) => status::run(self, &[], false, &MetricsFlags::default()),
         }
+    }
+
+    /// Prints the answer of a command.
+    fn print_document(&mut self, document: &impl Document) -> Result<()> {
+        self.output.print_document(document)
+    }
+
+    /// Prints the answer of a command that has succeeded, whatever it says.
+    fn print_answer(&mut self, document: &impl Document) -> CommandResult {
+        self.output.print_document(document)?;
+        Ok(None)
+    }
+
+    fn print_note(&mut self, text: impl AsRef<str>) {
+        self.output.print_note(text.as_ref());
+    }
+
+    fn print_warning(&mut self, text: impl AsRef<str>) {
+        self.output.print_warning(text.as_ref());
+    }
+
+    fn print_error(&mut self, text: impl AsRef<str>) {
+        self.output.print_error(text.as_ref());
+    }
+
+    fn print_hint(&mut self, text: impl AsRef<str>) {
+        self.output.print_hint(text.as_ref());
+    }
+
+    fn print_hints<'h>(&mut self, hints: impl IntoIterator<Item = &'h String>) {
+        self.output.print_hints(hints);
+    }
+
+    /// Prints an error, and its hints, while the command goes on.
+    fn print_failure(&mut self, error: &Error) {
+        self.output.print_failure(error);
     }
 
     fn run_verb(&mut self, verb: Verb) -> CommandResult {

@@ -8,7 +8,7 @@ use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser;
 use serde::Serialize;
 
-use super::output::{Document, OutputRole, Printer, format_count, text_cell};
+use super::output::{Document, OutputRole, Printer, format_count, plain, text_cell, warn};
 use super::signals::RunSignals;
 use super::{CommandContext, CommandResult};
 use crate::alerts::{self, AlertChannel, AlertEvent, AttemptResult, DeliveryReport};
@@ -85,9 +85,9 @@ impl Document for AlertSendDocument {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         for event in &self.report.sent {
             printer.write_line(&[
-                (OutputRole::Warn, event.kind.as_str()),
-                (OutputRole::Plain, ": "),
-                (OutputRole::Plain, &event.message),
+                warn(event.kind.as_str()),
+                plain(": "),
+                plain(&event.message),
             ])?;
         }
         let sent = format_count(self.report.sent.len(), "alert");
@@ -120,10 +120,8 @@ fn run_test(context: &mut CommandContext<'_>, kind: AlertKind) -> CommandResult 
     let hints: Vec<String> = failed
         .map(|result| format!("{} (config {config})", channel_hint(result.channel)))
         .collect();
-    context
-        .output
-        .print_document(&AlertTestDocument { event, results })?;
-    context.output.print_hints(&hints);
+    context.print_document(&AlertTestDocument { event, results })?;
+    context.print_hints(&hints);
     Ok((!hints.is_empty()).then_some(ErrorKind::Host))
 }
 
@@ -142,21 +140,19 @@ fn run_send(context: &mut CommandContext<'_>) -> CommandResult {
     let hints = report.hints.clone();
     if let Some(error) = &report.ledger_error {
         let text = format!("failed and missed resets are not known: {error}");
-        context.output.print_warning(&text);
+        context.print_warning(&text);
     }
     print_delivery_warnings(context, &report);
     let is_held_unsaid = report.unrecorded.is_none();
-    context
-        .output
-        .print_document(&AlertSendDocument { report })?;
-    context.output.print_hints(&hints);
+    context.print_document(&AlertSendDocument { report })?;
+    context.print_hints(&hints);
     let Some(held) = held else {
         return Ok(has_failed.then_some(ErrorKind::Host));
     };
     if is_held_unsaid {
-        context.output.print_error(&held.message);
+        context.print_error(&held.message);
     }
-    context.output.print_hint(HELD_HINT);
+    context.print_hint(HELD_HINT);
     Ok(Some(ErrorKind::Busy))
 }
 
@@ -181,7 +177,7 @@ pub(super) fn send_alerts(
 
 fn print_delivery_warnings(context: &mut CommandContext<'_>, report: &DeliveryReport) {
     for warning in KnownTrouble::default().new_warnings(report) {
-        context.output.print_warning(&warning);
+        context.print_warning(&warning);
     }
 }
 

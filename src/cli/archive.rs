@@ -10,7 +10,8 @@ use serde::Serialize;
 
 use super::archive_search::{self, FilterArgs, SearchArgs, rebuild_index};
 use super::output::{
-    Document, FileContent, OutputRole, Printer, format_count, number_cell, path_cell, text_cell,
+    Document, FileContent, OutputRole, Printer, format_count, heading_cells, number_cell,
+    path_cell, text_cell,
 };
 use super::prune::{self, PruneArgs};
 use super::values::{EXIT_CODES, parse_record_count};
@@ -163,13 +164,8 @@ impl Document for EntryListDocument {
         if self.entries.is_empty() {
             return printer.write_plain_line("no entries");
         }
-        let mut rows = vec![vec![
-            text_cell(OutputRole::Heading, "TIME"),
-            text_cell(OutputRole::Heading, "KIND"),
-            number_cell(OutputRole::Heading, "BYTES"),
-            text_cell(OutputRole::Heading, "ENTRY"),
-            text_cell(OutputRole::Heading, "NOTE"),
-        ]];
+        let titles = ["TIME", "KIND", "BYTES", "ENTRY", "NOTE"];
+        let mut rows = vec![heading_cells(&titles, &["BYTES"])];
         for item in &self.entries {
             let reasons = [
                 (item.left, "left the config"),
@@ -327,19 +323,19 @@ fn list_entries(
         |kept: &&EntryStatus| kept.entry.path.as_os_str().as_bytes().contains(&b'\n');
     let unprintable = statuses.iter().filter(has_line_feed).count();
     if unprintable > 0 && !context.output.is_json() {
-        context.output.print_warning(&format!(
+        context.print_warning(format!(
             "{} with line feeds: a line cannot name them, `--json` does",
             format_count(unprintable, "path")
         ));
     }
     let zone = engine.clock().zone();
     let items = statuses.iter().map(|kept| EntryItem::new(kept, zone));
-    context.output.print_document(&EntryListDocument {
+    context.print_document(&EntryListDocument {
         archive: engine.archive().root().to_path_buf(),
         entries: items.collect(),
     })?;
     for agent in engine.retention().agents_with_hidden_quarantine(agents)? {
-        context.output.print_note(&format!(
+        context.print_note(format!(
             "the entries of {agent} in quarantine are not listed: only the owner of the \
              archive can read them"
         ));
@@ -355,8 +351,8 @@ fn print_ledger_error(context: &mut CommandContext<'_>, error: Option<Error>) ->
         "cannot tell what the ledger says of these entries: {}",
         error.message()
     );
-    context.output.print_error(&text);
-    context.output.print_hints(error.hints());
+    context.print_error(&text);
+    context.print_hints(error.hints());
     Some(error.kind())
 }
 
@@ -367,13 +363,12 @@ fn show_entry(context: &mut CommandContext<'_>, typed: &Path) -> CommandResult {
     let mut file = engine.archive().open_entry(&entry.path)?;
     file.read_to_end(&mut bytes)
         .with_path("read", &entry.path)?;
-    context.output.print_document(&ShowDocument {
+    context.print_answer(&ShowDocument {
         path: entry.path,
         kind: entry.kind,
         stamp: format_stamp(entry.stamp),
         content: FileContent::new(bytes),
-    })?;
-    Ok(None)
+    })
 }
 
 fn export_entries(
@@ -397,13 +392,13 @@ fn export_entries(
         found.collect::<Result<_, _>>()?
     };
     if entries.is_empty() {
-        context.output.print_note("no entries; nothing was written");
+        context.print_note("no entries; nothing was written");
         return Ok(Some(ErrorKind::Partial));
     }
     let directory = context.environment.env.cwd.join(to);
     let report = engine.entries().export_entries(&entries, &directory)?;
     let items = report.entries.into_iter();
-    context.output.print_document(&ExportDocument {
+    context.print_document(&ExportDocument {
         directory,
         bytes: report.bytes,
         entries: items
@@ -420,10 +415,9 @@ fn pin_entries(
 ) -> CommandResult {
     let engine = context.open_engine()?;
     let changed = engine.entries().set_pinned(entries, pinned)?;
-    context.output.print_document(&PinDocument {
+    context.print_answer(&PinDocument {
         pinned,
         changed,
         named: entries.len(),
-    })?;
-    Ok(None)
+    })
 }

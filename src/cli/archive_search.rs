@@ -6,7 +6,7 @@ use std::ops::Range;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::output::{Document, Output, OutputRole, Printer, format_count};
+use super::output::{Document, Output, Printer, dim, format_count, notice};
 use super::values::parse_number;
 use super::{CommandContext, CommandError, CommandResult};
 use crate::archive::index::CandidateOrder;
@@ -311,10 +311,7 @@ impl Document for SearchDocument {
             }
             for line in &text.lines {
                 let number = format!(":{}:", line.number);
-                let label = [
-                    (OutputRole::Notice, text.path.as_str()),
-                    (OutputRole::Dim, &number),
-                ];
+                let label = [notice(text.path.as_str()), dim(&number)];
                 printer.write_highlighted_line(&label, &line.bytes, &line.hits)?;
             }
         }
@@ -345,14 +342,12 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &SearchArgs) -> Comman
         context.output.update_status_line("");
         if let Err(error) = updated {
             let why = error.message();
-            context
-                .output
-                .print_note(&format!("the index was not brought up to date: {why}"));
+            context.print_note(format!("the index was not brought up to date: {why}"));
         }
     }
     let result = engine.search().search_archive(&request, &|| true)?;
     for note in &result.notes {
-        context.output.print_note(note);
+        context.print_note(note);
     }
     let (has_more, is_all_read) = (result.has_more(), result.unread_entries == 0);
     let is_found = !result.entries.is_empty() || !result.memories.is_empty();
@@ -364,16 +359,14 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &SearchArgs) -> Comman
             .relax_search(&args.filter.join_terms(&text), false, &|| true)?
     };
     let document = SearchDocument::new(text, result, &relaxations);
-    context.output.print_document(&document)?;
+    context.print_document(&document)?;
     for relaxation in &relaxations {
         let (what, count) = (relaxation.describe(), relaxation.describe_count());
-        context.output.print_hint(&format!("{what}: {count}"));
+        context.print_hint(format!("{what}: {count}"));
     }
     if has_more {
         let shown = format_count(document.entries.len(), "entry");
-        context
-            .output
-            .print_note(&format!("{shown} shown; --limit 0 prints all"));
+        context.print_note(format!("{shown} shown; --limit 0 prints all"));
     }
     Ok(if is_all_read {
         (!is_found).then_some(ErrorKind::Partial)
@@ -389,7 +382,7 @@ pub(super) fn rebuild_index(context: &mut CommandContext<'_>) -> CommandResult {
         .rebuild_index(&mut progress_line(context.output));
     context.output.update_status_line("");
     let report = report?;
-    context.output.print_document(&ReindexDocument {
+    context.print_document(&ReindexDocument {
         entries: report.indexed,
         bytes: report.bytes,
     })?;
@@ -398,9 +391,7 @@ pub(super) fn rebuild_index(context: &mut CommandContext<'_>) -> CommandResult {
     };
     let count = format_count(report.unread.len(), "entry");
     let first = first.display();
-    context
-        .output
-        .print_note(&format!("{count} could not be read, such as {first}"));
+    context.print_note(format!("{count} could not be read, such as {first}"));
     Ok(Some(ErrorKind::Host))
 }
 

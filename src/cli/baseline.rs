@@ -13,7 +13,8 @@ use super::baseline_plans::{
     replace_in_baselines, warn_of_foreign_lines,
 };
 use super::output::{
-    Document, FileContent, OutputRole, Printer, TableCell, format_count, number_cell, text_cell,
+    Document, FileContent, OutputRole, Printer, TableCell, format_count, heading_cells,
+    number_cell, text_cell,
 };
 use super::values::{EXIT_CODES, parse_record_count};
 use super::{CommandContext, CommandResult};
@@ -162,10 +163,10 @@ fn interrupted_save_error(engine: &Engine, name: &str) -> Result<Error> {
         )))
 }
 
-fn format_time(time: Option<DateTime<FixedOffset>>) -> String {
-    time.map_or("-".to_string(), |time| {
-        SystemClock.zone().format_second(time)
-    })
+/// Formats a time in the zone of this machine; "-" without one.
+pub(super) fn format_time(time: Option<DateTime<FixedOffset>>) -> String {
+    let zone = SystemClock.zone();
+    time.map_or("-".to_string(), |time| zone.format_second(time))
 }
 
 fn short_digest(digest: Option<Digest>) -> String {
@@ -218,11 +219,7 @@ impl Document for ListDocument {
             "LAST PUSH",
             "AGENTS",
         ];
-        let title = |word: &str| match word {
-            "BYTES" => number_cell(OutputRole::Heading, word),
-            _ => text_cell(OutputRole::Heading, word),
-        };
-        let mut rows = vec![titles.into_iter().map(title).collect()];
+        let mut rows = vec![heading_cells(&titles, &["BYTES"])];
         for baseline in &self.baselines {
             let bytes = baseline.size.map_or("-".to_string(), |it| it.to_string());
             let mut band = baseline.band.map_or("-".to_string(), |it| it.to_string());
@@ -268,8 +265,7 @@ impl Document for HistoryDocument {
             return printer.write_plain_line("no versions in the ledger");
         }
         let titles = ["TIME", "RUN", "ACT", "VERSION", "KEPT", "NOTE"];
-        let title = |word| text_cell(OutputRole::Heading, word);
-        let mut rows = vec![titles.into_iter().map(title).collect()];
+        let mut rows = vec![heading_cells(&titles, &[])];
         for version in &self.versions {
             let agents = match version.agents.as_slice() {
                 [] => None,
@@ -335,6 +331,24 @@ pub(super) fn run(context: &mut CommandContext<'_>, verb: &BaselineVerb) -> Comm
     }
 }
 
+/// Returns the name of the baseline that an argument names: a file in `baseline_dir`, or an agent.
+pub(super) fn resolve_name(
+    context: &CommandContext<'_>,
+    engine: &Engine,
+    argument: &str,
+) -> Result<String> {
+    let cwd = &context.environment.env.cwd;
+    engine.seals().baseline_name(argument, cwd)
+}
+
+/// Names the agents that use a baseline.
+pub(super) fn describe_users(agents: &[String]) -> String {
+    match agents {
+        [] => "no agent uses it".to_string(),
+        agents => format!("used by {}", agents.join(", ")),
+    }
+}
+
 fn list_baselines(context: &mut CommandContext<'_>) -> CommandResult {
     let engine = context.open_engine()?;
     let list = engine.catalog().list_baselines();
@@ -364,34 +378,29 @@ fn list_baselines(context: &mut CommandContext<'_>) -> CommandResult {
         .baselines
         .iter()
         .any(|it| it.state == BaselineState::Unsealed && !it.agents.is_empty());
-    context.output.print_document(&ListDocument {
+    context.print_document(&ListDocument {
         baseline_dir: list.directory,
         baselines: list.baselines,
         signed,
         seal_error: seal_error.as_ref().map(Error::to_string),
         ledger_error: list.ledger_error.as_ref().map(Error::to_string),
     })?;
-    problems
-        .iter()
-        .for_each(|it| context.output.print_error(it));
+    problems.iter().for_each(|it| context.print_error(it));
     for error in [&seal_error, &list.ledger_error].into_iter().flatten() {
-        context.output.print_error(error.message());
-        context.output.print_hints(error.hints());
+        context.print_failure(error);
     }
     for name in changed {
         let seal = engine.command_line(&format!("seal --dry-run {name}"));
         let restore = engine.command_line(&format!("baseline restore {name}"));
-        context
-            .output
-            .print_hint(&format!("see what changed: {seal}; put it back: {restore}"));
+        context.print_hint(format!("see what changed: {seal}; put it back: {restore}"));
     }
     if has_saved {
         let seal = seal_saved_command(engine.config());
         let hint = format!("seal what you saved, and nothing else: {seal}");
-        context.output.print_hint(&hint);
+        context.print_hint(&hint);
     }
     if has_unsealed && seal_error.is_none() {
-        context.output.print_hint(&seal_hint(engine.config()));
+        context.print_hint(seal_hint(engine.config()));
     }
     Ok(kind)
 }
@@ -402,9 +411,7 @@ fn show_baseline(
     version: Option<&str>,
 ) -> CommandResult {
     let engine = context.open_engine()?;
-    let name = engine
-        .seals()
-        .baseline_name(file, &context.environment.env.cwd)?;
+    let name = resolve_name(context, &engine, file)?;
     let bytes = match version {
         Some(version) => engine
             .catalog()
@@ -413,11 +420,10 @@ fn show_baseline(
             .to_vec(),
         None => engine.catalog().read_baseline(&name)?,
     };
-    context.output.print_document(&ShowDocument {
+    context.print_answer(&ShowDocument {
         file: name,
         content: FileContent::new(bytes),
-    })?;
-    Ok(None)
+    })
 }
 
 fn show_history(
@@ -426,31 +432,24 @@ fn show_history(
     count: Option<usize>,
 ) -> CommandResult {
     let engine = context.open_engine()?;
-    let name = engine
-        .seals()
-        .baseline_name(file, &context.environment.env.cwd)?;
+    let name = resolve_name(context, &engine, file)?;
     let page = engine
         .catalog()
         .baseline_history_page(&name, count.unwrap_or(usize::MAX))?;
     if let Some(error) = &page.unread {
-        context
-            .output
-            .print_warning(&format!("older versions cannot be read: {error}"));
+        context.print_warning(format!("older versions cannot be read: {error}"));
     }
     let mut versions = page.versions;
     versions.reverse();
-    context.output.print_document(&HistoryDocument {
+    context.print_answer(&HistoryDocument {
         file: name,
         versions,
-    })?;
-    Ok(None)
+    })
 }
 
 fn restore_baseline(context: &mut CommandContext<'_>, file: &str, version: &str) -> CommandResult {
     let engine = context.open_engine()?;
-    let name = engine
-        .seals()
-        .baseline_name(file, &context.environment.env.cwd)?;
+    let name = resolve_name(context, &engine, file)?;
     let is_interrupted = engine.files().recover_interrupted_save(&name)?;
     if version == "previous" && is_interrupted {
         return Err(interrupted_save_error(&engine, &name)?.into());
@@ -462,7 +461,7 @@ fn restore_baseline(context: &mut CommandContext<'_>, file: &str, version: &str)
     let file = plan.files.first();
     let restored = file.map(|file| engine.edits().apply_planned_baseline(&plan, file));
     let restored = restored.transpose()?;
-    context.output.print_document(&RestoreDocument {
+    context.print_answer(&RestoreDocument {
         file: name,
         version: version.to_string(),
         remarks: restored
@@ -474,6 +473,5 @@ fn restore_baseline(context: &mut CommandContext<'_>, file: &str, version: &str)
         sha256: restored.as_ref().map(|it| it.digest),
         kept_aside: restored.as_ref().and_then(|it| it.kept_aside.clone()),
         run: restored.map(|it| it.run),
-    })?;
-    Ok(None)
+    })
 }

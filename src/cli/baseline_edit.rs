@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::diff::{DiffHunk, compare_texts, diff_hunks, write_visible_diff};
+use super::baseline::resolve_name;
+use super::diff::{Difference, compare_texts, write_visible_diff};
 use super::output::{Document, Printer};
 use super::{CommandContext, CommandResult, signals};
 use crate::console::external_copy::ExternalCopy;
 use crate::console::external_tools::describe_exit;
-use crate::diff::Diff;
 use crate::digest::Digest;
 use crate::engine::{Engine, OpenedBaseline, SavedBaseline};
 use crate::error::{Error, ErrorKind, Result, describe_io_error};
@@ -41,12 +41,8 @@ struct EditDocument {
     run: Option<String>,
     /// What the lint finds in the new text, a line each.
     findings: Vec<String>,
-    /// Empty where the difference is too large.
-    hunks: Vec<DiffHunk>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    too_large: bool,
-    #[serde(skip)]
-    diff: Diff,
+    #[serde(flatten)]
+    difference: Difference,
 }
 
 impl Document for EditDocument {
@@ -55,16 +51,14 @@ impl Document for EditDocument {
             return printer.write_plain_line(format!("{} is as before; not saved", self.file));
         };
         let after = format!("{} (edited)", self.file);
-        write_visible_diff(printer, &self.diff, &self.file, &after)?;
+        write_visible_diff(printer, &self.difference.diff, &self.file, &after)?;
         printer.write_plain_line(format!("saved {} (run {run})", self.file))
     }
 }
 
 pub(super) fn run(context: &mut CommandContext<'_>, args: &EditArgs) -> CommandResult {
     let engine = context.open_engine()?;
-    let name = engine
-        .seals()
-        .baseline_name(&args.file, &context.environment.env.cwd)?;
+    let name = resolve_name(context, &engine, &args.file)?;
     engine.files().recover_baseline_changes()?;
     // Until the end, the guard restores nothing.
     let _edit = engine.files().begin_baseline_edit()?;
@@ -91,30 +85,25 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &EditArgs) -> CommandR
         Err(error) => return Err(kept.into_iter().fold(error, Error::with_hint).into()),
     };
     if let Some(kept) = kept {
-        context.output.print_warning(&kept);
+        context.print_warning(&kept);
     }
-    let diff = compare_texts(&engine, &opened.bytes, &edited);
-    context.output.print_document(&EditDocument {
+    context.print_document(&EditDocument {
         file: name.clone(),
         before: opened.digest,
         sha256: Digest::of(&edited),
         run: saved.as_ref().map(|it| it.run.clone()),
         findings: findings.iter().map(Finding::summary).collect(),
-        hunks: diff_hunks(&diff),
-        too_large: diff.is_too_large,
-        diff,
+        difference: compare_texts(&engine, &opened.bytes, &edited).into(),
     })?;
     for remark in saved.iter().flat_map(SavedBaseline::remarks) {
-        context.output.print_warning(&format!("{name}: {remark}"));
+        context.print_warning(format!("{name}: {remark}"));
     }
     for finding in &findings {
-        context.output.print_note(&finding.summary());
+        context.print_note(finding.summary());
     }
     if saved.is_some() {
         let seal = format!("seal {}", quote_operand(&name));
-        context
-            .output
-            .print_hint(&format!("to seal it: {}", engine.command_line(&seal)));
+        context.print_hint(format!("to seal it: {}", engine.command_line(&seal)));
     }
     Ok(None)
 }

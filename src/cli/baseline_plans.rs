@@ -6,10 +6,11 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::baseline::{describe_users, resolve_name};
 use super::diff::{
-    DiffHunk, MAX_ALL_HUNK_BYTES, compare_texts, diff_hunks, diff_hunks_within, write_visible_diff,
+    DiffHunk, Difference, MAX_ALL_HUNK_BYTES, compare_texts, diff_hunks_within, write_visible_diff,
 };
-use super::output::{Document, OutputRole, Printer, format_count};
+use super::output::{Document, Printer, dim, format_count, heading, plain};
 use super::{CommandContext, CommandResult};
 use crate::baseline::seal::seal_saved_command;
 use crate::diff::Diff;
@@ -72,13 +73,8 @@ struct ComparisonDocument {
     new: String,
     old_sha256: Digest,
     new_sha256: Digest,
-    /// Empty where the difference is too large.
-    hunks: Vec<DiffHunk>,
-    /// Whether the difference is too large to show line by line.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    too_large: bool,
-    #[serde(skip)]
-    diff: Diff,
+    #[serde(flatten)]
+    difference: Difference,
 }
 
 /// The answer of `baseline new`.
@@ -129,7 +125,8 @@ impl Document for ComparisonDocument {
             return printer.write_plain_line(format!("no difference between {old} and {new}"));
         }
         let label = |side: &str| format!("{} ({side})", self.file);
-        write_visible_diff(printer, &self.diff, &label(&self.old), &label(&self.new))
+        let diff = &self.difference.diff;
+        write_visible_diff(printer, diff, &label(&self.old), &label(&self.new))
     }
 }
 
@@ -144,14 +141,11 @@ impl Document for ShownReplacement<'_> {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         let item = self.item;
         let places = format_count(item.replaced, "place");
-        let agents = match item.agents.as_slice() {
-            [] => "no agent uses it".to_string(),
-            agents => format!("used by {}", agents.join(", ")),
-        };
+        let agents = describe_users(&item.agents);
         printer.write_line(&[
-            (OutputRole::Heading, &item.file),
-            (OutputRole::Plain, &format!("  {places}  ")),
-            (OutputRole::Dim, &agents),
+            heading(&item.file),
+            plain(&format!("  {places}  ")),
+            dim(&agents),
         ])?;
         let after = format!("{} (changed)", item.file);
         write_visible_diff(printer, &self.diff, &item.file, &after)
@@ -209,9 +203,7 @@ fn show_replacements(
             item.more_lines = part.omitted_lines;
             item.hunks = part.hunks;
         } else {
-            context
-                .output
-                .print_document(&ShownReplacement { item, diff })?;
+            context.print_document(&ShownReplacement { item, diff })?;
         }
     }
     Ok(())
@@ -222,38 +214,30 @@ pub(super) fn compare_baseline_versions(
     args: &DiffArgs,
 ) -> CommandResult {
     let engine = context.open_engine()?;
-    let name = engine
-        .seals()
-        .baseline_name(&args.file, &context.environment.env.cwd)?;
+    let name = resolve_name(context, &engine, &args.file)?;
     let (old_sha256, old) = engine.catalog().find_baseline_version(&name, &args.old)?;
     let (new_sha256, new) = engine.catalog().find_baseline_version(&name, &args.new)?;
-    let diff = compare_texts(&engine, &old, &new);
-    context.output.print_document(&ComparisonDocument {
+    context.print_answer(&ComparisonDocument {
         file: name,
         old: args.old.clone(),
         new: args.new.clone(),
         old_sha256,
         new_sha256,
-        hunks: diff_hunks(&diff),
-        too_large: diff.is_too_large,
-        diff,
-    })?;
-    Ok(None)
+        difference: compare_texts(&engine, &old, &new).into(),
+    })
 }
 
 pub(super) fn create_baseline(context: &mut CommandContext<'_>, args: &NewArgs) -> CommandResult {
     let engine = context.open_engine()?;
     let source = match args.from.as_str() {
         "template" => args.from.clone(),
-        other => engine
-            .seals()
-            .baseline_name(other, &context.environment.env.cwd)?,
+        other => resolve_name(context, &engine, other)?,
     };
     let plan = engine.edits().plan_new_baseline(&args.name, &source)?;
     warn_of_foreign_lines(context, &engine, &plan);
     for file in &plan.files {
         let saved = engine.edits().apply_planned_baseline(&plan, file)?;
-        context.output.print_document(&NewDocument {
+        context.print_document(&NewDocument {
             file: file.name.clone(),
             from: source.clone(),
             path: saved.path,
@@ -262,7 +246,7 @@ pub(super) fn create_baseline(context: &mut CommandContext<'_>, args: &NewArgs) 
         })?;
     }
     let seal = format!("seal {}", quote_operand(&args.name));
-    context.output.print_hint(&format!(
+    context.print_hint(format!(
         "edit it, name it in the config as `baseline` of an agent, then: {}",
         engine.command_line(&seal)
     ));
@@ -293,7 +277,7 @@ pub(super) fn warn_of_foreign_baseline(
     name: &str,
 ) {
     let diff = format!("baseline diff {}", quote_operand(name));
-    context.output.print_warning(&format!(
+    context.print_warning(format!(
         "not all of {what}{name} was saved by this program; compare it with its seal: {}",
         engine.command_line(&diff)
     ));
@@ -307,7 +291,6 @@ pub(super) fn replace_in_baselines(
     if !args.dry_run {
         engine.files().recover_baseline_changes()?;
     }
-    let cwd = &context.environment.env.cwd;
     let names: Vec<String> = if args.all {
         let mut names: Vec<String> = engine
             .config()
@@ -320,10 +303,8 @@ pub(super) fn replace_in_baselines(
         names
     } else {
         let names = args.files.iter();
-        let names: Result<_, Error> = names
-            .map(|it| engine.seals().baseline_name(it, cwd))
-            .collect();
-        names?
+        let names = names.map(|it| resolve_name(context, &engine, it));
+        names.collect::<Result<_, Error>>()?
     };
     let plan = engine.edits().plan_replacement(
         &names,
@@ -341,7 +322,7 @@ pub(super) fn replace_in_baselines(
             Ok(saved) => {
                 for remark in saved.remarks() {
                     let warning = format!("{}: {remark}", file.name);
-                    context.output.print_warning(&warning);
+                    context.print_warning(&warning);
                 }
                 item.run = Some(saved.run);
             }
@@ -350,20 +331,17 @@ pub(super) fn replace_in_baselines(
     }
     show_replacements(context, &engine, &plan.files, &mut files)?;
     let is_written = files.iter().any(|item| item.run.is_some());
-    context.output.print_document(&ReplaceDocument {
+    context.print_document(&ReplaceDocument {
         dry_run: args.dry_run,
         files,
         unchanged: plan.unchanged,
     })?;
     for error in &errors {
-        context.output.print_error(error.message());
-        context.output.print_hints(error.hints());
+        context.print_failure(error);
     }
     if is_written {
         let seal = seal_saved_command(engine.config());
-        context
-            .output
-            .print_hint(&format!("seal the changes: {seal}"));
+        context.print_hint(format!("seal the changes: {seal}"));
     }
     let kinds = errors.iter().map(Error::kind);
     Ok(kinds.reduce(ErrorKind::more_serious))

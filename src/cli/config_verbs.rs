@@ -5,7 +5,7 @@ use std::io;
 
 use serde::Serialize;
 
-use super::output::{Document, OutputRole, Printer, format_count};
+use super::output::{Document, OutputRole, Printer, dim, format_count, heading, plain};
 use super::{CommandContext, CommandResult};
 use crate::alerts::{AlertEnvironment, UntrustedCommand};
 use crate::baseline::BaselineRefusal;
@@ -42,11 +42,7 @@ impl Document for ConfigCheckDocument {
             format_count(self.errors, "error"),
             format_count(self.warnings, "warning")
         );
-        printer.write_line(&[
-            (OutputRole::Heading, &self.config),
-            (OutputRole::Plain, ": "),
-            (role, &found),
-        ])
+        printer.write_line(&[heading(&self.config), plain(": "), (role, &found)])
     }
 }
 
@@ -59,20 +55,20 @@ struct ConfigShowDocument {
 
 impl Document for ConfigShowDocument {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        printer.write_line(&[(OutputRole::Dim, "# "), (OutputRole::Dim, &self.config)])?;
+        printer.write_line(&[dim("# "), dim(&self.config)])?;
         let mut section = "";
         for entry in &self.values {
             if entry.section != section {
                 section = &entry.section;
                 printer.write_plain_line("")?;
-                printer.write_line(&[(OutputRole::Heading, &format!("[{section}]"))])?;
+                printer.write_line(&[heading(&format!("[{section}]"))])?;
             }
             let origin = match entry.origin {
                 ValueOrigin::Default => "  # default".to_string(),
                 ValueOrigin::Line(line) => format!("  # line {line}"),
             };
             let pair = format!("{}={}", entry.key, entry.value);
-            printer.write_line(&[(OutputRole::Plain, &pair), (OutputRole::Dim, &origin)])?;
+            printer.write_line(&[plain(&pair), dim(&origin)])?;
         }
         Ok(())
     }
@@ -175,15 +171,14 @@ pub(super) fn run_check(context: &mut CommandContext<'_>) -> CommandResult {
         warnings: count_of(DiagnosticLevel::Warning),
         diagnostics,
     };
-    context.output.print_document(&check)?;
+    context.print_document(&check)?;
     Ok((check.errors > 0).then_some(ErrorKind::Config))
 }
 
 pub(super) fn run_show(context: &mut CommandContext<'_>) -> CommandResult {
     let config = context.load_config()?;
-    context.output.print_document(&ConfigShowDocument {
+    context.print_answer(&ConfigShowDocument {
         config: config.path.display().to_string(),
         values: config.effective_values(),
-    })?;
-    Ok(None)
+    })
 }

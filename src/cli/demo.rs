@@ -98,7 +98,7 @@ pub(super) fn run(
         let ended = context.open_console(config, flags, setup);
         drop(writers);
         if dir.is_some() && ended.is_ok() {
-            context.output.print_note(&format!(
+            context.print_note(format!(
                 "example fleet kept in {}; open it with `{}`",
                 demo.directory().display(),
                 Invocation::with_config(demo.config_path()).console_command_line()
@@ -106,15 +106,13 @@ pub(super) fn run(
         }
         return ended;
     }
-    context.output.print_note(&format!(
+    context.print_note(format!(
         "example fleet created in {}",
         demo.directory().display()
     ));
     status::run(context, &[], false, &MetricsFlags::default())?;
     if dir.is_none() {
-        context
-            .output
-            .print_note("the fleet is removed now; use --dir DIR to keep it");
+        context.print_note("the fleet is removed now; use --dir DIR to keep it");
     }
     // Unreadable agents are part of the example, not a failure.
     Ok(None)

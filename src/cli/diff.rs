@@ -5,6 +5,7 @@
 //! prints them.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
@@ -12,14 +13,16 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
-use super::output::{Document, OutputRole, Printer, format_count};
+use super::output::{
+    Document, OutputRole, Printer, TextPiece, format_count, heading, notice, plain, warn,
+};
 use super::three_way;
 use super::{CommandContext, CommandResult};
 use crate::archive::{self, EntryKind};
 use crate::boundary::{BoundaryRule, describe_line_ends, with_line_ends_of};
 use crate::config::Agent;
 use crate::diff::{self, Diff, DiffLine, LineOp};
-use crate::digest::Digest;
+use crate::digest::{Digest, to_hex};
 use crate::engine::{AgentDetail, Blocker, Engine, MAX_WINDOW_BYTES, MemoryContent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::invocation::as_operand;
@@ -65,17 +68,32 @@ pub struct DiffArgs {
 }
 
 /// One of the two texts that are compared.
+#[derive(Serialize)]
 struct DiffSide {
     name: String,
+    sha256: Digest,
+    size: usize,
+    #[serde(skip)]
     bytes: Vec<u8>,
+}
+
+impl DiffSide {
+    fn new(name: impl Display, bytes: Vec<u8>) -> DiffSide {
+        DiffSide {
+            name: name.to_string(),
+            sha256: Digest::of(&bytes),
+            size: bytes.len(),
+            bytes,
+        }
+    }
 }
 
 /// The answer of `diff`.
 #[derive(Serialize)]
 struct DiffDocument {
     agent: String,
-    old: TextSummary,
-    new: TextSummary,
+    old: DiffSide,
+    new: DiffSide,
     added: usize,
     removed: usize,
     /// Lines added and removed above the boundary; `None` without a boundary.
@@ -91,21 +109,31 @@ struct DiffDocument {
     /// Facts about the baseline file, for `--baseline`.
     #[serde(skip_serializing_if = "Option::is_none")]
     baseline: Option<BaselineFacts>,
-    /// Empty where the difference is too large.
+    #[serde(flatten)]
+    difference: Difference,
+}
+
+/// A difference, of which JSON has the changed parts.
+#[derive(Serialize)]
+pub(super) struct Difference {
+    /// Empty where the difference is too large; none where only the numbers of lines are asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     hunks: Option<Vec<DiffHunk>>,
     /// Whether the difference is too large to show line by line.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     too_large: bool,
     #[serde(skip)]
-    diff: Diff,
+    pub(super) diff: Diff,
 }
 
-#[derive(Serialize)]
-struct TextSummary {
-    name: String,
-    sha256: Digest,
-    size: usize,
+impl From<Diff> for Difference {
+    fn from(diff: Diff) -> Difference {
+        Difference {
+            hunks: Some(diff_hunks_within(&diff, usize::MAX).hunks),
+            too_large: diff.is_too_large,
+            diff,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -149,8 +177,7 @@ struct HunkLine {
 
 impl From<&DiffLine> for HunkLine {
     fn from(line: &DiffLine) -> HunkLine {
-        let valid = std::str::from_utf8(&line.text).is_ok();
-        let hex = || line.text.iter().map(|byte| format!("{byte:02x}")).collect();
+        let is_text = str::from_utf8(&line.text).is_ok();
         HunkLine {
             op: match line.op {
                 LineOp::Equal => "equal",
@@ -160,7 +187,7 @@ impl From<&DiffLine> for HunkLine {
             old: line.old_number,
             new: line.new_number,
             text: String::from_utf8_lossy(&line.text).into_owned(),
-            hex: (!valid).then(hex),
+            hex: (!is_text).then(|| to_hex(&line.text)),
             no_newline: line.is_newline_missing,
         }
     }
@@ -168,14 +195,14 @@ impl From<&DiffLine> for HunkLine {
 
 impl Document for DiffDocument {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        if self.hunks.is_none() {
+        if self.difference.hunks.is_none() {
             return self.write_counts(printer);
         }
+        let (diff, old, new) = (&self.difference.diff, &self.old.name, &self.new.name);
         if printer.wants_exact_bytes() {
-            let (old, new) = (&self.old.name, &self.new.name);
-            return printer.write_bytes(&self.diff.to_unified(old, new, CONTEXT_LINES));
+            return printer.write_bytes(&diff.to_unified(old, new, CONTEXT_LINES));
         }
-        write_visible_diff(printer, &self.diff, &self.old.name, &self.new.name)
+        write_visible_diff(printer, diff, old, new)
     }
 }
 
@@ -189,14 +216,8 @@ pub(super) fn write_visible_diff(
     if diff.is_empty() {
         return Ok(());
     }
-    printer.write_line(&[
-        (OutputRole::Heading, "--- "),
-        (OutputRole::Heading, old_name),
-    ])?;
-    printer.write_line(&[
-        (OutputRole::Heading, "+++ "),
-        (OutputRole::Heading, new_name),
-    ])?;
+    printer.write_line(&[heading("--- "), heading(old_name)])?;
+    printer.write_line(&[heading("+++ "), heading(new_name)])?;
     write_hunks(printer, diff, CONTEXT_LINES)
 }
 
@@ -207,14 +228,14 @@ pub(super) fn write_hunks(
     context_lines: usize,
 ) -> io::Result<()> {
     if let Some(why) = diff.describe_too_large() {
-        return printer.write_line(&[(OutputRole::Warn, &why)]);
+        return printer.write_line(&[warn(&why)]);
     }
     for hunk in diff.hunks(context_lines) {
         let lines = diff.lines.get(hunk.line_range).unwrap_or_default();
-        printer.write_line(&[(OutputRole::Notice, &hunk_header(lines))])?;
+        printer.write_line(&[notice(&hunk_header(lines))])?;
         for line in lines {
             let (role, sign) = match line.op {
-                LineOp::Equal => (OutputRole::Plain, " "),
+                LineOp::Equal => plain(" "),
                 LineOp::Delete => (OutputRole::Removed, "-"),
                 LineOp::Insert => (OutputRole::Added, "+"),
             };
@@ -225,7 +246,7 @@ pub(super) fn write_hunks(
             }
             printer.write_untrusted_line(role, sign, &text, RevealOptions::DIFF)?;
             if line.is_newline_missing {
-                printer.write_line(&[(OutputRole::Notice, "\\ No newline at end of file")])?;
+                printer.write_line(&[notice("\\ No newline at end of file")])?;
             }
         }
     }
@@ -238,11 +259,6 @@ pub(super) fn compare_texts(engine: &Engine, old: &[u8], new: &[u8]) -> Diff {
     diff::compare_lines(old, new, Some(deadline))
 }
 
-/// Returns the changed parts of a difference for JSON.
-pub(super) fn diff_hunks(diff: &Diff) -> Vec<DiffHunk> {
-    diff_hunks_within(diff, usize::MAX).hunks
-}
-
 /// The changed parts of a difference for JSON, as far as they fit.
 #[derive(Default)]
 pub(super) struct BoundedHunks {
@@ -253,7 +269,7 @@ pub(super) struct BoundedHunks {
     pub omitted_lines: usize,
 }
 
-/// Like [`diff_hunks`], of at most `max_bytes` bytes.
+/// Returns the changed parts of a difference for JSON, of at most `max_bytes` bytes.
 pub(super) fn diff_hunks_within(diff: &Diff, max_bytes: usize) -> BoundedHunks {
     let mut part = BoundedHunks::default();
     if diff.is_too_large {
@@ -282,39 +298,32 @@ pub(super) fn diff_hunks_within(diff: &Diff, max_bytes: usize) -> BoundedHunks {
 
 impl DiffDocument {
     /// Describes a difference of two texts.
-    fn new(args: &DiffArgs, old: &DiffSide, new: &DiffSide, diff: Diff) -> DiffDocument {
+    fn new(args: &DiffArgs, old: DiffSide, new: DiffSide, diff: Diff) -> DiffDocument {
+        let mut difference = Difference::from(diff);
+        if args.stat {
+            difference.hunks = None;
+        }
         DiffDocument {
             agent: args.agent.clone(),
-            hunks: (!args.stat).then(|| diff_hunks(&diff)),
-            old: old.to_summary(),
-            new: new.to_summary(),
-            added: diff.added,
-            removed: diff.removed,
+            old,
+            new,
+            added: difference.diff.added,
+            removed: difference.diff.removed,
             above: None,
             behind: None,
             scratch_lines: Some(0),
             scratch_bytes: Some(0),
             not_compared: 0,
             baseline: None,
-            too_large: diff.is_too_large,
-            diff,
+            difference,
         }
     }
 
     fn write_counts(&self, page: &mut Printer<'_>) -> io::Result<()> {
-        let counts = |added: usize, removed: usize| {
-            let (added, removed) = (format!("+{added}"), format!("-{removed}"));
-            [
-                (OutputRole::Added, added),
-                (OutputRole::Plain, " ".to_string()),
-                (OutputRole::Removed, removed),
-            ]
-        };
-        let all = counts(self.added, self.removed);
-        let above = self
-            .above
-            .as_ref()
-            .map(|above| counts(above.added, above.removed));
+        let texts = |added: usize, removed: usize| [format!("+{added}"), format!("-{removed}")];
+        let all = texts(self.added, self.removed);
+        let above = self.above.as_ref();
+        let above = above.map(|above| texts(above.added, above.removed));
         let scratch = match (self.scratch_lines, self.scratch_bytes) {
             (Some(lines), Some(bytes)) => format!(
                 "{}, {}",
@@ -323,19 +332,24 @@ impl DiffDocument {
             ),
             _ => "unknown".to_string(),
         };
-        let mut pieces = vec![
-            (OutputRole::Heading, self.agent.as_str()),
-            (OutputRole::Plain, ": "),
-        ];
-        pieces.extend(all.iter().map(|(role, text)| (*role, text.as_str())));
+        let mut pieces = vec![heading(&self.agent), plain(": ")];
+        pieces.extend(count_pieces(&all));
         if let Some(above) = &above {
-            pieces.push((OutputRole::Plain, "; above the separator "));
-            pieces.extend(above.iter().map(|(role, text)| (*role, text.as_str())));
-            pieces.push((OutputRole::Plain, "; scratch "));
-            pieces.push((OutputRole::Plain, &scratch));
+            pieces.push(plain("; above the separator "));
+            pieces.extend(count_pieces(above));
+            pieces.extend([plain("; scratch "), plain(&scratch)]);
         }
         page.write_line(&pieces)
     }
+}
+
+/// Returns the pieces of a number of added lines and one of removed lines.
+fn count_pieces([added, removed]: &[String; 2]) -> [TextPiece<'_>; 3] {
+    [
+        (OutputRole::Added, added),
+        plain(" "),
+        (OutputRole::Removed, removed),
+    ]
 }
 
 /// Formats a hunk header: "@@ -1,3 +1,4 @@".
@@ -373,12 +387,12 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &DiffArgs) -> CommandR
         });
     }
     if let Some(error) = &detail.observation.ledger_error {
-        context.output.print_warning(&format!(
+        context.print_warning(format!(
             "cannot look up earlier versions of the baseline: {error}"
         ));
     }
     if detail.omitted_bytes > 0 {
-        context.output.print_warning(&format!(
+        context.print_warning(format!(
             "comparing only the first {MAX_WINDOW_BYTES} bytes of {}; {} more are not compared",
             agent.name, detail.omitted_bytes
         ));
@@ -391,9 +405,7 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &DiffArgs) -> CommandR
         },
     };
     if is_absent {
-        context
-            .output
-            .print_warning(&format!("{} has no memory file", agent.name));
+        context.print_warning(format!("{} has no memory file", agent.name));
     }
     let content = detail.observation.content.as_ref();
     // The boundary was found with the baseline, and says nothing about an entry.
@@ -424,7 +436,7 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &DiffArgs) -> CommandR
         scratch_lines: count_scratch(|content| content.scratch_lines),
         scratch_bytes: count_scratch(|content| content.scratch_bytes),
         not_compared: detail.omitted_bytes,
-        ..DiffDocument::new(args, &old, &new, diff)
+        ..DiffDocument::new(args, old, new, diff)
     };
     print_diff(context, args, &answer)
 }
@@ -443,9 +455,7 @@ fn compare_rules_and_memory(
     };
     let line_ends = describe_line_ends(rules, &old.bytes);
     if let Some(line_ends) = line_ends.filter(|_| detail.next_operator_part.is_none()) {
-        context
-            .output
-            .print_note(&format!("{line_ends}: line ends are not compared"));
+        context.print_note(format!("{line_ends}: line ends are not compared"));
     }
     compare_texts(engine, &with_line_ends_of(&old.bytes, rules), &new.bytes)
 }
@@ -455,8 +465,8 @@ fn print_diff(
     args: &DiffArgs,
     document: &DiffDocument,
 ) -> CommandResult {
-    context.output.print_document(document)?;
-    let differs = !document.diff.is_empty() || document.not_compared > 0;
+    context.print_document(document)?;
+    let differs = !document.difference.diff.is_empty() || document.not_compared > 0;
     Ok((args.exit_code && differs).then_some(ErrorKind::Partial))
 }
 
@@ -470,7 +480,7 @@ fn diff_baseline_versions(
     let change = engine.baselines().compare_baseline(agent);
     let file = change.current.clone()?;
     for note in change.notes() {
-        context.output.print_note(&note);
+        context.print_note(&note);
     }
     let Some(known) = &change.reference else {
         // Without a readable ledger the pushed version is unknown, which is another error.
@@ -486,14 +496,8 @@ fn diff_baseline_versions(
             )
             .into());
     };
-    let old = DiffSide {
-        name: known.path.display().to_string(),
-        bytes: known.bytes.to_vec(),
-    };
-    let new = DiffSide {
-        name: change.path.display().to_string(),
-        bytes: file,
-    };
+    let old = DiffSide::new(known.path.display(), known.bytes.to_vec());
+    let new = DiffSide::new(change.path.display(), file);
     let diff = compare_texts(engine, &old.bytes, &new.bytes);
     let owner = change.owner;
     let answer = DiffDocument {
@@ -507,7 +511,7 @@ fn diff_baseline_versions(
             refused: change.refusal,
             agents: change.agents,
         }),
-        ..DiffDocument::new(args, &old, &new, diff)
+        ..DiffDocument::new(args, old, new, diff)
     };
     print_diff(context, args, &answer)
 }
@@ -520,22 +524,17 @@ fn baseline_and_memory_sides(
 ) -> Result<(DiffSide, DiffSide)> {
     let path = engine.config().baseline_path(agent);
     let old = match engine.baselines().baseline_cache().load(agent) {
-        Ok(baseline) => DiffSide {
-            name: path.display().to_string(),
-            bytes: baseline.bytes().to_vec(),
-        },
+        Ok(baseline) => DiffSide::new(path.display(), baseline.bytes().to_vec()),
         // A refused baseline still needs a comparison: fall back to the version pushed last.
         Err(refusal) => match &detail.operator_part {
             Some(part) => {
-                context.output.print_warning(&format!(
+                context.print_warning(format!(
                     "{}; comparing with the version pushed last",
                     refusal.error()
                 ));
-                context.output.print_hints(refusal.error().hints());
-                DiffSide {
-                    name: format!("{} (as pushed last)", path.display()),
-                    bytes: part.clone(),
-                }
+                context.print_hints(refusal.error().hints());
+                let name = format!("{} (as pushed last)", path.display());
+                DiffSide::new(name, part.clone())
             }
             None => return Err(refusal.error().clone()),
         },
@@ -543,21 +542,8 @@ fn baseline_and_memory_sides(
     Ok((old, memory_side(agent, detail.memory_prefix.clone())))
 }
 
-impl DiffSide {
-    fn to_summary(&self) -> TextSummary {
-        TextSummary {
-            name: self.name.clone(),
-            sha256: Digest::of(&self.bytes),
-            size: self.bytes.len(),
-        }
-    }
-}
-
 fn memory_side(agent: &Agent, bytes: Vec<u8>) -> DiffSide {
-    DiffSide {
-        name: agent.location.memory().display().to_string(),
-        bytes,
-    }
+    DiffSide::new(agent.location.memory().display(), bytes)
 }
 
 /// Returns the rules of a memory that is behind and those of the baseline; `None` where the memory
@@ -569,10 +555,7 @@ fn behind_sides(
 ) -> Option<(DiffSide, DiffSide)> {
     let next = detail.next_operator_part.as_ref()?;
     let (old, _) = detail.compared_parts()?;
-    let new = DiffSide {
-        name: engine.config().baseline_path(agent).display().to_string(),
-        bytes: next.clone(),
-    };
+    let new = DiffSide::new(engine.config().baseline_path(agent).display(), next.clone());
     Some((memory_side(agent, old.into_owned()), new))
 }
 
@@ -616,6 +599,8 @@ fn entry_and_memory_sides(
         bytes = scratch.to_vec();
         memory_bytes = detail.split_at_boundary().1.to_vec();
     }
-    let name = path.display().to_string();
-    Ok((DiffSide { name, bytes }, memory_side(agent, memory_bytes)))
+    Ok((
+        DiffSide::new(path.display(), bytes),
+        memory_side(agent, memory_bytes),
+    ))
 }

@@ -81,7 +81,7 @@ pub(super) fn run(context: &mut CommandContext<'_>) -> CommandResult {
         report.run_check(row, &subject);
     }
     drop(subject);
-    context.output.print_document(&report)?;
+    context.print_document(&report)?;
     Ok(report.error_kind())
 }
 

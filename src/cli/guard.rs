@@ -89,8 +89,8 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &GuardArgs) -> Command
         let pass = engine.guard().guard_once()?;
         let kind = pass.worst_kind();
         let hints: Vec<String> = pass.events.iter().flat_map(|it| it.hints.clone()).collect();
-        let printed = context.output.print_document(&GuardDocument { pass });
-        context.output.print_hints(&hints);
+        let printed = context.print_document(&GuardDocument { pass });
+        context.print_hints(&hints);
         // A reader that is gone must not keep an alert back.
         send_alerts(context, &engine, None, &RunSignals::register()?);
         printed?;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Mode;
 use serde::Serialize;
 
-use super::output::{Document, OutputRole, Printer, format_count};
+use super::output::{Document, Printer, dim, format_count, heading};
 use super::{CommandContext, CommandResult};
 use crate::config::{Config, ConfigEnvironment};
 use crate::digest::Digest;
@@ -68,7 +68,7 @@ impl Document for InitDocument {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         for (index, file) in self.files.iter().enumerate() {
             let path = file.path.display().to_string();
-            printer.write_line(&[(OutputRole::Heading, &path)])?;
+            printer.write_line(&[heading(&path)])?;
             // The baselines have one text, the template.
             let is_repeated = self
                 .files
@@ -76,7 +76,7 @@ impl Document for InitDocument {
                 .take(index)
                 .any(|it| it.content == file.content);
             if is_repeated {
-                printer.write_line(&[(OutputRole::Dim, "  the same text")])?;
+                printer.write_line(&[dim("  the same text")])?;
             } else {
                 for line in file.content.lines() {
                     printer.write_plain_line(format!("  {line}"))?;
@@ -128,18 +128,16 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &InitArgs) -> CommandR
             create_file(file)?;
         }
     }
-    context.output.print_document(&document)?;
+    context.print_document(&document)?;
     for path in &written {
         let path = path.display();
-        context
-            .output
-            .print_note(&format!("{path} has this text already, and stays"));
+        context.print_note(format!("{path} has this text already, and stays"));
     }
     for reason in left_out {
-        context.output.print_note(&format!("left out: {reason}"));
+        context.print_note(format!("left out: {reason}"));
     }
     if args.dry_run {
-        context.output.print_note(&format!(
+        context.print_note(format!(
             "init also begins the archive in {}, and names it in the config with archive_id",
             archive_dir.display()
         ));
@@ -149,7 +147,7 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &InitArgs) -> CommandR
         None => Invocation::default(),
     };
     if !args.dry_run {
-        context.output.print_hint(&format!(
+        context.print_hint(format!(
             "fill in the baselines first, then: {}; the first reset archives each memory and \
              installs its baseline",
             invocation.command_line("config check")

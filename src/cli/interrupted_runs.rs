@@ -23,7 +23,7 @@ pub(super) fn recover_interrupted(
         // A journal that cannot be read stops the command that changes something.
         let turns = engine.runs().unrecorded_turns(agents).unwrap_or_default();
         if !turns.is_empty() {
-            context.output.print_warning(&format!(
+            context.print_warning(format!(
                 "{}; it is recovered first, and the target may be another one then",
                 describe_interrupted(&turns)
             ));

@@ -4,7 +4,9 @@ use std::io;
 
 use serde::Serialize;
 
-use super::output::{Document, OutputRole, Printer, TableCell, format_count, text_cell};
+use super::output::{
+    Document, OutputRole, Printer, TableCell, format_count, heading_cells, notice, text_cell, warn,
+};
 use super::{CommandContext, CommandResult};
 use crate::config::Diagnostic;
 use crate::console::command::{self, COMMAND_TABLE, CommandCategory};
@@ -47,9 +49,8 @@ fn serialize_category<S: serde::Serializer>(
 
 impl Document for KeysDocument {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        let head = ["KEYS", "CONTEXT", "COMMAND", "ACTION"]
-            .map(|word| text_cell(OutputRole::Heading, word));
-        let mut rows: Vec<Vec<TableCell>> = vec![head.into_iter().collect()];
+        let titles = ["KEYS", "CONTEXT", "COMMAND", "ACTION"];
+        let mut rows = vec![heading_cells(&titles, &[])];
         rows.extend(self.keys.iter().map(key_row_cells));
         printer.write_table(&rows)?;
         let changed = self.keys.iter().filter(|row| row.changed).count();
@@ -69,11 +70,7 @@ fn key_row_cells(row: &KeyRow) -> Vec<TableCell> {
         "" => "(none)".to_string(),
         keys => keys.to_string(),
     };
-    let (role, mark) = if row.changed {
-        (OutputRole::Warn, " *")
-    } else {
-        (OutputRole::Notice, "")
-    };
+    let (role, mark) = if row.changed { warn(" *") } else { notice("") };
     let mut title = row.description.clone();
     if row.changed {
         title.push_str(&format!(" (default: {})", row.default_keys.join(" ")));
@@ -110,7 +107,7 @@ pub(super) fn run(context: &mut CommandContext<'_>) -> CommandResult {
     keys.sort_by_key(|row| row.category);
     context.output.print_diagnostics(&diagnostics);
     let has_diagnostics = !diagnostics.is_empty();
-    context.output.print_document(&KeysDocument {
+    context.print_document(&KeysDocument {
         file: path.map(|path| path.display().to_string()),
         keys,
         diagnostics,

@@ -312,10 +312,7 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &LintArgs) -> CommandR
     match &args.what {
         Some(LintVerb::Explain { rule }) => return explain_rule(context, rule),
         Some(LintVerb::Rules) => {
-            context
-                .output
-                .print_document(&RulesDocument { rules: RULES })?;
-            return Ok(None);
+            return context.print_answer(&RulesDocument { rules: RULES });
         }
         Some(LintVerb::Words { list }) => return print_words(context, list.as_deref()),
         None => {}
@@ -345,8 +342,7 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &LintArgs) -> CommandR
                     linted = session.lint(target);
                 }
                 Err(error) => {
-                    context.output.print_error(error.message());
-                    context.output.print_hints(error.hints());
+                    context.print_failure(&error);
                     let kind = error.kind();
                     fault = Some(fault.map_or(kind, |fault| fault.more_serious(kind)));
                 }
@@ -383,7 +379,7 @@ fn fix(context: &mut CommandContext<'_>, session: &LintSession, file: &LintedFil
         }
         if session.has_seal() {
             let note = "a seal covers the baselines: seal the corrected one again";
-            context.output.print_note(note);
+            context.print_note(note);
         }
     }
     Ok(fixed != FixedFile::Unchanged)
@@ -400,8 +396,7 @@ fn explain_rule(context: &mut CommandContext<'_>, name: &str) -> CommandResult {
         .into());
     };
     let rule: &'static Rule = rule.rule();
-    context.output.print_document(&RuleDocument { rule })?;
-    Ok(None)
+    context.print_answer(&RuleDocument { rule })
 }
 
 fn print_words(context: &mut CommandContext<'_>, name: Option<&str>) -> CommandResult {
@@ -419,10 +414,7 @@ fn print_words(context: &mut CommandContext<'_>, name: Option<&str>) -> CommandR
         .into());
     }
     let prints_text = name.is_some();
-    context
-        .output
-        .print_document(&WordsDocument { lists, prints_text })?;
-    Ok(None)
+    context.print_answer(&WordsDocument { lists, prints_text })
 }
 
 /// Opens the fleet, or uses the defaults if all targets are files and no config may be used.
@@ -463,11 +455,11 @@ fn finds_config_for_lint(context: &mut CommandContext<'_>) -> bool {
         Ok(found) => found.is_some(),
         Err(_) if context.config_flag.is_some() || env.names_config() => true,
         Err(error) => {
-            context.output.print_warning(&format!(
+            context.print_warning(format!(
                 "{}; the lint uses its default settings",
                 error.message()
             ));
-            context.output.print_hints(error.hints());
+            context.print_hints(error.hints());
             false
         }
     }
@@ -556,8 +548,8 @@ fn report_unread(
     } else {
         format!("{name}: {error}")
     };
-    context.output.print_error(&message);
-    context.output.print_hints(error.hints());
+    context.print_error(&message);
+    context.print_hints(error.hints());
     UnreadTarget {
         target: visible_line(&name),
         message: visible_line(error.message()),
@@ -570,10 +562,10 @@ fn print_lint(
     format: LintFormat,
 ) -> Result<()> {
     match format {
-        _ if context.output.is_json() => context.output.print_document(&TextDocument(document)),
-        LintFormat::Text => context.output.print_document(&TextDocument(document)),
-        LintFormat::Short => context.output.print_document(&ShortDocument(document)),
-        LintFormat::Github => context.output.print_document(&AnnotationDocument(document)),
+        _ if context.output.is_json() => context.print_document(&TextDocument(document)),
+        LintFormat::Text => context.print_document(&TextDocument(document)),
+        LintFormat::Short => context.print_document(&ShortDocument(document)),
+        LintFormat::Github => context.print_document(&AnnotationDocument(document)),
         LintFormat::Json => context.output.print_json(&document),
         LintFormat::Sarif => context
             .output

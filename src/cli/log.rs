@@ -7,7 +7,7 @@ use serde::ser::{self, SerializeSeq};
 use serde::{Serialize, Serializer};
 
 use super::output::{
-    ColumnWidths, Document, OutputRole, Printer, TableCell, number_cell, text_cell,
+    ColumnWidths, Document, OutputRole, Printer, TableCell, heading_cells, number_cell, text_cell,
 };
 use super::signals::StopSignals;
 use super::status::outcome_role;
@@ -104,7 +104,7 @@ impl Document for RecordRows<'_> {
 }
 
 fn title_cells() -> Vec<TableCell> {
-    let head = [
+    let titles = [
         "TIME",
         "RUN",
         "OPERATION",
@@ -114,11 +114,7 @@ fn title_cells() -> Vec<TableCell> {
         "ENTRY",
         "NOTE",
     ];
-    let title = |word| match word {
-        "LINES" => number_cell(OutputRole::Heading, word),
-        _ => text_cell(OutputRole::Heading, word),
-    };
-    head.map(title).into_iter().collect()
+    heading_cells(&titles, &["LINES"])
 }
 
 fn record_cells(engine: &Engine, record: &LedgerRecord) -> Result<Vec<TableCell>> {
@@ -212,10 +208,9 @@ pub(super) fn run(
     };
     let signals = is_followed.then(StopSignals::register).transpose()?;
     let Some(signals) = signals else {
-        context.output.print_document(&document)?;
-        return Ok(None);
+        return context.print_answer(&document);
     };
-    signals.while_released(|| context.output.print_document(&document))?;
+    signals.while_released(|| context.print_document(&document))?;
     follow_log(context, document.records, &signals)
 }
 
@@ -243,7 +238,7 @@ fn follow_log(
             widths,
             has_headings,
         };
-        signals.while_released(|| context.output.print_document(&shown))?;
+        signals.while_released(|| context.print_document(&shown))?;
     }
     Ok(signals.error_kind())
 }

@@ -34,11 +34,10 @@ pub(super) fn print_completions(context: &mut CommandContext<'_>, shell: Shell) 
     let program = command.get_name().to_string();
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut command, &program, &mut text);
-    context.output.print_document(&GeneratedFile {
+    context.print_answer(&GeneratedFile {
         name: shell.file_name(&program),
         text: String::from_utf8_lossy(&text).into_owned(),
-    })?;
-    Ok(None)
+    })
 }
 
 /// Prints the manual page.
@@ -46,11 +45,10 @@ pub(super) fn print_manual(context: &mut CommandContext<'_>) -> CommandResult {
     let mut page = Vec::new();
     // Writing to memory does not fail.
     let _ = write_page(&mut page);
-    context.output.print_document(&GeneratedFile {
+    context.print_answer(&GeneratedFile {
         name: "memory-shepherd.1".to_string(),
         text: String::from_utf8_lossy(&page).into_owned(),
-    })?;
-    Ok(None)
+    })
 }
 
 /// Writes one page for the program and all of its commands.

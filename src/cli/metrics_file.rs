@@ -36,8 +36,7 @@ pub(super) fn write_metrics(
         exit_code: kind.map_or(0, ErrorKind::exit_code),
     };
     let error = metrics::write_metrics(engine, &path, command, observations).err()?;
-    context.output.print_error(error.message());
-    context.output.print_hints(error.hints());
+    context.print_failure(&error);
     Some(error.kind())
 }
 

@@ -22,7 +22,8 @@ use crate::untrusted::{self, RevealOptions};
 pub use file_content::FileContent;
 use printer::paint;
 pub use printer::{
-    ColumnWidths, OutputRole, Printer, TableCell, format_count, number_cell, path_cell, text_cell,
+    ColumnWidths, OutputRole, Printer, TableCell, TextPiece, bad, dim, format_count, good, heading,
+    heading_cells, notice, number_cell, path_cell, plain, text_cell, warn,
 };
 
 /// Schema name in every JSON document.
@@ -471,6 +472,12 @@ impl Output {
     /// Prints an error about one agent while the verb goes on.
     pub fn print_error(&mut self, text: &str) {
         self.print_labelled(OutputRole::Bad, "error", text);
+    }
+
+    /// Prints an error, and its hints, while the verb goes on.
+    pub fn print_failure(&mut self, error: &Error) {
+        self.print_error(error.message());
+        self.print_hints(error.hints());
     }
 
     /// Prints a hint.

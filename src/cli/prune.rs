@@ -7,7 +7,10 @@ use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
 
 use super::log::LedgerHead;
-use super::output::{Document, ErrorItem, OutputRole, Printer, format_count, number_cell};
+use super::output::{
+    Document, ErrorItem, OutputRole, Printer, dim, format_count, heading, heading_cells,
+    number_cell, plain, warn,
+};
 use super::{CommandContext, CommandResult};
 use crate::digest::Digest;
 use crate::engine::{AgentRetention, Engine, RetentionOverview};
@@ -64,10 +67,10 @@ impl PruneDocument<'_> {
         };
         printer.write_plain_line(format!("entries expire after {days}; {confirmed}"))?;
         if let Some(why) = &self.overview.unconfirmed {
-            printer.write_line(&[(OutputRole::Warn, "note: "), (OutputRole::Plain, why)])?;
+            printer.write_line(&[warn("note: "), plain(why)])?;
         }
         for pin in &self.overview.unclear_pins {
-            printer.write_line(&[(OutputRole::Warn, "note: "), (OutputRole::Plain, pin)])?;
+            printer.write_line(&[warn("note: "), plain(pin)])?;
         }
         Ok(())
     }
@@ -87,9 +90,9 @@ impl PruneDocument<'_> {
         let entries = format_count(agent.entries, "entry");
         let size = format_size(agent.disk_bytes);
         printer.write_line(&[
-            (OutputRole::Heading, name),
-            (OutputRole::Plain, &place),
-            (OutputRole::Plain, &format!(": {entries}, {size} on disk")),
+            heading(name),
+            plain(&place),
+            plain(&format!(": {entries}, {size} on disk")),
         ])?;
         if let (Some(first), Some(last)) = (agent.expiring.first(), agent.expiring.last()) {
             let count = format_count(agent.expiring.len(), "entry");
@@ -106,11 +109,7 @@ impl PruneDocument<'_> {
         for entry in agent.expiring.iter().filter(|_| self.is_verbose) {
             let path = as_operand(&entry.path).display().to_string();
             let size = format_size(entry.size);
-            printer.write_line(&[
-                (OutputRole::Plain, "    "),
-                (OutputRole::Plain, &path),
-                (OutputRole::Dim, &format!("  {size}")),
-            ])?;
+            printer.write_line(&[plain("    "), plain(&path), dim(&format!("  {size}"))])?;
         }
         write_wrapped(
             printer,
@@ -127,11 +126,8 @@ impl PruneDocument<'_> {
             return printer.write_plain_line("a shorter retention time would free nothing now");
         }
         printer.write_plain_line("a shorter archive_retention_days would delete in addition:")?;
-        let mut rows = vec![vec![
-            number_cell(OutputRole::Heading, "DAYS"),
-            number_cell(OutputRole::Heading, "ENTRIES"),
-            number_cell(OutputRole::Heading, "ON DISK"),
-        ]];
+        let titles = ["DAYS", "ENTRIES", "ON DISK"];
+        let mut rows = vec![heading_cells(&titles, &titles)];
         rows.extend(freeing.into_iter().map(|it| {
             vec![
                 number_cell(OutputRole::Plain, it.days.to_string()),
@@ -159,11 +155,9 @@ impl PruneDocument<'_> {
             printer.write_plain_line(format!("    {version}"))?;
         }
         match &versions.blocked {
-            Some(why) => printer.write_line(&[
-                (OutputRole::Warn, "note: "),
-                (OutputRole::Plain, "unused versions stay: "),
-                (OutputRole::Plain, why),
-            ]),
+            Some(why) => {
+                printer.write_line(&[warn("note: "), plain("unused versions stay: "), plain(why)])
+            }
             None => Ok(()),
         }
     }
@@ -241,7 +235,7 @@ fn write_wrapped(
         let comma = if number + 1 < parts.len() { "," } else { "" };
         let width = LABEL_WIDTH + line.width() + 1 + part.width() + comma.len();
         if !line.is_empty() && width > TEXT_WIDTH {
-            printer.write_line(&[(role, &label), (OutputRole::Plain, &line)])?;
+            printer.write_line(&[(role, &label), plain(&line)])?;
             label = " ".repeat(LABEL_WIDTH);
             line.clear();
         }
@@ -254,7 +248,7 @@ fn write_wrapped(
     if line.is_empty() {
         return Ok(());
     }
-    printer.write_line(&[(role, &label), (OutputRole::Plain, &line)])
+    printer.write_line(&[(role, &label), plain(&line)])
 }
 
 pub(super) fn run(
@@ -265,7 +259,7 @@ pub(super) fn run(
     if args.dry_run {
         let overview = engine.retention().retention_overview(&args.agents)?;
         let errors = overview.unreadable.iter();
-        context.output.print_document(&PruneDocument {
+        context.print_document(&PruneDocument {
             dry_run: true,
             run: None,
             deleted: Vec::new(),
@@ -283,7 +277,7 @@ pub(super) fn run(
     let report = engine.retention().prune_archive(&args.agents)?;
     let deleted = report.deleted_entries.iter();
     let errors = report.errors.iter();
-    context.output.print_document(&PruneDocument {
+    context.print_document(&PruneDocument {
         dry_run: false,
         run: report.run.as_deref(),
         overview: &report.overview,
@@ -303,9 +297,7 @@ pub(super) fn run(
 
 fn print_problems(context: &mut CommandContext<'_>, errors: &[Error]) {
     for error in errors {
-        context.output.print_error(error.message());
+        context.print_error(error.message());
     }
-    context
-        .output
-        .print_hints(errors.iter().flat_map(Error::hints));
+    context.print_hints(errors.iter().flat_map(Error::hints));
 }

@@ -79,6 +79,5 @@ pub(super) fn run(context: &mut CommandContext<'_>, since: Option<&str>) -> Comm
         report: engine.reports().report(since)?,
         holds: schedule_holds(context, &engine, now),
     };
-    context.output.print_document(&document)?;
-    Ok(None)
+    context.print_answer(&document)
 }

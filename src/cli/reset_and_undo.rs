@@ -14,7 +14,10 @@ use super::interrupted_runs::{
 };
 use super::log::LedgerHead;
 use super::metrics_file::write_metrics_after_run;
-use super::output::{Document, ErrorItem, OutputRole, Printer, format_count, text_cell};
+use super::output::{
+    Document, ErrorItem, OutputRole, Printer, bad, dim, format_count, heading, notice, plain,
+    text_cell, warn,
+};
 use super::run_arguments::{PushArgs, ResetArgs, UndoArgs};
 use super::schedule_hold::{
     finish_held_reset, report_held_agents, split_held_agents, split_protected_agents,
@@ -76,10 +79,7 @@ impl RuleChange {
 
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         let agents = self.agents.join(", ");
-        printer.write_line(&[
-            (OutputRole::Plain, "rules that change for "),
-            (OutputRole::Heading, &agents),
-        ])?;
+        printer.write_line(&[plain("rules that change for "), heading(&agents)])?;
         write_hunks(printer, &self.diff, RULE_CONTEXT_LINES)
     }
 }
@@ -104,23 +104,20 @@ impl Document for DryRunDocument {
         for step in &plan.steps {
             for finding in &step.lint_findings {
                 let agent = format!("{}: ", step.agent);
-                printer.write_revealed_line(&[
-                    (OutputRole::Warn, &agent),
-                    (OutputRole::Plain, finding),
-                ])?;
+                printer.write_revealed_line(&[warn(&agent), plain(finding)])?;
             }
         }
         for text in plan.degradations() {
-            printer.write_line(&[(OutputRole::Warn, "degraded: "), (OutputRole::Plain, text)])?;
+            printer.write_line(&[warn("degraded: "), plain(text)])?;
         }
         let rows: Vec<_> = plan
             .skipped
             .iter()
             .map(|skipped| {
                 let (role, word) = match (skipped.kind, skipped.state) {
-                    (None, _) => (OutputRole::Dim, "nothing to do"),
-                    (Some(_), State::Unreach) => (OutputRole::Bad, "unreachable"),
-                    (Some(_), _) => (OutputRole::Bad, "refused"),
+                    (None, _) => dim("nothing to do"),
+                    (Some(_), State::Unreach) => bad("unreachable"),
+                    (Some(_), _) => bad("refused"),
                 };
                 vec![
                     text_cell(state_role(skipped.state), skipped.state.as_str()),
@@ -142,10 +139,7 @@ impl Document for DryRunDocument {
             "{}{deletes}; nothing was changed",
             count_dry_run(plan)
         ))?;
-        printer.write_line(&[
-            (OutputRole::Plain, "plan "),
-            (OutputRole::Notice, &plan.hash),
-        ])
+        printer.write_line(&[plain("plan "), notice(&plan.hash)])
     }
 }
 
@@ -153,26 +147,20 @@ impl Document for DryRunDocument {
 fn write_retention(printer: &mut Printer<'_>, retention: &RetentionPlan) -> io::Result<()> {
     for entry in &retention.entries {
         let path = as_operand(entry).display().to_string();
-        printer.write_line(&[
-            (OutputRole::Plain, "retention deletes "),
-            (OutputRole::Plain, &path),
-        ])?;
+        printer.write_line(&[plain("retention deletes "), plain(&path)])?;
     }
     for version in &retention.versions {
         let version = version.to_string();
         printer.write_line(&[
-            (OutputRole::Plain, "retention deletes the baseline version "),
-            (OutputRole::Plain, &version),
+            plain("retention deletes the baseline version "),
+            plain(&version),
         ])?;
     }
     for note in &retention.notes {
-        printer.write_line(&[(OutputRole::Warn, "note: "), (OutputRole::Plain, note)])?;
+        printer.write_line(&[warn("note: "), plain(note)])?;
     }
     match &retention.blocker {
-        Some(block) => printer.write_line(&[
-            (OutputRole::Warn, "retention: "),
-            (OutputRole::Plain, &block.reason),
-        ]),
+        Some(block) => printer.write_line(&[warn("retention: "), plain(&block.reason)]),
         None => Ok(()),
     }
 }
@@ -493,12 +481,10 @@ fn print_dry_run(context: &mut CommandContext<'_>, engine: &Engine, plan: Plan) 
         .flat_map(|skipped| skipped.hints.clone())
         .collect();
     let rule_changes = RuleChange::of_plan(engine, &plan);
-    context
-        .output
-        .print_document(&DryRunDocument { plan, rule_changes })?;
-    context.output.print_hints(&hints);
+    context.print_document(&DryRunDocument { plan, rule_changes })?;
+    context.print_hints(&hints);
     for choice in choices {
-        context.output.print_hint(choice);
+        context.print_hint(choice);
     }
     Ok(kind)
 }
@@ -547,7 +533,7 @@ fn print_report(context: &mut CommandContext<'_>, plan: &Plan, report: &RunRepor
     if context.output.is_json() {
         let retired = report.retired_entries.iter();
         let errors = report.errors.iter();
-        context.output.print_document(&RunDocument {
+        context.print_document(&RunDocument {
             run: &report.run,
             operation: report.operation,
             plan: (!plan.is_unobserved()).then_some(plan.hash.as_str()),
@@ -568,20 +554,16 @@ fn print_report(context: &mut CommandContext<'_>, plan: &Plan, report: &RunRepor
             (Outcome::NotStarted, _) => not_started += 1,
             (_, Some(_)) => {
                 let why = result.note.as_deref().unwrap_or("unknown error");
-                context
-                    .output
-                    .print_error(&format!("{}: {why}", result.agent));
+                context.print_error(format!("{}: {why}", result.agent));
             }
             (_, None) => {}
         }
     }
     for error in &report.errors {
-        context.output.print_error(error.message());
+        context.print_error(error.message());
     }
     if not_started > 0 {
-        context
-            .output
-            .print_error(&describe_interruption(not_started));
+        context.print_error(describe_interruption(not_started));
     }
     let other_hints = report.errors.iter().flat_map(Error::hints);
     let hints = report
@@ -589,7 +571,7 @@ fn print_report(context: &mut CommandContext<'_>, plan: &Plan, report: &RunRepor
         .iter()
         .flat_map(|it| &it.hints)
         .chain(other_hints);
-    context.output.print_hints(hints);
+    context.print_hints(hints);
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::diff::write_hunks;
-use super::output::{Document, OutputRole, Printer, format_count};
+use super::output::{Document, Printer, dim, format_count, heading, notice, plain, warn};
 use super::schedule_control::{self, ControlArgs, ControlVerb};
 use super::schedule_run;
 use super::schedule_status;
@@ -198,10 +198,10 @@ impl<'a> ScheduleDocument<'a> {
                 .as_ref()
                 .map_or(String::new(), |it| format!(" ({it})"));
             printer.write_line(&[
-                (OutputRole::Notice, action_word(file.action)),
-                (OutputRole::Plain, " "),
-                (OutputRole::Heading, &path),
-                (OutputRole::Dim, &reason),
+                notice(action_word(file.action)),
+                plain(" "),
+                heading(&path),
+                dim(&reason),
             ])?;
             match (&file.old, &file.new) {
                 (None, Some(new)) => {
@@ -290,27 +290,27 @@ impl Document for ScheduleDocument<'_> {
         for original in self.originals {
             let agents = original.agents.join(", ");
             printer.write_line(&[
-                (OutputRole::Warn, "original tool: "),
-                (OutputRole::Heading, &original.service),
-                (OutputRole::Plain, " resets "),
-                (OutputRole::Plain, &agents),
+                warn("original tool: "),
+                heading(&original.service),
+                plain(" resets "),
+                plain(&agents),
             ])?;
         }
         if !self.dry_run {
             for file in self.plan.left_files() {
                 let reason = file.reason.as_deref().unwrap_or_default();
                 printer.write_line(&[
-                    (OutputRole::Warn, "left: "),
-                    (OutputRole::Heading, &file.name),
-                    (OutputRole::Plain, ": "),
-                    (OutputRole::Plain, reason),
+                    warn("left: "),
+                    heading(&file.name),
+                    plain(": "),
+                    plain(reason),
                 ])?;
             }
         }
         let label = if self.dry_run { "would run: " } else { "ran: " };
         for command in &self.commands {
             let line = self.systemctl_line(command);
-            printer.write_line(&[(OutputRole::Dim, label), (OutputRole::Plain, &line)])?;
+            printer.write_line(&[dim(label), plain(&line)])?;
         }
         let changes = self.describe_changes();
         let end = if self.dry_run {
@@ -461,16 +461,14 @@ fn run_install(context: &mut CommandContext<'_>, args: &InstallArgs) -> CommandR
     let commands = apply_schedule(context, &target, &plan, args.dry_run)?;
     let needs_crontab_hint = target.has_manager && !commands.pending.is_empty();
     let kind = (args.dry_run, false);
-    context
-        .output
-        .print_document(&ScheduleDocument::new(&plan, &target, commands, kind))?;
+    context.print_document(&ScheduleDocument::new(&plan, &target, commands, kind))?;
     for note in &target.notes {
-        context.output.print_note(note);
+        context.print_note(note);
     }
     if needs_crontab_hint {
         let crontab = engine.command_line("schedule install --crontab");
         let run = engine.command_line("schedule run");
-        context.output.print_hint(&format!(
+        context.print_hint(format!(
             "without systemd, `{crontab}` prints lines for cron, and `{run}` resets in the \
              foreground"
         ));
@@ -496,9 +494,7 @@ fn write_packaged_units(
     let plan = plan_install(&target.directory, &target.config, &units, consent)?;
     let commands = apply_schedule(context, &target, &plan, args.dry_run)?;
     let kind = (args.dry_run, false);
-    context
-        .output
-        .print_document(&ScheduleDocument::new(&plan, &target, commands, kind))?;
+    context.print_document(&ScheduleDocument::new(&plan, &target, commands, kind))?;
     Ok(print_left_units(context, &plan))
 }
 
@@ -512,9 +508,7 @@ fn run_uninstall(context: &mut CommandContext<'_>, args: &UninstallArgs) -> Comm
     let plan = plan_uninstall(&target.directory, &target.config, consent)?;
     let commands = apply_schedule(context, &target, &plan, args.dry_run)?;
     let kind = (args.dry_run, true);
-    context
-        .output
-        .print_document(&ScheduleDocument::new(&plan, &target, commands, kind))?;
+    context.print_document(&ScheduleDocument::new(&plan, &target, commands, kind))?;
     Ok(print_left_units(context, &plan))
 }
 
@@ -539,14 +533,10 @@ fn print_left_units(context: &mut CommandContext<'_>, plan: &InstallPlan) -> Opt
     let (originals, others): (Vec<_>, Vec<_>) =
         plan.left_files().partition(|file| file.is_original);
     if !originals.is_empty() {
-        context
-            .output
-            .print_hint("--take-over removes the units of the original tool");
+        context.print_hint("--take-over removes the units of the original tool");
     }
     if !others.is_empty() {
-        context
-            .output
-            .print_hint("review them with --dry-run; --force replaces or removes them");
+        context.print_hint("review them with --dry-run; --force replaces or removes them");
     }
     let is_left = !originals.is_empty() || !others.is_empty();
     is_left.then_some(ErrorKind::Conflict)
@@ -559,12 +549,12 @@ fn run_crontab(context: &mut CommandContext<'_>) -> CommandResult {
     let has_marks = |line: &String| untrusted::visible_line(line) != *line;
     let is_changed = !context.output.wants_exact_bytes() && !context.output.is_json();
     let is_changed = is_changed && lines.iter().any(has_marks);
-    context.output.print_document(&CrontabDocument {
+    context.print_document(&CrontabDocument {
         config: engine.config().path.display().to_string(),
         lines,
     })?;
     if is_changed {
-        context.output.print_warning(
+        context.print_warning(
             "marks stand for characters of a path, so these lines name no file; write them \
              into a file or a pipe instead",
         );
@@ -610,7 +600,7 @@ fn root_trust_notes(context: &CommandContext<'_>, engine: &Engine) -> Vec<String
 pub(super) fn print_root_trust_notes(context: &mut CommandContext<'_>, engine: &Engine) {
     if context.environment.env.uid == 0 {
         for note in root_trust_notes(context, engine) {
-            context.output.print_note(&note);
+            context.print_note(&note);
         }
     }
 }

@@ -6,7 +6,7 @@ use chrono::{DateTime, FixedOffset, Local};
 use clap::Args;
 use serde::Serialize;
 
-use super::output::{Document, OutputRole, Printer};
+use super::output::{Document, Printer, dim, plain};
 use super::schedule_hold::schedule_holds;
 use super::values::EXIT_CODES;
 use super::{CommandContext, CommandResult};
@@ -77,7 +77,7 @@ impl Document for ControlDocument {
         } else {
             "wrote "
         };
-        printer.write_line(&[(OutputRole::Dim, label), (OutputRole::Plain, &self.file)])?;
+        printer.write_line(&[dim(label), plain(&self.file)])?;
         if self.dry_run {
             printer.write_plain_line("nothing was changed")?;
         }
@@ -128,7 +128,7 @@ pub(super) fn run(
         },
         text: change.describe(),
     });
-    context.output.print_document(&ControlDocument {
+    context.print_document(&ControlDocument {
         timer: args.timer.clone(),
         dry_run: args.dry_run,
         file: engine.context().schedule_path().display().to_string(),
@@ -136,12 +136,12 @@ pub(super) fn run(
     })?;
     if matches!(verb, ControlVerb::Resume) && args.timer.is_some() && !args.dry_run {
         for hold in schedule_holds(context, &engine, now.fixed_offset()) {
-            context.output.print_note(&hold.describe());
+            context.print_note(hold.describe());
         }
     }
     if overview.is_some_and(|overview| !overview.is_in_use()) {
         let text = "no timer and no `schedule run` of this config is known to start resets";
-        context.output.print_note(text);
+        context.print_note(text);
     }
     Ok(None)
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::alerts::send_alerts;
 use super::metrics_file::write_metrics_after_run;
-use super::output::{Document, OutputRole, Printer};
+use super::output::{Document, Printer, heading, plain, warn};
 use super::run_arguments::ResetArgs;
 use super::signals::RunSignals;
 use super::{CommandContext, CommandResult};
@@ -38,9 +38,9 @@ impl Document for HeldDocument<'_> {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         self.held.iter().try_for_each(|held| {
             printer.write_line(&[
-                (OutputRole::Heading, &held.agent),
-                (OutputRole::Plain, ": not reset: "),
-                (OutputRole::Plain, &held.reason),
+                heading(&held.agent),
+                plain(": not reset: "),
+                plain(&held.reason),
             ])
         })
     }
@@ -89,12 +89,9 @@ impl HoldItem {
 
 /// Writes one line for each.
 pub(super) fn write_holds(holds: &[HoldItem], printer: &mut Printer<'_>) -> io::Result<()> {
-    holds.iter().try_for_each(|hold| {
-        printer.write_line(&[
-            (OutputRole::Warn, HOLD_LABEL),
-            (OutputRole::Plain, &hold.text),
-        ])
-    })
+    holds
+        .iter()
+        .try_for_each(|hold| printer.write_line(&[warn(HOLD_LABEL), plain(&hold.text)]))
 }
 
 /// Leaves out the agents that are protected as read-only, unless an operator names them: a reset of the
@@ -124,7 +121,7 @@ pub(super) fn split_protected_agents(
 pub(super) fn read_controls(context: &mut CommandContext<'_>, engine: &Engine) -> ScheduleControls {
     ScheduleControls::read(engine).unwrap_or_else(|error| {
         if engine.archive().check_expected().is_ok() {
-            context.output.print_warning(error.message());
+            context.print_warning(error.message());
         }
         ScheduleControls::default()
     })
@@ -172,9 +169,7 @@ pub(super) fn report_held_agents(
     is_dry_run: bool,
 ) {
     for HeldAgent { agent, reason, .. } in held {
-        context
-            .output
-            .print_note(&format!("{agent} is not reset: {reason}"));
+        context.print_note(format!("{agent} is not reset: {reason}"));
     }
     if !is_dry_run {
         log_skipped_agents(context, engine, held);
@@ -188,7 +183,7 @@ pub(super) fn finish_held_reset(
     held: &[HeldAgent],
     args: &ResetArgs,
 ) -> CommandResult {
-    context.output.print_document(&HeldDocument { held })?;
+    context.print_document(&HeldDocument { held })?;
     if args.flags.dry_run {
         return Ok(None);
     }
@@ -208,7 +203,7 @@ fn log_skipped_agents(context: &mut CommandContext<'_>, engine: &Engine, held: &
     for skipped in held.iter().filter(|it| it.is_skip) {
         let text = format!("Not reset {}: {}", skipped.agent, skipped.reason);
         if let Err(error) = engine.ledger().log_text(&text) {
-            context.output.print_warning(error.message());
+            context.print_warning(error.message());
         }
     }
 }

@@ -107,7 +107,7 @@ pub(super) fn run(context: &mut CommandContext<'_>) -> CommandResult {
     let mut watch = ConfigWatch::new(&config);
     let mut scheduler = plan_first_resets(&engine, &now());
     for hold in schedule_holds(context, &engine, SystemClock.now()) {
-        context.output.print_note(&hold.describe());
+        context.print_note(hold.describe());
     }
     let mut queue = StartQueue::default();
     let mut running: Vec<RunningReset> = Vec::new();
@@ -215,7 +215,7 @@ fn renew_claim(
         }
         Err(error) => {
             if claim.warning.as_deref() != Some(error.message()) {
-                context.output.print_warning(error.message());
+                context.print_warning(error.message());
                 claim.warning = Some(error.message().to_string());
             }
         }
@@ -263,7 +263,7 @@ fn is_skipped(
             "skipped a reset of {}: the previous one is running since {since} (process {process})",
             group.describe()
         );
-        context.output.print_warning(&text);
+        context.print_warning(&text);
     }
     true
 }
@@ -295,7 +295,7 @@ fn start_waiting(
             "cannot start a reset of {}: {error}; it is tried again every half minute",
             group.describe()
         );
-        context.output.print_error(&text);
+        context.print_error(&text);
     }
 }
 
@@ -340,7 +340,7 @@ fn report_end(
         Err(error) => format!("cannot be waited for: {error}"),
     };
     let text = format!("the reset of {} {how}", reset.group.describe());
-    context.output.print_error(&text);
+    context.print_error(&text);
 }
 
 /// Asks the resets in progress to end, and waits until they have: each finishes the agents that
@@ -377,7 +377,7 @@ fn stop_resets(context: &mut CommandContext<'_>, running: &mut Vec<RunningReset>
             reset.process.id(),
             STOP_TIMEOUT.as_secs()
         );
-        context.output.print_error(&text);
+        context.print_error(&text);
     }
     running.is_empty()
 }

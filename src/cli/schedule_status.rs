@@ -7,7 +7,11 @@ use std::path::Path;
 use chrono::{DateTime, FixedOffset, Local};
 use serde::Serialize;
 
-use super::output::{Document, OutputRole, Printer, TableCell, format_count, text_cell};
+use super::baseline::format_time;
+use super::output::{
+    Document, OutputRole, Printer, TableCell, bad, dim, format_count, good, heading_cells, plain,
+    text_cell, warn,
+};
 use super::schedule::{TargetArgs, schedule_config_path, schedule_target};
 use super::schedule_hold::{HoldItem, read_controls, write_holds};
 use super::{CommandContext, CommandResult, resolve_archive_group};
@@ -38,6 +42,9 @@ struct TimerItem {
     #[serde(skip)]
     ended: TimerResult,
 }
+
+/// Headings of the tables.
+const TITLES: [&str; 5] = ["TIMER", "STATE", "NEXT", "LAST", "RESULT"];
 
 /// The last scheduled resets of agents.
 type TimedResets = HashMap<String, TimedReset>;
@@ -124,7 +131,7 @@ impl TimerItem {
     /// Describes whether the timer does what it was installed for, or what holds it back.
     fn describe_state(&self, status: &TimerStatus) -> (OutputRole, &'static str) {
         match (status.missed, &self.paused) {
-            (false, Some(_)) if status.active => (OutputRole::Warn, "paused"),
+            (false, Some(_)) if status.active => warn("paused"),
             _ => describe_state(&self.installed, status),
         }
     }
@@ -174,9 +181,9 @@ impl GroupItem {
     fn cells(&self) -> Vec<TableCell> {
         let plain = |text: String| text_cell(OutputRole::Plain, text);
         let (role, state) = if self.is_paused {
-            (OutputRole::Warn, "paused")
+            warn("paused")
         } else {
-            (OutputRole::Good, "active")
+            good("active")
         };
         vec![
             text_cell(OutputRole::Heading, timer_argument(self.agent.as_deref())),
@@ -214,11 +221,8 @@ impl SchedulerItem {
     }
 
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        printer.write_line(&[
-            (OutputRole::Good, "schedule run: "),
-            (OutputRole::Plain, &self.process),
-        ])?;
-        let mut rows = vec![heading_cells()];
+        printer.write_line(&[good("schedule run: "), plain(&self.process)])?;
+        let mut rows = vec![heading_cells(&TITLES, &[])];
         rows.extend(self.groups.iter().map(GroupItem::cells));
         printer.write_table(&rows)
     }
@@ -231,10 +235,7 @@ impl ScheduleStatusDocument {
             scheduler.write_text(printer)?;
         }
         for missed in &self.missed {
-            printer.write_line(&[
-                (OutputRole::Bad, "missed: "),
-                (OutputRole::Plain, &missed.text),
-            ])?;
+            printer.write_line(&[bad("missed: "), plain(&missed.text)])?;
         }
         write_holds(&self.holds, printer)
     }
@@ -247,7 +248,7 @@ impl Document for ScheduleStatusDocument {
             printer.write_plain_line(format!("{directory} has no timers of {config}"))?;
             return self.write_scheduler_and_holds(printer);
         }
-        let mut rows = vec![heading_cells()];
+        let mut rows = vec![heading_cells(&TITLES, &[])];
         rows.extend(self.timers.iter().map(|timer| {
             let name = text_cell(OutputRole::Heading, &timer.installed.name);
             let plain = |text: String| text_cell(OutputRole::Plain, text);
@@ -268,38 +269,31 @@ impl Document for ScheduleStatusDocument {
         printer.write_table(&rows)?;
         self.write_scheduler_and_holds(printer)?;
         if let Some(why) = &self.unknown_because {
-            printer.write_line(&[(OutputRole::Warn, "note: "), (OutputRole::Plain, why)])?;
+            printer.write_line(&[warn("note: "), plain(why)])?;
         }
         let timers = format_count(self.timers.len(), "timer");
         printer.write_plain_line(format!("{}: {timers}", self.directory))
     }
 }
 
-fn heading_cells() -> Vec<TableCell> {
-    let headings = ["TIMER", "STATE", "NEXT", "LAST", "RESULT"].into_iter();
-    headings
-        .map(|text| text_cell(OutputRole::Heading, text))
-        .collect()
-}
-
 /// Describes whether a timer does what it was installed for.
 fn describe_state(installed: &InstalledTimer, status: &TimerStatus) -> (OutputRole, &'static str) {
     match (status.missed, status.active, installed.edited) {
-        (true, true, _) => (OutputRole::Bad, "missed"),
-        (true, false, _) => (OutputRole::Bad, "not running"),
-        (_, true, true) => (OutputRole::Warn, "active, edited"),
-        (_, true, false) => (OutputRole::Good, "active"),
-        (_, false, _) => (OutputRole::Dim, "not enabled"),
+        (true, true, _) => bad("missed"),
+        (true, false, _) => bad("not running"),
+        (_, true, true) => warn("active, edited"),
+        (_, true, false) => good("active"),
+        (_, false, _) => dim("not enabled"),
     }
 }
 
 /// Describes a timer of which only the file is known.
 fn describe_file(installed: &InstalledTimer) -> (OutputRole, &'static str) {
     match (installed.enabled_by_install, installed.edited) {
-        (true, false) => (OutputRole::Plain, "unknown"),
-        (true, true) => (OutputRole::Warn, "unknown, edited"),
-        (false, false) => (OutputRole::Dim, "not enabled"),
-        (false, true) => (OutputRole::Dim, "not enabled, edited"),
+        (true, false) => plain("unknown"),
+        (true, true) => warn("unknown, edited"),
+        (false, false) => dim("not enabled"),
+        (false, true) => dim("not enabled, edited"),
     }
 }
 
@@ -330,19 +324,13 @@ fn outcomes_of(run: &[&TimedReset]) -> RunOutcomes {
     }
 }
 
-fn format_time(time: Option<DateTime<FixedOffset>>) -> String {
-    time.map_or("-".to_string(), |time| {
-        SystemClock.zone().format_second(time)
-    })
-}
-
 pub(super) fn run(context: &mut CommandContext<'_>, args: &TargetArgs) -> CommandResult {
     let config = schedule_config_path(context)?;
     let target = schedule_target(context, args, config)?;
     let engine = find_engine(context, &target.config);
     if engine.is_none() {
         let config = target.config.display();
-        context.output.print_warning(&format!(
+        context.print_warning(format!(
             "{config} cannot be used, so pauses, missed resets and `schedule run` are not known; \
              `config check` says why"
         ));
@@ -364,10 +352,8 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &TargetArgs) -> Comman
         .and_then(|engine| engine.archive().check_expected().err());
     if let Some(error) = &archive_error {
         let why = error.message();
-        context
-            .output
-            .print_warning(&format!("pauses and missed resets are not known: {why}"));
-        context.output.print_hints(error.hints());
+        context.print_warning(format!("pauses and missed resets are not known: {why}"));
+        context.print_hints(error.hints());
     }
     let missed = engine
         .as_ref()
@@ -375,7 +361,7 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &TargetArgs) -> Comman
         .map(|engine| find_missed_resets(engine, &controls, |_| None, now));
     let missed = missed.transpose().unwrap_or_else(|error| {
         let error = error.with_context("missed resets are not known");
-        context.output.print_warning(error.message());
+        context.print_warning(error.message());
         None
     });
     // A ledger that cannot be read was named with the missed resets.
@@ -389,7 +375,7 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &TargetArgs) -> Comman
         })
         .unwrap_or_default();
     let timers = schedule.timers.into_iter();
-    context.output.print_document(&ScheduleStatusDocument {
+    context.print_answer(&ScheduleStatusDocument {
         scope: target.scope,
         directory: target.directory.display().to_string(),
         config: target.config.display().to_string(),
@@ -410,8 +396,7 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &TargetArgs) -> Comman
         holds: engine.as_ref().map_or(Vec::new(), |engine| {
             HoldItem::list(engine.config(), &controls, now)
         }),
-    })?;
-    Ok(None)
+    })
 }
 
 /// Opens the engine of a config that need not be readable any more.

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use super::baseline::describe_users;
 use super::diff::{
     DiffHunk, MAX_ALL_HUNK_BYTES, compare_texts, diff_hunks_within, write_visible_diff,
 };
-use super::output::{Document, OutputRole, Printer, format_count};
+use super::output::{Document, Printer, bad, dim, format_count, heading, notice, plain, warn};
 use super::{CommandContext, CommandError, CommandResult};
 use crate::baseline::seal::SealMeta;
 use crate::baseline::signatures::{SignedSeal, SigningKey};
@@ -154,22 +155,19 @@ impl Document for ShownChange<'_> {
             "  not all saved by this program"
         };
         printer.write_line(&[
-            (OutputRole::Warn, &label),
-            (OutputRole::Heading, &item.file),
-            (OutputRole::Plain, &digests),
-            (OutputRole::Notice, origin),
+            warn(&label),
+            heading(&item.file),
+            plain(&digests),
+            notice(origin),
         ])?;
-        let agents = match item.agents.as_slice() {
-            [] => "no agent uses it".to_string(),
-            agents => format!("used by {}", agents.join(", ")),
-        };
+        let agents = describe_users(&item.agents);
         let facts = self.facts.iter().cloned().chain([agents]);
         for fact in facts {
-            printer.write_line(&[(OutputRole::Dim, "    "), (OutputRole::Dim, &fact)])?;
+            printer.write_line(&[dim("    "), dim(&fact)])?;
         }
         for error in &item.lint {
             let label = "    lint error  ";
-            printer.write_line(&[(OutputRole::Bad, label), (OutputRole::Plain, error)])?;
+            printer.write_line(&[bad(label), plain(error)])?;
         }
         match &self.diff {
             Some(diff) => {
@@ -195,10 +193,7 @@ impl Document for SealDocument {
         printer.write_plain_line(self.summary())?;
         let Some(run) = &self.run else {
             if self.dry_run && self.changes.iter().any(|it| it.accepted) {
-                printer.write_line(&[
-                    (OutputRole::Plain, "plan "),
-                    (OutputRole::Notice, &self.plan),
-                ])?;
+                printer.write_line(&[plain("plan "), notice(&self.plan)])?;
             }
             return Ok(());
         };
@@ -325,7 +320,7 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &SealArgs) -> CommandR
         (_, Some(_)) => Some(plan.hash_of_unaccepted()),
         (_, None) => Some(plan.hash_of_all()),
     };
-    context.output.print_document(&SealDocument {
+    context.print_document(&SealDocument {
         path,
         dry_run: args.dry_run,
         plan: plan.hash(),
@@ -339,10 +334,8 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &SealArgs) -> CommandR
         is_signing: key.is_some(),
     })?;
     if let Some(refusal) = refusal {
-        context
-            .output
-            .print_error(&format!("not sealed: {refusal}"));
-        context.output.print_hints(refusal.hints());
+        context.print_error(format!("not sealed: {refusal}"));
+        context.print_hints(refusal.hints());
         return Ok(Some(refusal.kind()));
     }
     if args.dry_run && plan.selected().next().is_some() {
@@ -379,9 +372,7 @@ fn print_accepting_command(
     command.push_str(&key.map(SigningKey::options).unwrap_or_default());
     command.push_str(&format!(" --plan {}", plan.hash()));
     let command = engine.command_line(&command);
-    context
-        .output
-        .print_hint(&format!("to seal this and nothing else: {command}"));
+    context.print_hint(format!("to seal this and nothing else: {command}"));
 }
 
 /// Says which changed files a seal left as they are; the kind of the error, if one of those it
@@ -397,7 +388,7 @@ fn report_unaccepted(
     let others = plan.unaccepted().filter(|it| !is_in_scope(it)).count();
     if others > 0 {
         let files = format_count(others, "other file");
-        context.output.print_note(&format!(
+        context.print_note(format!(
             "{files} changed since the seal; run `seal --dry-run`"
         ));
         return None;
@@ -417,14 +408,14 @@ fn show_changes(
     items: &mut [ChangeItem],
 ) -> Result<(), CommandError> {
     if let Some(problem) = plan.describe_problem() {
-        context.output.print_warning(&problem);
+        context.print_warning(&problem);
     }
     let is_json = context.output.is_json();
     let mut bytes_left = MAX_ALL_HUNK_BYTES;
     for (change, item) in changes.iter().zip(items) {
         let diff = compare_change(engine, change);
         if !is_json {
-            context.output.print_document(&ShownChange {
+            context.print_document(&ShownChange {
                 item,
                 diff,
                 facts: change.owner.map(|owner| owner.describe()),
@@ -450,7 +441,7 @@ fn print_unaccepted(
     key: Option<&SigningKey<'_>>,
 ) {
     let names: Vec<&str> = plan.unaccepted().map(|it| it.name.as_str()).collect();
-    context.output.print_error(&format!(
+    context.print_error(format!(
         "not sealed, because not all of the change was saved by this program: {}",
         list_names(&names)
     ));
@@ -465,14 +456,12 @@ fn print_unaccepted(
     let force = if faulty.is_some() { "--force " } else { "" };
     let forced = faulty.map(|it| format!(", with the lint errors of {it}"));
     let seal = engine.command_line(&format!("seal {force}{names}{sign} --plan {hash}"));
-    context.output.print_hint(&format!(
+    context.print_hint(format!(
         "read the changes above; to accept them{}: {seal}",
         forced.unwrap_or_default()
     ));
     if plan.unaccepted().any(|it| it.sealed.is_some()) {
         let restore = engine.command_line("baseline restore FILE");
-        context
-            .output
-            .print_hint(&format!("to put a sealed version back: {restore}"));
+        context.print_hint(format!("to put a sealed version back: {restore}"));
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::metrics_file::{MetricsFlags, write_metrics};
 use super::output::{
-    Document, OutputRole, Printer, TableCell, format_count, number_cell, text_cell,
+    Document, OutputRole, Printer, TableCell, format_count, heading_cells, number_cell, text_cell,
 };
 use super::schedule_hold::{HoldItem, schedule_holds, write_holds};
 use super::{CommandContext, CommandResult};
@@ -254,26 +254,11 @@ impl StatusDocument {
 
 impl Document for StatusDocument {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        let head = [
-            ("STATE", false),
-            ("AGENT", false),
-            ("HOST", false),
-            ("SIZE", true),
-            ("LIM", true),
-            ("SCRATCH", true),
-            ("ABOVE---", true),
-            ("CHANGED", true),
-            ("LAST", false),
-            ("WHY", false),
+        let titles = [
+            "STATE", "AGENT", "HOST", "SIZE", "LIM", "SCRATCH", "ABOVE---", "CHANGED", "LAST",
+            "WHY",
         ];
-        let title = |(word, right)| {
-            if right {
-                number_cell(OutputRole::Heading, word)
-            } else {
-                text_cell(OutputRole::Heading, word)
-            }
-        };
-        let mut rows = vec![head.map(title).into_iter().collect()];
+        let mut rows = vec![heading_cells(&titles, &titles[3..8])];
         let is_ledger_broken = self.ledger_error.is_some();
         let to_cells = |row: &StatusRow| row.to_cells(self.time, is_ledger_broken);
         rows.extend(map_on_processors(self.agents.iter().collect(), || to_cells));
@@ -347,21 +332,15 @@ pub(super) fn print_status(
             .then(|| ledger_problem.as_ref().map_or(ErrorKind::Host, Error::kind)),
         ledger_error,
     };
-    context.output.print_document(&status)?;
+    context.print_document(&status)?;
     if let Some(error) = &status.ledger_error {
-        context
-            .output
-            .print_error(&format!("cannot read the last runs: {error}"));
+        context.print_error(format!("cannot read the last runs: {error}"));
     }
-    context
-        .output
-        .print_hints(ledger_problem.iter().flat_map(Error::hints));
+    context.print_hints(ledger_problem.iter().flat_map(Error::hints));
     for trouble in status.agents.iter().filter_map(StatusRow::error_message) {
-        context.output.print_error(&trouble);
+        context.print_error(&trouble);
     }
-    context
-        .output
-        .print_hints(status.agents.iter().flat_map(StatusRow::hints));
+    context.print_hints(status.agents.iter().flat_map(StatusRow::hints));
     Ok(status)
 }
 

@@ -10,7 +10,7 @@ use chrono::{DateTime, FixedOffset};
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use serde::Serialize;
 
-use super::output::{Document, OutputRole, Printer};
+use super::output::{Document, Printer, dim, heading, plain};
 use super::signals::StopSignals;
 use super::status::{describe_why, observe_worst_first, print_status, state_role};
 use super::{CommandContext, CommandResult};
@@ -49,12 +49,12 @@ impl Document for StateChange {
             format!(": {}", self.why)
         };
         printer.write_line(&[
-            (OutputRole::Dim, &time),
-            (OutputRole::Heading, &self.agent),
-            (OutputRole::Plain, " "),
-            (OutputRole::Plain, &before),
+            dim(&time),
+            heading(&self.agent),
+            plain(" "),
+            plain(&before),
             (state_role(self.state), self.state.as_str()),
-            (OutputRole::Plain, &why),
+            plain(&why),
         ])
     }
 }
@@ -126,7 +126,7 @@ pub(super) fn run(context: &mut CommandContext<'_>, names: &[String]) -> Command
         match events.recv_timeout(STOP_INTERVAL) {
             Ok(FleetEvent::Observed(observations)) => {
                 for change in observations.into_iter().filter_map(|it| known.note(it)) {
-                    signals.while_released(|| context.output.print_document(&change))?;
+                    signals.while_released(|| context.print_document(&change))?;
                 }
             }
             Ok(FleetEvent::Notice(text)) => warn_watcher(context, &signals, &text)?,
@@ -155,7 +155,7 @@ pub(super) fn run(context: &mut CommandContext<'_>, names: &[String]) -> Command
 
 fn warn_watcher(context: &mut CommandContext<'_>, signals: &StopSignals, text: &str) -> Result<()> {
     signals.while_released(|| {
-        context.output.print_warning(text);
+        context.print_warning(text);
         Ok(())
     })
 }

@@ -4,7 +4,7 @@ use std::io;
 
 use serde::Serialize;
 
-use super::output::{Document, OutputRole, Printer, number_cell, text_cell};
+use super::output::{Document, OutputRole, Printer, heading_cells, number_cell, text_cell};
 use super::{CommandContext, CommandResult};
 use crate::config::Agent;
 use crate::diff::drift::{ChangeKind, DriftCounts, LineChange, SectionDrift};
@@ -98,13 +98,8 @@ impl ChangeItem {
 
 impl Document for ThreeWayDocument {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        let title = |word| text_cell(OutputRole::Heading, word);
-        let mut rows = vec![vec![
-            number_cell(OutputRole::Heading, "LINES"),
-            title("OPERATOR"),
-            title("AGENT"),
-            title("SECTION"),
-        ]];
+        let titles = ["LINES", "OPERATOR", "AGENT", "SECTION"];
+        let mut rows = vec![heading_cells(&titles, &["LINES"])];
         for (section, heading) in self.sections.iter().zip(&self.headings) {
             let lines = section.pushed.or(section.memory).or(section.baseline);
             let heading = if heading.is_empty() {
@@ -174,7 +169,7 @@ pub(super) fn run(
     let gone = rules.agent_changes();
     let gone: Vec<&LineChange> = gone.filter(|it| it.is_protection_gone()).collect();
     let has_drifted = counts != DriftCounts::default();
-    context.output.print_document(&ThreeWayDocument {
+    context.print_document(&ThreeWayDocument {
         agent: agent.name.clone(),
         pushed: compared.pushed,
         baseline: compared.baseline,

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::output::{Document, OutputRole, Printer, TableCell, format_count, text_cell};
+use super::output::{
+    Document, OutputRole, Printer, TableCell, bad, format_count, notice, plain, text_cell,
+};
 use super::{CommandContext, CommandResult};
 use crate::baseline::signatures::SignedSeal;
 use crate::digest::Digest;
@@ -82,16 +84,13 @@ impl Document for VerifyDocument {
         }
         printer.write_table(&rows)?;
         for finding in &found.findings {
-            printer.write_line(&[
-                (OutputRole::Bad, "FAIL  "),
-                (OutputRole::Plain, &finding.message),
-            ])?;
+            printer.write_line(&[bad("FAIL  "), plain(&finding.message)])?;
         }
         if found.omitted_findings > 0 {
             printer.write_plain_line(format!("and {} more", found.omitted_findings))?;
         }
         for note in &found.notes {
-            printer.write_line(&[(OutputRole::Notice, "note  "), (OutputRole::Plain, note)])?;
+            printer.write_line(&[notice("note  "), plain(note)])?;
         }
         Ok(())
     }
@@ -170,10 +169,10 @@ pub(super) fn run(
         .iter()
         .flat_map(|it| it.hints.clone())
         .collect();
-    context.output.print_document(&VerifyDocument {
+    context.print_document(&VerifyDocument {
         ok: kind.is_none(),
         verification: found,
     })?;
-    context.output.print_hints(&hints);
+    context.print_hints(&hints);
     Ok(kind)
 }

@@ -61,13 +61,13 @@ pub(super) fn restrict_run_writes(
     let file_systems = FileSystems::new(archive_path, timeout, Arc::new(SystemClock));
     match restrict_writes(directories, &file_systems, timeout) {
         WriteRestriction::Full => {}
-        WriteRestriction::Partial => context.output.print_note(
+        WriteRestriction::Partial => context.print_note(
             "--restrict-writes: this kernel cannot refuse to truncate files elsewhere; \
              Linux 6.2 can",
         ),
-        WriteRestriction::NotEnforced(why) => context
-            .output
-            .print_warning(&format!("writes are not restricted: {why}")),
+        WriteRestriction::NotEnforced(why) => {
+            context.print_warning(format!("writes are not restricted: {why}"))
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::DoctorSubject;
 use super::table::{Check, CheckRow};
-use crate::cli::output::{Document, OutputRole, Printer, format_count};
+use crate::cli::output::{Document, Printer, bad, format_count, good, notice, plain, warn};
 use crate::config::{self, Diagnostic};
 use crate::error::{Error, ErrorKind};
 
@@ -132,16 +132,13 @@ impl Document for DoctorReport {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         for check in &self.checks {
             let (role, word) = match check.level {
-                CheckLevel::Ok => (OutputRole::Good, "ok    "),
-                CheckLevel::Warn => (OutputRole::Warn, "warn  "),
-                CheckLevel::Fail => (OutputRole::Bad, "FAIL  "),
+                CheckLevel::Ok => good("ok    "),
+                CheckLevel::Warn => warn("warn  "),
+                CheckLevel::Fail => bad("FAIL  "),
             };
-            printer.write_line(&[(role, word), (OutputRole::Plain, &check.text)])?;
+            printer.write_line(&[(role, word), plain(&check.text)])?;
             if let Some(hint) = &check.hint {
-                printer.write_line(&[
-                    (OutputRole::Notice, "      hint: "),
-                    (OutputRole::Plain, hint),
-                ])?;
+                printer.write_line(&[notice("      hint: "), plain(hint)])?;
             }
         }
         let number = |level| self.checks.iter().filter(|it| it.level == level).count();

@@ -5,7 +5,7 @@ use std::io;
 use serde::Serialize;
 
 use super::LintDocument;
-use crate::cli::output::{Document, OutputRole, Printer};
+use crate::cli::output::{Document, Printer, plain};
 use crate::lint::Severity;
 
 /// One workflow command a finding.
@@ -35,7 +35,7 @@ impl Document for AnnotationDocument {
             printer.write_line_at_path(
                 &format!("::{command} file="),
                 &escape_property(self.0.shown_path(&finding.path)),
-                &[(OutputRole::Plain, &line)],
+                &[plain(&line)],
             )?;
         }
         Ok(())

@@ -5,7 +5,9 @@ use std::io;
 use serde::Serialize;
 
 use super::LintDocument;
-use crate::cli::output::{Document, OutputRole, Printer, format_count, text_cell};
+use crate::cli::output::{
+    Document, OutputRole, Printer, dim, format_count, heading, notice, plain, text_cell,
+};
 use crate::engine::LintedFile;
 use crate::lint::{Finding, Rule, Severity, TextRange};
 
@@ -44,7 +46,7 @@ impl Document for TextDocument {
                 rules.join(" ")
             );
             let path = document.shown_path(&unchecked.path);
-            printer.write_line_at_path("", path, &[(OutputRole::Dim, &line)])?;
+            printer.write_line_at_path("", path, &[dim(&line)])?;
         }
         printer.write_plain_line(document.summary_line())
     }
@@ -60,8 +62,8 @@ fn write_finding(
     let head = format!("{}[{} {}]", finding.severity, rule.id, rule.name);
     printer.write_revealed_line(&[
         (role_of(finding.severity), head.as_str()),
-        (OutputRole::Heading, ": "),
-        (OutputRole::Heading, finding.message.as_str()),
+        heading(": "),
+        heading(finding.message.as_str()),
     ])?;
     let start = finding.range.start;
     let path = document.shown_path(&finding.path);
@@ -70,7 +72,7 @@ fn write_finding(
     } else {
         String::new()
     };
-    printer.write_line_at_path("  --> ", path, &[(OutputRole::Notice, place.as_str())])?;
+    printer.write_line_at_path("  --> ", path, &[notice(place.as_str())])?;
     if has_place(finding) {
         write_excerpt(printer, file, &finding.range, "")?;
         let mut shown_lines = vec![start.line];
@@ -89,13 +91,10 @@ fn write_finding(
         }
         if hidden > 0 {
             let line = format!("      and {}", format_count(hidden, "more place"));
-            printer.write_revealed_line(&[(OutputRole::Dim, &line)])?;
+            printer.write_revealed_line(&[dim(&line)])?;
         }
     }
-    printer.write_revealed_line(&[
-        (OutputRole::Notice, "  help: "),
-        (OutputRole::Plain, rule.help),
-    ])?;
+    printer.write_revealed_line(&[notice("  help: "), plain(rule.help)])?;
     printer.write_plain_line("")
 }
 
@@ -117,9 +116,9 @@ fn write_excerpt(
         label => format!("   ({label})"),
     };
     printer.write_revealed_line(&[
-        (OutputRole::Dim, number.as_str()),
-        (OutputRole::Plain, text.as_str()),
-        (OutputRole::Dim, label.as_str()),
+        dim(number.as_str()),
+        plain(text.as_str()),
+        dim(label.as_str()),
     ])
 }
 
@@ -194,9 +193,9 @@ impl Document for ShortDocument {
                 format!("{} [{severity}] ", finding.rule_row().id),
             );
             let pieces = [
-                (OutputRole::Plain, place.as_str()),
+                plain(place.as_str()),
                 (role_of(finding.severity), label.as_str()),
-                (OutputRole::Plain, finding.message.as_str()),
+                plain(finding.message.as_str()),
             ];
             printer.write_line_at_path("", self.0.shown_path(&finding.path), &pieces)?;
         }
@@ -215,13 +214,13 @@ impl Document for RuleDocument {
         let rule = self.rule;
         let title = format!("{} {}", rule.id, rule.name);
         printer.write_line(&[
-            (OutputRole::Heading, title.as_str()),
-            (OutputRole::Plain, "  "),
+            heading(title.as_str()),
+            plain("  "),
             (role_of(rule.severity), rule.severity.as_str()),
         ])?;
         for (label, text) in [("when", rule.summary), ("why", rule.why), ("do", rule.help)] {
             let label = format!("  {label:<6}");
-            printer.write_line(&[(OutputRole::Dim, &label), (OutputRole::Plain, text)])?;
+            printer.write_line(&[dim(&label), plain(text)])?;
         }
         if rule.is_english_only {
             printer.write_plain_line(

@@ -57,6 +57,44 @@ impl OutputRole {
     }
 }
 
+/// A piece of a line: its role and its text.
+pub type TextPiece<'t> = (OutputRole, &'t str);
+
+/// Creates a piece of ordinary text.
+pub fn plain(text: &str) -> TextPiece<'_> {
+    (OutputRole::Plain, text)
+}
+
+/// Creates a piece that is less important than the rest.
+pub fn dim(text: &str) -> TextPiece<'_> {
+    (OutputRole::Dim, text)
+}
+
+/// Creates a piece of a heading, or the name of what a line is about.
+pub fn heading(text: &str) -> TextPiece<'_> {
+    (OutputRole::Heading, text)
+}
+
+/// Creates a piece about a good state or result.
+pub fn good(text: &str) -> TextPiece<'_> {
+    (OutputRole::Good, text)
+}
+
+/// Creates a piece of a warning.
+pub fn warn(text: &str) -> TextPiece<'_> {
+    (OutputRole::Warn, text)
+}
+
+/// Creates a piece of an error.
+pub fn bad(text: &str) -> TextPiece<'_> {
+    (OutputRole::Bad, text)
+}
+
+/// Creates a piece by this program about the content.
+pub fn notice(text: &str) -> TextPiece<'_> {
+    (OutputRole::Notice, text)
+}
+
 /// Wraps `text` in escape codes if `color` is set. The text must be safe already.
 pub(super) fn paint(role: OutputRole, text: &str, color: bool) -> String {
     match role.sgr_parameters() {
@@ -128,6 +166,15 @@ pub fn number_cell(role: OutputRole, text: impl AsRef<str>) -> TableCell {
         is_right_aligned: true,
         ..text_cell(role, text)
     }
+}
+
+/// Creates the headings of a table, those of numbers right-aligned.
+pub fn heading_cells(titles: &[&str], number_titles: &[&str]) -> Vec<TableCell> {
+    let cell = |title: &&str| TableCell {
+        is_right_aligned: number_titles.contains(title),
+        ..text_cell(OutputRole::Heading, title)
+    };
+    titles.iter().map(cell).collect()
 }
 
 impl TableCell {
@@ -244,7 +291,7 @@ impl Printer<'_> {
     }
 
     /// Writes a line of pieces, whose text is made visible on a terminal.
-    pub fn write_line(&mut self, pieces: &[(OutputRole, &str)]) -> io::Result<()> {
+    pub fn write_line(&mut self, pieces: &[TextPiece<'_>]) -> io::Result<()> {
         for (role, text) in pieces {
             self.write_piece(*role, text.as_bytes())?;
         }
@@ -259,7 +306,7 @@ impl Printer<'_> {
     }
 
     /// Writes a line of pieces that were made visible already: their marks are kept, also in a pipe.
-    pub fn write_revealed_line(&mut self, pieces: &[(OutputRole, &str)]) -> io::Result<()> {
+    pub fn write_revealed_line(&mut self, pieces: &[TextPiece<'_>]) -> io::Result<()> {
         self.write_line_at_path("", "", pieces)
     }
 
@@ -269,7 +316,7 @@ impl Printer<'_> {
         &mut self,
         before: &str,
         path: &str,
-        pieces: &[(OutputRole, &str)],
+        pieces: &[TextPiece<'_>],
     ) -> io::Result<()> {
         let role = pieces.first().map_or(OutputRole::Plain, |it| it.0);
         self.write_piece(role, before.as_bytes())?;
@@ -314,7 +361,7 @@ impl Printer<'_> {
     /// it has marks also in a pipe: it is shown to be judged.
     pub fn write_highlighted_line(
         &mut self,
-        label: &[(OutputRole, &str)],
+        label: &[TextPiece<'_>],
         bytes: &[u8],
         highlighted: &[Range<usize>],
     ) -> io::Result<()> {
