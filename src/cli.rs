@@ -263,6 +263,15 @@ impl CommandContext<'_> {
         Ok(None)
     }
 
+    /// Refuses `--json` for a command that does not end by itself.
+    fn refuse_json(&self, command: &str) -> Result<()> {
+        if !self.output.is_json() {
+            return Ok(());
+        }
+        let message = format!("--json prints one document, and `{command}` does not end by itself");
+        Err(Error::new(ErrorKind::User, message))
+    }
+
     fn print_note(&mut self, text: impl AsRef<str>) {
         self.output.print_note(text.as_ref());
     }

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::output::{Document, OutputRole, Printer, format_count, plain, text_cell, warn};
 use super::signals::RunSignals;
+use super::status::observe_fleet;
 use super::{CommandContext, CommandResult};
 use crate::alerts::{self, AlertChannel, AlertEvent, AttemptResult, DeliveryReport};
 use crate::clock::{Clock, SystemClock};
@@ -75,24 +76,18 @@ impl Document for AlertTestDocument {
 }
 
 /// The answer of `alerts send`.
-#[derive(Serialize)]
-struct AlertSendDocument {
-    #[serde(flatten)]
-    report: DeliveryReport,
-}
-
-impl Document for AlertSendDocument {
+impl Document for DeliveryReport {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        for event in &self.report.sent {
+        for event in &self.sent {
             printer.write_line(&[
                 warn(event.kind.as_str()),
                 plain(": "),
                 plain(&event.message),
             ])?;
         }
-        let sent = format_count(self.report.sent.len(), "alert");
-        let waiting = self.report.waiting;
-        let Some(next) = &self.report.next_waiting else {
+        let sent = format_count(self.sent.len(), "alert");
+        let waiting = self.waiting;
+        let Some(next) = &self.next_waiting else {
             return printer.write_plain_line(format!("{sent} sent, {waiting} waiting"));
         };
         let until = SystemClock.zone().at(next.until).format("%Y-%m-%d %H:%M");
@@ -127,29 +122,25 @@ fn run_test(context: &mut CommandContext<'_>, kind: AlertKind) -> CommandResult 
 
 fn run_send(context: &mut CommandContext<'_>) -> CommandResult {
     let engine = context.open_engine()?;
-    let agents: Vec<_> = engine.config().agents.iter().collect();
     engine
         .state_log()
-        .record_observations(&engine.observer().observe_all(&agents));
+        .record_observations(&observe_fleet(&engine));
     let environment = &context.environment.alerts;
     let Some(report) = alerts::raise_and_deliver(&engine, None, environment, &|| false) else {
         return Err(no_channel_error(&engine).into());
     };
     let has_failed = !report.failed.is_empty() || report.unrecorded.is_some();
-    let held = report.held.clone();
-    let hints = report.hints.clone();
     if let Some(error) = &report.ledger_error {
         let text = format!("failed and missed resets are not known: {error}");
         context.print_warning(&text);
     }
     print_delivery_warnings(context, &report);
-    let is_held_unsaid = report.unrecorded.is_none();
-    context.print_document(&AlertSendDocument { report })?;
-    context.print_hints(&hints);
-    let Some(held) = held else {
+    context.print_document(&report)?;
+    context.print_hints(&report.hints);
+    let Some(held) = &report.held else {
         return Ok(has_failed.then_some(ErrorKind::Host));
     };
-    if is_held_unsaid {
+    if report.unrecorded.is_none() {
         context.print_error(&held.message);
     }
     context.print_hint(HELD_HINT);

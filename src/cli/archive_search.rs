@@ -3,6 +3,7 @@
 use std::io;
 use std::ops::Range;
 
+use chrono::{DateTime, FixedOffset};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -126,57 +127,45 @@ fn join_query(arguments: &[String]) -> String {
 
 /// The answer of `archive search`.
 #[derive(Serialize)]
-struct SearchDocument {
-    query: String,
+struct SearchDocument<'r> {
+    query: &'r str,
     /// Number of hits in all texts.
     hits: usize,
     /// Whether everything that matches is listed.
     complete: bool,
-    memories: Vec<MemoryItem>,
-    entries: Vec<FoundEntryItem>,
-    notes: Vec<String>,
+    memories: Vec<MemoryItem<'r>>,
+    entries: Vec<FoundEntryItem<'r>>,
+    notes: &'r [String],
     /// Queries that find something, where this one finds nothing.
-    relaxations: Vec<RelaxationItem>,
+    relaxations: Vec<RelaxationItem<'r>>,
     #[serde(skip)]
-    lines: Vec<TextLines>,
+    result: &'r SearchResult,
 }
 
 #[derive(Serialize)]
-struct RelaxationItem {
+struct RelaxationItem<'r> {
     /// The term that it drops, or splits into words.
-    term: String,
-    query: String,
+    term: &'r str,
+    query: &'r str,
     entries: usize,
     memories: usize,
     /// Whether all of them are counted.
     complete: bool,
 }
 
-impl RelaxationItem {
-    fn new(relaxation: &SearchRelaxation) -> RelaxationItem {
-        RelaxationItem {
-            term: relaxation.relaxed.term.clone(),
-            query: relaxation.relaxed.query.clone(),
-            entries: relaxation.entries,
-            memories: relaxation.memories,
-            complete: !relaxation.has_more,
-        }
-    }
-}
-
 #[derive(Serialize)]
-struct MemoryItem {
-    agent: String,
-    path: String,
-    read: chrono::DateTime<chrono::FixedOffset>,
+struct MemoryItem<'r> {
+    agent: &'r str,
+    path: &'r str,
+    read: DateTime<FixedOffset>,
     hits: usize,
     lines: Vec<LineItem>,
 }
 
 #[derive(Serialize)]
-struct FoundEntryItem {
+struct FoundEntryItem<'r> {
     path: String,
-    agent: String,
+    agent: &'r str,
     left: bool,
     kind: EntryKind,
     stamp: String,
@@ -194,12 +183,6 @@ struct LineItem {
     text: String,
     /// The hits as ranges of bytes of the text.
     matches: Vec<Range<usize>>,
-}
-
-/// The lines of a text, for people.
-struct TextLines {
-    path: String,
-    lines: Vec<FoundLine>,
 }
 
 impl LineItem {
@@ -227,96 +210,74 @@ impl LineItem {
     }
 }
 
-impl SearchDocument {
-    fn new(
-        query: String,
-        result: SearchResult,
-        relaxations: &[SearchRelaxation],
-    ) -> SearchDocument {
-        let hits = result.hit_count();
-        let complete = !result.has_more() && result.unread_entries == 0;
-        let mut lines = Vec::new();
-        let memories = result.memories.into_iter().map(|found| {
-            let FoundMemory {
-                agent,
-                address,
-                read_at,
-                text,
-            } = found;
-            let item = MemoryItem {
-                agent,
-                path: address.clone(),
-                read: read_at,
-                hits: text.hit_count,
-                lines: text.lines.iter().map(LineItem::new).collect(),
-            };
-            lines.push(TextLines {
-                path: address,
-                lines: text.lines,
-            });
-            item
-        });
-        let memories = memories.collect();
-        let entries = result.entries.into_iter().map(|found| {
-            let FoundEntry {
-                entry,
-                agent,
-                has_left,
-                is_pinned,
-                text,
-                ..
-            } = found;
-            let path = entry.path.display().to_string();
-            let item = FoundEntryItem {
-                path,
-                agent,
-                left: has_left,
-                kind: entry.kind,
-                stamp: format_stamp(entry.stamp),
-                size: entry.size,
-                pinned: is_pinned,
-                similarity: text.as_ref().map_or(1.0, |text| text.similarity),
-                hits: text.as_ref().map_or(0, |text| text.hit_count),
-                lines: text
-                    .iter()
-                    .flat_map(|text| &text.lines)
-                    .map(LineItem::new)
-                    .collect(),
-            };
-            lines.push(TextLines {
-                path: as_operand(&entry.path).display().to_string(),
-                lines: text.map(|text| text.lines).unwrap_or_default(),
-            });
-            item
-        });
-        SearchDocument {
-            query,
-            hits,
-            complete,
-            memories,
-            entries: entries.collect(),
-            notes: result.notes,
-            relaxations: relaxations.iter().map(RelaxationItem::new).collect(),
-            lines,
+impl<'r> RelaxationItem<'r> {
+    fn new(relaxation: &'r SearchRelaxation) -> RelaxationItem<'r> {
+        RelaxationItem {
+            term: &relaxation.relaxed.term,
+            query: &relaxation.relaxed.query,
+            entries: relaxation.entries,
+            memories: relaxation.memories,
+            complete: !relaxation.has_more,
         }
     }
 }
 
-impl Document for SearchDocument {
+impl<'r> MemoryItem<'r> {
+    fn new(found: &'r FoundMemory) -> MemoryItem<'r> {
+        MemoryItem {
+            agent: &found.agent,
+            path: &found.address,
+            read: found.read_at,
+            hits: found.text.hit_count,
+            lines: found.text.lines.iter().map(LineItem::new).collect(),
+        }
+    }
+}
+
+impl<'r> FoundEntryItem<'r> {
+    fn new(found: &'r FoundEntry) -> FoundEntryItem<'r> {
+        let (entry, text) = (&found.entry, found.text.as_ref());
+        let lines = text.iter().flat_map(|text| &text.lines);
+        FoundEntryItem {
+            path: entry.path.display().to_string(),
+            agent: &found.agent,
+            left: found.has_left,
+            kind: entry.kind,
+            stamp: format_stamp(entry.stamp),
+            size: entry.size,
+            pinned: found.is_pinned,
+            similarity: text.map_or(1.0, |text| text.similarity),
+            hits: text.map_or(0, |text| text.hit_count),
+            lines: lines.map(LineItem::new).collect(),
+        }
+    }
+}
+
+impl Document for SearchDocument<'_> {
     /// Writes `path:line:text`, as `grep -n` does; a text without lines as its path alone.
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        for text in &self.lines {
-            if text.lines.is_empty() {
-                printer.write_plain_line(&text.path)?;
-            }
-            for line in &text.lines {
-                let number = format!(":{}:", line.number);
-                let label = [notice(text.path.as_str()), dim(&number)];
-                printer.write_highlighted_line(&label, &line.bytes, &line.hits)?;
-            }
+        for found in &self.result.memories {
+            write_found_lines(printer, &found.address, &found.text.lines)?;
+        }
+        for found in &self.result.entries {
+            let path = as_operand(&found.entry.path).display().to_string();
+            let lines = found.text.as_ref().map(|text| text.lines.as_slice());
+            write_found_lines(printer, &path, lines.unwrap_or_default())?;
         }
         Ok(())
     }
+}
+
+fn write_found_lines(printer: &mut Printer<'_>, path: &str, lines: &[FoundLine]) -> io::Result<()> {
+    if lines.is_empty() {
+        printer.write_plain_line(path)?;
+    }
+    for line in lines {
+        let number = format!(":{}:", line.number);
+        let label = [notice(path), dim(&number)];
+        printer.write_highlighted_line(&label, &line.bytes, &line.hits)?;
+    }
+    Ok(())
 }
 
 pub(super) fn run(context: &mut CommandContext<'_>, args: &SearchArgs) -> CommandResult {
@@ -358,14 +319,22 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &SearchArgs) -> Comman
             .search()
             .relax_search(&args.filter.join_terms(&text), false, &|| true)?
     };
-    let document = SearchDocument::new(text, result, &relaxations);
-    context.print_document(&document)?;
+    context.print_document(&SearchDocument {
+        query: &text,
+        hits: result.hit_count(),
+        complete: !has_more && is_all_read,
+        memories: result.memories.iter().map(MemoryItem::new).collect(),
+        entries: result.entries.iter().map(FoundEntryItem::new).collect(),
+        notes: &result.notes,
+        relaxations: relaxations.iter().map(RelaxationItem::new).collect(),
+        result: &result,
+    })?;
     for relaxation in &relaxations {
         let (what, count) = (relaxation.describe(), relaxation.describe_count());
         context.print_hint(format!("{what}: {count}"));
     }
     if has_more {
-        let shown = format_count(document.entries.len(), "entry");
+        let shown = format_count(result.entries.len(), "entry");
         context.print_note(format!("{shown} shown; --limit 0 prints all"));
     }
     Ok(if is_all_read {

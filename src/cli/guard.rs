@@ -6,7 +6,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{bounded, unbounded};
-use serde::Serialize;
 
 use super::alerts::{KnownTrouble, send_alerts};
 use super::output::{Document, Output, OutputRole, Printer, format_count};
@@ -15,7 +14,7 @@ use super::write_restriction::{WriteRestrictionFlags, restrict_run_writes};
 use super::{CommandContext, CommandResult};
 use crate::alerts::{self, AlertEnvironment};
 use crate::engine::{Engine, GuardAction, GuardPass, GuardProgress};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::schedule::ServicePurpose;
 
 /// How often the guard looks for alerts while nothing changes.
@@ -36,22 +35,16 @@ pub struct GuardArgs {
 }
 
 /// The answer of `guard --once`.
-#[derive(Serialize)]
-struct GuardDocument {
-    #[serde(flatten)]
-    pass: GuardPass,
-}
-
-impl Document for GuardDocument {
+impl Document for GuardPass {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        for event in &self.pass.events {
+        for event in &self.events {
             let role = match event.action {
                 GuardAction::Restored => OutputRole::Warn,
                 GuardAction::Waiting | GuardAction::GaveUp | GuardAction::Failed => OutputRole::Bad,
             };
             printer.write_line(&[(role, &event.message)])?;
         }
-        printer.write_plain_line(describe_pass(&self.pass))
+        printer.write_plain_line(describe_pass(self))
     }
 }
 
@@ -88,20 +81,15 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &GuardArgs) -> Command
     if args.once {
         let pass = engine.guard().guard_once()?;
         let kind = pass.worst_kind();
-        let hints: Vec<String> = pass.events.iter().flat_map(|it| it.hints.clone()).collect();
-        let printed = context.print_document(&GuardDocument { pass });
-        context.print_hints(&hints);
+        let printed = context.print_document(&pass);
+        context.print_hints(pass.events.iter().flat_map(|it| &it.hints));
         // A reader that is gone must not keep an alert back.
         send_alerts(context, &engine, None, &RunSignals::register()?);
         printed?;
         return Ok(kind);
     }
-    if context.output.is_json() {
-        let message = "--json prints one document, and `guard` does not end by itself";
-        return Err(Error::new(ErrorKind::User, message)
-            .with_hint("add --once")
-            .into());
-    }
+    let refused = context.refuse_json("guard");
+    refused.map_err(|error| error.with_hint("add --once"))?;
     context.output.skip_unread();
     let signals = StopSignals::register()?;
     let environment = &context.environment.alerts;
@@ -186,8 +174,7 @@ fn print_pass(output: &mut Output, pass: &Result<GuardPass, Error>) {
             output.print_progress(&describe_pass(found));
         }
         Err(error) => {
-            output.print_error(error.message());
-            output.print_hints(error.hints());
+            output.print_failure(error);
         }
     }
 }

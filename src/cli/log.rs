@@ -67,8 +67,14 @@ impl Serialize for RecordRows<'_> {
 /// The last record of the ledger, to be noted for `verify --anchor`.
 #[derive(Serialize)]
 pub(super) struct LedgerHead {
-    pub(super) seq: u64,
-    pub(super) sha256: Digest,
+    seq: u64,
+    sha256: Digest,
+}
+
+impl From<(u64, Digest)> for LedgerHead {
+    fn from((seq, sha256): (u64, Digest)) -> LedgerHead {
+        LedgerHead { seq, sha256 }
+    }
 }
 
 impl Document for LogDocument<'_> {
@@ -183,9 +189,8 @@ pub(super) fn run(
     is_followed: bool,
     agent: Option<&str>,
 ) -> CommandResult {
-    if is_followed && context.output.is_json() {
-        let message = "--json prints one document, and `log --follow` does not end by itself";
-        return Err(Error::new(ErrorKind::User, message).into());
+    if is_followed {
+        context.refuse_json("log --follow")?;
     }
     let engine = context.open_engine()?;
     let range = engine.ledger().records(agent, count)?;
@@ -195,10 +200,9 @@ pub(super) fn run(
     if let (Some(name), true) = (agent, widths.is_empty()) {
         engine.agent(name)?;
     }
-    let (seq, sha256) = range.head();
     let document = LogDocument {
         ledger: engine.ledger().path().display().to_string(),
-        head: LedgerHead { seq, sha256 },
+        head: range.head().into(),
         records: RecordRows {
             engine: &engine,
             range,

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use super::CommandContext;
+use super::status::observe_fleet;
 use crate::engine::{Engine, Observation};
 use crate::error::ErrorKind;
 use crate::metrics::{self, MetricsCommand};
@@ -51,7 +52,12 @@ pub(super) fn write_metrics_after_run(
     if flags.file.is_none() {
         return;
     }
-    let agents: Vec<_> = engine.config().agents.iter().collect();
-    let observations = engine.observer().observe_all(&agents);
-    write_metrics(context, engine, flags, "reset", &observations, kind);
+    write_metrics(
+        context,
+        engine,
+        flags,
+        "reset",
+        &observe_fleet(engine),
+        kind,
+    );
 }

@@ -102,6 +102,12 @@ impl<'a> ErrorItem<'a> {
             diagnostics,
         }
     }
+
+    /// Creates the items of errors that no mistake in the config caused.
+    pub fn list(errors: &'a [Error]) -> Vec<ErrorItem<'a>> {
+        let errors = errors.iter();
+        errors.map(|error| ErrorItem::new(error, &[])).collect()
+    }
 }
 
 /// How long a stream that skips what is not read waits for its reader, before it skips.

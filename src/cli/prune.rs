@@ -13,7 +13,7 @@ use super::output::{
 };
 use super::{CommandContext, CommandResult};
 use crate::digest::Digest;
-use crate::engine::{AgentRetention, Engine, RetentionOverview};
+use crate::engine::{AgentRetention, Engine, PruneReport, RetentionOverview};
 use crate::error::Error;
 use crate::invocation::as_operand;
 use crate::quantity::format_size;
@@ -58,7 +58,23 @@ struct PruneDocument<'a> {
     is_verbose: bool,
 }
 
-impl PruneDocument<'_> {
+impl<'a> PruneDocument<'a> {
+    fn new(report: &'a PruneReport, args: &PruneArgs) -> PruneDocument<'a> {
+        let deleted = report.deleted_entries.iter();
+        PruneDocument {
+            dry_run: args.dry_run,
+            run: report.run.as_deref(),
+            overview: &report.overview,
+            deleted: deleted.map(|path| path.display().to_string()).collect(),
+            deleted_versions: &report.deleted_versions,
+            errors: ErrorItem::list(&report.errors),
+            notes: &report.notes,
+            ledger_head: report.ledger_head.map(LedgerHead::from),
+            deleted_bytes: report.deleted_bytes(),
+            is_verbose: args.verbose,
+        }
+    }
+
     fn write_dates(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         let days = format_count(self.overview.days as usize, "day");
         let confirmed = match self.overview.confirmed {
@@ -257,42 +273,28 @@ pub(super) fn run(
     args: &PruneArgs,
 ) -> CommandResult {
     if args.dry_run {
-        let overview = engine.retention().retention_overview(&args.agents)?;
-        let errors = overview.unreadable.iter();
-        context.print_document(&PruneDocument {
-            dry_run: true,
-            run: None,
-            deleted: Vec::new(),
-            deleted_versions: &[],
-            errors: errors.map(|error| ErrorItem::new(error, &[])).collect(),
-            notes: &[],
-            ledger_head: None,
-            deleted_bytes: 0,
-            is_verbose: args.verbose,
-            overview: &overview,
-        })?;
-        print_problems(context, &overview.unreadable);
-        return Ok(overview.worst_kind());
+        let report = preview(engine.retention().retention_overview(&args.agents)?);
+        context.print_document(&PruneDocument::new(&report, args))?;
+        print_problems(context, &report.errors);
+        return Ok(report.overview.worst_kind());
     }
     let report = engine.retention().prune_archive(&args.agents)?;
-    let deleted = report.deleted_entries.iter();
-    let errors = report.errors.iter();
-    context.print_document(&PruneDocument {
-        dry_run: false,
-        run: report.run.as_deref(),
-        overview: &report.overview,
-        deleted: deleted.map(|path| path.display().to_string()).collect(),
-        deleted_versions: &report.deleted_versions,
-        errors: errors.map(|error| ErrorItem::new(error, &[])).collect(),
-        notes: &report.notes,
-        ledger_head: report
-            .ledger_head
-            .map(|(seq, sha256)| LedgerHead { seq, sha256 }),
-        deleted_bytes: report.deleted_bytes(),
-        is_verbose: args.verbose,
-    })?;
+    context.print_document(&PruneDocument::new(&report, args))?;
     print_problems(context, &report.errors);
     Ok(report.worst_kind())
+}
+
+/// Returns the report of a command that deletes nothing.
+fn preview(overview: RetentionOverview) -> PruneReport {
+    PruneReport {
+        run: None,
+        errors: overview.unreadable.clone(),
+        overview,
+        deleted_entries: Vec::new(),
+        deleted_versions: Vec::new(),
+        notes: Vec::new(),
+        ledger_head: None,
+    }
 }
 
 fn print_problems(context: &mut CommandContext<'_>, errors: &[Error]) {

@@ -18,14 +18,14 @@ use super::output::{
     Document, ErrorItem, OutputRole, Printer, bad, dim, format_count, heading, notice, plain,
     text_cell, warn,
 };
-use super::run_arguments::{PushArgs, ResetArgs, UndoArgs};
+use super::run_arguments::{PushArgs, ResetArgs, RunFlags, UndoArgs};
 use super::schedule_hold::{
     finish_held_reset, report_held_agents, split_held_agents, split_protected_agents,
 };
 use super::signals::RunSignals;
 use super::status::state_role;
 use super::write_restriction::restrict_run_writes;
-use super::{CommandContext, CommandResult};
+use super::{CommandContext, CommandError, CommandResult};
 use crate::archive::EntryKind;
 use crate::config::{Agent, Config};
 use crate::diff::{self, Diff};
@@ -291,15 +291,12 @@ pub(super) fn run_reset(context: &mut CommandContext<'_>, args: &ResetArgs) -> C
     if args.scheduled && !context.output.is_json() {
         context.output.skip_unread();
     }
-    let lock_timeout = lock_timeout_for(args.flags.dry_run, args.flags.wait);
     let trigger = if args.scheduled {
         Trigger::Timer
     } else {
         Trigger::Cli
     };
-    let engine = context
-        .open_engine_for(trigger)?
-        .with_lock_timeout(lock_timeout);
+    let engine = open_run_engine(context, trigger, &args.flags)?;
     let result = reset_agents(context, &engine, args);
     engine.end_with_process();
     result
@@ -365,42 +362,49 @@ fn reset_agents(
     // Without --dry-run or --plan, each agent is observed only when the run reaches it.
     let wants_preview = args.flags.dry_run || args.flags.plan.is_some();
     let signals = RunSignals::register()?;
-    let planned = plan_with_locks(engine, &signals, || {
+    let planner = engine.planner();
+    let make_plan = || {
         if args.keep_scratch {
-            engine
-                .planner()
-                .plan_push(&names, &ScratchSelection::All, false)
+            planner.plan_push(&names, &ScratchSelection::All, false)
         } else if wants_preview {
-            engine.planner().plan_reset(&names, false)
+            planner.plan_reset(&names, false)
         } else {
-            engine.planner().plan_unobserved(&names, false)
-        }
-    });
-    let (plan, queue) = match planned {
-        Ok(planned) => planned,
-        Err(error) => {
-            if is_failed_start(&error) && !args.flags.dry_run {
-                report_failed_start(context, engine, args, &signals, &error);
-            }
-            return Err(error.into());
+            planner.plan_unobserved(&names, false)
         }
     };
-    check_plan_hash(&plan, args.flags.plan.as_deref())?;
-    if args.flags.dry_run {
-        return print_dry_run(context, engine, plan);
+    let result = run_plan(context, engine, &args.flags, &signals, false, make_plan);
+    match &result {
+        _ if args.flags.dry_run => {}
+        Ok(kind) => write_metrics_after_run(context, engine, &args.metrics, *kind),
+        Err(failure) if is_failed_start(&failure.error) => {
+            report_failed_start(context, engine, args, &signals, &failure.error);
+        }
+        Err(_) => {}
     }
-    let result = apply_plan(context, engine, &plan, queue, &signals, wants_preview);
-    let kind = match &result {
-        Ok(kind) => *kind,
-        Err(failure) => Some(failure.error.kind()),
-    };
-    write_metrics_after_run(context, engine, &args.metrics, kind);
     result
 }
 
+/// Makes a plan and runs it, or prints it with `--dry-run`. A run is bound to what the plan has observed
+/// if it `is_bound` or the operator names the plan.
+fn run_plan(
+    context: &mut CommandContext<'_>,
+    engine: &Engine,
+    flags: &RunFlags,
+    signals: &RunSignals,
+    is_bound: bool,
+    make_plan: impl Fn() -> Result<Plan>,
+) -> CommandResult {
+    let (plan, queue) = plan_with_locks(engine, signals, make_plan)?;
+    check_plan_hash(&plan, flags.plan.as_deref())?;
+    if flags.dry_run {
+        return print_dry_run(context, engine, plan);
+    }
+    let is_bound = is_bound || flags.plan.is_some();
+    apply_plan(context, engine, &plan, queue, signals, is_bound)
+}
+
 pub(super) fn run_push(context: &mut CommandContext<'_>, args: &PushArgs) -> CommandResult {
-    let lock_timeout = lock_timeout_for(args.flags.dry_run, args.flags.wait);
-    let engine = context.open_engine()?.with_lock_timeout(lock_timeout);
+    let engine = open_run_engine(context, Trigger::Cli, &args.flags)?;
     let signals = RunSignals::register()?;
     if matches!(args.keep, ScratchSelection::Lines(_)) {
         let recovered =
@@ -409,21 +413,15 @@ pub(super) fn run_push(context: &mut CommandContext<'_>, args: &PushArgs) -> Com
             return Err(interrupted_push_error(&engine, &recovered).into());
         }
     }
-    let (plan, queue) = plan_with_locks(&engine, &signals, || {
-        engine.planner().plan_push(&args.agents, &args.keep, false)
-    })?;
-    check_plan_hash(&plan, args.flags.plan.as_deref())?;
-    if args.flags.dry_run {
-        return print_dry_run(context, &engine, plan);
-    }
     // Line numbers mean the lines that were there when they were chosen.
-    let is_bound = args.flags.plan.is_some() || matches!(args.keep, ScratchSelection::Lines(_));
-    apply_plan(context, &engine, &plan, queue, &signals, is_bound)
+    let is_bound = matches!(args.keep, ScratchSelection::Lines(_));
+    run_plan(context, &engine, &args.flags, &signals, is_bound, || {
+        engine.planner().plan_push(&args.agents, &args.keep, false)
+    })
 }
 
 pub(super) fn run_undo(context: &mut CommandContext<'_>, args: &UndoArgs) -> CommandResult {
-    let lock_timeout = lock_timeout_for(args.flags.dry_run, args.flags.wait);
-    let engine = context.open_engine()?.with_lock_timeout(lock_timeout);
+    let engine = open_run_engine(context, Trigger::Cli, &args.flags)?;
     let signals = RunSignals::register()?;
     let is_bare = args.agents.is_empty() && args.run.is_none() && !args.last;
     let configured = engine.config().agents.iter();
@@ -453,15 +451,9 @@ pub(super) fn run_undo(context: &mut CommandContext<'_>, args: &UndoArgs) -> Com
         None => UndoTarget::Agents(args.agents.clone()),
     };
     let mode = args.undo_mode();
-    let (plan, queue) = plan_with_locks(&engine, &signals, || {
+    run_plan(context, &engine, &args.flags, &signals, false, || {
         engine.planner().plan_undo(&target, mode, false)
-    })?;
-    check_plan_hash(&plan, args.flags.plan.as_deref())?;
-    if args.flags.dry_run {
-        return print_dry_run(context, &engine, plan);
-    }
-    let is_bound = args.flags.plan.is_some();
-    apply_plan(context, &engine, &plan, queue, &signals, is_bound)
+    })
 }
 
 fn print_dry_run(context: &mut CommandContext<'_>, engine: &Engine, plan: Plan) -> CommandResult {
@@ -532,7 +524,6 @@ fn apply_plan(
 fn print_report(context: &mut CommandContext<'_>, plan: &Plan, report: &RunReport) -> Result<()> {
     if context.output.is_json() {
         let retired = report.retired_entries.iter();
-        let errors = report.errors.iter();
         context.print_document(&RunDocument {
             run: &report.run,
             operation: report.operation,
@@ -540,11 +531,9 @@ fn print_report(context: &mut CommandContext<'_>, plan: &Plan, report: &RunRepor
             results: &report.results,
             retired: retired.map(|path| path.display().to_string()).collect(),
             retired_versions: &report.retired_versions,
-            errors: errors.map(|error| ErrorItem::new(error, &[])).collect(),
+            errors: ErrorItem::list(&report.errors),
             notes: &report.notes,
-            ledger_head: report
-                .ledger_head
-                .map(|(seq, sha256)| LedgerHead { seq, sha256 }),
+            ledger_head: report.ledger_head.map(LedgerHead::from),
             duration_ms: report.duration_ms,
         })?;
     }
@@ -678,7 +667,13 @@ fn is_failed_start(error: &Error) -> bool {
     )
 }
 
-/// Returns the lock timeout of a run; a dry run does not wait.
-fn lock_timeout_for(dry_run: bool, seconds: u32) -> Duration {
-    Duration::from_secs(if dry_run { 0 } else { seconds.into() })
+/// Opens the engine of a run, which waits for locks as the operator says; a dry run does not wait.
+fn open_run_engine(
+    context: &mut CommandContext<'_>,
+    trigger: Trigger,
+    flags: &RunFlags,
+) -> Result<Engine, CommandError> {
+    let seconds = if flags.dry_run { 0 } else { flags.wait };
+    let engine = context.open_engine_for(trigger)?;
+    Ok(engine.with_lock_timeout(Duration::from_secs(seconds.into())))
 }

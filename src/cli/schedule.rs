@@ -130,18 +130,6 @@ const DIFF_TIMEOUT: Duration = Duration::from_secs(1);
 /// Settings of the kernel.
 const KERNEL_SETTINGS: &str = "/proc/sys";
 
-/// A file in the answer.
-#[derive(Serialize)]
-struct FileItem<'a> {
-    name: &'a str,
-    action: FileAction,
-    reason: Option<&'a str>,
-    original: bool,
-    enabled: bool,
-    /// The text that is, or would be, written.
-    content: Option<&'a str>,
-}
-
 /// The answer of `schedule install` and `schedule uninstall`.
 #[derive(Serialize)]
 struct ScheduleDocument<'a> {
@@ -149,7 +137,7 @@ struct ScheduleDocument<'a> {
     scope: UnitScope,
     directory: String,
     config: String,
-    files: Vec<FileItem<'a>>,
+    files: &'a [PlannedFile],
     originals: &'a [OriginalUnit],
     /// Commands of systemctl, without its name, that were or would be run.
     commands: Vec<Vec<String>>,
@@ -174,7 +162,7 @@ impl<'a> ScheduleDocument<'a> {
             scope: target.scope,
             directory: plan.directory.display().to_string(),
             config: target.config.display().to_string(),
-            files: plan.files.iter().map(FileItem::new).collect(),
+            files: &plan.files,
             originals: &plan.originals,
             commands: commands.run,
             pending_commands: commands.pending,
@@ -256,19 +244,6 @@ impl<'a> ScheduleDocument<'a> {
             return format!("no units of {}", self.config);
         }
         parts.join(", ")
-    }
-}
-
-impl<'a> FileItem<'a> {
-    fn new(file: &'a PlannedFile) -> FileItem<'a> {
-        FileItem {
-            name: &file.name,
-            action: file.action,
-            reason: file.reason.as_deref(),
-            original: file.is_original,
-            enabled: file.is_enabled,
-            content: file.new.as_deref(),
-        }
     }
 }
 
@@ -458,14 +433,11 @@ fn run_install(context: &mut CommandContext<'_>, args: &InstallArgs) -> CommandR
         // The sandbox makes it writable only if it exists.
         engine.archive().open_or_create_directory(Path::new(""))?;
     }
-    let commands = apply_schedule(context, &target, &plan, args.dry_run)?;
-    let needs_crontab_hint = target.has_manager && !commands.pending.is_empty();
-    let kind = (args.dry_run, false);
-    context.print_document(&ScheduleDocument::new(&plan, &target, commands, kind))?;
+    let has_pending = apply_schedule(context, &target, &plan, (args.dry_run, false))?;
     for note in &target.notes {
         context.print_note(note);
     }
-    if needs_crontab_hint {
+    if target.has_manager && has_pending {
         let crontab = engine.command_line("schedule install --crontab");
         let run = engine.command_line("schedule run");
         context.print_hint(format!(
@@ -492,9 +464,7 @@ fn write_packaged_units(
         take_over: false,
     };
     let plan = plan_install(&target.directory, &target.config, &units, consent)?;
-    let commands = apply_schedule(context, &target, &plan, args.dry_run)?;
-    let kind = (args.dry_run, false);
-    context.print_document(&ScheduleDocument::new(&plan, &target, commands, kind))?;
+    apply_schedule(context, &target, &plan, (args.dry_run, false))?;
     Ok(print_left_units(context, &plan))
 }
 
@@ -506,26 +476,30 @@ fn run_uninstall(context: &mut CommandContext<'_>, args: &UninstallArgs) -> Comm
         take_over: false,
     };
     let plan = plan_uninstall(&target.directory, &target.config, consent)?;
-    let commands = apply_schedule(context, &target, &plan, args.dry_run)?;
-    let kind = (args.dry_run, true);
-    context.print_document(&ScheduleDocument::new(&plan, &target, commands, kind))?;
+    apply_schedule(context, &target, &plan, (args.dry_run, true))?;
     Ok(print_left_units(context, &plan))
 }
 
-/// Applies a plan, unless that is only asked about. Returns the commands of the service manager.
+/// Applies a plan, unless that is only asked about, and prints it. Returns whether commands of the
+/// service manager are left to the operator.
 fn apply_schedule(
-    context: &CommandContext<'_>,
+    context: &mut CommandContext<'_>,
     target: &ScheduleTarget,
     plan: &InstallPlan,
-    is_dry_run: bool,
-) -> Result<PlanCommands> {
+    (is_dry_run, is_removal): (bool, bool),
+) -> Result<bool> {
     let runtime_directory = context.environment.runtime_directory.as_deref();
     let manager = target.manager(runtime_directory, &SystemClock);
     let manager = manager.as_ref().map(|it| it as &dyn ServiceManager);
-    if is_dry_run {
-        return Ok(plan.commands(manager));
-    }
-    plan.apply(manager)
+    let commands = if is_dry_run {
+        plan.commands(manager)
+    } else {
+        plan.apply(manager)?
+    };
+    let has_pending = !commands.pending.is_empty();
+    let kind = (is_dry_run, is_removal);
+    context.print_document(&ScheduleDocument::new(plan, target, commands, kind))?;
+    Ok(has_pending)
 }
 
 /// Says how to consent to the change of files that stay, and returns the error kind for them.

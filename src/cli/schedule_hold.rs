@@ -11,6 +11,7 @@ use super::metrics_file::write_metrics_after_run;
 use super::output::{Document, Printer, heading, plain, warn};
 use super::run_arguments::ResetArgs;
 use super::signals::RunSignals;
+use super::status::observe_fleet;
 use super::{CommandContext, CommandResult};
 use crate::config::{Config, ProtectLevel};
 use crate::engine::Engine;
@@ -189,10 +190,9 @@ pub(super) fn finish_held_reset(
     }
     log_skipped_agents(context, engine, held);
     if engine.config().alerts.is_some() {
-        let agents: Vec<_> = engine.config().agents.iter().collect();
         engine
             .state_log()
-            .record_observations(&engine.observer().observe_all(&agents));
+            .record_observations(&observe_fleet(engine));
         send_alerts(context, engine, None, &RunSignals::register()?);
     }
     write_metrics_after_run(context, engine, &args.metrics, None);

@@ -3,7 +3,6 @@
 //! Each reset is a process of its own, the same command that a timer runs: one that hangs or fails
 //! delays no other. Few are started at once.
 
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -93,10 +92,7 @@ impl ConfigWatch {
 }
 
 pub(super) fn run(context: &mut CommandContext<'_>) -> CommandResult {
-    if context.output.is_json() {
-        let message = "--json prints one document, and `schedule run` does not end by itself";
-        return Err(Error::new(ErrorKind::User, message).into());
-    }
+    context.refuse_json("schedule run")?;
     context.output.skip_unread();
     let signals = StopSignals::register()?;
     let mut engine = context.open_engine()?;
@@ -312,35 +308,28 @@ fn reset_command(context: &CommandContext<'_>, config: &Path, group: &ScheduledG
 
 /// Reports the resets that have ended other than successfully.
 fn report_ended(context: &mut CommandContext<'_>, running: &mut Vec<RunningReset>) {
-    running.retain_mut(|reset| match reset.process.try_wait() {
-        Ok(None) => true,
-        Ok(Some(status)) => {
-            report_end(context, reset, Ok(status));
-            false
-        }
-        Err(error) => {
-            report_end(context, reset, Err(error));
-            false
-        }
-    });
+    take_ended(context, running, |_| true);
     if std::process::id() == INIT_PROCESS_ID {
         reap_foreign_children(running);
     }
 }
 
-/// Reports how a reset has ended, unless it was successful.
-fn report_end(
+/// Removes the resets that have ended, and reports those whose status `is_reported`.
+fn take_ended(
     context: &mut CommandContext<'_>,
-    reset: &RunningReset,
-    ended: io::Result<ExitStatus>,
+    running: &mut Vec<RunningReset>,
+    is_reported: impl Fn(&ExitStatus) -> bool,
 ) {
-    let how = match ended {
-        Ok(status) if status.success() => return,
-        Ok(status) => describe_end(status),
-        Err(error) => format!("cannot be waited for: {error}"),
-    };
-    let text = format!("the reset of {} {how}", reset.group.describe());
-    context.print_error(&text);
+    running.retain_mut(|reset| {
+        let how = match reset.process.try_wait() {
+            Ok(None) => return true,
+            Ok(Some(status)) if status.success() || !is_reported(&status) => return false,
+            Ok(Some(status)) => describe_end(status),
+            Err(error) => format!("cannot be waited for: {error}"),
+        };
+        context.print_error(format!("the reset of {} {how}", reset.group.describe()));
+        false
+    });
 }
 
 /// Asks the resets in progress to end, and waits until they have: each finishes the agents that
@@ -354,18 +343,8 @@ fn stop_resets(context: &mut CommandContext<'_>, running: &mut Vec<RunningReset>
     // One that waited for a lock, or had agents left, ends with this code.
     let interrupted_code = i32::from(ErrorKind::Interrupted.exit_code());
     while !running.is_empty() && SystemClock.instant() < end {
-        running.retain_mut(|reset| match reset.process.try_wait() {
-            Ok(None) => true,
-            Ok(Some(status)) => {
-                if status.code().is_some_and(|code| code != interrupted_code) {
-                    report_end(context, reset, Ok(status));
-                }
-                false
-            }
-            Err(error) => {
-                report_end(context, reset, Err(error));
-                false
-            }
+        take_ended(context, running, |status| {
+            status.code().is_some_and(|code| code != interrupted_code)
         });
         SystemClock.sleep(POLL_INTERVAL);
     }

@@ -1,25 +1,23 @@
 //! `seal`: shows what changed since the last seal, and seals what the operator accepts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::baseline::describe_users;
+use super::baseline::{describe_users, resolve_name};
 use super::diff::{
     DiffHunk, MAX_ALL_HUNK_BYTES, compare_texts, diff_hunks_within, write_visible_diff,
 };
 use super::output::{Document, Printer, bad, dim, format_count, heading, notice, plain, warn};
-use super::{CommandContext, CommandError, CommandResult};
+use super::{CommandContext, CommandResult};
 use crate::baseline::seal::SealMeta;
 use crate::baseline::signatures::{SignedSeal, SigningKey};
 use crate::diff::Diff;
 use crate::digest::Digest;
-use crate::engine::{
-    Engine, SealChange, SealChangeKind, SealPlan, SealReport, SealScope, list_lint_errors,
-};
-use crate::error::{Error, ErrorKind};
+use crate::engine::{Engine, SealChange, SealChangeKind, SealPlan, SealScope, list_lint_errors};
+use crate::error::{Error, ErrorKind, Result};
 use crate::invocation::quote_operand;
 use crate::lint::Finding;
 use crate::quantity::{MAX_LISTED_NAMES, list_names};
@@ -251,8 +249,32 @@ impl SealDocument {
     }
 }
 
+/// A call of `seal`, and what it would do.
+struct SealCommand<'c> {
+    engine: &'c Engine,
+    args: &'c SealArgs,
+    scope: SealScope,
+    key: Option<SigningKey<'c>>,
+    plan: SealPlan,
+}
+
+impl SealCommand<'_> {
+    fn is_in_scope(&self, change: &SealChange) -> bool {
+        match &self.scope {
+            SealScope::Named(names) => names.contains(&change.name),
+            SealScope::SavedHere | SealScope::All => true,
+        }
+    }
+
+    /// Returns the options of the command that name the key.
+    fn key_options(&self) -> String {
+        let key = self.key.as_ref();
+        key.map(SigningKey::options).unwrap_or_default()
+    }
+}
+
 /// Returns the changes that the operator accepts.
-fn seal_scope(args: &SealArgs, engine: &Engine, cwd: &Path) -> Result<SealScope, Error> {
+fn seal_scope(context: &CommandContext<'_>, args: &SealArgs, engine: &Engine) -> Result<SealScope> {
     if args.all {
         return Ok(SealScope::All);
     }
@@ -260,19 +282,17 @@ fn seal_scope(args: &SealArgs, engine: &Engine, cwd: &Path) -> Result<SealScope,
         return Ok(SealScope::SavedHere);
     }
     let names = args.files.iter();
-    let names: Result<BTreeSet<String>, Error> = names
-        .map(|it| engine.seals().baseline_name(it, cwd))
-        .collect();
-    Ok(SealScope::Named(names?))
+    let names = names.map(|it| resolve_name(context, engine, it));
+    Ok(SealScope::Named(names.collect::<Result<_>>()?))
 }
 
 pub(super) fn run(context: &mut CommandContext<'_>, args: &SealArgs) -> CommandResult {
     let engine = context.open_engine()?;
-    let cwd = &context.environment.env.cwd;
-    let scope = seal_scope(args, &engine, cwd)?;
+    let scope = seal_scope(context, args, &engine)?;
     if !args.dry_run {
         engine.files().recover_baseline_changes()?;
     }
+    let cwd = &context.environment.env.cwd;
     let key_path = args.sign.as_ref().map(|path| cwd.join(path));
     let key = key_path.as_ref().map(|path| SigningKey {
         path,
@@ -285,52 +305,48 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &SealArgs) -> CommandR
     if args.force {
         plan.accept_lint_errors();
     }
-    let refusal = plan.check_lint_errors(engine.config(), key.as_ref()).err();
-    let is_in_scope = |change: &SealChange| match &scope {
-        SealScope::Named(names) => names.contains(&change.name),
-        SealScope::SavedHere | SealScope::All => true,
+    let command = SealCommand {
+        engine: &engine,
+        args,
+        scope,
+        key,
+        plan,
     };
-    let shown: Vec<&SealChange> = plan
-        .changes
-        .iter()
-        .filter(|change| change.kind != SealChangeKind::Unchanged && is_in_scope(change))
-        .collect();
-    let mut items: Vec<ChangeItem> = shown.iter().map(|it| ChangeItem::new(it)).collect();
-    for item in &mut items {
-        item.accepted &= refusal.is_none();
-    }
-    show_changes(context, &engine, &plan, &shown, &mut items)?;
-    let is_unchanged = |it: &&SealChange| it.kind == SealChangeKind::Unchanged;
-    let unchanged = plan.changes.iter().filter(is_unchanged).count();
+    let refusal = command
+        .plan
+        .check_lint_errors(engine.config(), command.key.as_ref());
+    seal_changes(context, &command, refusal.err())
+}
+
+/// Shows the changes, seals those that are accepted unless the lint refuses that, and says what is left.
+fn seal_changes(
+    context: &mut CommandContext<'_>,
+    command: &SealCommand<'_>,
+    refusal: Option<Error>,
+) -> CommandResult {
+    let SealCommand {
+        engine, args, plan, ..
+    } = command;
+    let key = command.key.as_ref();
+    let changes = show_changes(context, command, refusal.is_some())?;
     let report = if args.dry_run || refusal.is_some() {
-        engine.seals().preview_seal(&plan, key.as_ref())?
+        engine.seals().preview_seal(plan, key)?
     } else {
-        engine.seals().apply_seal(&plan, key.as_ref())?
+        engine.seals().apply_seal(plan, key)?
     };
-    let SealReport {
-        run,
-        path,
-        sealed,
-        meta,
-        signed,
-    } = report;
-    // The next plan has the baselines that this run sealed as unchanged.
-    let all_hash = match (&scope, &run) {
-        (SealScope::Named(_), _) => None,
-        (_, Some(_)) => Some(plan.hash_of_unaccepted()),
-        (_, None) => Some(plan.hash_of_all()),
-    };
+    let is_sealed = report.run.is_some();
+    let is_unchanged = |it: &&SealChange| it.kind == SealChangeKind::Unchanged;
     context.print_document(&SealDocument {
-        path,
+        path: report.path,
         dry_run: args.dry_run,
         plan: plan.hash(),
         problem: plan.problem.as_ref().map(ToString::to_string),
-        changes: items,
-        unchanged,
-        sealed,
-        run,
-        meta,
-        signed,
+        changes,
+        unchanged: plan.changes.iter().filter(is_unchanged).count(),
+        sealed: report.sealed,
+        run: report.run,
+        meta: report.meta,
+        signed: report.signed,
         is_signing: key.is_some(),
     })?;
     if let Some(refusal) = refusal {
@@ -339,53 +355,39 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &SealArgs) -> CommandR
         return Ok(Some(refusal.kind()));
     }
     if args.dry_run && plan.selected().next().is_some() {
-        print_accepting_command(context, &engine, &plan, args, key.as_ref());
+        print_accepting_command(context, command);
     }
-    Ok(report_unaccepted(
-        context,
-        &engine,
-        &plan,
-        is_in_scope,
-        all_hash,
-        key.as_ref(),
-    ))
+    Ok(report_unaccepted(context, command, is_sealed))
 }
 
 /// Prints the command that seals what a dry run showed, and nothing else.
-fn print_accepting_command(
-    context: &mut CommandContext<'_>,
-    engine: &Engine,
-    plan: &SealPlan,
-    args: &SealArgs,
-    key: Option<&SigningKey<'_>>,
-) {
-    let mut command = "seal".to_string();
+fn print_accepting_command(context: &mut CommandContext<'_>, command: &SealCommand<'_>) {
+    let args = command.args;
+    let mut words = "seal".to_string();
     if args.all {
-        command.push_str(" --all");
+        words.push_str(" --all");
     }
     for name in &args.files {
-        command.push_str(&format!(" {}", quote_operand(name)));
+        words.push_str(&format!(" {}", quote_operand(name)));
     }
     if args.force {
-        command.push_str(" --force");
+        words.push_str(" --force");
     }
-    command.push_str(&key.map(SigningKey::options).unwrap_or_default());
-    command.push_str(&format!(" --plan {}", plan.hash()));
-    let command = engine.command_line(&command);
-    context.print_hint(format!("to seal this and nothing else: {command}"));
+    let options = command.key_options();
+    words.push_str(&format!("{options} --plan {}", command.plan.hash()));
+    let line = command.engine.command_line(&words);
+    context.print_hint(format!("to seal this and nothing else: {line}"));
 }
 
 /// Says which changed files a seal left as they are; the kind of the error, if one of those it
 /// showed.
 fn report_unaccepted(
     context: &mut CommandContext<'_>,
-    engine: &Engine,
-    plan: &SealPlan,
-    is_in_scope: impl Fn(&SealChange) -> bool,
-    all_hash: Option<String>,
-    key: Option<&SigningKey<'_>>,
+    command: &SealCommand<'_>,
+    is_sealed: bool,
 ) -> Option<ErrorKind> {
-    let others = plan.unaccepted().filter(|it| !is_in_scope(it)).count();
+    let unaccepted = command.plan.unaccepted();
+    let others = unaccepted.filter(|it| !command.is_in_scope(it)).count();
     if others > 0 {
         let files = format_count(others, "other file");
         context.print_note(format!(
@@ -393,68 +395,76 @@ fn report_unaccepted(
         ));
         return None;
     }
-    plan.unaccepted().next()?;
-    print_unaccepted(context, engine, plan, all_hash, key);
+    command.plan.unaccepted().next()?;
+    print_unaccepted(context, command, is_sealed);
     Some(ErrorKind::Conflict)
 }
 
-/// Shows what would be sealed, as text, or adds it to the items for JSON. Nothing is sealed that
-/// could not be shown.
+/// Shows what would be sealed, and returns it; JSON has the differences in the answer. Nothing is sealed
+/// that could not be shown.
 fn show_changes(
     context: &mut CommandContext<'_>,
-    engine: &Engine,
-    plan: &SealPlan,
-    changes: &[&SealChange],
-    items: &mut [ChangeItem],
-) -> Result<(), CommandError> {
-    if let Some(problem) = plan.describe_problem() {
+    command: &SealCommand<'_>,
+    is_refused: bool,
+) -> Result<Vec<ChangeItem>> {
+    if let Some(problem) = command.plan.describe_problem() {
         context.print_warning(&problem);
     }
     let is_json = context.output.is_json();
     let mut bytes_left = MAX_ALL_HUNK_BYTES;
-    for (change, item) in changes.iter().zip(items) {
-        let diff = compare_change(engine, change);
+    let mut items = Vec::new();
+    for change in &command.plan.changes {
+        if change.kind == SealChangeKind::Unchanged || !command.is_in_scope(change) {
+            continue;
+        }
+        let mut item = ChangeItem::new(change);
+        item.accepted &= !is_refused;
+        let diff = compare_change(command.engine, change);
         if !is_json {
             context.print_document(&ShownChange {
-                item,
+                item: &item,
                 diff,
                 facts: change.owner.map(|owner| owner.describe()),
             })?;
         } else if let Some(diff) = &diff {
             item.add_hunks(diff, &mut bytes_left);
         }
+        items.push(item);
     }
     if !is_json && context.output.is_closed() {
         let message = "the changes could not be shown; nothing was sealed";
-        return Err(Error::new(ErrorKind::Host, message).into());
+        return Err(Error::new(ErrorKind::Host, message));
     }
-    Ok(())
+    Ok(items)
 }
 
 /// Says which changes were not sealed, and how to accept them: by name, or, where they are more than
 /// a handful, with `--all` and the hash of a plan of all changes, if there is one.
-fn print_unaccepted(
-    context: &mut CommandContext<'_>,
-    engine: &Engine,
-    plan: &SealPlan,
-    all_hash: Option<String>,
-    key: Option<&SigningKey<'_>>,
-) {
+fn print_unaccepted(context: &mut CommandContext<'_>, command: &SealCommand<'_>, is_sealed: bool) {
+    let SealCommand { engine, plan, .. } = command;
     let names: Vec<&str> = plan.unaccepted().map(|it| it.name.as_str()).collect();
     context.print_error(format!(
         "not sealed, because not all of the change was saved by this program: {}",
         list_names(&names)
     ));
-    let all_hash = all_hash.filter(|_| names.len() > MAX_LISTED_NAMES);
+    let is_long = names.len() > MAX_LISTED_NAMES;
     let names: Vec<String> = names.iter().map(quote_operand).collect();
-    let sign = key.map(SigningKey::options).unwrap_or_default();
-    let (names, hash) = match all_hash {
-        Some(hash) => ("--all".to_string(), hash),
-        None => (names.join(" "), plan.hash_of_unaccepted()),
+    let (names, hash) = match &command.scope {
+        SealScope::SavedHere | SealScope::All if is_long => {
+            // The next plan has the baselines that this run sealed as unchanged.
+            let hash = if is_sealed {
+                plan.hash_of_unaccepted()
+            } else {
+                plan.hash_of_all()
+            };
+            ("--all".to_string(), hash)
+        }
+        _ => (names.join(" "), plan.hash_of_unaccepted()),
     };
     let faulty = list_lint_errors(plan.unaccepted());
     let force = if faulty.is_some() { "--force " } else { "" };
     let forced = faulty.map(|it| format!(", with the lint errors of {it}"));
+    let sign = command.key_options();
     let seal = engine.command_line(&format!("seal {force}{names}{sign} --plan {hash}"));
     context.print_hint(format!(
         "read the changes above; to accept them{}: {seal}",

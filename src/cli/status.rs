@@ -344,6 +344,12 @@ pub(super) fn print_status(
     Ok(status)
 }
 
+/// Observes all agents of the config.
+pub(super) fn observe_fleet(engine: &Engine) -> Vec<Observation> {
+    let agents: Vec<_> = engine.config().agents.iter().collect();
+    engine.observer().observe_all(&agents)
+}
+
 /// Observes the named agents, or all where none is named: the worst first.
 ///
 /// # Errors

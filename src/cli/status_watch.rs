@@ -111,10 +111,7 @@ fn findings_of(seen: &Observation) -> Option<&ScanSummary> {
 }
 
 pub(super) fn run(context: &mut CommandContext<'_>, names: &[String]) -> CommandResult {
-    if context.output.is_json() {
-        let message = "--json prints one document, and `status --watch` does not end by itself";
-        return Err(Error::new(ErrorKind::User, message).into());
-    }
+    context.refuse_json("status --watch")?;
     let engine = Arc::new(context.open_engine()?);
     let observations = observe_worst_first(&engine, names)?;
     let mut known = KnownStates::new(&observations);

@@ -59,7 +59,7 @@ pub enum FileAction {
 }
 
 /// A file of the plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PlannedFile {
     /// Name of the unit.
     pub name: String,
@@ -67,17 +67,22 @@ pub struct PlannedFile {
     pub action: FileAction,
     /// Why it stays as it is, or why consent was needed.
     pub reason: Option<String>,
-    /// The text of the file.
-    pub old: Option<String>,
-    /// The text that it gets.
-    pub new: Option<String>,
     /// Whether it is a unit of the original tool.
+    #[serde(rename = "original")]
     pub is_original: bool,
     /// Whether it is there in the place of a unit of the config, whatever wrote it. Units of the
     /// original tool and of other configs are not, and masks.
+    #[serde(skip)]
     pub is_of_config: bool,
     /// Whether it is enabled when the plan is applied.
+    #[serde(rename = "enabled")]
     pub is_enabled: bool,
+    /// The text of the file.
+    #[serde(skip)]
+    pub old: Option<String>,
+    /// The text that it gets.
+    #[serde(rename = "content")]
+    pub new: Option<String>,
 }
 
 /// The plan of an installation, or of its removal.
