@@ -187,10 +187,8 @@ impl Document for EntryListDocument {
         }
         printer.write_table(&rows)?;
         let bytes: u64 = self.entries.iter().map(|item| item.size).sum();
-        printer.write_plain_line(format!(
-            "{}, {bytes} bytes",
-            format_count(self.entries.len(), "entry")
-        ))
+        let entries = format_count(self.entries.len(), "entry");
+        printer.write_plain_line(format!("{entries}, {bytes} bytes"))
     }
 }
 
@@ -323,9 +321,9 @@ fn list_entries(
         |kept: &&EntryStatus| kept.entry.path.as_os_str().as_bytes().contains(&b'\n');
     let unprintable = statuses.iter().filter(has_line_feed).count();
     if unprintable > 0 && !context.output.is_json() {
+        let paths = format_count(unprintable, "path");
         context.print_warning(format!(
-            "{} with line feeds: a line cannot name them, `--json` does",
-            format_count(unprintable, "path")
+            "{paths} with line feeds: a line cannot name them, `--json` does"
         ));
     }
     let zone = engine.clock().zone();

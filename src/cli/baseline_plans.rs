@@ -246,9 +246,9 @@ pub(super) fn create_baseline(context: &mut CommandContext<'_>, args: &NewArgs) 
         })?;
     }
     let seal = format!("seal {}", quote_operand(&args.name));
+    let seal = engine.command_line(&seal);
     context.print_hint(format!(
-        "edit it, name it in the config as `baseline` of an agent, then: {}",
-        engine.command_line(&seal)
+        "edit it, name it in the config as `baseline` of an agent, then: {seal}"
     ));
     Ok(None)
 }

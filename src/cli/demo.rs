@@ -84,10 +84,11 @@ pub(super) fn run(
     }
     context.config_flag = Some(demo.config_path().to_path_buf());
     context.connector = demo.host().clone();
+    let directory = demo.directory().display();
     if context.can_open_console() {
         let config = context.load_config()?;
         let writers = demo.start_writers();
-        let note = format!("example fleet in {}", demo.directory().display());
+        let note = format!("example fleet in {directory}");
         let setup = ConsoleSetup {
             startup_message: Some(note),
             connector: Some(demo.host().clone()),
@@ -98,18 +99,14 @@ pub(super) fn run(
         let ended = context.open_console(config, flags, setup);
         drop(writers);
         if dir.is_some() && ended.is_ok() {
+            let open = Invocation::with_config(demo.config_path()).console_command_line();
             context.print_note(format!(
-                "example fleet kept in {}; open it with `{}`",
-                demo.directory().display(),
-                Invocation::with_config(demo.config_path()).console_command_line()
+                "example fleet kept in {directory}; open it with `{open}`"
             ));
         }
         return ended;
     }
-    context.print_note(format!(
-        "example fleet created in {}",
-        demo.directory().display()
-    ));
+    context.print_note(format!("example fleet created in {directory}"));
     status::run(context, &[], false, &MetricsFlags::default())?;
     if dir.is_none() {
         context.print_note("the fleet is removed now; use --dir DIR to keep it");

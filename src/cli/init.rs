@@ -137,9 +137,9 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &InitArgs) -> CommandR
         context.print_note(format!("left out: {reason}"));
     }
     if args.dry_run {
+        let archive = archive_dir.display();
         context.print_note(format!(
-            "init also begins the archive in {}, and names it in the config with archive_id",
-            archive_dir.display()
+            "init also begins the archive in {archive}, and names it in the config with archive_id"
         ));
     }
     let invocation = match &context.config_flag {
@@ -229,10 +229,8 @@ fn propose_agents(args: &InitArgs, config: &Path, env: &ConfigEnvironment) -> Re
     let mut left_out = Vec::new();
     for path in &args.paths {
         let memory = find_memory(&env.resolve(path)).ok_or_else(|| {
-            let message = format!(
-                "{} is neither a memory nor a directory with one",
-                path.display()
-            );
+            let path = path.display();
+            let message = format!("{path} is neither a memory nor a directory with one");
             Error::new(ErrorKind::User, message).with_hint(format!(
                 "name a file, or a directory with a {MEMORY_FILE_NAME}"
             ))

@@ -58,10 +58,8 @@ impl Document for KeysDocument {
             return Ok(());
         };
         printer.write_plain_line("")?;
-        printer.write_plain_line(format!(
-            "* {} changed by {file}",
-            format_count(changed, "command")
-        ))
+        let commands = format_count(changed, "command");
+        printer.write_plain_line(format!("* {commands} changed by {file}"))
     }
 }
 

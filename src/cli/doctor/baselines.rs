@@ -54,10 +54,8 @@ pub(super) fn check_baselines(report: &mut DoctorReport, fleet: &FleetSubject<'_
         }
     }
     if ok_count > 0 {
-        report.add_ok(format!(
-            "baselines of {} pass their checks",
-            format_count(ok_count, "agent")
-        ));
+        let agents = format_count(ok_count, "agent");
+        report.add_ok(format!("baselines of {agents} pass their checks"));
     }
 }
 

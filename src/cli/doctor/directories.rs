@@ -174,17 +174,15 @@ pub(super) fn check_agent_directories(report: &mut DoctorReport, fleet: &FleetSu
         }
     }
     if ok_count > 0 {
+        let agents = format_count(ok_count, "agent");
         report.add_ok(format!(
-            "directories of {} exist, are writable and contain no symlinks",
-            format_count(ok_count, "agent")
+            "directories of {agents} exist, are writable and contain no symlinks"
         ));
     }
     if in_place_count > 0 {
+        let agents = format_count(in_place_count, "agent");
         report.add_warning(
-            format!(
-                "memories of {} are mount points and are written in place",
-                format_count(in_place_count, "agent")
-            ),
+            format!("memories of {agents} are mount points and are written in place"),
             "a crash during the write leaves a memory half written until the next run; mount \
              the directories instead",
         );

@@ -106,11 +106,9 @@ fn check_lease_file_systems(report: &mut DoctorReport, engine: &Engine, agents: 
         *agents_by_reason.entry(why).or_default() += 1;
     }
     for (why, number) in agents_by_reason {
+        let agents = format_count(number, "agent");
         report.add_warning(
-            format!(
-                "late writers to the memory of {} cannot be detected: {why}",
-                format_count(number, "agent")
-            ),
+            format!("late writers to the memory of {agents} cannot be detected: {why}"),
             "run resets on the machine that has the files on its own disk; elsewhere a reset reads \
              a displaced file again after 250 ms, then removes it",
         );

@@ -75,11 +75,9 @@ fn report_absent_memories(
     let was_absent = |agent: &&Agent| methods.get(&agent.name) == Some(&SwapMethod::TakeAway);
     let number = local_agents.filter(was_absent).count();
     if number > 0 {
+        let agents = format_count(number, "agent");
         report.add_warning(
-            format!(
-                "memories of {} were absent for a moment during the last reset",
-                format_count(number, "agent")
-            ),
+            format!("memories of {agents} were absent for a moment during the last reset"),
             "their file system cannot exchange two files; nothing is lost",
         );
     }

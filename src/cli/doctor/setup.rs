@@ -57,11 +57,8 @@ pub(super) fn check_config(report: &mut DoctorReport, subject: &DoctorSubject<'_
     match (&subject.fleet, &subject.config_failure) {
         (Some(fleet), _) => {
             let config = fleet.engine.config();
-            report.add_ok(format!(
-                "config {}, {}",
-                config.path.display(),
-                format_count(config.agents.len(), "agent")
-            ));
+            let agents = format_count(config.agents.len(), "agent");
+            report.add_ok(format!("config {}, {agents}", config.path.display()));
             report_config_warnings(report, fleet);
         }
         (None, Some(failure)) => {
@@ -98,27 +95,18 @@ pub(super) fn check_agent_names(report: &mut DoctorReport, fleet: &FleetSubject<
     let cli = Cli::command();
     let verbs: Vec<&str> = cli.get_subcommands().map(clap::Command::get_name).collect();
     let is_reserved = |name: &str| verbs.contains(&name) || name == "all" || name == "help";
-    let mut has_finding = false;
-    for agent in config
-        .agents
-        .iter()
-        .filter(|agent| is_reserved(&agent.name))
-    {
-        has_finding = true;
+    let names = config.agents.iter().map(|agent| agent.name.as_str());
+    let names: Vec<&str> = names.filter(|name| is_reserved(name)).collect();
+    for name in &names {
+        let reset = config.invocation.command_line(&format!("reset {name}"));
         report.add_warning(
             format!(
-                "agent {0} has the name of a command: `memory-shepherd {0}` runs the command",
-                agent.name
+                "agent {name} has the name of a command: `memory-shepherd {name}` runs the command"
             ),
-            &format!(
-                "use `{}` to reset the agent",
-                config
-                    .invocation
-                    .command_line(&format!("reset {}", agent.name))
-            ),
+            &format!("use `{reset}` to reset the agent"),
         );
     }
-    if !has_finding {
+    if names.is_empty() {
         report.add_ok("no agent has the name of a command");
     }
 }

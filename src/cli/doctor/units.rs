@@ -143,18 +143,12 @@ pub(super) fn check_units(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
         Ok(subject) => subject,
         Err(error) => return report.add_warning(error.message(), ""),
     };
-    let (directory, files) = (&subject.target.directory, &subject.installed);
+    let (directory, files) = (subject.target.directory.display(), &subject.installed);
     if files.is_empty() {
-        return report.add_ok(format!(
-            "{} has no units of this config",
-            directory.display()
-        ));
+        return report.add_ok(format!("{directory} has no units of this config"));
     }
-    report.add_ok(format!(
-        "{} of this config in {}",
-        format_count(files.len(), "unit"),
-        directory.display()
-    ));
+    let units = format_count(files.len(), "unit");
+    report.add_ok(format!("{units} of this config in {directory}"));
     check_access(report, fleet, subject);
     check_programs(report, fleet, subject);
     check_texts(report, fleet, subject);
@@ -212,11 +206,9 @@ fn check_access(report: &mut DoctorReport, fleet: &FleetSubject<'_>, subject: &U
         );
     }
     if let Some(more) = places.len().checked_sub(MAX_REPORTED_PLACES + 1) {
+        let files = format_count(more + 1, "further file");
         report.add_failure(
-            format!(
-                "other users can change {} that decide what units run",
-                format_count(more + 1, "further file")
-            ),
+            format!("other users can change {files} that decide what units run"),
             "put those above right, then run `doctor` again",
         );
     }
@@ -244,11 +236,9 @@ fn check_programs(report: &mut DoctorReport, fleet: &FleetSubject<'_>, subject: 
         }
     }
     for program in programs.iter().filter(|it| !is_executable(it)) {
+        let program = program.display();
         report.add_failure(
-            format!(
-                "units run {}, which is missing or cannot be executed",
-                program.display()
-            ),
+            format!("units run {program}, which is missing or cannot be executed"),
             &format!(
                 "install the program there, or run `{}` with the one that they should run",
                 install_command(fleet, subject.target.scope)
@@ -327,12 +317,10 @@ fn check_timers(report: &mut DoctorReport, fleet: &FleetSubject<'_>, subject: &U
         return;
     };
     if !manager.is_running() {
+        let run = fleet.engine.command_line("schedule run");
         return report.add_warning(
             "no service manager is running: the installed timers do nothing",
-            &format!(
-                "start it, or run `{}` instead",
-                fleet.engine.command_line("schedule run")
-            ),
+            &format!("start it, or run `{run}` instead"),
         );
     }
     let now = SystemClock.now();

@@ -42,11 +42,9 @@ pub(super) fn check_write_access(report: &mut DoctorReport, fleet: &FleetSubject
         }
     }
     if own_count > 0 {
+        let agents = format_count(own_count, "agent");
         report.add_warning(
-            format!(
-                "files of {} belong to you or to root",
-                format_count(own_count, "agent")
-            ),
+            format!("files of {agents} belong to you or to root"),
             "an agent that runs as one of these users can write baselines and archive: \
              run each agent as a user of its own",
         );
@@ -82,9 +80,9 @@ pub(super) fn check_write_access(report: &mut DoctorReport, fleet: &FleetSubject
         .difference(&agents_with_access)
         .count();
     if safe > 0 {
+        let agents = format_count(safe, "agent");
         report.add_ok(format!(
-            "the users of {} can write neither config, baselines nor archive",
-            format_count(safe, "agent")
+            "the users of {agents} can write neither config, baselines nor archive"
         ));
     }
 }

@@ -163,10 +163,8 @@ impl LintDocument {
             line.push_str(&format!(", {} suppressed", summary.suppressed));
         }
         if summary.fixed > 0 {
-            line.push_str(&format!(
-                ", {} corrected",
-                format_count(summary.fixed, "file")
-            ));
+            let files = format_count(summary.fixed, "file");
+            line.push_str(&format!(", {files} corrected"));
         }
         if !self.unread.is_empty() {
             line.push_str(&format!(", {} not read", self.unread.len()));
