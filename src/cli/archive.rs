@@ -294,10 +294,7 @@ pub(super) fn run(context: &mut CommandContext<'_>, verb: &ArchiveVerb) -> Comma
         ArchiveVerb::Reindex => rebuild_index(context),
         ArchiveVerb::Pin { entries } => pin_entries(context, entries, true),
         ArchiveVerb::Unpin { entries } => pin_entries(context, entries, false),
-        ArchiveVerb::Prune(args) => {
-            let engine = context.open_engine()?;
-            prune::run(context, &engine, args)
-        }
+        ArchiveVerb::Prune(args) => prune::run(context, args),
     }
 }
 

@@ -359,46 +359,35 @@ fn list_baselines(context: &mut CommandContext<'_>) -> CommandResult {
         None => (None, None),
     };
     let seal_error = list.seal_error.or(signature_error);
-    let problems: Vec<String> = list
-        .baselines
-        .iter()
-        .filter_map(|it| Some(format!("{}: {}", it.name, it.problem.as_ref()?)))
-        .collect();
-    let changed: Vec<String> = list
-        .baselines
-        .iter()
-        .filter(|it| it.state == BaselineState::Changed)
-        .map(|it| quote_operand(&it.name))
-        .collect();
-    let has_saved = list
-        .baselines
-        .iter()
-        .any(|it| it.state == BaselineState::Saved);
-    let has_unsealed = list
-        .baselines
-        .iter()
-        .any(|it| it.state == BaselineState::Unsealed && !it.agents.is_empty());
-    context.print_document(&ListDocument {
+    let document = ListDocument {
         baseline_dir: list.directory,
         baselines: list.baselines,
         signed,
         seal_error: seal_error.as_ref().map(Error::to_string),
         ledger_error: list.ledger_error.as_ref().map(Error::to_string),
-    })?;
-    problems.iter().for_each(|it| context.print_error(it));
+    };
+    context.print_document(&document)?;
+    let baselines = &document.baselines;
+    for baseline in baselines {
+        if let Some(problem) = &baseline.problem {
+            context.print_error(format!("{}: {problem}", baseline.name));
+        }
+    }
     for error in [&seal_error, &list.ledger_error].into_iter().flatten() {
         context.print_failure(error);
     }
-    for name in changed {
+    let in_state = |state| baselines.iter().filter(move |it| it.state == state);
+    for baseline in in_state(BaselineState::Changed) {
+        let name = quote_operand(&baseline.name);
         let seal = engine.command_line(&format!("seal --dry-run {name}"));
         let restore = engine.command_line(&format!("baseline restore {name}"));
         context.print_hint(format!("see what changed: {seal}; put it back: {restore}"));
     }
-    if has_saved {
+    if in_state(BaselineState::Saved).next().is_some() {
         let seal = seal_saved_command(engine.config());
-        let hint = format!("seal what you saved, and nothing else: {seal}");
-        context.print_hint(&hint);
+        context.print_hint(format!("seal what you saved, and nothing else: {seal}"));
     }
+    let has_unsealed = in_state(BaselineState::Unsealed).any(|it| !it.agents.is_empty());
     if has_unsealed && seal_error.is_none() {
         context.print_hint(seal_hint(engine.config()));
     }

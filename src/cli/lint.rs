@@ -5,13 +5,14 @@ mod sarif;
 mod text;
 
 use std::collections::HashSet;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use super::baseline_plans::warn_of_foreign_baseline;
+use super::output::{Document, Printer};
 use super::values::EXIT_CODES;
 use super::{CommandContext, CommandResult};
 use crate::clock::{Clock, SystemClock};
@@ -23,8 +24,7 @@ use crate::lint::{
     Finding, LintSettings, RULES, Rule, RuleId, Severity, Suppressed, TextRole, Unchecked, Words,
 };
 use crate::untrusted::visible_line;
-use annotations::AnnotationDocument;
-use text::{RuleDocument, RulesDocument, ShortDocument, TextDocument, WordListItem, WordsDocument};
+use text::{RuleDocument, RulesDocument, WordListItem, WordsDocument};
 
 /// Size limit of a text of no agent, in bytes.
 const MAX_INPUT_BYTES: u64 = 16 << 20;
@@ -153,6 +153,21 @@ struct LintDocument {
     /// The working directory.
     #[serde(skip)]
     directory: PathBuf,
+}
+
+/// The answer of `lint` in one of the formats for people.
+#[derive(Serialize)]
+#[serde(transparent)]
+struct FormattedLint {
+    document: LintDocument,
+    #[serde(skip)]
+    write_text: fn(&LintDocument, &mut Printer<'_>) -> io::Result<()>,
+}
+
+impl Document for FormattedLint {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        (self.write_text)(&self.document, printer)
+    }
 }
 
 /// A target that could not be read.
@@ -296,7 +311,7 @@ impl LintSession {
 
 fn read_standard_input() -> Result<Vec<u8>> {
     let mut text = Vec::new();
-    let input = std::io::stdin().lock();
+    let input = io::stdin().lock();
     let read = input.take(MAX_INPUT_BYTES + 1).read_to_end(&mut text);
     read.with_path("read", Path::new("standard input"))?;
     if text.len() as u64 > MAX_INPUT_BYTES {
@@ -387,16 +402,26 @@ fn fix(context: &mut CommandContext<'_>, session: &LintSession, file: &LintedFil
 
 fn explain_rule(context: &mut CommandContext<'_>, name: &str) -> CommandResult {
     let Some(rule) = RuleId::parse(name) else {
-        let error = Error::new(ErrorKind::User, format!("no lint rule named {name}"));
         let names = RULES.iter().flat_map(|rule| [rule.id, rule.name]);
-        return Err(match config::closest_match(name, names) {
-            Some(near) => error.with_hint(format!("did you mean {near}?")),
-            None => error.with_hint("`memory-shepherd lint rules` lists all rules"),
-        }
-        .into());
+        let hint = "`memory-shepherd lint rules` lists all rules";
+        return Err(unknown_name_error("lint rule", name, names, hint).into());
     };
     let rule: &'static Rule = rule.rule();
     context.print_answer(&RuleDocument { rule })
+}
+
+/// Returns the error of a name that is none of `names`; the hint is for one that resembles none of them.
+fn unknown_name_error(
+    what: &str,
+    name: &str,
+    names: impl Iterator<Item = &'static str>,
+    hint: &str,
+) -> Error {
+    let error = Error::new(ErrorKind::User, format!("no {what} named {name}"));
+    match config::closest_match(name, names) {
+        Some(near) => error.with_hint(format!("did you mean {near}?")),
+        None => error.with_hint(hint),
+    }
 }
 
 fn print_words(context: &mut CommandContext<'_>, name: Option<&str>) -> CommandResult {
@@ -405,13 +430,9 @@ fn print_words(context: &mut CommandContext<'_>, name: Option<&str>) -> CommandR
         .map(|(name, text)| WordListItem { name, text })
         .collect();
     if let (Some(name), []) = (name, lists.as_slice()) {
-        let error = Error::new(ErrorKind::User, format!("no word list named {name}"));
         let names = Words::shipped_lists().map(|(name, _)| name);
-        return Err(match config::closest_match(name, names) {
-            Some(near) => error.with_hint(format!("did you mean {near}?")),
-            None => error.with_hint("`memory-shepherd lint words` lists them"),
-        }
-        .into());
+        let hint = "`memory-shepherd lint words` lists them";
+        return Err(unknown_name_error("word list", name, names, hint).into());
     }
     let prints_text = name.is_some();
     context.print_answer(&WordsDocument { lists, prints_text })
@@ -561,16 +582,20 @@ fn print_lint(
     document: LintDocument,
     format: LintFormat,
 ) -> Result<()> {
-    match format {
-        _ if context.output.is_json() => context.print_document(&TextDocument(document)),
-        LintFormat::Text => context.print_document(&TextDocument(document)),
-        LintFormat::Short => context.print_document(&ShortDocument(document)),
-        LintFormat::Github => context.print_document(&AnnotationDocument(document)),
-        LintFormat::Json => context.output.print_json(&document),
-        LintFormat::Sarif => context
-            .output
-            .print_foreign_json(&sarif::SarifLog::new(&document)),
-    }
+    let write_text = match format {
+        LintFormat::Json => return context.output.print_json(&document),
+        LintFormat::Sarif if !context.output.is_json() => {
+            let log = sarif::SarifLog::new(&document);
+            return context.output.print_foreign_json(&log);
+        }
+        LintFormat::Text | LintFormat::Sarif => text::write_findings,
+        LintFormat::Short => text::write_lines,
+        LintFormat::Github => annotations::write_annotations,
+    };
+    context.print_document(&FormattedLint {
+        document,
+        write_text,
+    })
 }
 
 impl LintTarget<'_> {

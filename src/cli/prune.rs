@@ -13,7 +13,7 @@ use super::output::{
 };
 use super::{CommandContext, CommandResult};
 use crate::digest::Digest;
-use crate::engine::{AgentRetention, Engine, PruneReport, RetentionOverview};
+use crate::engine::{AgentRetention, PruneReport, RetentionOverview};
 use crate::error::Error;
 use crate::invocation::as_operand;
 use crate::quantity::format_size;
@@ -267,11 +267,8 @@ fn write_wrapped(
     printer.write_line(&[(role, &label), plain(&line)])
 }
 
-pub(super) fn run(
-    context: &mut CommandContext<'_>,
-    engine: &Engine,
-    args: &PruneArgs,
-) -> CommandResult {
+pub(super) fn run(context: &mut CommandContext<'_>, args: &PruneArgs) -> CommandResult {
+    let engine = context.open_engine()?;
     if args.dry_run {
         let report = preview(engine.retention().retention_overview(&args.agents)?);
         context.print_document(&PruneDocument::new(&report, args))?;

@@ -19,6 +19,7 @@ use super::output::{
     text_cell, warn,
 };
 use super::run_arguments::{PushArgs, ResetArgs, RunFlags, UndoArgs};
+use super::schedule::no_agents_error;
 use super::schedule_hold::{
     finish_held_reset, report_held_agents, split_held_agents, split_protected_agents,
 };
@@ -327,13 +328,8 @@ fn reset_agents(
 ) -> CommandResult {
     // Exit code 0 would look like a reset of every agent.
     if args.agents.is_empty() && engine.config().agents.is_empty() {
-        let config = engine.config().path.display();
-        let message = format!("config {config} has no agents; nothing to reset");
-        return Err(Error::new(ErrorKind::Config, message)
-            .with_hint(format!(
-                "`{}` shows how to add an agent",
-                engine.command_line("config check")
-            ))
+        let error = no_agents_error(engine, "reset");
+        return Err(error
             .with_hint("pass --config FILE to use another config")
             .into());
     }
@@ -467,14 +463,10 @@ fn print_dry_run(context: &mut CommandContext<'_>, engine: &Engine, plan: Plan) 
     } else {
         &[]
     };
-    let hints: Vec<String> = plan
-        .skipped
-        .iter()
-        .flat_map(|skipped| skipped.hints.clone())
-        .collect();
     let rule_changes = RuleChange::of_plan(engine, &plan);
-    context.print_document(&DryRunDocument { plan, rule_changes })?;
-    context.print_hints(&hints);
+    let document = DryRunDocument { plan, rule_changes };
+    context.print_document(&document)?;
+    context.print_hints(document.plan.skipped.iter().flat_map(|it| &it.hints));
     for choice in choices {
         context.print_hint(choice);
     }

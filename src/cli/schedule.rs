@@ -212,25 +212,16 @@ impl<'a> ScheduleDocument<'a> {
 
     /// Describes what was, or would be, done: `2 units created, 1 removed`.
     fn describe_changes(&self) -> String {
-        let actions = if self.dry_run {
-            [
-                (FileAction::Create, "to create"),
-                (FileAction::Update, "to update"),
-                (FileAction::Remove, "to remove"),
-                (FileAction::Unchanged, "unchanged"),
-                (FileAction::Leave, "to leave alone"),
-            ]
-        } else {
-            [
-                (FileAction::Create, "created"),
-                (FileAction::Update, "updated"),
-                (FileAction::Remove, "removed"),
-                (FileAction::Unchanged, "unchanged"),
-                (FileAction::Leave, "left alone"),
-            ]
-        };
+        let words = [
+            (FileAction::Create, "to create", "created"),
+            (FileAction::Update, "to update", "updated"),
+            (FileAction::Remove, "to remove", "removed"),
+            (FileAction::Unchanged, "unchanged", "unchanged"),
+            (FileAction::Leave, "to leave alone", "left alone"),
+        ];
         let mut parts: Vec<String> = Vec::new();
-        for (action, word) in actions {
+        for (action, planned, done) in words {
+            let word = if self.dry_run { planned } else { done };
             let files = self.plan.files.iter();
             match files.filter(|file| file.action == action).count() {
                 0 => {}
@@ -604,14 +595,18 @@ pub(super) fn user_sandbox(engine: &Engine, scope: UnitScope) -> UserSandbox {
 
 /// Refuses a config without agents: timers without effect would look like resets.
 fn check_has_agents(engine: &Engine) -> Result<()> {
-    if !engine.config().agents.is_empty() {
-        return Ok(());
+    match engine.config().agents.as_slice() {
+        [] => Err(no_agents_error(engine, "schedule")),
+        _ => Ok(()),
     }
+}
+
+/// Returns the error of a config without agents, in which there is nothing to `act` on.
+pub(super) fn no_agents_error(engine: &Engine, act: &str) -> Error {
     let config = engine.config().path.display();
-    let message = format!("config {config} has no agents; nothing to schedule");
-    let line = engine.command_line("config check");
-    Err(Error::new(ErrorKind::Config, message)
-        .with_hint(format!("`{line}` shows how to add an agent")))
+    let message = format!("config {config} has no agents; nothing to {act}");
+    let check = engine.command_line("config check");
+    Error::new(ErrorKind::Config, message).with_hint(format!("`{check}` shows how to add an agent"))
 }
 
 /// Returns the error about units of the original tool, which would reset the same agents.

@@ -187,35 +187,34 @@ impl StatusRow {
             text_cell(OutputRole::Plain, &self.agent),
             text_cell(OutputRole::Plain, &self.host),
         ];
+        let number = |text: String| number_cell(OutputRole::Plain, text);
+        let unknown = || number_cell(OutputRole::Dim, "-");
         match &self.memory {
             Some(memory) => {
                 let percent = memory.size.saturating_mul(100) / self.max_memory_size.max(1);
-                let is_over_limit = memory.size > self.max_memory_size;
-                let role = if is_over_limit {
+                let limit_role = if memory.size > self.max_memory_size {
                     OutputRole::Bad
                 } else {
                     OutputRole::Plain
                 };
-                row.push(number_cell(OutputRole::Plain, format_size(memory.size)));
-                row.push(number_cell(role, format!("{percent}%")));
-                row.push(match memory.scratch_lines {
-                    Some(lines) => number_cell(OutputRole::Plain, lines.to_string()),
-                    None => number_cell(OutputRole::Dim, "-"),
+                let scratch = memory.scratch_lines.map(|lines| number(lines.to_string()));
+                let above = memory.boundary.map(|boundary| {
+                    let (added, removed) = (boundary.added_lines, boundary.removed_lines);
+                    if boundary.is_drifted() {
+                        number_cell(OutputRole::Bad, format!("+{added} -{removed}"))
+                    } else {
+                        number("0".to_string())
+                    }
                 });
-                row.push(match memory.boundary {
-                    Some(boundary) if boundary.is_drifted() => number_cell(
-                        OutputRole::Bad,
-                        format!("+{} -{}", boundary.added_lines, boundary.removed_lines),
-                    ),
-                    Some(_) => number_cell(OutputRole::Plain, "0"),
-                    None => number_cell(OutputRole::Dim, "-"),
-                });
-                row.push(number_cell(
-                    OutputRole::Plain,
-                    format_age(memory.changed, now),
-                ));
+                row.extend([
+                    number(format_size(memory.size)),
+                    number_cell(limit_role, format!("{percent}%")),
+                    scratch.unwrap_or_else(unknown),
+                    above.unwrap_or_else(unknown),
+                    number(format_age(memory.changed, now)),
+                ]);
             }
-            None => row.extend((0..5).map(|_| number_cell(OutputRole::Dim, "-"))),
+            None => row.extend((0..5).map(|_| unknown())),
         }
         row.push(match &self.last_run {
             Some(last) => text_cell(outcome_role(last.outcome), format_last_run(last, now)),

@@ -125,18 +125,15 @@ impl VerifyDocument {
             .findings
             .iter()
             .filter(|it| it.subject == subject);
-        match findings.count() {
-            0 => vec![
-                text_cell(OutputRole::Good, "ok"),
-                text_cell(OutputRole::Heading, name),
-                text_cell(OutputRole::Plain, summary),
-            ],
-            number => vec![
-                text_cell(OutputRole::Bad, "FAIL"),
-                text_cell(OutputRole::Heading, name),
-                text_cell(OutputRole::Plain, format_count(number, "finding")),
-            ],
-        }
+        let (role, word, summary) = match findings.count() {
+            0 => (OutputRole::Good, "ok", summary),
+            number => (OutputRole::Bad, "FAIL", format_count(number, "finding")),
+        };
+        vec![
+            text_cell(role, word),
+            text_cell(OutputRole::Heading, name),
+            text_cell(OutputRole::Plain, summary),
+        ]
     }
 }
 
@@ -164,15 +161,12 @@ pub(super) fn run(
     out.update_status_line("");
     let found = found?;
     let kind = found.worst_kind();
-    let hints: Vec<String> = found
-        .findings
-        .iter()
-        .flat_map(|it| it.hints.clone())
-        .collect();
-    context.print_document(&VerifyDocument {
+    let document = VerifyDocument {
         ok: kind.is_none(),
         verification: found,
-    })?;
-    context.print_hints(&hints);
+    };
+    context.print_document(&document)?;
+    let findings = document.verification.findings.iter();
+    context.print_hints(findings.flat_map(|it| &it.hints));
     Ok(kind)
 }

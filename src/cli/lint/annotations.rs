@@ -2,44 +2,39 @@
 
 use std::io;
 
-use serde::Serialize;
-
 use super::LintDocument;
-use crate::cli::output::{Document, Printer, plain};
+use crate::cli::output::{Printer, plain};
 use crate::lint::Severity;
 
-/// One workflow command a finding.
-#[derive(Serialize)]
-#[serde(transparent)]
-pub(super) struct AnnotationDocument(pub LintDocument);
-
-impl Document for AnnotationDocument {
-    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        for finding in &self.0.findings {
-            let command = match finding.severity {
-                Severity::Error => "error",
-                Severity::Warning => "warning",
-                Severity::Info => "notice",
-            };
-            let rule = finding.rule_row();
-            let (start, end) = (finding.range.start, finding.range.end);
-            let title = format!("{} {}", rule.id, rule.name);
-            let line = format!(
-                ",line={},endLine={},col={},title={}::{}",
-                start.line,
-                end.line,
-                start.col,
-                escape_property(&title),
-                escape_data(&finding.message)
-            );
-            printer.write_line_at_path(
-                &format!("::{command} file="),
-                &escape_property(self.0.shown_path(&finding.path)),
-                &[plain(&line)],
-            )?;
-        }
-        Ok(())
+/// Writes one workflow command a finding.
+pub(super) fn write_annotations(
+    document: &LintDocument,
+    printer: &mut Printer<'_>,
+) -> io::Result<()> {
+    for finding in &document.findings {
+        let command = match finding.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+            Severity::Info => "notice",
+        };
+        let rule = finding.rule_row();
+        let (start, end) = (finding.range.start, finding.range.end);
+        let title = format!("{} {}", rule.id, rule.name);
+        let line = format!(
+            ",line={},endLine={},col={},title={}::{}",
+            start.line,
+            end.line,
+            start.col,
+            escape_property(&title),
+            escape_data(&finding.message)
+        );
+        printer.write_line_at_path(
+            &format!("::{command} file="),
+            &escape_property(document.shown_path(&finding.path)),
+            &[plain(&line)],
+        )?;
     }
+    Ok(())
 }
 
 fn escape_data(text: &str) -> String {

@@ -26,30 +26,23 @@ fn role_of(severity: Severity) -> OutputRole {
     }
 }
 
-/// Findings with excerpts, and a summary.
-#[derive(Serialize)]
-#[serde(transparent)]
-pub(super) struct TextDocument(pub LintDocument);
-
-impl Document for TextDocument {
-    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        let document = &self.0;
-        for file in &document.files {
-            for finding in &file.report.findings {
-                write_finding(printer, document, file, finding)?;
-            }
+/// Writes the findings with excerpts, and a summary.
+pub(super) fn write_findings(document: &LintDocument, printer: &mut Printer<'_>) -> io::Result<()> {
+    for file in &document.files {
+        for finding in &file.report.findings {
+            write_finding(printer, document, file, finding)?;
         }
-        for unchecked in &document.unchecked {
-            let rules: Vec<&str> = unchecked.rules.iter().map(|it| it.code()).collect();
-            let line = format!(
-                ": not checked, because the text is not English or too short to tell: {}",
-                rules.join(" ")
-            );
-            let path = document.shown_path(&unchecked.path);
-            printer.write_line_at_path("", path, &[dim(&line)])?;
-        }
-        printer.write_plain_line(document.summary_line())
     }
+    for unchecked in &document.unchecked {
+        let rules: Vec<&str> = unchecked.rules.iter().map(|it| it.code()).collect();
+        let line = format!(
+            ": not checked, because the text is not English or too short to tell: {}",
+            rules.join(" ")
+        );
+        let path = document.shown_path(&unchecked.path);
+        printer.write_line_at_path("", path, &[dim(&line)])?;
+    }
+    printer.write_plain_line(document.summary_line())
 }
 
 fn write_finding(
@@ -173,32 +166,26 @@ impl LintDocument {
     }
 }
 
-/// One line a finding: `path:line:col: RULE [severity] message`.
-#[derive(Serialize)]
-#[serde(transparent)]
-pub(super) struct ShortDocument(pub LintDocument);
-
-impl Document for ShortDocument {
-    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        for finding in &self.0.findings {
-            let start = finding.range.start;
-            let severity = match finding.severity {
-                Severity::Warning => "warn",
-                severity => severity.as_str(),
-            };
-            let (place, label) = (
-                format!(":{}:{}: ", start.line, start.col),
-                format!("{} [{severity}] ", finding.rule_row().id),
-            );
-            let pieces = [
-                plain(place.as_str()),
-                (role_of(finding.severity), label.as_str()),
-                plain(finding.message.as_str()),
-            ];
-            printer.write_line_at_path("", self.0.shown_path(&finding.path), &pieces)?;
-        }
-        Ok(())
+/// Writes one line a finding: `path:line:col: RULE [severity] message`.
+pub(super) fn write_lines(document: &LintDocument, printer: &mut Printer<'_>) -> io::Result<()> {
+    for finding in &document.findings {
+        let start = finding.range.start;
+        let severity = match finding.severity {
+            Severity::Warning => "warn",
+            severity => severity.as_str(),
+        };
+        let (place, label) = (
+            format!(":{}:{}: ", start.line, start.col),
+            format!("{} [{severity}] ", finding.rule_row().id),
+        );
+        let pieces = [
+            plain(place.as_str()),
+            (role_of(finding.severity), label.as_str()),
+            plain(finding.message.as_str()),
+        ];
+        printer.write_line_at_path("", document.shown_path(&finding.path), &pieces)?;
     }
+    Ok(())
 }
 
 /// The answer of `lint explain`.

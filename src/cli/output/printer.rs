@@ -11,6 +11,7 @@ use std::path::Path;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
+use super::reveal_to_string;
 use crate::config::{Diagnostic, DiagnosticLevel};
 use crate::quantity;
 use crate::untrusted::{self, RevealOptions};
@@ -322,9 +323,7 @@ impl Printer<'_> {
         self.write_piece(role, before.as_bytes())?;
         self.write_piece(role, path.as_bytes())?;
         for (role, text) in pieces {
-            let tokens = untrusted::reveal_line(text.as_bytes(), RevealOptions::PROSE);
-            let text: String = tokens.into_iter().map(|token| token.text).collect();
-            let text = paint(*role, &text, self.has_color);
+            let text = paint(*role, &reveal_to_string(text.as_bytes()), self.has_color);
             self.writer.write_all(text.as_bytes())?;
         }
         self.writer.write_all(b"\n")
@@ -345,16 +344,23 @@ impl Printer<'_> {
         view: RevealOptions,
     ) -> io::Result<()> {
         let mut text = paint(role, sign, self.has_color);
-        for token in untrusted::reveal_line(bytes, view) {
+        text.push_str(&self.reveal(role, bytes, view));
+        text.push('\n');
+        self.writer.write_all(text.as_bytes())
+    }
+
+    /// Returns the bytes of an agent as text, with marks set off.
+    fn reveal(&self, role: OutputRole, bytes: &[u8], view: RevealOptions) -> String {
+        let tokens = untrusted::reveal_line(bytes, view).into_iter();
+        let painted = tokens.map(|token| {
             let role = if token.is_mark {
                 OutputRole::Mark
             } else {
                 role
             };
-            text.push_str(&paint(role, &token.text, self.has_color));
-        }
-        text.push('\n');
-        self.writer.write_all(text.as_bytes())
+            paint(role, &token.text, self.has_color)
+        });
+        painted.collect()
     }
 
     /// Writes a line of an agent behind a label, with some ranges of its bytes highlighted. As in a diff,
@@ -370,14 +376,7 @@ impl Printer<'_> {
         }
         let mut line = String::new();
         let mut push = |role: OutputRole, part: &[u8]| {
-            for token in untrusted::reveal_line(part, RevealOptions::PROSE) {
-                let role = if token.is_mark {
-                    OutputRole::Mark
-                } else {
-                    role
-                };
-                line.push_str(&paint(role, &token.text, self.has_color));
-            }
+            line.push_str(&self.reveal(role, part, RevealOptions::PROSE));
         };
         let mut end = 0;
         for range in highlighted {
