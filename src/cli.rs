@@ -67,10 +67,11 @@ use crate::transport::local::LocalTransport;
 use crate::transport::sftp::PerHostTransports;
 use crate::transport::sftp::askpass::PromptBroker;
 use crate::transport::sftp::ssh::{Connector, SshConnector};
-use arguments::{Cli, ConfigVerb, ConsoleFlags, Verb};
+use arguments::{Cli, ConsoleFlags, Verb};
 use metrics_file::MetricsFlags;
 use output::{CommandError, Document, Output, OutputSettings};
 use run_arguments::{ResetArgs, RunFlags};
+use status::StatusArgs;
 use usage::{closest_command, command_words, missing_verb_error, print_clap_error};
 use write_restriction::WriteRestrictionFlags;
 
@@ -248,7 +249,7 @@ impl CommandContext<'_> {
             (Some(verb), None) => self.run_verb(verb),
             (None, Some(agent)) => self.run_original_form(agent),
             (None, None) if self.can_open_console() => self.run_console(flags),
-            (None, None) => status::run(self, &[], false, &MetricsFlags::default()),
+            (None, None) => status::run(self, &StatusArgs::default()),
         }
     }
 
@@ -300,28 +301,13 @@ impl CommandContext<'_> {
     fn run_verb(&mut self, verb: Verb) -> CommandResult {
         match verb {
             Verb::Init(args) => init::run(self, &args),
-            Verb::Status {
-                agents,
-                exit_code,
-                watch,
-                metrics,
-            } => {
-                if watch {
-                    status_watch::run(self, &agents)
-                } else {
-                    status::run(self, &agents, exit_code, &metrics)
-                }
-            }
+            Verb::Status(args) => status::run(self, &args),
             Verb::Diff(args) => diff::run(self, &args),
             Verb::Reset(args) => reset_and_undo::run_reset(self, &args),
             Verb::Push(args) => reset_and_undo::run_push(self, &args),
             Verb::Undo(args) => reset_and_undo::run_undo(self, &args),
             Verb::Report { since } => report::run(self, since.as_deref()),
-            Verb::Log {
-                count,
-                follow,
-                agent,
-            } => log::run(self, count, follow, agent.as_deref()),
+            Verb::Log(args) => log::run(self, &args),
             Verb::Archive { what } => archive::run(self, &what),
             Verb::Baseline { what } => baseline::run(self, &what),
             Verb::Seal(args) => seal::run(self, &args),
@@ -334,16 +320,9 @@ impl CommandContext<'_> {
             Verb::Keys => keys::run(self),
             Verb::Completions { shell } => manual::print_completions(self, shell),
             Verb::Man => manual::print_manual(self),
-            Verb::Config { what } => match what {
-                ConfigVerb::Check => config_verbs::run_check(self),
-                ConfigVerb::Show => config_verbs::run_show(self),
-            },
+            Verb::Config { what } => config_verbs::run(self, what),
             #[cfg(feature = "demo")]
-            Verb::Demo {
-                dir,
-                agents,
-                console,
-            } => demo::run(self, dir, agents, &console),
+            Verb::Demo(args) => demo::run(self, &args),
         }
     }
 

@@ -8,13 +8,10 @@ use clap::{Args, Parser, Subcommand};
 use super::alerts::AlertsVerb;
 use super::archive::ArchiveVerb;
 use super::init::InitArgs;
-use super::metrics_file::MetricsFlags;
 use super::output::ColorChoice;
 use super::run_arguments::{PushArgs, ResetArgs, UndoArgs};
-#[cfg(feature = "demo")]
-use super::values::parse_demo_size;
-use super::values::{EXIT_CODES, parse_anchor, parse_record_count};
-use super::{baseline, diff, guard, lint, schedule, seal};
+use super::values::{EXIT_CODES, parse_anchor};
+use super::{baseline, diff, guard, lint, log, schedule, seal, status};
 use crate::digest::Digest;
 
 /// Archive what agents wrote into their memories, reset them to their
@@ -84,19 +81,7 @@ pub(super) enum Verb {
     /// 6 if an agent cannot be reset (for example because its baseline is missing or too small);
     /// with 3 if an agent cannot be read; else with 0, whatever the states.
     #[command(after_help = EXIT_CODES)]
-    Status {
-        /// Shows only these agents
-        #[arg(value_name = "AGENT")]
-        agents: Vec<String>,
-        /// Also exits with 1 if an agent is DRIFTED, NOSEP, MISSING or OVERSIZE
-        #[arg(long)]
-        exit_code: bool,
-        /// Prints each state as a line, then a line for each that changes, until it is stopped
-        #[arg(long, conflicts_with_all = ["exit_code", "file"])]
-        watch: bool,
-        #[command(flatten)]
-        metrics: MetricsFlags,
-    },
+    Status(status::StatusArgs),
     /// Compares the baseline of an agent with its memory
     ///
     /// For an agent that is BEHIND, compares the rules that it has with those of the baseline.
@@ -133,16 +118,7 @@ pub(super) enum Verb {
     },
     /// Lists the recorded runs, newest last
     #[command(after_help = EXIT_CODES)]
-    Log {
-        /// Shows at most this many records, the newest
-        #[arg(short = 'n', value_name = "COUNT", value_parser = parse_record_count)]
-        count: Option<usize>,
-        /// Goes on with the records of later runs, until it is stopped
-        #[arg(long)]
-        follow: bool,
-        /// Shows only this agent
-        agent: Option<String>,
-    },
+    Log(log::LogArgs),
     /// Finds, prints, pins or prunes archive entries
     #[command(after_help = EXIT_CODES, disable_help_subcommand = true)]
     Archive {
@@ -233,16 +209,7 @@ pub(super) enum Verb {
     /// prints the status of the fleet instead.
     #[cfg(feature = "demo")]
     #[command(after_help = EXIT_CODES)]
-    Demo {
-        /// Creates the fleet in this directory and keeps it
-        #[arg(long)]
-        dir: Option<PathBuf>,
-        /// Number of agents, 14 to 1000
-        #[arg(long, value_name = "N", value_parser = parse_demo_size)]
-        agents: Option<usize>,
-        #[command(flatten)]
-        console: ConsoleFlags,
-    },
+    Demo(super::demo::DemoArgs),
 }
 
 #[derive(Clone, Copy, Debug, Subcommand)]

@@ -5,6 +5,7 @@ use std::io;
 
 use serde::Serialize;
 
+use super::arguments::ConfigVerb;
 use super::output::{Document, OutputRole, Printer, dim, format_count, heading, plain};
 use super::{CommandContext, CommandResult};
 use crate::alerts::{AlertEnvironment, UntrustedCommand};
@@ -135,7 +136,14 @@ fn baseline_diagnostics(engine: &Engine) -> Vec<Diagnostic> {
     diagnostics
 }
 
-pub(super) fn run_check(context: &mut CommandContext<'_>) -> CommandResult {
+pub(super) fn run(context: &mut CommandContext<'_>, verb: ConfigVerb) -> CommandResult {
+    match verb {
+        ConfigVerb::Check => check(context),
+        ConfigVerb::Show => show(context),
+    }
+}
+
+fn check(context: &mut CommandContext<'_>) -> CommandResult {
     let located = config::locate(context.config_flag.as_deref(), &context.environment.env)?;
     let config::CheckedConfig {
         config,
@@ -175,7 +183,7 @@ pub(super) fn run_check(context: &mut CommandContext<'_>) -> CommandResult {
     Ok((check.errors > 0).then_some(ErrorKind::Config))
 }
 
-pub(super) fn run_show(context: &mut CommandContext<'_>) -> CommandResult {
+fn show(context: &mut CommandContext<'_>) -> CommandResult {
     let config = context.load_config()?;
     context.print_answer(&ConfigShowDocument {
         config: config.path.display().to_string(),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::arguments::ConsoleFlags;
-use super::metrics_file::MetricsFlags;
-use super::status;
+use super::status::{self, StatusArgs};
+use super::values::parse_demo_size;
 use super::{CommandContext, CommandResult, ConsoleSetup, signals};
 use crate::clock;
 use crate::config::ConfigEnvironment;
@@ -17,6 +17,19 @@ use crate::demo::{self, Demo};
 use crate::error::{Error, ErrorKind, Result};
 use crate::invocation::Invocation;
 use crate::trust::find_untrusted_ancestor;
+
+/// Arguments of `demo`.
+#[derive(Debug, clap::Args)]
+pub(super) struct DemoArgs {
+    /// Creates the fleet in this directory and keeps it
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Number of agents, 14 to 1000
+    #[arg(long, value_name = "N", value_parser = parse_demo_size)]
+    agents: Option<usize>,
+    #[command(flatten)]
+    console: ConsoleFlags,
+}
 
 /// Specification of the command that disconnects and reconnects the host.
 static HOST_COMMAND: CommandSpec = CommandSpec {
@@ -61,12 +74,9 @@ fn check_demo_place(dir: &Path, env: &ConfigEnvironment) -> Result<()> {
 
 /// Builds the example fleet and opens the console on it; without a terminal, prints its status.
 /// The fleet stays in `dir`; without it, it is in a temporary directory, which is removed.
-pub(super) fn run(
-    context: &mut CommandContext<'_>,
-    dir: Option<PathBuf>,
-    agents: Option<usize>,
-    flags: &ConsoleFlags,
-) -> CommandResult {
+pub(super) fn run(context: &mut CommandContext<'_>, args: &DemoArgs) -> CommandResult {
+    let agents = args.agents;
+    let dir = args.dir.as_ref();
     let dir = dir.map(|dir| context.environment.env.cwd.join(dir));
     // An interrupted build must not leave half a fleet in a temporary directory: the fleet is
     // finished, then removed.
@@ -96,7 +106,7 @@ pub(super) fn run(
             extra_command: Some(host_command(&demo)),
             ..ConsoleSetup::default()
         };
-        let ended = context.open_console(config, flags, setup);
+        let ended = context.open_console(config, &args.console, setup);
         drop(writers);
         if dir.is_some() && ended.is_ok() {
             let open = Invocation::with_config(demo.config_path()).console_command_line();
@@ -107,7 +117,7 @@ pub(super) fn run(
         return ended;
     }
     context.print_note(format!("example fleet created in {directory}"));
-    status::run(context, &[], false, &MetricsFlags::default())?;
+    status::run(context, &StatusArgs::default())?;
     if dir.is_none() {
         context.print_note("the fleet is removed now; use --dir DIR to keep it");
     }

@@ -11,6 +11,7 @@ use super::output::{
 };
 use super::signals::StopSignals;
 use super::status::outcome_role;
+use super::values::parse_record_count;
 use super::{CommandContext, CommandResult};
 use crate::digest::Digest;
 use crate::engine::{Engine, FileState, LedgerRecord, RecordRange};
@@ -25,6 +26,19 @@ const STOP_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Columns that a narrow terminal does not show: LINES, then ENTRY, which `archive list` shows, too.
 const EXPENDABLE_COLUMNS: &[usize] = &[5, 6];
+
+/// Arguments of `log`.
+#[derive(Debug, clap::Args)]
+pub(super) struct LogArgs {
+    /// Shows at most this many records, the newest
+    #[arg(short = 'n', value_name = "COUNT", value_parser = parse_record_count)]
+    count: Option<usize>,
+    /// Goes on with the records of later runs, until it is stopped
+    #[arg(long)]
+    follow: bool,
+    /// Shows only this agent
+    agent: Option<String>,
+}
 
 /// The answer of `log`.
 #[derive(Serialize)]
@@ -183,17 +197,13 @@ fn fit_records(widths: &mut ColumnWidths, engine: &Engine, range: &RecordRange<'
     })
 }
 
-pub(super) fn run(
-    context: &mut CommandContext<'_>,
-    count: Option<usize>,
-    is_followed: bool,
-    agent: Option<&str>,
-) -> CommandResult {
-    if is_followed {
+pub(super) fn run(context: &mut CommandContext<'_>, args: &LogArgs) -> CommandResult {
+    let agent = args.agent.as_deref();
+    if args.follow {
         context.refuse_json("log --follow")?;
     }
     let engine = context.open_engine()?;
-    let range = engine.ledger().records(agent, count)?;
+    let range = engine.ledger().records(agent, args.count)?;
     let mut widths = ColumnWidths::default();
     fit_records(&mut widths, &engine, &range)?;
     // An agent that is no longer configured still has its history.
@@ -210,7 +220,7 @@ pub(super) fn run(
             has_headings: true,
         },
     };
-    let signals = is_followed.then(StopSignals::register).transpose()?;
+    let signals = args.follow.then(StopSignals::register).transpose()?;
     let Some(signals) = signals else {
         return context.print_answer(&document);
     };

@@ -10,7 +10,7 @@ use super::output::{
     Document, OutputRole, Printer, TableCell, format_count, heading_cells, number_cell, text_cell,
 };
 use super::schedule_hold::{HoldItem, schedule_holds, write_holds};
-use super::{CommandContext, CommandResult};
+use super::{CommandContext, CommandResult, status_watch};
 use crate::boundary::Boundary;
 use crate::digest::Digest;
 use crate::engine::{
@@ -22,6 +22,22 @@ use crate::moment::Zone;
 use crate::quantity::format_size;
 use crate::threads::map_on_processors;
 use crate::untrusted::HiddenCounts;
+
+/// Arguments of `status`.
+#[derive(Debug, Default, clap::Args)]
+pub(super) struct StatusArgs {
+    /// Shows only these agents
+    #[arg(value_name = "AGENT")]
+    pub(super) agents: Vec<String>,
+    /// Also exits with 1 if an agent is DRIFTED, NOSEP, MISSING or OVERSIZE
+    #[arg(long)]
+    exit_code: bool,
+    /// Prints each state as a line, then a line for each that changes, until it is stopped
+    #[arg(long, conflicts_with_all = ["exit_code", "file"])]
+    watch: bool,
+    #[command(flatten)]
+    metrics: MetricsFlags,
+}
 
 /// The answer of `status`.
 #[derive(Serialize)]
@@ -286,19 +302,24 @@ impl Document for StatusDocument {
     }
 }
 
-pub(super) fn run(
-    context: &mut CommandContext<'_>,
-    names: &[String],
-    counts_findings: bool,
-    metrics: &MetricsFlags,
-) -> CommandResult {
+pub(super) fn run(context: &mut CommandContext<'_>, args: &StatusArgs) -> CommandResult {
+    if args.watch {
+        return status_watch::run(context, &args.agents);
+    }
     let engine = context.open_engine()?;
-    let observations = observe_worst_first(&engine, names)?;
-    let measured = metrics.file.as_ref().map(|_| observations.clone());
+    let observations = observe_worst_first(&engine, &args.agents)?;
+    let measured = args.metrics.file.as_ref().map(|_| observations.clone());
     let status = print_status(context, &engine, observations)?;
-    let kind = status.error_kind(counts_findings);
+    let kind = status.error_kind(args.exit_code);
     let unwritten = measured.and_then(|observations| {
-        write_metrics(context, &engine, metrics, "status", &observations, kind)
+        write_metrics(
+            context,
+            &engine,
+            &args.metrics,
+            "status",
+            &observations,
+            kind,
+        )
     });
     engine.end_with_process();
     let kinds = kind.into_iter().chain(unwritten);
