@@ -128,7 +128,7 @@ mod tests {
     fn cursor_follows_its_line_in_changed_text() {
         let mut pane = pane(&["a", "b", "c"]);
         pane.step_cursor(2, 10, 5, STYLE);
-        let lines = ["x", "a", "b", "c", "d"].map(|it| plain_line(it));
+        let lines = ["x", "a", "b", "c", "d"].map(plain_line);
         pane.replace_lines(lines.to_vec());
         assert_eq!(pane.cursor_line, 3);
     }

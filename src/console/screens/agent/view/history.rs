@@ -328,6 +328,14 @@ fn file_size(state: &Option<FileState>) -> Option<u64> {
     }
 }
 
+impl Model {
+    /// Returns the rows of the history that fit: the rest has header, charts, headings and footer.
+    pub fn history_height(&self) -> usize {
+        let fixed = 7 + charts(self).len() + FRAME_ROWS;
+        self.rows_beside(fixed)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -338,13 +346,5 @@ mod tests {
         assert_eq!(chart_line(&[1, 2, 3, 4], 2), "▇▄");
         assert_eq!(chart_line(&[u64::MAX, 0], 9), " ▇");
         assert_eq!(chart_line(&[], 9), "");
-    }
-}
-
-impl Model {
-    /// Returns the rows of the history that fit: the rest has header, charts, headings and footer.
-    pub fn history_height(&self) -> usize {
-        let fixed = 7 + charts(self).len() + FRAME_ROWS;
-        self.rows_beside(fixed)
     }
 }
