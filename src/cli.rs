@@ -6,42 +6,27 @@
 
 mod alerts;
 mod archive;
-mod archive_search;
 mod arguments;
 mod baseline;
-mod baseline_edit;
-mod baseline_plans;
 mod config_verbs;
 #[cfg(feature = "demo")]
 mod demo;
 mod diff;
 pub mod doctor;
-mod examples;
 mod guard;
 mod init;
-mod interrupted_runs;
 mod keys;
 mod lint;
 mod log;
-mod manual;
 mod metrics_file;
+mod observation;
 pub mod output;
-mod prune;
 mod report;
-mod reset_and_undo;
-mod run_arguments;
+mod runs;
 mod schedule;
-mod schedule_control;
-mod schedule_hold;
-mod schedule_run;
-mod schedule_status;
 mod seal;
 mod signals;
 mod status;
-mod status_watch;
-mod three_way;
-mod usage;
-mod values;
 mod verify;
 mod write_restriction;
 
@@ -67,12 +52,13 @@ use crate::transport::local::LocalTransport;
 use crate::transport::sftp::PerHostTransports;
 use crate::transport::sftp::askpass::PromptBroker;
 use crate::transport::sftp::ssh::{Connector, SshConnector};
-use arguments::{Cli, ConsoleFlags, Verb};
+use arguments::console_flags::ConsoleFlags;
+use arguments::usage::{closest_command, command_words, missing_verb_error, print_clap_error};
+use arguments::{Cli, Verb};
 use metrics_file::MetricsFlags;
 use output::{CommandError, Document, Output, OutputSettings};
-use run_arguments::{ResetArgs, RunFlags};
+use runs::arguments::{ResetArgs, RunFlags};
 use status::StatusArgs;
-use usage::{closest_command, command_words, missing_verb_error, print_clap_error};
 use write_restriction::WriteRestrictionFlags;
 
 /// The process environment, as `main` resolved it.
@@ -163,7 +149,7 @@ type CommandResult = Result<Option<ErrorKind>, CommandError>;
 
 /// Parses the command line.
 fn parse_arguments(arguments: &[OsString]) -> Result<Cli, clap::Error> {
-    let mut definition = examples::command_line();
+    let mut definition = arguments::examples::command_line();
     let mut matches = definition.try_get_matches_from_mut(arguments)?;
     Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut definition))
 }
@@ -303,9 +289,9 @@ impl CommandContext<'_> {
             Verb::Init(args) => init::run(self, &args),
             Verb::Status(args) => status::run(self, &args),
             Verb::Diff(args) => diff::run(self, &args),
-            Verb::Reset(args) => reset_and_undo::run_reset(self, &args),
-            Verb::Push(args) => reset_and_undo::run_push(self, &args),
-            Verb::Undo(args) => reset_and_undo::run_undo(self, &args),
+            Verb::Reset(args) => runs::run_reset(self, &args),
+            Verb::Push(args) => runs::run_push(self, &args),
+            Verb::Undo(args) => runs::run_undo(self, &args),
             Verb::Report { since } => report::run(self, since.as_deref()),
             Verb::Log(args) => log::run(self, &args),
             Verb::Archive { what } => archive::run(self, &what),
@@ -318,8 +304,8 @@ impl CommandContext<'_> {
             Verb::Lint(args) => lint::run(self, &args),
             Verb::Doctor => doctor::run(self),
             Verb::Keys => keys::run(self),
-            Verb::Completions { shell } => manual::print_completions(self, shell),
-            Verb::Man => manual::print_manual(self),
+            Verb::Completions { shell } => arguments::manual::print_completions(self, shell),
+            Verb::Man => arguments::manual::print_manual(self),
             Verb::Config { what } => config_verbs::run(self, what),
             #[cfg(feature = "demo")]
             Verb::Demo(args) => demo::run(self, &args),
@@ -330,7 +316,7 @@ impl CommandContext<'_> {
     /// call the program in this form.
     fn run_original_form(&mut self, agent: String) -> CommandResult {
         let all = agent == "all";
-        let result = reset_and_undo::run_reset(
+        let result = runs::run_reset(
             self,
             &ResetArgs {
                 agents: if all { Vec::new() } else { vec![agent.clone()] },

@@ -8,9 +8,9 @@ use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser;
 use serde::Serialize;
 
+use super::observation::observe_fleet;
 use super::output::{Document, OutputRole, Printer, format_count, plain, text_cell, warn};
 use super::signals::RunSignals;
-use super::status::observe_fleet;
 use super::{CommandContext, CommandResult};
 use crate::alerts::{self, AlertChannel, AlertEvent, AttemptResult, DeliveryReport};
 use crate::clock::{Clock, SystemClock};
@@ -29,7 +29,7 @@ pub(super) enum AlertsVerb {
     ///
     /// Prints what happened on each. Exits with 3 if one failed. Records nothing, and does not count
     /// against max_per_hour.
-    #[command(after_help = super::values::EXIT_CODES)]
+    #[command(after_help = crate::cli::arguments::values::EXIT_CODES)]
     Test {
         /// Kind of the test event
         #[arg(value_name = "KIND", default_value = "failed-reset", value_parser = kind_parser())]
@@ -40,7 +40,7 @@ pub(super) enum AlertsVerb {
     /// Runs and the guard send alerts by themselves. This is for a timer where alerts should not wait
     /// for them. Exits with 3 if an alert could not be sent; it is kept for the next time. Exits with 5
     /// if another process holds the alerts.
-    #[command(after_help = super::values::EXIT_CODES)]
+    #[command(after_help = crate::cli::arguments::values::EXIT_CODES)]
     Send,
 }
 

@@ -1,5 +1,8 @@
 //! `archive`: lists, prints and exports entries, and changes their pins.
 
+pub(super) mod prune;
+pub(super) mod search;
+
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -8,15 +11,15 @@ use chrono::{DateTime, FixedOffset};
 use clap::Subcommand;
 use serde::Serialize;
 
-use super::archive_search::{self, FilterArgs, SearchArgs, rebuild_index};
 use super::output::{
     Document, FileContent, OutputRole, Printer, format_count, heading_cells, number_cell,
     path_cell, text_cell,
 };
-use super::prune::{self, PruneArgs};
-use super::values::{EXIT_CODES, parse_record_count};
 use super::{CommandContext, CommandResult};
 use crate::archive::{Archive, ArchiveEntry, EntryKind, format_stamp};
+use crate::cli::archive::prune::PruneArgs;
+use crate::cli::archive::search::{FilterArgs, SearchArgs, rebuild_index};
+use crate::cli::arguments::values::{EXIT_CODES, parse_record_count};
 use crate::digest::Digest;
 use crate::engine::{EntryList, EntryStatus};
 use crate::error::{Error, ErrorKind, PathContext};
@@ -285,7 +288,7 @@ pub(super) fn run(context: &mut CommandContext<'_>, verb: &ArchiveVerb) -> Comma
             limit,
         } => list_entries(context, agents, filter, *limit),
         ArchiveVerb::Show { entry } => show_entry(context, entry),
-        ArchiveVerb::Search(args) => archive_search::run(context, args),
+        ArchiveVerb::Search(args) => search::run(context, args),
         ArchiveVerb::Export {
             entries,
             to,

@@ -1,6 +1,12 @@
 //! The definition of the command line: verbs and options. The help
 //! texts are the comments here.
 
+pub(super) mod console_flags;
+pub(super) mod examples;
+pub(super) mod manual;
+pub(super) mod usage;
+pub(super) mod values;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -9,10 +15,11 @@ use super::alerts::AlertsVerb;
 use super::archive::ArchiveVerb;
 use super::init::InitArgs;
 use super::output::ColorChoice;
-use super::run_arguments::{PushArgs, ResetArgs, UndoArgs};
-use super::values::{EXIT_CODES, parse_anchor};
 use super::{baseline, diff, guard, lint, log, schedule, seal, status};
+use crate::cli::arguments::values::{EXIT_CODES, parse_anchor};
+use crate::cli::runs::arguments::{PushArgs, ResetArgs, UndoArgs};
 use crate::digest::Digest;
+use console_flags::ConsoleFlags;
 
 /// Archive what agents wrote into their memories, reset them to their
 /// baselines, and undo.
@@ -51,19 +58,6 @@ pub(super) struct GlobalFlags {
     /// Appends a log of operations and their durations to this file
     #[arg(long, global = true, value_name = "FILE")]
     pub(super) debug_log: Option<PathBuf>,
-}
-
-#[derive(Debug, Default, Args)]
-pub(super) struct ConsoleFlags {
-    /// Opens the console read-only: no command can change anything
-    #[arg(long)]
-    pub(super) read_only: bool,
-    /// Theme of the console; overrides the config
-    ///
-    /// terminal (the colours of the terminal), dark, light, high-contrast, colour-blind, mono (no
-    /// colours), or the name of a theme file.
-    #[arg(long, value_name = "NAME")]
-    pub(super) theme: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

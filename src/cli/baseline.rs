@@ -1,25 +1,28 @@
 //! `baseline`: lists baselines and their versions, prints one, and puts one back. Its other
 //! subcommands are in `baseline_plans`.
 
+pub(super) mod edit;
+pub(super) mod plans;
+
 use std::io;
 use std::path::PathBuf;
 
 use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
-use super::baseline_edit::{self, EditArgs};
-use super::baseline_plans::{
-    DiffArgs, NewArgs, ReplaceArgs, compare_baseline_versions, create_baseline,
-    replace_in_baselines, warn_of_foreign_lines,
-};
 use super::output::{
     Document, FileContent, OutputRole, Printer, TableCell, format_count, heading_cells,
     number_cell, text_cell,
 };
-use super::values::{EXIT_CODES, parse_record_count};
 use super::{CommandContext, CommandResult};
 use crate::baseline::seal::{seal_hint, seal_saved_command};
 use crate::baseline::signatures::SignedSeal;
+use crate::cli::arguments::values::{EXIT_CODES, parse_record_count};
+use crate::cli::baseline::edit::EditArgs;
+use crate::cli::baseline::plans::{
+    DiffArgs, NewArgs, ReplaceArgs, compare_baseline_versions, create_baseline,
+    replace_in_baselines, warn_of_foreign_lines,
+};
 use crate::clock::{Clock, SystemClock};
 use crate::digest::Digest;
 use crate::durable::LostAttributes;
@@ -324,7 +327,7 @@ pub(super) fn run(context: &mut CommandContext<'_>, verb: &BaselineVerb) -> Comm
         BaselineVerb::Show { file, version } => show_baseline(context, file, version.as_deref()),
         BaselineVerb::Diff(args) => compare_baseline_versions(context, args),
         BaselineVerb::New(args) => create_baseline(context, args),
-        BaselineVerb::Edit(args) => baseline_edit::run(context, args),
+        BaselineVerb::Edit(args) => edit::run(context, args),
         BaselineVerb::Replace(args) => replace_in_baselines(context, args),
         BaselineVerb::History { file, count } => show_history(context, file, *count),
         BaselineVerb::Restore { file, version } => restore_baseline(context, file, version),

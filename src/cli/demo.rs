@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::arguments::ConsoleFlags;
+use super::arguments::console_flags::ConsoleFlags;
 use super::status::{self, StatusArgs};
-use super::values::parse_demo_size;
 use super::{CommandContext, CommandResult, ConsoleSetup, signals};
+use crate::cli::arguments::values::parse_demo_size;
 use crate::clock;
 use crate::config::ConfigEnvironment;
 use crate::console::ExtraCommand;

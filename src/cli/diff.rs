@@ -4,6 +4,8 @@
 //! A terminal shows every invisible character as a mark; a pipe gets the exact bytes, as `diff -u`
 //! prints them.
 
+pub(super) mod three_way;
+
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{self, Read};
@@ -16,7 +18,6 @@ use serde::Serialize;
 use super::output::{
     Document, OutputRole, Printer, TextPiece, format_count, heading, notice, plain, warn,
 };
-use super::three_way;
 use super::{CommandContext, CommandResult};
 use crate::archive::{self, EntryKind};
 use crate::boundary::{BoundaryRule, describe_line_ends, with_line_ends_of};

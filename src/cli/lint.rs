@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
-use super::baseline_plans::warn_of_foreign_baseline;
 use super::output::{Document, Printer};
-use super::values::EXIT_CODES;
 use super::{CommandContext, CommandResult};
+use crate::cli::arguments::values::EXIT_CODES;
+use crate::cli::baseline::plans::warn_of_foreign_baseline;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Agent};
 use crate::durable;

@@ -11,8 +11,8 @@ use super::output::{
 };
 use super::signals::StopSignals;
 use super::status::outcome_role;
-use super::values::parse_record_count;
 use super::{CommandContext, CommandResult};
+use crate::cli::arguments::values::parse_record_count;
 use crate::digest::Digest;
 use crate::engine::{Engine, FileState, LedgerRecord, RecordRange};
 use crate::error::{Error, ErrorKind, Result};

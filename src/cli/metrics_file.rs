@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use super::CommandContext;
-use super::status::observe_fleet;
+use super::observation::observe_fleet;
 use crate::engine::{Engine, Observation};
 use crate::error::ErrorKind;
 use crate::metrics::{self, MetricsCommand};

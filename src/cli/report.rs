@@ -6,8 +6,8 @@ use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
 use super::output::{Document, OutputRole, Printer, text_cell};
-use super::schedule_hold::{HoldItem, schedule_holds, write_holds};
 use super::{CommandContext, CommandResult};
+use crate::cli::schedule::hold::{HoldItem, schedule_holds, write_holds};
 use crate::clock::Clock;
 use crate::engine::{FleetReport, ReportLevel};
 use crate::error::{Error, ErrorKind, Result};

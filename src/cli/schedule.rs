@@ -1,5 +1,10 @@
 //! `schedule install` and `schedule uninstall`: units of systemd for scheduled resets.
 
+pub(super) mod control;
+pub(super) mod hold;
+pub(super) mod run;
+pub(super) mod status;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,11 +14,9 @@ use serde::Serialize;
 
 use super::diff::write_hunks;
 use super::output::{Document, Printer, dim, format_count, heading, notice, plain, warn};
-use super::schedule_control::{self, ControlArgs, ControlVerb};
-use super::schedule_run;
-use super::schedule_status;
-use super::values::EXIT_CODES;
 use super::{CommandContext, CommandResult};
+use crate::cli::arguments::values::EXIT_CODES;
+use crate::cli::schedule::control::{ControlArgs, ControlVerb};
 use crate::clock::{Clock, SystemClock};
 use crate::config;
 use crate::diff;
@@ -344,11 +347,11 @@ pub(super) fn run(context: &mut CommandContext<'_>, verb: &ScheduleVerb) -> Comm
             None => run_install(context, args),
         },
         ScheduleVerb::Uninstall(args) => run_uninstall(context, args),
-        ScheduleVerb::Status(args) => schedule_status::run(context, args),
-        ScheduleVerb::Run => schedule_run::run(context),
-        ScheduleVerb::Pause(args) => schedule_control::run(context, args, ControlVerb::Pause),
-        ScheduleVerb::Resume(args) => schedule_control::run(context, args, ControlVerb::Resume),
-        ScheduleVerb::Skip(args) => schedule_control::run(context, args, ControlVerb::Skip),
+        ScheduleVerb::Status(args) => status::run(context, args),
+        ScheduleVerb::Run => run::run(context),
+        ScheduleVerb::Pause(args) => control::run(context, args, ControlVerb::Pause),
+        ScheduleVerb::Resume(args) => control::run(context, args, ControlVerb::Resume),
+        ScheduleVerb::Skip(args) => control::run(context, args, ControlVerb::Skip),
     }
 }
 

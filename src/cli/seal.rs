@@ -41,7 +41,7 @@ pub struct SealArgs {
     #[arg(long)]
     dry_run: bool,
     /// Refuses to seal unless the plan has this hash, with all its digits
-    #[arg(long, value_name = "HASH", value_parser = super::values::parse_plan_hash)]
+    #[arg(long, value_name = "HASH", value_parser = crate::cli::arguments::values::parse_plan_hash)]
     plan: Option<String>,
     /// Signs the seal with this SSH key: a private key without a passphrase, or the .pub file of a
     /// key in the ssh-agent

@@ -1,5 +1,7 @@
 //! `status`: one line for each agent, worst first.
 
+pub(super) mod watch;
+
 use std::io;
 
 use chrono::{DateTime, FixedOffset};
@@ -9,9 +11,10 @@ use super::metrics_file::{MetricsFlags, write_metrics};
 use super::output::{
     Document, OutputRole, Printer, TableCell, format_count, heading_cells, number_cell, text_cell,
 };
-use super::schedule_hold::{HoldItem, schedule_holds, write_holds};
-use super::{CommandContext, CommandResult, status_watch};
+use super::{CommandContext, CommandResult};
 use crate::boundary::Boundary;
+use crate::cli::observation::observe_worst_first;
+use crate::cli::schedule::hold::{HoldItem, schedule_holds, write_holds};
 use crate::digest::Digest;
 use crate::engine::{
     Blocker, Engine, LastRun, LockHolder, Observation, Outcome, Protection, State,
@@ -304,7 +307,7 @@ impl Document for StatusDocument {
 
 pub(super) fn run(context: &mut CommandContext<'_>, args: &StatusArgs) -> CommandResult {
     if args.watch {
-        return status_watch::run(context, &args.agents);
+        return watch::run(context, &args.agents);
     }
     let engine = context.open_engine()?;
     let observations = observe_worst_first(&engine, &args.agents)?;
@@ -362,27 +365,6 @@ pub(super) fn print_status(
     }
     context.print_hints(status.agents.iter().flat_map(StatusRow::hints));
     Ok(status)
-}
-
-/// Observes all agents of the config.
-pub(super) fn observe_fleet(engine: &Engine) -> Vec<Observation> {
-    let agents: Vec<_> = engine.config().agents.iter().collect();
-    engine.observer().observe_all(&agents)
-}
-
-/// Observes the named agents, or all where none is named: the worst first.
-///
-/// # Errors
-/// An unknown agent.
-pub(super) fn observe_worst_first(engine: &Engine, names: &[String]) -> Result<Vec<Observation>> {
-    for name in names {
-        engine.agent(name)?;
-    }
-    let agents = engine.config().agents.iter();
-    let agents = agents.filter(|agent| names.is_empty() || names.contains(&agent.name));
-    let mut observations = engine.observer().observe_all(&agents.collect::<Vec<_>>());
-    observations.sort_by_cached_key(|seen| seen.state);
-    Ok(observations)
 }
 
 /// Returns why an agent is in its state, and what the scan found: "rules edited: L7; 1 injection".

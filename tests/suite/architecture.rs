@@ -240,7 +240,7 @@ const WORD_RULES: &[WordRule] = &[
         // What plans resets needs the rules of the zone, not only the offset of one instant.
         is_exempt: |path| {
             path.starts_with("schedule/")
-                || path.starts_with("cli/schedule_")
+                || path.starts_with("cli/schedule")
                 || matches!(
                     path,
                     "cli/doctor/schedule.rs" | "cli/doctor/units.rs" | "console/effect/schedule.rs"

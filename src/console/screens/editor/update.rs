@@ -4,6 +4,7 @@ mod drafts;
 mod other_texts;
 mod panel;
 mod promoting;
+mod replacement;
 mod saving;
 mod scrolling;
 mod typing;

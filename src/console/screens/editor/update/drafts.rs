@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use super::other_texts::replace_text;
 use super::promoting::insert_promoted;
+use super::replacement::replace_text;
 use crate::console::command::Command;
 use crate::console::message::{DraftChange, DraftText, Effect};
 use crate::console::model::Model;

@@ -1,15 +1,16 @@
-//! Texts of other programs: what they write into the file of the open baseline, what an external
-//! editor has written, and how a whole text replaces that of the editor.
+//! Texts of other programs: what they write into the file of the open baseline, and what an
+//! external editor has written.
 
 use std::time::Duration;
 
+use super::replacement::replace_text;
 use super::saving::request_save;
-use super::{describe_fault, keep_cursor_visible, read_only_reason, request_analysis, show};
+use super::{read_only_reason, show};
 use crate::console::message::{Effect, ExternalText};
 use crate::console::model::Model;
 use crate::console::screen::Screen;
 use crate::console::screens::editor::buffer::TextBuffer;
-use crate::console::screens::editor::state::{EditorScreen, FileOnDisk, LineNotes};
+use crate::console::screens::editor::state::{EditorScreen, FileOnDisk};
 use crate::console::screens::log::state::MessageLevel;
 use crate::engine::{BaselineFile, Observation, OpenedBaseline};
 use crate::error::Error;
@@ -152,31 +153,4 @@ pub fn handle_external_text(model: &mut Model, external: ExternalText) -> Vec<Ef
         None => effects.extend(request_save(model, false, false)),
     }
     effects
-}
-
-/// Continues with another text, which is one step for undo. A text that cannot be edited here is
-/// shown, and saved as it is.
-pub(super) fn replace_text(model: &mut Model, bytes: &[u8]) -> Vec<Effect> {
-    let fault = TextBuffer::from_bytes(bytes)
-        .err()
-        .map(|fault| describe_fault(model, &fault));
-    let Some(editor) = &mut model.editor else {
-        return Vec::new();
-    };
-    match str::from_utf8(bytes) {
-        Ok(text) if fault.is_none() && editor.whole_text.is_none() => {
-            editor.change_text(|buffer| buffer.replace_all(text));
-        }
-        _ => {
-            let generation = editor.buffer.generation();
-            editor.buffer = TextBuffer::for_any(bytes).after_generation(generation);
-            editor.line_notes = vec![LineNotes::default(); editor.buffer.lines().len()];
-            editor.whole_text = fault.is_some().then(|| bytes.to_vec());
-            editor.is_modified = bytes != editor.opened.bytes;
-        }
-    }
-    editor.read_only = fault;
-    keep_cursor_visible(model);
-    model.is_dirty = true;
-    request_analysis(model).into_iter().collect()
 }

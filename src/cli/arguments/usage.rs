@@ -4,15 +4,15 @@ use std::ffi::OsString;
 
 use clap::CommandFactory;
 
-use super::Cli;
-use super::output::{Output, OutputSettings};
+use crate::cli::Cli;
+use crate::cli::output::{Output, OutputSettings};
 use crate::error::{Error, ErrorKind};
 
 /// Maximum distance between a mistyped word and the one that was meant.
 const MAX_TYPOS: usize = 2;
 
 /// Returns the words in front of which a command line has no option: the command, or an agent.
-pub(super) fn command_words(arguments: &[OsString]) -> Vec<String> {
+pub(in crate::cli) fn command_words(arguments: &[OsString]) -> Vec<String> {
     let cli = Cli::command();
     let takes_value = |flag: &str| {
         let mut options = cli.get_arguments();
@@ -40,7 +40,7 @@ fn count_typos(name: &str, word: &str) -> Option<usize> {
 
 /// Returns the command that these words resemble most: `alerts test` for `alert test`; none if they
 /// resemble no command.
-pub(super) fn closest_command(words: &[String]) -> Option<String> {
+pub(in crate::cli) fn closest_command(words: &[String]) -> Option<String> {
     let (first, second) = (words.first()?, words.get(1));
     let mut cli = Cli::command();
     cli.build();
@@ -89,7 +89,10 @@ fn suggest_closest_command(error: &mut clap::Error, arguments: &[OsString]) {
 
 /// Returns an error if a command with subcommands was called without one. Clap prints the help in
 /// that case, which suits people but not JSON.
-pub(super) fn missing_verb_error(error: &clap::Error, arguments: &[OsString]) -> Option<Error> {
+pub(in crate::cli) fn missing_verb_error(
+    error: &clap::Error,
+    arguments: &[OsString],
+) -> Option<Error> {
     use clap::error::{ContextKind, ContextValue, ErrorKind};
     let reparse_error = match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
@@ -151,7 +154,7 @@ fn insert_whole_usage(error: &mut clap::Error) {
 }
 
 /// Prints a message of clap: help, version, or a usage error.
-pub(super) fn print_clap_error(
+pub(in crate::cli) fn print_clap_error(
     mut error: clap::Error,
     arguments: &[OsString],
     settings: OutputSettings,

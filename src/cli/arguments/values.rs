@@ -5,7 +5,7 @@ use std::str::FromStr;
 use crate::digest::Digest;
 
 /// The end of every help text; scripts and timers rely on these numbers.
-pub(super) const EXIT_CODES: &str = "\
+pub(in crate::cli) const EXIT_CODES: &str = "\
 Exit codes:
     0  ok
     1  some agents failed, or there are differences or findings
@@ -17,12 +17,12 @@ Exit codes:
   130  interrupted
 Where several apply, the first of 130, 4, 2, 6, 5, 3, 1 is used.";
 
-pub(super) fn parse_number<T: FromStr>(text: &str) -> Result<T, String> {
+pub(in crate::cli) fn parse_number<T: FromStr>(text: &str) -> Result<T, String> {
     let parsed = text.parse().ok();
     parsed.ok_or_else(|| "expected a whole number that is not too large".to_string())
 }
 
-pub(super) fn parse_record_count(text: &str) -> Result<usize, String> {
+pub(in crate::cli) fn parse_record_count(text: &str) -> Result<usize, String> {
     match parse_number(text)? {
         0 => Err("expected a number of at least 1".to_string()),
         count => Ok(count),
@@ -31,13 +31,13 @@ pub(super) fn parse_record_count(text: &str) -> Result<usize, String> {
 
 /// Parses the number of agents of the example fleet.
 #[cfg(feature = "demo")]
-pub(super) fn parse_demo_size(text: &str) -> Result<usize, String> {
+pub(in crate::cli) fn parse_demo_size(text: &str) -> Result<usize, String> {
     let count = parse_number(text).ok();
     let allowed = count.filter(|count| (14..=1000).contains(count));
     allowed.ok_or_else(|| "expected a whole number from 14 to 1000".to_string())
 }
 
-pub(super) fn parse_plan_hash(text: &str) -> Result<String, String> {
+pub(in crate::cli) fn parse_plan_hash(text: &str) -> Result<String, String> {
     let hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if text.len() >= 8 && hex {
         Ok(text.to_ascii_lowercase())
@@ -46,7 +46,7 @@ pub(super) fn parse_plan_hash(text: &str) -> Result<String, String> {
     }
 }
 
-pub(super) fn parse_anchor(text: &str) -> Result<(u64, Digest), String> {
+pub(in crate::cli) fn parse_anchor(text: &str) -> Result<(u64, Digest), String> {
     let (seq, digest) = text
         .split_once(':')
         .ok_or("expected SEQ:HASH, as a run prints it")?;

@@ -6,12 +6,12 @@ use clap::Args;
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
 
-use super::log::LedgerHead;
-use super::output::{
+use crate::cli::log::LedgerHead;
+use crate::cli::output::{
     Document, ErrorItem, OutputRole, Printer, dim, format_count, heading, heading_cells,
     number_cell, plain, warn,
 };
-use super::{CommandContext, CommandResult};
+use crate::cli::{CommandContext, CommandResult};
 use crate::digest::Digest;
 use crate::engine::{AgentRetention, PruneReport, RetentionOverview};
 use crate::error::Error;
@@ -25,7 +25,7 @@ const TEXT_WIDTH: usize = 80;
 const LABEL_WIDTH: usize = 10;
 
 #[derive(Debug, Args)]
-pub(super) struct PruneArgs {
+pub(in crate::cli) struct PruneArgs {
     /// Prunes only entries of these agents, which may have left the config
     #[arg(value_name = "AGENT")]
     agents: Vec<String>,
@@ -267,7 +267,7 @@ fn write_wrapped(
     printer.write_line(&[(role, &label), plain(&line)])
 }
 
-pub(super) fn run(context: &mut CommandContext<'_>, args: &PruneArgs) -> CommandResult {
+pub(in crate::cli) fn run(context: &mut CommandContext<'_>, args: &PruneArgs) -> CommandResult {
     let engine = context.open_engine()?;
     if args.dry_run {
         let report = preview(engine.retention().retention_overview(&args.agents)?);

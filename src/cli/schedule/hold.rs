@@ -6,13 +6,13 @@ use std::io;
 use chrono::{DateTime, FixedOffset, Local};
 use serde::Serialize;
 
-use super::alerts::send_alerts;
-use super::metrics_file::write_metrics_after_run;
-use super::output::{Document, Printer, heading, plain, warn};
-use super::run_arguments::ResetArgs;
-use super::signals::RunSignals;
-use super::status::observe_fleet;
-use super::{CommandContext, CommandResult};
+use crate::cli::alerts::send_alerts;
+use crate::cli::metrics_file::write_metrics_after_run;
+use crate::cli::observation::observe_fleet;
+use crate::cli::output::{Document, Printer, heading, plain, warn};
+use crate::cli::runs::arguments::ResetArgs;
+use crate::cli::signals::RunSignals;
+use crate::cli::{CommandContext, CommandResult};
 use crate::config::{Config, ProtectLevel};
 use crate::engine::Engine;
 use crate::schedule::{ScheduleControls, ScheduleHold, SchedulePause, ScheduleSkip, timer_subject};
@@ -22,7 +22,7 @@ const HOLD_LABEL: &str = "held back: ";
 
 /// An agent that is not reset.
 #[derive(Serialize)]
-pub(super) struct HeldAgent {
+pub(in crate::cli) struct HeldAgent {
     agent: String,
     reason: String,
     #[serde(skip)]
@@ -49,7 +49,7 @@ impl Document for HeldDocument<'_> {
 
 /// What holds resets back: of an agent, or of all without an interval of their own.
 #[derive(Serialize)]
-pub(super) struct HoldItem {
+pub(in crate::cli) struct HoldItem {
     agent: Option<String>,
     paused: Option<SchedulePause>,
     skipped: Option<ScheduleSkip>,
@@ -73,7 +73,7 @@ impl HoldItem {
     }
 
     /// Lists the pauses and skips that hold now.
-    pub(super) fn list(
+    pub(in crate::cli) fn list(
         config: &Config,
         controls: &ScheduleControls,
         now: DateTime<FixedOffset>,
@@ -83,13 +83,13 @@ impl HoldItem {
     }
 
     /// Describes it as a line of its own.
-    pub(super) fn describe(&self) -> String {
+    pub(in crate::cli) fn describe(&self) -> String {
         format!("{HOLD_LABEL}{}", self.text)
     }
 }
 
 /// Writes one line for each.
-pub(super) fn write_holds(holds: &[HoldItem], printer: &mut Printer<'_>) -> io::Result<()> {
+pub(in crate::cli) fn write_holds(holds: &[HoldItem], printer: &mut Printer<'_>) -> io::Result<()> {
     holds
         .iter()
         .try_for_each(|hold| printer.write_line(&[warn(HOLD_LABEL), plain(&hold.text)]))
@@ -97,7 +97,7 @@ pub(super) fn write_holds(holds: &[HoldItem], printer: &mut Printer<'_>) -> io::
 
 /// Leaves out the agents that are protected as read-only, unless an operator names them: a reset of the
 /// fleet or by a timer is not about them. Returns the names of the others first.
-pub(super) fn split_protected_agents(
+pub(in crate::cli) fn split_protected_agents(
     engine: &Engine,
     names: Vec<String>,
     args: &ResetArgs,
@@ -119,7 +119,10 @@ pub(super) fn split_protected_agents(
 
 /// Reads pauses and skips. Those that cannot be read hold nothing back, and are a warning; the
 /// caller reports an archive that is missing.
-pub(super) fn read_controls(context: &mut CommandContext<'_>, engine: &Engine) -> ScheduleControls {
+pub(in crate::cli) fn read_controls(
+    context: &mut CommandContext<'_>,
+    engine: &Engine,
+) -> ScheduleControls {
     ScheduleControls::read(engine).unwrap_or_else(|error| {
         if engine.archive().check_expected().is_ok() {
             context.print_warning(error.message());
@@ -129,7 +132,7 @@ pub(super) fn read_controls(context: &mut CommandContext<'_>, engine: &Engine) -
 }
 
 /// Returns what holds scheduled resets back.
-pub(super) fn schedule_holds(
+pub(in crate::cli) fn schedule_holds(
     context: &mut CommandContext<'_>,
     engine: &Engine,
     now: DateTime<FixedOffset>,
@@ -139,7 +142,7 @@ pub(super) fn schedule_holds(
 
 /// Splits the agents of a scheduled reset: those to reset, and those that are held back. Pauses
 /// that cannot be read hold nothing back.
-pub(super) fn split_held_agents(
+pub(in crate::cli) fn split_held_agents(
     context: &mut CommandContext<'_>,
     engine: &Engine,
     names: Vec<String>,
@@ -163,7 +166,7 @@ pub(super) fn split_held_agents(
 }
 
 /// Says which agents a reset leaves out; a run also logs those that are skipped.
-pub(super) fn report_held_agents(
+pub(in crate::cli) fn report_held_agents(
     context: &mut CommandContext<'_>,
     engine: &Engine,
     held: &[HeldAgent],
@@ -178,7 +181,7 @@ pub(super) fn report_held_agents(
 }
 
 /// Ends a reset whose agents are all held back: alerts and metrics do not pause.
-pub(super) fn finish_held_reset(
+pub(in crate::cli) fn finish_held_reset(
     context: &mut CommandContext<'_>,
     engine: &Engine,
     held: &[HeldAgent],

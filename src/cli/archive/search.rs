@@ -7,12 +7,12 @@ use chrono::{DateTime, FixedOffset};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::output::{Document, Output, Printer, dim, format_count, notice};
-use super::values::parse_number;
-use super::{CommandContext, CommandError, CommandResult};
 use crate::archive::index::CandidateOrder;
 use crate::archive::search::{MAX_PLACES, Query, QueryError, Source};
 use crate::archive::{EntryKind, format_stamp};
+use crate::cli::arguments::values::parse_number;
+use crate::cli::output::{Document, Output, Printer, dim, format_count, notice};
+use crate::cli::{CommandContext, CommandError, CommandResult};
 use crate::engine::{
     Engine, FoundEntry, FoundLine, FoundMemory, IndexProgress, SearchRelaxation, SearchRequest,
     SearchResult,
@@ -27,7 +27,7 @@ const DEFAULT_LIMIT: usize = 100;
 const PROGRESS_STEP: u64 = 200;
 
 #[derive(Debug, Args)]
-pub(super) struct SearchArgs {
+pub(in crate::cli) struct SearchArgs {
     /// The query; of several arguments, one with blanks is a phrase
     #[arg(value_name = "QUERY", required = true)]
     query: Vec<String>,
@@ -43,7 +43,7 @@ pub(super) struct SearchArgs {
 
 /// Conditions on entries, as options.
 #[derive(Debug, Args)]
-pub(super) struct FilterArgs {
+pub(in crate::cli) struct FilterArgs {
     /// Only entries of this agent; `*` stands for any characters
     #[arg(long, value_name = "AGENT")]
     agent: Vec<String>,
@@ -80,7 +80,11 @@ impl From<SearchOrder> for CandidateOrder {
 
 impl FilterArgs {
     /// Parses a query with these conditions.
-    pub(super) fn parse_query(&self, text: &str, engine: &Engine) -> Result<Query, CommandError> {
+    pub(in crate::cli) fn parse_query(
+        &self,
+        text: &str,
+        engine: &Engine,
+    ) -> Result<Query, CommandError> {
         Query::parse(&self.join_terms(text), engine.clock().now()).map_err(query_error)
     }
 
@@ -280,7 +284,7 @@ fn write_found_lines(printer: &mut Printer<'_>, path: &str, lines: &[FoundLine])
     Ok(())
 }
 
-pub(super) fn run(context: &mut CommandContext<'_>, args: &SearchArgs) -> CommandResult {
+pub(in crate::cli) fn run(context: &mut CommandContext<'_>, args: &SearchArgs) -> CommandResult {
     let engine = context.open_engine()?;
     let text = join_query(&args.query);
     let query = args.filter.parse_query(&text, &engine)?;
@@ -344,7 +348,7 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &SearchArgs) -> Comman
     })
 }
 
-pub(super) fn rebuild_index(context: &mut CommandContext<'_>) -> CommandResult {
+pub(in crate::cli) fn rebuild_index(context: &mut CommandContext<'_>) -> CommandResult {
     let engine = context.open_engine()?;
     let report = engine
         .search()

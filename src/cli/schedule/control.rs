@@ -6,10 +6,10 @@ use chrono::{DateTime, FixedOffset, Local};
 use clap::Args;
 use serde::Serialize;
 
-use super::output::{Document, Printer, dim, plain};
-use super::schedule_hold::schedule_holds;
-use super::values::EXIT_CODES;
-use super::{CommandContext, CommandResult};
+use crate::cli::arguments::values::EXIT_CODES;
+use crate::cli::output::{Document, Printer, dim, plain};
+use crate::cli::schedule::hold::schedule_holds;
+use crate::cli::{CommandContext, CommandResult};
 use crate::clock::{Clock, SystemClock};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
@@ -20,7 +20,7 @@ use crate::schedule::{
 
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
-pub(super) struct ControlArgs {
+pub(in crate::cli) struct ControlArgs {
     /// An agent, or a timer as `schedule status` names it; without it, all timers
     #[arg(value_name = "TIMER")]
     timer: Option<String>,
@@ -31,7 +31,7 @@ pub(super) struct ControlArgs {
 
 /// What a verb does to timers.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum ControlVerb {
+pub(in crate::cli) enum ControlVerb {
     Pause,
     Resume,
     Skip,
@@ -85,7 +85,7 @@ impl Document for ControlDocument {
     }
 }
 
-pub(super) fn run(
+pub(in crate::cli) fn run(
     context: &mut CommandContext<'_>,
     args: &ControlArgs,
     verb: ControlVerb,

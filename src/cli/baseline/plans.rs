@@ -6,13 +6,13 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::baseline::{describe_users, resolve_name};
-use super::diff::{
+use crate::baseline::seal::seal_saved_command;
+use crate::cli::baseline::{describe_users, resolve_name};
+use crate::cli::diff::{
     DiffHunk, Difference, MAX_ALL_HUNK_BYTES, compare_texts, diff_hunks_within, write_visible_diff,
 };
-use super::output::{Document, Printer, dim, format_count, heading, plain};
-use super::{CommandContext, CommandResult};
-use crate::baseline::seal::seal_saved_command;
+use crate::cli::output::{Document, Printer, dim, format_count, heading, plain};
+use crate::cli::{CommandContext, CommandResult};
 use crate::diff::Diff;
 use crate::digest::Digest;
 use crate::engine::{BaselineAction, BaselinePlan, Engine, PlannedBaseline, TextReplacement};
@@ -209,7 +209,7 @@ fn show_replacements(
     Ok(())
 }
 
-pub(super) fn compare_baseline_versions(
+pub(in crate::cli) fn compare_baseline_versions(
     context: &mut CommandContext<'_>,
     args: &DiffArgs,
 ) -> CommandResult {
@@ -227,7 +227,10 @@ pub(super) fn compare_baseline_versions(
     })
 }
 
-pub(super) fn create_baseline(context: &mut CommandContext<'_>, args: &NewArgs) -> CommandResult {
+pub(in crate::cli) fn create_baseline(
+    context: &mut CommandContext<'_>,
+    args: &NewArgs,
+) -> CommandResult {
     let engine = context.open_engine()?;
     let source = match args.from.as_str() {
         "template" => args.from.clone(),
@@ -254,7 +257,7 @@ pub(super) fn create_baseline(context: &mut CommandContext<'_>, args: &NewArgs) 
 }
 
 /// Warns of files that hold more than what the operator has sealed or saved.
-pub(super) fn warn_of_foreign_lines(
+pub(in crate::cli) fn warn_of_foreign_lines(
     context: &mut CommandContext<'_>,
     engine: &Engine,
     plan: &BaselinePlan,
@@ -270,7 +273,7 @@ pub(super) fn warn_of_foreign_lines(
 }
 
 /// Warns of a baseline that may hold lines of another program; `what` stands before its name.
-pub(super) fn warn_of_foreign_baseline(
+pub(in crate::cli) fn warn_of_foreign_baseline(
     context: &mut CommandContext<'_>,
     engine: &Engine,
     what: &str,
@@ -283,7 +286,7 @@ pub(super) fn warn_of_foreign_baseline(
     ));
 }
 
-pub(super) fn replace_in_baselines(
+pub(in crate::cli) fn replace_in_baselines(
     context: &mut CommandContext<'_>,
     args: &ReplaceArgs,
 ) -> CommandResult {

@@ -8,10 +8,10 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use serde::Serialize;
 
-use super::arguments::Cli;
 use super::examples::examples_text;
-use super::output::{Document, Printer};
-use super::{CommandContext, CommandResult};
+use crate::cli::arguments::Cli;
+use crate::cli::output::{Document, Printer};
+use crate::cli::{CommandContext, CommandResult};
 
 /// A generated file, printed as it is.
 #[derive(Serialize)]
@@ -28,7 +28,10 @@ impl Document for GeneratedFile {
 }
 
 /// Prints the completions for a shell.
-pub(super) fn print_completions(context: &mut CommandContext<'_>, shell: Shell) -> CommandResult {
+pub(in crate::cli) fn print_completions(
+    context: &mut CommandContext<'_>,
+    shell: Shell,
+) -> CommandResult {
     use clap_complete::Generator;
     let mut command = Cli::command();
     let program = command.get_name().to_string();
@@ -41,7 +44,7 @@ pub(super) fn print_completions(context: &mut CommandContext<'_>, shell: Shell) 
 }
 
 /// Prints the manual page.
-pub(super) fn print_manual(context: &mut CommandContext<'_>) -> CommandResult {
+pub(in crate::cli) fn print_manual(context: &mut CommandContext<'_>) -> CommandResult {
     let mut page = Vec::new();
     // Writing to memory does not fail.
     let _ = write_page(&mut page);

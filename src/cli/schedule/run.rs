@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Local};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-use super::schedule::print_root_trust_notes;
-use super::schedule_hold::schedule_holds;
-use super::signals::StopSignals;
-use super::{CommandContext, CommandResult, resolve_archive_group};
+use crate::cli::schedule::hold::schedule_holds;
+use crate::cli::schedule::print_root_trust_notes;
+use crate::cli::signals::StopSignals;
+use crate::cli::{CommandContext, CommandResult, resolve_archive_group};
 use crate::clock::{Clock, SystemClock};
 use crate::engine::{Engine, HolderLock, HolderLockKind, describe_holder};
 use crate::error::{Error, ErrorKind, Result};
@@ -91,7 +91,7 @@ impl ConfigWatch {
     }
 }
 
-pub(super) fn run(context: &mut CommandContext<'_>) -> CommandResult {
+pub(in crate::cli) fn run(context: &mut CommandContext<'_>) -> CommandResult {
     context.refuse_json("schedule run")?;
     context.output.skip_unread();
     let signals = StopSignals::register()?;

@@ -10,10 +10,11 @@ use chrono::{DateTime, FixedOffset};
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use serde::Serialize;
 
-use super::output::{Document, Printer, dim, heading, plain};
-use super::signals::StopSignals;
-use super::status::{describe_why, observe_worst_first, print_status, state_role};
-use super::{CommandContext, CommandResult};
+use crate::cli::observation::observe_worst_first;
+use crate::cli::output::{Document, Printer, dim, heading, plain};
+use crate::cli::signals::StopSignals;
+use crate::cli::status::{describe_why, print_status, state_role};
+use crate::cli::{CommandContext, CommandResult};
 use crate::clock::{Clock, SystemClock};
 use crate::engine::{FleetEvent, FleetWatcher, Observation, State};
 use crate::error::{Error, ErrorKind, Result};
@@ -110,7 +111,7 @@ fn findings_of(seen: &Observation) -> Option<&ScanSummary> {
     seen.content.as_ref().map(|content| &content.findings)
 }
 
-pub(super) fn run(context: &mut CommandContext<'_>, names: &[String]) -> CommandResult {
+pub(in crate::cli) fn run(context: &mut CommandContext<'_>, names: &[String]) -> CommandResult {
     context.refuse_json("status --watch")?;
     let engine = Arc::new(context.open_engine()?);
     let observations = observe_worst_first(&engine, names)?;

@@ -3,16 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use super::CommandContext;
-use super::run_arguments::UndoArgs;
-use super::signals::RunSignals;
+use crate::cli::CommandContext;
+use crate::cli::runs::arguments::UndoArgs;
+use crate::cli::signals::RunSignals;
 use crate::engine::{Engine, InterruptedTurn, RunProgress, UserRun};
 use crate::error::{Error, ErrorKind, Result};
 use crate::quantity::list_names;
 
 /// Recovers the interrupted runs of agents, and returns the turns that had replaced a memory. A
 /// command that changes nothing warns of them.
-pub(super) fn recover_interrupted(
+pub(in crate::cli) fn recover_interrupted(
     context: &mut CommandContext<'_>,
     engine: &Engine,
     agents: &[String],
@@ -70,7 +70,7 @@ fn describe_interrupted(turns: &[InterruptedTurn]) -> String {
 ///
 /// # Errors
 /// The ledger cannot be read.
-pub(super) fn interrupted_undo_error(
+pub(in crate::cli) fn interrupted_undo_error(
     engine: &Engine,
     args: &UndoArgs,
     recovered: &[InterruptedTurn],
@@ -100,7 +100,10 @@ pub(super) fn interrupted_undo_error(
 }
 
 /// Returns the error of a push of chosen lines that found interrupted runs: the lines may have moved.
-pub(super) fn interrupted_push_error(engine: &Engine, recovered: &[InterruptedTurn]) -> Error {
+pub(in crate::cli) fn interrupted_push_error(
+    engine: &Engine,
+    recovered: &[InterruptedTurn],
+) -> Error {
     let message = format!(
         "{}; that is recovered now, and the line numbers may mean other lines",
         describe_interrupted(recovered)
@@ -113,7 +116,7 @@ pub(super) fn interrupted_push_error(engine: &Engine, recovered: &[InterruptedTu
 }
 
 /// Describes a run: `1a2b3c4d, a reset of scout on 2026-03-14 at 09:00:30`.
-pub(super) fn describe_user_run(engine: &Engine, run: &UserRun) -> String {
+pub(in crate::cli) fn describe_user_run(engine: &Engine, run: &UserRun) -> String {
     let agents: Vec<&str> = run.agents.iter().rev().map(String::as_str).collect();
     format!(
         "{}, a {} of {} on {}",

@@ -2,14 +2,14 @@
 
 use clap::{Command, CommandFactory};
 
-use super::arguments::Cli;
+use crate::cli::arguments::Cli;
 
 /// The examples of all commands: `[command]`, then each command line and what it does. A test parses
 /// each line.
 const EXAMPLES: &str = include_str!("examples.txt");
 
 /// Returns the definition of the command line, with examples at the end of each help.
-pub(super) fn command_line() -> Command {
+pub(in crate::cli) fn command_line() -> Command {
     add_examples(Cli::command(), "")
 }
 
@@ -33,7 +33,7 @@ fn add_examples(mut command: Command, path: &str) -> Command {
 }
 
 /// Returns the examples of a command as text; none where it has no examples.
-pub(super) fn examples_text(path: &str) -> Option<String> {
+pub(in crate::cli) fn examples_text(path: &str) -> Option<String> {
     let (_, from_section) = EXAMPLES.split_once(&format!("[{path}]\n"))?;
     let section = from_section.split("\n[").next()?.trim_end();
     Some(format!("Examples:\n{section}"))
@@ -70,7 +70,7 @@ mod tests {
                 let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
                 assert!(words(&help).ends_with(&words(&text)), "{path}: {help}");
                 assert!(
-                    help.contains(crate::cli::values::EXIT_CODES),
+                    help.contains(crate::cli::arguments::values::EXIT_CODES),
                     "{path}: {help}"
                 );
             }

@@ -7,14 +7,14 @@ use std::path::Path;
 use chrono::{DateTime, FixedOffset, Local};
 use serde::Serialize;
 
-use super::baseline::format_time;
-use super::output::{
+use crate::cli::baseline::format_time;
+use crate::cli::output::{
     Document, OutputRole, Printer, TableCell, bad, dim, format_count, good, heading_cells, plain,
     text_cell, warn,
 };
-use super::schedule::{TargetArgs, schedule_config_path, schedule_target};
-use super::schedule_hold::{HoldItem, read_controls, write_holds};
-use super::{CommandContext, CommandResult, resolve_archive_group};
+use crate::cli::schedule::hold::{HoldItem, read_controls, write_holds};
+use crate::cli::schedule::{TargetArgs, schedule_config_path, schedule_target};
+use crate::cli::{CommandContext, CommandResult, resolve_archive_group};
 use crate::clock::{Clock, SystemClock};
 use crate::config;
 use crate::engine::{Engine, HolderLockKind, TimedReset, describe_holder};
@@ -324,7 +324,7 @@ fn outcomes_of(run: &[&TimedReset]) -> RunOutcomes {
     }
 }
 
-pub(super) fn run(context: &mut CommandContext<'_>, args: &TargetArgs) -> CommandResult {
+pub(in crate::cli) fn run(context: &mut CommandContext<'_>, args: &TargetArgs) -> CommandResult {
     let config = schedule_config_path(context)?;
     let target = schedule_target(context, args, config)?;
     let engine = find_engine(context, &target.config);

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::baseline::resolve_name;
-use super::diff::{Difference, compare_texts, write_visible_diff};
-use super::output::{Document, Printer};
-use super::{CommandContext, CommandResult, signals};
+use crate::cli::baseline::resolve_name;
+use crate::cli::diff::{Difference, compare_texts, write_visible_diff};
+use crate::cli::output::{Document, Printer};
+use crate::cli::{CommandContext, CommandResult, signals};
 use crate::console::external_copy::ExternalCopy;
 use crate::console::external_tools::describe_exit;
 use crate::digest::Digest;
@@ -56,7 +56,7 @@ impl Document for EditDocument {
     }
 }
 
-pub(super) fn run(context: &mut CommandContext<'_>, args: &EditArgs) -> CommandResult {
+pub(in crate::cli) fn run(context: &mut CommandContext<'_>, args: &EditArgs) -> CommandResult {
     let engine = context.open_engine()?;
     let name = resolve_name(context, &engine, &args.file)?;
     engine.files().recover_baseline_changes()?;

@@ -4,8 +4,8 @@ use std::io;
 
 use serde::Serialize;
 
-use super::output::{Document, OutputRole, Printer, heading_cells, number_cell, text_cell};
-use super::{CommandContext, CommandResult};
+use crate::cli::output::{Document, OutputRole, Printer, heading_cells, number_cell, text_cell};
+use crate::cli::{CommandContext, CommandResult};
 use crate::config::Agent;
 use crate::diff::drift::{ChangeKind, DriftCounts, LineChange, SectionDrift};
 use crate::digest::Digest;
@@ -157,7 +157,7 @@ impl Document for ThreeWayDocument {
 }
 
 /// Compares the rules of an agent in three versions.
-pub(super) fn run(
+pub(in crate::cli) fn run(
     context: &mut CommandContext<'_>,
     engine: &Engine,
     agent: &Agent,

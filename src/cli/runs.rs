@@ -1,6 +1,9 @@
 //! `reset`, `push` and `undo`: the verbs that change agents. They never ask; `--dry-run` prints
 //! what they would do.
 
+pub(super) mod arguments;
+pub(super) mod interrupted;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::time::Duration;
@@ -9,25 +12,25 @@ use serde::Serialize;
 
 use super::alerts::send_alerts;
 use super::diff::write_hunks;
-use super::interrupted_runs::{
-    describe_user_run, interrupted_push_error, interrupted_undo_error, recover_interrupted,
-};
 use super::log::LedgerHead;
 use super::metrics_file::write_metrics_after_run;
 use super::output::{
     Document, ErrorItem, OutputRole, Printer, bad, dim, format_count, heading, notice, plain,
     text_cell, warn,
 };
-use super::run_arguments::{PushArgs, ResetArgs, RunFlags, UndoArgs};
 use super::schedule::no_agents_error;
-use super::schedule_hold::{
-    finish_held_reset, report_held_agents, split_held_agents, split_protected_agents,
-};
 use super::signals::RunSignals;
 use super::status::state_role;
 use super::write_restriction::restrict_run_writes;
 use super::{CommandContext, CommandError, CommandResult};
 use crate::archive::EntryKind;
+use crate::cli::runs::arguments::{PushArgs, ResetArgs, RunFlags, UndoArgs};
+use crate::cli::runs::interrupted::{
+    describe_user_run, interrupted_push_error, interrupted_undo_error, recover_interrupted,
+};
+use crate::cli::schedule::hold::{
+    finish_held_reset, report_held_agents, split_held_agents, split_protected_agents,
+};
 use crate::config::{Agent, Config};
 use crate::diff::{self, Diff};
 use crate::digest::Digest;
@@ -287,7 +290,10 @@ fn check_plan_hash(plan: &Plan, hash: Option<&str>) -> Result<()> {
     }
 }
 
-pub(super) fn run_reset(context: &mut CommandContext<'_>, args: &ResetArgs) -> CommandResult {
+pub(in crate::cli) fn run_reset(
+    context: &mut CommandContext<'_>,
+    args: &ResetArgs,
+) -> CommandResult {
     // A document for a script is whole, however slowly it is read.
     if args.scheduled && !context.output.is_json() {
         context.output.skip_unread();
@@ -399,7 +405,7 @@ fn run_plan(
     apply_plan(context, engine, &plan, queue, signals, is_bound)
 }
 
-pub(super) fn run_push(context: &mut CommandContext<'_>, args: &PushArgs) -> CommandResult {
+pub(in crate::cli) fn run_push(context: &mut CommandContext<'_>, args: &PushArgs) -> CommandResult {
     let engine = open_run_engine(context, Trigger::Cli, &args.flags)?;
     let signals = RunSignals::register()?;
     if matches!(args.keep, ScratchSelection::Lines(_)) {
@@ -416,7 +422,7 @@ pub(super) fn run_push(context: &mut CommandContext<'_>, args: &PushArgs) -> Com
     })
 }
 
-pub(super) fn run_undo(context: &mut CommandContext<'_>, args: &UndoArgs) -> CommandResult {
+pub(in crate::cli) fn run_undo(context: &mut CommandContext<'_>, args: &UndoArgs) -> CommandResult {
     let engine = open_run_engine(context, Trigger::Cli, &args.flags)?;
     let signals = RunSignals::register()?;
     let is_bare = args.agents.is_empty() && args.run.is_none() && !args.last;
