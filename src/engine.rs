@@ -27,7 +27,6 @@ use crate::clock::Clock;
 use crate::config::{Agent, Config};
 pub use crate::durable::resolve_first_symlink;
 use crate::error::Result;
-use crate::transport::Transports;
 pub use crate::transport::{ConnectionSetting, ConnectionStatus, Reachability, SwapMethod};
 use baselines::BaselineServices;
 pub use baselines::accepted_seal::SealStatus;
@@ -49,7 +48,7 @@ pub use baselines::save::{BaselineEdit, BaselineWriter, SavedBaseline, TextOrigi
 pub use baselines::seal::SealReport;
 pub use baselines::seal_plan::{SealChange, SealChangeKind, SealPlan, SealScope, list_lint_errors};
 pub use baselines::{BaselineCatalog, BaselineEdits, BaselineFiles, Baselines, Guard, Lint, Seals};
-pub use context::Context;
+pub use context::{Context, EngineSetup};
 pub use file_owner::FileOwner;
 pub use kept_scratch::{ChosenLines, KeptScratch, LineRange, ScratchRequest, ScratchSelection};
 pub use probe::{CAP_CHOWN, CAP_LEASE, has_capability};
@@ -112,22 +111,6 @@ pub use watch::fleet::{FleetEvent, FleetWatcher, describe_watch_error, start_dir
 pub use watch::host_status::HostStatus;
 pub use watch::saved_observations::SavedObservations;
 pub use watch::{Hosts, MemoryChecks, Observer, Watch};
-
-/// Everything that an [`Engine`] is built from.
-pub struct EngineSetup {
-    /// The configuration; it does not change during an engine's life.
-    pub config: Config,
-    /// Source of all times.
-    pub clock: Arc<dyn Clock>,
-    /// Access to memories, on this machine and on hosts.
-    pub transports: Arc<dyn Transports>,
-    /// The operator's user name, for the ledger.
-    pub user: String,
-    /// What starts the runs of this engine.
-    pub trigger: Trigger,
-    /// The numeric group of `archive_group`, if one is configured.
-    pub archive_group: Option<u32>,
-}
 
 /// Builds the services and hands them out.
 pub struct Engine {

@@ -12,13 +12,28 @@ use crate::baseline::BaselineVersions;
 use crate::clock::Clock;
 use crate::config::{Agent, Config, MemoryLocation};
 use crate::durable;
-use crate::engine::EngineSetup;
 use crate::engine::file_owner::FileOwner;
 use crate::engine::trigger::Trigger;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file_systems::{FileSystem, FileSystems};
 use crate::transport::bounded::BoundedTransport;
 use crate::transport::{MemoryDirectory, MemoryObject, Transport, TransportError, Transports};
+
+/// Everything that an [`Engine`](crate::engine::Engine) is built from.
+pub struct EngineSetup {
+    /// The configuration; it does not change during an engine's life.
+    pub config: Config,
+    /// Source of all times.
+    pub clock: Arc<dyn Clock>,
+    /// Access to memories, on this machine and on hosts.
+    pub transports: Arc<dyn Transports>,
+    /// The operator's user name, for the ledger.
+    pub user: String,
+    /// What starts the runs of this engine.
+    pub trigger: Trigger,
+    /// The numeric group of `archive_group`, if one is configured.
+    pub archive_group: Option<u32>,
+}
 
 /// The config, the clock, the archive, and access to memories.
 pub struct Context {

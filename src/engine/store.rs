@@ -25,8 +25,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use crate::archive::{Archive, ExpectedArchive};
-use crate::engine::EngineSetup;
-use crate::engine::context::Context;
+use crate::engine::context::{Context, EngineSetup};
 use ledger::ArchiveLedger;
 
 /// The ledger, for all services of this process: one lock, one clock.
