@@ -1,26 +1,11 @@
-//! A full disk of the archive: which failures it explains, what an operator can do about it, and the
-//! space that is kept for the records of deletions.
-
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+//! A full disk of the archive: what an operator can do about it, and the space that is kept for the
+//! records of deletions.
 
 use super::ledger::{self, LockedLedger};
 use crate::engine::store::Ledger;
-use crate::engine::watch::parallel::Site;
 use crate::error::Error;
 
 impl Ledger {
-    /// Returns whether an error of an agent at `site` says that the disk of the archive is full: for a
-    /// file of the archive, or for one of the agent's on the same disk.
-    pub(in crate::engine) fn is_archive_full(&self, error: &Error, site: &Site<'_>) -> bool {
-        let root = self.context.archive().root();
-        error.full_disk().is_some_and(|full| {
-            // A quota beside the archive may be that of the agent's user.
-            full.path.starts_with(root)
-                || !full.is_quota && *site == Site::Trusted && is_on_same_disk(&full.path, root)
-        })
-    }
-
     /// Returns the hint for such an error.
     pub(in crate::engine) fn full_archive_hint(&self) -> String {
         let root = self.context.archive().root().display();
@@ -58,13 +43,4 @@ impl Ledger {
             let _ = ledger::write_reserve(self.context.archive(), &locked);
         }
     }
-}
-
-/// Returns whether a file that may be missing is, or would be, on the file system of `root`.
-fn is_on_same_disk(path: &Path, root: &Path) -> bool {
-    let device_of = |path: &Path| {
-        let mut existing = path.ancestors();
-        existing.find_map(|it| std::fs::symlink_metadata(it).ok().map(|meta| meta.dev()))
-    };
-    device_of(path) == device_of(root)
 }

@@ -1,6 +1,7 @@
 //! The ends of turns: their records in the ledger, their lines in the log, and their results.
 
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{ResetLane, Turn};
@@ -14,6 +15,7 @@ use crate::engine::runs::run_report::{AgentResult, RunProgress};
 use crate::engine::store::lock::AgentLock;
 use crate::engine::store::record::{Operation, Outcome, RunEvent};
 use crate::engine::store::run_log;
+use crate::engine::watch::parallel::Site;
 use crate::error::{Error, ErrorKind};
 
 /// A finished turn that is not reported yet.
@@ -193,7 +195,8 @@ impl<'a> ResetLane<'_, 'a> {
         lock: Option<Arc<AgentLock>>,
     ) {
         let runs = self.run.runs;
-        let is_archive_full = runs.ledger.is_archive_full(&error, &self.site);
+        let root = runs.context.archive().root();
+        let is_archive_full = is_archive_full(&error, &self.site, root);
         let error = if is_archive_full {
             error.with_hint(runs.ledger.full_archive_hint())
         } else {
@@ -240,4 +243,23 @@ impl<'a> ResetLane<'_, 'a> {
             _ => Vec::new(),
         }
     }
+}
+
+/// Returns whether an error of an agent at `site` says that the disk of the archive is full: for a
+/// file of the archive, or for one of the agent's on the same disk.
+fn is_archive_full(error: &Error, site: &Site<'_>, root: &Path) -> bool {
+    error.full_disk().is_some_and(|full| {
+        // A quota beside the archive may be that of the agent's user.
+        full.path.starts_with(root)
+            || !full.is_quota && *site == Site::Trusted && is_on_same_disk(&full.path, root)
+    })
+}
+
+/// Returns whether a file that may be missing is, or would be, on the file system of `root`.
+fn is_on_same_disk(path: &Path, root: &Path) -> bool {
+    let device_of = |path: &Path| {
+        let mut existing = path.ancestors();
+        existing.find_map(|it| std::fs::symlink_metadata(it).ok().map(|meta| meta.dev()))
+    };
+    device_of(path) == device_of(root)
 }
