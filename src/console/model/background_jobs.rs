@@ -1,6 +1,7 @@
 //! Background jobs: an effect begins one, the message that answers it ends it. The list on the
 //! screen changes at most once per [`REFRESH_INTERVAL`].
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -56,7 +57,7 @@ enum BackgroundJobKey {
     InspectBaseline,
     LoadLog,
     LoadReport,
-    LoadSchedule(u64),
+    LoadSchedule,
     ChangeSchedule,
     LoadTimeline,
     LoadRetention,
@@ -137,7 +138,7 @@ pub fn finish_jobs(model: &mut Model, msg: &Msg) {
             if let Some((key, subject)) = finished_job(model, msg) {
                 model
                     .background_jobs
-                    .finish_request(&key, subject, model.now);
+                    .finish_request(&key, &subject, model.now);
             }
         }
     }
@@ -165,9 +166,9 @@ fn follow_connections(model: &mut Model, hosts: &[HostStatus]) {
 }
 
 /// Returns the job that a message ends, and what it was about.
-fn finished_job<'a>(model: &Model, msg: &'a Msg) -> Option<(BackgroundJobKey, &'a str)> {
+fn finished_job<'a>(model: &Model, msg: &'a Msg) -> Option<(BackgroundJobKey, Cow<'a, str>)> {
     use BackgroundJobKey as Key;
-    Some(match msg {
+    let (key, subject): (Key, &str) = match msg {
         Msg::PlanMade(id, _) => (Key::MakePlan(*id), ""),
         Msg::TextsPrepared(texts) => {
             let host = text_worker_host(model, &texts.agent);
@@ -193,13 +194,16 @@ fn finished_job<'a>(model: &Model, msg: &'a Msg) -> Option<(BackgroundJobKey, &'
         Msg::Verified(_) => (Key::Verify, ""),
         Msg::LogLoaded(_) => (Key::LoadLog, ""),
         Msg::ReportLoaded(_) => (Key::LoadReport, ""),
-        Msg::ScheduleLoaded(number, _) => (Key::LoadSchedule(*number), ""),
+        Msg::ScheduleLoaded(number, _) => {
+            return Some((Key::LoadSchedule, number.to_string().into()));
+        }
         Msg::ScheduleChanged(..) => (Key::ChangeSchedule, ""),
         Msg::TimelineLoaded(..) => (Key::LoadTimeline, ""),
         Msg::RetentionLoaded(..) => (Key::LoadRetention, ""),
         Msg::ArchivePruned(_) => (Key::PruneArchive, ""),
         _ => return None,
-    })
+    };
+    Some((key, subject.into()))
 }
 
 /// Adds the jobs that effects begin.
@@ -273,7 +277,8 @@ fn begun_job(model: &Model, effect: &Effect) -> Option<BegunJob> {
         Effect::LoadLog => plain(Key::LoadLog, "ledger"),
         Effect::LoadReport => plain(Key::LoadReport, "report"),
         Effect::LoadSchedule(number) => {
-            plain(Key::LoadSchedule(*number), "timers of the service managers")
+            let label = "timers of the service managers".to_string();
+            (Key::LoadSchedule, number.to_string(), label)
         }
         Effect::ChangeSchedule(change) => plain(
             Key::ChangeSchedule,
