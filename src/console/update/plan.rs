@@ -25,7 +25,14 @@ pub fn confirm(model: &mut Model) -> Vec<Effect> {
         return Vec::new();
     }
     if prompt.is_expired(model.now.elapsed) {
+        if model.plan_expiry().is_none() {
+            model.show_hint("the plan is being made again");
+        }
         return renew_expired(model);
+    }
+    if !prompt.is_confirmed() {
+        model.show_hint("this does not confirm the plan");
+        return Vec::new();
     }
     match model.plan_kind() {
         Some(PlanKind::Run) => reset::update::start_run(model),

@@ -66,6 +66,16 @@ impl PlanPrompt {
         now >= self.expires_at()
     }
 
+    /// Whether nothing more than the command to confirm is needed: the words are typed, if the plan asks
+    /// for any.
+    pub fn is_confirmed(&self) -> bool {
+        match &self.confirmation {
+            Confirmation::SingleKey => true,
+            Confirmation::TypedText(words) => self.typed_text.trim() == words,
+            Confirmation::NothingToRun | Confirmation::NewerNotes => false,
+        }
+    }
+
     /// Whether words are typed to confirm the plan.
     pub fn awaits_text(&self) -> bool {
         matches!(self.confirmation, Confirmation::TypedText(_)) && self.refusal.is_none()
@@ -83,10 +93,14 @@ impl PlanPrompt {
             (_, Some(c)) => typed.push(c),
             (KeyCode::Backspace, _) => drop(typed.pop()),
             (KeyCode::Char('u'), _) if key.has_ctrl && !typed.is_empty() => typed.clear(),
-            (KeyCode::Enter, _) if typed.trim() == word => {
-                return Some(TypedConfirmation::Confirmed);
+            (KeyCode::Enter, _) => {
+                let word = word.clone();
+                return Some(if self.is_confirmed() {
+                    TypedConfirmation::Confirmed
+                } else {
+                    TypedConfirmation::Incomplete(word)
+                });
             }
-            (KeyCode::Enter, _) => return Some(TypedConfirmation::Incomplete(word.clone())),
             _ => return None,
         }
         Some(TypedConfirmation::Changed)
@@ -113,5 +127,30 @@ impl PlanRequests {
     /// Whether a reply answers the last request, which ends with it.
     pub fn accept(&mut self, id: u64) -> bool {
         id == self.last_id && std::mem::take(&mut self.is_pending)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plan_is_confirmed_by_all_its_words_alone() {
+        let prompt = |confirmation: Confirmation, typed: &str| PlanPrompt {
+            typed_text: typed.to_string(),
+            ..PlanPrompt::new(confirmation, Duration::ZERO)
+        };
+        let words = || Confirmation::TypedText("prune 3".to_string());
+        for (confirmation, typed, is_confirmed) in [
+            (Confirmation::SingleKey, "", true),
+            (words(), "prune 3 ", true),
+            (words(), "prune", false),
+            (words(), "", false),
+            (Confirmation::NothingToRun, "", false),
+            (Confirmation::NewerNotes, "", false),
+        ] {
+            let prompt = prompt(confirmation, typed);
+            assert_eq!(prompt.is_confirmed(), is_confirmed, "{prompt:?}");
+        }
     }
 }
