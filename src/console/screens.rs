@@ -154,15 +154,26 @@ pub(super) fn fit_lists(model: &mut Model) {
         Screen::Archives => {
             let height = model.archives_list_height();
             let screen = &mut model.archives;
-            let count = screen.row_count();
-            screen.list.fit(count, height);
-            let timeline = &mut screen.timeline;
-            let count = timeline.rows().len();
-            timeline.list.fit(count, height);
             let view = &mut screen.retention;
-            let (list, detail) = (view.list_lines().len(), view.detail_lines().len());
-            view.list.fit(list, height);
-            view.detail.fit(detail, height);
+            let (list, count) = match screen.page {
+                ArchivesPage::RetentionAgent => {
+                    let count = view.detail_lines().len();
+                    (&mut view.detail, count)
+                }
+                page if page.is_about_retention() => {
+                    let count = view.list_lines().len();
+                    (&mut view.list, count)
+                }
+                _ if screen.timeline.is_open => {
+                    let count = screen.timeline.rows().len();
+                    (&mut screen.timeline.list, count)
+                }
+                _ => {
+                    let count = screen.row_count();
+                    (&mut screen.list, count)
+                }
+            };
+            list.fit(count, height);
         }
         Screen::Fleet
         | Screen::Reset

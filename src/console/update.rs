@@ -70,9 +70,11 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
 /// Adapts what is on the screen to what has changed: the arrangement of texts, scroll positions, and
 /// the plan that keys may confirm.
 fn settle(model: &mut Model) {
-    model.arrange_panes();
-    model.clamp_text();
-    screens::fit_lists(model);
+    if model.is_dirty {
+        model.arrange_panes();
+        model.clamp_text();
+        screens::fit_lists(model);
+    }
     model.track_visible_plan();
 }
 
