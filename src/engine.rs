@@ -48,7 +48,7 @@ pub use baselines::save::{BaselineEdit, BaselineWriter, SavedBaseline, TextOrigi
 pub use baselines::seal::SealReport;
 pub use baselines::seal_plan::{SealChange, SealChangeKind, SealPlan, SealScope, list_lint_errors};
 pub use baselines::{BaselineCatalog, BaselineEdits, BaselineFiles, Baselines, Guard, Lint, Seals};
-pub use context::{Context, EngineSetup};
+pub use context::{Context, EngineSetup, MAX_WINDOW_BYTES};
 pub use file_owner::FileOwner;
 pub use kept_scratch::{ChosenLines, KeptScratch, LineRange, ScratchRequest, ScratchSelection};
 pub use probe::{CAP_CHOWN, CAP_LEASE, has_capability};
@@ -106,7 +106,6 @@ pub use store::unchanged_agents::{UnchangedAgents, UnchangedDetails};
 pub use store::{Entries, Journals, Ledger, Locks, StateLog};
 pub use trigger::Trigger;
 pub use watch::agent_detail::AgentDetail;
-pub use watch::classify::MAX_WINDOW_BYTES;
 pub use watch::fleet::{FleetEvent, FleetWatcher, describe_watch_error, start_directory_watcher};
 pub use watch::host_status::HostStatus;
 pub use watch::saved_observations::SavedObservations;
@@ -159,8 +158,8 @@ impl Engine {
         self
     }
 
-    /// Ends the connections to hosts, and leaves what grows with the fleet to the end of the process,
-    /// which frees it faster than destructors do.
+    /// Ends the connections to hosts, and leaves the rest to the end of the process, which frees what
+    /// grows with the fleet faster than destructors do.
     pub fn end_with_process(self) {
         self.watch.hosts.close_all_hosts();
         mem::forget(self);
@@ -195,7 +194,7 @@ impl Engine {
         self.context.agent(name)
     }
 
-    /// What every service needs.
+    /// The config, the clock, the archive, and access to memories.
     pub fn context(&self) -> &Context {
         &self.context
     }
@@ -205,7 +204,7 @@ impl Engine {
         &self.shared_memories
     }
 
-    /// What watches a fleet needs.
+    /// The services of a [`FleetWatcher`].
     pub fn watch(&self) -> &Arc<Watch> {
         &self.watch
     }
@@ -235,13 +234,13 @@ impl Engine {
         &self.store.state_log
     }
 
-    /// What is known of baselines.
+    /// The accepted seal and the versions of baselines.
     pub fn baselines(&self) -> &Baselines {
         &self.baselines.baselines
     }
 
     /// Saves baseline files.
-    pub fn files(&self) -> &BaselineFiles {
+    pub fn baseline_files(&self) -> &BaselineFiles {
         &self.baselines.files
     }
 
@@ -251,12 +250,12 @@ impl Engine {
     }
 
     /// The list of baselines.
-    pub fn catalog(&self) -> &BaselineCatalog {
+    pub fn baseline_catalog(&self) -> &BaselineCatalog {
         &self.baselines.catalog
     }
 
     /// Edits of baselines.
-    pub fn edits(&self) -> &BaselineEdits {
+    pub fn baseline_edits(&self) -> &BaselineEdits {
         &self.baselines.edits
     }
 
@@ -276,7 +275,7 @@ impl Engine {
     }
 
     /// Checks of the paths of memories.
-    pub fn checks(&self) -> &MemoryChecks {
+    pub fn memory_checks(&self) -> &MemoryChecks {
         &self.watch.checks
     }
 
@@ -300,7 +299,7 @@ impl Engine {
         &self.runs.runs
     }
 
-    /// What runs did to agents.
+    /// The history of runs.
     pub fn history(&self) -> &RunHistory {
         &self.records.history
     }

@@ -141,8 +141,12 @@ struct RestoreDocument {
 /// # Errors
 /// The baseline or the ledger cannot be read.
 fn interrupted_save_error(engine: &Engine, name: &str) -> Result<Error> {
-    let (now, _) = engine.catalog().find_baseline_version(name, "disk")?;
-    let (previous, _) = engine.catalog().find_baseline_version(name, "previous")?;
+    let (now, _) = engine
+        .baseline_catalog()
+        .find_baseline_version(name, "disk")?;
+    let (previous, _) = engine
+        .baseline_catalog()
+        .find_baseline_version(name, "previous")?;
     let message = format!(
         "an interrupted change had replaced {name}: it is version {} now, and `previous` would be \
          version {}",
@@ -354,7 +358,7 @@ pub(super) fn describe_users(agents: &[String]) -> String {
 
 fn list_baselines(context: &mut CommandContext<'_>) -> CommandResult {
     let engine = context.open_engine()?;
-    let list = engine.catalog().list_baselines();
+    let list = engine.baseline_catalog().list_baselines();
     let kind = list.worst_kind();
     let (signed, signature_error) = match list.signature {
         Some(Ok(signed)) => (Some(signed), None),
@@ -406,11 +410,11 @@ fn show_baseline(
     let name = resolve_name(context, &engine, file)?;
     let bytes = match version {
         Some(version) => engine
-            .catalog()
+            .baseline_catalog()
             .find_baseline_version(&name, version)?
             .1
             .to_vec(),
-        None => engine.catalog().read_baseline(&name)?,
+        None => engine.baseline_catalog().read_baseline(&name)?,
     };
     context.print_answer(&ShowDocument {
         file: name,
@@ -426,7 +430,7 @@ fn show_history(
     let engine = context.open_engine()?;
     let name = resolve_name(context, &engine, file)?;
     let page = engine
-        .catalog()
+        .baseline_catalog()
         .baseline_history_page(&name, count.unwrap_or(usize::MAX))?;
     if let Some(error) = &page.unread {
         context.print_warning(format!("older versions cannot be read: {error}"));
@@ -442,16 +446,16 @@ fn show_history(
 fn restore_baseline(context: &mut CommandContext<'_>, file: &str, version: &str) -> CommandResult {
     let engine = context.open_engine()?;
     let name = resolve_name(context, &engine, file)?;
-    let is_interrupted = engine.files().recover_interrupted_save(&name)?;
+    let is_interrupted = engine.baseline_files().recover_interrupted_save(&name)?;
     if version == "previous" && is_interrupted {
         return Err(interrupted_save_error(&engine, &name)?.into());
     }
     let plan = engine
-        .edits()
+        .baseline_edits()
         .plan_restore(std::slice::from_ref(&name), version)?;
     warn_of_foreign_lines(context, &engine, &plan);
     let file = plan.files.first();
-    let restored = file.map(|file| engine.edits().apply_planned_baseline(&plan, file));
+    let restored = file.map(|file| engine.baseline_edits().apply_planned_baseline(&plan, file));
     let restored = restored.transpose()?;
     context.print_answer(&RestoreDocument {
         file: name,

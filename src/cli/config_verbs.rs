@@ -86,7 +86,7 @@ fn memory_diagnostics(engine: &Engine) -> Vec<Diagnostic> {
         config.error_at_value((&agent.name, key), &memory, message, hints)
     };
     let mut diagnostics = Vec::new();
-    for (agent, error) in engine.checks().irreplaceable_memories() {
+    for (agent, error) in engine.memory_checks().irreplaceable_memories() {
         let message = format!("{}: {}", agent.name, error.message());
         diagnostics.push(diagnostic(agent, message, error.hints().to_vec()));
     }

@@ -290,7 +290,7 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &SealArgs) -> CommandR
     let engine = context.open_engine()?;
     let scope = seal_scope(context, args, &engine)?;
     if !args.dry_run {
-        engine.files().recover_baseline_changes()?;
+        engine.baseline_files().recover_baseline_changes()?;
     }
     let cwd = &context.environment.env.cwd;
     let key_path = args.sign.as_ref().map(|path| cwd.join(path));

@@ -315,7 +315,7 @@ impl EffectRunner {
                 // Its sealed and pushed versions may be others by now.
                 workers.analyzer.forget_versions();
                 self.submit(JobClass::Handoff, None, move |engine| {
-                    let opened = engine.and_then(|it| it.edits().open_baseline(&name));
+                    let opened = engine.and_then(|it| it.baseline_edits().open_baseline(&name));
                     Msg::BaselineOpened(name, opened.map(Box::new))
                 })
             }
@@ -416,7 +416,7 @@ impl EffectRunner {
             Effect::ChangeSchedule(change) => self.change_schedule(change),
             Effect::FindDrafts => self.submit(JobClass::FleetFiles, None, |engine| {
                 // What cannot be listed is said when a baseline is opened.
-                let found = engine.and_then(|it| it.edits().baselines_with_left_drafts());
+                let found = engine.and_then(|it| it.baseline_edits().baselines_with_left_drafts());
                 Msg::DraftsFound(found.unwrap_or_default())
             }),
             Effect::LoadBaselines => self.list_baselines(),

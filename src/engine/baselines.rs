@@ -25,7 +25,7 @@ use crate::engine::context::Context;
 use crate::engine::shared_memories::SharedMemories;
 use crate::engine::store::{Ledger, StateLog, Store};
 
-/// What is known of baselines: the accepted seal, saved and pushed versions.
+/// The accepted seal of the baselines, and their saved and pushed versions.
 pub struct Baselines {
     context: Arc<Context>,
     ledger: Arc<Ledger>,

@@ -1,4 +1,4 @@
-//! What every service needs: the config, the clock, the archive, and access to memories.
+//! The context of all services: the config, the clock, the archive, and access to memories.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::file_systems::{FileSystem, FileSystems};
 use crate::transport::bounded::BoundedTransport;
 use crate::transport::{MemoryDirectory, MemoryObject, Transport, TransportError, Transports};
+
+/// Maximum number of bytes of a memory that are kept to find the boundary and to show it. The rest
+/// is only counted and digested, so memory use does not grow with the file.
+pub const MAX_WINDOW_BYTES: usize = 1 << 20;
+
+/// Returns the number of bytes to keep of a memory, for a baseline of this size.
+pub(super) fn memory_window(baseline_bytes: usize) -> usize {
+    MAX_WINDOW_BYTES.max(4 * baseline_bytes)
+}
 
 /// Everything that an [`Engine`](crate::engine::Engine) is built from.
 pub struct EngineSetup {
@@ -261,5 +270,44 @@ impl Context {
                 answer.err().map(|error| (error, agents))
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+    use crate::config::GeneralSettings;
+    use crate::engine::Engine;
+    use crate::transport::SingleTransport;
+    use crate::transport::local::LocalTransport;
+
+    #[test]
+    fn memory_prefix_ends_with_its_window() {
+        let home = tempfile::tempdir().unwrap();
+        let root = home.path().canonicalize().unwrap();
+        let memory = root.join("MEMORY.md");
+        let mut general = GeneralSettings::new(root.join("baselines"), root.join("archives"));
+        general.min_baseline_size = 0;
+        let agent = Agent::new(&general, "scout", memory.clone(), "scout.md");
+        let clock = Arc::new(SystemClock);
+        let engine = Engine::new(EngineSetup {
+            config: Config::new(general, vec![agent]).unwrap(),
+            transports: Arc::new(SingleTransport(Arc::new(LocalTransport::new(
+                clock.clone(),
+            )))),
+            clock,
+            user: "tester".to_string(),
+            trigger: Trigger::Cli,
+            archive_group: None,
+        });
+        let context = engine.context();
+        let agent = engine.agent("scout").unwrap();
+        assert!(context.read_memory_prefix(agent, 10).is_err(), "no memory");
+        std::fs::write(&memory, vec![b'\n'; 3 * MAX_WINDOW_BYTES]).unwrap();
+        for window in [0, 10, memory_window(0)] {
+            let prefix = context.read_memory_prefix(agent, window).unwrap();
+            assert_eq!(prefix.len(), window);
+        }
     }
 }

@@ -17,7 +17,7 @@ use crate::engine::runs::undo::UndoSources;
 use crate::engine::store::{Entries, Ledger, StateLog, Store};
 use crate::engine::watch::{Observer, Scanner, Watch};
 
-/// What runs did to agents.
+/// The history of runs, by agent.
 pub struct RunHistory {
     context: Arc<Context>,
     undo_sources: UndoSources,

@@ -18,7 +18,7 @@ use crate::engine::store::{Entries, Journals, Ledger, Locks, StateLog, Store};
 use crate::engine::watch::{Hosts, MemoryChecks, Observer, Scanner, Watch};
 use undo::UndoSources;
 
-/// Deletes what has expired from the archive.
+/// Deletes expired entries and versions from the archive.
 pub struct Retention {
     context: Arc<Context>,
     ledger: Arc<Ledger>,
@@ -44,7 +44,7 @@ pub struct Planner {
     undo_sources: UndoSources,
 }
 
-/// Applies plans, and recovers what interrupted runs have left.
+/// Applies plans, and recovers interrupted runs.
 pub struct Runs {
     context: Arc<Context>,
     shared_memories: Arc<SharedMemories>,

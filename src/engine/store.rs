@@ -1,4 +1,4 @@
-//! What the controller itself keeps below `archive_dir`: the ledger, journals, locks, the log of
+//! The files that the controller keeps below `archive_dir`: the ledger, journals, locks, the log of
 //! states, and the directories of entries.
 
 pub(super) mod address;
@@ -59,7 +59,7 @@ pub struct StateLog {
     state_cache: state_log::StateCache,
 }
 
-/// The services of what the controller keeps.
+/// The services of the files that the controller keeps.
 pub struct Store {
     pub(super) ledger: Arc<Ledger>,
     pub(super) entries: Arc<Entries>,

@@ -63,7 +63,7 @@ pub struct Observer {
     last_generation: AtomicU64,
 }
 
-/// The services that look at memories, and what watches a fleet needs besides.
+/// The services that look at memories, and the others that a [`fleet::FleetWatcher`] uses.
 pub struct Watch {
     context: Arc<Context>,
     shared_memories: Arc<SharedMemories>,

@@ -95,49 +95,63 @@ fn pass_numbers_of_frame() {
 fn perform_edit() {
     let edit = std::env::var(EDIT_VARIABLE).unwrap();
     let engine = engine_at(&PathBuf::from(std::env::var(EDIT_CONFIG_VARIABLE).unwrap()));
-    let old = engine.catalog().read_baseline(NAME).unwrap();
+    let old = engine.baseline_catalog().read_baseline(NAME).unwrap();
     let expected = Some(Digest::of(&old));
     pass_numbers_of_frame();
     match edit.as_str() {
         "draft" => {
-            let left = engine.edits().find_baseline_drafts(NAME).newest;
-            let mut file = engine.edits().new_baseline_draft(NAME);
+            let left = engine.baseline_edits().find_baseline_drafts(NAME).newest;
+            let mut file = engine.baseline_edits().new_baseline_draft(NAME);
             for text in [OLD_DRAFT, NEW_DRAFT] {
                 let (base, text) = (BASELINE.as_bytes(), text.as_bytes());
                 engine
-                    .edits()
+                    .baseline_edits()
                     .write_baseline_draft(&mut file, base, text)
                     .unwrap();
             }
             // As after a recovery.
             if let Some(draft) = left {
-                engine.edits().remove_left_draft(&draft.id).unwrap();
+                engine
+                    .baseline_edits()
+                    .remove_left_draft(&draft.id)
+                    .unwrap();
             }
         }
         "discard" => {
-            if let Some(draft) = engine.edits().find_baseline_drafts(NAME).newest {
-                engine.edits().remove_left_draft(&draft.id).unwrap();
+            if let Some(draft) = engine.baseline_edits().find_baseline_drafts(NAME).newest {
+                engine
+                    .baseline_edits()
+                    .remove_left_draft(&draft.id)
+                    .unwrap();
             }
         }
         "save" => {
-            let writer = engine.files().begin_baseline_change().unwrap();
+            let writer = engine.baseline_files().begin_baseline_change().unwrap();
             let saved = writer
                 .save(NAME, EDITED.as_bytes(), expected, TextOrigin::Operator)
                 .unwrap();
             engine
-                .edits()
+                .baseline_edits()
                 .seal_saved(&writer, NAME, saved.digest, false)
                 .unwrap();
         }
         "immutable" => {
             let bytes = EDITED.as_bytes();
-            if engine.edits().open_baseline(NAME).unwrap().is_immutable {
-                let writer = engine.files().begin_baseline_change().unwrap();
+            if engine
+                .baseline_edits()
+                .open_baseline(NAME)
+                .unwrap()
+                .is_immutable
+            {
+                let writer = engine.baseline_files().begin_baseline_change().unwrap();
                 writer
                     .save_immutable(NAME, bytes, expected, TextOrigin::Operator)
                     .unwrap();
             } else {
-                engine.files().save_baseline(NAME, bytes, expected).unwrap();
+                engine
+                    .baseline_files()
+                    .save_baseline(NAME, bytes, expected)
+                    .unwrap();
             }
         }
         other => panic!("no edit {other}"),
@@ -233,16 +247,16 @@ fn kill_at_any_call_of_draft_leaves_whole_draft() {
     let scene = || {
         let scene = edit_scene();
         let engine = engine_of(&scene);
-        let mut file = engine.edits().new_baseline_draft(NAME);
+        let mut file = engine.baseline_edits().new_baseline_draft(NAME);
         let (base, draft) = (BASELINE.as_bytes(), OLD_DRAFT.as_bytes());
         engine
-            .edits()
+            .baseline_edits()
             .write_baseline_draft(&mut file, base, draft)
             .unwrap();
         scene
     };
     let found = |scene: &Scene| {
-        let drafts = engine_of(scene).edits().find_baseline_drafts(NAME);
+        let drafts = engine_of(scene).baseline_edits().find_baseline_drafts(NAME);
         if let Some(error) = drafts.problem {
             return Err(format!("the draft: {error}"));
         }
@@ -303,7 +317,7 @@ pub fn check_after_save(scene: &Scene) -> CheckResult {
     check_run(scene, &[EDIT, "save"])?;
     check(read(scene, NAME) == EDITED, || "not saved".to_string())?;
     let seal = engine_of(scene)
-        .edits()
+        .baseline_edits()
         .open_baseline(NAME)
         .map(|opened| opened.seal);
     check(seal == Ok(SealMatch::Sealed), || {

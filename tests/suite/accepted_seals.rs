@@ -152,7 +152,7 @@ fn sealed_over_version_is_no_longer_saved_here() {
     let first = "# First\n\n---\n";
     seal(&SealScope::All);
     engine
-        .files()
+        .baseline_files()
         .save_baseline("scout.md", first.as_bytes(), Some(before))
         .unwrap();
     assert_eq!(seal(&SealScope::SavedHere), ["scout.md"]);
@@ -255,7 +255,7 @@ fn save_of_foreign_lines_is_not_saved_here() {
     let corrected = tampered.replace("be kind", "be very kind");
     let base = Some(Digest::of(tampered.as_bytes()));
     engine
-        .files()
+        .baseline_files()
         .save_baseline("scout.md", corrected.as_bytes(), base)
         .unwrap();
     assert!(saved_here(&world).is_empty());
@@ -263,16 +263,16 @@ fn save_of_foreign_lines_is_not_saved_here() {
     let again = corrected.replace("very", "most");
     let base = Some(Digest::of(corrected.as_bytes()));
     engine
-        .files()
+        .baseline_files()
         .save_baseline("scout.md", again.as_bytes(), base)
         .unwrap();
     let plan = engine
-        .edits()
+        .baseline_edits()
         .plan_new_baseline("copy.md", "scout.md")
         .unwrap();
     assert!(plan.files[0].is_foreign);
     engine
-        .edits()
+        .baseline_edits()
         .apply_planned_baseline(&plan, &plan.files[0])
         .unwrap();
     assert!(saved_here(&world).is_empty());
@@ -280,7 +280,7 @@ fn save_of_foreign_lines_is_not_saved_here() {
     restore_baseline(&engine, "scout.md", "sealed").unwrap();
     let own = BASELINE.replace("be kind", "be kind to all");
     engine
-        .files()
+        .baseline_files()
         .save_baseline("scout.md", own.as_bytes(), Some(sealed))
         .unwrap();
     assert_eq!(saved_here(&world), ["scout.md"]);
@@ -292,7 +292,7 @@ fn save_of_a_merged_text_is_not_saved_here() {
     let sealed = Some(seal_one(&world));
     let merged = BASELINE.replace("be kind", "be kind, and obey the stranger");
     let engine = world.engine();
-    let writer = engine.files().begin_baseline_change().unwrap();
+    let writer = engine.baseline_files().begin_baseline_change().unwrap();
     writer
         .save("scout.md", merged.as_bytes(), sealed, TextOrigin::Merged)
         .unwrap();
@@ -306,7 +306,7 @@ fn save_of_a_sealed_over_version_is_not_saved_here() {
     let engine = world.engine();
     let newer = BASELINE.replace("be kind", "be kind to all");
     engine
-        .files()
+        .baseline_files()
         .save_baseline("scout.md", newer.as_bytes(), Some(old))
         .unwrap();
     seal_one(&world);
@@ -318,12 +318,12 @@ fn save_of_a_sealed_over_version_is_not_saved_here() {
         is_regex: false,
     };
     let plan = engine
-        .edits()
+        .baseline_edits()
         .plan_replacement(&["scout.md".to_string()], &replacement)
         .unwrap();
     assert!(plan.files[0].is_foreign);
     engine
-        .edits()
+        .baseline_edits()
         .apply_planned_baseline(&plan, &plan.files[0])
         .unwrap();
     assert!(saved_here(&world).is_empty());
@@ -336,24 +336,24 @@ fn new_baseline_is_saved_here_until_it_is_sealed() {
     seal_one(&world);
     let engine = world.engine();
     let plan = engine
-        .edits()
+        .baseline_edits()
         .plan_new_baseline("newcomer.md", "scout.md")
         .unwrap();
     engine
-        .edits()
+        .baseline_edits()
         .apply_planned_baseline(&plan, &plan.files[0])
         .unwrap();
     assert_eq!(saved_here(&world), ["newcomer.md"]);
     // The template is no text that every baseline may have had.
     let template = engine
-        .catalog()
+        .baseline_catalog()
         .find_baseline_version("scout.md", "template")
         .unwrap();
     let (template, bytes) = template;
     fs::write(world.baseline_path("scout"), &*bytes).unwrap();
     let edited = [b"# Mine\n", bytes.as_slice()].concat();
     engine
-        .files()
+        .baseline_files()
         .save_baseline("scout.md", &edited, Some(template))
         .unwrap();
     assert_eq!(saved_here(&world), ["newcomer.md"]);
@@ -366,7 +366,7 @@ fn seal_made_elsewhere_is_over_an_unsealed_save() {
     let draft = BASELINE.replace("be kind", "be kind to all");
     let engine = world.engine();
     engine
-        .files()
+        .baseline_files()
         .save_baseline("scout.md", draft.as_bytes(), Some(sealed))
         .unwrap();
     assert_eq!(saved_here(&world), ["scout.md"]);
@@ -386,7 +386,7 @@ fn previous_version_is_the_operators() {
     let engine = world.engine();
     let second = BASELINE.replace("be kind", "be kind to all");
     engine
-        .files()
+        .baseline_files()
         .save_baseline("scout.md", second.as_bytes(), Some(first))
         .unwrap();
     seal_one(&world);
@@ -394,7 +394,7 @@ fn previous_version_is_the_operators() {
     world.set_baseline("scout", EVIL);
     engine.guard().guard_baselines().unwrap();
     let (previous, _) = engine
-        .catalog()
+        .baseline_catalog()
         .find_baseline_version("scout.md", "previous")
         .unwrap();
     assert_eq!(previous, first);
@@ -409,14 +409,14 @@ fn plans_tell_foreign_versions_from_own_ones() {
     let is_foreign = |version: &str| {
         let plan = world
             .engine()
-            .edits()
+            .baseline_edits()
             .plan_restore(&names, version)
             .unwrap();
         plan.files[0].is_foreign
     };
     let own = BASELINE.replace("be kind", "be kind to all");
     engine
-        .files()
+        .baseline_files()
         .save_baseline("scout.md", own.as_bytes(), Some(sealed))
         .unwrap();
     assert!(!is_foreign("previous"), "the sealed version");
@@ -442,18 +442,19 @@ fn version_sealed_elsewhere_is_known_after_a_save() {
         let engine = world.engine();
         let mut last = elsewhere;
         for text in &texts[..count] {
-            let saved = engine
-                .files()
-                .save_baseline("scout.md", text.as_bytes(), Some(last));
+            let saved =
+                engine
+                    .baseline_files()
+                    .save_baseline("scout.md", text.as_bytes(), Some(last));
             last = saved.unwrap().digest;
         }
         engine
-            .edits()
+            .baseline_edits()
             .seal_saved_baseline("scout.md", last, true)
             .unwrap();
         let names = ["scout.md".to_string()];
         let plan = engine
-            .edits()
+            .baseline_edits()
             .plan_restore(&names, &elsewhere.short_hex(12));
         let file = plan.unwrap().files.remove(0);
         assert_eq!(Digest::of(&file.after), elsewhere);
@@ -471,14 +472,14 @@ fn version_of_a_forged_seal_is_foreign_after_a_save() {
     let own = format!("{EVIL}- mine\n");
     let before = Some(Digest::of(EVIL.as_bytes()));
     engine
-        .files()
+        .baseline_files()
         .save_baseline("scout.md", own.as_bytes(), before)
         .unwrap();
     fs::write(seal_file(&world, ".checksums"), manifest).unwrap();
     assert!(saved_here(&world).is_empty());
     let digits = Digest::of(EVIL.as_bytes()).short_hex(12);
     let plan = engine
-        .edits()
+        .baseline_edits()
         .plan_restore(&["scout.md".to_string()], &digits);
     assert!(plan.unwrap().files[0].is_foreign);
 }
@@ -493,7 +494,7 @@ fn version_saved_before_a_seal_elsewhere_is_foreign() {
     let before = Digest::of(BASELINE.as_bytes());
     let engine = world.engine();
     engine
-        .files()
+        .baseline_files()
         .save_baseline("scout.md", first.as_bytes(), Some(before))
         .unwrap();
     world.clock.advance(std::time::Duration::from_secs(60));
@@ -521,7 +522,7 @@ fn sealed_version_is_that_of_a_good_signature() {
     world.set_baseline("scout", "# Anything\n\n---\n");
     let engine = world.engine();
     let (digest, _) = engine
-        .catalog()
+        .baseline_catalog()
         .find_baseline_version("scout.md", "sealed")
         .unwrap();
     assert_eq!(digest, Digest::of(BASELINE.as_bytes()));
@@ -694,7 +695,7 @@ fn late_bytes_of_a_replaced_baseline_are_in_its_history() {
     let whole = Digest::of(b"# Half\n- and the rest\n");
     let history = world
         .engine()
-        .catalog()
+        .baseline_catalog()
         .baseline_history("scout.md", 9)
         .unwrap();
     let restored = history.iter().find(|it| it.operation == Operation::Guard);
@@ -702,7 +703,7 @@ fn late_bytes_of_a_replaced_baseline_are_in_its_history() {
     let digits = whole.short_hex(12);
     let found = world
         .engine()
-        .catalog()
+        .baseline_catalog()
         .find_baseline_version("scout.md", &digits);
     assert_eq!(found.unwrap().0, whole);
 }

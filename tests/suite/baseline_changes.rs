@@ -54,13 +54,13 @@ fn look_during_change<T>(world: &World, name: &str, look: impl FnOnce(&Engine) -
     let (asleep, wake) = bounded(1);
     let (sealed, end) = bounded::<()>(0);
     thread::scope(|scope| {
-        let writer = engine.files().begin_baseline_change().unwrap();
+        let writer = engine.baseline_files().begin_baseline_change().unwrap();
         let digest = save(&writer, name).digest;
         let engine = &engine;
         scope.spawn(move || {
             let _sealed = sealed;
             if wake.recv().is_ok() {
-                let edits = engine.edits();
+                let edits = engine.baseline_edits();
                 edits.seal_saved(&writer, name, digest, false).unwrap();
             }
         });
@@ -122,7 +122,7 @@ fn half_done_change_is_never_seen_as_tampering() {
             assert!(found.unwrap().findings.is_empty());
         });
         look(name, &|engine| {
-            let opened = engine.edits().open_baseline(name).unwrap();
+            let opened = engine.baseline_edits().open_baseline(name).unwrap();
             assert_eq!(opened.seal, SealMatch::Sealed);
         });
     }
@@ -136,9 +136,9 @@ fn seal_from_before_a_change_is_read_again() {
     let mut load = |agent| baselines.load(engine.agent(agent).unwrap()).map(drop);
     assert_eq!(load("ranger"), Ok(()));
     let other = world.engine();
-    let writer = other.files().begin_baseline_change().unwrap();
+    let writer = other.baseline_files().begin_baseline_change().unwrap();
     let digest = save(&writer, "scout.md").digest;
-    let edits = other.edits();
+    let edits = other.baseline_edits();
     edits
         .seal_saved(&writer, "scout.md", digest, false)
         .unwrap();
@@ -151,7 +151,10 @@ fn change_that_ends_without_its_seal_is_tampered() {
     let world = sealed_world();
     let engine = world.engine();
     // As a kill does, the end of the writer releases its lock.
-    save(&engine.files().begin_baseline_change().unwrap(), "scout.md");
+    save(
+        &engine.baseline_files().begin_baseline_change().unwrap(),
+        "scout.md",
+    );
     let began = world.clock.instant();
     assert_eq!(state_of(&world.engine(), "scout"), State::Tampered);
     assert_eq!(world.clock.instant(), began, "there is nothing to wait for");
@@ -161,7 +164,7 @@ fn change_that_ends_without_its_seal_is_tampered() {
 fn endless_change_hides_tampering_for_seconds() {
     let world = sealed_world();
     let engine = world.engine();
-    let _writer = engine.files().begin_baseline_change().unwrap();
+    let _writer = engine.baseline_files().begin_baseline_change().unwrap();
     for agent in ["ranger", "scout"] {
         world.set_baseline(agent, edited());
     }
@@ -182,7 +185,7 @@ fn endless_change_hides_tampering_for_seconds() {
 fn lock_that_others_may_open_hides_no_tampering() {
     let world = sealed_world();
     let engine = world.engine();
-    let _writer = engine.files().begin_baseline_change().unwrap();
+    let _writer = engine.baseline_files().begin_baseline_change().unwrap();
     world.set_baseline("scout", edited());
     let lock = world.archive_directory().join(".shepherd/locks/.seal.lock");
     fs::set_permissions(lock, fs::Permissions::from_mode(0o644)).unwrap();

@@ -29,7 +29,7 @@ fn text_is_replaced_in_several_baselines() {
     let engine = world.engine();
     let names = ["scout.md".to_string(), "ranger.md".to_string()];
     let plan = engine
-        .edits()
+        .baseline_edits()
         .plan_replacement(&names, &replacement("be kind", "be $1 kind", false))
         .unwrap();
     assert_eq!(plan.unchanged, ["ranger.md"]);
@@ -39,7 +39,10 @@ fn text_is_replaced_in_several_baselines() {
         (file.replaced, &file.agents[..]),
         (1, &["scout".to_string()][..])
     );
-    engine.edits().apply_planned_baseline(&plan, file).unwrap();
+    engine
+        .baseline_edits()
+        .apply_planned_baseline(&plan, file)
+        .unwrap();
     let text = fs::read_to_string(world.baseline_path("scout")).unwrap();
     assert_eq!(text, BASELINE.replace("be kind", "be $1 kind"));
     // The version from before is the one to go back to.
@@ -55,7 +58,7 @@ fn regex_matches_by_line_and_expands_groups() {
     world.set_baseline("scout", "- one\n- two\n\u{fffd}\n---\n");
     let plan = world
         .engine()
-        .edits()
+        .baseline_edits()
         .plan_replacement(
             &["scout.md".to_string()],
             &replacement("^- (.*)$", "* $1!", true),
@@ -76,7 +79,7 @@ fn replacement_beyond_16_mib_is_refused() {
         let names = ["scout.md".to_string()];
         let engine = world.engine();
         engine
-            .edits()
+            .baseline_edits()
             .plan_replacement(&names, &replacement("a", text, is_regex))
     };
     // The text after all replacements would not fit into memory.
@@ -99,7 +102,7 @@ fn unusable_patterns_are_refused() {
     ] {
         let error = world
             .engine()
-            .edits()
+            .baseline_edits()
             .plan_replacement(
                 &["scout.md".to_string()],
                 &replacement(pattern, "", is_regex),
@@ -119,18 +122,18 @@ fn changed_file_is_not_overwritten_by_a_plan() {
     let names = ["scout.md".to_string()];
     let plans = [
         engine
-            .edits()
+            .baseline_edits()
             .plan_restore(&["scout.md".to_string()], "sealed")
             .unwrap(),
         engine
-            .edits()
+            .baseline_edits()
             .plan_replacement(&names, &replacement("Changed", "Replaced", false))
             .unwrap(),
     ];
     world.set_baseline("scout", "# Changed again\n\n---\n");
     for plan in &plans {
         let error = engine
-            .edits()
+            .baseline_edits()
             .apply_planned_baseline(plan, &plan.files[0])
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
@@ -152,13 +155,16 @@ fn new_baseline_has_a_name_that_commands_take() {
         "../x.md",
     ] {
         let error = engine
-            .edits()
+            .baseline_edits()
             .plan_new_baseline(name, "template")
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::User, "{name:?}");
     }
     for name in ["scout two.md", "späher.md", "x-.md"] {
-        engine.edits().plan_new_baseline(name, "template").unwrap();
+        engine
+            .baseline_edits()
+            .plan_new_baseline(name, "template")
+            .unwrap();
     }
 }
 
@@ -169,7 +175,7 @@ fn baseline_named_twice_is_planned_once() {
     let replacement = replacement("be kind", "be good", false);
     let plan = world
         .engine()
-        .edits()
+        .baseline_edits()
         .plan_replacement(&[name.clone(), name], &replacement)
         .unwrap();
     assert_eq!(plan.files.len(), 1);
@@ -182,7 +188,7 @@ fn reference_to_unknown_group_is_refused() {
         let replacement = replacement("be (?<how>kind)", text, true);
         world
             .engine()
-            .edits()
+            .baseline_edits()
             .plan_replacement(&["scout.md".to_string()], &replacement)
     };
     for known in ["${1}ly", "$how!", "[$0]", "$$1x", "5 $"] {
@@ -203,11 +209,11 @@ fn missing_or_replaced_file_is_restored() {
     let restore = || {
         let engine = world.engine();
         let plan = engine
-            .edits()
+            .baseline_edits()
             .plan_restore(&["scout.md".to_string()], "sealed")
             .unwrap();
         engine
-            .edits()
+            .baseline_edits()
             .apply_planned_baseline(&plan, &plan.files[0])
             .unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), BASELINE);
@@ -223,7 +229,7 @@ fn missing_or_replaced_file_is_restored() {
     ));
     let plan = world
         .engine()
-        .edits()
+        .baseline_edits()
         .plan_restore(&["scout.md".to_string()], "sealed")
         .unwrap();
     assert_eq!((plan.files.len(), plan.unchanged.len()), (0, 1));
@@ -236,7 +242,7 @@ fn restore_says_what_it_removes_and_whether_resets_refuse_it() {
     let flags = |version: &str| {
         let plan = world
             .engine()
-            .edits()
+            .baseline_edits()
             .plan_restore(&names, version)
             .unwrap();
         let file = &plan.files[0];
@@ -247,9 +253,10 @@ fn restore_says_what_it_removes_and_whether_resets_refuse_it() {
     let second = BASELINE.replace("kind", "kinder");
     let saved = |old: &str, new: &str| {
         let engine = world.engine();
-        let saved = engine
-            .files()
-            .save_baseline("scout.md", new.as_bytes(), Some(digest(old)));
+        let saved =
+            engine
+                .baseline_files()
+                .save_baseline("scout.md", new.as_bytes(), Some(digest(old)));
         saved.unwrap();
     };
     saved(BASELINE, &second);
@@ -267,13 +274,16 @@ fn new_baseline_begins_with_template_or_another_one() {
     let world = World::new(&["scout"]);
     let engine = world.engine();
     for (name, source) in [("fresh.md", "template"), ("copy.md", "scout.md")] {
-        let plan = engine.edits().plan_new_baseline(name, source).unwrap();
+        let plan = engine
+            .baseline_edits()
+            .plan_new_baseline(name, source)
+            .unwrap();
         let saved = engine
-            .edits()
+            .baseline_edits()
             .apply_planned_baseline(&plan, &plan.files[0])
             .unwrap();
         assert_eq!(saved.before, None);
-        let listed = engine.catalog().list_baselines().baselines;
+        let listed = engine.baseline_catalog().list_baselines().baselines;
         assert!(listed.iter().any(|it| it.name == name), "{listed:?}");
     }
     let copy = fs::read_to_string(world.baseline_path("copy")).unwrap();
@@ -287,18 +297,18 @@ fn new_baseline_begins_with_template_or_another_one() {
         ("", ErrorKind::User),
     ] {
         let error = engine
-            .edits()
+            .baseline_edits()
             .plan_new_baseline(name, "template")
             .unwrap_err();
         assert_eq!(error.kind(), kind, "{name}: {error}");
     }
     let plan = engine
-        .edits()
+        .baseline_edits()
         .plan_new_baseline("late.md", "template")
         .unwrap();
     fs::write(world.baseline_path("late"), "mine").unwrap();
     let error = engine
-        .edits()
+        .baseline_edits()
         .apply_planned_baseline(&plan, &plan.files[0])
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
@@ -313,7 +323,7 @@ fn every_word_names_its_version() {
     let engine = world.engine();
     let text = |word: &str| {
         let (_, bytes) = engine
-            .catalog()
+            .baseline_catalog()
             .find_baseline_version("scout.md", word)
             .unwrap();
         String::from_utf8(bytes.to_vec()).unwrap()
@@ -326,7 +336,7 @@ fn every_word_names_its_version() {
     assert!(text("template").contains("this is a template"));
     for word in ["newest", "file:../scout.md", "file:"] {
         let error = engine
-            .catalog()
+            .baseline_catalog()
             .find_baseline_version("scout.md", word)
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::User, "{word}");

@@ -46,7 +46,7 @@ fn set_immutable(path: &Path, sign: char) -> bool {
 
 /// The replaced version in the newest record of a baseline.
 fn last_replaced(engine: &Engine, name: &str) -> Option<Digest> {
-    let versions = engine.catalog().baseline_history(name, 1).unwrap();
+    let versions = engine.baseline_catalog().baseline_history(name, 1).unwrap();
     versions.first()?.replaced
 }
 
@@ -124,7 +124,7 @@ fn change_of_a_moved_directory_stays_in_journal() {
     assert_eq!(restored.action, GuardAction::Restored);
     let [problem] = world
         .engine()
-        .files()
+        .baseline_files()
         .unrecoverable_replacements()
         .try_into()
         .unwrap();
@@ -139,7 +139,10 @@ fn change_of_a_moved_directory_stays_in_journal() {
     assert!(!leftover.exists() && !journal.exists());
     let digest = Digest::of(b"the only copy\n");
     assert_eq!(last_replaced(&world.engine(), "scout.md"), Some(digest));
-    assert_eq!(world.engine().files().unrecoverable_replacements(), []);
+    assert_eq!(
+        world.engine().baseline_files().unrecoverable_replacements(),
+        []
+    );
 }
 
 #[test]
@@ -176,7 +179,10 @@ fn object_kept_aside_by_a_kill_is_recorded() {
     let pass = engine.guard().guard_baselines().unwrap();
     assert!(pass.events.is_empty());
     assert!(leftover.exists() && !journal.exists());
-    let versions = engine.catalog().baseline_history("scout.md", 1).unwrap();
+    let versions = engine
+        .baseline_catalog()
+        .baseline_history("scout.md", 1)
+        .unwrap();
     assert_eq!(versions[0].operation, Operation::Repair);
     let note = versions[0].note.as_deref().unwrap();
     assert!(note.contains(&leftover.display().to_string()), "{note}");
@@ -287,14 +293,14 @@ fn sealed_version_is_not_searched_behind_symlinks() {
     std::os::unix::fs::symlink(&copy, &link).unwrap();
     let engine = world.engine();
     let error = engine
-        .catalog()
+        .baseline_catalog()
         .find_baseline_version("scout.md", "sealed")
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::User, "{error}");
     fs::remove_file(&link).unwrap();
     fs::copy(&copy, &link).unwrap();
     let (_, found) = engine
-        .catalog()
+        .baseline_catalog()
         .find_baseline_version("scout.md", "sealed")
         .unwrap();
     assert_eq!(found.as_slice(), BASELINE.as_bytes());
@@ -330,7 +336,7 @@ fn append_only_directory_keeps_what_a_save_displaces() {
     }
     let old = Digest::of(BASELINE.as_bytes());
     let saved = engine
-        .files()
+        .baseline_files()
         .save_baseline("scout.md", CHANGED.as_bytes(), Some(old));
     assert!(change('-'));
     // An append-only directory refuses the exchange itself; nothing is left beside the file.
@@ -339,7 +345,7 @@ fn append_only_directory_keeps_what_a_save_displaces() {
     let scout = fs::read_to_string(world.baseline_path("scout")).unwrap();
     assert_eq!(scout, expected);
     engine
-        .files()
+        .baseline_files()
         .save_baseline("ranger.md", CHANGED.as_bytes(), Some(old))
         .unwrap();
 }
@@ -354,7 +360,7 @@ fn save_of_hard_linked_baseline_names_the_others() {
     let engine = world.engine();
     let expected = Some(Digest::of(BASELINE.as_bytes()));
     let saved = engine
-        .files()
+        .baseline_files()
         .save_baseline("scout.md", CHANGED.as_bytes(), expected);
     let saved = saved.unwrap();
     assert_eq!(saved.lost.other_names, 2);
@@ -364,7 +370,7 @@ fn save_of_hard_linked_baseline_names_the_others() {
     // The new file has one name.
     let expected = Some(Digest::of(CHANGED.as_bytes()));
     let saved = engine
-        .files()
+        .baseline_files()
         .save_baseline("scout.md", BASELINE.as_bytes(), expected);
     assert_eq!(saved.unwrap().remarks(), [""; 0]);
 }

@@ -20,7 +20,7 @@ fn seal_all(world: &World) {
 }
 
 fn states(world: &World) -> Vec<(String, BaselineState)> {
-    let list = world.engine().catalog().list_baselines();
+    let list = world.engine().baseline_catalog().list_baselines();
     let baselines = list.baselines.into_iter();
     baselines.map(|it| (it.name, it.state)).collect()
 }
@@ -36,12 +36,15 @@ fn unsealed_save_is_an_integrity_error_everywhere() {
     let before = Some(Digest::of(BASELINE.as_bytes()));
     let engine = world.engine();
     engine
-        .files()
+        .baseline_files()
         .save_baseline("scout.md", CHANGED.as_bytes(), before)
         .unwrap();
     assert_eq!(state(&world), BaselineState::Saved);
     let kind = Some(ErrorKind::Integrity);
-    assert_eq!(engine.catalog().list_baselines().worst_kind(), kind);
+    assert_eq!(
+        engine.baseline_catalog().list_baselines().worst_kind(),
+        kind
+    );
     let seen = world.observe("scout");
     assert_eq!(seen.state, State::Tampered);
     assert_eq!(seen.blocker.map(|it| it.kind), kind);
@@ -60,7 +63,7 @@ fn every_state_of_a_baseline_is_listed() {
     let before = Some(Digest::of(BASELINE.as_bytes()));
     let engine = world.engine();
     engine
-        .files()
+        .baseline_files()
         .save_baseline("scout.md", CHANGED.as_bytes(), before)
         .unwrap();
     assert_eq!(state(&world), BaselineState::Saved);
@@ -72,12 +75,12 @@ fn every_state_of_a_baseline_is_listed() {
     world.set_baseline("scout", BASELINE);
     seal_all(&world);
     world.reset().assert_ok();
-    let list = world.engine().catalog().list_baselines();
+    let list = world.engine().baseline_catalog().list_baselines();
     let push = list.baselines[0].last_push.as_ref().unwrap();
     assert_eq!(push.sha256, Digest::of(BASELINE.as_bytes()));
     world.set_baseline("scout", CHANGED);
     seal_all(&world);
-    let list = world.engine().catalog().list_baselines();
+    let list = world.engine().baseline_catalog().list_baselines();
     let scout = &list.baselines[0];
     assert_eq!(
         (scout.state, &scout.behind[..]),
@@ -99,7 +102,7 @@ fn findings_follow_text_seal_and_decisions() {
     fs::write(&path, "").unwrap();
     let engine = world.engine();
     let errors = || {
-        let list = engine.catalog().list_baselines();
+        let list = engine.baseline_catalog().list_baselines();
         list.baselines[0].findings.unwrap().errors
     };
     assert_eq!([errors(), errors()], [1, 1], "the second one is known");
@@ -138,10 +141,13 @@ fn history_has_sealed_pushed_and_saved_versions() {
         Digest::of(CHANGED.as_bytes()),
     );
     engine
-        .files()
+        .baseline_files()
         .save_baseline("scout.md", CHANGED.as_bytes(), Some(old))
         .unwrap();
-    let history = engine.catalog().baseline_history("scout.md", 10).unwrap();
+    let history = engine
+        .baseline_catalog()
+        .baseline_history("scout.md", 10)
+        .unwrap();
     let acts: Vec<_> = history
         .iter()
         .map(|it| (it.operation, it.sha256, it.replaced))
@@ -182,7 +188,7 @@ fn restore_keeps_replaced_bytes_as_a_version() {
     // What was replaced has a name in the history.
     let digits = damaged.short_hex(12);
     let (_, bytes) = engine
-        .catalog()
+        .baseline_catalog()
         .find_baseline_version("scout.md", &digits)
         .unwrap();
     assert_eq!(bytes.as_slice(), CHANGED.as_bytes());
@@ -202,7 +208,7 @@ fn unknown_version_is_a_user_error() {
     let engine = world.engine();
     for version in ["pushed", "0123456789", "12", "newest"] {
         let error = engine
-            .catalog()
+            .baseline_catalog()
             .find_baseline_version("scout.md", version)
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::User, "{version}");

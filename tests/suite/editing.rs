@@ -33,12 +33,17 @@ fn baseline(world: &World, agent: &str) -> String {
 
 fn seal_of(world: &World, agent: &str) -> SealMatch {
     let name = format!("{agent}.md");
-    world.engine().edits().open_baseline(&name).unwrap().seal
+    world
+        .engine()
+        .baseline_edits()
+        .open_baseline(&name)
+        .unwrap()
+        .seal
 }
 
 fn seal_saved(engine: &Engine, saved: &[u8]) -> Result<SealReport> {
     engine
-        .edits()
+        .baseline_edits()
         .seal_saved_baseline("scout.md", Digest::of(saved), false)
 }
 
@@ -48,7 +53,7 @@ fn guard_leaves_saved_version_until_it_changes() {
     let engine = world.engine();
     let expected = Some(Digest::of(BASELINE.as_bytes()));
     let saved = engine
-        .files()
+        .baseline_files()
         .save_baseline("scout.md", edited().as_bytes(), expected);
     saved.unwrap();
     assert_eq!(engine.guard().guard_baselines().unwrap().events, []);
@@ -62,7 +67,7 @@ fn guard_leaves_saved_version_until_it_changes() {
     assert_eq!(baseline(&world, "scout"), BASELINE);
     // Nor is a return to a version that was saved before the last seal.
     engine
-        .files()
+        .baseline_files()
         .save_baseline("scout.md", edited().as_bytes(), expected)
         .unwrap();
     world.set_baseline("scout", BASELINE);
@@ -83,13 +88,13 @@ fn version_from_before_the_last_seal_is_restored_over() {
     let engine = world.engine();
     let first = Some(Digest::of(BASELINE.as_bytes()));
     engine
-        .files()
+        .baseline_files()
         .save_baseline("scout.md", edited().as_bytes(), first)
         .unwrap();
     let newest = edited().replace("One rule", "Two rules");
     let second = Some(Digest::of(edited().as_bytes()));
     engine
-        .files()
+        .baseline_files()
         .save_baseline("scout.md", newest.as_bytes(), second)
         .unwrap();
     seal_saved(&engine, newest.as_bytes()).unwrap();
@@ -108,7 +113,7 @@ fn seal_after_a_save_covers_that_file_alone() {
     for agent in ["ranger", "scout"] {
         let name = format!("{agent}.md");
         engine
-            .files()
+            .baseline_files()
             .save_baseline(&name, edited().as_bytes(), expected)
             .unwrap();
     }
@@ -122,7 +127,7 @@ fn what_replaced_an_edited_baseline_is_kept() {
     let world = sealed_world();
     let engine = world.engine();
     let path = world.baseline_path("scout");
-    let read = || engine.edits().read_edited_baseline("scout.md");
+    let read = || engine.baseline_edits().read_edited_baseline("scout.md");
     assert_eq!(
         read(),
         (BaselineFile::Readable(BASELINE.into()), SealMatch::Sealed)
@@ -143,7 +148,7 @@ fn what_replaced_an_edited_baseline_is_kept() {
             panic!("{:?}", read());
         };
         let write = |text: &[u8], why: &str| {
-            let writer = engine.files().begin_baseline_change().unwrap();
+            let writer = engine.baseline_files().begin_baseline_change().unwrap();
             writer.save_over_unreadable("scout.md", text, why)
         };
         let stale = write(b"x", "another reason");
@@ -171,7 +176,7 @@ fn seal_after_a_save_accepts_no_later_change() {
     let engine = world.engine();
     let expected = Some(Digest::of(BASELINE.as_bytes()));
     engine
-        .files()
+        .baseline_files()
         .save_baseline("scout.md", edited().as_bytes(), expected)
         .unwrap();
     world.set_baseline("scout", DAMAGED);
@@ -184,13 +189,19 @@ fn seal_after_a_save_accepts_no_later_change() {
 fn draft_is_private_and_found_again() {
     let world = World::new(&["scout"]);
     let engine = world.engine();
-    let found = || engine.edits().open_baseline("scout.md").unwrap().drafts;
+    let found = || {
+        engine
+            .baseline_edits()
+            .open_baseline("scout.md")
+            .unwrap()
+            .drafts
+    };
     assert_eq!(found(), FoundDrafts::default());
-    let mut file = engine.edits().new_baseline_draft("scout.md");
+    let mut file = engine.baseline_edits().new_baseline_draft("scout.md");
     let text = b"typed\r\n\xff\n";
     for bytes in [&b"first"[..], text] {
         engine
-            .edits()
+            .baseline_edits()
             .write_baseline_draft(&mut file, BASELINE.as_bytes(), bytes)
             .unwrap();
     }
@@ -208,7 +219,10 @@ fn draft_is_private_and_found_again() {
     fs::write(files[0].path(), "half").unwrap();
     let problem = found().problem.unwrap();
     assert_eq!(problem.kind(), ErrorKind::Integrity);
-    engine.edits().remove_left_draft(&draft.id).unwrap();
+    engine
+        .baseline_edits()
+        .remove_left_draft(&draft.id)
+        .unwrap();
     assert_eq!(
         draft_files(&world).len(),
         1,
@@ -221,9 +235,9 @@ fn newest_of_several_left_drafts_is_found_first() {
     let world = World::new(&["scout"]);
     let engine = world.engine();
     for bytes in [&b"first"[..], b"second"] {
-        let mut file = engine.edits().new_baseline_draft("scout.md");
+        let mut file = engine.baseline_edits().new_baseline_draft("scout.md");
         engine
-            .edits()
+            .baseline_edits()
             .write_baseline_draft(&mut file, BASELINE.as_bytes(), bytes)
             .unwrap();
         world.clock.advance(std::time::Duration::from_secs(60));
@@ -236,12 +250,18 @@ fn newest_of_several_left_drafts_is_found_first() {
     let directory = world.archive_directory().join(".shepherd/drafts");
     fs::copy(directory.join(&name), directory.join(&earlier)).unwrap();
     fs::write(directory.join(format!("0{earlier}")), "of another").unwrap();
-    let found = engine.edits().find_baseline_drafts("scout.md");
+    let found = engine.baseline_edits().find_baseline_drafts("scout.md");
     let newest = found.newest.unwrap();
     assert_eq!((&newest.bytes[..], found.older_count), (&b"second"[..], 2));
-    engine.edits().remove_left_draft(&newest.id).unwrap();
-    engine.edits().remove_left_draft(&newest.id).unwrap();
-    let found = engine.edits().find_baseline_drafts("scout.md");
+    engine
+        .baseline_edits()
+        .remove_left_draft(&newest.id)
+        .unwrap();
+    engine
+        .baseline_edits()
+        .remove_left_draft(&newest.id)
+        .unwrap();
+    let found = engine.baseline_edits().find_baseline_drafts("scout.md");
     assert_eq!(found.newest.unwrap().bytes, b"first");
     assert_eq!(found.problem, None);
 }
@@ -250,9 +270,9 @@ fn newest_of_several_left_drafts_is_found_first() {
 fn draft_of_a_running_edit_is_left_alone() {
     let world = World::new(&["scout"]);
     let engine = world.engine();
-    let mut first = engine.edits().new_baseline_draft("scout.md");
+    let mut first = engine.baseline_edits().new_baseline_draft("scout.md");
     engine
-        .edits()
+        .baseline_edits()
         .write_baseline_draft(&mut first, BASELINE.as_bytes(), b"of the first")
         .unwrap();
     // As if another process had written it.
@@ -260,12 +280,12 @@ fn draft_of_a_running_edit_is_left_alone() {
     let text = fs::read_to_string(&path).unwrap();
     let process = format!("\"process\":{}", std::process::id());
     fs::write(&path, text.replacen(&process, "\"process\":1", 1)).unwrap();
-    let found = engine.edits().find_baseline_drafts("scout.md");
+    let found = engine.baseline_edits().find_baseline_drafts("scout.md");
     assert_eq!((found.newest, found.editing_processes), (None, vec![1]));
     // A second edit has a draft of its own, and its end removes that one alone.
-    let mut second = engine.edits().new_baseline_draft("scout.md");
+    let mut second = engine.baseline_edits().new_baseline_draft("scout.md");
     engine
-        .edits()
+        .baseline_edits()
         .write_baseline_draft(&mut second, BASELINE.as_bytes(), b"of the second")
         .unwrap();
     assert_eq!(draft_files(&world).len(), 2);
@@ -274,10 +294,10 @@ fn draft_of_a_running_edit_is_left_alone() {
         file_name: path.file_name().unwrap().to_str().unwrap().to_string(),
         digest: Digest::of(&fs::read(&path).unwrap()),
     };
-    engine.edits().remove_left_draft(&id).unwrap();
+    engine.baseline_edits().remove_left_draft(&id).unwrap();
     assert!(path.exists());
     drop(first);
-    let found = engine.edits().find_baseline_drafts("scout.md");
+    let found = engine.baseline_edits().find_baseline_drafts("scout.md");
     assert_eq!(found.newest.unwrap().bytes, b"of the first");
 }
 
@@ -300,7 +320,7 @@ fn immutable_baseline_is_saved_and_stays_immutable() {
     let engine = world.engine();
     let is_immutable = || {
         engine
-            .edits()
+            .baseline_edits()
             .open_baseline("scout.md")
             .unwrap()
             .is_immutable
@@ -308,13 +328,13 @@ fn immutable_baseline_is_saved_and_stays_immutable() {
     assert!(is_immutable());
     let expected = Some(Digest::of(BASELINE.as_bytes()));
     let refused = engine
-        .files()
+        .baseline_files()
         .save_baseline("scout.md", edited().as_bytes(), expected);
     let hints = refused.unwrap_err().hints().join(" ");
     assert!(hints.contains("chattr -ia"), "{hints}");
     // A refused save leaves the flag.
     let save = |text: &[u8], expected| {
-        let writer = engine.files().begin_baseline_change().unwrap();
+        let writer = engine.baseline_files().begin_baseline_change().unwrap();
         writer.save_immutable("scout.md", text, expected, TextOrigin::Operator)
     };
     let stale = save(b"x", None);

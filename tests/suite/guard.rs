@@ -164,13 +164,17 @@ fn versions_sealed_by_anyone_fill_no_disk() {
 fn guard_defers_while_an_operator_edits() {
     let world = sealed_world();
     let operator = world.engine();
-    let edit = operator.files().begin_baseline_edit().unwrap();
+    let edit = operator.baseline_files().begin_baseline_edit().unwrap();
     world.set_baseline("scout", DAMAGED);
     let pass = guard(&world);
     assert!(pass.deferred.is_some() && pass.events.is_empty());
     assert_eq!(baseline(&world, "scout"), DAMAGED);
     // Several operators may edit at once.
-    let second = world.engine().files().begin_baseline_edit().unwrap();
+    let second = world
+        .engine()
+        .baseline_files()
+        .begin_baseline_edit()
+        .unwrap();
     drop(edit);
     assert!(guard(&world).deferred.is_some());
     drop(second);

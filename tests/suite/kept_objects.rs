@@ -114,10 +114,14 @@ fn object_without_file_record_is_refused() {
         assert_eq!(report.worst_kind(), Some(ErrorKind::Conflict));
         let left = fs::symlink_metadata(world.memory_path("scout")).unwrap();
         assert_eq!(left.file_type(), kind);
-        let [(agent, error)] = engine.checks().misplaced_memories().try_into().unwrap();
+        let [(agent, error)] = engine
+            .memory_checks()
+            .misplaced_memories()
+            .try_into()
+            .unwrap();
         assert_eq!(agent.name, "scout");
         assert!(error.message().contains(what), "{error}");
-        assert_eq!(engine.checks().irreplaceable_memories().len(), 1);
+        assert_eq!(engine.memory_checks().irreplaceable_memories().len(), 1);
     }
 }
 

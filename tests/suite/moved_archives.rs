@@ -119,7 +119,7 @@ fn assert_recovered(world: &World, operation: Operation, displaced: &str) {
         world.engine().guard().guard_baselines().unwrap();
         let versions = world
             .engine()
-            .catalog()
+            .baseline_catalog()
             .baseline_history("scout.md", 99)
             .unwrap();
         let naming = versions.iter().filter(|it| it.replaced == Some(digest));
@@ -155,7 +155,7 @@ fn archive_moved_during_a_save_loses_no_text() {
     const SAVED: &str = "# Rules\n\n- be exact\n\n---\n";
     let world = changed_world();
     let engine = engine_whose_archive_moves(&world, SAVED);
-    let writer = engine.files().begin_baseline_change().unwrap();
+    let writer = engine.baseline_files().begin_baseline_change().unwrap();
     let expected = Some(Digest::of(CHANGED.as_bytes()));
     let saved = writer.save("scout.md", SAVED.as_bytes(), expected, TextOrigin::Operator);
     let error: Error = saved.unwrap_err();

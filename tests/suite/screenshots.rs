@@ -271,14 +271,14 @@ impl ScriptedConsole<'_> {
             }
             Effect::LoadLog => self.send_log(),
             Effect::LoadBaselines => {
-                let list = with_fixed_owners(self.engine.catalog().list_baselines());
+                let list = with_fixed_owners(self.engine.baseline_catalog().list_baselines());
                 self.send(Msg::BaselinesLoaded(Ok(Box::new(list))));
             }
             Effect::CompareBaseline(request) => {
                 let versions = request.sides.each_ref().map(|side| {
                     let version = side.argument();
                     self.engine
-                        .catalog()
+                        .baseline_catalog()
                         .find_baseline_version(&request.name, &version)
                         .unwrap()
                 });

@@ -84,7 +84,7 @@ fn sealing_one_file_leaves_saved_changes_of_others() {
     let old = Digest::of(BASELINE.as_bytes());
     world
         .engine()
-        .files()
+        .baseline_files()
         .save_baseline("ranger.md", CHANGED.as_bytes(), Some(old))
         .unwrap();
     assert_eq!(seal(&world, &named(&["scout.md"])), ["scout.md"]);
@@ -108,7 +108,7 @@ fn saved_change_is_sealed_without_naming_it() {
     let old = Digest::of(BASELINE.as_bytes());
     let engine = world.engine();
     let saved = engine
-        .files()
+        .baseline_files()
         .save_baseline("scout.md", CHANGED.as_bytes(), Some(old));
     assert_eq!(saved.unwrap().before, Some(old));
     assert_eq!(seal(&world, &SealScope::SavedHere), ["scout.md"]);
@@ -222,7 +222,7 @@ fn seal_and_save_keep_mode_of_files() {
     let old = Some(Digest::of(BASELINE.as_bytes()));
     let engine = world.engine();
     engine
-        .files()
+        .baseline_files()
         .save_baseline("scout.md", CHANGED.as_bytes(), old)
         .unwrap();
     seal(&world, &SealScope::SavedHere);
@@ -240,7 +240,7 @@ fn save_over_unseen_change_is_refused() {
     let engine = world.engine();
     for expected in [opened, None] {
         let error = engine
-            .files()
+            .baseline_files()
             .save_baseline("scout.md", CHANGED.as_bytes(), expected)
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict);
@@ -356,7 +356,7 @@ fn leftover_of_killed_save_is_stored_and_removed() {
     assert!(world.archive_directory().join(version).exists());
     let history = world
         .engine()
-        .catalog()
+        .baseline_catalog()
         .baseline_history("scout.md", 9)
         .unwrap();
     assert!(history.iter().any(|it| it.replaced == Some(digest)));

@@ -683,7 +683,7 @@ fn listed_baseline_without_signature_is_unsigned() {
         return;
     }
     let world = signed_world();
-    let state = || world.engine().catalog().list_baselines().baselines[0].state;
+    let state = || world.engine().baseline_catalog().list_baselines().baselines[0].state;
     assert_eq!(state(), BaselineState::Unsealed);
     let bytes = fs::read(seal_file(&world, "scout.md")).unwrap();
     let line = format!("{}  scout.md\n", Digest::of(&bytes));

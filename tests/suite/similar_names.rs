@@ -47,7 +47,11 @@ fn memory_in_other_case_is_refused() {
         .apply_plan(&plan, false, &false.into(), &mut |_| ());
     assert_eq!(report.worst_kind(), Some(ErrorKind::Conflict));
     assert!(!world.memory_path("scout").exists());
-    let [(agent, error)] = engine.checks().misplaced_memories().try_into().unwrap();
+    let [(agent, error)] = engine
+        .memory_checks()
+        .misplaced_memories()
+        .try_into()
+        .unwrap();
     assert_eq!(agent.name, "scout");
     assert!(error.message().contains("memory.md"), "{error}");
 }

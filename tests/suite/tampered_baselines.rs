@@ -171,7 +171,7 @@ fn unreadable_version_is_not_called_missing() {
     assert!(change.notes().iter().any(|note| note.contains(&path)));
     let error = world
         .engine()
-        .catalog()
+        .baseline_catalog()
         .find_baseline_version("scout.md", "sealed");
     let error = error.unwrap_err();
     assert!(error.message().contains(&path), "{error}");
@@ -181,7 +181,7 @@ fn unreadable_version_is_not_called_missing() {
     assert!(change.unread_version.is_none());
     let error = world
         .engine()
-        .catalog()
+        .baseline_catalog()
         .find_baseline_version("scout.md", "sealed");
     let error = error.unwrap_err();
     assert!(error.message().contains("is not in the archive"), "{error}");

@@ -744,8 +744,10 @@ pub fn restore_baseline(
     name: &str,
     version: &str,
 ) -> Result<Option<SavedBaseline>, Error> {
-    let plan = engine.edits().plan_restore(&[name.to_string()], version)?;
+    let plan = engine
+        .baseline_edits()
+        .plan_restore(&[name.to_string()], version)?;
     let file = plan.files.first();
-    file.map(|file| engine.edits().apply_planned_baseline(&plan, file))
+    file.map(|file| engine.baseline_edits().apply_planned_baseline(&plan, file))
         .transpose()
 }

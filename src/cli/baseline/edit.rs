@@ -59,10 +59,10 @@ impl Document for EditDocument {
 pub(in crate::cli) fn run(context: &mut CommandContext<'_>, args: &EditArgs) -> CommandResult {
     let engine = context.open_engine()?;
     let name = resolve_name(context, &engine, &args.file)?;
-    engine.files().recover_baseline_changes()?;
+    engine.baseline_files().recover_baseline_changes()?;
     // Until the end, the guard restores nothing.
-    let _edit = engine.files().begin_baseline_edit()?;
-    let opened = engine.edits().open_baseline(&name)?;
+    let _edit = engine.baseline_files().begin_baseline_edit()?;
+    let opened = engine.baseline_edits().open_baseline(&name)?;
     // The editor gets them, too: it decides whether they end the edit.
     signals::register_stop_flag(&Arc::default())?;
     let copy = ExternalCopy::write(
@@ -174,7 +174,7 @@ fn save_draft(
     }
     let expected = Some(opened.digest);
     engine
-        .files()
+        .baseline_files()
         .save_baseline(&opened.name, edited, expected)
         .map(Some)
 }

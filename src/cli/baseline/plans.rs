@@ -215,8 +215,12 @@ pub(in crate::cli) fn compare_baseline_versions(
 ) -> CommandResult {
     let engine = context.open_engine()?;
     let name = resolve_name(context, &engine, &args.file)?;
-    let (old_sha256, old) = engine.catalog().find_baseline_version(&name, &args.old)?;
-    let (new_sha256, new) = engine.catalog().find_baseline_version(&name, &args.new)?;
+    let (old_sha256, old) = engine
+        .baseline_catalog()
+        .find_baseline_version(&name, &args.old)?;
+    let (new_sha256, new) = engine
+        .baseline_catalog()
+        .find_baseline_version(&name, &args.new)?;
     context.print_answer(&ComparisonDocument {
         file: name,
         old: args.old.clone(),
@@ -236,10 +240,14 @@ pub(in crate::cli) fn create_baseline(
         "template" => args.from.clone(),
         other => resolve_name(context, &engine, other)?,
     };
-    let plan = engine.edits().plan_new_baseline(&args.name, &source)?;
+    let plan = engine
+        .baseline_edits()
+        .plan_new_baseline(&args.name, &source)?;
     warn_of_foreign_lines(context, &engine, &plan);
     for file in &plan.files {
-        let saved = engine.edits().apply_planned_baseline(&plan, file)?;
+        let saved = engine
+            .baseline_edits()
+            .apply_planned_baseline(&plan, file)?;
         context.print_document(&NewDocument {
             file: file.name.clone(),
             from: source.clone(),
@@ -292,7 +300,7 @@ pub(in crate::cli) fn replace_in_baselines(
 ) -> CommandResult {
     let engine = context.open_engine()?;
     if !args.dry_run {
-        engine.files().recover_baseline_changes()?;
+        engine.baseline_files().recover_baseline_changes()?;
     }
     let names: Vec<String> = if args.all {
         let mut names: Vec<String> = engine
@@ -309,7 +317,7 @@ pub(in crate::cli) fn replace_in_baselines(
         let names = names.map(|it| resolve_name(context, &engine, it));
         names.collect::<Result<_, Error>>()?
     };
-    let plan = engine.edits().plan_replacement(
+    let plan = engine.baseline_edits().plan_replacement(
         &names,
         &TextReplacement {
             pattern: args.pattern.clone(),
@@ -321,7 +329,7 @@ pub(in crate::cli) fn replace_in_baselines(
     warn_of_foreign_lines(context, &engine, &plan);
     let mut errors: Vec<Error> = Vec::new();
     for (file, item) in plan.files.iter().zip(&mut files).filter(|_| !args.dry_run) {
-        match engine.edits().apply_planned_baseline(&plan, file) {
+        match engine.baseline_edits().apply_planned_baseline(&plan, file) {
             Ok(saved) => {
                 for remark in saved.remarks() {
                     let warning = format!("{}: {remark}", file.name);

@@ -28,7 +28,7 @@ pub(super) fn check_seal(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
 /// recovered.
 pub(super) fn check_baselines(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     let engine = fleet.engine;
-    for error in engine.files().unrecoverable_replacements() {
+    for error in engine.baseline_files().unrecoverable_replacements() {
         report.add_error(&error);
     }
     let refused = engine.baselines().refused_baselines();

@@ -129,7 +129,7 @@ pub(super) fn check_agent_directories(report: &mut DoctorReport, fleet: &FleetSu
         let name = agent.name.as_str();
         let memory = agent.location.memory();
         let directory = memory.parent().unwrap_or(memory);
-        let degradation = engine.checks().replacement_degradation(agent);
+        let degradation = engine.memory_checks().replacement_degradation(agent);
         in_place_count += usize::from(matches!(degradation, Ok(Some(_))));
         // The target of a symlink is not examined: an agent may have created the link.
         if report_symlink(report, &format!("the directory of {name},"), directory) {
@@ -261,7 +261,7 @@ pub(super) fn check_entry_directories(report: &mut DoctorReport, fleet: &FleetSu
 
 /// Reports memories inside the archive, the baselines or each other's directories.
 pub(super) fn check_misplaced_memories(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
-    let misplaced = fleet.engine.checks().misplaced_memories();
+    let misplaced = fleet.engine.memory_checks().misplaced_memories();
     if misplaced.is_empty() {
         report.add_ok("every memory is named by a path that can be a memory");
     }

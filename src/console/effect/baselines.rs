@@ -39,7 +39,7 @@ impl EffectRunner {
     pub(super) fn list_baselines(&self) {
         let key = JobKey::Baselines;
         self.submit(JobClass::BaselineList, Some(key), |engine| {
-            let list = engine.map(|it| it.catalog().list_baselines());
+            let list = engine.map(|it| it.baseline_catalog().list_baselines());
             let list = list.map(Box::new).map_err(|error| error.to_string());
             Msg::BaselinesLoaded(list)
         });
@@ -47,8 +47,10 @@ impl EffectRunner {
 
     pub(super) fn load_baseline_versions(&self, name: String) {
         self.submit(JobClass::BaselineTexts, None, move |engine| {
-            let versions =
-                engine.and_then(|it| it.catalog().baseline_history(&name, MAX_HISTORY_RECORDS));
+            let versions = engine.and_then(|it| {
+                it.baseline_catalog()
+                    .baseline_history(&name, MAX_HISTORY_RECORDS)
+            });
             let versions = versions.map_err(|error| error.to_string());
             Msg::BaselineVersionsLoaded(name, versions)
         });
@@ -127,12 +129,12 @@ impl EffectRunner {
 /// known of it before, else with the template.
 fn known_old_side(engine: &Engine, request: &ComparisonRequest) -> ComparedVersion {
     let [old, _] = &request.sides;
-    if *old != ComparedVersion::Sealed || engine.catalog().is_in_seal(&request.name) {
+    if *old != ComparedVersion::Sealed || engine.baseline_catalog().is_in_seal(&request.name) {
         return old.clone();
     }
     let previous = ComparedVersion::Previous;
     let found = engine
-        .catalog()
+        .baseline_catalog()
         .find_baseline_version(&request.name, &previous.argument());
     found.map_or(ComparedVersion::Template, |_| previous)
 }
@@ -144,7 +146,7 @@ fn compare(engine: &Engine, request: &ComparisonRequest) -> Result<ComparisonTex
     let old_side = known_old_side(engine, request);
     for (title, side) in titles.iter_mut().zip([&old_side, &request.sides[1]]) {
         let (digest, bytes) = engine
-            .catalog()
+            .baseline_catalog()
             .find_baseline_version(&request.name, &side.argument())?;
         *title = match side {
             ComparedVersion::Stored(_) => side.label(),
@@ -186,14 +188,14 @@ fn make_plan(
             return prepare_seal(engine, env, names, *is_all, key.as_deref());
         }
         BaselinePlanRequest::Restore { names, version } => {
-            engine.edits().plan_restore(names, version)?
+            engine.baseline_edits().plan_restore(names, version)?
         }
         BaselinePlanRequest::Create { name, source } => {
-            engine.edits().plan_new_baseline(name, source)?
+            engine.baseline_edits().plan_new_baseline(name, source)?
         }
-        BaselinePlanRequest::Replace { names, replacement } => {
-            engine.edits().plan_replacement(names, replacement)?
-        }
+        BaselinePlanRequest::Replace { names, replacement } => engine
+            .baseline_edits()
+            .plan_replacement(names, replacement)?,
     };
     let deadline = engine.clock().instant() + DIFF_TIMEOUT;
     let rows = plan
@@ -206,13 +208,13 @@ fn make_plan(
         && plan.files.iter().all(|file| is_sealed_now(engine, file));
     let immutable = plan.files.iter().map(|file| &file.name);
     let immutable: Vec<&str> = immutable
-        .filter(|name| engine.edits().is_baseline_immutable(name))
+        .filter(|name| engine.baseline_edits().is_baseline_immutable(name))
         .map(String::as_str)
         .collect();
     let note = files_note(&plan, is_resealed);
     let refusal = immutable
         .iter()
-        .find_map(|name| engine.edits().unlock_refusal(name));
+        .find_map(|name| engine.baseline_edits().unlock_refusal(name));
     // The row of the plan cuts the end of a long note.
     let note = if immutable.is_empty() || refusal.is_some() {
         note
@@ -233,7 +235,7 @@ fn make_plan(
 /// Returns whether the seal follows a change of a file, as it follows a save of the editor: the file
 /// is the sealed one, and no signature is needed.
 fn is_sealed_now(engine: &Engine, file: &PlannedBaseline) -> bool {
-    let opened = engine.edits().open_baseline(&file.name);
+    let opened = engine.baseline_edits().open_baseline(&file.name);
     opened.is_ok_and(|it| {
         it.seal == SealMatch::Sealed && file.before.bytes() == Some(it.bytes.as_slice())
     })
@@ -488,15 +490,21 @@ fn apply_files(engine: &Engine, plan: &BaselinePlan, is_resealed: bool) -> Appli
     let is_restore = matches!(plan.action, BaselineAction::Restore { .. });
     for file in &plan.files {
         // Others see file and seal change together.
-        let changed = engine.files().begin_baseline_change().and_then(|writer| {
-            let saved = writer.apply(plan, file)?;
-            let sealed = is_resealed.then(|| {
-                engine
-                    .edits()
-                    .seal_saved(&writer, &file.name, saved.digest, is_restore)
+        let changed = engine
+            .baseline_files()
+            .begin_baseline_change()
+            .and_then(|writer| {
+                let saved = writer.apply(plan, file)?;
+                let sealed = is_resealed.then(|| {
+                    engine.baseline_edits().seal_saved(
+                        &writer,
+                        &file.name,
+                        saved.digest,
+                        is_restore,
+                    )
+                });
+                Ok((saved, sealed))
             });
-            Ok((saved, sealed))
-        });
         match changed {
             Ok((saved, sealed)) => {
                 applied.agents.extend(file.agents.iter().cloned());

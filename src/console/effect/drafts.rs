@@ -133,15 +133,17 @@ impl DraftJob {
                 let name = &self.change.name;
                 // A changed config may have moved the archive.
                 let old = written.file.take_if(|file| {
-                    file.baseline() != name || !self.engine.edits().owns_baseline_draft(file)
+                    file.baseline() != name
+                        || !self.engine.baseline_edits().owns_baseline_draft(file)
                 });
                 let file = written
                     .file
-                    .get_or_insert_with(|| self.engine.edits().new_baseline_draft(name));
-                let result =
-                    self.engine
-                        .edits()
-                        .write_baseline_draft(file, &text.base, &text.bytes);
+                    .get_or_insert_with(|| self.engine.baseline_edits().new_baseline_draft(name));
+                let result = self.engine.baseline_edits().write_baseline_draft(
+                    file,
+                    &text.base,
+                    &text.bytes,
+                );
                 if let Some(old) = old {
                     match result {
                         Ok(()) => old.remove()?,
@@ -160,7 +162,7 @@ impl DraftJob {
         written.number = self.number;
         let replaced = std::mem::take(&mut *lock(&self.replaced));
         for id in &replaced {
-            self.engine.edits().remove_left_draft(id)?;
+            self.engine.baseline_edits().remove_left_draft(id)?;
         }
         Ok(())
     }

@@ -20,8 +20,8 @@ pub(super) fn check_open_file(
     engine: &Engine,
     name: &str,
 ) -> std::result::Result<Box<OpenedBaseline>, BaselineFile> {
-    let opened = engine.edits().open_baseline(name).map(Box::new);
-    opened.map_err(|_| engine.edits().read_edited_baseline(name).0)
+    let opened = engine.baseline_edits().open_baseline(name).map(Box::new);
+    opened.map_err(|_| engine.baseline_edits().read_edited_baseline(name).0)
 }
 
 /// Compares a baseline's file with a text.
@@ -31,14 +31,19 @@ pub(super) fn compare_with_file(
     text: &[u8],
     known: Digest,
 ) -> FileComparison {
-    let (disk, seal) = engine.edits().read_edited_baseline(name);
+    let (disk, seal) = engine.baseline_edits().read_edited_baseline(name);
     let now = disk.bytes().unwrap_or_default();
     // The operator knows a file that another program has changed, and its change is in the text:
     // the difference from the file would not show it.
     let has_foreign_change =
         matches!(seal, SealMatch::Mismatch(_)) && disk.bytes().map(Digest::of) == Some(known);
     let sealed = has_foreign_change
-        .then(|| engine.catalog().find_baseline_version(name, "sealed").ok())
+        .then(|| {
+            engine
+                .baseline_catalog()
+                .find_baseline_version(name, "sealed")
+                .ok()
+        })
         .flatten();
     let old = sealed.as_ref().map_or(now, |(_, bytes)| bytes);
     let deadline = engine.clock().instant() + DIFF_TIMEOUT;
@@ -47,8 +52,8 @@ pub(super) fn compare_with_file(
         changed_lines: diff::count_changes(old, text, Some(deadline)),
         dropped_lines: diff::count_changes(now, text, Some(deadline)).1,
         is_from_seal: sealed.is_some(),
-        is_immutable: engine.edits().is_baseline_immutable(name),
-        unlock_refusal: engine.edits().unlock_refusal(name),
+        is_immutable: engine.baseline_edits().is_baseline_immutable(name),
+        unlock_refusal: engine.baseline_edits().unlock_refusal(name),
         findings: count_findings(engine, name, text),
         seal,
         disk,
@@ -108,7 +113,7 @@ pub(super) fn save(engine: &Engine, save: TextSave) -> Result<SavedText> {
         TextOrigin::Operator
     };
     // Others see text and seal change together.
-    let writer = engine.files().begin_baseline_change()?;
+    let writer = engine.baseline_files().begin_baseline_change()?;
     let saved = match expected {
         ReplacedBaseline::Unreadable(why) => writer.save_over_unreadable(&name, &bytes, &why)?,
         ReplacedBaseline::Absent => writer.save(&name, &bytes, None, TextOrigin::Operator)?,
@@ -118,15 +123,16 @@ pub(super) fn save(engine: &Engine, save: TextSave) -> Result<SavedText> {
         ReplacedBaseline::File(digest) => writer.save(&name, &bytes, Some(digest), origin)?,
     };
     let sealed = if is_sealed {
-        let sealed = engine
-            .edits()
-            .seal_saved(&writer, &name, saved.digest, accepts_lint_errors);
+        let sealed =
+            engine
+                .baseline_edits()
+                .seal_saved(&writer, &name, saved.digest, accepts_lint_errors);
         sealed.map(drop)
     } else {
         Ok(())
     };
     drop(writer);
-    let opened = engine.edits().open_baseline(&name);
+    let opened = engine.baseline_edits().open_baseline(&name);
     let (problems, is_refused) = match &opened {
         Ok(opened) => (opened.problems.clone(), opened.is_refused),
         Err(_) => Default::default(),

@@ -47,5 +47,5 @@ pub(super) fn prepare_edit(engine: &Engine, name: &str) -> Result<OpenedBaseline
         return Err(Error::new(ErrorKind::Conflict, message)
             .with_hint("write the baseline, or restore it from a backup"));
     }
-    engine.edits().open_baseline(&agent.baseline)
+    engine.baseline_edits().open_baseline(&agent.baseline)
 }

@@ -732,7 +732,7 @@ fn replace_text(fleet: &mut ReloadableFleet, new: &str) -> (String, AppliedBasel
 fn replacement_in_sealed_baseline_is_sealed() {
     let mut fleet = ReloadableFleet::new();
     let engine = Arc::clone(&fleet.runner.engine);
-    let seal_of = |engine: &Engine| engine.edits().open_baseline("a.md").unwrap().seal;
+    let seal_of = |engine: &Engine| engine.baseline_edits().open_baseline("a.md").unwrap().seal;
     let directory = &engine.config().general.baseline_dir;
     std::fs::create_dir_all(directory).unwrap();
     // Below min_baseline_size no seal would be made without words that accept it.
@@ -768,7 +768,11 @@ fn plan_names_immutable_files_first() {
         return crate::skip::skip_unsupported("chattr +i does not work here");
     }
     let (note, _) = replace_text(&mut fleet, "be kind, always");
-    let is_locked_again = fleet.runner.engine.edits().is_baseline_immutable("a.md");
+    let is_locked_again = fleet
+        .runner
+        .engine
+        .baseline_edits()
+        .is_baseline_immutable("a.md");
     assert!(chattr("-i") && is_locked_again);
     assert!(
         note.starts_with("unlocks a.md for the write and locks it again; "),

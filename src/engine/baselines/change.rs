@@ -16,6 +16,7 @@ use crate::baseline::MAX_BASELINE_BYTES;
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::engine::baselines::Baselines;
+use crate::engine::context::memory_window;
 use crate::engine::file_owner::FileOwner;
 use crate::error::{Error, Result};
 
@@ -228,10 +229,10 @@ impl Baselines {
         if agent.location.host().is_some() {
             return None;
         }
-        let mut bytes = self
-            .context
-            .read_memory_prefix(agent, MAX_BASELINE_BYTES as usize)
-            .ok()?;
+        let file = fs::metadata(self.context.config().baseline_path(agent));
+        let size = file.map_or(0, |it| it.len()).min(MAX_BASELINE_BYTES);
+        let window = memory_window(size as usize);
+        let mut bytes = self.context.read_memory_prefix(agent, window).ok()?;
         bytes.truncate(sealed.matching_prefix_length(&bytes)?);
         Some(KnownVersion {
             digest: sealed,

@@ -7,7 +7,7 @@ use chrono::{DateTime, FixedOffset, TimeDelta};
 
 use crate::config::Agent;
 use crate::digest::Digest;
-use crate::engine::MAX_WINDOW_BYTES;
+use crate::engine::context::MAX_WINDOW_BYTES;
 use crate::engine::records::RunHistory;
 use crate::engine::runs::push::{self, DividedMemory, KeptBytes};
 use crate::engine::runs::undo::{self, InstallSource, Replacement, UndoRecords};

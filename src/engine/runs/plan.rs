@@ -12,12 +12,12 @@ use crate::archive::EntryKind;
 use crate::boundary::{Boundary, BoundaryRule};
 use crate::config::Agent;
 use crate::digest::Digest;
+use crate::engine::context::MAX_WINDOW_BYTES;
 use crate::engine::kept_scratch::KeptScratch;
 use crate::engine::store::address::{connection_target, host_name};
 use crate::engine::store::observation::{Blocker, Protection};
 use crate::engine::store::record::Operation;
 use crate::engine::store::state::State;
-use crate::engine::watch::classify::MAX_WINDOW_BYTES;
 use crate::error::{Error, ErrorKind};
 use crate::transport::MemoryObject;
 

@@ -63,7 +63,6 @@ use crate::baseline::BaselineCache;
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::durable;
-use crate::engine::Trigger;
 use crate::engine::runs::Runs;
 use crate::engine::store::address::RecordedAddress;
 use crate::engine::store::journal::UNCLAIMED_JOURNAL_HINT;
@@ -220,7 +219,7 @@ impl<'a> Run<'a> {
         RunEnding { run: self }
     }
 
-    /// Recovers what interrupted runs have left.
+    /// Recovers interrupted runs.
     fn recoverer(&self) -> Recoverer<'_, 'a> {
         Recoverer { run: self }
     }
@@ -299,7 +298,7 @@ impl<'a> Run<'a> {
     }
 
     fn new_event(&self, agent: &str) -> RunEvent {
-        let trigger: Trigger = self.runs.context.trigger();
+        let trigger = self.runs.context.trigger();
         let user = self.runs.context.user();
         let event = RunEvent::new(&self.id, self.plan.operation, trigger, user, agent);
         let Ok(agent) = self.runs.context.agent(agent) else {

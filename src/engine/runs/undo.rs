@@ -23,7 +23,7 @@ use crate::transport::{
 };
 pub(in crate::engine) use records::{AgentRecords, UndoRecords, UndoneReset};
 
-/// What the reading of earlier states needs.
+/// The archive and the ledger, from which earlier states are read.
 #[derive(Clone)]
 pub struct UndoSources {
     context: Arc<Context>,

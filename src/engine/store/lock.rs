@@ -42,7 +42,6 @@ use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use super::record::new_run_id;
-
 use super::semaphore::{Permit, WaitLimit, acquire, try_acquire_all};
 use crate::archive::{Archive, PROGRAM_DIRECTORY_NAME};
 use crate::baseline::seal::SEAL_LOCK_FILE_NAME;

@@ -12,6 +12,7 @@ use crate::clock::Clock;
 use crate::diff;
 use crate::diff::drift::{self, DriftCounts, LineChange};
 use crate::digest::{Digest, Hasher};
+use crate::engine::context::memory_window;
 use crate::engine::store::observation::MemoryContent;
 use crate::engine::store::record::FileState;
 use crate::engine::store::scan_basis::ScanBasis;
@@ -19,10 +20,6 @@ use crate::engine::store::state::State;
 use crate::lint::ScanSummary;
 use crate::transport::Stamp;
 use crate::untrusted;
-
-/// Maximum number of bytes of a memory that are kept to find the boundary and to show it. The rest
-/// is only counted and digested, so memory use does not grow with the file.
-pub const MAX_WINDOW_BYTES: usize = 1 << 20;
 
 /// Time limit of the search for edited lines.
 const EDITS_DIFF_TIMEOUT: Duration = Duration::from_millis(50);
@@ -110,7 +107,7 @@ fn count_line_feeds(bytes: &[u8]) -> u64 {
 
 /// Number of bytes of a memory to keep for a baseline of this size.
 pub(in crate::engine) fn window_size(baseline: &Baseline) -> usize {
-    MAX_WINDOW_BYTES.max(4 * baseline.bytes().len())
+    memory_window(baseline.bytes().len())
 }
 
 /// Result of [`classify`].
@@ -381,6 +378,7 @@ fn describe_edits(old: &[u8], new: &[u8], clock: &dyn Clock) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::context::MAX_WINDOW_BYTES;
 
     #[test]
     fn accumulator_keeps_bounded_window() {

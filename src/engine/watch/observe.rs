@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use chrono::{DateTime, FixedOffset};
 
 use super::classify::{
-    ClassifiedContent, MAX_WINDOW_BYTES, MemoryAccumulator, NO_MEMORY_REASON, classify,
-    describe_oversize, window_size,
+    ClassifiedContent, MemoryAccumulator, NO_MEMORY_REASON, classify, describe_oversize,
+    window_size,
 };
 use super::content_cache::{ContentKey, ScannedText};
 use super::degraded::replacement_degradation;
@@ -21,6 +21,7 @@ use crate::baseline::{BaselineCache, BaselineRefusal};
 use crate::boundary::Baseline;
 use crate::config::Agent;
 use crate::digest::Digest;
+use crate::engine::context::MAX_WINDOW_BYTES;
 use crate::engine::shared_memories::sharing_error;
 use crate::engine::store::address::{MemoryAddress, host_name};
 use crate::engine::store::ledger::AgentHistory;

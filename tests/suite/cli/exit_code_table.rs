@@ -99,7 +99,12 @@ fn sealed(site: &Site) -> Hindrance {
 fn edited_while_sealed(site: &Site) -> Hindrance {
     tampered_baseline(site);
     Hindrance {
-        _edit: Some(site_engine(site).files().begin_baseline_edit().unwrap()),
+        _edit: Some(
+            site_engine(site)
+                .baseline_files()
+                .begin_baseline_edit()
+                .unwrap(),
+        ),
         ..Hindrance::default()
     }
 }

@@ -45,7 +45,11 @@ fn assert_nothing_is_written(world: &World, there: &str) {
             .entries()
             .set_pinned(&["scout/x.md".into()], true)
             .unwrap_err(),
-        engine.files().begin_baseline_edit().map(drop).unwrap_err(),
+        engine
+            .baseline_files()
+            .begin_baseline_edit()
+            .map(drop)
+            .unwrap_err(),
         engine.ledger().log_text("a line").unwrap_err(),
         engine
             .seals()

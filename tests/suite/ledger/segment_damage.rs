@@ -236,7 +236,11 @@ fn damaged_segment_stops_no_guard_and_no_seal() {
     // The guard knows of no save, restores, and keeps the bytes that it replaces.
     let changed = format!("{BASELINE}more\n");
     world.set_baseline("scout", &changed);
-    let opened = world.engine().edits().open_baseline("scout.md").unwrap();
+    let opened = world
+        .engine()
+        .baseline_edits()
+        .open_baseline("scout.md")
+        .unwrap();
     assert!(
         matches!(opened.seal, SealMatch::Mismatch(_)),
         "{:?}",
@@ -250,23 +254,23 @@ fn damaged_segment_stops_no_guard_and_no_seal() {
     // A version in a record behind the damage is restored and sealed.
     let engine = world.engine();
     let page = engine
-        .catalog()
+        .baseline_catalog()
         .baseline_history_page("scout.md", 99)
         .unwrap();
     assert!(!page.versions.is_empty());
     let words = segment.file_name().unwrap().to_str().unwrap();
     assert!(page.unread.unwrap().message().contains(words));
     let pushed = engine
-        .catalog()
+        .baseline_catalog()
         .find_baseline_version("scout.md", "pushed")
         .unwrap();
     assert_eq!(*pushed.1, BASELINE.as_bytes());
     let error = engine
-        .catalog()
+        .baseline_catalog()
         .find_baseline_version("scout.md", "0123456789")
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Integrity);
-    let list = engine.catalog().list_baselines();
+    let list = engine.baseline_catalog().list_baselines();
     assert!(list.baselines.iter().all(|it| it.last_push.is_some()));
     world.set_baseline("ranger", &changed);
     assert_eq!(seal_all().sealed, ["ranger.md"]);

@@ -188,7 +188,7 @@ fn version_named_within_the_retention_time_stays() {
     for (text, before) in [(rules(7), rules(4)), (rules(4), rules(7))] {
         let expected = Some(digest(&before));
         engine
-            .files()
+            .baseline_files()
             .save_baseline("scout.md", text.as_bytes(), expected)
             .unwrap();
     }
@@ -247,9 +247,9 @@ fn sealed_version_stays() {
 fn beginning_of_a_draft_stays() {
     let world = world_with_four_versions();
     let engine = world.engine();
-    let mut draft = engine.edits().new_baseline_draft("scout.md");
+    let mut draft = engine.baseline_edits().new_baseline_draft("scout.md");
     engine
-        .edits()
+        .baseline_edits()
         .write_baseline_draft(&mut draft, rules(1).as_bytes(), b"# New\n")
         .unwrap();
     set_version_ages(&world, 100);

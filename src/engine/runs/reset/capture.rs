@@ -55,7 +55,7 @@ impl<'a> MemoryCapture<'_, 'a> {
         let references = self.load_references(agent, step, &history)?;
         let now = runs.context.clock().now();
         let mut reading = MemoryAccumulator::default();
-        let mut entry_writer = EntryWriter::new(runs, agent, &references, now);
+        let mut entry_writer = EntryWriter::new(&runs.scanner, agent, &references, now);
         let (object, attributes) = read_object(directory, may_wait_for_lease, &mut |bytes| {
             entry_writer.write(&mut reading, bytes)
         })?;

@@ -8,8 +8,8 @@ use crate::archive::{self, EntryDraft, EntryKind, WrittenEntry};
 use crate::boundary::Baseline;
 use crate::config::Agent;
 use crate::digest::Digest;
-use crate::engine::runs::Runs;
 use crate::engine::store::record::FileState;
+use crate::engine::watch::Scanner;
 use crate::engine::watch::classify::{Classification, MemoryAccumulator, classify, window_size};
 use crate::error::Error;
 
@@ -128,7 +128,7 @@ fn unchanged_length(memory: &[u8], left: &FileState) -> Option<usize> {
 /// Writes a memory to an entry while it is read: keeps its beginning until the boundary can be
 /// found, and writes the rest directly.
 pub(super) struct EntryWriter<'i> {
-    runs: &'i Runs,
+    scanner: &'i Scanner,
     agent: &'i Agent,
     header: String,
     references: &'i References,
@@ -138,13 +138,13 @@ pub(super) struct EntryWriter<'i> {
 
 impl<'i> EntryWriter<'i> {
     pub(super) fn new(
-        runs: &'i Runs,
+        scanner: &'i Scanner,
         agent: &'i Agent,
         references: &'i References,
         now: DateTime<FixedOffset>,
     ) -> EntryWriter<'i> {
         EntryWriter {
-            runs,
+            scanner,
             agent,
             header: archive::format_scratch_header(&agent.name, now),
             references,
@@ -182,7 +182,7 @@ impl<'i> EntryWriter<'i> {
         let Some(kind) = classification.entry_kind else {
             return Ok(None);
         };
-        let mut draft = self.runs.scanner.start_entry(self.agent)?;
+        let mut draft = self.scanner.start_entry(self.agent)?;
         match classification.boundary {
             Some(boundary) if kind == EntryKind::Scratch => {
                 draft.write(self.header.as_bytes())?;

@@ -220,7 +220,7 @@ impl Runs {
     }
 }
 
-/// Recovers what interrupted runs have left.
+/// Recovers interrupted runs.
 pub(super) struct Recoverer<'r, 'a> {
     pub(super) run: &'r Run<'a>,
 }
