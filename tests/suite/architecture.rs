@@ -317,8 +317,8 @@ fn may_write_escape_codes(path: &str) -> bool {
         )
 }
 
-/// Returns the services that a file of the engine does not name; all of them for what every service
-/// uses.
+/// Returns the services that a file of the engine must not name: all of them, for a file outside of
+/// their directories.
 fn services_above(path: &str) -> &'static [&'static str] {
     let Some(name) = path.strip_prefix("engine/") else {
         return &[];

@@ -238,8 +238,8 @@ impl BaselineEdits {
     /// `accepts_lint_errors`: the operator has seen its lint errors.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] if the file is no longer that version; as [`Seals::plan_seal`] and
-    /// [`Seals::apply_seal`].
+    /// [`ErrorKind::Conflict`] if the file is no longer that version; as
+    /// [`plan_seal`](super::Seals::plan_seal) and [`apply_seal`](super::Seals::apply_seal).
     pub fn seal_saved_baseline(
         &self,
         name: &str,

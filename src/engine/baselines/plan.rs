@@ -190,7 +190,7 @@ impl BaselineEdits {
     /// Plans to put a version of baselines back; those that are that version already stay out.
     ///
     /// # Errors
-    /// As [`BaselineCatalog::find_baseline_version`].
+    /// As [`find_baseline_version`](super::BaselineCatalog::find_baseline_version).
     pub fn plan_restore(&self, names: &[String], version: &str) -> Result<BaselinePlan> {
         let mut plan = BaselinePlan {
             action: BaselineAction::Restore {
@@ -332,7 +332,8 @@ impl BaselineEdits {
     /// Writes one file of a plan, as [`BaselineWriter::apply`] does.
     ///
     /// # Errors
-    /// As [`BaselineWriter::apply`] and [`BaselineFiles::begin_baseline_change`].
+    /// As [`BaselineWriter::apply`] and
+    /// [`begin_baseline_change`](super::BaselineFiles::begin_baseline_change).
     pub fn apply_planned_baseline(
         &self,
         plan: &BaselinePlan,

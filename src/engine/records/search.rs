@@ -116,7 +116,8 @@ pub struct FoundEntry {
     pub agent: String,
     /// Whether the agent is not in the config.
     pub has_left: bool,
-    /// When it was made, by its name; [`Ledger::recorded_entries`] knows better.
+    /// When it was made, by its name; the ledger knows better
+    /// ([`recorded_entries`](crate::engine::store::Ledger::recorded_entries)).
     pub time: DateTime<FixedOffset>,
     /// Whether retention never deletes it.
     pub is_pinned: bool,

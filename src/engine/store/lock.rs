@@ -587,9 +587,9 @@ pub struct LockQueue {
 
 impl Locks {
     /// Waits until no run holds the locks of these agents, if runs of this engine wait at all
-    /// ([`Engine::with_lock_timeout`]). Waiting runs take turns, provided that each keeps the
-    /// result until it has ended. They hold no agent's lock while they wait, so two runs that want
-    /// several agents never deadlock.
+    /// ([`with_lock_timeout`](crate::engine::Engine::with_lock_timeout)). Waiting runs take turns,
+    /// provided that each keeps the result until it has ended. They hold no agent's lock while they
+    /// wait, so two runs that want several agents never deadlock.
     ///
     /// A timeout is not an error here: acquiring the lock then succeeds or fails as without a wait. The
     /// wait ends early once `is_cancelled` returns true.

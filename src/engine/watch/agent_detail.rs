@@ -19,8 +19,8 @@ pub struct AgentDetail {
     pub operator_part: Option<Vec<u8>>,
     /// The operator part that a reset installs, where the memory holds that of an earlier version.
     pub next_operator_part: Option<Vec<u8>>,
-    /// The beginning of the memory, up to [`MAX_WINDOW_BYTES`] bytes; empty when there is none to
-    /// read.
+    /// The beginning of the memory, up to [`MAX_WINDOW_BYTES`](crate::engine::MAX_WINDOW_BYTES)
+    /// bytes; empty when there is none to read.
     pub memory_prefix: Vec<u8>,
     /// Number of bytes of the memory behind `memory_prefix`.
     pub omitted_bytes: u64,
